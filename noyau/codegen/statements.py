@@ -12,35 +12,8 @@ from noyau.codegen.identifiers import Scopes, wish_of
 from noyau.codegen.tables import FLAT, INFIX, SCALARS, closed, dim_text, opened
 from noyau.dtypes import HALVES, DType
 from noyau.errors import UnsupportedError
+from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimOp, Shape
-from noyau.ir.loops import (
-    Alloc,
-    Assumption,
-    Axis,
-    Buffer,
-    Call,
-    Const,
-    Expr,
-    Fold,
-    If,
-    Index,
-    InWholeLines,
-    Kernel,
-    Launch,
-    Let,
-    Load,
-    Loop,
-    MergeLanes,
-    Prefetch,
-    Require,
-    Space,
-    Statement,
-    Store,
-    StreamStore,
-    TransposeTile,
-    Var,
-    Zero,
-)
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import every_expression, loops_of, operands, rewrite_expression
 
@@ -60,7 +33,7 @@ class Statements(ABC):
     parallel: bool = False  # whether the launch has loops on threads
 
     @abstractmethod
-    def variable(self, alloc: Alloc, text: str) -> str:
+    def variable(self, alloc: ir.Alloc, text: str) -> str:
         """The declaration of memory of one cell."""
 
     @abstractmethod
@@ -68,11 +41,11 @@ class Statements(ABC):
         """The declaration of a value that does not change."""
 
     @abstractmethod
-    def alloc(self, alloc: Alloc) -> Iterator[str]:
+    def alloc(self, alloc: ir.Alloc) -> Iterator[str]:
         """Memory of the thread."""
 
     @abstractmethod
-    def prefetch(self, prefetch: Prefetch) -> Iterator[str]:
+    def prefetch(self, prefetch: ir.Prefetch) -> Iterator[str]:
         """A hint to fetch a cell."""
 
     @abstractmethod
@@ -80,15 +53,15 @@ class Statements(ABC):
         """The end of the launch where an index is not inside."""
 
     @abstractmethod
-    def streamed(self, store: StreamStore) -> str:
+    def streamed(self, store: ir.StreamStore) -> str:
         """The copy of a tile to its place in an output, around the caches."""
 
     @abstractmethod
-    def transposed(self, tile: TransposeTile) -> str:
+    def transposed(self, tile: ir.TransposeTile) -> str:
         """The copy of a tile with its axes exchanged."""
 
     @abstractmethod
-    def rounds(self, loop: Loop) -> Iterator[str]:
+    def rounds(self, loop: ir.Loop) -> Iterator[str]:
         """A loop whose rounds come one after the other, or side by side in lanes."""
 
     @abstractmethod
@@ -96,38 +69,38 @@ class Statements(ABC):
         """The functions of which a cell of a dtype may be an operand and the result, to their signs."""
 
     @abstractmethod
-    def noted(self, let: Let) -> None:
+    def noted(self, let: ir.Let) -> None:
         """Notes what is to be known of an index or a length that has a name."""
 
     # Blocks.
 
-    def block(self, statements: Iterable[Statement]) -> Iterator[str]:
+    def block(self, statements: Iterable[ir.Statement]) -> Iterator[str]:
         """Statements in a scope that is open already."""
         left = list(statements)
         while left:
             lines, left = self.first(left)
             yield from lines
 
-    def first(self, left: list[Statement]) -> tuple[Iterator[str], list[Statement]]:
+    def first(self, left: list[ir.Statement]) -> tuple[Iterator[str], list[ir.Statement]]:
         """The lines of the first statement, or of several that are told as one, and the statements after it."""
         statement, *left = left
-        if isinstance(statement, Let) and left and is_only_stored(statement, left):
+        if isinstance(statement, ir.Let) and left and is_only_stored(statement, left):
             store, *left = left
             statement = inlined(statement, store)
-        if left and isinstance(statement, If) and (other := otherwise(statement, left[0])):
+        if left and isinstance(statement, ir.If) and (other := otherwise(statement, left[0])):
             return self.either(statement, other), left[1:]
         if begun := begun_by([statement, *left]):
             *memory, store = [statement, *left][: begun + 1]
             return self.variables(memory, store), left[begun:]
         return self.statement(statement, last=not left), left
 
-    def inner(self, statements: Iterable[Statement]) -> Iterator[str]:
+    def inner(self, statements: Iterable[ir.Statement]) -> Iterator[str]:
         """A block of its own."""
         with self.names.block():
             lines = list(self.block(statements))
         return (f"{INDENT}{line}" for line in lines or self.empty)
 
-    def either(self, this: If, other: Sequence[Statement] = ()) -> Iterator[str]:
+    def either(self, this: ir.If, other: Sequence[ir.Statement] = ()) -> Iterator[str]:
         """A branch, or one of two."""
         yield self.opens.format(self.expressions.top(this.condition))
         yield from self.inner(this.body)
@@ -138,28 +111,28 @@ class Statements(ABC):
 
     # Statements.
 
-    def statement(self, statement: Statement, *, last: bool) -> Iterator[str]:
+    def statement(self, statement: ir.Statement, *, last: bool) -> Iterator[str]:
         """The lines of a statement, which may be the last of its block."""
         match statement:
-            case Let():
+            case ir.Let():
                 yield self.let(statement)
-            case Store():
+            case ir.Store():
                 yield from self.store(statement, last=last)
-            case Loop():
+            case ir.Loop():
                 yield from self.loop(statement)
-            case If():
+            case ir.If():
                 yield from self.either(statement)
-            case Alloc():
+            case ir.Alloc():
                 yield from self.alloc(statement)
-            case Prefetch():
+            case ir.Prefetch():
                 yield from self.prefetch(statement)
-            case Require():
+            case ir.Require():
                 yield from self.require(statement)
-            case StreamStore():
+            case ir.StreamStore():
                 yield self.streamed(statement)
-            case TransposeTile():
+            case ir.TransposeTile():
                 yield self.transposed(statement)
-            case Zero() | MergeLanes():
+            case ir.Zero() | ir.MergeLanes():
                 *before, end = loops_of(statement)
                 for each in before:
                     yield from self.statement(each, last=False)
@@ -167,31 +140,31 @@ class Statements(ABC):
             case _:
                 assert_never(statement)
 
-    def variables(self, memory: Sequence[Statement], first: Statement) -> Iterator[str]:
+    def variables(self, memory: Sequence[ir.Statement], first: ir.Statement) -> Iterator[str]:
         """Memory of one cell each, with what is in it first."""
-        assert isinstance(first, Store)
+        assert isinstance(first, ir.Store)
         for alloc, value in zip(memory, first.values, strict=True):
-            assert isinstance(alloc, Alloc)
+            assert isinstance(alloc, ir.Alloc)
             yield self.variable(alloc, self.expressions.stored_as(alloc.dtype, value))
 
-    def let(self, let: Let) -> str:
+    def let(self, let: ir.Let) -> str:
         """A value under the name that the model gives it; a cell of a buffer `x` is `x_i`."""
         text = self.expressions.top(let.value)
         wish = let.origin[0] if let.origin else let.name.removeprefix("#")
-        if isinstance(let.value, Load) and isinstance(self.expressions.memory[let.value.buffer], Buffer):
+        if isinstance(let.value, ir.Load) and isinstance(self.expressions.memory[let.value.buffer], ir.Buffer):
             wish = f"{let.value.buffer}_i"
         if let.name.startswith("#"):
             self.noted(let)
             wish = wish_of(let.name) or wish
         return self.constant(let.name, wish, let.value.dtype, text)
 
-    def require(self, require: Require) -> Iterator[str]:
+    def require(self, require: ir.Require) -> Iterator[str]:
         yield from self.refused(self.expressions.dim(require.index), self.expressions.dim(require.extent))
         if require.index == Dim.of(name := str(require.index)):
             self.expressions.required[name] = require.extent
 
-    def loop(self, loop: Loop) -> Iterator[str]:
-        if loop.axis is Axis.THREADS:
+    def loop(self, loop: ir.Loop) -> Iterator[str]:
+        if loop.axis is ir.Axis.THREADS:
             raise UnsupportedError(
                 f"{self.expressions.language} runs THREADS loops outermost only, each alone in the other"
             )
@@ -199,12 +172,12 @@ class Statements(ABC):
 
     # Stores.
 
-    def store(self, store: Store, *, last: bool) -> Iterator[str]:
+    def store(self, store: ir.Store, *, last: bool) -> Iterator[str]:
         said = self.expressions
         places = [said.cell(name, store.index) for name in store.buffers]
         dtypes = [said.memory[name].dtype.compute for name in store.buffers]
-        old = tuple(Load(name, store.index, dtype) for name, dtype in zip(store.buffers, dtypes, strict=True))
-        if store.merge and self.parallel and any(isinstance(said.memory[name], Buffer) for name in store.buffers):
+        old = tuple(ir.Load(name, store.index, dtype) for name, dtype in zip(store.buffers, dtypes, strict=True))
+        if store.merge and self.parallel and any(isinstance(said.memory[name], ir.Buffer) for name in store.buffers):
             raise UnsupportedError(
                 f"{said.language} has no merge of threads into {store.buffers[0]}; give each a state of its own"
             )
@@ -215,28 +188,28 @@ class Statements(ABC):
         else:
             yield from self.at_once(store.buffers, places, values, last=last)
 
-    def assigned(self, place: str, name: str, old: Load, value: Expr) -> str:
+    def assigned(self, place: str, name: str, old: ir.Load, value: ir.Expr) -> str:
         signs = self.signs(self.expressions.memory[name].dtype)
         match value:
-            case Call(function, (left, right), _) if left == old and function in signs:
+            case ir.Call(function, (left, right), _) if left == old and function in signs:
                 return f"{place} {signs[function]}= {self.expressions.top(right)}{self.ends}"
             case _:
                 return f"{place} = {self.expressions.stored(name, value)}{self.ends}"
 
     def at_once(
-        self, buffers: Sequence[str], places: Sequence[str], values: Sequence[Expr], *, last: bool
+        self, buffers: Sequence[str], places: Sequence[str], values: Sequence[ir.Expr], *, last: bool
     ) -> Iterator[str]:
         """States of several values: what is used twice has a name, and all are computed before one changes."""
         with self.names.block():
             yield from self.computed_first(buffers, places, values)
 
-    def computed_first(self, buffers: Sequence[str], places: Sequence[str], values: Sequence[Expr]) -> Iterator[str]:
-        known: dict[Expr, Expr] = {}
+    def computed_first(self, buffers: Sequence[str], places: Sequence[str], values: Sequence[ir.Expr]) -> Iterator[str]:
+        known: dict[ir.Expr, ir.Expr] = {}
         for number, call in enumerate(steps_of(values)):
             inner = rewrite_expression(call, lambda expr: known.get(expr, expr))
             part = f"part {number}"
             yield self.constant(part, part, call.dtype, self.expressions.top(inner))
-            known[inner] = Var(part, call.dtype)
+            known[inner] = ir.Var(part, call.dtype)
         finals = []
         for buffer, value in zip(buffers, values, strict=True):
             text = self.expressions.stored(buffer, rewrite_expression(value, lambda expr: known.get(expr, expr)))
@@ -249,12 +222,12 @@ class Statements(ABC):
 LONG = 7  # parts of an expression that gets a name of its own in a merge
 
 
-def steps_of(values: Sequence[Expr]) -> list[Expr]:
+def steps_of(values: Sequence[ir.Expr]) -> list[ir.Expr]:
     """The calls in expressions that deserve a name, each after those in it: those that occur twice, and long ones."""
-    counts: dict[Expr, int] = {}
+    counts: dict[ir.Expr, int] = {}
 
-    def count(expr: Expr) -> None:
-        if isinstance(expr, Call):
+    def count(expr: ir.Expr) -> None:
+        if isinstance(expr, ir.Call):
             counts[expr] = counts.get(expr, 0) + 1
             if counts[expr] > 1:
                 return
@@ -267,45 +240,45 @@ def steps_of(values: Sequence[Expr]) -> list[Expr]:
     return sorted(steps, key=size_of)
 
 
-def one_by_one(buffers: Sequence[str], values: Sequence[Expr]) -> bool:
+def one_by_one(buffers: Sequence[str], values: Sequence[ir.Expr]) -> bool:
     """Whether no value reads what an earlier one has changed, and none is long."""
     for position, value in enumerate(values):
-        read = {expr.buffer for expr in every_expression((Let("", value),)) if isinstance(expr, Load)}
+        read = {expr.buffer for expr in every_expression((ir.Let("", value),)) if isinstance(expr, ir.Load)}
         if read & set(buffers[:position]):
             return False
     return True
 
 
-def size_of(expr: Expr) -> int:
+def size_of(expr: ir.Expr) -> int:
     return 1 + sum(map(size_of, operands(expr)))
 
 
-def is_only_stored(let: Let, after: Sequence[Statement]) -> bool:
+def is_only_stored(let: ir.Let, after: Sequence[ir.Statement]) -> bool:
     """Whether a value is stored by the next statement, and nothing else reads it."""
     store, *rest = after
-    if not isinstance(store, Store) or store.merge or store.values != (Var(let.name, let.value.dtype),):
+    if not isinstance(store, ir.Store) or store.merge or store.values != (ir.Var(let.name, let.value.dtype),):
         return False
-    return not any(isinstance(expr, Var) and expr.name == let.name for expr in every_expression(rest))
+    return not any(isinstance(expr, ir.Var) and expr.name == let.name for expr in every_expression(rest))
 
 
-def begun_by(statements: Sequence[Statement]) -> int:
+def begun_by(statements: Sequence[ir.Statement]) -> int:
     """The number of variables that are allocated at once and then set, all by one Store; 0 where there are none."""
-    count = next((at for at, s in enumerate(statements) if not (isinstance(s, Alloc) and is_variable(s))), 0)
-    names = tuple(s.name for s in statements[:count] if isinstance(s, Alloc))
+    count = next((at for at, s in enumerate(statements) if not (isinstance(s, ir.Alloc) and is_variable(s))), 0)
+    names = tuple(s.name for s in statements[:count] if isinstance(s, ir.Alloc))
     store = statements[count] if count else None
-    return count if isinstance(store, Store) and store.buffers == names and not store.merge else 0
+    return count if isinstance(store, ir.Store) and store.buffers == names and not store.merge else 0
 
 
-def inlined(let: Let, store: Statement) -> Store:
-    assert isinstance(store, Store)
-    return Store(store.buffers, store.index, (let.value,))
+def inlined(let: ir.Let, store: ir.Statement) -> ir.Store:
+    assert isinstance(store, ir.Store)
+    return ir.Store(store.buffers, store.index, (let.value,))
 
 
-def otherwise(this: Statement, after: Statement) -> tuple[Statement, ...]:
+def otherwise(this: ir.Statement, after: ir.Statement) -> tuple[ir.Statement, ...]:
     """The body of the next statement, if that runs where this one, whose condition reads no memory, does not."""
     match this, after:
-        case If(condition), If(Call("logical_not", (opposite,)), body) if condition == opposite:
-            loads = any(isinstance(expr, Load) for expr in every_expression((Let("", condition),)))
+        case ir.If(condition), ir.If(ir.Call("logical_not", (opposite,)), body) if condition == opposite:
+            loads = any(isinstance(expr, ir.Load) for expr in every_expression((ir.Let("", condition),)))
             return () if loads else body
         case _:
             return ()
@@ -321,9 +294,9 @@ class Expressions(ABC):
     prefix: ClassVar[Mapping[str, str]]
     integer_functions: ClassVar[Container[str]]
 
-    def __init__(self, kernel: Kernel, names: Scopes) -> None:
+    def __init__(self, kernel: ir.Kernel, names: Scopes) -> None:
         self.names = names
-        self.memory: dict[str, Buffer | Alloc] = {buffer.name: buffer for buffer in kernel.buffers}
+        self.memory: dict[str, ir.Buffer | ir.Alloc] = {buffer.name: buffer for buffer in kernel.buffers}
         self.extents: dict[str, Dim] = {}  # of the loops that are open: they run
         self.required: dict[str, Dim] = {}  # of indices that were looked up, and are inside where they are used
         self.functions: set[str] = set()
@@ -347,52 +320,52 @@ class Expressions(ABC):
         """A value that the language has computed in a type of its own choice, as an operand of its dtype."""
 
     @abstractmethod
-    def converted(self, operand: Expr, dtype: DType) -> str:
+    def converted(self, operand: ir.Expr, dtype: DType) -> str:
         """A cast of what has another dtype; neither is a float8."""
 
     @abstractmethod
     def operate(self, op: DimOp, left: str, right: str) -> str:
         """A quotient, a rest, a maximum or a minimum in an index."""
 
-    def own(self, function: str, operands: tuple[Expr, ...]) -> str | None:
+    def own(self, function: str, operands: tuple[ir.Expr, ...]) -> str | None:
         """A call that this language spells in its own way, or None."""
         return None
 
-    def in_whole_lines(self, tile: InWholeLines) -> str:
+    def in_whole_lines(self, tile: ir.InWholeLines) -> str:
         """Whether a tile begins with lines of memory."""
         raise UnsupportedError(f"{self.language} does not ask where memory lies: schedule without lines")
 
     # Values.
 
-    def top(self, expr: Expr) -> str:
+    def top(self, expr: ir.Expr) -> str:
         """An expression without the parentheses around it."""
         return opened(self.expr(expr))
 
-    def expr(self, expr: Expr) -> str:
+    def expr(self, expr: ir.Expr) -> str:
         """An expression that can be an operand."""
         match expr:
-            case Const(value, dtype):
+            case ir.Const(value, dtype):
                 return self.const(value, dtype)
-            case Var(name, _):
+            case ir.Var(name, _):
                 return self.names.value(name)
-            case Index(dim, _):
+            case ir.Index(dim, _):
                 return closed(self.dim(dim))
-            case Load():
+            case ir.Load():
                 return self.load(expr)
-            case Call("exp", operands, DType.F32, assumptions) if Assumption.NON_POSITIVE in assumptions:
+            case ir.Call("exp", operands, DType.F32, assumptions) if ir.Assumption.NON_POSITIVE in assumptions:
                 return self.function("noyau_exp_negative_f32", operands)
-            case Call("divide", operands, DType.F32, assumptions) if Assumption.SHARE in assumptions:
+            case ir.Call("divide", operands, DType.F32, assumptions) if ir.Assumption.SHARE in assumptions:
                 return self.function("noyau_share_f32", operands)
-            case Call(function, operands, dtype):
+            case ir.Call(function, operands, dtype):
                 return self.call(function, operands, dtype)
-            case InWholeLines():
+            case ir.InWholeLines():
                 return self.in_whole_lines(expr)
-            case Fold():
+            case ir.Fold():
                 raise UnsupportedError(f"{self.language} has no word for a fold: expand_folds comes before it prints")
             case _:
                 assert_never(expr)
 
-    def load(self, load: Load) -> str:
+    def load(self, load: ir.Load) -> str:
         cell, stored = self.cell(load.buffer, load.index), self.memory[load.buffer].dtype
         if stored in HALVES:
             self.functions.add(name := f"noyau_{stored.value}_to_f32")
@@ -402,23 +375,23 @@ class Expressions(ABC):
         assert load.other is not None
         return self.chosen(self.condition(load.where), cell, self.expr(load.other))
 
-    def condition(self, expr: Expr) -> str:
+    def condition(self, expr: ir.Expr) -> str:
         """An expression that is asked for a choice."""
-        chooses = (isinstance(expr, Call) and expr.function == "where") or (isinstance(expr, Load) and expr.where)
+        chooses = (isinstance(expr, ir.Call) and expr.function == "where") or (isinstance(expr, ir.Load) and expr.where)
         return self.expr(expr) if chooses else self.top(expr)
 
-    def stored(self, name: str, value: Expr) -> str:
+    def stored(self, name: str, value: ir.Expr) -> str:
         """A value in the dtype of what it is stored in."""
         return self.stored_as(self.memory[name].dtype, value)
 
-    def stored_as(self, target: DType, value: Expr) -> str:
+    def stored_as(self, target: DType, value: ir.Expr) -> str:
         if target in HALVES:
             return self.function(f"noyau_{value.dtype.value}_to_{target.value}", (value,))
         return self.top(value)
 
     # Calls.
 
-    def call(self, function: str, operands: tuple[Expr, ...], dtype: DType) -> str:
+    def call(self, function: str, operands: tuple[ir.Expr, ...], dtype: DType) -> str:
         source = operands[0].dtype
         if function == "cast":
             return self.cast(operands[0], dtype)
@@ -444,15 +417,15 @@ class Expressions(ABC):
         self.integers.add((function, dtype.value))
         return f"noyau_{function}_{dtype.value}({', '.join(texts)})"
 
-    def function(self, name: str, operands: tuple[Expr, ...]) -> str:
+    def function(self, name: str, operands: tuple[ir.Expr, ...]) -> str:
         self.functions.add(name)
         return f"{name}({', '.join(map(self.top, operands))})"
 
-    def cast(self, operand: Expr, dtype: DType) -> str:
+    def cast(self, operand: ir.Expr, dtype: DType) -> str:
         if not (dtype.is_float8 or operand.dtype.is_float8) or dtype is operand.dtype:
             return self.converted(operand, dtype)
         if DType.F32 not in (operand.dtype, dtype):  # by way of it
-            return self.cast(Call("cast", (operand,), DType.F32), dtype)
+            return self.cast(ir.Call("cast", (operand,), DType.F32), dtype)
         return self.function(f"noyau_{operand.dtype.value}_to_{dtype.value}", (operand,))
 
     # Indices.
@@ -467,14 +440,14 @@ class Expressions(ABC):
         return text
 
 
-def is_variable(memory: Buffer | Alloc) -> bool:
+def is_variable(memory: ir.Buffer | ir.Alloc) -> bool:
     """Whether it is memory of one cell, in registers."""
-    return isinstance(memory, Alloc) and memory.space is Space.REGISTER and memory.shape == (Dim.of(1),)
+    return isinstance(memory, ir.Alloc) and memory.space is ir.Space.REGISTER and memory.shape == (Dim.of(1),)
 
 
-def rounds_apart(launches: Iterable[Launch]) -> bool:
+def rounds_apart(launches: Iterable[ir.Launch]) -> bool:
     """Whether a value is rounded before others are made of it (see compiler/passes/normal_form.py): then nothing
     is fused in the whole kernel, for the launch that takes its maximum may be another one than that which takes this
     off."""
     every = (expr for launch in launches for expr in every_expression(launch.body))
-    return any(isinstance(expr, Call) and expr.function == "rounded" for expr in every)
+    return any(isinstance(expr, ir.Call) and expr.function == "rounded" for expr in every)

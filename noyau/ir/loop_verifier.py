@@ -12,41 +12,14 @@ from typing import Any, assert_never
 
 from noyau.dtypes import DType
 from noyau.errors import GraphError
+from noyau.ir import loops as ir
 from noyau.ir.dims import Atom, Dim, Shape
-from noyau.ir.loops import (
-    Alloc,
-    Axis,
-    Buffer,
-    Call,
-    Const,
-    Expr,
-    Fold,
-    If,
-    Index,
-    InWholeLines,
-    Kernel,
-    Launch,
-    Let,
-    Load,
-    Loop,
-    MergeLanes,
-    Prefetch,
-    Require,
-    Role,
-    Space,
-    Statement,
-    Store,
-    StreamStore,
-    TransposeTile,
-    Var,
-    Zero,
-)
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, dtype_of
 from noyau.ir.walk import all_dims, dims_in, every_expression, every_statement, loops_of, tiles_of, touched
 
 
-def check(kernel: Kernel) -> Kernel:
+def check(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel itself; GraphError says which rule it breaks.
 
     Names, dtypes and indices are what `Translator` makes sure of. Beyond that: no name means two things at one place;
@@ -65,7 +38,7 @@ def check(kernel: Kernel) -> Kernel:
     return kernel
 
 
-def _buffer_fault(kernel: Kernel) -> str | None:
+def _buffer_fault(kernel: ir.Kernel) -> str | None:
     names = [buffer.name for buffer in kernel.buffers]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
@@ -73,19 +46,19 @@ def _buffer_fault(kernel: Kernel) -> str | None:
     reason = next(filter(None, (_strides_fault(kernel, buffer) for buffer in kernel.buffers)), None)
     if reason:
         return reason
-    roles = [list(Role).index(buffer.role) for buffer in kernel.buffers]
+    roles = [list(ir.Role).index(buffer.role) for buffer in kernel.buffers]
     if roles != sorted(roles):
         return "its buffers are not in the order inputs, outputs, scratch"
-    stores = [s for launch in kernel.launches for s in every_statement(launch.body) if isinstance(s, Store)]
+    stores = [s for launch in kernel.launches for s in every_statement(launch.body) if isinstance(s, ir.Store)]
     stored = {name for store in stores for name in store.buffers}
-    missed = [buffer.name for buffer in kernel.of(Role.OUTPUT) if buffer.name not in stored]
+    missed = [buffer.name for buffer in kernel.of(ir.Role.OUTPUT) if buffer.name not in stored]
     return f"nothing is stored in the output {missed[0]}" if missed else None
 
 
-def _strides_fault(kernel: Kernel, buffer: Buffer) -> str | None:
+def _strides_fault(kernel: ir.Kernel, buffer: ir.Buffer) -> str | None:
     if buffer.strides is None:
         return None
-    if buffer.role is not Role.INPUT:
+    if buffer.role is not ir.Role.INPUT:
         return f"{buffer.name}, which is no input, has strides"
     if len(buffer.strides) != len(buffer.shape):
         return f"{buffer.name} of rank {len(buffer.shape)} has {len(buffer.strides)} strides"
@@ -94,7 +67,7 @@ def _strides_fault(kernel: Kernel, buffer: Buffer) -> str | None:
     return f"the stride {loose[0]} of {buffer.name} is bound by no input" if loose else None
 
 
-def _tiles_fault(launch: Launch) -> str | None:
+def _tiles_fault(launch: ir.Launch) -> str | None:
     """A loop over a tile whose size the launch does not declare, or two of one name."""
     names = [tile.name for tile in launch.tiles]
     if twice := [name for name in names if names.count(name) > 1]:
@@ -103,45 +76,45 @@ def _tiles_fault(launch: Launch) -> str | None:
     return f"its launch does not declare the tile {strange[0]}" if strange else None
 
 
-def _threads_fault(body: Iterable[Statement], outermost: bool = True) -> str | None:
+def _threads_fault(body: Iterable[ir.Statement], outermost: bool = True) -> str | None:
     """A loop on threads within another kind of loop, or with something after it."""
     statements = tuple(body)
     for at, statement in enumerate(statements):
         reason = None
-        if isinstance(statement, Loop) and statement.axis is Axis.THREADS:
+        if isinstance(statement, ir.Loop) and statement.axis is ir.Axis.THREADS:
             if not outermost or at != len(statements) - 1:
                 return f"the loop over {statement.var} on threads is not outermost, at the end of its block"
             if any(name.startswith("#") for name in statement.extent.names):
                 return f"how often {statement.var} runs on threads depends on another loop"
             reason = _threads_fault(statement.body)
-        elif isinstance(statement, Loop | If):
+        elif isinstance(statement, ir.Loop | ir.If):
             reason = _threads_fault(statement.body, outermost=False)
         for expr in every_expression((statement,)):
-            if isinstance(expr, Fold):
+            if isinstance(expr, ir.Fold):
                 reason = reason or _threads_fault(expr.body, outermost=False)
         if reason:
             return reason
     return None
 
 
-def _names_fault(body: Iterable[Statement], outside: frozenset[str]) -> str | None:
+def _names_fault(body: Iterable[ir.Statement], outside: frozenset[str]) -> str | None:
     """A name that is bound where it can be seen already."""
     visible = set(outside)
     for statement in body:
         reason, bound = None, None
-        for fold in (expr for expr in every_expression((statement,)) if isinstance(expr, Fold)):
+        for fold in (expr for expr in every_expression((statement,)) if isinstance(expr, ir.Fold)):
             own = [variable for variable, _ in fold.loops]
             reason = reason or _twice(own, visible) or _names_fault(fold.body, frozenset(visible) | set(own))
         match statement:
-            case Let(name) | Alloc(name):
+            case ir.Let(name) | ir.Alloc(name):
                 bound = name
-            case Loop(var, _, _, inner):
+            case ir.Loop(var, _, _, inner):
                 reason = reason or _twice([var], visible) or _names_fault(inner, frozenset(visible) | {var})
-            case If(_, inner):
+            case ir.If(_, inner):
                 reason = reason or _names_fault(inner, frozenset(visible))
-            case Zero() | MergeLanes() | TransposeTile() | StreamStore():
+            case ir.Zero() | ir.MergeLanes() | ir.TransposeTile() | ir.StreamStore():
                 reason = reason or _names_fault(loops_of(statement), frozenset(visible))
-            case Store() | Prefetch() | Require():
+            case ir.Store() | ir.Prefetch() | ir.Require():
                 pass
             case _:
                 assert_never(statement)
@@ -158,9 +131,9 @@ def _twice(names: Iterable[str], earlier: Iterable[str]) -> str | None:
     return f"{again[0]} is bound where it has a meaning already" if again else None
 
 
-def _store_fault(statement: Statement) -> str | None:
+def _store_fault(statement: ir.Statement) -> str | None:
     """Values that are no state of the monoid that merges them."""
-    if not isinstance(statement, Store) or statement.merge is None:
+    if not isinstance(statement, ir.Store) or statement.merge is None:
         return None
     monoid, dtypes = MONOIDS.get(statement.merge), tuple(value.dtype for value in statement.values)
     if monoid is None:
@@ -176,12 +149,14 @@ class Translator:
     The text defines `launches`, a list of functions, over `R`, the `KernelRun` of one run, and `K`, the objects of the
     kernel."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: ir.Kernel) -> None:
         self.kernel, self.lines, self.depth, self.count = kernel, list[str](), 0, 0
         self.objects: list[Any] = []
         self.values: dict[str, tuple[str, DType]] = {}  # Lets
         self.indices: dict[str, str] = {}  # sizes, loop variables, looked-up indices
-        self.memories: dict[str, tuple[str, Buffer | Alloc, int]] = {}  # and how many parallel loops are around each
+        self.memories: dict[
+            str, tuple[str, ir.Buffer | ir.Alloc, int]
+        ] = {}  # and how many parallel loops are around each
         self.loops: list[tuple[str, str]] = []  # the parallel loops that are open: what touched what, and the index
 
     def text(self) -> str:
@@ -194,7 +169,7 @@ class Translator:
             self.launch(launch)
         return "\n".join(self.lines) + "\n"
 
-    def launch(self, launch: Launch) -> None:
+    def launch(self, launch: ir.Launch) -> None:
         name = self.fresh()
         with self.block(f"def {name}():"):
             self.body(launch.body)
@@ -235,36 +210,36 @@ class Translator:
 
     # Statements.
 
-    def body(self, statements: Iterable[Statement]) -> None:
+    def body(self, statements: Iterable[ir.Statement]) -> None:
         for statement in statements:
             self.statement(statement)
 
-    def statement(self, statement: Statement) -> None:
+    def statement(self, statement: ir.Statement) -> None:
         match statement:
-            case Let(name, value, _):
+            case ir.Let(name, value, _):
                 self.bind(name, value)
-            case Store(buffers, index, values, merge):
+            case ir.Store(buffers, index, values, merge):
                 self.store(buffers, index, values, merge)
-            case Loop(var, _, axis, body):
+            case ir.Loop(var, _, axis, body):
                 self.loop(var, statement.rounds, axis, body)
-            case If(condition, body):
+            case ir.If(condition, body):
                 with self.block(f"if {self.condition(condition)}:"):
                     self.body(body)
-            case Alloc(name, _, shape, space):
-                if space is Space.REGISTER and any(dim.constant is None for dim in shape):
+            case ir.Alloc(name, _, shape, space):
+                if space is ir.Space.REGISTER and any(dim.constant is None for dim in shape):
                     raise self.fault(f"{name} lies in registers, but its size is not known now")
                 text = self.let(f"R.memory({self.spell(statement)}, [{self.dims(shape)}])")
                 self.memories[name] = text, statement, len(self.loops)
-            case Prefetch(buffer, index):
+            case ir.Prefetch(buffer, index):
                 self.place(buffer, index)
-            case Zero() | MergeLanes() | TransposeTile() | StreamStore():
+            case ir.Zero() | ir.MergeLanes() | ir.TransposeTile() | ir.StreamStore():
                 self.body(loops_of(statement))
-            case Require(index, extent):
+            case ir.Require(index, extent):
                 self.write(f"R.require({self.dim(index)}, {self.dim(extent)})")
             case _:
                 assert_never(statement)
 
-    def bind(self, name: str, value: Expr) -> None:
+    def bind(self, name: str, value: ir.Expr) -> None:
         text = self.let(self.expression(value))
         if name.startswith("#"):
             if value.dtype is not DType.I64:
@@ -272,13 +247,13 @@ class Translator:
             self.indices[name] = self.let(f"int({text})")
         self.values[name] = text, value.dtype
 
-    def store(self, buffers: tuple[str, ...], index: Shape, values: tuple[Expr, ...], merge: str | None) -> None:
+    def store(self, buffers: tuple[str, ...], index: Shape, values: tuple[ir.Expr, ...], merge: str | None) -> None:
         count = len(MONOIDS[merge].init(DType.F32)) if merge else len(buffers)
         if not len(buffers) == len(values) == count:
             raise self.fault(f"a Store of {len(values)} values into {len(buffers)} buffers, of {count}")
         for buffer, value in zip(buffers, values, strict=True):
             target = self.memory(buffer)[1]
-            if isinstance(target, Buffer) and target.role is Role.INPUT:
+            if isinstance(target, ir.Buffer) and target.role is ir.Role.INPUT:
                 raise self.fault(f"a Store into the input {buffer}")
             if target.dtype.compute is not value.dtype:
                 raise self.fault(f"a Store of {value.dtype.value} into {buffer}, which is {target.dtype.value}")
@@ -301,57 +276,57 @@ class Translator:
         for race_detector, index in self.loops[self.memory(buffer)[2] :]:
             self.write(f"{race_detector}.{name}({index}, {rest}")
 
-    def loop(self, var: str, extent: Dim, axis: Axis, body: tuple[Statement, ...]) -> None:
+    def loop(self, var: str, extent: Dim, axis: ir.Axis, body: tuple[ir.Statement, ...]) -> None:
         count, name = self.dim(extent), self.fresh()
-        head = f"for {name} in {'range' if axis is Axis.SERIAL else 'R.shuffle'}({count}):"
-        if axis is not Axis.SERIAL:
-            self.loops.append((self.let(f"R.race_detector({axis is Axis.LANES})"), name))
+        head = f"for {name} in {'range' if axis is ir.Axis.SERIAL else 'R.shuffle'}({count}):"
+        if axis is not ir.Axis.SERIAL:
+            self.loops.append((self.let(f"R.race_detector({axis is ir.Axis.LANES})"), name))
         with self.block(head):
             self.indices[var] = name
-            if axis is Axis.THREADS:
+            if axis is ir.Axis.THREADS:
                 self.own_memories(body)
             self.body(body)
-        if axis is not Axis.SERIAL:
+        if axis is not ir.Axis.SERIAL:
             self.loops.pop()
 
-    def own_memories(self, body: tuple[Statement, ...]) -> None:
+    def own_memories(self, body: tuple[ir.Statement, ...]) -> None:
         """Memory of a thread that lies outside a THREADS loop: each thread has its own, unset at first."""
         own = touched(body)
         for name, (text, memory, _) in list(self.memories.items()):
-            if name in own and isinstance(memory, Alloc):
+            if name in own and isinstance(memory, ir.Alloc):
                 self.memories[name] = self.let(f"{text}.unset()"), memory, len(self.loops)
 
     # Expressions.
 
-    def expression(self, expr: Expr) -> str:
+    def expression(self, expr: ir.Expr) -> str:
         match expr:
-            case Const(value, dtype):
+            case ir.Const(value, dtype):
                 return self.spell(dtype.numpy.type(value))
-            case Var(name, dtype):
+            case ir.Var(name, dtype):
                 if name not in self.values or self.values[name][1] is not dtype:
                     raise self.fault(f"no Let here binds {name} as {dtype.value}")
                 return self.values[name][0]
-            case Index(dim, _):
+            case ir.Index(dim, _):
                 return f"R.int64({self.dim(dim)})"
-            case Load():
+            case ir.Load():
                 return self.load(expr)
-            case Call():
+            case ir.Call():
                 return self.call(expr)
-            case Fold():
+            case ir.Fold():
                 return self.fold(expr)
-            case InWholeLines(length, cells, places):
+            case ir.InWholeLines(length, cells, places):
                 begin = ", ".join(f"({', '.join(self.place(name, index))})" for name, index in places)
                 return f"({self.dim(length)} == {cells} and R.in_whole_lines({begin}))"
             case _:
                 assert_never(expr)
 
-    def load(self, load: Load) -> str:
+    def load(self, load: ir.Load) -> str:
         memory = self.memory(load.buffer)[1]
         if memory.dtype.compute is not load.dtype:
             raise self.fault(f"a Load of {load.dtype.value} from {load.buffer}, which is {memory.dtype.value}")
         name, at = self.place(load.buffer, load.index)
         read = f"{name}.load({at})"
-        if not isinstance(memory, Buffer) or memory.role is not Role.INPUT:
+        if not isinstance(memory, ir.Buffer) or memory.role is not ir.Role.INPUT:
             for race_detector, index in self.loops[self.memory(load.buffer)[2] :]:
                 read = f"{race_detector}.loads({index}, {name}, {at}) or {read}"
         if load.where is None:
@@ -360,12 +335,12 @@ class Translator:
             raise self.fault(f"a masked Load of {load.buffer} needs a bool and another {load.dtype.value}")
         return f"(({read}) if {self.expression(load.where)} else {self.expression(load.other)})"
 
-    def condition(self, condition: Expr) -> str:
+    def condition(self, condition: ir.Expr) -> str:
         if condition.dtype is not DType.BOOL:
             raise self.fault(f"an If needs a bool, not {condition.dtype.value}")
         return self.expression(condition)
 
-    def call(self, call: Call) -> str:
+    def call(self, call: ir.Call) -> str:
         operands = ", ".join(map(self.expression, call.operands))
         if call.function == "cast":
             return f"R.cast({operands}, {self.spell(call.dtype)})"
@@ -376,7 +351,7 @@ class Translator:
         scalar, function = self.spell(call.dtype.numpy.type), self.spell(OPERATORS[call.function].evaluate)
         return f"{scalar}({function}({operands}))"
 
-    def fold(self, fold: Fold) -> str:
+    def fold(self, fold: ir.Fold) -> str:
         """Loops in order, before the statement that the fold stands in; its spelling is the result."""
         monoid, dtype = MONOIDS[fold.monoid], fold.value.dtype
         if dtype.kind not in monoid.accepts or monoid.result(dtype).compute is not fold.dtype:
@@ -386,7 +361,7 @@ class Translator:
         self.nest(fold, 0, spelled, state, position)
         return f"{self.spell(fold.dtype.numpy.type)}({spelled}.finish(R, {state}))"
 
-    def nest(self, fold: Fold, level: int, monoid: str, state: str, position: str) -> None:
+    def nest(self, fold: ir.Fold, level: int, monoid: str, state: str, position: str) -> None:
         if level < len(fold.loops):
             var, extent = fold.loops[level]
             if fold.tile is not None and level == len(fold.loops) - 1:
@@ -404,7 +379,7 @@ class Translator:
 
     # Memory and indices.
 
-    def memory(self, name: str) -> tuple[str, Buffer | Alloc, int]:
+    def memory(self, name: str) -> tuple[str, ir.Buffer | ir.Alloc, int]:
         if name not in self.memories:
             raise self.fault(f"there is no memory {name} here")
         return self.memories[name]
@@ -413,7 +388,7 @@ class Translator:
         """A cell: its memory, and its index there; one index into another rank is an offset in elements, which only
         packed memory has."""
         text, memory, _ = self.memory(name)
-        flat = not isinstance(memory, Buffer) or memory.strides is None
+        flat = not isinstance(memory, ir.Buffer) or memory.strides is None
         if len(index) != len(memory.shape) and not (flat and len(index) == 1):
             raise self.fault(f"{name} of rank {len(memory.shape)} with {len(index)} indices")
         return text, self.dims(index)
@@ -440,10 +415,10 @@ def _tuple(parts: Iterable[str]) -> str:
     return "(" + "".join(f"{part}, " for part in parts) + ")"
 
 
-def _sizes(kernel: Kernel) -> frozenset[str]:
+def _sizes(kernel: ir.Kernel) -> frozenset[str]:
     """The sizes that buffers, loops and indices name."""
     dims = [dim for buffer in kernel.buffers for dim in buffer.shape]
     for launch in kernel.launches:
-        dims += [] if launch.when is None else dims_in((Let("", launch.when),))
+        dims += [] if launch.when is None else dims_in((ir.Let("", launch.when),))
         dims += [*(tile.size for tile in launch.tiles), *all_dims(launch.body)]
     return frozenset(name for dim in dims for name in dim.names if not name.startswith("#"))

@@ -11,6 +11,7 @@ from typing import assert_never
 
 import numpy as np
 
+from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import (
     Constant,
@@ -30,34 +31,6 @@ from noyau.ir.graph import (
     Scatter,
     Select,
     View,
-)
-from noyau.ir.loops import (
-    Alloc,
-    Buffer,
-    Call,
-    Const,
-    Expr,
-    Fold,
-    Guard,
-    If,
-    Index,
-    Intrinsic,
-    InWholeLines,
-    Kernel,
-    Launch,
-    Let,
-    Load,
-    Loop,
-    MergeLanes,
-    Prefetch,
-    Require,
-    Statement,
-    Store,
-    StreamStore,
-    Tile,
-    TransposeTile,
-    Var,
-    Zero,
 )
 from noyau.text import printable
 
@@ -130,7 +103,7 @@ def _places(index: Sequence[Dim | Lookup], inputs: Sequence[str]) -> str:
     )
 
 
-def kernel_text(kernel: Kernel) -> str:
+def kernel_text(kernel: ir.Kernel) -> str:
     """The lines of a kernel: its buffers, what it demands of sizes, its launches."""
     buffers = [f"{_INDENT}{_buffer(buffer)}" for buffer in kernel.buffers]
     guards = [f"{_INDENT}{_guard(guard)}" for guard in kernel.guards]
@@ -138,24 +111,24 @@ def kernel_text(kernel: Kernel) -> str:
     return "\n".join([f"kernel {kernel.name}", *buffers, *guards, *launches])
 
 
-def _buffer(buffer: Buffer) -> str:
+def _buffer(buffer: ir.Buffer) -> str:
     strides = "" if buffer.strides is None else f" strides [{_list(buffer.strides)}]"
     source = "" if buffer.source in ("", buffer.name) else f"  # {printable(buffer.source)}"
     return f"{buffer.role.value} {_typed(buffer.name, buffer.dtype.value, buffer.shape)}{strides}{source}"
 
 
-def _guard(guard: Guard) -> str:
+def _guard(guard: ir.Guard) -> str:
     always = f"guard {guard.left} <= {guard.right}"
     return always if guard.cells.constant else f"{always} unless {guard.cells} = 0"
 
 
-def _launch(launch: Launch) -> Iterator[str]:
+def _launch(launch: ir.Launch) -> Iterator[str]:
     yield f"launch{'' if launch.when is None else f' when {_expr(launch.when)}'}"
     yield from (f"{_INDENT}tile {tile.name}: {_tile(tile)}" for tile in launch.tiles)
     yield from _block(launch.body, _INDENT)
 
 
-def _tile(tile: Tile) -> str:
+def _tile(tile: ir.Tile) -> str:
     warps = f"{tile.warps} warps" if tile.warps else f"{tile.warp_factor} x warps" if tile.warp_factor > 1 else ""
     hints = (
         warps,
@@ -165,83 +138,83 @@ def _tile(tile: Tile) -> str:
     return ", ".join([f"{tile.policy.value} {tile.number}", *filter(None, hints)])
 
 
-def _in_tile(tile: Tile | None) -> str:
+def _in_tile(tile: ir.Tile | None) -> str:
     return "" if tile is None else f" in {tile.name}"
 
 
-def _block(body: Sequence[Statement], margin: str) -> Iterator[str]:
+def _block(body: Sequence[ir.Statement], margin: str) -> Iterator[str]:
     for statement in body:
         yield from _statement(statement, margin)
 
 
-def _statement(statement: Statement, margin: str) -> Iterator[str]:
+def _statement(statement: ir.Statement, margin: str) -> Iterator[str]:
     match statement:
-        case Let(name, Fold() as fold):
+        case ir.Let(name, ir.Fold() as fold):
             yield f"{margin}{name} = {_fold_head(fold)}:"
             yield from _block(fold.body, margin + _INDENT)
             yield f"{margin}{_INDENT}yield {_expr(fold.value)}"
-        case Let(name, value):
+        case ir.Let(name, value):
             yield f"{margin}{name} = {_expr(value)}"
-        case Store(buffers, index, values, merge):
+        case ir.Store(buffers, index, values, merge):
             cells = ", ".join(f"{buffer}[{_list(index)}]" for buffer in buffers)
             how = f"{merge}=" if merge else "="
             yield f"{margin}{cells} {how} {', '.join(map(_expr, values))}"
-        case Loop(var, extent, axis, body, tile):
+        case ir.Loop(var, extent, axis, body, tile):
             yield f"{margin}for {var} < {extent}{_in_tile(tile)} on {axis.value}:"
             yield from _block(body, margin + _INDENT)
-        case If(condition, body):
+        case ir.If(condition, body):
             yield f"{margin}if {_expr(condition)}:"
             yield from _block(body, margin + _INDENT)
-        case Alloc(name, dtype, shape, space):
+        case ir.Alloc(name, dtype, shape, space):
             yield f"{margin}alloc {space.value} {_typed(name, dtype.value, shape)}"
-        case Prefetch(buffer, index, lines):
+        case ir.Prefetch(buffer, index, lines):
             yield f"{margin}prefetch {buffer}[{_list(index)}]{f', {lines} lines' if lines > 1 else ''}"
-        case Require(index, extent):
+        case ir.Require(index, extent):
             yield f"{margin}require 0 <= {index} < {extent}"
-        case Zero() | MergeLanes() | TransposeTile() | StreamStore():
+        case ir.Zero() | ir.MergeLanes() | ir.TransposeTile() | ir.StreamStore():
             yield f"{margin}{_intrinsic(statement)}"
         case _:
             assert_never(statement)
 
 
-def _fold_head(fold: Fold) -> str:
+def _fold_head(fold: ir.Fold) -> str:
     loops = ", ".join(f"{var} < {extent}" for var, extent in fold.loops)
     return f"fold {fold.monoid} over {loops}{_in_tile(fold.tile)}{'' if fold.at is None else f' at {fold.at}'}"
 
 
-def _intrinsic(intrinsic: Intrinsic) -> str:
+def _intrinsic(intrinsic: ir.Intrinsic) -> str:
     match intrinsic:
-        case Zero(memory, extent=extent):
+        case ir.Zero(memory, extent=extent):
             return f"zero {memory}[{extent}]"
-        case MergeLanes(monoid, buffers, lanes=lanes):
+        case ir.MergeLanes(monoid, buffers, lanes=lanes):
             return f"merge {monoid} {', '.join(buffers)}[{lanes}]"
-        case TransposeTile(memory, to, to_step, buffer, start, step):
+        case ir.TransposeTile(memory, to, to_step, buffer, start, step):
             return f"transpose {memory}[{to}] step {to_step} = {buffer}[{start}] step {step}"
-        case StreamStore(buffer, index, memory, start, extent, _, lines):
+        case ir.StreamStore(buffer, index, memory, start, extent, _, lines):
             how = "stream lines" if lines else "stream"
             return f"{how} {buffer}[{_list(index)}] = {memory}[{start}], {extent} cells"
         case _:
             assert_never(intrinsic)
 
 
-def _expr(expr: Expr) -> str:
+def _expr(expr: ir.Expr) -> str:
     match expr:
-        case Const(value, dtype):
+        case ir.Const(value, dtype):
             return f"{dtype.value} {value}"
-        case Var(name, _):
+        case ir.Var(name, _):
             return name
-        case Index(dim, _):
+        case ir.Index(dim, _):
             return str(dim)
-        case Load(buffer, index, _, where, other):
+        case ir.Load(buffer, index, _, where, other):
             mask = "" if where is None else f" where {_expr(where)} else {_expr(other) if other else 'unset'}"
             return f"{buffer}[{_list(index)}]{mask}"
-        case InWholeLines(length, cells, places):
+        case ir.InWholeLines(length, cells, places):
             begins = ", ".join(f"{name}[{_list(index)}]" for name, index in places)
             return f"in_whole_lines({length} = {cells}, {begins})"
-        case Call(function, operands, dtype):
+        case ir.Call(function, operands, dtype):
             named = f"cast {dtype.value}" if function == "cast" else function
             return f"{named}({', '.join(map(_expr, operands))})"
-        case Fold():
+        case ir.Fold():
             body = "; ".join(line.strip() for line in _block(expr.body, ""))
             return f"{_fold_head(expr)} {{{body}{'; ' if body else ''}yield {_expr(expr.value)}}}"
         case _:

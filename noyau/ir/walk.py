@@ -9,67 +9,50 @@ from dataclasses import replace
 from operator import is_
 from typing import assert_never
 
+from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike, product
-from noyau.ir.loops import (
-    SIDE,
-    Alloc,
-    Axis,
-    Call,
-    Const,
-    Expr,
-    Fold,
-    If,
-    Index,
-    Intrinsic,
-    InWholeLines,
-    Launch,
-    Let,
-    Load,
-    Loop,
-    MergeLanes,
-    Prefetch,
-    Require,
-    Statement,
-    Store,
-    StreamStore,
-    Tile,
-    TransposeTile,
-    Var,
-    Zero,
-)
 
 
-def expressions(statement: Statement) -> tuple[Expr, ...]:
+def expressions(statement: ir.Statement) -> tuple[ir.Expr, ...]:
     """The expressions that stand directly in a statement."""
     match statement:
-        case Let(_, value, _):
+        case ir.Let(_, value, _):
             return (value,)
-        case Store(_, _, values, _):
+        case ir.Store(_, _, values, _):
             return values
-        case If(condition, _):
+        case ir.If(condition, _):
             return (condition,)
-        case Loop() | Alloc() | Prefetch() | Require() | Zero() | MergeLanes() | TransposeTile() | StreamStore():
+        case (
+            ir.Loop()
+            | ir.Alloc()
+            | ir.Prefetch()
+            | ir.Require()
+            | ir.Zero()
+            | ir.MergeLanes()
+            | ir.TransposeTile()
+            | ir.StreamStore()
+        ):
             return ()
         case _:
             assert_never(statement)
 
 
-def operands(expr: Expr) -> tuple[Expr, ...]:
+def operands(expr: ir.Expr) -> tuple[ir.Expr, ...]:
     """The expressions that stand directly in an expression, not those in the body of a Fold."""
     match expr:
-        case Call(_, inner, _):
+        case ir.Call(_, inner, _):
             return inner
-        case Load(_, _, _, where, _):
+        case ir.Load(_, _, _, where, _):
             return () if where is None else (where,)
-        case Fold(_, _, _, value, _, _):
+        case ir.Fold(_, _, _, value, _, _):
             return (value,)
-        case Const() | Var() | Index() | InWholeLines():
+        case ir.Const() | ir.Var() | ir.Index() | ir.InWholeLines():
             return ()
         case _:
             assert_never(expr)
 
 
-def every_expression(statements: Iterable[Statement]) -> Iterator[Expr]:
+def every_expression(statements: Iterable[ir.Statement]) -> Iterator[ir.Expr]:
     """Every expression, in loops and in the bodies of folds too, each before its operands."""
     for statement in every_statement(statements):
         waiting = list(expressions(statement))
@@ -79,126 +62,136 @@ def every_expression(statements: Iterable[Statement]) -> Iterator[Expr]:
             waiting += operands(expr)
 
 
-def every_statement(statements: Iterable[Statement]) -> Iterator[Statement]:
+def every_statement(statements: Iterable[ir.Statement]) -> Iterator[ir.Statement]:
     """Every statement, in loops and in the bodies of folds too, in order; after an intrinsic the loops that it is."""
     for statement in statements:
         yield statement
-        if isinstance(statement, Loop | If):
+        if isinstance(statement, ir.Loop | ir.If):
             yield from every_statement(statement.body)
-        elif isinstance(statement, Intrinsic):
+        elif isinstance(statement, ir.Intrinsic):
             yield from every_statement(loops_of(statement))
         for expr in expressions(statement):
             yield from _in_folds(expr)
 
 
-def on_threads(body: tuple[Statement, ...]) -> tuple[tuple[Statement, ...], list[Loop], tuple[Statement, ...]]:
+def on_threads(
+    body: tuple[ir.Statement, ...],
+) -> tuple[tuple[ir.Statement, ...], list[ir.Loop], tuple[ir.Statement, ...]]:
     """Split a launch into the statements before its loops on threads, these loops, outermost first, and their body."""
-    before, loops, inner = body[:-1], list[Loop](), body[-1:]
-    while len(inner) == 1 and isinstance(inner[0], Loop) and inner[0].axis is Axis.THREADS:
+    before, loops, inner = body[:-1], list[ir.Loop](), body[-1:]
+    while len(inner) == 1 and isinstance(inner[0], ir.Loop) and inner[0].axis is ir.Axis.THREADS:
         loops.append(inner[0])
         inner = inner[0].body
     return (before, loops, inner) if loops else ((), [], body)
 
 
-def extent_of(launch: Launch) -> Dim:
+def extent_of(launch: ir.Launch) -> Dim:
     """The items of a launch: the product of its loops on threads."""
     return product(loop.extent for loop in on_threads(launch.body)[1])
 
 
-def _in_folds(expr: Expr) -> Iterator[Statement]:
-    if isinstance(expr, Fold):
+def _in_folds(expr: ir.Expr) -> Iterator[ir.Statement]:
+    if isinstance(expr, ir.Fold):
         yield from every_statement(expr.body)
     for operand in operands(expr):
         yield from _in_folds(operand)
 
 
-def tiles_of(statements: Sequence[Statement]) -> list[Tile]:
+def tiles_of(statements: Sequence[ir.Statement]) -> list[ir.Tile]:
     """The tiles that loops and folds are over, and those that indices are aligned to, each once."""
-    tiles: list[Tile | None] = [s.tile for s in every_statement(statements) if isinstance(s, Loop)]
+    tiles: list[ir.Tile | None] = [s.tile for s in every_statement(statements) if isinstance(s, ir.Loop)]
     for expr in every_expression(statements):
-        tiles += [expr.tile] if isinstance(expr, Fold) else [expr.alignment] if isinstance(expr, Index) else []
+        tiles += [expr.tile] if isinstance(expr, ir.Fold) else [expr.alignment] if isinstance(expr, ir.Index) else []
     return list(dict.fromkeys(tile for tile in tiles if tile is not None))
 
 
-def dims_in(statements: Sequence[Statement]) -> Iterator[Dim]:
+def dims_in(statements: Sequence[ir.Statement]) -> Iterator[Dim]:
     """Every index that statements use."""
     for statement in every_statement(statements):
         match statement:
-            case Store(_, index, _, _) | Prefetch(_, index):
+            case ir.Store(_, index, _, _) | ir.Prefetch(_, index):
                 yield from index
-            case Require(at, _):
+            case ir.Require(at, _):
                 yield at
             case _:
                 pass
     for expr in every_expression(statements):
         match expr:
-            case Load(_, index, _, _, _):
+            case ir.Load(_, index, _, _, _):
                 yield from index
-            case Index(dim, _):
+            case ir.Index(dim, _):
                 yield dim
-            case InWholeLines(length, _, places):
+            case ir.InWholeLines(length, _, places):
                 yield from (length, *(dim for _, index in places for dim in index))
             case _:
                 pass
 
 
-def rewrite(statements: Iterable[Statement], change: Callable[[Expr], Expr]) -> tuple[Statement, ...]:
+def rewrite(statements: Iterable[ir.Statement], change: Callable[[ir.Expr], ir.Expr]) -> tuple[ir.Statement, ...]:
     """The statements with `change` applied to every expression, operands first."""
     return tuple(_rewrite_statement(statement, change) for statement in statements)
 
 
-def _rewrite_statement(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:
+def _rewrite_statement(statement: ir.Statement, change: Callable[[ir.Expr], ir.Expr]) -> ir.Statement:
     match statement:
-        case Let(_, value, _):
+        case ir.Let(_, value, _):
             new = rewrite_expression(value, change)
             return statement if new is value else replace(statement, value=new)
-        case Store(_, _, values, _):
+        case ir.Store(_, _, values, _):
             news = tuple(rewrite_expression(value, change) for value in values)
             return statement if all(map(is_, news, values)) else replace(statement, values=news)
-        case Loop(_, _, _, body):
+        case ir.Loop(_, _, _, body):
             return replace(statement, body=rewrite(body, change))
-        case If(condition, body):
-            return If(rewrite_expression(condition, change), rewrite(body, change))
-        case Alloc() | Prefetch() | Require() | Zero() | MergeLanes() | TransposeTile() | StreamStore():
+        case ir.If(condition, body):
+            return ir.If(rewrite_expression(condition, change), rewrite(body, change))
+        case (
+            ir.Alloc()
+            | ir.Prefetch()
+            | ir.Require()
+            | ir.Zero()
+            | ir.MergeLanes()
+            | ir.TransposeTile()
+            | ir.StreamStore()
+        ):
             return statement
         case _:
             assert_never(statement)
 
 
-def rewrite_expression(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+def rewrite_expression(expr: ir.Expr, change: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
     """The expression with `change` applied to it and all in it, operands first."""
     match expr:
-        case Call(_, inner, _):
+        case ir.Call(_, inner, _):
             news = tuple(rewrite_expression(operand, change) for operand in inner)
             expr = expr if all(map(is_, news, inner)) else replace(expr, operands=news)
-        case Load(_, _, _, where, _) if where is not None:
+        case ir.Load(_, _, _, where, _) if where is not None:
             expr = replace(expr, where=rewrite_expression(where, change))
-        case Fold(_, _, body, value, _, _):
+        case ir.Fold(_, _, body, value, _, _):
             expr = replace(expr, body=rewrite(body, change), value=rewrite_expression(value, change))
         case _:
             pass
     return change(expr)
 
 
-def substitute(statements: Iterable[Statement], values: dict[str, DimLike]) -> tuple[Statement, ...]:
+def substitute(statements: Iterable[ir.Statement], values: dict[str, DimLike]) -> tuple[ir.Statement, ...]:
     """The statements with index names replaced by Dims, everywhere."""
 
     def dim(old: Dim) -> Dim:
         return old.replace(values)
 
-    def change(expr: Expr) -> Expr:
+    def change(expr: ir.Expr) -> ir.Expr:
         match expr:
-            case Load(_, index, _, _, _):
+            case ir.Load(_, index, _, _, _):
                 return replace(expr, index=tuple(map(dim, index)))
-            case Index(at, _):
+            case ir.Index(at, _):
                 return replace(expr, dim=dim(at))
-            case InWholeLines(length, _, places):
+            case ir.InWholeLines(length, _, places):
                 moved = tuple((name, tuple(map(dim, index))) for name, index in places)
                 return replace(expr, length=dim(length), places=moved)
-            case Fold(_, loops, body, _, _, at):
+            case ir.Fold(_, loops, body, _, _, at):
                 loops = tuple((variable, dim(extent)) for variable, extent in loops)
                 return replace(expr, loops=loops, body=_substitute_dims(body, dim), at=None if at is None else dim(at))
-            case Const() | Var() | Call():
+            case ir.Const() | ir.Var() | ir.Call():
                 return expr
             case _:
                 assert_never(expr)
@@ -206,28 +199,28 @@ def substitute(statements: Iterable[Statement], values: dict[str, DimLike]) -> t
     return _substitute_dims(rewrite(statements, change), dim)
 
 
-def _substitute_dims(statements: Iterable[Statement], dim: Callable[[Dim], Dim]) -> tuple[Statement, ...]:
-    result: list[Statement] = []
+def _substitute_dims(statements: Iterable[ir.Statement], dim: Callable[[Dim], Dim]) -> tuple[ir.Statement, ...]:
+    result: list[ir.Statement] = []
     for statement in statements:
         match statement:
-            case Store(index=index) | Prefetch(index=index):
+            case ir.Store(index=index) | ir.Prefetch(index=index):
                 result.append(replace(statement, index=tuple(map(dim, index))))
-            case Require(at, extent):
-                result.append(Require(dim(at), dim(extent)))
-            case Loop(_, extent, _, body):
+            case ir.Require(at, extent):
+                result.append(ir.Require(dim(at), dim(extent)))
+            case ir.Loop(_, extent, _, body):
                 result.append(replace(statement, extent=dim(extent), body=_substitute_dims(body, dim)))
-            case If(_, body):
+            case ir.If(_, body):
                 result.append(replace(statement, body=_substitute_dims(body, dim)))
-            case Alloc(_, _, shape, _):
+            case ir.Alloc(_, _, shape, _):
                 result.append(replace(statement, shape=tuple(map(dim, shape))))
-            case Zero(extent=extent):
+            case ir.Zero(extent=extent):
                 result.append(replace(statement, extent=dim(extent)))
-            case TransposeTile(to=to, start=start, step=step):
+            case ir.TransposeTile(to=to, start=start, step=step):
                 result.append(replace(statement, to=dim(to), start=dim(start), step=dim(step)))
-            case StreamStore(_, index, _, start, extent):
+            case ir.StreamStore(_, index, _, start, extent):
                 there = tuple(map(dim, index))
                 result.append(replace(statement, index=there, start=dim(start), extent=dim(extent)))
-            case Let() | MergeLanes():
+            case ir.Let() | ir.MergeLanes():
                 result.append(statement)
             case _:
                 assert_never(statement)
@@ -237,70 +230,74 @@ def _substitute_dims(statements: Iterable[Statement], dim: Callable[[Dim], Dim])
 LINE, CELL = "#line_of_tile", "#cell_of_tile"
 
 
-def loops_of(intrinsic: Intrinsic) -> tuple[Statement, ...]:
+def loops_of(intrinsic: ir.Intrinsic) -> tuple[ir.Statement, ...]:
     """Statements that compute the same."""
     line, cell = Dim.of(LINE), Dim.of(CELL)
     match intrinsic:
-        case Zero(memory, dtype, extent, var):
-            zero = Const(0.0 if dtype.is_float else 0, dtype)
-            return (Loop(var, extent, Axis.LANES, (Store((memory,), (Dim.of(var),), (zero,)),)),)
-        case MergeLanes(lanes=lanes, var=var):
+        case ir.Zero(memory, dtype, extent, var):
+            zero = ir.Const(0.0 if dtype.is_float else 0, dtype)
+            return (ir.Loop(var, extent, ir.Axis.LANES, (ir.Store((memory,), (Dim.of(var),), (zero,)),)),)
+        case ir.MergeLanes(lanes=lanes, var=var):
             halves = [lanes >> level for level in range(1, lanes.bit_length())]
-            loops = (Loop(var, Dim.of(n), Axis.LANES, (merge_of(intrinsic, Dim.of(var), n),)) for n in halves[:-1])
+            loops = (
+                ir.Loop(var, Dim.of(n), ir.Axis.LANES, (merge_of(intrinsic, Dim.of(var), n),)) for n in halves[:-1]
+            )
             return (*loops, merge_of(intrinsic, 0, 1))
-        case TransposeTile(memory, to, to_step, buffer, start, step, dtype):
-            value = Load(buffer, (start + line * step + cell,), dtype)
-            turned = Loop(CELL, Dim.of(SIDE), Axis.LANES, (Store((memory,), (to + cell * to_step + line,), (value,)),))
-            return (Loop(LINE, Dim.of(SIDE), Axis.SERIAL, (turned,)),)
-        case StreamStore(buffer, index, memory, start, extent, dtype):
+        case ir.TransposeTile(memory, to, to_step, buffer, start, step, dtype):
+            value = ir.Load(buffer, (start + line * step + cell,), dtype)
+            turned = ir.Loop(
+                CELL, Dim.of(ir.SIDE), ir.Axis.LANES, (ir.Store((memory,), (to + cell * to_step + line,), (value,)),)
+            )
+            return (ir.Loop(LINE, Dim.of(ir.SIDE), ir.Axis.SERIAL, (turned,)),)
+        case ir.StreamStore(buffer, index, memory, start, extent, dtype):
             *outer, last = index
-            copied = Store((buffer,), (*outer, last + cell), (Load(memory, (start + cell,), dtype),))
-            return (Loop(CELL, extent, Axis.LANES, (copied,)),)
+            copied = ir.Store((buffer,), (*outer, last + cell), (ir.Load(memory, (start + cell,), dtype),))
+            return (ir.Loop(CELL, extent, ir.Axis.LANES, (copied,)),)
         case _:
             assert_never(intrinsic)
 
 
-def merge_of(merge: MergeLanes, lane: DimLike, half: DimLike) -> Store:
+def merge_of(merge: ir.MergeLanes, lane: DimLike, half: DimLike) -> ir.Store:
     """The merge of a lane of the upper half into its lane of the lower one."""
     upper = (Dim.of(lane) + half,)
-    values = tuple(Load(name, upper, dtype) for name, dtype in zip(merge.buffers, merge.dtypes, strict=True))
-    return Store(merge.buffers, (Dim.of(lane),), values, merge.monoid)
+    values = tuple(ir.Load(name, upper, dtype) for name, dtype in zip(merge.buffers, merge.dtypes, strict=True))
+    return ir.Store(merge.buffers, (Dim.of(lane),), values, merge.monoid)
 
 
-def substitute_in(fold: Fold, values: dict[str, DimLike]) -> Fold:
+def substitute_in(fold: ir.Fold, values: dict[str, DimLike]) -> ir.Fold:
     """The fold with index names replaced by Dims."""
-    return fold_of(substitute((Let("", fold),), values)[0])
+    return fold_of(substitute((ir.Let("", fold),), values)[0])
 
 
-def is_fold(statement: Statement) -> bool:
-    return isinstance(statement, Let) and isinstance(statement.value, Fold)
+def is_fold(statement: ir.Statement) -> bool:
+    return isinstance(statement, ir.Let) and isinstance(statement.value, ir.Fold)
 
 
-def fold_of(statement: Statement) -> Fold:
+def fold_of(statement: ir.Statement) -> ir.Fold:
     """The fold that a Let gives a name."""
-    assert isinstance(statement, Let) and isinstance(statement.value, Fold)
+    assert isinstance(statement, ir.Let) and isinstance(statement.value, ir.Fold)
     return statement.value
 
 
-def folds_in(statements: Iterable[Statement]) -> list[Fold]:
+def folds_in(statements: Iterable[ir.Statement]) -> list[ir.Fold]:
     """Every fold, also those in others."""
-    return [expr for expr in every_expression(statements) if isinstance(expr, Fold)]
+    return [expr for expr in every_expression(statements) if isinstance(expr, ir.Fold)]
 
 
-def loads_of(statements: Iterable[Statement]) -> list[Load]:
-    return [expr for expr in every_expression(statements) if isinstance(expr, Load)]
+def loads_of(statements: Iterable[ir.Statement]) -> list[ir.Load]:
+    return [expr for expr in every_expression(statements) if isinstance(expr, ir.Load)]
 
 
-def touched(statements: Sequence[Statement]) -> frozenset[str]:
+def touched(statements: Sequence[ir.Statement]) -> frozenset[str]:
     """The buffers and the memory that statements load from or store in."""
-    stored = [name for s in every_statement(statements) if isinstance(s, Store) for name in s.buffers]
+    stored = [name for s in every_statement(statements) if isinstance(s, ir.Store) for name in s.buffers]
     return frozenset([*stored, *(load.buffer for load in loads_of(statements))])
 
 
-def all_dims(statements: Sequence[Statement]) -> list[Dim]:
+def all_dims(statements: Sequence[ir.Statement]) -> list[Dim]:
     """Every index, and every extent, that statements name."""
-    extents = [s.extent for s in every_statement(statements) if isinstance(s, Loop | Require)]
-    shapes = [dim for s in every_statement(statements) if isinstance(s, Alloc) for dim in s.shape]
+    extents = [s.extent for s in every_statement(statements) if isinstance(s, ir.Loop | ir.Require)]
+    shapes = [dim for s in every_statement(statements) if isinstance(s, ir.Alloc) for dim in s.shape]
     folds = folds_in(statements)
     loops = [n for fold in folds for _, n in fold.loops] + [fold.at for fold in folds if fold.at is not None]
     return [*dims_in(statements), *extents, *shapes, *loops]

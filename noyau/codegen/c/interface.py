@@ -7,24 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from noyau.codegen.c.expressions import CExpressions
 from noyau.codegen.identifiers import Scopes
+from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, maximum, product
-from noyau.ir.loops import (
-    Buffer,
-    Call,
-    Expr,
-    Guard,
-    If,
-    Index,
-    InWholeLines,
-    Kernel,
-    Launch,
-    Let,
-    Load,
-    Loop,
-    Role,
-    Statement,
-    Store,
-)
 from noyau.ir.operators import OPERATORS
 from noyau.ir.walk import every_expression, every_statement, extent_of
 
@@ -32,9 +16,9 @@ USUAL = 1024  # what every size is taken to be, where flops are weighed against 
 FLOPS_A_BYTE = 3  # that a thread computes while it moves one
 
 
-def interface(kernel: Kernel, names: Scopes, expressions: CExpressions) -> str:
+def interface(kernel: ir.Kernel, names: Scopes, expressions: CExpressions) -> str:
     """The functions of the kernel's table, and the table."""
-    scratch, extents = list(map(_bytes, kernel.of(Role.SCRATCH))), [extent_of(launch) for launch in kernel.launches]
+    scratch, extents = list(map(_bytes, kernel.of(ir.Role.SCRATCH))), [extent_of(launch) for launch in kernel.launches]
     moved = [item_bytes(kernel, launch) for launch in kernel.launches]
     table = _Interface(kernel, names, expressions)
     return "\n\n".join(
@@ -51,7 +35,7 @@ def interface(kernel: Kernel, names: Scopes, expressions: CExpressions) -> str:
 
 
 class _Interface:
-    def __init__(self, kernel: Kernel, names: Scopes, expressions: CExpressions) -> None:
+    def __init__(self, kernel: ir.Kernel, names: Scopes, expressions: CExpressions) -> None:
         self.kernel, self.names, self.expressions = kernel, names, expressions
         expressions.absurd = True  # a runtime may ask before it looks
 
@@ -66,7 +50,7 @@ class _Interface:
             if value != extent:
                 lines.append(f"if ({name} < 0) return {binding.input + 1};")
         bound = {(b.input, b.axis) for b in self.kernel.binding if b.factor == 1 and b.offset == Dim.of(0)}
-        for k, buffer in enumerate(self.kernel.of(Role.INPUT)):
+        for k, buffer in enumerate(self.kernel.of(ir.Role.INPUT)):
             for axis, dim in enumerate(buffer.shape):
                 if (k, axis) not in bound:
                     lines.append(f"if (shapes[{k}][{axis}] != {self.expressions.dim(dim)}) return {k + 1};")
@@ -75,17 +59,17 @@ class _Interface:
         head = f"static int32_t {self.kernel.name}_bind(const int64_t *const *shapes, int64_t *sizes)"
         return _function(head, [*unused, *lines, "return 0;"])
 
-    def guard(self, guard: Guard) -> str:
+    def guard(self, guard: ir.Guard) -> str:
         """The refusal of sizes that do not obey a guard; the input that it names is one that has such a size."""
         names = guard.left.names | guard.right.names
-        inputs = self.kernel.of(Role.INPUT)
+        inputs = self.kernel.of(ir.Role.INPUT)
         inputs_of = [k for k, buffer in enumerate(inputs) if any(dim.names & names for dim in buffer.shape)]
         left, right, cells = (self.expressions.dim(dim) for dim in (guard.left, guard.right, guard.cells))
         return f"if (({cells}) != 0 && {left} > {right}) return {(inputs_of or [0])[-1] + 1};"
 
     def shape(self) -> str:
         def cases() -> Iterator[str]:
-            for k, buffer in enumerate(self.kernel.of(Role.OUTPUT)):
+            for k, buffer in enumerate(self.kernel.of(ir.Role.OUTPUT)):
                 dims = [f"dims[{axis}] = {self.expressions.dim(dim)};" for axis, dim in enumerate(buffer.shape)]
                 yield " ".join([f"case {k}:", *dims, "break;"])
 
@@ -94,7 +78,7 @@ class _Interface:
         head = f"static void {self.kernel.name}_shape(const int64_t *sizes, int32_t output, int64_t *dims)"
         return _function(head, [*quiet, *lines])
 
-    def cases(self, what: str, parameter: str, values: Sequence[Dim], when: Sequence[Expr | None] = ()) -> str:
+    def cases(self, what: str, parameter: str, values: Sequence[Dim], when: Sequence[ir.Expr | None] = ()) -> str:
         """A function that gives one of several numbers; 0 where its condition is false."""
 
         def cases() -> Iterator[str]:
@@ -127,7 +111,7 @@ class _Interface:
 
     def table(self) -> str:
         kernel, name = self.kernel, self.kernel.name
-        inputs, outputs, scratch = (kernel.of(role) for role in (Role.INPUT, Role.OUTPUT, Role.SCRATCH))
+        inputs, outputs, scratch = (kernel.of(role) for role in (ir.Role.INPUT, ir.Role.OUTPUT, ir.Role.SCRATCH))
         counts = ", ".join(str(len(part)) for part in (inputs, outputs, scratch, kernel.launches, kernel.binding))
         dtypes = ", ".join(str(buffer.dtype.onnx) for buffer in (*inputs, *outputs))
         ranks = ", ".join(str(len(buffer.shape)) for buffer in (*inputs, *outputs))
@@ -142,12 +126,12 @@ class _Interface:
         )
 
 
-def item_bytes(kernel: Kernel, launch: Launch) -> Dim:
+def item_bytes(kernel: ir.Kernel, launch: ir.Launch) -> Dim:
     """The bytes that one item moves: those of the buffers that the launch touches, over its items, and one more. Of a
     buffer that is looked into alone, nobody knows. Where what is computed takes as long as several times as many bytes
     do, it is so many times as many."""
-    stored = {name for s in every_statement(launch.body) if isinstance(s, Store) for name in s.buffers}
-    loads = [e for e in every_expression(launch.body) if isinstance(e, Load)]
+    stored = {name for s in every_statement(launch.body) if isinstance(s, ir.Store) for name in s.buffers}
+    loads = [e for e in every_expression(launch.body) if isinstance(e, ir.Load)]
     read = {e.buffer for e in loads if not any(name.startswith("#at") for d in e.index for name in d.names)}
     touched = stored | read
     total = sum((_bytes(buffer) for buffer in kernel.buffers if buffer.name in touched), Dim.of(0))
@@ -156,28 +140,28 @@ def item_bytes(kernel: Kernel, launch: Launch) -> Dim:
     return 1 + (whole if whole * extent == total and extent.constant != 0 else total // maximum(extent, 1))
 
 
-def _intensity(launch: Launch, total: Dim) -> int:
+def _intensity(launch: ir.Launch, total: Dim) -> int:
     """The time of the flops of a launch over that of its bytes, at usual sizes; at least 1."""
     with contextlib.suppress(ZeroDivisionError):
         return max(1, round(_flops(launch.body, {}) / max(1, FLOPS_A_BYTE * _usual(total, {}))))
     return 1
 
 
-def _flops(body: Iterable[Statement], known: dict[str, int]) -> int:
+def _flops(body: Iterable[ir.Statement], known: dict[str, int]) -> int:
     """The flops of statements at usual sizes; `known` are indices that have a name."""
     total = 0
     for statement in body:
         match statement:
-            case Loop(extent=extent, body=inner):
+            case ir.Loop(extent=extent, body=inner):
                 total += max(0, _usual(extent, known)) * _flops(inner, known)
-            case If(condition=InWholeLines()):
+            case ir.If(condition=ir.InWholeLines()):
                 pass  # the branch of all other tiles computes the same
-            case If(body=inner):
+            case ir.If(body=inner):
                 total += _flops(inner, known)
-            case Let(name, Index(dim)):
+            case ir.Let(name, ir.Index(dim)):
                 known[name] = _usual(dim, known)
             case _:
-                calls = (expr for expr in every_expression((statement,)) if isinstance(expr, Call))
+                calls = (expr for expr in every_expression((statement,)) if isinstance(expr, ir.Call))
                 total += sum(OPERATORS[call.function].flops for call in calls)
     return total
 
@@ -187,7 +171,7 @@ def _usual(dim: Dim, known: Mapping[str, int]) -> int:
     return int(dim.evaluate({name: known.get(name, 0 if name.startswith("#") else USUAL) for name in dim.names}))
 
 
-def _bytes(buffer: Buffer) -> Dim:
+def _bytes(buffer: ir.Buffer) -> Dim:
     return product(buffer.shape) * buffer.dtype.bytes
 
 

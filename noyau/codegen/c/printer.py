@@ -31,28 +31,8 @@ from noyau.codegen.statements import INDENT, Statements, is_variable
 from noyau.codegen.tables import closed, dim_text, opened
 from noyau.dtypes import DType
 from noyau.errors import GraphError
+from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimOp, product
-from noyau.ir.loops import (
-    LINE_BYTES,
-    Alloc,
-    Axis,
-    Buffer,
-    Expr,
-    Index,
-    Kernel,
-    Launch,
-    Let,
-    Load,
-    Loop,
-    Prefetch,
-    Role,
-    Space,
-    Statement,
-    Store,
-    StreamStore,
-    TransposeTile,
-    Zero,
-)
 from noyau.ir.walk import every_expression, every_statement, on_threads
 
 
@@ -96,19 +76,19 @@ WIDE = 8  # lanes of a loop that is worth vectors
 ASSIGNED = {"add": "+", "multiply": "*", "bitwise_or": "|", "logical_or": "|", "logical_and": "&"}
 
 
-def source(kernel: Kernel, comment: str = "", *, anonymous: bool = False) -> str:
+def source(kernel: ir.Kernel, comment: str = "", *, anonymous: bool = False) -> str:
     """The text of a kernel: a comment, the ABI, the scalar functions it uses, its launches, its table.
 
     `anonymous`: with numbers for names, to tell whether two kernels are one."""
     return together([kernel], comment, anonymous=anonymous)
 
 
-def together(kernels: Sequence[Kernel], comment: str = "", *, anonymous: bool = False) -> str:
+def together(kernels: Sequence[ir.Kernel], comment: str = "", *, anonymous: bool = False) -> str:
     """One text of several kernels, whose names differ. GraphError where a name cannot be that of a C function."""
     return text_of([printed(kernel, anonymous=anonymous) for kernel in kernels], comment)
 
 
-def printed(kernel: Kernel, *, anonymous: bool = False) -> KernelText:
+def printed(kernel: ir.Kernel, *, anonymous: bool = False) -> KernelText:
     """A kernel's own part of a text. GraphError as in `together`, UnsupportedError for what C has no spelling of."""
     if not re.fullmatch(r"(?!noyau)[a-z]\w*", kernel.name, re.ASCII | re.IGNORECASE):
         raise GraphError(f"{kernel.name!r} cannot be the name of a C function: give letters, digits and _")
@@ -126,22 +106,22 @@ class CPrinter(Statements):
     opens, turns, closes, ends, empty = "if ({}) {{", "} else {", ("}",), ";", ()
     expressions: CExpressions
 
-    def __init__(self, kernel: Kernel, *, anonymous: bool = False) -> None:
+    def __init__(self, kernel: ir.Kernel, *, anonymous: bool = False) -> None:
         self.kernel = kernel
         self.names = Scopes(kernel, anonymous=anonymous)
         self.expressions = CExpressions(kernel, self.names)
         self.rows: list[str] = []  # what the launch has taken
 
-    def launch(self, position: int, launch: Launch) -> str:
+    def launch(self, position: int, launch: ir.Launch) -> str:
         """The function that runs items [begin, end) of a launch."""
         self.names.used.clear()
         with self.names.block():
-            memory = [s for s in every_statement(launch.body) if isinstance(s, Alloc) and s.space is Space.THREAD]
+            memory = [s for s in every_statement(launch.body) if isinstance(s, ir.Alloc) and s.space is ir.Space.THREAD]
             taken = list(self.take(memory))
             inner = [*taken, *self.threads(launch)]
             inner += indented(self.give_back())
             head = [*self.pointers(), *self.sizes()]
-        if any(isinstance(s, StreamStore) for s in every_statement(launch.body)):
+        if any(isinstance(s, ir.StreamStore) for s in every_statement(launch.body)):
             inner.append(f"{INDENT}noyau_written_around();")
         lines = [*head, *([""] if head else []), *inner, f"{INDENT}return NOYAU_OK;"]
         signature = f"static int32_t {self.kernel.name}_{position}(const noyau_call *call, int64_t begin, int64_t end)"
@@ -150,7 +130,7 @@ class CPrinter(Statements):
     def pointers(self) -> Iterator[str]:
         for at, buffer in enumerate(self.kernel.buffers):
             if ("value", buffer.name) in self.names.used:
-                constant = "const " if buffer.role is Role.INPUT else ""
+                constant = "const " if buffer.role is ir.Role.INPUT else ""
                 name, kind = self.names.value(buffer.name), TYPES[buffer.dtype]
                 layout = ", strides ".join(self.listed(d) for d in (buffer.shape, buffer.strides) if d is not None)
                 yield f"{INDENT}{constant}{kind} *restrict {name} = call->buffers[{at}]; /* {layout} */"
@@ -167,14 +147,14 @@ class CPrinter(Statements):
         """A Dim in a comment."""
         return opened(dim_text(dim, self.names.peek, _tell))
 
-    def said(self, condition: Expr) -> str:
+    def said(self, condition: ir.Expr) -> str:
         """A condition in a comment."""
         used = set(self.names.used)
         text = self.expressions.top(condition)
         self.names.used = used
         return text
 
-    def take(self, memory: Sequence[Alloc]) -> Iterator[str]:
+    def take(self, memory: Sequence[ir.Alloc]) -> Iterator[str]:
         """Memory of the thread, taken once a call."""
         self.rows = []
         self.expressions.preludes |= {"taken.h"} if memory else set()
@@ -193,7 +173,7 @@ class CPrinter(Statements):
     def give_back(self) -> list[str]:
         return [f"noyau_give_back({name});" for name in self.rows]
 
-    def threads(self, launch: Launch) -> Iterator[str]:
+    def threads(self, launch: ir.Launch) -> Iterator[str]:
         """The statements before the loops on threads, then these as one counted loop over the call's items."""
         before, loops, inner = on_threads(launch.body)
         yield from indented(self.block(before))
@@ -205,7 +185,7 @@ class CPrinter(Statements):
         with self.names.block():
             yield from self.items(loops, inner)
 
-    def items(self, loops: Sequence[Loop], body: tuple[Statement, ...]) -> Iterator[str]:
+    def items(self, loops: Sequence[ir.Loop], body: tuple[ir.Statement, ...]) -> Iterator[str]:
         outside = dict(self.expressions.extents)
         self.expressions.extents |= {loop.var: loop.extent for loop in loops}
         if len(loops) == 1:
@@ -219,7 +199,7 @@ class CPrinter(Statements):
         yield f"{INDENT}}}"
         self.expressions.extents = outside
 
-    def first_item(self, loops: Sequence[Loop]) -> Iterator[str]:
+    def first_item(self, loops: Sequence[ir.Loop]) -> Iterator[str]:
         """The variables of several loops at the first item."""
         if not loops:
             return
@@ -234,7 +214,7 @@ class CPrinter(Statements):
             yield f"{INDENT}left /= {opened(extent)};"
         yield f"{INDENT}int64_t {names[0]} = left;"
 
-    def next_item(self, loops: Sequence[Loop]) -> Iterator[str]:
+    def next_item(self, loops: Sequence[ir.Loop]) -> Iterator[str]:
         """The variables of several loops moved to the next item."""
         if len(loops) < 2:
             return
@@ -244,22 +224,22 @@ class CPrinter(Statements):
             text = f"if (++{name} == {extent}) {{ {name} = 0; {text} }}"
         yield f"{INDENT * 2}{text}"
 
-    def first(self, left: list[Statement]) -> tuple[Iterator[str], list[Statement]]:
+    def first(self, left: list[ir.Statement]) -> tuple[Iterator[str], list[ir.Statement]]:
         match left:
-            case [Alloc(name, _, shape) as memory, Zero(filled, _, extent), *rest] if (
+            case [ir.Alloc(name, _, shape) as memory, ir.Zero(filled, _, extent), *rest] if (
                 name == filled and extent == product(shape) and not is_variable(memory)
             ):
                 return self.zeros(memory), rest
             case _:
                 return super().first(left)
 
-    def zeros(self, memory: Alloc) -> Iterator[str]:
+    def zeros(self, memory: ir.Alloc) -> Iterator[str]:
         """Memory that is 0 at first, in its declaration: a loop over it would become a call of memset."""
         self.expressions.memory[memory.name] = memory
         count = self.expressions.dim(product(memory.shape))
         yield f"{TYPES[memory.dtype]} {self.names.bind(memory.name)}[{count}] = {{0}};"
 
-    def variable(self, alloc: Alloc, text: str) -> str:
+    def variable(self, alloc: ir.Alloc, text: str) -> str:
         self.expressions.memory[alloc.name] = alloc
         return f"{TYPES[alloc.dtype]} {self.names.bind(alloc.name)} = {text};"
 
@@ -267,28 +247,28 @@ class CPrinter(Statements):
         kind = "int64_t" if name.startswith("#") else TYPES[dtype]
         return f"const {kind} {self.names.bind(name, wish)} = {text};"
 
-    def alloc(self, alloc: Alloc) -> Iterator[str]:
-        if alloc.space is Space.REGISTER:  # the other is taken once a call, by `take`
+    def alloc(self, alloc: ir.Alloc) -> Iterator[str]:
+        if alloc.space is ir.Space.REGISTER:  # the other is taken once a call, by `take`
             self.expressions.memory[alloc.name] = alloc
             count = "" if is_variable(alloc) else f"[{self.expressions.dim(product(alloc.shape))}]"
             yield f"{TYPES[alloc.dtype]} {self.names.bind(alloc.name)}{count};"
 
-    def prefetch(self, prefetch: Prefetch) -> Iterator[str]:
+    def prefetch(self, prefetch: ir.Prefetch) -> Iterator[str]:
         self.expressions.preludes.add("prefetch")
         *outer, last = prefetch.index
-        cells = LINE_BYTES // self.expressions.memory[prefetch.buffer].dtype.bytes
+        cells = ir.LINE_BYTES // self.expressions.memory[prefetch.buffer].dtype.bytes
         for line in range(prefetch.lines):
             yield f"NOYAU_PREFETCH(&{self.expressions.cell(prefetch.buffer, (*outer, last + line * cells))});"
 
-    def noted(self, let: Let) -> None:
-        if isinstance(let.value, Index) and self.expressions.is_natural(let.value.dim):
+    def noted(self, let: ir.Let) -> None:
+        if isinstance(let.value, ir.Index) and self.expressions.is_natural(let.value.dim):
             self.expressions.required[let.name] = let.value.dim + 1
 
     def refused(self, index: str, extent: str) -> Iterator[str]:
         back = " ".join([*self.give_back(), "return NOYAU_INDEX_OUT_OF_BOUNDS;"])
         yield f"if ({index} < 0 || {index} >= {extent}) {f'{{ {back} }}' if self.rows else back}"
 
-    def streamed(self, store: StreamStore) -> str:
+    def streamed(self, store: ir.StreamStore) -> str:
         said = self.expressions
         said.preludes.add("around.h")
         place, cells = said.cell(store.buffer, store.index), said.names.value(store.memory)
@@ -298,20 +278,20 @@ class CPrinter(Statements):
         count = closed(said.dim(store.extent))
         return f"noyau_write_around(&{place}, {begin}, (size_t){count} * sizeof(*{cells}));"
 
-    def transposed(self, tile: TransposeTile) -> str:
+    def transposed(self, tile: ir.TransposeTile) -> str:
         said = self.expressions
         said.preludes.add("turn.h")
         to, start = said.cell(tile.memory, (tile.to,)), said.cell(tile.buffer, (tile.start,))
         return f"noyau_turn(&{to}, {said.dim(tile.to_step)}, &{start}, {said.dim(tile.step)});"
 
-    def rounds(self, loop: Loop) -> Iterator[str]:
+    def rounds(self, loop: ir.Loop) -> Iterator[str]:
         extent, outside = self.expressions.dim(loop.extent), dict(self.expressions.extents)
         self.expressions.extents[loop.var] = loop.extent
         with self.names.block():
             name = self.names.bind(loop.var, wish_of(loop.var))
             body = [*open_pairs(loop, self.expressions), *self.inner(loop.body)]
         self.expressions.extents, self.expressions.pairs = outside, Open()
-        if loop.axis is Axis.LANES and not is_in_registers(loop, self.expressions.memory):
+        if loop.axis is ir.Axis.LANES and not is_in_registers(loop, self.expressions.memory):
             self.expressions.preludes.add("lanes")
             yield "NOYAU_LANES"
         head = f"for (int64_t {name} = 0; {name} < {extent}; ++{name})"
@@ -322,7 +302,7 @@ class CPrinter(Statements):
             yield from body
             yield "}"
 
-    def store(self, store: Store, *, last: bool) -> Iterator[str]:
+    def store(self, store: ir.Store, *, last: bool) -> Iterator[str]:
         if (line := in_pair(store, self.expressions)) is not None:
             yield line
         else:
@@ -332,7 +312,7 @@ class CPrinter(Statements):
         return ASSIGNED if dtype is dtype.compute else {}  # of half a float's width it is rounded apart
 
     def at_once(
-        self, buffers: Sequence[str], places: Sequence[str], values: Sequence[Expr], *, last: bool
+        self, buffers: Sequence[str], places: Sequence[str], values: Sequence[ir.Expr], *, last: bool
     ) -> Iterator[str]:
         if last:
             yield from self.computed_first(buffers, places, values)
@@ -342,14 +322,14 @@ class CPrinter(Statements):
             yield "}"
 
 
-def is_in_registers(loop: Loop, memory: Mapping[str, Buffer | Alloc]) -> bool:
+def is_in_registers(loop: ir.Loop, memory: Mapping[str, ir.Buffer | ir.Alloc]) -> bool:
     """Whether a loop of known length stores in registers only: the compiler sees by itself what depends on what.
 
     But not where many lanes read what others hold: it would do them one by one."""
-    stored = [name for s in every_statement(loop.body) if isinstance(s, Store) for name in s.buffers]
-    loads = {expr.buffer for expr in every_expression(loop.body) if isinstance(expr, Load)}
+    stored = [name for s in every_statement(loop.body) if isinstance(s, ir.Store) for name in s.buffers]
+    loads = {expr.buffer for expr in every_expression(loop.body) if isinstance(expr, ir.Load)}
     held = [memory.get(name) for name in stored]
-    registers = all(isinstance(each, Alloc) and each.space is Space.REGISTER for each in held)
+    registers = all(isinstance(each, ir.Alloc) and each.space is ir.Space.REGISTER for each in held)
     known = loop.extent.constant
     return registers and known is not None and not (loads & set(stored) and known >= WIDE)
 

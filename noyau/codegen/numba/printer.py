@@ -27,24 +27,8 @@ from noyau.codegen.statements import INDENT, Statements, is_variable, rounds_apa
 from noyau.codegen.tables import closed, opened
 from noyau.compiler.schedules.cpu.strategy_choice import Options
 from noyau.dtypes import DType
+from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, product
-from noyau.ir.loops import (
-    Alloc,
-    Axis,
-    Buffer,
-    Index,
-    Kernel,
-    Launch,
-    Let,
-    Loop,
-    MergeLanes,
-    Prefetch,
-    Require,
-    Role,
-    Statement,
-    StreamStore,
-    TransposeTile,
-)
 from noyau.ir.walk import every_statement, extent_of, merge_of, on_threads
 
 WIDTH = 118
@@ -54,12 +38,12 @@ WIDTH = 118
 SCHEDULE = Options(lanes=64, short=False, pairs=False, turned="words", rests=False, lines=False)
 
 
-def source(kernel: Kernel, comment: str = "") -> str:
+def source(kernel: ir.Kernel, comment: str = "") -> str:
     """The text of one kernel, as of several."""
     return together([kernel], comment)
 
 
-def together(kernels: Sequence[Kernel], comment: str = "") -> str:
+def together(kernels: Sequence[ir.Kernel], comment: str = "") -> str:
     """One text of several kernels, whose names differ: a comment, the scalar functions they use, and for each one
     function of its inputs, then its outputs, that returns 0; 1 where an index is out of bounds; 2 where a shape does
     not fit. GraphError where a name cannot be that of a function."""
@@ -107,11 +91,11 @@ def comment_text(text: str) -> str:
 class NumbaCaller:
     """The function that a kernel is for its callers: sizes, checks, launches in order."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: ir.Kernel) -> None:
         self.kernel = kernel
         self.names = NumbaNames(kernel)
         self.expressions = NumbaExpressions(kernel, self.names)
-        self.ends = [buffer for buffer in kernel.buffers if buffer.role is not Role.SCRATCH]
+        self.ends = [buffer for buffer in kernel.buffers if buffer.role is not ir.Role.SCRATCH]
         self.values: dict[str, str] = {}  # what launches are given for an input, where it is not the array
 
     def text(self) -> str:
@@ -139,7 +123,7 @@ class NumbaCaller:
 
     def sizes(self) -> Iterator[str]:
         """The sizes that the inputs give."""
-        inputs = self.kernel.of(Role.INPUT)
+        inputs = self.kernel.of(ir.Role.INPUT)
         for binding in self.kernel.binding:
             buffer = inputs[binding.input]
             if binding.axis < len(buffer.shape):  # the others are strides, which arrays know themselves
@@ -157,9 +141,9 @@ class NumbaCaller:
                 yield f"if {self.names.value(buffer.name)}.shape != {self.shape(buffer)}:"
                 yield f"{INDENT}return 2"
 
-    def shape(self, buffer: Buffer) -> str:
+    def shape(self, buffer: ir.Buffer) -> str:
         dims = ", ".join(map(self.expressions.dim, buffer.shape))
-        one = len(buffer.shape) == 1 or (not dims and buffer.role is Role.SCRATCH)
+        one = len(buffer.shape) == 1 or (not dims and buffer.role is ir.Role.SCRATCH)
         return f"({dims or 1},)" if one else f"({dims})"
 
     def numbers(self) -> Iterator[str]:
@@ -170,11 +154,11 @@ class NumbaCaller:
             yield f"{self.values[whole]} = {whole}[()]"
 
     def scratch(self) -> Iterator[str]:
-        for buffer in self.kernel.of(Role.SCRATCH):
+        for buffer in self.kernel.of(ir.Role.SCRATCH):
             kind = NUMPY.get(KINDS[buffer.dtype], "np.bool_")
             yield f"{self.names.value(buffer.name)} = np.empty({self.shape(buffer)}, {kind})"
 
-    def call(self, position: int, launch: Launch, printer: NumbaPrinter) -> Iterator[str]:
+    def call(self, position: int, launch: ir.Launch, printer: NumbaPrinter) -> Iterator[str]:
         """A launch: on one thread, or its items in as many parts as there are threads."""
         arguments = ", ".join(self.values.get(name, name) for name in printer.parameters)
         call, checked = f"{self.kernel.name}_{position}({arguments}", printer.fails
@@ -203,7 +187,7 @@ class NumbaPrinter(Statements):
     names: NumbaNames
     expressions: NumbaExpressions
 
-    def __init__(self, kernel: Kernel, shared: NumbaExpressions) -> None:
+    def __init__(self, kernel: ir.Kernel, shared: NumbaExpressions) -> None:
         self.kernel = kernel
         self.names = NumbaNames(kernel)
         self.expressions = NumbaExpressions(kernel, self.names)
@@ -215,11 +199,11 @@ class NumbaPrinter(Statements):
         self.parameters: list[str] = []  # the buffers and the sizes that it takes
         self.fails = False  # whether an index is checked in it
 
-    def function(self, position: int, launch: Launch) -> str:
+    def function(self, position: int, launch: ir.Launch) -> str:
         """The function that runs items [begin, end) of a launch; printed again where it turned out which buffers are
         flat in it."""
         said = self.expressions
-        self.fails = any(isinstance(s, Require) for s in every_statement(launch.body))
+        self.fails = any(isinstance(s, ir.Require) for s in every_statement(launch.body))
         while True:
             flat = set(said.flat)
             self.names.forget()
@@ -230,7 +214,7 @@ class NumbaPrinter(Statements):
             if flat == said.flat:
                 break
         parameters = ", ".join([*self.parameters, *(("begin", "end") if self.parallel else ())])
-        streams = any(isinstance(s, StreamStore) for s in every_statement(launch.body))
+        streams = any(isinstance(s, ir.StreamStore) for s in every_statement(launch.body))
         lines += ["noyau_written_around()"] if streams else []
         lines += ["return 0"] if self.fails else []
         body = "\n".join(f"{INDENT}{line}" for line in lines or ["pass"])
@@ -256,7 +240,7 @@ class NumbaPrinter(Statements):
                     cells = self.names.bind(buffer.name, f"{whole}_cells")
                 yield f"{cells} = {self.prelude('noyau_flat')}({whole})"
 
-    def threads(self, body: tuple[Statement, ...]) -> Iterator[str]:
+    def threads(self, body: tuple[ir.Statement, ...]) -> Iterator[str]:
         """The statements before the loops on threads, then these loops as one over the items of the call."""
         before, loops, inner = on_threads(body)
         self.parallel = bool(loops)
@@ -269,7 +253,7 @@ class NumbaPrinter(Statements):
             yield from self.items(loops, inner)
         said.extents, said.threads = outside, frozenset()
 
-    def items(self, loops: Sequence[Loop], body: tuple[Statement, ...]) -> Iterator[str]:
+    def items(self, loops: Sequence[ir.Loop], body: tuple[ir.Statement, ...]) -> Iterator[str]:
         if not loops:
             yield from self.block(body)
             return
@@ -289,11 +273,11 @@ class NumbaPrinter(Statements):
             text = f"{item} // {step}" if step else item
             yield f"{name} = {text}{f' % {extents[at - 1]}' if at else ''}"
 
-    def memory(self, body: Sequence[Statement]) -> Iterator[str]:
+    def memory(self, body: Sequence[ir.Statement]) -> Iterator[str]:
         """Arrays of the thread, taken once a call: not one for each round of a loop."""
         self.arrays = {}
         for alloc in every_statement(body):
-            if not isinstance(alloc, Alloc) or is_variable(alloc):
+            if not isinstance(alloc, ir.Alloc) or is_variable(alloc):
                 continue
             key = self.key(alloc)
             if key not in self.arrays:
@@ -309,17 +293,17 @@ class NumbaPrinter(Statements):
         self.expressions.preludes.add(name)
         return name
 
-    def key(self, alloc: Alloc) -> tuple[str, str, str]:
+    def key(self, alloc: ir.Alloc) -> tuple[str, str, str]:
         return alloc.name, KINDS[alloc.dtype], self.expressions.dim(product(alloc.shape))
 
     # Statements.
 
-    def statement(self, statement: Statement, *, last: bool) -> Iterator[str]:
-        if isinstance(statement, MergeLanes) and statement.lanes >= LEAST_LANES:
+    def statement(self, statement: ir.Statement, *, last: bool) -> Iterator[str]:
+        if isinstance(statement, ir.MergeLanes) and statement.lanes >= LEAST_LANES:
             return self.merged(statement)
         return super().statement(statement, last=last)
 
-    def merged(self, merge: MergeLanes) -> Iterator[str]:
+    def merged(self, merge: ir.MergeLanes) -> Iterator[str]:
         """Lanes merged into lane 0: each loop costs Numba time to compile."""
         words = merged_by(merge)
         if words is None:
@@ -327,7 +311,7 @@ class NumbaPrinter(Statements):
         for name, word in (words or {}).items():
             yield f"{self.prelude(word)}({self.names.value(name)}, {merge.lanes})"
 
-    def variable(self, alloc: Alloc, text: str) -> str:
+    def variable(self, alloc: ir.Alloc, text: str) -> str:
         self.expressions.memory[alloc.name] = alloc
         with self.names.of(KINDS[alloc.dtype]):
             return f"{self.names.bind(alloc.name)} = {text}"
@@ -336,28 +320,28 @@ class NumbaPrinter(Statements):
         with self.names.of(KINDS[dtype]):
             return f"{self.names.bind(name, wish)} = {text}"
 
-    def alloc(self, alloc: Alloc) -> Iterator[str]:
+    def alloc(self, alloc: ir.Alloc) -> Iterator[str]:
         if is_variable(alloc):
             yield self.variable(alloc, opened(const_text(0, alloc.dtype)))
         else:
             self.expressions.memory[alloc.name] = alloc
             self.names.blocks[-1]["value", alloc.name] = self.arrays[self.key(alloc)]
 
-    def prefetch(self, prefetch: Prefetch) -> Iterator[str]:
+    def prefetch(self, prefetch: ir.Prefetch) -> Iterator[str]:
         memory = self.expressions.memory[prefetch.buffer]
-        if isinstance(memory, Buffer) and memory.strides is None and len(prefetch.index) == 1:
+        if isinstance(memory, ir.Buffer) and memory.strides is None and len(prefetch.index) == 1:
             place = f"{self.names.value(prefetch.buffer)}, {self.expressions.dim(prefetch.index[0])}"
             yield f"{self.prelude('noyau_fetch')}({place}, {prefetch.lines})"
 
-    def noted(self, let: Let) -> None:
-        if isinstance(let.value, Index) and (tile := tile_of(let.value.dim, self.expressions.lengths)) is not None:
+    def noted(self, let: ir.Let) -> None:
+        if isinstance(let.value, ir.Index) and (tile := tile_of(let.value.dim, self.expressions.lengths)) is not None:
             self.expressions.lengths[let.name] = tile
 
     def refused(self, index: str, extent: str) -> Iterator[str]:
         yield f"if not 0 <= {index} < {extent}:"
         yield f"{INDENT}return 1"
 
-    def rounds(self, loop: Loop) -> Iterator[str]:
+    def rounds(self, loop: ir.Loop) -> Iterator[str]:
         said = self.expressions
         extent, outside = said.dim(loop.extent), (dict(said.extents), dict(said.tiles))
         said.extents[loop.var] = loop.extent
@@ -371,22 +355,22 @@ class NumbaPrinter(Statements):
         yield f"for {name} in range({extent}):"
         yield from body
 
-    def streamed(self, store: StreamStore) -> str:
+    def streamed(self, store: ir.StreamStore) -> str:
         start, first, count = map(self.expressions.dim, (*store.index, store.start, store.extent))
         to, cells = map(self.names.value, (store.buffer, store.memory))
         return f"{self.prelude('noyau_write_around')}({to}, {start}, {cells}, {first}, {count})"
 
-    def transposed(self, tile: TransposeTile) -> str:
+    def transposed(self, tile: ir.TransposeTile) -> str:
         memory, buffer = map(self.names.value, (tile.memory, tile.buffer))
         to, to_step, start, step = map(self.expressions.dim, (tile.to, tile.to_step, tile.start, tile.step))
         return f"{self.prelude('noyau_turn')}({memory}, {to}, {to_step}, {buffer}, {start}, {step})"
 
-    def halves(self, merge: MergeLanes) -> Iterator[str]:
+    def halves(self, merge: ir.MergeLanes) -> Iterator[str]:
         """The lanes merged into lane 0: the upper half into the lower one, again and again."""
         with self.names.block():
             with self.names.of("i64"):
                 half = self.names.blocks[-1]["index", HALF] = self.names.fresh("half")
-            lanes = Loop(merge.var, Dim.of(HALF), Axis.LANES, (merge_of(merge, merge.var, HALF),))
+            lanes = ir.Loop(merge.var, Dim.of(HALF), ir.Axis.LANES, (merge_of(merge, merge.var, HALF),))
             yield f"{half} = {merge.lanes // 2}"
             yield f"while {half} > 0:"
             yield from (f"{INDENT}{line}" for line in self.loop(lanes))

@@ -24,33 +24,8 @@ from noyau.codegen.triton.tables import Led, const_text, is_own
 from noyau.compiler.schedules.gpu.strategies import FOLDED, depth_of, read_for
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
+from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, never_negative, product
-from noyau.ir.loops import (
-    Alloc,
-    Axis,
-    Buffer,
-    Call,
-    Expr,
-    Fold,
-    If,
-    Index,
-    Kernel,
-    Launch,
-    Let,
-    Load,
-    Loop,
-    MergeLanes,
-    Prefetch,
-    Require,
-    Role,
-    Statement,
-    Store,
-    StreamStore,
-    Tile,
-    TransposeTile,
-    Var,
-    Zero,
-)
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import every_statement, on_threads
 
@@ -58,7 +33,7 @@ from noyau.ir.walk import every_statement, on_threads
 class TritonPrinter(LaunchMemory):
     """One launch being printed."""
 
-    def __init__(self, kernel: Kernel, position: int, launch: Launch, used: Used) -> None:
+    def __init__(self, kernel: ir.Kernel, position: int, launch: ir.Launch, used: Used) -> None:
         super().__init__(kernel, used, depth_of(launch.body), launch.tiles)
         self.launch = launch
         self.said.hints, self.said.passes = launch.hints, dict(launch.hints.passes)
@@ -91,7 +66,7 @@ class TritonPrinter(LaunchMemory):
 
     def stepped(self) -> list[str]:
         """The sizes that lines of memory are as long as: given in steps, by which Triton knows what to move at once."""
-        ends = [buffer for buffer in self.kernel.buffers if buffer.role is not Role.SCRATCH]
+        ends = [buffer for buffer in self.kernel.buffers if buffer.role is not ir.Role.SCRATCH]
         names = {name for b in ends for dim in (*b.shape[-1:], *(b.strides or ())) for name in dim.names}
         return [
             self.names.blocks[0]["size", b.size] for b in self.kernel.binding if b.size in names and self.has(b.size)
@@ -111,7 +86,7 @@ class TritonPrinter(LaunchMemory):
 
     # The grid.
 
-    def grid(self, body: tuple[Statement, ...]) -> None:
+    def grid(self, body: tuple[ir.Statement, ...]) -> None:
         """Programs by their number: the loops on threads, the innermost one counting fastest."""
         before, loops, inner = on_threads(body)
         if loops:
@@ -119,7 +94,7 @@ class TritonPrinter(LaunchMemory):
         self.statements(before)
         self.statements(inner)
 
-    def counters(self, loops: Sequence[Loop]) -> None:
+    def counters(self, loops: Sequence[ir.Loop]) -> None:
         names = [self.names.bind(loop.var, wish_of(loop.var)) for loop in loops]
         item = names[0] if len(loops) == 1 else "item"
         self.write(f"{item} = tl.program_id(0).to(INDEX)")
@@ -135,62 +110,62 @@ class TritonPrinter(LaunchMemory):
 
     # Statements.
 
-    def statements(self, statements: Iterable[Statement]) -> None:
+    def statements(self, statements: Iterable[ir.Statement]) -> None:
         kept = list(statements)
         for at, statement in enumerate(kept):
-            if isinstance(statement, Store) and at + 1 < len(kept) and is_reduced_into(kept[at + 1], statement):
+            if isinstance(statement, ir.Store) and at + 1 < len(kept) and is_reduced_into(kept[at + 1], statement):
                 self.empty |= set(statement.buffers)
             else:
                 self.statement(statement)
 
-    def statement(self, statement: Statement) -> None:
+    def statement(self, statement: ir.Statement) -> None:
         match statement:
-            case Let():
+            case ir.Let():
                 self.let(statement)
-            case Store():
+            case ir.Store():
                 self.store(statement)
-            case Loop():
+            case ir.Loop():
                 self.loop(statement)
-            case If(condition, body) if is_own(condition) in self.said.led:
+            case ir.If(condition, body) if is_own(condition) in self.said.led:
                 self.statements(body)
-            case If(condition, body):
+            case ir.If(condition, body):
                 self.said.conditions.append(self.define(self.said.top(condition), "holds"))
                 self.statements(body)
                 self.said.conditions.pop()
-            case Alloc():
+            case ir.Alloc():
                 self.alloc(statement)
-            case Require(index, extent):
+            case ir.Require(index, extent):
                 at = self.said.dim(index)
                 inside = self.define(f"({at} >= 0) & ({at} < {self.said.dim(extent)})", "inside")
                 self.said.inside |= dict.fromkeys((name for name in index.names if name.startswith("#")), inside)
-            case Prefetch():
+            case ir.Prefetch():
                 pass  # a hint, for which there is no word
-            case Zero() | MergeLanes() | TransposeTile() | StreamStore():
+            case ir.Zero() | ir.MergeLanes() | ir.TransposeTile() | ir.StreamStore():
                 raise UnsupportedError(f"triton has no {statement}: schedules for CPUs make it")
             case _:
                 assert_never(statement)
 
-    def let(self, let: Let) -> None:
+    def let(self, let: ir.Let) -> None:
         wish = let.origin[0] if let.origin else let.name.removeprefix("#")
-        if isinstance(let.value, Load) and isinstance(self.said.memory[let.value.buffer], Buffer):
+        if isinstance(let.value, ir.Load) and isinstance(self.said.memory[let.value.buffer], ir.Buffer):
             wish = f"{let.value.buffer}_i"
-        if isinstance(let.value, Fold):
+        if isinstance(let.value, ir.Fold):
             name = self.fold(let.value, wish)
-        elif isinstance(let.value, Index) and let.name.startswith("#"):
+        elif isinstance(let.value, ir.Index) and let.name.startswith("#"):
             name = self.define(self.said.dim(let.value.dim), fitting(wish_of(let.name) or wish))
             if (row := led_row(let.value)) is not None:
                 self.leads[let.name] = row
         else:
             name = self.define(self.quotient(let.value) or self.said.top(let.value), fitting(wish))
         self.said.along[let.name] = self.said.varies(let.value)  # of a fold once what it takes in is known
-        if isinstance(let.value, Load) and self.said.passing == FOLDED and let.value.buffer in self.said.reloaded:
+        if isinstance(let.value, ir.Load) and self.said.passing == FOLDED and let.value.buffer in self.said.reloaded:
             self.said.held[self.said.load(let.value)] = name
         self.names.alias(let.name, name)
 
-    def quotient(self, value: Expr) -> str | None:
+    def quotient(self, value: ir.Expr) -> str | None:
         """A tile divided by what is one value along one of its axes, which is inverted once; None of other values."""
         match value:
-            case Call("divide", (x, Var() as by), DType.F32) if self.said.varies(by) < self.said.varies(x):
+            case ir.Call("divide", (x, ir.Var() as by), DType.F32) if self.said.varies(by) < self.said.varies(x):
                 self.used.rows |= {"scale"} if self.launch.hints.is_loose else {"scale", "quotient"}
                 divisor = self.said.expr(by)
                 scale = self.define(f"noyau_scale({divisor})", f"{divisor}_scale")
@@ -203,13 +178,13 @@ class TritonPrinter(LaunchMemory):
             case _:
                 return None
 
-    def store(self, store: Store) -> None:
-        if isinstance(self.said.memory[store.buffers[0]], Alloc):
+    def store(self, store: ir.Store) -> None:
+        if isinstance(self.said.memory[store.buffers[0]], ir.Alloc):
             self.remember(store)
             return
         for name, value in zip(store.buffers, store.values, strict=True):
             buffer = self.said.memory[name]
-            assert isinstance(buffer, Buffer)
+            assert isinstance(buffer, ir.Buffer)
             masks = self.said.masks(store.index)
             text = self.said.top(value)
             options = f", mask={opened(masks)}" if masks else ""
@@ -225,13 +200,13 @@ class TritonPrinter(LaunchMemory):
                     cell += f" + tl.zeros({self.block_of(lanes)}, tl.int32)"  # it may be a block of one value
                 self.write(f"tl.store({cell}, {text}{options})")
 
-    def loop(self, loop: Loop) -> None:
+    def loop(self, loop: ir.Loop) -> None:
         tile = loop.tile
-        if tile is not None and loop.axis is Axis.SERIAL and len(loop.body) == 1 and loop.extent == tile.size:
+        if tile is not None and loop.axis is ir.Axis.SERIAL and len(loop.body) == 1 and loop.extent == tile.size:
             self.reduction(loop, tile)
         elif tile is not None:
             self.tile(loop, tile)
-        elif loop.axis is Axis.THREADS:
+        elif loop.axis is ir.Axis.THREADS:
             raise UnsupportedError("triton runs THREADS loops outermost only, each alone in the other")
         else:
             name = self.names.bind(loop.var, wish_of(loop.var))
@@ -246,7 +221,7 @@ class TritonPrinter(LaunchMemory):
     # Tiles.
 
     @contextmanager
-    def opened(self, variable: str, tile: Tile, left: Dim, body: Sequence[Statement]) -> Iterator[None]:
+    def opened(self, variable: str, tile: ir.Tile, left: Dim, body: Sequence[ir.Statement]) -> Iterator[None]:
         """An open tile: its cells, and where they are inside. Where `body` begins with the index of the cells, the
         mask says where that is below its end."""
         said, axis = self.said, self.axis_of(tile)
@@ -305,23 +280,25 @@ class TritonPrinter(LaunchMemory):
         until = said.dim(reach + 1)
         return Led(row, line, cells, lane.mask, lines, at_end, near, self.define(until, f"{stem}_until"))
 
-    def tile(self, loop: Loop, tile: Tile) -> None:
+    def tile(self, loop: ir.Loop, tile: ir.Tile) -> None:
         """Cells side by side."""
         match loop.body:
-            case (Store(buffers, (at,), values, None),) if at == Dim.of(loop.var) and loop.extent == tile.size:
+            case (ir.Store(buffers, (at,), values, None),) if at == Dim.of(loop.var) and loop.extent == tile.size:
                 self.begin(buffers, values)  # memory of a tile as it is at first
             case _:
-                stores = [s for s in every_statement(loop.body) if isinstance(s, Store) and s.merge is None]
-                if loop.axis is Axis.SERIAL and any(isinstance(self.said.memory[s.buffers[0]], Alloc) for s in stores):
+                stores = [s for s in every_statement(loop.body) if isinstance(s, ir.Store) and s.merge is None]
+                if loop.axis is ir.Axis.SERIAL and any(
+                    isinstance(self.said.memory[s.buffers[0]], ir.Alloc) for s in stores
+                ):
                     raise _one_by_one(loop)
                 own = self.said.pass_of(self.said.passing or read_for(self.kernel, loop))
                 with own, self.opened(loop.var, tile, loop.extent, loop.body):
                     self.statements(loop.body)
 
-    def reduction(self, loop: Loop, tile: Tile) -> None:
+    def reduction(self, loop: ir.Loop, tile: ir.Tile) -> None:
         """A tile of states, merged into one."""
         match loop.body:
-            case (Store(buffers, _, values, str(monoid)),):
+            case (ir.Store(buffers, _, values, str(monoid)),):
                 pass
             case _:
                 raise _one_by_one(loop)
@@ -337,7 +314,7 @@ class TritonPrinter(LaunchMemory):
         self.empty -= set(buffers)
         self.write(f"{', '.join(names)} = {text}")
 
-    def fold(self, fold: Fold, wish: str) -> str:
+    def fold(self, fold: ir.Fold, wish: str) -> str:
         """A fold over a tile: its result."""
         ((variable, extent),) = fold.loops if len(fold.loops) == 1 else ((None, None),)
         if fold.tile is None or variable is None or extent is None:
@@ -347,7 +324,7 @@ class TritonPrinter(LaunchMemory):
             self.statements(fold.body)
             lane = self.said.lanes[variable]
             at = Dim.of(variable) if fold.at is None else fold.at
-            lifted = monoid.lift(Symbolic(), fold.value, Index(at))
+            lifted = monoid.lift(Symbolic(), fold.value, ir.Index(at))
             dtypes = monoid.states(fold.value.dtype)
             parts = zip(lifted, monoid.init(dtypes[0]), dtypes, strict=True)
             alike = frozenset({variable}).union(*map(self.said.varies, lifted))
@@ -356,12 +333,12 @@ class TritonPrinter(LaunchMemory):
         texts = self.reduced(fold.monoid, states, lane, dtypes, names)
         if len(texts) == 1:
             return self.define(texts[0], names[0])
-        inner = tuple(Var(f"state {text}", dtype) for text, dtype in zip(texts, dtypes, strict=True))
+        inner = tuple(ir.Var(f"state {text}", dtype) for text, dtype in zip(texts, dtypes, strict=True))
         for text, part in zip(texts, inner, strict=True):
             self.names.alias(part.name, text)
         return self.define(self.said.top(monoid.finish(Symbolic(), inner)), fitting(wish))
 
-    def kept(self, value: Expr, variable: str, empty: float | int, dtype: DType, alike: frozenset[str]) -> str:
+    def kept(self, value: ir.Expr, variable: str, empty: float | int, dtype: DType, alike: frozenset[str]) -> str:
         """A part of the states of a tile's cells, as a block along these tiles; those outside are empty."""
         text, mask = self.said.state(value), self.said.lanes[variable].mask
         if mask is not None:
@@ -371,5 +348,5 @@ class TritonPrinter(LaunchMemory):
         return f"tl.broadcast_to({text}, {self.block_of(alike)})"
 
 
-def _one_by_one(loop: Loop) -> UnsupportedError:
+def _one_by_one(loop: ir.Loop) -> UnsupportedError:
     return UnsupportedError(f"triton cannot run the loop over {loop.var} one by one in a tile")

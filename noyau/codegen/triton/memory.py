@@ -15,25 +15,8 @@ from noyau.codegen.triton.tables import TYPES, TritonNames, const_text
 from noyau.compiler.schedules.gpu.tiles import ONE
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
+from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimOp, product
-from noyau.ir.loops import (
-    Alloc,
-    Axis,
-    Const,
-    Expr,
-    Fold,
-    If,
-    Index,
-    Kernel,
-    Launch,
-    Let,
-    Load,
-    Loop,
-    Statement,
-    Store,
-    Tile,
-    TilePolicy,
-)
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.walk import every_expression, every_statement
 
@@ -52,7 +35,7 @@ class LaunchMemory:
     """The lines of a launch, under heads, and the variables in them. Memory is a variable: a block of values, one for
     each cell of the open tiles and of its own."""
 
-    def __init__(self, kernel: Kernel, used: Used, rank: int, tiles: Sequence[Tile]) -> None:
+    def __init__(self, kernel: ir.Kernel, used: Used, rank: int, tiles: Sequence[ir.Tile]) -> None:
         self.kernel, self.used = kernel, used
         self.names = TritonNames(kernel)
         self.said = TritonExpressions(kernel, self.names, used)
@@ -107,11 +90,11 @@ class LaunchMemory:
             axes[self.said.lanes[name].axis] = self.said.lanes[name].size
         return f"({', '.join(axes)}{',' if self.rank == 1 else ''})"
 
-    def axis_of(self, tile: Tile) -> int:
+    def axis_of(self, tile: ir.Tile) -> int:
         """The axis of Triton's blocks that the next tile is: the last one, where memory of it is kept by all loops."""
-        return self.rank - 1 if tile.policy is TilePolicy.KEPT else len(self.said.lanes)
+        return self.rank - 1 if tile.policy is ir.TilePolicy.KEPT else len(self.said.lanes)
 
-    def alloc(self, alloc: Alloc) -> None:
+    def alloc(self, alloc: ir.Alloc) -> None:
         said = self.said
         if len(alloc.shape) != 1:
             raise UnsupportedError(f"triton has no memory of {len(alloc.shape)} axes: {alloc.name}")
@@ -130,17 +113,17 @@ class LaunchMemory:
         name = self.names.bind(alloc.name, fitting(alloc.name))
         self.changing.add(name)
 
-    def begin(self, buffers: Sequence[str], values: Sequence[Expr]) -> None:
+    def begin(self, buffers: Sequence[str], values: Sequence[ir.Expr]) -> None:
         """Memory set to numbers."""
         for buffer, value in zip(buffers, values, strict=True):
-            assert isinstance(value, Const)
+            assert isinstance(value, ir.Const)
             shape, kind = self.shapes[buffer], TYPES[self.said.memory[buffer].dtype]
             text = const_text(value.value, self.said.memory[buffer].dtype)
             self.waiting[buffer] = f"{self.names.value(buffer)} = tl.full({shape}, {text}, {kind})"
 
-    def remember(self, store: Store) -> None:
+    def remember(self, store: ir.Store) -> None:
         """A Store into memory: in the cells that are inside, where the memory has several."""
-        if all(isinstance(value, Const) for value in store.values) and not store.merge:
+        if all(isinstance(value, ir.Const) for value in store.values) and not store.merge:
             self.begin(store.buffers, store.values)
             return
         names = [self.names.value(buffer) for buffer in store.buffers]
@@ -170,7 +153,7 @@ class LaunchMemory:
             shape = self.shapes[buffer]
             self.write(f"{name} = {text if shape == '()' else f'tl.broadcast_to({text}, {shape})'}")
 
-    def inside(self, mask: str, value: Expr, text: str, empty: str) -> str:
+    def inside(self, mask: str, value: ir.Expr, text: str, empty: str) -> str:
         """A value where a mask holds, else another one; of tiles that begin before their rows, only those ask that hold
         an end of one."""
         at_end = next((led.at_end for led in self.said.led.values() if led.inside == mask), "True")
@@ -179,12 +162,12 @@ class LaunchMemory:
         self.used.rows.add("of row")
         return f"noyau_of_row({text}, {mask}, {empty}, {at_end}, ALIGN)"
 
-    def beside(self, store: Store) -> list[str]:
+    def beside(self, store: ir.Store) -> list[str]:
         """The open tiles of which a merge into memory takes in all cells, for the memory has one for all of them."""
         own = store.index[0].names.union(*(self.said.along[buffer] for buffer in store.buffers))
         return [name for name in self.said.lanes if name not in own] if store.merge else []
 
-    def spread(self, store: Store, texts: Sequence[str]) -> list[str]:
+    def spread(self, store: ir.Store, texts: Sequence[str]) -> list[str]:
         """Values that are merged, as blocks along all tiles."""
         block, alike = self.block_of(self.said.lanes), self.said.lanes.keys()
         pairs = zip(texts, store.values, strict=True)
@@ -204,7 +187,7 @@ class LaunchMemory:
         self.write(f"{', '.join(names)} = {text}")
         return names
 
-    def first(self, store: Store, names: Sequence[str], texts: Sequence[str]) -> None:
+    def first(self, store: ir.Store, names: Sequence[str], texts: Sequence[str]) -> None:
         """A merge into the state of nothing, which is not written."""
         for name, text, buffer, value in zip(names, texts, store.buffers, store.values, strict=True):
             del self.waiting[buffer]
@@ -212,34 +195,34 @@ class LaunchMemory:
             self.write(f"{name} = {text if everywhere else f'tl.broadcast_to({text}, {self.shapes[buffer]})'}")
 
 
-def is_reduced_into(statement: Statement, empty: Store) -> bool:
+def is_reduced_into(statement: ir.Statement, empty: ir.Store) -> bool:
     """Whether a tile of states is merged into what a Store has just set to the state of nothing."""
     match statement:
-        case Loop(_, _, Axis.SERIAL, (Store(buffers, _, _, str()),), Tile()):
+        case ir.Loop(_, _, ir.Axis.SERIAL, (ir.Store(buffers, _, _, str()),), ir.Tile()):
             return buffers == empty.buffers and empty.merge is None
         case _:
             return False
 
 
-def merged_memory(body: Iterable[Statement]) -> frozenset[str]:
+def merged_memory(body: Iterable[ir.Statement]) -> frozenset[str]:
     """The memory of which the cells of a tile are merged into one state."""
-    loops = [s for s in every_statement(body) if isinstance(s, Loop) and s.axis is Axis.SERIAL and s.tile]
-    return frozenset(expr.buffer for s in loops for expr in every_expression(s.body) if isinstance(expr, Load))
+    loops = [s for s in every_statement(body) if isinstance(s, ir.Loop) and s.axis is ir.Axis.SERIAL and s.tile]
+    return frozenset(expr.buffer for s in loops for expr in every_expression(s.body) if isinstance(expr, ir.Load))
 
 
-def led_row(index: Index) -> Dim | None:
+def led_row(index: ir.Index) -> Dim | None:
     """The begin of a row, of the number of cells before it at which 16 bytes begin; None of other indices."""
     match index:
-        case Index(Dim((((DimOp("mod", row),), 1),)), alignment=Tile()):
+        case ir.Index(Dim((((DimOp("mod", row),), 1),)), alignment=ir.Tile()):
             return row
         case _:
             return None
 
 
-def index_of(body: Sequence[Statement], variable: str) -> tuple[Let, Dim] | None:
+def index_of(body: Sequence[ir.Statement], variable: str) -> tuple[ir.Let, Dim] | None:
     """The index of the cells of a tile, where a body begins with it."""
     match body[:1]:
-        case (Let(name, Index(at)) as let,) if name.startswith("#") and variable in at.names:
+        case (ir.Let(name, ir.Index(at)) as let,) if name.startswith("#") and variable in at.names:
             return let, at
         case _:
             return None
@@ -255,20 +238,20 @@ class Even:
     led: bool
 
 
-def is_led(tiles: Iterable[Tile]) -> bool:
+def is_led(tiles: Iterable[ir.Tile]) -> bool:
     """Whether tiles begin before their rows."""
-    return any(tile.policy is TilePolicy.ALIGNMENT for tile in tiles)
+    return any(tile.policy is ir.TilePolicy.ALIGNMENT for tile in tiles)
 
 
-def covered_in(launch: Launch) -> list[tuple[Tile, Dim]]:
+def covered_in(launch: ir.Launch) -> list[tuple[ir.Tile, Dim]]:
     """The tiles that loops and folds of a launch are over, each with what is left of those, but full tiles."""
     body = launch.body
-    pairs = [(s.tile, s.extent) for s in every_statement(body) if isinstance(s, Loop)]
-    pairs += [(expr.tile, expr.loops[-1][1]) for expr in every_expression(body) if isinstance(expr, Fold)]
+    pairs = [(s.tile, s.extent) for s in every_statement(body) if isinstance(s, ir.Loop)]
+    pairs += [(expr.tile, expr.loops[-1][1]) for expr in every_expression(body) if isinstance(expr, ir.Fold)]
     return [(tile, rest) for tile, rest in pairs if tile is not None and rest != tile.size]
 
 
-def even_tiles(launch: Launch) -> dict[str, list[Even]]:
+def even_tiles(launch: ir.Launch) -> dict[str, list[Even]]:
     """The tiles of a launch of which sizes tell when every cell is inside, each with when that is."""
     conditions: dict[str, list[Even | None]] = {}
     sizes = {str(tile.size) for tile in launch.tiles}
@@ -294,22 +277,22 @@ def _even(rest: Dim, tile_sizes: Collection[str]) -> Even | None:
     return None if any(name.startswith("#") for name in whole.names) else Even(whole, tuple(steps), led)
 
 
-def bytes_of_round(kernel: Kernel, loop: Loop) -> Dim | None:
+def bytes_of_round(kernel: ir.Kernel, loop: ir.Loop) -> Dim | None:
     """The bytes of buffers that the tiles of one round of a loop load; None where it loads none."""
     buffers = {buffer.name: buffer.dtype.bytes for buffer in kernel.buffers}
     sizes: dict[str, Dim] = {}
 
-    def enter(statements: Iterable[Statement], cells: Dim) -> None:
+    def enter(statements: Iterable[ir.Statement], cells: Dim) -> None:
         for statement in statements:
-            for expr in every_expression((statement,)) if not isinstance(statement, Loop | If) else ():
-                if isinstance(expr, Load) and expr.buffer in buffers and cells != ONE:
+            for expr in every_expression((statement,)) if not isinstance(statement, ir.Loop | ir.If) else ():
+                if isinstance(expr, ir.Load) and expr.buffer in buffers and cells != ONE:
                     sizes.setdefault(expr.buffer, cells * buffers[expr.buffer])
-                if isinstance(expr, Fold) and expr.tile is not None:
+                if isinstance(expr, ir.Fold) and expr.tile is not None:
                     enter(expr.body, cells * expr.tile.size)
-            if isinstance(statement, Loop):
+            if isinstance(statement, ir.Loop):
                 tile = statement.tile
                 enter(statement.body, cells if tile is None else cells * tile.size)
-            elif isinstance(statement, If):
+            elif isinstance(statement, ir.If):
                 enter(statement.body, cells)
 
     enter(loop.body, ONE)

@@ -18,6 +18,7 @@ import numpy as np
 from noyau.compiler.lowering.names import Names
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
+from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, Shape, equal, index_name, never_negative
 from noyau.ir.graph import (
     Constant,
@@ -37,41 +38,23 @@ from noyau.ir.graph import (
     Select,
     View,
 )
-from noyau.ir.loops import (
-    Alloc,
-    Call,
-    Const,
-    Expr,
-    Fold,
-    If,
-    Index,
-    Let,
-    Load,
-    Require,
-    Space,
-    Statement,
-    Store,
-    Var,
-    all_of,
-    when,
-)
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.ranges import at_least_one, simplify, within
 
 MOST = 4096  # cells that are looked at for steps
 
 
-def cell_of(node: Node, value: np.ndarray, index: Shape) -> Expr:
+def cell_of(node: Node, value: np.ndarray, index: Shape) -> ir.Expr:
     """A cell of a constant whose cells are all alike, or integers in even steps; else UnsupportedError."""
     cells, dtype = value.astype(node.dtype.compute.numpy), node.dtype.compute
     if not cells.size or cells.tobytes() == cells.flat[0].tobytes() * cells.size:
-        return Const(cells.flat[0].item() if cells.size else 0, dtype)
+        return ir.Const(cells.flat[0].item() if cells.size else 0, dtype)
     steps = _steps(cells)
     if steps is None:
         reason = f"the {cells.size} cells of a constant follow no rule, and no kernel spells them out"
         raise UnsupportedError(f"{node.output}: {reason}; make it an input")
-    position = Index(sum((at * step for at, step in zip(index, steps, strict=True)), Dim.of(int(cells.flat[0]))))
-    return position if dtype is DType.I64 else Call("cast", (position,), dtype)
+    position = ir.Index(sum((at * step for at, step in zip(index, steps, strict=True)), Dim.of(int(cells.flat[0]))))
+    return position if dtype is DType.I64 else ir.Call("cast", (position,), dtype)
 
 
 def _steps(cells: np.ndarray) -> list[int] | None:
@@ -85,7 +68,7 @@ def _steps(cells: np.ndarray) -> list[int] | None:
     return steps if (whole == cells).all() else None
 
 
-Key = tuple[str, Shape, Expr | None, tuple[Dim, ...]]
+Key = tuple[str, Shape, ir.Expr | None, tuple[Dim, ...]]
 MOST_VALUES = 1024  # of a nest: pieces of pieces, each asked for again, are more by a factor each time
 
 
@@ -94,8 +77,8 @@ class LoopScope:
     """An open loop: its variables, what it does so far, and the values that it holds."""
 
     variables: set[str] = field(default_factory=set)
-    statements: list[Statement] = field(default_factory=list)
-    known: dict[Key, Expr] = field(default_factory=dict)
+    statements: list[ir.Statement] = field(default_factory=list)
+    known: dict[Key, ir.Expr] = field(default_factory=dict)
 
 
 class CutNeeded(Exception):
@@ -119,13 +102,13 @@ class Lowering:
         self.inside = 0  # how many Folds are open
         self.folded: dict[str, int] = {}  # the values that are folded, with how many Folds are open there
         self.around: list[Dim] = []  # the extents of the loops that a Fold was lifted out of
-        self.guard: Expr | None = None  # where the values that are made now are used
+        self.guard: ir.Expr | None = None  # where the values that are made now are used
         self.guarded: set[str] = set()  # looked-up indices that are 0 where nothing uses them
         self.found_at: dict[str, frozenset[str]] = {}  # looked-up indices, with the variables that tell where
         self.lifted = False  # whether a value was guarded for the loops that it was lifted out of
         self.count = self.lets = 0
 
-    def value(self, name: str, index: Sequence[Dim]) -> Expr:
+    def value(self, name: str, index: Sequence[Dim]) -> ir.Expr:
         """The value `name` at an index, in the scope where it belongs."""
         node, depends = self.graph[name], self.dependence[name]
         exact = tuple(simplify(dim, self.extents) if axis in depends else Dim.of(0) for axis, dim in enumerate(index))
@@ -141,7 +124,7 @@ class Lowering:
         if key not in values and lifted_key not in values:
             before, self.lifted = self.lifted, False
             expr = self.make(node, exact)
-            if isinstance(expr, Call | Load | Fold):
+            if isinstance(expr, ir.Call | ir.Load | ir.Fold):
                 expr = self.let(self.scopes[depth], node, expr, exact)
             key = lifted_key if self.lifted else key
             values[key] = expr
@@ -150,18 +133,18 @@ class Lowering:
             key, self.lifted = lifted_key, True
         return values[key]
 
-    def stored(self, buffer: str, output: str, index: Shape) -> Store:
+    def stored(self, buffer: str, output: str, index: Shape) -> ir.Store:
         """The Store of an output at an index."""
-        return Store((buffer,), index, (self.value(output, index),))
+        return ir.Store((buffer,), index, (self.value(output, index),))
 
-    def let(self, scope: LoopScope, node: Node, expr: Expr, index: Shape) -> Var:
+    def let(self, scope: LoopScope, node: Node, expr: ir.Expr, index: Shape) -> ir.Var:
         """A name for a value. UnsupportedError where there are too many."""
         self.lets += 1
         if self.lets > MOST_VALUES:
             raise UnsupportedError(f"{node.output}: with all that it reads there are over {MOST_VALUES} values a cell")
         name = self.names.fresh(node.output)
-        scope.statements.append(Let(name, expr, (node.output, index)))
-        return Var(name, expr.dtype)
+        scope.statements.append(ir.Let(name, expr, (node.output, index)))
+        return ir.Var(name, expr.dtype)
 
     def is_anyway(self, node: Node, index: Shape) -> bool:
         """Whether a value is there whether the guard holds or not, and is made less often without it."""
@@ -185,7 +168,7 @@ class Lowering:
         inner = [self.extents[name] for scope in self.scopes[depth + 1 :] for name in sorted(scope.variables)]
         return tuple(dict.fromkeys([*inner, *self.around]))
 
-    def guard_of(self, index: Shape, shape: Shape, depth: int, reads: Iterable[str] = ()) -> Expr | None:
+    def guard_of(self, index: Shape, shape: Shape, depth: int, reads: Iterable[str] = ()) -> ir.Expr | None:
         """Give the condition under which a cell may be read: that of its use, and that the loops it left run
         at all, if only that ensures that the cell exists, or that the sizes `reads` are not 0."""
         run = [name for scope in self.scopes[: depth + 1] for name in scope.variables if name not in self.guarded]
@@ -194,26 +177,26 @@ class Lowering:
         left_out = [extent for extent in self.left_out(depth) if not never_negative(extent - 1, positive)]
         doubtful = [extent for extent in left_out if not sure or extent.names & (set(reads) - positive)]
         self.lifted |= bool(doubtful)
-        runs = [Call("less", (Index(Dim.of(0)), Index(extent)), DType.BOOL) for extent in doubtful]
-        return when(all_of([*([] if self.guard is None else [self.guard]), *runs]))
+        runs = [ir.Call("less", (ir.Index(Dim.of(0)), ir.Index(extent)), DType.BOOL) for extent in doubtful]
+        return ir.when(ir.all_of([*([] if self.guard is None else [self.guard]), *runs]))
 
-    def make(self, node: Node, index: Shape) -> Expr:
+    def make(self, node: Node, index: Shape) -> ir.Expr:
         here = {index_name(axis): dim for axis, dim in enumerate(index)}
         match node.kind:
             case Input():
                 guard = self.guard_of(index, node.shape, self.depth(index))
-                other = None if guard is None else Const(0, node.dtype.compute)
-                return Load(self.buffers[node.output], index, node.dtype.compute, guard, other)
+                other = None if guard is None else ir.Const(0, node.dtype.compute)
+                return ir.Load(self.buffers[node.output], index, node.dtype.compute, guard, other)
             case Constant(value):
                 return cell_of(node, value, index)
             case Iota(dim):
-                position = Index(simplify(dim.replace(here), self.extents))
-                return position if node.dtype is DType.I64 else Call("cast", (position,), node.dtype.compute)
+                position = ir.Index(simplify(dim.replace(here), self.extents))
+                return position if node.dtype is DType.I64 else ir.Call("cast", (position,), node.dtype.compute)
             case Map(function):
                 operands = tuple(self.value(operand, index) for operand in node.inputs)
                 if function == "identity" or (function == "cast" and operands[0].dtype is node.dtype.compute):
                     return operands[0]
-                return Call(function, operands, node.dtype.compute)
+                return ir.Call(function, operands, node.dtype.compute)
             case View(index=source):
                 return self.value(node.inputs[0], [dim.replace(here) for dim in source])
             case Select(axis, starts):
@@ -235,7 +218,7 @@ class Lowering:
             case _:
                 assert_never(node.kind)
 
-    def select(self, node: Node, axis: int, starts: Shape, index: Shape) -> Expr:
+    def select(self, node: Node, axis: int, starts: Shape, index: Shape) -> ir.Expr:
         """The piece that the index falls in: certain, or made so by cutting the loop, or chosen as it runs."""
         at, ends = index[axis], (*starts[1:], node.shape[axis])
         pieces = [
@@ -262,24 +245,24 @@ class Lowering:
         if not [name for name in point.names if name.startswith("#")] and inside and point != Dim.of(0):
             raise CutNeeded(variable, self.offsets[variable] + point, by_cells=by_cells)
 
-    def choose(self, node: Node, at: Dim, pieces: Sequence[tuple[str, Shape, Dim, Dim]]) -> Expr:
+    def choose(self, node: Node, at: Dim, pieces: Sequence[tuple[str, Shape, Dim, Dim]]) -> ir.Expr:
         """Nested selects, of which the branch not taken touches no memory."""
         if not pieces:
-            return Const(0, node.dtype.compute)  # of an extent of 0: nothing reads it
-        outer, chosen, left = self.guard, None, Index(at)
-        below: list[Expr] = [Call("less", (left, Index(end)), DType.BOOL) for _, _, _, end in pieces]
+            return ir.Const(0, node.dtype.compute)  # of an extent of 0: nothing reads it
+        outer, chosen, left = self.guard, None, ir.Index(at)
+        below: list[ir.Expr] = [ir.Call("less", (left, ir.Index(end)), DType.BOOL) for _, _, _, end in pieces]
         for position in reversed(range(len(pieces))):
             guards = [] if outer is None else [outer]
-            guards += [Call("logical_not", (below[position - 1],), DType.BOOL)] if position else []
+            guards += [ir.Call("logical_not", (below[position - 1],), DType.BOOL)] if position else []
             guards += [below[position]] if position < len(pieces) - 1 else []
-            self.guard = when(all_of(guards))
+            self.guard = ir.when(ir.all_of(guards))
             got = self.value(pieces[position][0], pieces[position][1])
-            chosen = got if chosen is None else Call("where", (below[position], got, chosen), node.dtype.compute)
+            chosen = got if chosen is None else ir.Call("where", (below[position], got, chosen), node.dtype.compute)
         self.guard = outer
         assert chosen is not None, "a Select with pieces"
         return chosen
 
-    def gather(self, node: Node, source: Sequence[Dim | Lookup], here: Mapping[str, Dim]) -> Expr:
+    def gather(self, node: Node, source: Sequence[Dim | Lookup], here: Mapping[str, Dim]) -> ir.Expr:
         operand, index = self.graph[node.inputs[0]], []
         for axis, entry in enumerate(source):
             if isinstance(entry, Lookup):
@@ -298,21 +281,21 @@ class Lowering:
         scope, key = self.scopes[depth], (f"#{indices}", (*at, extent), guard, ())
         if key not in scope.known:
             variable = f"#{self.names.fresh('at')}"
-            wide = place if place.dtype is DType.I64 else Call("cast", (place,), DType.I64)
-            inside: Statement = Require(Dim.of(variable), extent)
+            wide = place if place.dtype is DType.I64 else ir.Call("cast", (place,), DType.I64)
+            inside: ir.Statement = ir.Require(Dim.of(variable), extent)
             if guard is not None:
                 self.guarded.add(variable)
-                wide = Call("where", (guard, wide, Const(0, DType.I64)), DType.I64)
-                inside = If(guard, (inside,))
-            scope.statements += [Let(variable, wide), inside]
+                wide = ir.Call("where", (guard, wide, ir.Const(0, DType.I64)), DType.I64)
+                inside = ir.If(guard, (inside,))
+            scope.statements += [ir.Let(variable, wide), inside]
             scope.variables.add(variable)
             self.extents[variable], self.found_at[variable] = extent, self.variables(at)
-            scope.known[key] = Index(Dim.of(variable))
+            scope.known[key] = ir.Index(Dim.of(variable))
         values = scope.known[key]
-        assert isinstance(values, Index)
+        assert isinstance(values, ir.Index)
         return values.dim
 
-    def fold(self, node: Node, monoid: str, axes: tuple[int, ...], index: Shape) -> Fold:
+    def fold(self, node: Node, monoid: str, axes: tuple[int, ...], index: Shape) -> ir.Fold:
         operand, depth = self.graph[node.inputs[0]], self.depth(index)
         if operand.dtype.kind not in MONOIDS[monoid].accepts:
             raise UnsupportedError(f"{node.output}: no {monoid} of {operand.dtype.value}")
@@ -337,14 +320,14 @@ class Lowering:
         value = self.value(operand.output, full)
         self.inside -= 1
         self.scopes, self.around = hidden, around
-        return Fold(monoid, tuple(loops), tuple(scope.statements), value, node.dtype.compute)
+        return ir.Fold(monoid, tuple(loops), tuple(scope.statements), value, node.dtype.compute)
 
 
-def _names_in(expr: Expr) -> set[str]:
+def _names_in(expr: ir.Expr) -> set[str]:
     match expr:
-        case Index(dim):
+        case ir.Index(dim):
             return set(dim.names)
-        case Call(_, operands, _):
+        case ir.Call(_, operands, _):
             return {name for operand in operands for name in _names_in(operand)}
         case _:
             return set()
@@ -398,7 +381,7 @@ class LoopNeeded(Exception):
         self.variable, self.backwards = variable, backwards
 
 
-def lower_scan(lowering: Lowering, node: Node, scan: Scan, index: Shape) -> Expr:
+def lower_scan(lowering: Lowering, node: Node, scan: Scan, index: Shape) -> ir.Expr:
     """The running result at an index: the state of the loop over the axis, before or after it takes the value in.
 
     LoopNeeded where that loop does not run as the scan does; UnsupportedError where it cannot."""
@@ -414,15 +397,17 @@ def lower_scan(lowering: Lowering, node: Node, scan: Scan, index: Shape) -> Expr
         raise UnsupportedError(f"{node.output}: no {scan.monoid} of {operand.dtype.value}")
     dtypes, zero = monoid.states(operand.dtype), (Dim.of(0),)
     names = tuple(lowering.names.fresh(f"{node.output}_{scan.monoid}") for _ in dtypes)
-    empty = tuple(map(Const, monoid.init(operand.dtype), dtypes))
+    empty = tuple(map(ir.Const, monoid.init(operand.dtype), dtypes))
     around, inside = lowering.scopes[depth - 1].statements, lowering.scopes[depth].statements
-    around += [Alloc(name, dtype, (Dim.of(1),), Space.REGISTER) for name, dtype in zip(names, dtypes, strict=True)]
-    around.append(Store(names, zero, empty))
+    around += [
+        ir.Alloc(name, dtype, (Dim.of(1),), ir.Space.REGISTER) for name, dtype in zip(names, dtypes, strict=True)
+    ]
+    around.append(ir.Store(names, zero, empty))
     value = lowering.value(operand.output, index)
-    state: tuple[Expr, ...] = tuple(Load(name, zero, dtype) for name, dtype in zip(names, dtypes, strict=True))
-    accumulate = Store(names, zero, monoid.lift(Symbolic(), value, Index(Dim.of(variable))), scan.monoid)
+    state: tuple[ir.Expr, ...] = tuple(ir.Load(name, zero, dtype) for name, dtype in zip(names, dtypes, strict=True))
+    accumulate = ir.Store(names, zero, monoid.lift(Symbolic(), value, ir.Index(Dim.of(variable))), scan.monoid)
     inside += [] if scan.exclusive else [accumulate]
-    result: Var = lowering.let(lowering.scopes[depth], node, monoid.finish(Symbolic(), state), index)
+    result: ir.Var = lowering.let(lowering.scopes[depth], node, monoid.finish(Symbolic(), state), index)
     inside += [accumulate] if scan.exclusive else []
     return result
 
@@ -460,19 +445,19 @@ def _places(kind: Scatter) -> dict[int, int]:
     return {own: names[at] for own in range(len(kind.index)) if (at := Dim.of(index_name(own))) in names}
 
 
-def ask(lowering: Lowering, node: Node, kind: Scatter, index: Shape) -> Expr:
+def ask(lowering: Lowering, node: Node, kind: Scatter, index: Shape) -> ir.Expr:
     """The value of a cell: that of the data, unless the update that may meet it does."""
     data, _, updates = node.inputs
     places = _places(kind)
     at = tuple(index[places[own]] if own in places else Dim.of(0) for own in range(len(lowering.graph[updates].shape)))
     here = {index_name(own): dim for own, dim in enumerate(at)}
-    same = list[Expr]()
+    same = list[ir.Expr]()
     for axis, entry in enumerate(kind.index):
         if isinstance(entry, Lookup):
             position = lowering.lookup(node, entry, here, node.shape[axis])
-            same.append(Call("equal", (Index(index[axis]), Index(position)), DType.BOOL))
+            same.append(ir.Call("equal", (ir.Index(index[axis]), ir.Index(position)), DType.BOOL))
     old, new = lowering.value(data, index), lowering.value(updates, at)
     if kind.monoid is not None:
         (new,) = MONOIDS[kind.monoid].merge(Symbolic(), (old,), (new,))
-    meets = when(all_of(same))
-    return new if meets is None else Call("where", (meets, new, old), new.dtype)
+    meets = ir.when(ir.all_of(same))
+    return new if meets is None else ir.Call("where", (meets, new, old), new.dtype)

@@ -10,26 +10,8 @@ from dataclasses import replace
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
+from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimOp, Shape, maximum, product, strides_of
-from noyau.ir.loops import (
-    Alloc,
-    Axis,
-    Buffer,
-    Call,
-    Expr,
-    Fold,
-    If,
-    Index,
-    Kernel,
-    Launch,
-    Let,
-    Load,
-    Loop,
-    Role,
-    Statement,
-    Store,
-    Var,
-)
 from noyau.ir.operators import OPERATORS
 from noyau.ir.walk import (
     all_dims,
@@ -44,14 +26,14 @@ from noyau.ir.walk import (
     touched,
 )
 
-Statements = tuple[Statement, ...]
+Statements = tuple[ir.Statement, ...]
 DEAR = 8  # flops of a function of which a core does not do as many as memory brings cells
 
 
-def most_of(value: Expr) -> int:
+def most_of(value: ir.Expr) -> int:
     """The number in min(a number, what is left); 0 for all else."""
     match value:
-        case Index(Dim((((DimOp("max", left, right),), -1),))):
+        case ir.Index(Dim((((DimOp("max", left, right),), -1),))):
             return -min(each.constant or 0 for each in (left, right))
         case _:
             return 0
@@ -61,7 +43,7 @@ def minimum(left: Dim, right: Dim) -> Dim:
     return -maximum(-left, -right)
 
 
-def flatten(kernel: Kernel) -> Kernel:
+def flatten(kernel: ir.Kernel) -> ir.Kernel:
     """Each index into a packed buffer as one offset in elements."""
     strides = {buffer.name: strides_of(buffer.shape) for buffer in kernel.buffers if buffer.strides is None}
 
@@ -76,42 +58,42 @@ def flatten(kernel: Kernel) -> Kernel:
 def reindex(statements: Statements, change: Callable[[str, Shape], Shape]) -> Statements:
     """The statements with each index into a buffer or memory changed, by its name."""
 
-    def loads(expr: Expr) -> Expr:
-        return replace(expr, index=change(expr.buffer, expr.index)) if isinstance(expr, Load) else expr
+    def loads(expr: ir.Expr) -> ir.Expr:
+        return replace(expr, index=change(expr.buffer, expr.index)) if isinstance(expr, ir.Load) else expr
 
-    def stores(statement: Statement) -> Statement:
+    def stores(statement: ir.Statement) -> ir.Statement:
         match statement:
-            case Store(buffers, index, _, _):
+            case ir.Store(buffers, index, _, _):
                 return replace(statement, index=change(buffers[0], index))
-            case Loop(_, _, _, body):
+            case ir.Loop(_, _, _, body):
                 return replace(statement, body=tuple(map(stores, body)))
-            case If(_, body):
+            case ir.If(_, body):
                 return replace(statement, body=tuple(map(stores, body)))
             case _:
                 return statement
 
-    def in_folds(expr: Expr) -> Expr:
-        return replace(expr, body=tuple(map(stores, expr.body))) if isinstance(expr, Fold) else loads(expr)
+    def in_folds(expr: ir.Expr) -> ir.Expr:
+        return replace(expr, body=tuple(map(stores, expr.body))) if isinstance(expr, ir.Fold) else loads(expr)
 
     return tuple(map(stores, rewrite(statements, in_folds)))
 
 
-def with_bodies(kernel: Kernel, change: Callable[[Statements], Statements]) -> Kernel:
+def with_bodies(kernel: ir.Kernel, change: Callable[[Statements], Statements]) -> ir.Kernel:
     """The kernel with the body of every launch changed."""
     return replace(kernel, launches=tuple(replace(launch, body=change(launch.body)) for launch in kernel.launches))
 
 
 def coalesce(statements: Statements) -> Statements:
     """Loops that stand alone in each other, as one, where no index then needs a division."""
-    one = (_joined(replace(s, body=coalesce(s.body))) if isinstance(s, Loop) else s for s in statements)
+    one = (_joined(replace(s, body=coalesce(s.body))) if isinstance(s, ir.Loop) else s for s in statements)
     return rewrite(one, _coalesce_fold)
 
 
-def _joined(outer: Loop) -> Loop:
+def _joined(outer: ir.Loop) -> ir.Loop:
     match outer.body:
-        case (Loop(var, extent, axis, body),) if axis is outer.axis and outer.var not in extent.names:
+        case (ir.Loop(var, extent, axis, body),) if axis is outer.axis and outer.var not in extent.names:
             changed = _in_one(outer.var, var, extent, body)
-            return outer if changed is None else Loop(var, outer.extent * extent, axis, changed)
+            return outer if changed is None else ir.Loop(var, outer.extent * extent, axis, changed)
         case _:
             return outer
 
@@ -124,16 +106,16 @@ def _in_one(outer: str, inner: str, extent: Dim, body: Statements) -> Statements
     return substitute(both, {"#both": inner}) if clean else None
 
 
-def _coalesce_fold(expr: Expr) -> Expr:
-    if not isinstance(expr, Fold):
+def _coalesce_fold(expr: ir.Expr) -> ir.Expr:
+    if not isinstance(expr, ir.Fold):
         return expr
     body, loops = coalesce(expr.body), list(expr.loops)
     at = len(loops) - 2
     while at >= 0:
         (outer, count), (inner, extent) = loops[at], loops[at + 1]
-        whole = (*body, Let("#value", expr.value))
+        whole = (*body, ir.Let("#value", expr.value))
         one = _in_one(outer, inner, extent, whole)
-        if one is not None and isinstance(last := one[-1], Let):
+        if one is not None and isinstance(last := one[-1], ir.Let):
             body, expr = one[:-1], replace(expr, value=last.value)
             loops[at : at + 2] = [(inner, count * extent)]
         at -= 1
@@ -149,24 +131,28 @@ def divides(dim: Dim, variable: str) -> bool:
 def sink(statements: Statements) -> Statements:
     """Cheap Lets before a lone loop go into it, so that loops stand alone in each other and can share threads."""
     match statements:
-        case (*lets, Loop() as loop) if lets and all(_is_cheap(statement) for statement in lets):
+        case (*lets, ir.Loop() as loop) if lets and all(_is_cheap(statement) for statement in lets):
             return (replace(loop, body=sink((*lets, *loop.body))),)
-        case (Loop() as loop,):
+        case (ir.Loop() as loop,):
             return (replace(loop, body=sink(loop.body)),)
         case _:
             return statements
 
 
-def _is_cheap(statement: Statement) -> bool:
-    return isinstance(statement, Let) and not isinstance(statement.value, Fold) and not statement.name.startswith("#")
+def _is_cheap(statement: ir.Statement) -> bool:
+    return (
+        isinstance(statement, ir.Let)
+        and not isinstance(statement.value, ir.Fold)
+        and not statement.name.startswith("#")
+    )
 
 
 def bind(statements: Statements, count: int) -> Statements:
     """The first `count` loops, which stand alone in each other, bound to THREADS; a loop whose extent depends on
     another one, and those in it, stay as they are."""
     match statements:
-        case (*before, Loop() as loop) if count and not any(name.startswith("#") for name in loop.extent.names):
-            return (*before, replace(loop, axis=Axis.THREADS, body=bind(loop.body, count - 1)))
+        case (*before, ir.Loop() as loop) if count and not any(name.startswith("#") for name in loop.extent.names):
+            return (*before, replace(loop, axis=ir.Axis.THREADS, body=bind(loop.body, count - 1)))
         case _:
             return statements
 
@@ -176,16 +162,16 @@ def bind_all(statements: Statements) -> Statements:
     return bind(statements, len(chain(statements)[0]))
 
 
-def chain(statements: Statements) -> tuple[list[Loop], Statements]:
+def chain(statements: Statements) -> tuple[list[ir.Loop], Statements]:
     """The loops that stand alone in each other from the outside in, and what stands in the last of them."""
-    loops: list[Loop] = []
-    while len(statements) == 1 and isinstance(loop := statements[0], Loop):
+    loops: list[ir.Loop] = []
+    while len(statements) == 1 and isinstance(loop := statements[0], ir.Loop):
         loops.append(loop)
         statements = loop.body
     return loops, statements
 
 
-def nested(loops: Iterable[Loop], body: Statements) -> Statements:
+def nested(loops: Iterable[ir.Loop], body: Statements) -> Statements:
     """Loops that stand alone in each other, around a body."""
     for loop in reversed(list(loops)):
         body = (replace(loop, body=body),)
@@ -207,26 +193,26 @@ def reorder(statements: Statements, order: Sequence[str]) -> Statements:
 
 def widen(statements: Statements) -> Statements:
     """Every innermost loop bound to LANES, but those that carry a state from one round to the next."""
-    return tuple(_widened(s) if isinstance(s, Loop) else s for s in statements)
+    return tuple(_widened(s) if isinstance(s, ir.Loop) else s for s in statements)
 
 
-def _widened(loop: Loop) -> Loop:
-    inner = folds_in(loop.body) or any(isinstance(s, Loop) for s in every_statement(loop.body))
-    serial = inner or loop.axis is not Axis.SERIAL or carries(loop)
-    return replace(loop, axis=loop.axis if serial else Axis.LANES, body=widen(loop.body))
+def _widened(loop: ir.Loop) -> ir.Loop:
+    inner = folds_in(loop.body) or any(isinstance(s, ir.Loop) for s in every_statement(loop.body))
+    serial = inner or loop.axis is not ir.Axis.SERIAL or carries(loop)
+    return replace(loop, axis=loop.axis if serial else ir.Axis.LANES, body=widen(loop.body))
 
 
-def carries(loop: Loop) -> bool:
+def carries(loop: ir.Loop) -> bool:
     """Whether rounds of a loop store in one cell: in memory from outside, at an index that its variable is not in."""
-    own = {s.name for s in every_statement(loop.body) if isinstance(s, Alloc)}
-    stores = [s for s in every_statement(loop.body) if isinstance(s, Store)]
+    own = {s.name for s in every_statement(loop.body) if isinstance(s, ir.Alloc)}
+    stores = [s for s in every_statement(loop.body) if isinstance(s, ir.Store)]
     return any(
         loop.var not in {name for dim in store.index for name in dim.names} and not own.issuperset(store.buffers)
         for store in stores
     )
 
 
-def stride_of(access: Load | Store, variable: str) -> Dim:
+def stride_of(access: ir.Load | ir.Store, variable: str) -> Dim:
     """The distance by which a load or a store moves when a variable moves by one, where that is a polynomial.
 
     Of a buffer with strides as if the cells along its last axis lay side by side, and its other strides had names: that
@@ -236,20 +222,20 @@ def stride_of(access: Load | Store, variable: str) -> Dim:
     return last + sum((step * Dim.of(f"stride {axis}") for axis, step in enumerate(outer)), Dim.of(0))
 
 
-def counted(loop: Loop, name: str) -> tuple[Statements, Loop]:
+def counted(loop: ir.Loop, name: str) -> tuple[Statements, ir.Loop]:
     """A Let that gives the length of a loop a name, and the loop; no Let where the length is known now."""
     if loop.extent.constant is not None:
         return (), loop
-    return (Let(name, Index(loop.extent)),), replace(loop, extent=Dim.of(name))
+    return (ir.Let(name, ir.Index(loop.extent)),), replace(loop, extent=Dim.of(name))
 
 
-def split(loop: Loop, size: int, outer: str, inner: str) -> Loop:
+def split(loop: ir.Loop, size: int, outer: str, inner: str) -> ir.Loop:
     """The loop in tiles of at most `size`: the last one is shorter."""
     body = substitute(loop.body, {loop.var: Dim.of(outer) * size + Dim.of(inner)})
     left = loop.extent - Dim.of(outer) * size
     extent = Dim.of(size) if loop.extent % size == Dim.of(0) else minimum(Dim.of(size), left)
     tiles = (loop.extent + (size - 1)) // size
-    return Loop(outer, tiles, loop.axis, (Loop(inner, extent, Axis.SERIAL, body),))
+    return ir.Loop(outer, tiles, loop.axis, (ir.Loop(inner, extent, ir.Axis.SERIAL, body),))
 
 
 def keep(statements: Statements, values: frozenset[str], name: str) -> Statements:
@@ -259,39 +245,39 @@ def keep(statements: Statements, values: frozenset[str], name: str) -> Statement
     not found in both at the same index."""
     at = max((k for k, s in enumerate(statements) if is_fold(s)), default=None)
     let = None if at is None else statements[at]
-    if at is None or not isinstance(let, Let) or len((fold := fold_of(let)).loops) != 1:
+    if at is None or not isinstance(let, ir.Let) or len((fold := fold_of(let)).loops) != 1:
         return statements
     for inner in fold.body:
-        if isinstance(inner, Let) and inner.origin and inner.origin[0] in values:
+        if isinstance(inner, ir.Let) and inner.origin and inner.origin[0] in values:
             after = tuple(_reload(s, inner, fold.loops[0], name) for s in statements[at + 1 :])
             if after != statements[at + 1 :]:
-                store = Store((name,), (Dim.of(fold.loops[0][0]),), (Var(inner.name, inner.value.dtype),))
+                store = ir.Store((name,), (Dim.of(fold.loops[0][0]),), (ir.Var(inner.name, inner.value.dtype),))
                 where = fold.body.index(inner) + 1
                 body = (*fold.body[:where], store, *fold.body[where:])
                 return (*statements[:at], replace(let, value=replace(fold, body=body)), *after)
     return statements
 
 
-def _reload(statement: Statement, let: Let, loop: tuple[str, Dim], name: str) -> Statement:
+def _reload(statement: ir.Statement, let: ir.Let, loop: tuple[str, Dim], name: str) -> ir.Statement:
     """A loop after the fold in which the value of a Let of the fold, at the loop's own index, is loaded."""
-    if not isinstance(statement, Loop) or statement.extent != loop[1] or let.origin is None:
+    if not isinstance(statement, ir.Loop) or statement.extent != loop[1] or let.origin is None:
         return statement
     origin = (let.origin[0], tuple(dim.replace({loop[0]: statement.var}) for dim in let.origin[1]))
-    load = Load(name, (Dim.of(statement.var),), let.value.dtype)
-    body = (replace(s, value=load) if isinstance(s, Let) and s.origin == origin else s for s in statement.body)
+    load = ir.Load(name, (Dim.of(statement.var),), let.value.dtype)
+    body = (replace(s, value=load) if isinstance(s, ir.Let) and s.origin == origin else s for s in statement.body)
     return replace(statement, body=drop_unused(tuple(body)))
 
 
 def drop_unused(statements: Statements) -> Statements:
     """The statements of a block without the Lets, and the memory, that nothing in it reads."""
-    rest: list[Statement] = []
+    rest: list[ir.Statement] = []
     for statement in reversed(statements):
         match statement:
-            case Let(name) if name.startswith("#"):
+            case ir.Let(name) if name.startswith("#"):
                 used = any(name in dim.names for dim in all_dims(rest))
-            case Let(name):
-                used = any(isinstance(expr, Var) and expr.name == name for expr in every_expression(rest))
-            case Alloc(name):
+            case ir.Let(name):
+                used = any(isinstance(expr, ir.Var) and expr.name == name for expr in every_expression(rest))
+            case ir.Alloc(name):
                 used = name in touched(rest)
             case _:
                 used = True
@@ -300,48 +286,48 @@ def drop_unused(statements: Statements) -> Statements:
     return tuple(rest)
 
 
-def change_each(body: Iterable[Statement], change: Callable[[Statement], Statements | None]) -> Statements:
+def change_each(body: Iterable[ir.Statement], change: Callable[[ir.Statement], Statements | None]) -> Statements:
     """The statements of a block, and of the loops and conditions in it, each as what `change` makes of it; as it is
     where that is None."""
-    result: list[Statement] = []
+    result: list[ir.Statement] = []
     for statement in body:
         if (changed := change(statement)) is not None:
             result += changed
-        elif isinstance(statement, Loop | If):
+        elif isinstance(statement, ir.Loop | ir.If):
             result.append(replace(statement, body=change_each(statement.body, change)))
         else:
             result.append(statement)
     return tuple(result)
 
 
-def tiled(loop: Loop, size: int, outer: str, inner: str, count: str) -> tuple[Loop, Statements, Loop]:
+def tiled(loop: ir.Loop, size: int, outer: str, inner: str, count: str) -> tuple[ir.Loop, Statements, ir.Loop]:
     """The loop over tiles of at most `size`, the Let that calls the length of a tile `count` where it is not known now,
     and the loop over a tile."""
     tiles = split(loop, size, outer, inner)
     (tile,) = tiles.body
-    assert isinstance(tile, Loop)
+    assert isinstance(tile, ir.Loop)
     return tiles, *counted(tile, count)
 
 
-def either(condition: Expr, this: Statements, other: Statements) -> Statements:
+def either(condition: ir.Expr, this: Statements, other: Statements) -> Statements:
     """The one where a condition holds, and else the other."""
-    return If(condition, this), If(Call("logical_not", (condition,), DType.BOOL), other)
+    return ir.If(condition, this), ir.If(ir.Call("logical_not", (condition,), DType.BOOL), other)
 
 
-def is_dear(body: Iterable[Statement]) -> bool:
+def is_dear(body: Iterable[ir.Statement]) -> bool:
     """Whether statements have a function that takes longer than a cell takes to memory."""
-    calls = [expr for expr in every_expression(body) if isinstance(expr, Call)]
+    calls = [expr for expr in every_expression(body) if isinstance(expr, ir.Call)]
     return any(OPERATORS[call.function].flops >= DEAR for call in calls)
 
 
 def apart(body: Statements) -> list[Statements]:
     """A block for each loop of a block, and one for what is stored beside them, with the Lets before it: loops side by
     side can then all use threads. The block itself where anything else stands in it."""
-    blocks: list[Statements] = [(s,) for s in body if isinstance(s, Loop)]
-    stores = tuple(s for s in body if isinstance(s, Store) and s.merge is None)
+    blocks: list[Statements] = [(s,) for s in body if isinstance(s, ir.Loop)]
+    stores = tuple(s for s in body if isinstance(s, ir.Store) and s.merge is None)
     lets = tuple(s for s in body if is_light(s))
     inner = [s for block in blocks for s in every_statement(block)]
-    used = {name for s in inner if isinstance(s, Store) for name in s.buffers} | {
+    used = {name for s in inner if isinstance(s, ir.Store) for name in s.buffers} | {
         load.buffer for load in loads_of(body)
     }
     if len(blocks) + len(stores) + len(lets) != len(body) or any(used & set(store.buffers) for store in stores):
@@ -350,48 +336,50 @@ def apart(body: Statements) -> list[Statements]:
     return [body] if len(blocks) < 2 else [drop_unused((*lets, *block)) for block in blocks]
 
 
-def is_light(statement: Statement) -> bool:
+def is_light(statement: ir.Statement) -> bool:
     """Whether it may stand in several launches."""
-    return isinstance(statement, Let) and not isinstance(statement.value, Fold)
+    return isinstance(statement, ir.Let) and not isinstance(statement.value, ir.Fold)
 
 
-def each(kernel: Kernel, bodies: Sequence[Statements], strategy: Callable[[Kernel], Kernel]) -> Kernel:
+def each(kernel: ir.Kernel, bodies: Sequence[Statements], strategy: Callable[[ir.Kernel], ir.Kernel]) -> ir.Kernel:
     """Blocks as launches, one after the other, each by the strategy that it takes as a kernel of its own."""
-    launches: list[Launch] = []
+    launches: list[ir.Launch] = []
     for body in bodies:
-        kernel = strategy(replace(kernel, launches=(Launch(body),)))
+        kernel = strategy(replace(kernel, launches=(ir.Launch(body),)))
         launches += kernel.launches
     return replace(kernel, launches=tuple(launches))
 
 
-def is_small(statement: Statement, most: int) -> bool:
+def is_small(statement: ir.Statement, most: int) -> bool:
     """Whether a loop or a fold surely runs `most` times or less; any other statement is small."""
     match statement:
-        case Loop(_, extent, _, body):
+        case ir.Loop(_, extent, _, body):
             count = extent.constant
-            inner = [s for s in body if isinstance(s, Loop)]
+            inner = [s for s in body if isinstance(s, ir.Loop)]
             return count is not None and all(is_small(s, most // max(count, 1)) for s in inner) and count <= most
-        case Let(_, Fold(_, loops)):
+        case ir.Let(_, ir.Fold(_, loops)):
             count = product(extent for _, extent in loops).constant
             return count is not None and count <= most
         case _:
             return True
 
 
-def around_fold(kernel: Kernel, body: Statements, let: Let) -> tuple[Kernel, Statements, Statements, Statements]:
+def around_fold(
+    kernel: ir.Kernel, body: Statements, let: ir.Let
+) -> tuple[ir.Kernel, Statements, Statements, Statements]:
     """The statements of a block before a fold and after it, and those left to be scheduled: where what follows is more
     than a few scalars, the fold's result goes to scratch of the kernel, and the rest finds it there."""
-    at, rest = body.index(let), tuple[Statement, ...]()
-    before = tuple(s for s in body[:at] if not isinstance(s, Loop | Store))
-    after = (*(s for s in body[:at] if isinstance(s, Loop | Store)), *body[at + 1 :])
-    if not all(isinstance(s, Store) or is_light(s) for s in after):
-        scratch, cell = Buffer(f"{let.name}.result", let.value.dtype, (Dim.of(1),), Role.SCRATCH), (Dim.of(0),)
+    at, rest = body.index(let), tuple[ir.Statement, ...]()
+    before = tuple(s for s in body[:at] if not isinstance(s, ir.Loop | ir.Store))
+    after = (*(s for s in body[:at] if isinstance(s, ir.Loop | ir.Store)), *body[at + 1 :])
+    if not all(isinstance(s, ir.Store) or is_light(s) for s in after):
+        scratch, cell = ir.Buffer(f"{let.name}.result", let.value.dtype, (Dim.of(1),), ir.Role.SCRATCH), (Dim.of(0),)
         kernel = replace(kernel, buffers=(*kernel.buffers, scratch))
-        rest = drop_unused((*before, replace(let, value=Load(scratch.name, cell, scratch.dtype)), *after))
-        after = (Store((scratch.name,), cell, (Var(let.name, scratch.dtype),)),)
+        rest = drop_unused((*before, replace(let, value=ir.Load(scratch.name, cell, scratch.dtype)), *after))
+        after = (ir.Store((scratch.name,), cell, (ir.Var(let.name, scratch.dtype),)),)
     return kernel, before, after, rest
 
 
-def variables_of(access: Load | Store) -> set[str]:
+def variables_of(access: ir.Load | ir.Store) -> set[str]:
     """The variables of loops, and the indices that are looked up, that an access moves with."""
     return {name for dim in access.index for name in dim.names if name.startswith("#")}

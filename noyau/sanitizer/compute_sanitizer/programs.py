@@ -1,5 +1,5 @@
-"""The programs that compute-sanitizer runs: a kernel in CUDA C++ as a program of its own, compiled by nvcc with the lines
-of its text, or a script as it is on the GPU."""
+"""The programs that compute-sanitizer runs: a kernel in CUDA C++ as a program of its own, compiled by nvcc with the
+lines of its text, or a script as it is on the GPU."""
 
 from __future__ import annotations
 

@@ -32,27 +32,8 @@ from noyau.compiler.schedules.primitives import (
     with_bodies,
 )
 from noyau.dtypes import DType
+from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike, Shape, product
-from noyau.ir.loops import (
-    LINE_BYTES,
-    Alloc,
-    Axis,
-    Buffer,
-    Call,
-    Const,
-    Index,
-    Kernel,
-    Let,
-    Load,
-    Loop,
-    Prefetch,
-    Role,
-    Space,
-    Statement,
-    Store,
-    StreamStore,
-    Var,
-)
 from noyau.ir.ranges import highest
 from noyau.ir.walk import every_statement, loads_of, substitute
 
@@ -60,10 +41,10 @@ UNROLLED = 16  # cells of a strip that gcc 12 unrolls whole; beside a hint it th
 AT_ONCE = 64  # lines that are fetched one after the other: those of a block of a fold
 
 
-def fetch_ahead(kernel: Kernel) -> Kernel:
+def fetch_ahead(kernel: ir.Kernel) -> ir.Kernel:
     """In passes that compute more than they read, else in the last of several that fold a row, strip by strip, the same
     strip of the next row is fetched."""
-    inputs = {buffer.name: buffer for buffer in kernel.of(Role.INPUT)}
+    inputs = {buffer.name: buffer for buffer in kernel.of(ir.Role.INPUT)}
 
     def change(body: Statements) -> Statements:
         threads, rows = threads_of(body)
@@ -80,21 +61,21 @@ class _Next:
     pass over an input computes."""
 
     thread: str
-    inputs: Mapping[str, Buffer]
+    inputs: Mapping[str, ir.Buffer]
     folds: Mapping[str, str]
 
-    def at(self, loop: Loop, strip: Loop) -> frozenset[str]:
+    def at(self, loop: ir.Loop, strip: ir.Loop) -> frozenset[str]:
         """The inputs whose next strip is fetched with a strip."""
         if is_dear(strip.body):
             return frozenset(self.inputs)
         return frozenset(name for name, variable in self.folds.items() if variable == loop.var)
 
 
-def _last_folds(body: Statements, inputs: Mapping[str, Buffer]) -> dict[str, str]:
+def _last_folds(body: Statements, inputs: Mapping[str, ir.Buffer]) -> dict[str, str]:
     """For each input that several folds read and no pass that computes, the variable of the last of them."""
     read: dict[str, list[str]] = {}
     computed: set[str] = set()
-    for loop in (s for s in every_statement(body) if isinstance(s, Loop)):
+    for loop in (s for s in every_statement(body) if isinstance(s, ir.Loop)):
         strip = _strip_of(loop)
         for load in () if strip is None else _loads(strip.body, inputs):
             if strip is not None and is_dear(strip.body):
@@ -107,20 +88,20 @@ def _last_folds(body: Statements, inputs: Mapping[str, Buffer]) -> dict[str, str
 def threads_of(body: Statements) -> tuple[list[str], Statements]:
     """The variables of the loops on threads from the outside in, and what stands in the innermost of them."""
     variables: list[str] = []
-    while body and isinstance(last := body[-1], Loop) and last.axis is Axis.THREADS:
+    while body and isinstance(last := body[-1], ir.Loop) and last.axis is ir.Axis.THREADS:
         variables.append(last.var)
         body = last.body
     return variables, body
 
 
-def _with_strips(body: Iterable[Statement], ahead: _Next, around: frozenset[str]) -> Statements:
+def _with_strips(body: Iterable[ir.Statement], ahead: _Next, around: frozenset[str]) -> Statements:
     """`around`: the variables of the loops that the statements stand in."""
 
-    def change(statement: Statement) -> Statements | None:
+    def change(statement: ir.Statement) -> Statements | None:
         match statement:
-            case Loop(var=var) if (strip := _strip_of(statement)) is not None:
+            case ir.Loop(var=var) if (strip := _strip_of(statement)) is not None:
                 return _fetching(statement, strip, tuple(_strips(statement, strip, ahead, around | {var})))
-            case Loop(var=var):
+            case ir.Loop(var=var):
                 return (replace(statement, body=_with_strips(statement.body, ahead, around | {var})),)
             case _:
                 return None
@@ -128,21 +109,21 @@ def _with_strips(body: Iterable[Statement], ahead: _Next, around: frozenset[str]
     return change_each(body, change)
 
 
-def _strip_of(loop: Loop) -> Loop | None:
+def _strip_of(loop: ir.Loop) -> ir.Loop | None:
     """The strip that each round of a loop goes through, if that is all it does."""
     *before, last = loop.body or (None,)
-    strip = last if isinstance(last, Loop) and last.axis is Axis.LANES else None
-    counted = len(before) <= 1 and all(isinstance(s, Let) for s in before)
-    return strip if loop.axis is Axis.SERIAL and counted else None
+    strip = last if isinstance(last, ir.Loop) and last.axis is ir.Axis.LANES else None
+    counted = len(before) <= 1 and all(isinstance(s, ir.Let) for s in before)
+    return strip if loop.axis is ir.Axis.SERIAL and counted else None
 
 
-def _lanes(loop: Loop, strip: Loop) -> int:
+def _lanes(loop: ir.Loop, strip: ir.Loop) -> int:
     """The cells of a whole strip; 0 where that is not known."""
-    lengths = {s.name: most_of(s.value) for s in loop.body if isinstance(s, Let)}
+    lengths = {s.name: most_of(s.value) for s in loop.body if isinstance(s, ir.Let)}
     return lengths.get(str(strip.extent), strip.extent.constant or 0)
 
 
-def _fetching(loop: Loop, strip: Loop, lines: Sequence[Prefetch]) -> Statements:
+def _fetching(loop: ir.Loop, strip: ir.Loop, lines: Sequence[ir.Prefetch]) -> Statements:
     """A loop over strips that fetches lines: with each strip, or those of all strips before the first."""
     if not lines or is_dear(strip.body) or _lanes(loop, strip) > UNROLLED:
         return (replace(loop, body=(*lines, *loop.body)),)
@@ -151,22 +132,22 @@ def _fetching(loop: Loop, strip: Loop, lines: Sequence[Prefetch]) -> Statements:
     if most is None or most * sum(hint.lines for hint in lines) > AT_ONCE:
         return (loop,)
     name = f"{loop.var}p"
-    return (Loop(name, loop.extent, Axis.SERIAL, substitute(lines, {loop.var: Dim.of(name)})), loop)
+    return (ir.Loop(name, loop.extent, ir.Axis.SERIAL, substitute(lines, {loop.var: Dim.of(name)})), loop)
 
 
-def _strips(loop: Loop, strip: Loop, ahead: _Next, around: frozenset[str]) -> Iterable[Prefetch]:
+def _strips(loop: ir.Loop, strip: ir.Loop, ahead: _Next, around: frozenset[str]) -> Iterable[ir.Prefetch]:
     """The lines that a strip of known length reads, of inputs of which each row is another one, in the next row; not
     what loops within the strip read, which are many rows."""
     inputs, thread, cells = set(ahead.at(loop, strip)), ahead.thread, _lanes(loop, strip)
     for load in _loads(strip.body, ahead.inputs):
         moves = any(thread in dim.names for dim in load.index)
-        line = LINE_BYTES // ahead.inputs[load.buffer].dtype.bytes
+        line = ir.LINE_BYTES // ahead.inputs[load.buffer].dtype.bytes
         start = replaced(load.index, {strip.var: 0, thread: Dim.of(thread) + 1})
         known = all(name in around for dim in start for name in dim.names if name.startswith("#"))
         beside = stride_of(load, strip.var) == Dim.of(1) and load.buffer in inputs
         if cells and beside and moves and known:
             inputs.remove(load.buffer)
-            yield Prefetch(load.buffer, start, -(-cells // line))
+            yield ir.Prefetch(load.buffer, start, -(-cells // line))
 
 
 def replaced(index: Shape, values: Mapping[str, DimLike]) -> Shape:
@@ -177,20 +158,20 @@ def replaced(index: Shape, values: Mapping[str, DimLike]) -> Shape:
 class NextRow:
     """The begin of the next row of an input, and its length in cells."""
 
-    buffer: Buffer
+    buffer: ir.Buffer
     start: Shape
     length: Dim
 
 
-def next_rows(body: Statements, inputs: Mapping[str, Buffer]) -> tuple[NextRow, ...]:
+def next_rows(body: Statements, inputs: Mapping[str, ir.Buffer]) -> tuple[NextRow, ...]:
     """The rows that the next round of the innermost loop on threads reads, of inputs whose rows follow one another.
     None where a row is passed over but once: what it reads next is what follows, which processors see (fetched by
     hints as well, rotary took 1.2 times as long)."""
     threads, inner = threads_of(body)
-    if not any(isinstance(s, Alloc) for s in inner):  # the states of a fold
+    if not any(isinstance(s, ir.Alloc) for s in inner):  # the states of a fold
         return ()
-    fetched = {s.buffer for s in every_statement(inner) if isinstance(s, Prefetch)}
-    loops: dict[str, DimLike] = {s.var: 0 for s in every_statement(inner) if isinstance(s, Loop)}
+    fetched = {s.buffer for s in every_statement(inner) if isinstance(s, ir.Prefetch)}
+    loops: dict[str, DimLike] = {s.var: 0 for s in every_statement(inner) if isinstance(s, ir.Loop)}
     rows: dict[str, NextRow] = {}
     for load in _loads(inner, inputs) if threads else ():
         buffer, start = inputs[load.buffer], replaced(load.index, loops)
@@ -208,19 +189,19 @@ def _terms(index: Shape) -> int:
     return sum(len(dim.terms) for dim in index)
 
 
-def _loads(body: Statements, inputs: Mapping[str, Buffer]) -> Iterable[Load]:
+def _loads(body: Statements, inputs: Mapping[str, ir.Buffer]) -> Iterable[ir.Load]:
     """The loads from inputs whose rows lie in lines of memory."""
     return (load for load in loads_of(body) if load.buffer in inputs and inputs[load.buffer].layout != "strided")
 
 
-def fetch(rows: Iterable[NextRow], loop: Loop, begin: Dim, cells: int) -> tuple[Statement, ...]:
+def fetch(rows: Iterable[NextRow], loop: ir.Loop, begin: Dim, cells: int) -> tuple[ir.Statement, ...]:
     """`cells` cells of the next rows, from `begin` on, line by line; of those rows that are as long as `loop` runs."""
-    fetching: list[Statement] = []
+    fetching: list[ir.Statement] = []
     for row in rows:
         if row.length == loop.extent:
-            line, var = LINE_BYTES // row.buffer.dtype.bytes, f"{loop.var}p"
+            line, var = ir.LINE_BYTES // row.buffer.dtype.bytes, f"{loop.var}p"
             at = (*row.start[:-1], row.start[-1] + begin + Dim.of(var) * line)  # cells of a row lie side by side
-            fetching.append(Loop(var, Dim.of(cells // line), Axis.SERIAL, (Prefetch(row.buffer.name, at),)))
+            fetching.append(ir.Loop(var, Dim.of(cells // line), ir.Axis.SERIAL, (ir.Prefetch(row.buffer.name, at),)))
     return tuple(fetching)
 
 
@@ -229,20 +210,20 @@ LEAST_BYTES = 64  # of a run of cells that is worth it: a line of a cache
 LEAST_CELLS = 64  # of a run whose length varies
 
 
-def write_around(kernel: Kernel, least_bytes: int) -> Kernel:
+def write_around(kernel: ir.Kernel, least_bytes: int) -> ir.Kernel:
     """Innermost loops that store runs of neighbouring cells of outputs, each output of `least_bytes` or more: tiles of
     cells, then their stores around the caches."""
-    outputs = {buffer.name: buffer for buffer in kernel.of(Role.OUTPUT)}
-    inputs = {buffer.name: buffer for buffer in kernel.of(Role.INPUT)}
+    outputs = {buffer.name: buffer for buffer in kernel.of(ir.Role.OUTPUT)}
+    inputs = {buffer.name: buffer for buffer in kernel.of(ir.Role.INPUT)}
     launches = []
     for launch in kernel.launches:
-        own = {s.name: s.dtype for s in every_statement(launch.body) if isinstance(s, Alloc)}
+        own = {s.name: s.dtype for s in every_statement(launch.body) if isinstance(s, ir.Alloc)}
         change = _Around(outputs, least_bytes, next_rows(launch.body, inputs), _lengths(launch.body), own)
         launches.append(replace(launch, body=change_each(launch.body, partial(_around, change=change))))
     return replace(kernel, launches=tuple(launches))
 
 
-def in_whole_tiles(kernel: Kernel) -> Kernel:
+def in_whole_tiles(kernel: ir.Kernel) -> ir.Kernel:
     """Launches whose items would be single cells, in tiles of cells: a compiler rounds otherwise in the rest of a loop
     than in its vectors, so a cell must be in the same place of its loop however the work is cut."""
     return with_bodies(kernel, _in_tiles)
@@ -250,7 +231,11 @@ def in_whole_tiles(kernel: Kernel) -> Kernel:
 
 def _in_tiles(body: Statements) -> Statements:
     *before, last = body
-    if isinstance(last, Loop) and last.axis is Axis.THREADS and all(isinstance(s, Let | Store) for s in last.body):
+    if (
+        isinstance(last, ir.Loop)
+        and last.axis is ir.Axis.THREADS
+        and all(isinstance(s, ir.Let | ir.Store) for s in last.body)
+    ):
         tiles, length, tile = _tiled(last)
         return (*before, replace(tiles, body=(*length, tile)))
     return body
@@ -261,7 +246,7 @@ class _Around:
     """The outputs that are written around the caches, the rows that are read next, the most that a length with a name
     is, and the dtypes of memory of the thread."""
 
-    outputs: Mapping[str, Buffer]
+    outputs: Mapping[str, ir.Buffer]
     least_bytes: int
     rows: tuple[NextRow, ...]
     lengths: Mapping[str, int]
@@ -273,24 +258,28 @@ def _lengths(body: Statements) -> dict[str, int]:
     their own, is left out where the numbers differ."""
     numbers: dict[str, set[int]] = {}
     for let in every_statement(body):
-        if isinstance(let, Let):
+        if isinstance(let, ir.Let):
             numbers.setdefault(let.name, set()).add(most_of(let.value))
     return {name: max(most) for name, most in numbers.items() if len(most) == 1 and LEAST_CELLS <= max(most) <= TILE}
 
 
-def _around(statement: Statement, change: _Around) -> Statements | None:
+def _around(statement: ir.Statement, change: _Around) -> Statements | None:
     """A loop in tiles that go around the caches, where it stores large runs of cells; None of what does not."""
-    size = _bytes(statement, change) if isinstance(statement, Loop) else None
-    if size is None or not isinstance(statement, Loop):
+    size = _bytes(statement, change) if isinstance(statement, ir.Loop) else None
+    if size is None or not isinstance(statement, ir.Loop):
         return None
     known = size.constant
     return (statement,) if known is not None and known < change.least_bytes else _loop(statement, size, change)
 
 
-def _bytes(loop: Loop, change: _Around) -> Dim | None:
+def _bytes(loop: ir.Loop, change: _Around) -> Dim | None:
     """The size of the first output that a loop stores, if it stores runs of neighbouring cells of outputs and does
     nothing else."""
-    if loop.axis is Axis.SERIAL or not all(isinstance(s, Let | Store) for s in loop.body) or is_dear(loop.body):
+    if (
+        loop.axis is ir.Axis.SERIAL
+        or not all(isinstance(s, ir.Let | ir.Store) for s in loop.body)
+        or is_dear(loop.body)
+    ):
         return None
     stores, known = _stores(loop), _most(loop, change)
     read = {load.buffer for load in loads_of(loop.body)}
@@ -310,43 +299,43 @@ def _bytes(loop: Loop, change: _Around) -> Dim | None:
     return product(first.shape) * first.dtype.bytes
 
 
-def _most(loop: Loop, change: _Around) -> int | None:
+def _most(loop: ir.Loop, change: _Around) -> int | None:
     """The most rounds of a loop, where that is known."""
     return change.lengths.get(str(loop.extent), loop.extent.constant)
 
 
-def _stores(loop: Loop) -> list[Store]:
-    return [s for s in loop.body if isinstance(s, Store)]
+def _stores(loop: ir.Loop) -> list[ir.Store]:
+    return [s for s in loop.body if isinstance(s, ir.Store)]
 
 
-def _loop(loop: Loop, size: Dim, change: _Around) -> Statements:
+def _loop(loop: ir.Loop, size: Dim, change: _Around) -> Statements:
     """The loop, and the same in tiles that go around the caches, of which the kernel takes one by the size."""
-    if loop.axis is Axis.LANES and (_most(loop, change) or TILE + 1) <= TILE:
+    if loop.axis is ir.Axis.LANES and (_most(loop, change) or TILE + 1) <= TILE:
         return _by_size(size, change.least_bytes, (loop,), _staged(loop, change))
     tiles, length, tile = _tiled(loop)
     staged = _staged(tile, change)
-    if loop.axis is Axis.THREADS:
+    if loop.axis is ir.Axis.THREADS:
         return (replace(tiles, body=(*length, *_by_size(size, change.least_bytes, (tile,), staged))),)
     ahead = fetch(change.rows, loop, Dim.of(tiles.var) * TILE, TILE)
-    memory = tuple(s for s in staged if isinstance(s, Alloc))
+    memory = tuple(s for s in staged if isinstance(s, ir.Alloc))
     large = replace(tiles, body=(*length, *memory, *ahead, *staged[len(memory) :]))
     return _by_size(size, change.least_bytes, (loop,), (large,))
 
 
-def _tiled(loop: Loop) -> tuple[Loop, Statements, Loop]:
+def _tiled(loop: ir.Loop) -> tuple[ir.Loop, Statements, ir.Loop]:
     """The loop over tiles of TILE cells, the Let of their length, and the loop over one, in lanes."""
     tiles, length, tile = tiled(loop, TILE, f"{loop.var}w", loop.var, f"{loop.var}_count")
-    axis = Axis.THREADS if loop.axis is Axis.THREADS else Axis.SERIAL
-    return replace(tiles, axis=axis), length, replace(tile, axis=Axis.LANES)
+    axis = ir.Axis.THREADS if loop.axis is ir.Axis.THREADS else ir.Axis.SERIAL
+    return replace(tiles, axis=axis), length, replace(tile, axis=ir.Axis.LANES)
 
 
 def _by_size(size: Dim, least_bytes: int, small: Statements, large: Statements) -> Statements:
     if size.constant is not None:
         return large
-    return either(Call("less_equal", (Const(least_bytes, DType.I64), Index(size)), DType.BOOL), large, small)
+    return either(ir.Call("less_equal", (ir.Const(least_bytes, DType.I64), ir.Index(size)), DType.BOOL), large, small)
 
 
-def _staged(tile: Loop, change: _Around) -> Statements:
+def _staged(tile: ir.Loop, change: _Around) -> Statements:
     """A tile whose stores go to memory of the thread first, and from there to the outputs, around the caches; what lies
     in such memory goes from there."""
     if as_they_are := _copies(tile, change):
@@ -354,27 +343,29 @@ def _staged(tile: Loop, change: _Around) -> Statements:
     outputs = change.outputs
     own = {name: f"{name}.tile" for store in _stores(tile) for name in store.buffers}
     cells, cell = Dim.of(min(tile.extent.constant or TILE, TILE)), (Dim.of(tile.var),)
-    memory = tuple(Alloc(own[name], outputs[name].dtype, (cells,), Space.REGISTER) for name in own)
-    body = tuple(replace(s, buffers=(own[s.buffers[0]],), index=cell) if isinstance(s, Store) else s for s in tile.body)
-    loads = (Load(own[s.buffers[0]], cell, outputs[s.buffers[0]].dtype.compute) for s in _stores(tile))
+    memory = tuple(ir.Alloc(own[name], outputs[name].dtype, (cells,), ir.Space.REGISTER) for name in own)
+    body = tuple(
+        replace(s, buffers=(own[s.buffers[0]],), index=cell) if isinstance(s, ir.Store) else s for s in tile.body
+    )
+    loads = (ir.Load(own[s.buffers[0]], cell, outputs[s.buffers[0]].dtype.compute) for s in _stores(tile))
     copies = (_streamed(tile, store, load) for store, load in zip(_stores(tile), loads, strict=True))
     return (*memory, replace(tile, body=body), *copies)
 
 
-def _streamed(tile: Loop, store: Store, load: Load) -> StreamStore:
+def _streamed(tile: ir.Loop, store: ir.Store, load: ir.Load) -> ir.StreamStore:
     """The cells of a tile, from memory of the thread."""
     to, (start,) = (replaced(index, {tile.var: 0}) for index in (store.index, load.index))
-    return StreamStore(store.buffers[0], to, load.buffer, start, tile.extent, load.dtype)
+    return ir.StreamStore(store.buffers[0], to, load.buffer, start, tile.extent, load.dtype)
 
 
-def _copies(tile: Loop, change: _Around) -> tuple[StreamStore, ...]:
+def _copies(tile: ir.Loop, change: _Around) -> tuple[ir.StreamStore, ...]:
     """The copies of a tile, if all it does is to copy cells that lie side by side in memory of the thread."""
-    lets = {let.name: let.value for let in tile.body if isinstance(let, Let)}
-    copies: list[StreamStore] = []
+    lets = {let.name: let.value for let in tile.body if isinstance(let, ir.Let)}
+    copies: list[ir.StreamStore] = []
     for store in _stores(tile):
         (value,) = store.values
-        load = lets.get(value.name) if isinstance(value, Var) else value
-        if not isinstance(load, Load) or load.where or stride_of(load, tile.var) != Dim.of(1):
+        load = lets.get(value.name) if isinstance(value, ir.Var) else value
+        if not isinstance(load, ir.Load) or load.where or stride_of(load, tile.var) != Dim.of(1):
             return ()
         if change.own.get(load.buffer) is not change.outputs[store.buffers[0]].dtype:
             return ()

@@ -15,29 +15,8 @@ from itertools import count as counter_from
 
 from noyau.compiler.schedules.primitives import Statements, change_each, is_dear, minimum
 from noyau.dtypes import DType
+from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike, Shape, product
-from noyau.ir.loops import (
-    Alloc,
-    Axis,
-    Buffer,
-    Call,
-    Const,
-    Expr,
-    Fold,
-    If,
-    Index,
-    Let,
-    Load,
-    Loop,
-    MergeLanes,
-    Require,
-    Role,
-    Space,
-    Statement,
-    Store,
-    Var,
-    Zero,
-)
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import (
     all_dims,
@@ -66,42 +45,42 @@ class State:
     names: tuple[str, ...]
     dtypes: tuple[DType, ...]
 
-    def memory(self, cells: DimLike, space: Space = Space.REGISTER) -> Statements:
-        return tuple(Alloc(n, d, (Dim.of(cells),), space) for n, d in zip(self.names, self.dtypes, strict=True))
+    def memory(self, cells: DimLike, space: ir.Space = ir.Space.REGISTER) -> Statements:
+        return tuple(ir.Alloc(n, d, (Dim.of(cells),), space) for n, d in zip(self.names, self.dtypes, strict=True))
 
-    def buffers(self, shape: Shape) -> tuple[Buffer, ...]:
+    def buffers(self, shape: Shape) -> tuple[ir.Buffer, ...]:
         """Scratch for a state in each of its cells."""
-        return tuple(Buffer(n, d, shape, Role.SCRATCH) for n, d in zip(self.names, self.dtypes, strict=True))
+        return tuple(ir.Buffer(n, d, shape, ir.Role.SCRATCH) for n, d in zip(self.names, self.dtypes, strict=True))
 
     def beside(self, suffix: str) -> State:
         """Other states of the same kind."""
         return replace(self, names=tuple(f"{name}.{suffix}" for name in self.names))
 
-    def empty(self, at: Dim) -> Store:
+    def empty(self, at: Dim) -> ir.Store:
         """The state of nothing, in a cell."""
         values = MONOIDS[self.monoid].init(self.dtypes[0])
-        return Store(self.names, (at,), tuple(map(Const, values, self.dtypes)))
+        return ir.Store(self.names, (at,), tuple(map(ir.Const, values, self.dtypes)))
 
-    def load(self, at: Dim) -> tuple[Expr, ...]:
-        return tuple(Load(name, (at,), dtype) for name, dtype in zip(self.names, self.dtypes, strict=True))
+    def load(self, at: Dim) -> tuple[ir.Expr, ...]:
+        return tuple(ir.Load(name, (at,), dtype) for name, dtype in zip(self.names, self.dtypes, strict=True))
 
-    def store(self, at: Dim, values: Sequence[Expr], *, merge: bool) -> Store:
+    def store(self, at: Dim, values: Sequence[ir.Expr], *, merge: bool) -> ir.Store:
         """A state into a cell; or merged, after what is there."""
-        return Store(self.names, (at,), self.cast(values), self.monoid if merge else None)
+        return ir.Store(self.names, (at,), self.cast(values), self.monoid if merge else None)
 
-    def cast(self, values: Sequence[Expr]) -> tuple[Expr, ...]:
+    def cast(self, values: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
         return tuple(_cast(value, dtype) for value, dtype in zip(values, self.dtypes, strict=True))
 
-    def result(self, at: Dim, dtype: DType) -> Expr:
-        finished: Expr = MONOIDS[self.monoid].finish(Symbolic(), self.load(at))
+    def result(self, at: Dim, dtype: DType) -> ir.Expr:
+        finished: ir.Expr = MONOIDS[self.monoid].finish(Symbolic(), self.load(at))
         return _cast(finished, dtype)
 
 
-def _cast(value: Expr, dtype: DType) -> Expr:
-    return value if value.dtype is dtype else Call("cast", (value,), dtype)
+def _cast(value: ir.Expr, dtype: DType) -> ir.Expr:
+    return value if value.dtype is dtype else ir.Call("cast", (value,), dtype)
 
 
-def state_of(fold: Fold, name: str, *, wide: bool) -> State:
+def state_of(fold: ir.Fold, name: str, *, wide: bool) -> State:
     """The state of a fold whose result is called `name`; `wide`: float64 for a sum of float32."""
     dtypes = MONOIDS[fold.monoid].states(fold.value.dtype)
     if wide and (fold.monoid, dtypes) == ("sum", (DType.F32,)):
@@ -115,18 +94,20 @@ def expand_folds(statements: Statements, lanes: int, *, wide: bool = True, rests
     through, one text with the same result, and so does what is left of whole lanes; but not this where values are
     chosen or much is computed, which takes LLVM 1.2 to 1.8 times as long where it does not know how many there are."""
 
-    def change(statement: Statement) -> Statements | None:
+    def change(statement: ir.Statement) -> Statements | None:
         match statement:
-            case Let(name, Fold() as fold, origin):
+            case ir.Let(name, ir.Fold() as fold, origin):
                 loops, state = total_of(fold, name, lanes, wide=wide, rests=rests)
-                return (*loops, Let(name, state.result(Dim.of(0), fold.dtype), origin))
+                return (*loops, ir.Let(name, state.result(Dim.of(0), fold.dtype), origin))
             case _:
                 return None
 
     return change_each(statements, change)
 
 
-def total_of(fold: Fold, name: str, lanes: int, *, wide: bool = True, rests: bool = True) -> tuple[Statements, State]:
+def total_of(
+    fold: ir.Fold, name: str, lanes: int, *, wide: bool = True, rests: bool = True
+) -> tuple[Statements, State]:
     """The loops of a fold, and the state that they leave in cell 0; with 0 lanes as many as suit its length. `wide` and
     `rests` are as in `expand_folds`."""
     lanes = lanes or (MANY if MONOIDS[fold.monoid].wants_lanes or _known(fold.loops[-1][1]) >= LONG else FEW)
@@ -138,22 +119,22 @@ def total_of(fold: Fold, name: str, lanes: int, *, wide: bool = True, rests: boo
     total, part, zero = state_of(fold, name, wide=True), state_of(fold, f"{name}.lanes", wide=False), Dim.of(0)
     extent, step, block = fold.loops[0][1], _step(fold, BLOCK), f"#block_{name}"
 
-    def piece(placed: Fold) -> Statements:
+    def piece(placed: ir.Fold) -> Statements:
         loops = lanes_of(placed, part, lanes, name, rests=apart)
         return (*loops, total.store(zero, part.load(zero), merge=True))
 
     if rests:
         whole = piece(moved(fold, Dim.of(block) * step, Dim.of(step)))
-        loops: Statements = (Loop(block, extent // step, Axis.SERIAL, whole),)
+        loops: Statements = (ir.Loop(block, extent // step, ir.Axis.SERIAL, whole),)
         left = extent % step
         loops += piece(moved(fold, extent // step * step, left)) if left != zero else ()
     else:
         blocks, length, placed = in_blocks(fold, BLOCK, block)
-        loops = (Loop(block, blocks, Axis.SERIAL, (*length, *piece(placed))),)
+        loops = (ir.Loop(block, blocks, ir.Axis.SERIAL, (*length, *piece(placed))),)
     return (*total.memory(1), total.empty(zero), *loops), total
 
 
-def is_ordered(fold: Fold) -> bool:
+def is_ordered(fold: ir.Fold) -> bool:
     """Whether its values are taken in one by one, so that it has no partial states."""
     return MONOIDS[fold.monoid].ordered
 
@@ -164,36 +145,36 @@ def _known(extent: Dim) -> int:
     return 0 if not known else 1 << (known.bit_length() - 1)
 
 
-def _is_short(fold: Fold) -> bool:
+def _is_short(fold: ir.Fold) -> bool:
     """Whether one block takes in all of a fold, or blocks would change nothing."""
     count = product(extent for _, extent in fold.loops).constant
     return MONOIDS[fold.monoid].exact or not fold.value.dtype.is_float or (count is not None and count <= BLOCK)
 
 
-def in_blocks(fold: Fold, size: int, variable: str) -> tuple[Dim, Statements, Fold]:
+def in_blocks(fold: ir.Fold, size: int, variable: str) -> tuple[Dim, Statements, ir.Fold]:
     """A fold cut in blocks of about `size` values: their number, the length of the block `variable` where it has to be
     computed, and the fold over that block."""
     extent, step = fold.loops[0][1], _step(fold, size)
     begin = Dim.of(variable) * step
     length, known = f"{variable}_length", extent % step == Dim.of(0)
-    before = () if known else (Let(length, Index(minimum(Dim.of(step), extent - begin))),)
+    before = () if known else (ir.Let(length, ir.Index(minimum(Dim.of(step), extent - begin))),)
     return (extent + (step - 1)) // step, before, moved(fold, begin, Dim.of(step) if known else Dim.of(length))
 
 
-def _step(fold: Fold, size: int) -> int:
+def _step(fold: ir.Fold, size: int) -> int:
     """The rounds of the outermost loop that take in about `size` values."""
     inner = product(count for _, count in fold.loops[1:])
     return size if len(fold.loops) == 1 else max(1, size // (inner.constant or 64))
 
 
-def moved(fold: Fold, start: Dim, count: Dim) -> Fold:
+def moved(fold: ir.Fold, start: Dim, count: Dim) -> ir.Fold:
     """The fold over `count` rounds of its outermost loop, from `start` on."""
     outer = fold.loops[0][0]
     moved = substitute_in(replace(fold, at=position(fold)), {outer: Dim.of(outer) + start})
     return replace(moved, loops=((outer, count), *moved.loops[1:]))
 
 
-def position(fold: Fold) -> Dim:
+def position(fold: ir.Fold) -> Dim:
     """The position of a value in the fold: where it says, or its flat index over the loops."""
     if fold.at is not None:
         return fold.at
@@ -203,42 +184,44 @@ def position(fold: Fold) -> Dim:
     return flat
 
 
-def step(fold: Fold, state: State, at: Dim) -> Statements:
+def step(fold: ir.Fold, state: State, at: Dim) -> Statements:
     """The body of a fold, and the merge of its value into the state in a cell."""
     return (*expand_folds(fold.body, 1), taken(fold, state, at))
 
 
-def taken(fold: Fold, state: State, at: Dim) -> Store:
+def taken(fold: ir.Fold, state: State, at: Dim) -> ir.Store:
     """The merge of the value of a fold into the state in a cell."""
-    lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, Index(position(fold)))
+    lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, ir.Index(position(fold)))
     return state.store(at, lifted, merge=True)
 
 
-def lanes_of(fold: Fold, state: State, lanes: int, name: str, *, rests: bool) -> Statements:
+def lanes_of(fold: ir.Fold, state: State, lanes: int, name: str, *, rests: bool) -> Statements:
     """The loops of a fold over lanes, up to the merged state in cell 0; `rests` is as in `expand_folds`."""
     lane, (variable, extent) = f"#lane_{name}", fold.loops[-1]
     steps = step(fold, state, Dim.of(lane) if lanes > 1 else Dim.of(0))
-    loops: list[Statement] = []
+    loops: list[ir.Statement] = []
     if lanes == 1:
-        loops = [Loop(variable, extent, Axis.SERIAL, steps)]
+        loops = [ir.Loop(variable, extent, ir.Axis.SERIAL, steps)]
     else:
         whole, tail, begin = extent // lanes, extent % lanes, Dim.of(variable) * lanes
         strip = substitute(steps, {variable: begin + Dim.of(lane)})
         if tail == Dim.of(0) or rests:
-            loops.append(Loop(variable, whole, Axis.SERIAL, (Loop(lane, Dim.of(lanes), Axis.LANES, strip),)))
+            loops.append(
+                ir.Loop(variable, whole, ir.Axis.SERIAL, (ir.Loop(lane, Dim.of(lanes), ir.Axis.LANES, strip),))
+            )
         else:
-            length = Let(f"{variable}_length", Index(minimum(Dim.of(lanes), extent - begin)))
-            body = (length, Loop(lane, Dim.of(length.name), Axis.LANES, strip))
-            loops.append(Loop(variable, (extent + (lanes - 1)) // lanes, Axis.SERIAL, body))
+            length = ir.Let(f"{variable}_length", ir.Index(minimum(Dim.of(lanes), extent - begin)))
+            body = (length, ir.Loop(lane, Dim.of(length.name), ir.Axis.LANES, strip))
+            loops.append(ir.Loop(variable, (extent + (lanes - 1)) // lanes, ir.Axis.SERIAL, body))
         if tail != Dim.of(0) and rests:
             rest = substitute(steps, {variable: whole * lanes + Dim.of(lane)})
-            loops.append(Loop(lane, tail, Axis.LANES, rest))
+            loops.append(ir.Loop(lane, tail, ir.Axis.LANES, rest))
     for outer, count in reversed(fold.loops[:-1]):
-        loops = [Loop(outer, count, Axis.SERIAL, tuple(loops))]
+        loops = [ir.Loop(outer, count, ir.Axis.SERIAL, tuple(loops))]
     return (*state.memory(lanes), over(lane, lanes, state.empty(Dim.of(lane))), *loops, *halves(state, lanes, lane))
 
 
-def over(lane: str, lanes: int, store: Store) -> Statement:
+def over(lane: str, lanes: int, store: ir.Store) -> ir.Statement:
     """A Store of constants for each lane."""
     if lanes > 1:
         return filled(lane, Dim.of(lanes), store)
@@ -246,26 +229,26 @@ def over(lane: str, lanes: int, store: Store) -> Statement:
     return alone
 
 
-def filled(variable: str, extent: Dim, store: Store) -> Statement:
+def filled(variable: str, extent: Dim, store: ir.Store) -> ir.Statement:
     """A Store of constants into each cell of memory."""
     match store:
-        case Store((name,), _, (Const(value, dtype),), None) if value == 0 and math.copysign(1, value) == 1:
-            return Zero(name, dtype, extent, variable)
+        case ir.Store((name,), _, (ir.Const(value, dtype),), None) if value == 0 and math.copysign(1, value) == 1:
+            return ir.Zero(name, dtype, extent, variable)
         case _:
-            return Loop(variable, extent, Axis.LANES, (store,))
+            return ir.Loop(variable, extent, ir.Axis.LANES, (store,))
 
 
 def halves(state: State, lanes: int, lane: str) -> Statements:
     """The lanes merged into lane 0."""
-    return (MergeLanes(state.monoid, state.names, state.dtypes, lanes, lane),) if lanes > 1 else ()
+    return (ir.MergeLanes(state.monoid, state.names, state.dtypes, lanes, lane),) if lanes > 1 else ()
 
 
-def lets_of_folds(body: Statements) -> list[Let]:
+def lets_of_folds(body: Statements) -> list[ir.Let]:
     """The folds that stand directly in a block, each with its name."""
-    return [s for s in body if isinstance(s, Let) and is_fold(s)]
+    return [s for s in body if isinstance(s, ir.Let) and is_fold(s)]
 
 
-def first_fold(body: Statements) -> Let:
+def first_fold(body: Statements) -> ir.Let:
     """The first fold that stands directly in a block and whose values may be taken in in blocks."""
     return next(let for let in lets_of_folds(body) if not is_ordered(fold_of(let)))
 
@@ -275,7 +258,7 @@ class Parted:
     """A block in three: what no fold gives anything to, the folds, and what follows from them."""
 
     before: Statements
-    lets: tuple[Let, ...]
+    lets: tuple[ir.Let, ...]
     after: Statements
 
 
@@ -284,15 +267,15 @@ def parted(body: Statements) -> Parted:
     has to obey stays before what is loaded there."""
     lets = lets_of_folds(body)
     waits = {let.name for let in lets}
-    before, after = list[Statement](), list[Statement]()
+    before, after = list[ir.Statement](), list[ir.Statement]()
     for statement in body:
         if statement in lets:
             continue
-        if (isinstance(statement, Let) or asks(statement)) and not waits & names_in((statement,)):
+        if (isinstance(statement, ir.Let) or asks(statement)) and not waits & names_in((statement,)):
             before.append(statement)
         else:
             after.append(statement)
-            waits |= {s.name for s in every_statement((statement,)) if isinstance(s, Let)}
+            waits |= {s.name for s in every_statement((statement,)) if isinstance(s, ir.Let)}
     return Parted(tuple(before), tuple(lets), tuple(after))
 
 
@@ -302,42 +285,42 @@ def are_alike(body: Statements) -> bool:
     folds = list(map(fold_of, parts.lets))
     if len({tuple(extent for _, extent in fold.loops) for fold in folds}) != 1 or any(map(is_ordered, folds)):
         return False
-    late = {s.name for s in every_statement((*parts.lets, *parts.after)) if isinstance(s, Let)}
-    own = {let.name: {s.name for s in every_statement((let,)) if isinstance(s, Let)} for let in parts.lets}
+    late = {s.name for s in every_statement((*parts.lets, *parts.after)) if isinstance(s, ir.Let)}
+    own = {let.name: {s.name for s in every_statement((let,)) if isinstance(s, ir.Let)} for let in parts.lets}
     return not any((late - own[let.name] | {let.name}) & names_in((let,)) for let in parts.lets)
 
 
 def levelled(body: Statements) -> Statements:
     """A block in which folds stand side by side that do not wait for each other. Nothing that it stores is read in it,
     so that stores, and loops, may wait; what an index has to obey stays before what is loaded there."""
-    level, pending = list[Statement](), list(body)
+    level, pending = list[ir.Statement](), list(body)
     while lets_of_folds(tuple(pending)):
-        waits, folds, later = set[str](), list[Statement](), list[Statement]()
+        waits, folds, later = set[str](), list[ir.Statement](), list[ir.Statement]()
         for statement in pending:
-            if (isinstance(statement, Let) or asks(statement)) and not waits & names_in((statement,)):
+            if (isinstance(statement, ir.Let) or asks(statement)) and not waits & names_in((statement,)):
                 (folds if is_fold(statement) else level).append(statement)
-                waits |= {s.name for s in folds[-1:] if isinstance(s, Let)}
+                waits |= {s.name for s in folds[-1:] if isinstance(s, ir.Let)}
             else:
                 later.append(statement)
-                waits |= {s.name for s in every_statement((statement,)) if isinstance(s, Let)}
+                waits |= {s.name for s in every_statement((statement,)) if isinstance(s, ir.Let)}
         level += folds
         pending = later
     return (*level, *pending)
 
 
-def asks(statement: Statement) -> bool:
+def asks(statement: ir.Statement) -> bool:
     """Whether it only asks whether an index is inside, which comes before what is loaded there, in each launch."""
-    return isinstance(statement, Require) or (isinstance(statement, If) and all(map(asks, statement.body)))
+    return isinstance(statement, ir.Require) or (isinstance(statement, ir.If) and all(map(asks, statement.body)))
 
 
-def are_apart(lets: Iterable[Statement], other: Statement) -> bool:
+def are_apart(lets: Iterable[ir.Statement], other: ir.Statement) -> bool:
     """Whether a statement reads nothing that some others give a name."""
-    return not names_in((other,)) & {let.name for let in lets if isinstance(let, Let)}
+    return not names_in((other,)) & {let.name for let in lets if isinstance(let, ir.Let)}
 
 
-def names_in(statements: Sequence[Statement]) -> set[str]:
+def names_in(statements: Sequence[ir.Statement]) -> set[str]:
     """The names of values, and of indices, that statements read."""
-    values = {each.name for each in every_expression(statements) if isinstance(each, Var)}
+    values = {each.name for each in every_expression(statements) if isinstance(each, ir.Var)}
     return values.union(*(dim.names for dim in all_dims(statements)))
 
 
@@ -347,7 +330,7 @@ def expand_together(body: Statements) -> Statements:
     for let in parts.lets:
         loops, state = total_of(fold_of(let), let.name, 1, wide=False)
         passes.append(loops)
-        results.append(Let(let.name, state.result(Dim.of(0), let.value.dtype), let.origin))
+        results.append(ir.Let(let.name, state.result(Dim.of(0), let.value.dtype), let.origin))
     return (*parts.before, *in_one_pass(passes), *results, *parts.after)
 
 
@@ -355,17 +338,17 @@ def in_one_pass(parts: Sequence[Statements]) -> Statements:
     """Blocks that end in a serial loop each, these of the same extents: what stands before them, then one loop."""
     heads = tuple(s for part in parts for s in part[:-1])
     loops = [part[-1] for part in parts]
-    if len(parts) == 1 or not all(isinstance(s, Loop) for s in loops):
+    if len(parts) == 1 or not all(isinstance(s, ir.Loop) for s in loops):
         return tuple(s for part in parts for s in part)
-    return (*heads, _joined([s for s in loops if isinstance(s, Loop)]))
+    return (*heads, _joined([s for s in loops if isinstance(s, ir.Loop)]))
 
 
-def _joined(loops: Sequence[Loop]) -> Loop:
+def _joined(loops: Sequence[ir.Loop]) -> ir.Loop:
     """Loops of one extent as one."""
     first = loops[0]
     assert all(loop.extent == first.extent and loop.axis is first.axis for loop in loops)
     bodies = [substitute(loop.body, {loop.var: Dim.of(first.var)}) for loop in loops]
-    inner = [body[0] for body in bodies if len(body) == 1 and isinstance(body[0], Loop)]
+    inner = [body[0] for body in bodies if len(body) == 1 and isinstance(body[0], ir.Loop)]
     if len(inner) == len(bodies) and len({(loop.extent, loop.tile) for loop in inner}) == 1:
         return replace(first, body=(_joined(inner),))
     return replace(first, body=merged(bodies))
@@ -373,13 +356,13 @@ def _joined(loops: Sequence[Loop]) -> Loop:
 
 def merged(bodies: Sequence[Statements]) -> Statements:
     """Blocks as one, in which each value stands once, and each name is of one value."""
-    once: list[Statement] = []
-    names: dict[Expr, str] = {}
+    once: list[ir.Statement] = []
+    names: dict[ir.Expr, str] = {}
     for body in bodies:
         waiting = list(body)
         while waiting:
             statement = waiting.pop(0)
-            if not isinstance(statement, Let):
+            if not isinstance(statement, ir.Let):
                 once.append(statement)
                 continue
             value = rewrite_expression(statement.value, _unnamed)
@@ -392,20 +375,20 @@ def merged(bodies: Sequence[Statements]) -> Statements:
     return tuple(once)
 
 
-def _unnamed(expr: Expr) -> Expr:
+def _unnamed(expr: ir.Expr) -> ir.Expr:
     """A fold with its loops and values named by where they stand: folds that compute the same are then equal."""
-    if not isinstance(expr, Fold):
+    if not isinstance(expr, ir.Fold):
         return expr
-    within = sum(isinstance(each, Fold) for each in every_expression(expr.body))
-    old = [*(name for name, _ in expr.loops), *(s.name for s in expr.body if isinstance(s, Let))]
+    within = sum(isinstance(each, ir.Fold) for each in every_expression(expr.body))
+    old = [*(name for name, _ in expr.loops), *(s.name for s in expr.body if isinstance(s, ir.Let))]
     names = {name: f"{'#' * name.startswith('#')}{within}.{at}" for at, name in enumerate(old)}
 
-    def renamed(each: Expr) -> Expr:
-        return replace(each, name=names.get(each.name, each.name)) if isinstance(each, Var) else each
+    def renamed(each: ir.Expr) -> ir.Expr:
+        return replace(each, name=names.get(each.name, each.name)) if isinstance(each, ir.Var) else each
 
-    body = [replace(s, name=names[s.name], origin=None) if isinstance(s, Let) else s for s in expr.body]
+    body = [replace(s, name=names[s.name], origin=None) if isinstance(s, ir.Let) else s for s in expr.body]
     loops = tuple((names[name], extent) for name, extent in expr.loops)
-    whole = Let("", replace(expr, body=tuple(body), loops=loops))
+    whole = ir.Let("", replace(expr, body=tuple(body), loops=loops))
     (other,) = rewrite((whole,), renamed)
     return substitute_in(fold_of(other), {name: Dim.of(new) for name, new in names.items()})
 
@@ -414,5 +397,5 @@ def _fresh(name: str, taken: Collection[str]) -> str:
     return next(each for k in counter_from(1) if (each := name if k == 1 else f"{name}_{k}") not in taken)
 
 
-def _named(expr: Expr, old: str, new: str) -> Expr:
-    return replace(expr, name=new) if isinstance(expr, Var) and expr.name == old else expr
+def _named(expr: ir.Expr, old: str, new: str) -> ir.Expr:
+    return replace(expr, name=new) if isinstance(expr, ir.Var) and expr.name == old else expr

@@ -31,26 +31,8 @@ from noyau.compiler.schedules.primitives import (
     with_bodies,
 )
 from noyau.dtypes import DType
+from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, maximum
-from noyau.ir.loops import (
-    Alloc,
-    Axis,
-    Call,
-    Const,
-    Expr,
-    If,
-    Index,
-    InWholeLines,
-    Kernel,
-    Let,
-    Load,
-    Loop,
-    Space,
-    Statement,
-    Store,
-    StreamStore,
-    Var,
-)
 from noyau.ir.walk import every_expression, every_statement, loads_of, rewrite, substitute
 
 # Cells of a loop of known length that is worth it: rows of 16 and 32 cells take up to 1.9 and 1.3 times as long in two
@@ -60,46 +42,46 @@ ONE = Dim.of(1)
 Change = tuple[Dim, bool]  # from which round of a loop on a condition is another one, and what it is before
 
 
-def cut_at_bounds(kernel: Kernel) -> Kernel:
+def cut_at_bounds(kernel: ir.Kernel) -> ir.Kernel:
     """Each loop in lanes whose cells do one of two things by their place, as two loops."""
     return with_bodies(kernel, lambda body: change_each(body, _cut))
 
 
-def _cut(loop: Statement) -> Statements | None:
+def _cut(loop: ir.Statement) -> Statements | None:
     """The rounds of a loop before the one place where conditions change, and those from there on; the loop where there
     is none, or more than one."""
-    if not isinstance(loop, Loop) or loop.axis is not Axis.LANES:
+    if not isinstance(loop, ir.Loop) or loop.axis is not ir.Axis.LANES:
         return None
     changes = {change[0] for expr in every_expression(loop.body) if (change := _change(expr, loop.var))}
-    own = {s.name for s in loop.body if isinstance(s, Let)}
+    own = {s.name for s in loop.body if isinstance(s, ir.Let)}
     if len(changes) != 1 or not _is_worth(loop) or any(point.names & own for point in changes):
         return (loop,)
     (point,) = changes
     until = Dim.of(f"{loop.var}_until")
     behind = substitute(_decided(loop, before=False), {loop.var: until + Dim.of(loop.var)})
     return (
-        Let(str(until), Index(minimum(maximum(point, 0), loop.extent))),
+        ir.Let(str(until), ir.Index(minimum(maximum(point, 0), loop.extent))),
         replace(loop, extent=until, body=_decided(loop, before=True)),
         replace(loop, extent=loop.extent - until, body=behind),
     )
 
 
-def _is_worth(loop: Loop) -> bool:
+def _is_worth(loop: ir.Loop) -> bool:
     """Whether a loop may be long, and does nothing but to compute values of cells and to store them."""
-    straight = all(isinstance(s, Let) or (isinstance(s, Store) and not s.merge) for s in loop.body)
+    straight = all(isinstance(s, ir.Let) or (isinstance(s, ir.Store) and not s.merge) for s in loop.body)
     return straight and (loop.extent.constant or LONG) >= LONG
 
 
-def _change(expr: Expr, variable: str) -> Change | None:
+def _change(expr: ir.Expr, variable: str) -> Change | None:
     """The round in which a comparison of places changes, if it does once as a variable grows by one a round."""
     match expr:
-        case Call("less", (Index(left), Index(right))):
+        case ir.Call("less", (ir.Index(left), ir.Index(right))):
             below = left - right
-        case Call("less_equal", (Index(left), Index(right))):
+        case ir.Call("less_equal", (ir.Index(left), ir.Index(right))):
             below = left - right - 1
-        case Call("greater", (Index(left), Index(right))):
+        case ir.Call("greater", (ir.Index(left), ir.Index(right))):
             below = right - left
-        case Call("greater_equal", (Index(left), Index(right))):
+        case ir.Call("greater_equal", (ir.Index(left), ir.Index(right))):
             below = right - left - 1
         case _:
             return None
@@ -109,38 +91,38 @@ def _change(expr: Expr, variable: str) -> Change | None:
     return (at_first + 1, False) if step == -ONE else None
 
 
-def _decided(loop: Loop, *, before: bool) -> Statements:
+def _decided(loop: ir.Loop, *, before: bool) -> Statements:
     """The body of a loop where the conditions are what they are before they change, or from there on."""
-    constants: dict[str, Const] = {}
+    constants: dict[str, ir.Const] = {}
 
-    def simpler(expr: Expr) -> Expr:
+    def simpler(expr: ir.Expr) -> ir.Expr:
         if (change := _change(expr, loop.var)) is not None:
-            return Const(change[1] == before, DType.BOOL)
-        return _simpler(constants.get(expr.name, expr) if isinstance(expr, Var) else expr)
+            return ir.Const(change[1] == before, DType.BOOL)
+        return _simpler(constants.get(expr.name, expr) if isinstance(expr, ir.Var) else expr)
 
-    body: list[Statement] = []
+    body: list[ir.Statement] = []
     for statement in loop.body:
         body += rewrite((statement,), simpler)
-        if isinstance(let := body[-1], Let) and isinstance(let.value, Const) and let.value.dtype is DType.BOOL:
+        if isinstance(let := body[-1], ir.Let) and isinstance(let.value, ir.Const) and let.value.dtype is DType.BOOL:
             constants[let.name] = let.value
     return drop_unused(tuple(body))
 
 
-def _simpler(expr: Expr) -> Expr:
+def _simpler(expr: ir.Expr) -> ir.Expr:
     """An expression of which conditions are known."""
     match expr:
-        case Call("logical_not", (Const(value),)):
-            return Const(not value, DType.BOOL)
-        case Call("logical_and", (Const(value) as one, other) | (other, Const(value) as one)):
+        case ir.Call("logical_not", (ir.Const(value),)):
+            return ir.Const(not value, DType.BOOL)
+        case ir.Call("logical_and", (ir.Const(value) as one, other) | (other, ir.Const(value) as one)):
             return other if value else one
-        case Call("logical_or", (Const(value) as one, other) | (other, Const(value) as one)):
+        case ir.Call("logical_or", (ir.Const(value) as one, other) | (other, ir.Const(value) as one)):
             return one if value else other
-        case Call("where", (Const(value), one, other)):
+        case ir.Call("where", (ir.Const(value), one, other)):
             return one if value else other
-        case Load(where=Const(True)):
+        case ir.Load(where=ir.Const(True)):
             return replace(expr, where=None, other=None)
-        case Load(where=Const(False), other=Const(value)):
-            return Const(value, expr.dtype)
+        case ir.Load(where=ir.Const(False), other=ir.Const(value)):
+            return ir.Const(value, expr.dtype)
         case _:
             return expr
 
@@ -148,50 +130,50 @@ def _simpler(expr: Expr) -> Expr:
 PAIRED = 16  # cells of a loop of known length that is worth it
 
 
-def in_pairs(kernel: Kernel) -> Kernel:
+def in_pairs(kernel: ir.Kernel) -> ir.Kernel:
     """The loops in lanes over neighbouring cells of bfloat16, which load and store nothing else that differs from cell
     to cell, two cells a round."""
     buffers = {buffer.name: buffer.dtype for buffer in kernel.buffers if buffer.layout != "strided"}
 
     def in_body(body: Statements) -> Statements:
-        memory = buffers | {s.name: s.dtype for s in every_statement(body) if isinstance(s, Alloc)}
+        memory = buffers | {s.name: s.dtype for s in every_statement(body) if isinstance(s, ir.Alloc)}
 
-        def change(loop: Statement) -> Statements | None:
-            return _paired(loop) if isinstance(loop, Loop) and _is_of_halves(loop, memory) else None
+        def change(loop: ir.Statement) -> Statements | None:
+            return _paired(loop) if isinstance(loop, ir.Loop) and _is_of_halves(loop, memory) else None
 
         return change_each(body, change)
 
     return with_bodies(kernel, in_body)
 
 
-def _is_of_halves(loop: Loop, memory: Mapping[str, DType]) -> bool:
+def _is_of_halves(loop: ir.Loop, memory: Mapping[str, DType]) -> bool:
     """Whether a loop goes from cell to cell of bfloat16 alone, and nothing it does may be left out."""
-    straight = all(isinstance(s, Let) or (isinstance(s, Store) and _is_plain(s)) for s in loop.body)
-    if loop.axis is not Axis.LANES or not straight or (loop.extent.constant or PAIRED) < PAIRED:
+    straight = all(isinstance(s, ir.Let) or (isinstance(s, ir.Store) and _is_plain(s)) for s in loop.body)
+    if loop.axis is not ir.Axis.LANES or not straight or (loop.extent.constant or PAIRED) < PAIRED:
         return False
-    accesses: list[Load | Store] = [*loads_of(loop.body), *(s for s in loop.body if isinstance(s, Store))]
+    accesses: list[ir.Load | ir.Store] = [*loads_of(loop.body), *(s for s in loop.body if isinstance(s, ir.Store))]
     moving = [each for each in accesses if any(loop.var in dim.names for dim in each.index)]
-    stored = any(isinstance(each, Store) for each in moving)
+    stored = any(isinstance(each, ir.Store) for each in moving)
     return stored and all(_is_half(each, loop.var, memory) for each in moving)
 
 
-def _is_plain(store: Store) -> bool:
+def _is_plain(store: ir.Store) -> bool:
     kinds = [value.dtype for value in store.values]
     return kinds == [DType.F32] and store.merge is None
 
 
-def _is_half(access: Load | Store, variable: str, memory: Mapping[str, DType]) -> bool:
-    name = access.buffer if isinstance(access, Load) else access.buffers[0]
-    masked = isinstance(access, Load) and access.where is not None
+def _is_half(access: ir.Load | ir.Store, variable: str, memory: Mapping[str, DType]) -> bool:
+    name = access.buffer if isinstance(access, ir.Load) else access.buffers[0]
+    masked = isinstance(access, ir.Load) and access.where is not None
     return memory.get(name) is DType.BF16 and stride_of(access, variable) == Dim.of(1) and not masked
 
 
-def _paired(loop: Loop) -> Statements:
+def _paired(loop: ir.Loop) -> Statements:
     """The loop over pairs, and one over the last cell where their number is odd."""
     half, first = f"{loop.var}h", Dim.of(f"{loop.var}h") * 2
     even = substitute(loop.body, {loop.var: first})
     odd = _renamed(substitute(loop.body, {loop.var: first + 1}))
-    pairs = Loop(half, loop.extent // 2, Axis.LANES, (*even, *odd))
+    pairs = ir.Loop(half, loop.extent // 2, ir.Axis.LANES, (*even, *odd))
     if loop.extent % 2 == Dim.of(0):
         return (pairs,)
     last = substitute(loop.body, {loop.var: loop.extent // 2 * 2 + Dim.of(loop.var)})
@@ -200,12 +182,12 @@ def _paired(loop: Loop) -> Statements:
 
 def _renamed(body: Statements) -> Statements:
     """The statements with names of their own for their Lets."""
-    names = {s.name: f"{s.name}.odd" for s in body if isinstance(s, Let)}
+    names = {s.name: f"{s.name}.odd" for s in body if isinstance(s, ir.Let)}
 
-    def read(expr: Expr) -> Expr:
-        return replace(expr, name=names.get(expr.name, expr.name)) if isinstance(expr, Var) else expr
+    def read(expr: ir.Expr) -> ir.Expr:
+        return replace(expr, name=names.get(expr.name, expr.name)) if isinstance(expr, ir.Var) else expr
 
-    return tuple(replace(s, name=names[s.name]) if isinstance(s, Let) else s for s in rewrite(body, read))
+    return tuple(replace(s, name=names[s.name]) if isinstance(s, ir.Let) else s for s in rewrite(body, read))
 
 
 LINED = 32  # at a time: of 16 gcc 12 unrolls the loop whole, and vectorises no more what then chooses between values
@@ -216,9 +198,9 @@ WORD_BYTES = 4  # or more: narrower cells are computed in pairs, or packed
 class StagedTile:
     """A tile of values in memory of the thread, and its copies to outputs, around the caches."""
 
-    memory: tuple[Alloc, ...]
-    tile: Loop
-    copies: tuple[StreamStore, ...]
+    memory: tuple[ir.Alloc, ...]
+    tile: ir.Loop
+    copies: tuple[ir.StreamStore, ...]
 
     @property
     def statements(self) -> Statements:
@@ -231,7 +213,7 @@ class StagedTile:
 
     def is_divisible(self) -> bool:
         """Whether whole tiles can be cut, and each cell is computed by itself."""
-        cells = all(isinstance(s, Let | Store) for s in self.tile.body)
+        cells = all(isinstance(s, ir.Let | ir.Store) for s in self.tile.body)
         alike = {alloc.shape for alloc in self.memory}
         words = all(alloc.dtype.bytes >= WORD_BYTES for alloc in self.memory)
         long = self.cells > LINED and self.cells % LINED == 0 and self.tile.extent.constant in (None, self.cells)
@@ -240,14 +222,14 @@ class StagedTile:
         return cells and words and long and len(alike) == 1 and whole and own
 
 
-def in_lines(kernel: Kernel) -> Kernel:
+def in_lines(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel with tiles of words that go around the caches written a few lines at a time, where they begin with
     one."""
     return with_bodies(kernel, _lined)
 
 
-def _lined(body: Iterable[Statement]) -> Statements:
-    result: list[Statement] = []
+def _lined(body: Iterable[ir.Statement]) -> Statements:
+    result: list[ir.Statement] = []
     rest = tuple(body)
     while rest:
         if (tile := staged_tile(rest)) is not None:
@@ -255,21 +237,21 @@ def _lined(body: Iterable[Statement]) -> Statements:
             rest = rest[len(tile.statements) :]
             continue
         statement, *_ = rest
-        inner = replace(statement, body=_lined(statement.body)) if isinstance(statement, Loop | If) else statement
+        inner = replace(statement, body=_lined(statement.body)) if isinstance(statement, ir.Loop | ir.If) else statement
         result.append(inner)
         rest = rest[1:]
     return tuple(result)
 
 
-def staged_tile(statements: Sequence[Statement]) -> StagedTile | None:
+def staged_tile(statements: Sequence[ir.Statement]) -> StagedTile | None:
     """The tile that statements begin with, if it can go so."""
-    memory = tuple(s for s in takewhile(lambda s: isinstance(s, Alloc), statements) if isinstance(s, Alloc))
+    memory = tuple(s for s in takewhile(lambda s: isinstance(s, ir.Alloc), statements) if isinstance(s, ir.Alloc))
     after = statements[len(memory) : 2 * len(memory) + 1]
-    copies = tuple(s for s in after[1:] if isinstance(s, StreamStore))
-    if not memory or len(copies) < len(memory) or memory[0].space is not Space.REGISTER:
+    copies = tuple(s for s in after[1:] if isinstance(s, ir.StreamStore))
+    if not memory or len(copies) < len(memory) or memory[0].space is not ir.Space.REGISTER:
         return None
     tile = after[0]
-    if not isinstance(tile, Loop) or tile.axis is not Axis.LANES:
+    if not isinstance(tile, ir.Loop) or tile.axis is not ir.Axis.LANES:
         return None
     staged = StagedTile(memory, tile, copies)
     return staged if staged.is_divisible() else None
@@ -278,29 +260,29 @@ def staged_tile(statements: Sequence[Statement]) -> StagedTile | None:
 def _whole_or_not(staged: StagedTile) -> Statements:
     """The tile in lines where it is whole and begins with a line wherever it is written; else as it is."""
     places = tuple((copy.buffer, copy.index) for copy in staged.copies)
-    whole = InWholeLines(staged.tile.extent, staged.cells, places)
+    whole = ir.InWholeLines(staged.tile.extent, staged.cells, places)
     return either(whole, (_lines(staged),), staged.statements)
 
 
-def _lines(staged: StagedTile) -> Loop:
+def _lines(staged: StagedTile) -> ir.Loop:
     """A whole tile as a loop over a few lines at a time."""
     count, tile = Dim.of(LINED), staged.tile
     at = f"{tile.var}l"
     start = Dim.of(at) * count
     memory = tuple(replace(alloc, name=_lines_of(alloc.name), shape=(count,)) for alloc in staged.memory)
-    body: list[Statement] = []
+    body: list[ir.Statement] = []
     for statement in substitute(tile.body, {tile.var: start + Dim.of(tile.var)}):
-        if isinstance(statement, Store):
+        if isinstance(statement, ir.Store):
             names = tuple(map(_lines_of, statement.buffers))
             statement = replace(statement, buffers=names, index=(Dim.of(tile.var),))
         body.append(statement)
-    copies: list[Statement] = []
+    copies: list[ir.Statement] = []
     for copy in staged.copies:
         *outer, last = copy.index
         place = (*outer, last + start)
         copies.append(replace(copy, index=place, memory=_lines_of(copy.memory), extent=count, lines=True))
     inner: Statements = (*memory, replace(tile, extent=count, body=tuple(body)), *copies)
-    return Loop(at, Dim.of(staged.cells // LINED), Axis.SERIAL, inner)
+    return ir.Loop(at, Dim.of(staged.cells // LINED), ir.Axis.SERIAL, inner)
 
 
 def _lines_of(name: str) -> str:

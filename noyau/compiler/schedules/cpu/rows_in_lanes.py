@@ -46,52 +46,35 @@ from noyau.compiler.schedules.primitives import (
     variables_of,
 )
 from noyau.errors import UnsupportedError
+from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike, product
-from noyau.ir.loops import (
-    Alloc,
-    Asked,
-    Axis,
-    Expr,
-    Fold,
-    Kernel,
-    Launch,
-    Let,
-    Load,
-    Loop,
-    Space,
-    Statement,
-    Store,
-    Var,
-    all_of,
-    at_most,
-    opposite,
-    when,
-)
 from noyau.ir.walk import all_dims, every_statement, fold_of, folds_in, is_fold, loads_of, rewrite, substitute
 
 SHORT = 64  # values of an inner fold that are added one by one in float32: NumPy has 16 to each of its partial sums
 TILE = 32  # rows, or values of an outer fold, side by side: gcc 12 unrolls loops over 16, and vectorises no more
 
 
-def folds_of_folds(kernel: Kernel) -> Kernel | None:
+def folds_of_folds(kernel: ir.Kernel) -> ir.Kernel | None:
     """A kernel whose one launch gives numbers for each row, by folds of which the values are folds, with a launch for
     each way that its sizes may ask for. None where it is no such kernel."""
     (launch,) = kernel.launches
     rows, body = chain(sink(coalesce(launch.body)))
     inner = [fold for let in lets_of_folds(body) for fold in folds_in(fold_of(let).body)]
-    if not rows or not inner or any(isinstance(s, Loop) for s in body) or any(map(is_ordered, folds_in(body))):
+    if not rows or not inner or any(isinstance(s, ir.Loop) for s in body) or any(map(is_ordered, folds_in(body))):
         return None
     try:
-        short = all_of(_known_at_most(product(n for _, n in fold.loops), Dim.of(SHORT)) for fold in inner)
+        short = ir.all_of(_known_at_most(product(n for _, n in fold.loops), Dim.of(SHORT)) for fold in inner)
         many = _known_at_most(Dim.of(TILE), rows[-1].extent)
         parts = _passes(body)
-        ways = [(all_of((short, many)), bind(_rows_beside(rows, parts), len(rows)))] if _lie_beside(parts, rows) else []
-        few = opposite(many) if ways else True
-        for condition, along in ((all_of((short, few)), _values_beside), (opposite(short), _in_turn)):
+        ways = (
+            [(ir.all_of((short, many)), bind(_rows_beside(rows, parts), len(rows)))] if _lie_beside(parts, rows) else []
+        )
+        few = ir.opposite(many) if ways else True
+        for condition, along in ((ir.all_of((short, few)), _values_beside), (ir.opposite(short), _in_turn)):
             ways.append((condition, bind(nested(rows, _over(parts, along)), len(rows))))
     except UnsupportedError:
         return None
-    launches = [Launch(body, when(condition)) for condition, body in ways if condition is not False]
+    launches = [ir.Launch(body, ir.when(condition)) for condition, body in ways if condition is not False]
     return replace(kernel, launches=tuple(launches))
 
 
@@ -110,22 +93,22 @@ class _Pass:
         return frozenset(name for state in self.states for name in state.names)
 
 
-def _passes(body: Statements) -> list[Statement | _Pass]:
+def _passes(body: Statements) -> list[ir.Statement | _Pass]:
     """The statements of a block, with its folds in passes, as few as may be."""
-    parts: list[Statement | _Pass] = []
-    waiting: list[Let] = []
+    parts: list[ir.Statement | _Pass] = []
+    waiting: list[ir.Let] = []
     for statement in levelled(body):
         if waiting and not (is_fold(statement) and are_alike((*waiting, statement))):
             parts.append(_pass(waiting))
             waiting = []
-        if isinstance(statement, Let) and is_fold(statement):
+        if isinstance(statement, ir.Let) and is_fold(statement):
             waiting.append(statement)
         else:
             parts.append(statement)
     return [*parts, _pass(waiting)] if waiting else parts
 
 
-def _pass(lets: Sequence[Let]) -> _Pass:
+def _pass(lets: Sequence[ir.Let]) -> _Pass:
     folds = list(map(fold_of, lets))
     loops = folds[0].loops
     states = tuple(state_of(fold, let.name, wide=True) for fold, let in zip(folds, lets, strict=True))
@@ -134,14 +117,14 @@ def _pass(lets: Sequence[Let]) -> _Pass:
         same: dict[str, DimLike] = {old: Dim.of(new) for (old, _), (new, _) in zip(fold.loops, loops, strict=True)}
         steps.append(substitute((*fold.body, taken(fold, state, Dim.of(0))), same))
     ends = zip(lets, states, folds, strict=True)
-    results = (Let(let.name, state.result(Dim.of(0), fold.dtype), let.origin) for let, state, fold in ends)
+    results = (ir.Let(let.name, state.result(Dim.of(0), fold.dtype), let.origin) for let, state, fold in ends)
     once = merged(steps)
-    values, stores = ([s for s in once if isinstance(s, Store) is last] for last in (False, True))
+    values, stores = ([s for s in once if isinstance(s, ir.Store) is last] for last in (False, True))
     return _Pass(loops, (*values, *stores), states, tuple(results))
 
 
 # Rows side by side.
-def _lie_beside(parts: Sequence[Statement | _Pass], rows: Sequence[Loop]) -> bool:
+def _lie_beside(parts: Sequence[ir.Statement | _Pass], rows: Sequence[ir.Loop]) -> bool:
     """Whether what is read of a row for each value of an outer fold lies side by side for neighbouring rows."""
     return not any(
         variables_of(load).intersection(name for name, _ in part.loops)
@@ -152,13 +135,13 @@ def _lie_beside(parts: Sequence[Statement | _Pass], rows: Sequence[Loop]) -> boo
     )
 
 
-def _rows_beside(rows: Sequence[Loop], parts: Sequence[Statement | _Pass]) -> Statements:
+def _rows_beside(rows: Sequence[ir.Loop], parts: Sequence[ir.Statement | _Pass]) -> Statements:
     """Each row in a lane."""
     places = _places(parts, rows)
     body = [statement for load, memory in places.items() for statement in _filled(load, memory, parts)]
     for part in parts:
         if isinstance(part, _Pass):
-            steps = rewrite(part.steps, lambda expr: places.get(expr, expr) if isinstance(expr, Load) else expr)
+            steps = rewrite(part.steps, lambda expr: places.get(expr, expr) if isinstance(expr, ir.Load) else expr)
             body += (s for state in part.states for s in (*state.memory(1), state.empty(Dim.of(0))))
             body += (*_around(part.loops, expand_folds(steps, 1, wide=False)), *part.results)
         else:
@@ -166,36 +149,36 @@ def _rows_beside(rows: Sequence[Loop], parts: Sequence[Statement | _Pass]) -> St
     return nested(rows[:-1], (side_by_side(replace(rows[-1], body=tuple(body)), TILE),))
 
 
-def _places(parts: Sequence[Statement | _Pass], rows: Sequence[Loop]) -> dict[Load, Load]:
+def _places(parts: Sequence[ir.Statement | _Pass], rows: Sequence[ir.Loop]) -> dict[ir.Load, ir.Load]:
     """The loads of inner folds that depend on a row alone, each with its place in memory of the thread."""
-    around, extents, places = {row.var for row in rows}, _extents(parts), dict[Load, Load]()
+    around, extents, places = {row.var for row in rows}, _extents(parts), dict[ir.Load, ir.Load]()
     for load in dict.fromkeys(load for part in parts if isinstance(part, _Pass) for load in loads_of(part.steps)):
         own = tuple(variables_of(load) - around)
         if rows[-1].var in variables_of(load) and load.where is None and len(own) == 1 and own[0] in extents:
-            places[load] = Load(f"{load.buffer}.{len(places)}", (Dim.of(own[0]),), load.dtype)
+            places[load] = ir.Load(f"{load.buffer}.{len(places)}", (Dim.of(own[0]),), load.dtype)
     return places
 
 
-def _extents(parts: Sequence[Statement | _Pass]) -> dict[str, Dim]:
+def _extents(parts: Sequence[ir.Statement | _Pass]) -> dict[str, Dim]:
     """The length of each loop of an inner fold, where sizes give it."""
     folds = [fold for part in parts if isinstance(part, _Pass) for fold in folds_in(part.steps)]
     loops = {name: extent for fold in folds for name, extent in fold.loops}
     return {name: extent for name, extent in loops.items() if not any(n.startswith("#") for n in extent.names)}
 
 
-def _filled(load: Load, memory: Load, parts: Sequence[Statement | _Pass]) -> Statements:
+def _filled(load: ir.Load, memory: ir.Load, parts: Sequence[ir.Statement | _Pass]) -> Statements:
     """Memory of the thread, with what is read of a row in it."""
     (index,) = memory.index
     (name,) = index.names
     extent = _extents(parts)[name]
-    fill = Loop(name, extent, Axis.SERIAL, (Store((memory.buffer,), (index,), (load,)),))
-    return Alloc(memory.buffer, memory.dtype, (extent,), Space.THREAD), fill
+    fill = ir.Loop(name, extent, ir.Axis.SERIAL, (ir.Store((memory.buffer,), (index,), (load,)),))
+    return ir.Alloc(memory.buffer, memory.dtype, (extent,), ir.Space.THREAD), fill
 
 
 # The values of an outer fold side by side.
-def _over(parts: Sequence[Statement | _Pass], tiles: Callable[[_Pass], Loop]) -> Statements:
+def _over(parts: Sequence[ir.Statement | _Pass], tiles: Callable[[_Pass], ir.Loop]) -> Statements:
     """The statements of a row, with the values of each outer fold in tiles, each cell of which has a state."""
-    body: list[Statement] = []
+    body: list[ir.Statement] = []
     for part in parts:
         if isinstance(part, _Pass):
             lane = f"{part.loops[-1][0]}l"
@@ -209,45 +192,47 @@ def _over(parts: Sequence[Statement | _Pass], tiles: Callable[[_Pass], Loop]) ->
     return tuple(body)
 
 
-def _values_beside(part: _Pass) -> Loop:
+def _values_beside(part: _Pass) -> ir.Loop:
     """Each value in a lane, also within its own fold."""
     (name, extent), steps = part.loops[-1], expand_folds(part.steps, 1, wide=False)
-    return side_by_side(Loop(name, extent, Axis.SERIAL, steps), TILE, part.memory)
+    return side_by_side(ir.Loop(name, extent, ir.Axis.SERIAL, steps), TILE, part.memory)
 
 
-def _in_turn(part: _Pass) -> Loop:
+def _in_turn(part: _Pass) -> ir.Loop:
     """The values of a tile one by one, each by folds in lanes; then they are taken in side by side."""
     (name, extent), last = part.loops[-1], max(map(part.steps.index, lets_of_folds(part.steps)))
     first, then = part.steps[: last + 1], part.steps[last + 1 :]
-    tiles, length, cells = tiled(Loop(name, extent, Axis.SERIAL, ()), TILE, f"{name}t", name, f"{name}t_length")
-    places = {let.name: Load(f"{let.name}.tile", (Dim.of(CELL),), let.value.dtype) for let in _read_after(first, then)}
-    stores = (Store((to.buffer,), to.index, (Var(let, to.dtype),)) for let, to in places.items())
-    memory = (Alloc(to.buffer, to.dtype, (Dim.of(TILE),), Space.REGISTER) for to in places.values())
-    then = rewrite(then, lambda expr: places.get(expr.name, expr) if isinstance(expr, Var) else expr)
+    tiles, length, cells = tiled(ir.Loop(name, extent, ir.Axis.SERIAL, ()), TILE, f"{name}t", name, f"{name}t_length")
+    places = {
+        let.name: ir.Load(f"{let.name}.tile", (Dim.of(CELL),), let.value.dtype) for let in _read_after(first, then)
+    }
+    stores = (ir.Store((to.buffer,), to.index, (ir.Var(let, to.dtype),)) for let, to in places.items())
+    memory = (ir.Alloc(to.buffer, to.dtype, (Dim.of(TILE),), ir.Space.REGISTER) for to in places.values())
+    then = rewrite(then, lambda expr: places.get(expr.name, expr) if isinstance(expr, ir.Var) else expr)
     then = reindex(then, lambda name, index: (Dim.of(CELL),) if name in part.memory else index)
     values = replace(cells, body=(*expand_folds(first, 0), *stores))
-    both = (*length, *memory, values, replace(cells, axis=Axis.LANES, body=then))
+    both = (*length, *memory, values, replace(cells, axis=ir.Axis.LANES, body=then))
     index: dict[str, DimLike] = {name: Dim.of(tiles.var) * TILE + Dim.of(name), CELL: Dim.of(name)}
     return replace(tiles, body=substitute(both, index))
 
 
-def _read_after(first: Statements, then: Statements) -> list[Let]:
+def _read_after(first: Statements, then: Statements) -> list[ir.Let]:
     """The Lets of a block that are read after it."""
-    if {s.name for s in first if isinstance(s, Let)} & {name for dim in all_dims(then) for name in dim.names}:
+    if {s.name for s in first if isinstance(s, ir.Let)} & {name for dim in all_dims(then) for name in dim.names}:
         raise UnsupportedError("an index that is computed is needed in two loops")
-    return [s for s in first if isinstance(s, Let) and s.name in names_in(then)]
+    return [s for s in first if isinstance(s, ir.Let) and s.name in names_in(then)]
 
 
 # What both ways share.
 def _around(loops: Iterable[tuple[str, Dim]], body: Statements) -> Statements:
-    return nested([Loop(name, extent, Axis.SERIAL, ()) for name, extent in loops], body)
+    return nested([ir.Loop(name, extent, ir.Axis.SERIAL, ()) for name, extent in loops], body)
 
 
-def _known_at_most(left: Dim, right: Dim) -> Asked:
+def _known_at_most(left: Dim, right: Dim) -> ir.Asked:
     """Whether it is at most another one; UnsupportedError where no size says it."""
     if any(name.startswith("#") for dim in (left, right) for name in dim.names):
         raise UnsupportedError("the length of a fold depends on where it stands")
-    return at_most(left, right)
+    return ir.at_most(left, right)
 
 
 SIDE_BY_SIDE = 32  # rows, one in each lane
@@ -256,7 +241,7 @@ CELLS, DEAR_CELLS, MAP_CELLS = 15, 64, 63  # of a short row: where the ways cost
 CELL_OF_ROWS = "#cell_of_rows"
 
 
-def short_rows(kernel: Kernel, *, kept: bool = True) -> Launch | None:
+def short_rows(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
     """A launch that does what the one launch of a kernel does, for rows of a few cells: `when` says of which sizes.
 
     None where the rows are known to be long, or too few, or where they cannot run so."""
@@ -265,30 +250,30 @@ def short_rows(kernel: Kernel, *, kept: bool = True) -> Launch | None:
     loops, inner = chain(body)
     folds = folds_in(body)
     rows = loops if folds else loops[:-1]
-    if not rows or any(isinstance(s, Loop) and has_loops(s) for s in inner):
+    if not rows or any(isinstance(s, ir.Loop) and has_loops(s) for s in inner):
         return None
     inner, run = (inner, None) if folds else ((loops[-1],), _one_run(rows, loops[-1]))
     dear = bool(folds) and any(map(_is_dear, inner)) and _reads_one(inner, rows)
     most = MAP_CELLS if run else DEAR_CELLS if dear else CELLS
     try:
         few = _are_few(_lengths(inner), rows[-1].extent, most)
-        return Launch(run or _beside(rows, inner, kept=kept), few)
+        return ir.Launch(run or _beside(rows, inner, kept=kept), few)
     except UnsupportedError:
         return None
 
 
-def _is_dear(statement: Statement) -> bool:
+def _is_dear(statement: ir.Statement) -> bool:
     """Whether a pass over a row computes something that takes longer than its cell takes to memory."""
     match statement:
-        case Let(_, Fold(body=body, value=value)):
-            return is_dear((*body, Let("", value)))
-        case Loop(body=body):
+        case ir.Let(_, ir.Fold(body=body, value=value)):
+            return is_dear((*body, ir.Let("", value)))
+        case ir.Loop(body=body):
             return is_dear(body)
         case _:
             return False
 
 
-def _reads_one(inner: Statements, rows: Sequence[Loop]) -> bool:
+def _reads_one(inner: Statements, rows: Sequence[ir.Loop]) -> bool:
     """Whether the cells of a row come from one buffer: lanes read each cell of its own row by itself."""
     around = {row.var for row in rows}
     places = {load: frozenset[str]().union(*(dim.names for dim in load.index)) for load in loads_of(inner)}
@@ -296,18 +281,18 @@ def _reads_one(inner: Statements, rows: Sequence[Loop]) -> bool:
     return len({load.buffer for load in in_rows if any(n.startswith("#") for n in places[load] - around)}) <= 1
 
 
-def has_loops(loop: Loop) -> bool:
+def has_loops(loop: ir.Loop) -> bool:
     """Whether a loop has another one in it."""
-    return any(isinstance(s, Loop) for s in every_statement(loop.body))
+    return any(isinstance(s, ir.Loop) for s in every_statement(loop.body))
 
 
 def _lengths(inner: Statements) -> list[Dim]:
     """The cells of each pass over a row."""
-    loops = [s.extent for s in every_statement(inner) if isinstance(s, Loop)]
+    loops = [s.extent for s in every_statement(inner) if isinstance(s, ir.Loop)]
     return [*loops, *(product(extent for _, extent in fold.loops) for fold in folds_in(inner))]
 
 
-def _are_few(lengths: Sequence[Dim], rows: Dim, most: int) -> Expr | None:
+def _are_few(lengths: Sequence[Dim], rows: Dim, most: int) -> ir.Expr | None:
     """Whether all passes have at most so many cells, and there are rows enough: None where that is sure, a bool where
     it depends on a size. UnsupportedError where it is surely not so, or depends on more."""
     sizes = list(dict.fromkeys(length for length in lengths if length.constant is None))
@@ -315,18 +300,18 @@ def _are_few(lengths: Sequence[Dim], rows: Dim, most: int) -> Expr | None:
     count = SIDE_BY_SIDE if rows.constant is None else rows.constant  # known to be 0, too
     if long or count < SIDE_BY_SIDE or any("#" in str(dim) for dim in (*sizes, rows)):
         raise UnsupportedError("its rows are long, or few, or of several lengths")
-    few = [at_most(dim, Dim.of(most)) for dim in sizes]
-    return when(all_of((*few, at_most(Dim.of(SIDE_BY_SIDE), rows)))) if few else None
+    few = [ir.at_most(dim, Dim.of(most)) for dim in sizes]
+    return ir.when(ir.all_of((*few, ir.at_most(Dim.of(SIDE_BY_SIDE), rows)))) if few else None
 
 
-def _beside(rows: Sequence[Loop], body: Statements, *, kept: bool) -> Statements:
+def _beside(rows: Sequence[ir.Loop], body: Statements, *, kept: bool) -> Statements:
     """The rows of the innermost loop side by side, each in a lane."""
     body = keep_rows(body) if kept else body
     tiles = side_by_side(replace(rows[-1], body=expand_folds(body, 1, wide=False)), SIDE_BY_SIDE)
     return bind(nested(rows[:-1], (tiles,)), len(rows))
 
 
-def _one_run(rows: Sequence[Loop], cells: Loop) -> Statements | None:
+def _one_run(rows: Sequence[ir.Loop], cells: ir.Loop) -> Statements | None:
     """The cells of several rows as one run: what depends on the place in the row alone is repeated in memory of the
     thread, once a block of rows. None where something depends on the row alone."""
     row, length = rows[-1], cells.extent
@@ -334,9 +319,11 @@ def _one_run(rows: Sequence[Loop], cells: Loop) -> Statements | None:
     names = {load: f"{load.buffer}.rows{at or ''}" for at, load in enumerate(loads)}
     whole = Dim.of(f"{row.var}t") * BLOCK + Dim.of(f"{row.var}r") * REPEATED + Dim.of(CELL_OF_ROWS) // length
 
-    def repeated(expr: Expr) -> Expr:
+    def repeated(expr: ir.Expr) -> ir.Expr:
         return (
-            Load(names[expr], (Dim.of(CELL_OF_ROWS),), expr.dtype) if isinstance(expr, Load) and expr in names else expr
+            ir.Load(names[expr], (Dim.of(CELL_OF_ROWS),), expr.dtype)
+            if isinstance(expr, ir.Load) and expr in names
+            else expr
         )
 
     body = substitute(rewrite(cells.body, repeated), {row.var: whole, cells.var: Dim.of(CELL_OF_ROWS) % length})
@@ -346,25 +333,25 @@ def _one_run(rows: Sequence[Loop], cells: Loop) -> Statements | None:
     return _blocks(rows, length, body, filled)
 
 
-def _is_alike(load: Load, variable: str) -> bool:
+def _is_alike(load: ir.Load, variable: str) -> bool:
     """Whether a load is the same one in each row."""
     return load.where is None and variables_of(load) == {variable}
 
 
-def _repeated(name: str, load: Load, cells: Loop) -> Statements:
+def _repeated(name: str, load: ir.Load, cells: ir.Loop) -> Statements:
     """Memory with the cells of one row, as many times as a run has rows."""
     again = Dim.of(f"{cells.var}a")
-    store = Store((name,), (again * cells.extent + Dim.of(cells.var),), (load,))
-    fill = Loop(cells.var, cells.extent, Axis.LANES, (store,))
-    memory = Alloc(name, load.dtype, (cells.extent * REPEATED,), Space.THREAD)
-    return memory, Loop(str(again), Dim.of(REPEATED), Axis.SERIAL, (fill,))
+    store = ir.Store((name,), (again * cells.extent + Dim.of(cells.var),), (load,))
+    fill = ir.Loop(cells.var, cells.extent, ir.Axis.LANES, (store,))
+    memory = ir.Alloc(name, load.dtype, (cells.extent * REPEATED,), ir.Space.THREAD)
+    return memory, ir.Loop(str(again), Dim.of(REPEATED), ir.Axis.SERIAL, (fill,))
 
 
-def _blocks(rows: Sequence[Loop], length: Dim, body: Statements, filled: Sequence[Statement]) -> Statements:
+def _blocks(rows: Sequence[ir.Loop], length: Dim, body: Statements, filled: Sequence[ir.Statement]) -> Statements:
     """Blocks of rows on threads, in each runs of rows, of which the cells are the lanes."""
     row = rows[-1].var
     outer, size, block = tiled(replace(rows[-1], body=()), BLOCK, f"{row}t", f"{row}b", f"{row}t_length")
     runs, count, run = tiled(replace(block, body=()), REPEATED, f"{row}r", f"{row}c", f"{row}r_length")
-    cells = Loop(CELL_OF_ROWS, run.extent * length, Axis.LANES, body)
-    inner = (*size, *filled, replace(runs, axis=Axis.SERIAL, body=(*count, cells)))
+    cells = ir.Loop(CELL_OF_ROWS, run.extent * length, ir.Axis.LANES, body)
+    inner = (*size, *filled, replace(runs, axis=ir.Axis.SERIAL, body=(*count, cells)))
     return bind(nested(rows[:-1], (replace(outer, body=inner),)), len(rows))

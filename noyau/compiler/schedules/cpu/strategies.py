@@ -61,24 +61,8 @@ from noyau.compiler.schedules.primitives import (
     with_bodies,
 )
 from noyau.errors import UnsupportedError
+from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, strides_of
-from noyau.ir.loops import (
-    Alloc,
-    Axis,
-    Buffer,
-    Call,
-    Expr,
-    Kernel,
-    Launch,
-    Let,
-    Load,
-    Loop,
-    Require,
-    Role,
-    Space,
-    Statement,
-    Store,
-)
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.operators import OPERATORS
 from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of
@@ -86,7 +70,7 @@ from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of
 ROWS = 256  # of a block: fixed, so that bits do not depend on threads
 
 
-def columns(kernel: Kernel, *, width: int = 2048, rows: int = ROWS) -> Kernel:
+def columns(kernel: ir.Kernel, *, width: int = 2048, rows: int = ROWS) -> ir.Kernel:
     """The innermost output loop in tiles of `width` lanes, the folds outside of them, in blocks of `rows`."""
     kernel = with_bodies(kernel, lambda body: sink(coalesce(body)))
     (launch,) = kernel.launches
@@ -101,24 +85,24 @@ def columns(kernel: Kernel, *, width: int = 2048, rows: int = ROWS) -> Kernel:
 
 def _innermost(body: Statements, width: int) -> Statements:
     match body:
-        case (*before, Loop() as loop) if lets_of_folds(loop.body):
+        case (*before, ir.Loop() as loop) if lets_of_folds(loop.body):
             return (*before, _tiled(loop, loop.body, width))
-        case (*before, Loop() as loop):
+        case (*before, ir.Loop() as loop):
             return (*before, replace(loop, body=_innermost(loop.body, width)))
         case _:
             return body
 
 
-def _tiled(loop: Loop, body: Statements, width: int) -> Loop:
+def _tiled(loop: ir.Loop, body: Statements, width: int) -> ir.Loop:
     wide = expand_together(body) if lets_of_folds(body) and are_alike(body) else expand_folds(body, 1, wide=False)
     return side_by_side(replace(loop, body=wide), width)
 
 
-def _launch(body: Statements) -> Launch:
-    return Launch(widen(bind_all(body)))
+def _launch(body: Statements) -> ir.Launch:
+    return ir.Launch(widen(bind_all(body)))
 
 
-def map_(kernel: Kernel) -> Kernel:
+def map_(kernel: ir.Kernel) -> ir.Kernel:
     """Loops that can count as one do; all of the lone ones but the last go to threads."""
     return with_bodies(kernel, lambda body: threaded(along_reads(sink(coalesce(body)))))
 
@@ -127,7 +111,7 @@ def along_reads(body: Statements) -> Statements:
     """The lone loops around the innermost ones in the order in which the largest input lies in memory, where that is
     known: reads that follow each other are fetched ahead, and writes need not wait for memory."""
     loops, inner = chain(body)
-    outer, last = (loops, []) if any(isinstance(s, Loop) for s in inner) else (loops[:-1], loops[-1:])
+    outer, last = (loops, []) if any(isinstance(s, ir.Loop) for s in inner) else (loops[:-1], loops[-1:])
     loads = [load for load in loads_of(body) if len(load.index) == 1]
     for load in sorted(loads, key=lambda load: -len(load.index[0].names)):
         order = _descending({loop.var: stride_of(load, loop.var) for loop in outer})
@@ -150,11 +134,11 @@ def _descending(steps: dict[str, Dim]) -> list[str] | None:
 def threaded(body: Statements) -> Statements:
     """Lone loops on threads, but one for the lanes where there are several."""
     loops, inner = chain(body)
-    straight = len(loops) > 1 and not any(isinstance(s, Loop) for s in inner)
+    straight = len(loops) > 1 and not any(isinstance(s, ir.Loop) for s in inner)
     return widen(bind(body, len(loops) - straight))
 
 
-def row(kernel: Kernel, *, lanes: int = 32, kept: bool = True, rests: bool = True) -> Kernel:
+def row(kernel: ir.Kernel, *, lanes: int = 32, kept: bool = True, rests: bool = True) -> ir.Kernel:
     """Outer loops on threads, folds over `lanes` partial states, other innermost loops in lanes. `rests` is as in
     `expand_folds`."""
 
@@ -168,31 +152,31 @@ def row(kernel: Kernel, *, lanes: int = 32, kept: bool = True, rests: bool = Tru
 def keep_rows(body: Statements) -> Statements:
     """The statements of a row, or loops on threads over rows, with what is dear in memory of the thread."""
     folds = [fold for fold in folds_in(body) if len(fold.loops) == 1]
-    dear = [s for s in folds[-1].body if isinstance(s, Let) and _is_dear(s.value)] if folds else []
+    dear = [s for s in folds[-1].body if isinstance(s, ir.Let) and _is_dear(s.value)] if folds else []
     if not dear or any(name.startswith("#") for name in folds[-1].loops[0][1].names):
         return body
     return _in_row(body, dear[-1], folds[-1].loops[0][1])
 
 
-def _is_dear(value: Expr) -> bool:
-    return isinstance(value, Call) and OPERATORS[value.function].flops >= DEAR
+def _is_dear(value: ir.Expr) -> bool:
+    return isinstance(value, ir.Call) and OPERATORS[value.function].flops >= DEAR
 
 
-def _in_row(body: Statements, let: Let, extent: Dim) -> Statements:
+def _in_row(body: Statements, let: ir.Let, extent: Dim) -> Statements:
     """The statements of a row, within the loops on threads, with the value of `let` kept."""
     match body:
-        case (*before, Loop(axis=Axis.THREADS) as loop):
+        case (*before, ir.Loop(axis=ir.Axis.THREADS) as loop):
             return (*before, replace(loop, body=_in_row(loop.body, let, extent)))
         case _:
             name = f"kept.{let.name}"
             changed = keep(body, frozenset({let.origin[0]} if let.origin else ()), name)
-            return body if changed == body else (Alloc(name, let.value.dtype, (extent,), Space.THREAD), *changed)
+            return body if changed == body else (ir.Alloc(name, let.value.dtype, (extent,), ir.Space.THREAD), *changed)
 
 
 BLOCK = 1 << 16  # values a block: fixed, so that bits do not depend on threads
 
 
-def rows_before(kernel: Kernel) -> tuple[Kernel, list[Statements]] | None:
+def rows_before(kernel: ir.Kernel) -> tuple[ir.Kernel, list[Statements]] | None:
     """The first fold at the root, whose values each take folds of their own, in two blocks: one that leaves the values
     in scratch, so that it is scheduled as rows are, and one that folds those. None where its values take none."""
     body = kernel.launches[0].body
@@ -201,17 +185,17 @@ def rows_before(kernel: Kernel) -> tuple[Kernel, list[Statements]] | None:
     if not folds_in(fold.body):
         return None
     shape = tuple(extent for _, extent in fold.loops)
-    scratch = Buffer(f"{let.name}.values", fold.value.dtype, shape, Role.SCRATCH)
+    scratch = ir.Buffer(f"{let.name}.values", fold.value.dtype, shape, ir.Role.SCRATCH)
     cell = (sum((Dim.of(var) * k for (var, _), k in zip(fold.loops, strides_of(shape), strict=True)), Dim.of(0)),)
-    loops = [Loop(variable, extent, Axis.SERIAL, ()) for variable, extent in fold.loops]
-    rows = nested(loops, (*fold.body, Store((scratch.name,), cell, (fold.value,))))
-    folded = replace(fold, body=(), value=Load(scratch.name, cell, scratch.dtype))
+    loops = [ir.Loop(variable, extent, ir.Axis.SERIAL, ()) for variable, extent in fold.loops]
+    rows = nested(loops, (*fold.body, ir.Store((scratch.name,), cell, (fold.value,))))
+    folded = replace(fold, body=(), value=ir.Load(scratch.name, cell, scratch.dtype))
     light = tuple(s for s in body[:at] if is_light(s) or asks(s))
     blocks = [drop_unused((*light, *rows)), (*body[:at], replace(let, value=folded), *body[at + 1 :])]
     return replace(kernel, buffers=(*kernel.buffers, scratch)), blocks
 
 
-def full(kernel: Kernel, *, lanes: int = 32, block: int = BLOCK, rests: bool = True) -> tuple[Kernel, Statements]:
+def full(kernel: ir.Kernel, *, lanes: int = 32, block: int = BLOCK, rests: bool = True) -> tuple[ir.Kernel, Statements]:
     """The first fold at the root, over blocks on threads, then their states merged in order. What follows is done at
     once where it is a few scalars; else it is given back, to be scheduled, and finds the result in scratch. `rests` is
     as in `expand_folds`."""
@@ -219,12 +203,12 @@ def full(kernel: Kernel, *, lanes: int = 32, block: int = BLOCK, rests: bool = T
     let = first_fold(kernel.launches[0].body)
     kernel, before, after, rest = around_fold(kernel, kernel.launches[0].body, let)
     two = in_two((*before, let, *after), (), block, lanes, rests=rests)
-    first = replace(two.block, axis=Axis.THREADS, body=two.first)
-    launches = tuple(Launch(widen(expand_folds(body, lanes, rests=rests))) for body in ((first,), two.second))
+    first = replace(two.block, axis=ir.Axis.THREADS, body=two.first)
+    launches = tuple(ir.Launch(widen(expand_folds(body, lanes, rests=rests))) for body in ((first,), two.second))
     return replace(kernel, buffers=(*kernel.buffers, *two.scratch), launches=launches), rest
 
 
-def scan(kernel: Kernel, *, lanes: int = 32, width: int = 16) -> Kernel:
+def scan(kernel: ir.Kernel, *, lanes: int = 32, width: int = 16) -> ir.Kernel:
     """Outer loops on threads; where the cells of the innermost one can run side by side through the scan, they do, in
     tiles of `width`."""
 
@@ -250,11 +234,11 @@ TILE = 1024  # cells of a row that one thread merges: some pages of a row of upd
 
 def merges(body: Statements) -> bool:
     """Whether statements merge into cells, or store in cells that are looked up: then order matters."""
-    bound = {s.name for s in every_statement(body) if isinstance(s, Let)}
+    bound = {s.name for s in every_statement(body) if isinstance(s, ir.Let)}
     return any(store.merge or variables_of(store) & bound for store in _stores(body))
 
 
-def scatter(kernel: Kernel, *, lanes: int, tile: int = TILE) -> Kernel:
+def scatter(kernel: ir.Kernel, *, lanes: int, tile: int = TILE) -> ir.Kernel:
     """A kernel of one launch: loops whose every round has cells of its own on threads, the others in order."""
 
     def scheduled(body: Statements) -> Statements:
@@ -268,7 +252,7 @@ def scatter(kernel: Kernel, *, lanes: int, tile: int = TILE) -> Kernel:
 
 def _shared(body: Statements, apart: frozenset[str], tile: int) -> Statements:
     """The outermost loop on threads, if its rounds have cells of their own; else the innermost in tiles on threads."""
-    if len(body) != 1 or not isinstance(outer := body[0], Loop):
+    if len(body) != 1 or not isinstance(outer := body[0], ir.Loop):
         return body
     if outer.var in apart:
         return bind(body, 1)
@@ -279,9 +263,9 @@ def _shared(body: Statements, apart: frozenset[str], tile: int) -> Statements:
     return body if hoisted == body else bind(hoisted, 1)
 
 
-def _last_loop(loop: Loop) -> Loop | None:
+def _last_loop(loop: ir.Loop) -> ir.Loop | None:
     """The loop that stores, within another one, if it is alone there."""
-    inner = [s for s in loop.body if isinstance(s, Loop)]
+    inner = [s for s in loop.body if isinstance(s, ir.Loop)]
     if len(inner) != 1:
         return None
     return _last_loop(inner[0]) or inner[0]
@@ -290,19 +274,19 @@ def _last_loop(loop: Loop) -> Loop | None:
 def cells_apart(body: Statements) -> frozenset[str]:
     """The names of indices that no cell is met by two values of: those of which the offset of every Store is made as
     digits make a number. Empty where it is made otherwise."""
-    loops = {s.var: s.extent for s in every_statement(body) if isinstance(s, Loop)}
-    looked_up = {str(s.index): s.extent for s in every_statement(body) if isinstance(s, Require)}
+    loops = {s.var: s.extent for s in every_statement(body) if isinstance(s, ir.Loop)}
+    looked_up = {str(s.index): s.extent for s in every_statement(body) if isinstance(s, ir.Require)}
     digits = [_digits(store, loops | looked_up) for store in _stores(body)]
     return frozenset.intersection(*digits) if digits else frozenset()
 
 
-def _stores(body: Statements) -> list[Store]:
+def _stores(body: Statements) -> list[ir.Store]:
     """The stores in buffers, not those in memory that statements have for themselves."""
-    own = {s.name for s in every_statement(body) if isinstance(s, Alloc)}
-    return [s for s in every_statement(body) if isinstance(s, Store) and not own.intersection(s.buffers)]
+    own = {s.name for s in every_statement(body) if isinstance(s, ir.Alloc)}
+    return [s for s in every_statement(body) if isinstance(s, ir.Store) and not own.intersection(s.buffers)]
 
 
-def _digits(store: Store, extents: Mapping[str, Dim]) -> frozenset[str]:
+def _digits(store: ir.Store, extents: Mapping[str, Dim]) -> frozenset[str]:
     names = sorted(variables_of(store))
     if any(name not in extents for name in names):
         return frozenset()
@@ -326,10 +310,10 @@ def _divides_all(step: Dim, others: Mapping[str, Dim]) -> bool:
 def written_out(statements: Statements) -> Statements:
     """Merges as what they are in one thread: a cell is loaded, and stored again."""
 
-    def change(statement: Statement) -> Statements | None:
+    def change(statement: ir.Statement) -> Statements | None:
         match statement:
-            case Store(buffers, index, values, str() as monoid):
-                old = tuple(Load(name, index, value.dtype) for name, value in zip(buffers, values, strict=True))
+            case ir.Store(buffers, index, values, str() as monoid):
+                old = tuple(ir.Load(name, index, value.dtype) for name, value in zip(buffers, values, strict=True))
                 return (replace(statement, values=MONOIDS[monoid].merge(Symbolic(), old, values), merge=None),)
             case _:
                 return None
@@ -342,15 +326,15 @@ class Two:
     """A block of statements in two: `first` runs in the empty loop `block` and leaves a state of the fold in `scratch`
     for each round; `second` merges them in order and goes on."""
 
-    block: Loop
+    block: ir.Loop
     first: Statements
     second: Statements
-    scratch: tuple[Buffer, ...]
+    scratch: tuple[ir.Buffer, ...]
 
 
 def in_two(
     body: Statements,
-    around: Sequence[Loop],
+    around: Sequence[ir.Loop],
     size: int,
     lanes: int,
     *,
@@ -385,18 +369,20 @@ def _first(body: Statements) -> Parted:
 class _Half:
     """One fold in two: `loops` over a block of `length`, what they leave in scratch, and the merge of that."""
 
-    block: Loop
+    block: ir.Loop
     length: Statements
     loops: Statements
-    left: Statement
+    left: ir.Statement
     merge: Statements
-    result: Statement
-    scratch: tuple[Buffer, ...]
+    result: ir.Statement
+    scratch: tuple[ir.Buffer, ...]
 
 
-def _half(let: Let, around: Sequence[Loop], size: int, lanes: int, variable: str, *, wide: bool, rests: bool) -> _Half:
+def _half(
+    let: ir.Let, around: Sequence[ir.Loop], size: int, lanes: int, variable: str, *, wide: bool, rests: bool
+) -> _Half:
     blocks, length, fold = in_blocks(fold_of(let), size, variable)
-    block = Loop(variable, blocks, Axis.SERIAL, ())
+    block = ir.Loop(variable, blocks, ir.Axis.SERIAL, ())
     loops, left = total_of(fold, let.name, lanes, wide=wide, rests=rests)
     axes = [*around[:-1], block, *around[-1:]]
     shape = tuple(loop.extent for loop in axes)
@@ -410,6 +396,6 @@ def _half(let: Let, around: Sequence[Loop], size: int, lanes: int, variable: str
         loops,
         scratch.store(where, left.load(zero), merge=False),
         (*total.memory(1), total.empty(zero), merge),
-        Let(let.name, total.result(zero, fold.dtype), let.origin),
+        ir.Let(let.name, total.result(zero, fold.dtype), let.origin),
         scratch.buffers(shape),
     )

@@ -30,29 +30,12 @@ from noyau.compiler.schedules.primitives import (
     widen,
     with_bodies,
 )
+from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike
-from noyau.ir.loops import (
-    SIDE,
-    Alloc,
-    Axis,
-    Expr,
-    If,
-    Index,
-    Kernel,
-    Launch,
-    Let,
-    Load,
-    Loop,
-    Prefetch,
-    Space,
-    Statement,
-    Store,
-    TransposeTile,
-)
 from noyau.ir.walk import every_statement, loads_of, rewrite, substitute
 
 
-def transpose(kernel: Kernel, *, along: str, across: str, tile: int = 16) -> Kernel:
+def transpose(kernel: ir.Kernel, *, along: str, across: str, tile: int = 16) -> ir.Kernel:
     """`along` is the loop that reads run along, `across` the innermost one, which strides through them."""
 
     def scheduled(body: Statements) -> Statements:
@@ -64,33 +47,37 @@ def transpose(kernel: Kernel, *, along: str, across: str, tile: int = 16) -> Ker
 
 def hoist(body: Statements, along: str, across: str, tile: int) -> Statements:
     """The loops over `across` in tiles, the loop over the tiles just outside those over `along`."""
-    loops = [s for s in body if isinstance(s, Loop)]
+    loops = [s for s in body if isinstance(s, ir.Loop)]
     if any(loop.var == along for loop in loops):
         extent = _extent(body, across)
         if extent is None or _stores_outside(body, across):
             return body
         inner = _tiled(body, across, tile)
-        return (Loop(f"{across}t", (extent + (tile - 1)) // tile, Axis.SERIAL, inner),)
-    return tuple(replace(s, body=hoist(s.body, along, across, tile)) if isinstance(s, Loop) else s for s in body)
+        return (ir.Loop(f"{across}t", (extent + (tile - 1)) // tile, ir.Axis.SERIAL, inner),)
+    return tuple(replace(s, body=hoist(s.body, along, across, tile)) if isinstance(s, ir.Loop) else s for s in body)
 
 
 def _extent(body: Statements, variable: str) -> Dim | None:
     """The extent of the loops over a variable, if it is the same for all."""
-    extents = {s.extent for s in every_statement(body) if isinstance(s, Loop) and s.var == variable}
+    extents = {s.extent for s in every_statement(body) if isinstance(s, ir.Loop) and s.var == variable}
     return extents.pop() if len(extents) == 1 else None
 
 
 def _stores_outside(body: Statements, variable: str) -> bool:
     """Whether a Store stands outside the loops over a variable: each tile would do it again, or none at all."""
-    inner = (s.body for s in body if isinstance(s, Loop | If) and not (isinstance(s, Loop) and s.var == variable))
-    return any(isinstance(s, Store) for s in body) or any(_stores_outside(statements, variable) for statements in inner)
+    inner = (
+        s.body for s in body if isinstance(s, ir.Loop | ir.If) and not (isinstance(s, ir.Loop) and s.var == variable)
+    )
+    return any(isinstance(s, ir.Store) for s in body) or any(
+        _stores_outside(statements, variable) for statements in inner
+    )
 
 
 def _tiled(body: Statements, variable: str, tile: int) -> Statements:
     start = Dim.of(f"{variable}t") * tile
 
-    def change(loop: Statement) -> Statements | None:
-        if not isinstance(loop, Loop) or loop.var != variable:
+    def change(loop: ir.Statement) -> Statements | None:
+        if not isinstance(loop, ir.Loop) or loop.var != variable:
             return None
         cells = substitute(loop.body, {variable: start + Dim.of(variable)})
         return (replace(loop, extent=minimum(Dim.of(tile), loop.extent - start), body=cells),)
@@ -104,14 +91,14 @@ def _until(body: Statements, variable: str) -> int:
     return variables.index(variable) + 1 if variable in variables else len(variables)
 
 
-TILE = SIDE
+TILE = ir.SIDE
 ACROSS_BYTES, DOWN_BYTES = 256, 64  # of a block along the lines that are written, and along those that are read
 WORD_BYTES = 4  # of the cells of tiles that languages have a word to exchange the axes of
 AHEAD = 3  # blocks
 MOST = 4  # inputs that are turned at once, of which the tiles lie in the nearest cache
 
 
-def turn(kernel: Kernel, *, along: str, across: str) -> Kernel | None:
+def turn(kernel: ir.Kernel, *, along: str, across: str) -> ir.Kernel | None:
     """`along` is the loop that reads run along, `across` the innermost one, which strides through them: whole tiles of
     both in one launch, what is left at either end in two. None where other loops or statements stand in the way."""
     (launch,) = kernel.launches
@@ -131,22 +118,22 @@ def turn(kernel: Kernel, *, along: str, across: str) -> Kernel | None:
 
 def _is_straight(body: Statements) -> bool:
     """Whether statements compute cells and store each once, where no index is looked up."""
-    stores = [s for s in body if isinstance(s, Store)]
-    plain = all(isinstance(s, Store) or (isinstance(s, Let) and not s.name.startswith("#")) for s in body)
+    stores = [s for s in body if isinstance(s, ir.Store)]
+    plain = all(isinstance(s, ir.Store) or (isinstance(s, ir.Let) and not s.name.startswith("#")) for s in body)
     read = {load.buffer for load in loads_of(body)}
     return plain and not any(s.merge or read & set(s.buffers) for s in stores)
 
 
-def _strides(load: Load, along: str, across: str) -> bool:
+def _strides(load: ir.Load, along: str, across: str) -> bool:
     return load.where is None and stride_of(load, along) == Dim.of(1) and stride_of(load, across) != Dim.of(0)
 
 
 def _launches(
-    kernel: Kernel, outer: list[Loop], down: Loop, right: Loop, body: Statements, turned: list[Load]
-) -> Kernel:
+    kernel: ir.Kernel, outer: list[ir.Loop], down: ir.Loop, right: ir.Loop, body: Statements, turned: list[ir.Load]
+) -> ir.Kernel:
     """Whole tiles; then the last columns that are read, for all rows, and the last rows, for the columns before."""
     whole_down, whole_right = down.extent // TILE, right.extent // TILE
-    tiles = Launch(widen(bind(_tiles(kernel, outer, down, right, body, turned), len(outer) + 1)))
+    tiles = ir.Launch(widen(bind(_tiles(kernel, outer, down, right, body, turned), len(outer) + 1)))
     rest: list[Statements] = []
     if (left := down.extent % TILE) != Dim.of(0):
         ends = substitute(body, {down.var: whole_down * TILE + Dim.of(down.var)})
@@ -160,41 +147,43 @@ def _launches(
 
 
 def _tiles(
-    kernel: Kernel, outer: list[Loop], down: Loop, right: Loop, body: Statements, turned: list[Load]
+    kernel: ir.Kernel, outer: list[ir.Loop], down: ir.Loop, right: ir.Loop, body: Statements, turned: list[ir.Load]
 ) -> Statements:
     """The loops over blocks of tiles; in one, what strides is read along its rows, a tile at a time, and kept with its
     axes exchanged, for which a language may have a word; then all is computed along the rows that are written."""
     tile_bytes = TILE * max(kernel[load.buffer].dtype.bytes for load in turned)
     most = [max(room // tile_bytes, 1) for room in (ACROSS_BYTES, DOWN_BYTES)]
     blocks, tiles, lines = zip(*map(_cut, (right, down), most), strict=True)
-    length = Let(f"{right.var}_count", Index(lines[0].extent))
+    length = ir.Let(f"{right.var}_count", ir.Index(lines[0].extent))
     written = (lines[1], replace(lines[0], extent=Dim.of(length.name)))
     start: dict[str, DimLike] = {
         loop.var: Dim.of(block.var) * (count * TILE) + Dim.of(loop.var)
         for loop, block, count in zip((right, down), blocks, most, strict=True)
     }
     reads = [_placed(load, start) for load in turned]
-    own: dict[Expr, str] = {load: f"{load.buffer}.turned{number or ''}" for number, load in enumerate(reads)}
+    own: dict[ir.Expr, str] = {load: f"{load.buffer}.turned{number or ''}" for number, load in enumerate(reads)}
     across = most[0] * TILE
     cell = (Dim.of(down.var) * across + Dim.of(right.var),)
-    memory = tuple(Alloc(own[load], load.dtype, (Dim.of(across * most[1] * TILE),), Space.REGISTER) for load in reads)
+    memory = tuple(
+        ir.Alloc(own[load], load.dtype, (Dim.of(across * most[1] * TILE),), ir.Space.REGISTER) for load in reads
+    )
 
-    def again(expr: Expr) -> Expr:
-        return Load(own[expr], cell, expr.dtype) if isinstance(expr, Load) and expr in own else expr
+    def again(expr: ir.Expr) -> ir.Expr:
+        return ir.Load(own[expr], cell, expr.dtype) if isinstance(expr, ir.Load) and expr in own else expr
 
     several = [tile for tile in tiles if tile.extent != Dim.of(1)]
     inside: dict[str, DimLike] = {
         loop.var: (Dim.of(tile.var) * TILE if tile in several else Dim.of(0)) + Dim.of(loop.var)
         for loop, tile in zip((right, down), tiles, strict=True)
     }
-    copies = substitute((Store((own[load],), cell, (load,)) for load in reads), inside)
+    copies = substitute((ir.Store((own[load],), cell, (load,)) for load in reads), inside)
     later, line = AHEAD * most[1] * TILE, max(DOWN_BYTES * TILE // tile_bytes, 1)
     read = nested(several, tuple(s for copy in copies for s in _turned(kernel, copy, right.var, down.var, later, line)))
     values = rewrite(substitute(body, start), again)
     return nested([*outer, *blocks], (length, *memory, *read, *nested(written, values)))
 
 
-def _cut(loop: Loop, most: int) -> tuple[Loop, Loop, Loop]:
+def _cut(loop: ir.Loop, most: int) -> tuple[ir.Loop, ir.Loop, ir.Loop]:
     """The loops over the blocks of an axis, the tiles of a block, and the cells of a block."""
     block, number = f"{loop.var}t", loop.extent // TILE
     tiles, cells = Dim.of(1), Dim.of(TILE)
@@ -202,24 +191,24 @@ def _cut(loop: Loop, most: int) -> tuple[Loop, Loop, Loop]:
         tiles = minimum(Dim.of(most), number - Dim.of(block) * most)
         cells = minimum(Dim.of(most * TILE), number * TILE - Dim.of(block) * (most * TILE))
     extents = {block: (number + (most - 1)) // most, f"{loop.var}u": tiles, loop.var: cells}
-    around, tile, cell = (Loop(variable, extent, Axis.SERIAL, ()) for variable, extent in extents.items())
+    around, tile, cell = (ir.Loop(variable, extent, ir.Axis.SERIAL, ()) for variable, extent in extents.items())
     return around, tile, cell
 
 
-def _turned(kernel: Kernel, copy: Statement, right: str, down: str, later: int, line: int) -> Statements:
+def _turned(kernel: ir.Kernel, copy: ir.Statement, right: str, down: str, later: int, line: int) -> Statements:
     """A tile with its axes exchanged; before, the lines of so many cells that are read `later` cells on are fetched."""
-    assert isinstance(copy, Store)
-    inner, outer = (Loop(variable, Dim.of(TILE), Axis.SERIAL, ()) for variable in (down, right))
+    assert isinstance(copy, ir.Store)
+    inner, outer = (ir.Loop(variable, Dim.of(TILE), ir.Axis.SERIAL, ()) for variable in (down, right))
     (load,) = loads_of((copy,))
     place = tuple(dim.replace({down: later}) for dim in load.index)
-    ahead = replace(outer, body=(Prefetch(load.buffer, place, -(-TILE // line)),))
+    ahead = replace(outer, body=(ir.Prefetch(load.buffer, place, -(-TILE // line)),))
     buffer, step = kernel[load.buffer], stride_of(load, right)
     words = buffer.dtype is load.dtype and load.dtype.bytes == WORD_BYTES
     if buffer.strides is not None or not words or step.names & {right, down}:
         return (ahead, *nested([outer, inner], (copy,)))
     to, start = (dim.replace({right: 0, down: 0}) for dim in (*copy.index, *load.index))
-    return ahead, TransposeTile(copy.buffers[0], to, stride_of(copy, down), load.buffer, start, step, load.dtype)
+    return ahead, ir.TransposeTile(copy.buffers[0], to, stride_of(copy, down), load.buffer, start, step, load.dtype)
 
 
-def _placed(load: Load, places: dict[str, DimLike]) -> Load:
+def _placed(load: ir.Load, places: dict[str, DimLike]) -> ir.Load:
     return replace(load, index=tuple(dim.replace(places) for dim in load.index))

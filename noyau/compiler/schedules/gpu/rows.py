@@ -51,36 +51,14 @@ from noyau.compiler.schedules.gpu.tiles import (
 )
 from noyau.compiler.schedules.primitives import Statements, chain, drop_unused, is_dear, variables_of
 from noyau.dtypes import DType
+from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, product
-from noyau.ir.loops import (
-    Alloc,
-    Asked,
-    Axis,
-    Buffer,
-    Call,
-    Expr,
-    Fold,
-    If,
-    Index,
-    Kernel,
-    Launch,
-    Let,
-    Load,
-    Loop,
-    Statement,
-    Store,
-    Tile,
-    TilePolicy,
-    all_of,
-    at_most,
-    opposite,
-)
 from noyau.ir.walk import every_statement, fold_of, folds_in, is_fold, loads_of, substitute
 
 LINE = 16  # bytes that a thread moves at once
 
 
-def lead_of(kernel: Kernel, loops: Sequence[Loop], inner: Sequence[Statement]) -> Lead:
+def lead_of(kernel: ir.Kernel, loops: Sequence[ir.Loop], inner: Sequence[ir.Statement]) -> Lead:
     """The begin of the tiles of a row, whose statements these are, in these loops: before the row that most of its
     bytes lie in; NO_LEAD where all such rows begin at multiples of 16 bytes, or each in the midst of another."""
     buffers, around = {buffer.name: buffer for buffer in kernel.buffers}, {loop.var for loop in loops}
@@ -94,9 +72,9 @@ def lead_of(kernel: Kernel, loops: Sequence[Loop], inner: Sequence[Statement]) -
         return NO_LEAD
     base = max(rows, key=lambda row: (sum(rows[row].values()), len(row.terms)))
     cells = LINE // min(rows[base].values())
-    steps, tile = strides_in(base, cells), Tile("ALIGN", TilePolicy.ALIGNMENT, cells)
+    steps, tile = strides_in(base, cells), ir.Tile("ALIGN", ir.TilePolicy.ALIGNMENT, cells)
     odd = tuple(step % cells for step in steps)
-    let = Let("#lead", Index(base % tile.size, alignment=tile))
+    let = ir.Let("#lead", ir.Index(base % tile.size, alignment=tile))
     return Lead(let, tile.size - 1, odd) if steps else NO_LEAD
 
 
@@ -111,17 +89,17 @@ def _moves(atom: object) -> bool:
     return any(name.startswith("#") for name in Dim((((atom,), 1),)).names)  # type: ignore[arg-type]
 
 
-def _rows(buffers: dict[str, Buffer], inner: Sequence[Statement]) -> Iterator[tuple[Buffer, Dim]]:
+def _rows(buffers: dict[str, ir.Buffer], inner: Sequence[ir.Statement]) -> Iterator[tuple[ir.Buffer, Dim]]:
     """The begins of the rows that loops and folds run along, one cell after the other."""
     for statement in every_statement(inner):
-        if isinstance(statement, Loop):
+        if isinstance(statement, ir.Loop):
             yield from _along(buffers, statement.var, statement.body)
     for fold in folds_in(inner):
         yield from _along(buffers, fold.loops[-1][0], fold.body)
 
 
-def _along(buffers: dict[str, Buffer], variable: str, body: Statements) -> Iterator[tuple[Buffer, Dim]]:
-    stores = [s for s in every_statement(body) if isinstance(s, Store)]
+def _along(buffers: dict[str, ir.Buffer], variable: str, body: Statements) -> Iterator[tuple[ir.Buffer, Dim]]:
+    stores = [s for s in every_statement(body) if isinstance(s, ir.Store)]
     places = [(load.buffer, load.index) for load in loads_of(body)] + [(n, s.index) for s in stores for n in s.buffers]
     for name, index in ((name, index) for name, index in places if name in buffers):
         offset = offset_of(buffers[name], index)
@@ -133,40 +111,42 @@ def _along(buffers: dict[str, Buffer], variable: str, body: Statements) -> Itera
 KEPT = 16384  # cells of a row that a program holds at most
 MOST = 1 << 16  # cells of a tile, with what lies before a row
 READ = 8192  # the same where none of its cells is written, and one pass of tiles is enough
-ROW = Tile("COLUMNS", TilePolicy.COVERING, MOST)
-SIDE = Tile("ROWS", TilePolicy.SHARING, 1024)  # with folds
+ROW = ir.Tile("COLUMNS", ir.TilePolicy.COVERING, MOST)
+SIDE = ir.Tile("ROWS", ir.TilePolicy.SHARING, 1024)  # with folds
 # With one fold, or what is dear, or several arrays, and cells that are written.
-HARD = Tile("ROWS", TilePolicy.SHARING, 1024, warp_factor=2)
-PIECES = Tile("ROWS", TilePolicy.SHARING, 512, warp_factor=4)  # without folds
-OUTER = Tile("OUTER", TilePolicy.COVERING, 2)  # rounds around rows without folds that read some of the same cells
-LONG = Tile("BLOCK", TilePolicy.GROWING, 16384, 512, 4)  # so many warps that few rows are on the way
+HARD = ir.Tile("ROWS", ir.TilePolicy.SHARING, 1024, warp_factor=2)
+PIECES = ir.Tile("ROWS", ir.TilePolicy.SHARING, 512, warp_factor=4)  # without folds
+OUTER = ir.Tile("OUTER", ir.TilePolicy.COVERING, 2)  # rounds around rows without folds that read some of the same cells
+LONG = ir.Tile("BLOCK", ir.TilePolicy.GROWING, 16384, 512, 4)  # so many warps that few rows are on the way
 # Of rows that hold their last tile: as many cells as there are registers for.
-HELD = Tile("BLOCK", TilePolicy.FIXED, 1 << 15, 32)
+HELD = ir.Tile("BLOCK", ir.TilePolicy.FIXED, 1 << 15, 32)
 FEWEST = 3 << 14  # cells of such a row: of a shorter one, what is held keeps other rows from being on the way
 NEAR = 1 << 16  # cells of a row that stays in the caches nearby, where all its tiles are full
-SEVERAL = Tile("BLOCK", TilePolicy.GROWING, 32768, 512, 4)  # of several arrays: as many cells as of a row twice as long
-ONCE = Tile("BLOCK", TilePolicy.FIXED, 4096, 8)  # where one pass is enough, of which rounds are loaded ahead
+SEVERAL = ir.Tile(
+    "BLOCK", ir.TilePolicy.GROWING, 32768, 512, 4
+)  # of several arrays: as many cells as of a row twice as long
+ONCE = ir.Tile("BLOCK", ir.TilePolicy.FIXED, 4096, 8)  # where one pass is enough, of which rounds are loaded ahead
 
 
-def rows(kernel: Kernel, body: Statements, *, share: bool = True) -> Kernel:
+def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True) -> ir.Kernel:
     """Rows that fit into a tile; longer ones, and few, that several programs share, if they may; others, in tiles one
     after the other; each where the sizes of the call say so."""
     loops, inner = chain(body)
     lead, passed = lead_of(kernel, loops, inner), online(inner)
-    choices, launches = Choices(), list[Launch]()
+    choices, launches = Choices(), list[ir.Launch]()
     if share and (few := can_share(loops, inner)) is not False:
         kernel, (first, *later) = shared(kernel, loops, inner, lead)
         launches.append(choices.launch(first, few))
         launches += [replace(launches[0], body=body) for body in later]
     fits = in_one_tile(inner) and all_at_most(list(extents_of_tiles(inner)), _most_cells(inner, passed))
     if not choices.exhausted and fits is not False and _have_in_common(loops, inner):
-        aligned = all_of((fits, lead.is_idle))
+        aligned = ir.all_of((fits, lead.is_idle))
         launches.append(choices.launch(_two_around(loops, stored_last(inner)), aligned))
     if not choices.exhausted and fits is not False:
         kept = whole(inner if folds_in(inner) else stored_last(inner), lead)
-        side = cut(replace(loops[-1], body=(*lead.lets, *kept)), _beside(inner), Axis.THREADS)
+        side = cut(replace(loops[-1], body=(*lead.lets, *kept)), _beside(inner), ir.Axis.THREADS)
         launches.append(choices.launch(on_grid(loops[:-1], (side,)), fits))
-    if not choices.exhausted and (held := all_of((_can_hold(inner, passed), lead.is_idle))) is not False:
+    if not choices.exhausted and (held := ir.all_of((_can_hold(inner, passed), lead.is_idle))) is not False:
         launches.append(choices.launch(on_grid(loops, streamed(inner, HELD, held=True)), held))
     if not choices.exhausted:
         alone = (*lead.lets, *streamed(online(inner, lead.cells, _group(kernel, inner)), _tile(inner, passed), lead))
@@ -174,17 +154,17 @@ def rows(kernel: Kernel, body: Statements, *, share: bool = True) -> Kernel:
     return replace(kernel, launches=tuple(launches))
 
 
-def _tile(inner: Statements, passed: Statements) -> Tile:
+def _tile(inner: Statements, passed: Statements) -> ir.Tile:
     """The tile of a row that is read in tiles, one after the other."""
     if passed != inner:
         return TILE if any(pair.mean for pair in pairs_in(inner)) else LONG
-    once = not any(isinstance(s, Loop) for s in inner) and bool(folds_in(inner)) and are_alike(inner)
+    once = not any(isinstance(s, ir.Loop) for s in inner) and bool(folds_in(inner)) and are_alike(inner)
     if once or len(_held(inner)) > 1:
         return ONCE if once else SEVERAL
     return LONG
 
 
-def _can_hold(inner: Statements, passed: Statements) -> Asked:
+def _can_hold(inner: Statements, passed: Statements) -> ir.Asked:
     """Whether rows are read in tiles of which a program holds the last one from pass to pass: long ones of one array,
     each of whose loops has cells, that do not stay nearby."""
     extents = set(extents_of_tiles(inner))
@@ -194,16 +174,16 @@ def _can_hold(inner: Statements, passed: Statements) -> Asked:
     if len(extents) != 1 or any(name.startswith("#") for extent in extents for name in extent.names):
         return False
     (cells,) = extents
-    near = all_of((at_most(cells, Dim.of(NEAR)), at_most(cells % LONG.number, ZERO)))
-    return all_of((opposite(all_at_most(extents, FEWEST - 1)), opposite(near)))
+    near = ir.all_of((ir.at_most(cells, Dim.of(NEAR)), ir.at_most(cells % LONG.number, ZERO)))
+    return ir.all_of((ir.opposite(all_at_most(extents, FEWEST - 1)), ir.opposite(near)))
 
 
 def _most_cells(inner: Statements, passed: Statements) -> int:
     """The most cells of a row that a program holds: fewer where none of them is written, and one pass is enough."""
-    return min(KEPT, READ) if passed != inner and not any(isinstance(s, Loop) for s in inner) else KEPT
+    return min(KEPT, READ) if passed != inner and not any(isinstance(s, ir.Loop) for s in inner) else KEPT
 
 
-def _group(kernel: Kernel, inner: Statements) -> Tile:
+def _group(kernel: ir.Kernel, inner: Statements) -> ir.Tile:
     """So many cells of what folds read as a thread moves at once."""
     buffers = {buffer.name: buffer.dtype.bytes for buffer in kernel.buffers}
     read = [buffers[load.buffer] for fold in folds_in(inner) for load in loads_of(fold.body) if load.buffer in buffers]
@@ -215,28 +195,28 @@ def _held(inner: Statements) -> set[str]:
     return {load.buffer for fold in folds_in(inner) for load in loads_of(fold.body) if is_of_row(load, fold)}
 
 
-def is_of_row(load: Load, fold: Fold) -> bool:
+def is_of_row(load: ir.Load, fold: ir.Fold) -> bool:
     """Whether a load of a fold is of its row alone, and not of what all rows have in common."""
     return bool(variables_of(load) - {variable for variable, _ in fold.loops})
 
 
-def _beside(inner: Statements) -> Tile:
+def _beside(inner: Statements) -> ir.Tile:
     """The tile of rows that lie side by side."""
     folds = folds_in(inner)
     if not folds:
         return PIECES
     hard = len(folds) == 1 or len(_held(inner)) > 1 or any(is_dear(fold.body) for fold in folds)
-    return HARD if hard and any(isinstance(s, Loop) for s in inner) else SIDE
+    return HARD if hard and any(isinstance(s, ir.Loop) for s in inner) else SIDE
 
 
-def _two_around(loops: Sequence[Loop], inner: Statements) -> Statements:
+def _two_around(loops: Sequence[ir.Loop], inner: Statements) -> Statements:
     """Rows side by side in a tile, with those of two rounds of the loop around them, which read some of the same cells:
     these are loaded once."""
-    outer = cut(replace(loops[-2], body=()), OUTER, Axis.THREADS)
+    outer = cut(replace(loops[-2], body=()), OUTER, ir.Axis.THREADS)
     tile = replace(_beside(inner), number=_beside(inner).number * OUTER.number)
-    side = cut(replace(loops[-1], body=whole(inner)), tile, Axis.THREADS)
+    side = cut(replace(loops[-1], body=whole(inner)), tile, ir.Axis.THREADS)
     (around,) = outer.body
-    assert isinstance(around, Loop)
+    assert isinstance(around, ir.Loop)
     cells = (replace(around, body=(*around.body, *side.body)),)
     return on_grid([*loops[:-2], replace(outer, body=()), replace(side, body=())], cells)
 
@@ -244,12 +224,12 @@ def _two_around(loops: Sequence[Loop], inner: Statements) -> Statements:
 def stored_last(inner: Statements) -> Statements:
     """Neighbouring loops of one extent, as those over the halves of a row, as one, which stores at its end: loads wait
     for the stores before them, which might be to the same cells."""
-    result = list[Statement]()
+    result = list[ir.Statement]()
     for statement in inner:
         last = result[-1] if result else None
-        if isinstance(last, Loop) and isinstance(statement, Loop) and last.extent == statement.extent:
+        if isinstance(last, ir.Loop) and isinstance(statement, ir.Loop) and last.extent == statement.extent:
             body = merged([last.body, substitute(statement.body, {statement.var: Dim.of(last.var)})])
-            lets, stores = [s for s in body if isinstance(s, Let)], [s for s in body if isinstance(s, Store)]
+            lets, stores = [s for s in body if isinstance(s, ir.Let)], [s for s in body if isinstance(s, ir.Store)]
             stored = {name for store in stores for name in store.buffers}
             if len(lets) + len(stores) == len(body) and not stored & {load.buffer for load in loads_of(body)}:
                 result[-1] = replace(last, body=(*lets, *stores))
@@ -258,7 +238,7 @@ def stored_last(inner: Statements) -> Statements:
     return tuple(result)
 
 
-def _have_in_common(loops: Sequence[Loop], inner: Statements) -> bool:
+def _have_in_common(loops: Sequence[ir.Loop], inner: Statements) -> bool:
     """Whether rows without folds read cells that those of other rounds of the loop around them read too."""
     if len(loops) < 2 or folds_in(inner):
         return False
@@ -266,54 +246,54 @@ def _have_in_common(loops: Sequence[Loop], inner: Statements) -> bool:
     return {loops[-1].var} in read and any(loops[-2].var in names for names in read)
 
 
-FEW = Tile("ROWS", TilePolicy.FIXED, 32)
+FEW = ir.Tile("ROWS", ir.TilePolicy.FIXED, 32)
 
 
-def side_by_side(body: Statements) -> Launch:
+def side_by_side(body: Statements) -> ir.Launch:
     """Rows side by side, each cell after the other: what carries a state along them."""
     loops, inner = chain(body)
     cells = expand_folds(inner, 1, wide=False)
-    return Launch(on_grid(loops[:-1], (cut(replace(loops[-1], body=cells), FEW, Axis.THREADS),)))
+    return ir.Launch(on_grid(loops[:-1], (cut(replace(loops[-1], body=cells), FEW, ir.Axis.THREADS),)))
 
 
-def whole(inner: Statements, lead: Lead = NO_LEAD, tile: Tile = ROW) -> Statements:
+def whole(inner: Statements, lead: Lead = NO_LEAD, tile: ir.Tile = ROW) -> Statements:
     """The statements of a row with each loop, and each fold, as one tile."""
-    row = list[Statement]()
+    row = list[ir.Statement]()
     for statement in inner:
         match statement:
-            case Loop() if lead.let is not None:
+            case ir.Loop() if lead.let is not None:
                 row.append(cells_of(statement, ZERO, tile, lead.cells))
-            case Loop():
+            case ir.Loop():
                 row.append(covered(statement, tile))
-            case Let(name, Fold() as fold, origin) if lead.let is not None:
+            case ir.Let(name, ir.Fold() as fold, origin) if lead.let is not None:
                 taken, state = taken_of(fold, name, tile, lead=lead.cells, start=ZERO)
-                row += [*taken.statements, Let(name, state.result(ZERO, fold.dtype), origin)]
-            case Let(value=Fold() as fold):
+                row += [*taken.statements, ir.Let(name, state.result(ZERO, fold.dtype), origin)]
+            case ir.Let(value=ir.Fold() as fold):
                 row.append(replace(statement, value=replace(fold, tile=tile)))
             case _:
                 row.append(statement)
     return tuple(row)
 
 
-def streamed(inner: Statements, tile: Tile, lead: Lead = NO_LEAD, *, held: bool = False) -> Statements:
+def streamed(inner: Statements, tile: ir.Tile, lead: Lead = NO_LEAD, *, held: bool = False) -> Statements:
     """The statements of a row with each innermost loop, and each fold, in tiles one after the other: every second of
     them begins where the one before it ended, for that part of the row lies in the cache; `held`, without a lead: the
     last tile lies in registers."""
-    row, turned = list[Statement](), False
-    waiting = list(inner if any(isinstance(s, Alloc) for s in inner) else levelled(inner))
+    row, turned = list[ir.Statement](), False
+    waiting = list(inner if any(isinstance(s, ir.Alloc) for s in inner) else levelled(inner))
     while waiting:
         statement = waiting.pop(0)
         match statement:
-            case Loop() if statement.tile is not None:
+            case ir.Loop() if statement.tile is not None:
                 row.append(statement)
-            case Loop() if is_innermost(statement):
-                passed = cut(statement, tile, Axis.SERIAL, lead, turned=turned)
+            case ir.Loop() if is_innermost(statement):
+                passed = cut(statement, tile, ir.Axis.SERIAL, lead, turned=turned)
                 row += peeled(passed, statement.extent, tile) if held else [passed]
                 turned = not turned
-            case Loop() | If():
+            case ir.Loop() | ir.If():
                 row.append(replace(statement, body=streamed(statement.body, tile, lead, held=held)))
                 turned = not turned
-            case Let(value=Fold() as fold) if fold.tile is None:
+            case ir.Let(value=ir.Fold() as fold) if fold.tile is None:
                 beside = [statement]
                 while waiting and (let := _beside_fold(waiting[0], fold)) and are_apart(beside, let):
                     beside.append(let)
@@ -325,72 +305,76 @@ def streamed(inner: Statements, tile: Tile, lead: Lead = NO_LEAD, *, held: bool 
     return tuple(row)
 
 
-def _beside_fold(statement: Statement, fold: Fold) -> Let | None:
+def _beside_fold(statement: ir.Statement, fold: ir.Fold) -> ir.Let | None:
     """The statement, if it is a fold over the same row."""
     match statement:
-        case Let(value=Fold(loops=loops)) if len(loops) == len(fold.loops) == 1 and loops[0][1] == fold.loops[0][1]:
+        case ir.Let(value=ir.Fold(loops=loops)) if (
+            len(loops) == len(fold.loops) == 1 and loops[0][1] == fold.loops[0][1]
+        ):
             return statement
         case _:
             return None
 
 
-def _passed(lets: Sequence[Let], tile: Tile, lead: Lead, *, turned: bool, held: bool) -> Statements:
+def _passed(lets: Sequence[ir.Let], tile: ir.Tile, lead: Lead, *, turned: bool, held: bool) -> Statements:
     """Folds over a row in one pass."""
-    passes, results = list[Taken](), list[Statement]()
+    passes, results = list[Taken](), list[ir.Statement]()
     for let in lets:
         fold = renamed(fold_of(let), fold_of(lets[0])) if len(lets) > 1 else fold_of(let)
         one, state = taken_of(fold, let.name, tile, lead=lead.cells, turned=turned)
         passes.append(one)
-        results.append(Let(let.name, state.result(ZERO, fold.dtype), let.origin))
-    if held and len(passes) == 1 and isinstance(one.passed, Loop):
+        results.append(ir.Let(let.name, state.result(ZERO, fold.dtype), let.origin))
+    if held and len(passes) == 1 and isinstance(one.passed, ir.Loop):
         return (*one.before, *peeled(one.passed, fold.loops[0][1], tile), *one.after, *results)
     return (*together(passes), *results)
 
 
-SHARE = Tile("SHARE", TilePolicy.OCCUPYING, 8192, warp_factor=2)
+SHARE = ir.Tile("SHARE", ir.TilePolicy.OCCUPYING, 8192, warp_factor=2)
 MOST_PIECES = 64  # of a row at most
-MERGED = Tile("PIECES", TilePolicy.COVERING, 1 << 16)
+MERGED = ir.Tile("PIECES", ir.TilePolicy.COVERING, 1 << 16)
 SHARED_ROWS = 128  # rows, of which a program each would leave most of a GPU idle
 SHORT = 8192  # cells of a row that one program takes less time for than a launch does
 
 
-def can_share(loops: Sequence[Loop], inner: Statements) -> Asked:
+def can_share(loops: Sequence[ir.Loop], inner: Statements) -> ir.Asked:
     """Whether rows are to be shared: long ones of which there are few, as sizes known now, or a bool of sizes, say."""
     extents = list(dict.fromkeys(extents_of_tiles(inner)))
     if len(extents) != 1 or not in_one_tile(inner) or not any(map(is_fold, inner)):
         return False
     few = all_at_most((product(loop.extent for loop in loops),), SHARED_ROWS)
     fits, short = all_at_most(extents, SHARE.number * MOST_PIECES), all_at_most(extents, SHORT)
-    return all_of((few, fits, opposite(short)))
+    return ir.all_of((few, fits, ir.opposite(short)))
 
 
-def shared(kernel: Kernel, loops: Sequence[Loop], inner: Statements, lead: Lead) -> tuple[Kernel, list[Statements]]:
+def shared(
+    kernel: ir.Kernel, loops: Sequence[ir.Loop], inner: Statements, lead: Lead
+) -> tuple[ir.Kernel, list[Statements]]:
     """The kernel with scratch for the states of pieces, and the rows in pieces: a launch for each time that folds wait
     for others, and one for what follows from all of them."""
     extent, piece = next(extents_of_tiles(inner)), Dim.of("#piece")
-    pieces = Loop("#piece", ceiling(extent + lead.most, SHARE.size), Axis.THREADS, ())
+    pieces = ir.Loop("#piece", ceiling(extent + lead.most, SHARE.size), ir.Axis.THREADS, ())
     pairs = {pair.first.name: pair for pair in pairs_in(inner)}
     seconds = {pair.second.name for pair in pairs.values()}
-    written = any(isinstance(s, Loop) for s in inner)
-    row, launches, scratch = list[Statement](lead.lets), list[Statements](), list[Buffer]()
+    written = any(isinstance(s, ir.Loop) for s in inner)
+    row, launches, scratch = list[ir.Statement](lead.lets), list[Statements](), list[ir.Buffer]()
     level = _Level()
-    for statement in (s for s in levelled(inner) if not (isinstance(s, Let) and s.name in seconds)):
+    for statement in (s for s in levelled(inner) if not (isinstance(s, ir.Let) and s.name in seconds)):
         if level.beside and not (is_fold(statement) and are_apart(level.beside, statement)):
             launches.append(on_grid([*loops, pieces], drop_unused((*row, *level.folded))))
             row += level.merged
             level = _Level()
         match statement:
-            case Loop():
+            case ir.Loop():
                 row.append(cells_of(statement, piece * SHARE.size, SHARE, lead.cells))
-            case Let(name, Fold()):
+            case ir.Let(name, ir.Fold()):
                 pair = pairs.get(name)
                 level.beside += [statement] if pair is None else [pair.first, pair.second]
                 tile, (store, *merge), buffers = _piece_of(statement, pair, [*loops, pieces], lead)
                 level.folded += [*tile, store]
                 level.merged += merge
                 scratch += buffers
-            case Store() if written:
-                row.append(If(Call("equal", (Index(piece), Index(ZERO)), DType.BOOL), (statement,)))
+            case ir.Store() if written:
+                row.append(ir.If(ir.Call("equal", (ir.Index(piece), ir.Index(ZERO)), DType.BOOL), (statement,)))
             case _:
                 row.append(statement)
     launches.append(on_grid([*loops, pieces] if written else loops, drop_unused(tuple(row))))
@@ -401,14 +385,14 @@ def shared(kernel: Kernel, loops: Sequence[Loop], inner: Statements, lead: Lead)
 class _Level:
     """Folds that do not wait for each other: what leaves the states of their pieces, and what merges those."""
 
-    beside: list[Statement] = field(default_factory=list)
-    folded: list[Statement] = field(default_factory=list)
-    merged: list[Statement] = field(default_factory=list)
+    beside: list[ir.Statement] = field(default_factory=list)
+    folded: list[ir.Statement] = field(default_factory=list)
+    merged: list[ir.Statement] = field(default_factory=list)
 
 
 def _piece_of(
-    let: Let, pair: Pair | None, axes: Sequence[Loop], lead: Lead
-) -> tuple[Statements, Statements, list[Buffer]]:
+    let: ir.Let, pair: Pair | None, axes: Sequence[ir.Loop], lead: Lead
+) -> tuple[Statements, Statements, list[ir.Buffer]]:
     """A fold, or a pair of them, over a piece; the Store of its state, and what merges those of all pieces after that;
     their scratch."""
     start = Dim.of(axes[-1].var) * SHARE.size
@@ -419,10 +403,12 @@ def _piece_of(
     taken, state = taken_of(fold_of(let), f"{let.name}.own", SHARE, lead=lead.cells, start=start)
     total = state_of(fold_of(let), let.name, wide=True)
     merge, buffers = _met(state, total, state.load(ZERO), axes)
-    return taken.statements, (*merge, Let(let.name, total.result(ZERO, let.value.dtype), let.origin)), buffers
+    return taken.statements, (*merge, ir.Let(let.name, total.result(ZERO, let.value.dtype), let.origin)), buffers
 
 
-def _met(own: State, total: State, parts: tuple[Expr, ...], axes: Sequence[Loop]) -> tuple[Statements, list[Buffer]]:
+def _met(
+    own: State, total: State, parts: tuple[ir.Expr, ...], axes: Sequence[ir.Loop]
+) -> tuple[Statements, list[ir.Buffer]]:
     """The state of a piece, left in scratch; what merges those of all pieces of the row after that."""
     *around, pieces = axes
     shape, other = tuple(axis.extent for axis in (pieces, *around)), f"#piece_{total.names[0]}"

@@ -41,32 +41,8 @@ from noyau.compiler.schedules.gpu.tiles import (
     together,
 )
 from noyau.compiler.schedules.primitives import Statements, chain, coalesce, drop_unused, minimum, nested, sink
+from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, maximum
-from noyau.ir.loops import (
-    Asked,
-    Axis,
-    Buffer,
-    Expr,
-    Fold,
-    If,
-    Index,
-    Kernel,
-    Launch,
-    Let,
-    Load,
-    Loop,
-    Role,
-    Space,
-    Statement,
-    Store,
-    Tile,
-    TilePolicy,
-    Var,
-    all_of,
-    at_most,
-    opposite,
-    when,
-)
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.sizes import plan
 from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of, rewrite, substitute
@@ -74,15 +50,15 @@ from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of, rewrite,
 LEAST, MOST = 640, 8192  # cells of a row that a program keeps together with what is added to each column
 PROGRAMS = 132  # that rows are shared out to, as often as SIDE cells hold one: on a large GPU all of them run at once
 SIDE = 8192
-BESIDE = Tile("BESIDE", TilePolicy.SHARING, 2048)  # rows that a program takes in at once, for each of the sums
-KEPT = Tile("COLUMNS", TilePolicy.KEPT, 1 << 16, 512)  # more cells of a warp where more sums are kept
+BESIDE = ir.Tile("BESIDE", ir.TilePolicy.SHARING, 2048)  # rows that a program takes in at once, for each of the sums
+KEPT = ir.Tile("COLUMNS", ir.TilePolicy.KEPT, 1 << 16, 512)  # more cells of a warp where more sums are kept
 # Of cells that are written and summed.
-ACROSS = Tile("COLUMNS", TilePolicy.COVERING, 1024, 4)
-DOWN = Tile("ROWS", TilePolicy.FIXED, 4)
+ACROSS = ir.Tile("COLUMNS", ir.TilePolicy.COVERING, 1024, 4)
+DOWN = ir.Tile("ROWS", ir.TilePolicy.FIXED, 4)
 DEEP = 64  # rows of these that a program takes in
-MERGED = Tile("COLUMNS", TilePolicy.COVERING, 8), Tile("ROWS", TilePolicy.COVERING, 256, 4)
+MERGED = ir.Tile("COLUMNS", ir.TilePolicy.COVERING, 8), ir.Tile("ROWS", ir.TilePolicy.COVERING, 256, 4)
 PIECE = 4096  # cells of a long row, of which there are few, that a program takes in
-PIECES = Tile("BLOCK", TilePolicy.FIXED, 4096, 8), Tile("BLOCK", TilePolicy.COVERING, 4096, 4)
+PIECES = ir.Tile("BLOCK", ir.TilePolicy.FIXED, 4096, 8), ir.Tile("BLOCK", ir.TilePolicy.COVERING, 4096, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +66,12 @@ class Both:
     """Two nests: the loop around rows, what is computed of a row, and its cells; and folds of columns over the rows,
     what stands before them, and what follows from them."""
 
-    around: Loop
+    around: ir.Loop
     of_row: Statements
-    cells: Loop
-    across: Loop
+    cells: ir.Loop
+    across: ir.Loop
     before: Statements
-    folds: tuple[tuple[str, Fold], ...]
+    folds: tuple[tuple[str, ir.Fold], ...]
     after: Statements
 
     @property
@@ -110,7 +86,7 @@ def both_in(one: Statements, other: Statements) -> Both | None:
     if rows_ is None or columns is None:
         return None
     (around, of_row), (across, inner) = rows_, columns
-    parts, cells = parted(inner), [s for s in of_row if isinstance(s, Loop)]
+    parts, cells = parted(inner), [s for s in of_row if isinstance(s, ir.Loop)]
     folds = tuple((let.name, fold_of(let)) for let in parts.lets)
     extents = {fold.loops for _, fold in folds}
     if not cells or any(len(loops) != 1 or loops[0][1] != around.extent for loops in extents):
@@ -118,7 +94,7 @@ def both_in(one: Statements, other: Statements) -> Both | None:
     across_too = [fold.loops[-1][1] for fold in folds_in(of_row)] + [cell.extent for cell in cells]
     if any(extent != across.extent for extent in across_too) or not in_one_tile(of_row):
         return None
-    stored = {name for s in every_statement(cells) if isinstance(s, Store) for name in s.buffers}
+    stored = {name for s in every_statement(cells) if isinstance(s, ir.Store) for name in s.buffers}
     if stored & {load.buffer for load in loads_of(inner)}:
         return None
     both = Both(around, of_row, cells[-1], across, parts.before, folds, parts.after)
@@ -128,7 +104,7 @@ def both_in(one: Statements, other: Statements) -> Both | None:
 def _is_at_hand(both: Both) -> bool:
     """Whether all that the columns take of what is stored of a row is of the row that a program has at hand: another
     row may be another program's, and scratch that only folds read is not written at all."""
-    stores = [s for s in both.of_row if isinstance(s, Store)]
+    stores = [s for s in both.of_row if isinstance(s, ir.Store)]
     at_hand = {(name, store.index) for store in stores if store.merge is None for name in store.buffers}
     stored = {name for store in stores for name in store.buffers}
     column = {both.across.var: Dim.of(both.cells.var)}
@@ -138,87 +114,87 @@ def _is_at_hand(both: Both) -> bool:
     return not strange and not any(load.buffer in stored for load in loads_of((*both.before, *both.after)))
 
 
-def _rows_in(body: Statements) -> tuple[Loop, Statements] | None:
+def _rows_in(body: Statements) -> tuple[ir.Loop, Statements] | None:
     """The loop around rows, and what is computed of one."""
     loops, inner = chain(sink(body))
     if len(loops) > 1 and is_innermost(loops[-1]):
         loops, inner = loops[:-1], (loops[-1],)
-    marked = tuple(replace(s, axis=Axis.LANES) if isinstance(s, Loop) else s for s in inner)
+    marked = tuple(replace(s, axis=ir.Axis.LANES) if isinstance(s, ir.Loop) else s for s in inner)
     loops, inner = chain(coalesce(nested(loops, marked)))
-    if len(loops) == 2 and loops[-1].axis is Axis.LANES:
+    if len(loops) == 2 and loops[-1].axis is ir.Axis.LANES:
         loops, inner = loops[:1], (loops[-1],)
     if len(loops) != 1:
         return None
-    return loops[0], tuple(replace(s, axis=Axis.SERIAL) if isinstance(s, Loop) else s for s in inner)
+    return loops[0], tuple(replace(s, axis=ir.Axis.SERIAL) if isinstance(s, ir.Loop) else s for s in inner)
 
 
-def _columns_in(body: Statements) -> tuple[Loop, Statements] | None:
+def _columns_in(body: Statements) -> tuple[ir.Loop, Statements] | None:
     """The loop along columns, and what is folded of one."""
     loops, inner = chain(sink(coalesce(body)))
-    plain = len(folds_in(inner)) == len(lets_of_folds(inner)) > 0 and not any(isinstance(s, Loop) for s in inner)
+    plain = len(folds_in(inner)) == len(lets_of_folds(inner)) > 0 and not any(isinstance(s, ir.Loop) for s in inner)
     return (loops[0], inner) if len(loops) == 1 and plain and are_alike(inner) else None
 
 
-def rows_and_columns(kernel: Kernel, both: Both) -> Kernel:
+def rows_and_columns(kernel: ir.Kernel, both: Both) -> ir.Kernel:
     """The kernel of both nests: rows with their sums in one pass, where they fit; else folds along rows, then cells."""
-    extent, launches = both.across.extent, list[Launch]()
-    fits: Asked = False
+    extent, launches = both.across.extent, list[ir.Launch]()
+    fits: ir.Asked = False
     if folds_in(both.of_row):
-        fits = all_of((at_most(Dim.of(LEAST), extent), at_most(extent, Dim.of(MOST))))
+        fits = ir.all_of((ir.at_most(Dim.of(LEAST), extent), ir.at_most(extent, Dim.of(MOST))))
     if fits is not False:
         kernel, once = _in_one_pass(kernel, both)
-        launches += [replace(launch, when=when(fits)) for launch in once]
+        launches += [replace(launch, when=ir.when(fits)) for launch in once]
     if fits is not True:
         kernel, twice = _in_two_passes(kernel, both)
-        launches += [_only(launch, opposite(fits)) for launch in twice]
+        launches += [_only(launch, ir.opposite(fits)) for launch in twice]
     return replace(kernel, launches=tuple(launches))
 
 
-def _only(launch: Launch, condition: Asked) -> Launch:
+def _only(launch: ir.Launch, condition: ir.Asked) -> ir.Launch:
     """A launch where a condition holds besides its own."""
-    return replace(launch, when=when(all_of((condition, launch.when or True))))
+    return replace(launch, when=ir.when(ir.all_of((condition, launch.when or True))))
 
 
 # What is added to each column.
 
 
-def _added(both: Both, forward: Mapping[tuple[str, tuple[Dim, ...]], Expr]) -> list[Statements]:
+def _added(both: Both, forward: Mapping[tuple[str, tuple[Dim, ...]], ir.Expr]) -> list[Statements]:
     """For each fold of columns what one cell adds to it, in the words of the cells: values, and a Store that merges."""
-    names = {s.name for s in every_statement(both.of_row) if isinstance(s, Let)}
+    names = {s.name for s in every_statement(both.of_row) if isinstance(s, ir.Let)}
     added = []
     for (_, fold), state in zip(both.folds, both.states, strict=True):
-        lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, Index(position(fold)))
+        lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, ir.Index(position(fold)))
         inner = (*both.before, *fold.body, state.store(Dim.of(both.cells.var), lifted, merge=True))
         row, column = Dim.of(both.around.var), Dim.of(both.cells.var)
         placed = substitute(inner, {fold.loops[0][0]: row, both.across.var: column})
-        own = {s.name: f"{s.name}.of_cell" for s in inner if isinstance(s, Let) and s.name in names}
+        own = {s.name: f"{s.name}.of_cell" for s in inner if isinstance(s, ir.Let) and s.name in names}
         added.append(rewrite(_called(placed, own), partial(_known, forward=forward, names=own)))
     return added
 
 
 def _called(statements: Statements, names: Mapping[str, str]) -> Statements:
     """Lets under other names."""
-    return tuple(replace(s, name=names.get(s.name, s.name)) if isinstance(s, Let) else s for s in statements)
+    return tuple(replace(s, name=names.get(s.name, s.name)) if isinstance(s, ir.Let) else s for s in statements)
 
 
-def _known(expr: Expr, forward: Mapping[tuple[str, tuple[Dim, ...]], Expr], names: Mapping[str, str]) -> Expr:
+def _known(expr: ir.Expr, forward: Mapping[tuple[str, tuple[Dim, ...]], ir.Expr], names: Mapping[str, str]) -> ir.Expr:
     match expr:
-        case Var(name, dtype) if name in names:
-            return Var(names[name], dtype)
-        case Load(buffer, index, _, None, _):
+        case ir.Var(name, dtype) if name in names:
+            return ir.Var(names[name], dtype)
+        case ir.Load(buffer, index, _, None, _):
             return forward.get((buffer, index), expr)
         case _:
             return expr
 
 
-def _of_row(statements: Statements) -> dict[tuple[str, tuple[Dim, ...]], Expr]:
+def _of_row(statements: Statements) -> dict[tuple[str, tuple[Dim, ...]], ir.Expr]:
     """The values of a row, by the cells that they are loaded from or stored in."""
-    values_at: dict[tuple[str, tuple[Dim, ...]], Expr] = {}
+    values_at: dict[tuple[str, tuple[Dim, ...]], ir.Expr] = {}
     for statement in statements:
         match statement:
-            case Let(name, Load(buffer, index, dtype, None, _)):
-                values_at[buffer, index] = Var(name, dtype)
-            case Store(buffers, index, values, None):
+            case ir.Let(name, ir.Load(buffer, index, dtype, None, _)):
+                values_at[buffer, index] = ir.Var(name, dtype)
+            case ir.Store(buffers, index, values, None):
                 values_at |= {(name, index): value for name, value in zip(buffers, values, strict=True)}
             case _:
                 pass
@@ -228,36 +204,36 @@ def _of_row(statements: Statements) -> dict[tuple[str, tuple[Dim, ...]], Expr]:
 # One pass.
 
 
-def _in_one_pass(kernel: Kernel, both: Both) -> tuple[Kernel, list[Launch]]:
+def _in_one_pass(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.Launch]]:
     """Several rows a program, which keeps what they add to each column."""
     tile = replace(KEPT, warps=KEPT.warps * len(both.folds))
     several = replace(BESIDE, number=BESIDE.number * len(both.folds))
     extent, count, lane = both.across.extent, both.around.extent, Dim.of(both.cells.var)
     programs = maximum(Dim.of(1), Dim.of(SIDE) // maximum(Dim.of(BESIDE.number), extent)) * PROGRAMS
-    part, parts = Dim.of("#part"), Loop("#part", minimum(programs, count), Axis.THREADS, ())
+    part, parts = Dim.of("#part"), ir.Loop("#part", minimum(programs, count), ir.Axis.THREADS, ())
     cells = replace(both.cells, body=merged([both.cells.body, *_added(both, _of_row(both.of_row))]))
-    scratch = {buffer.name for buffer in kernel.of(Role.SCRATCH)}
-    own = [s for s in both.of_row if not (isinstance(s, Store) and scratch.issuperset(s.buffers))]
+    scratch = {buffer.name for buffer in kernel.of(ir.Role.SCRATCH)}
+    own = [s for s in both.of_row if not (isinstance(s, ir.Store) and scratch.issuperset(s.buffers))]
     of_row = whole(tuple(cells if s is both.cells else s for s in own), tile=tile)
     beside = cells_of(replace(both.around, body=of_row), (part + Dim.of("#round") * programs) * several.size, several)
     turns = ceiling(count - part * several.size, programs * several.size)
-    rounds = Loop("#round", turns, Axis.SERIAL, (replace(beside, axis=Axis.SERIAL),))
-    before, after, states = list[Statement](), list[Statement](), list[State]()
+    rounds = ir.Loop("#round", turns, ir.Axis.SERIAL, (replace(beside, axis=ir.Axis.SERIAL),))
+    before, after, states = list[ir.Statement](), list[ir.Statement](), list[State]()
     for state in both.states:
-        before += state.memory(tile.size, Space.THREAD)
-        before.append(Loop(str(lane), tile.size, Axis.LANES, (state.empty(lane),), tile))
+        before += state.memory(tile.size, ir.Space.THREAD)
+        before.append(ir.Loop(str(lane), tile.size, ir.Axis.LANES, (state.empty(lane),), tile))
         states.append(state.beside("of_part"))
         store = states[-1].store(part * extent + lane, state.load(lane), merge=False)
-        after.append(covered(Loop(str(lane), extent, Axis.LANES, (store,)), tile))
-    first = Launch(on_grid([parts], (*before, rounds, *after)))
+        after.append(covered(ir.Loop(str(lane), extent, ir.Axis.LANES, (store,)), tile))
+    first = ir.Launch(on_grid([parts], (*before, rounds, *after)))
     return _with_scratch(kernel, states, (parts.extent, extent)), [first, _merging(both, parts, states)]
 
 
-def _with_scratch(kernel: Kernel, states: Sequence[State], shape: tuple[Dim, ...]) -> Kernel:
+def _with_scratch(kernel: ir.Kernel, states: Sequence[State], shape: tuple[Dim, ...]) -> ir.Kernel:
     return replace(kernel, buffers=(*kernel.buffers, *(each for state in states for each in state.buffers(shape))))
 
 
-def _merging(both: Both, parts: Loop, states: Sequence[State]) -> Launch:
+def _merging(both: Both, parts: ir.Loop, states: Sequence[State]) -> ir.Launch:
     """Merge the states of parts, and go on."""
     last = both.across
     cell = Dim.of(parts.var) * last.extent + Dim.of(last.var)
@@ -266,64 +242,64 @@ def _merging(both: Both, parts: Loop, states: Sequence[State]) -> Launch:
         for (name, fold), state in zip(both.folds, states, strict=True)
     ]
     body = drop_unused((*both.before, *together(passes), *both.after))
-    return Launch(on_grid([], (cut(replace(last, body=body), MERGED[0], Axis.THREADS),)))
+    return ir.Launch(on_grid([], (cut(replace(last, body=body), MERGED[0], ir.Axis.THREADS),)))
 
 
 # Two passes.
 
 
-def _in_two_passes(kernel: Kernel, both: Both) -> tuple[Kernel, list[Launch]]:
+def _in_two_passes(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.Launch]]:
     """Folds along rows, whose results are left in scratch; then tiles of columns, written and summed in one pass."""
     parts, row = parted(both.of_row), Dim.of(both.around.var)
-    loops = [s for s in both.of_row if isinstance(s, Loop)]
-    late = {s.name: s.value.dtype for s in (*parts.lets, *parts.after) if isinstance(s, Let)}
-    loads = {name: Load(f"{name}.of_row", (row,), late[name]) for name in sorted(names_in(loops) & late.keys())}
-    lines = (Buffer(load.buffer, load.dtype, (both.around.extent,), Role.SCRATCH) for load in loads.values())
+    loops = [s for s in both.of_row if isinstance(s, ir.Loop)]
+    late = {s.name: s.value.dtype for s in (*parts.lets, *parts.after) if isinstance(s, ir.Let)}
+    loads = {name: ir.Load(f"{name}.of_row", (row,), late[name]) for name in sorted(names_in(loops) & late.keys())}
+    lines = (ir.Buffer(load.buffer, load.dtype, (both.around.extent,), ir.Role.SCRATCH) for load in loads.values())
     kernel = replace(kernel, buffers=(*kernel.buffers, *lines))
-    stores = tuple(Store((load.buffer,), (row,), (Var(name, load.dtype),)) for name, load in loads.items())
-    first = drop_unused((*(s for s in both.of_row if not isinstance(s, Loop)), *stores))
-    launches = list[Launch]()
-    if any(isinstance(s, Store) for s in first):
+    stores = tuple(ir.Store((load.buffer,), (row,), (ir.Var(name, load.dtype),)) for name, load in loads.items())
+    first = drop_unused((*(s for s in both.of_row if not isinstance(s, ir.Loop)), *stores))
+    launches = list[ir.Launch]()
+    if any(isinstance(s, ir.Store) for s in first):
         kernel, launches = _statistics(kernel, both.around, first)
-    before = tuple(s for s in parts.before if isinstance(s, Let))
+    before = tuple(s for s in parts.before if isinstance(s, ir.Let))
     cells = merged([substitute(loop.body, {loop.var: Dim.of(both.cells.var)}) for loop in loops])
-    block = merged([(*before, *(Let(name, load) for name, load in loads.items()), *cells), *_added(both, {})])
+    block = merged([(*before, *(ir.Let(name, load) for name, load in loads.items()), *cells), *_added(both, {})])
     few = all_at_most((both.around.extent,), DEEP)
     if few is not False:
         kernel, last = _cells(kernel, both, block, once=True)
-        launches += [replace(one, when=when(few)) for one in last]
+        launches += [replace(one, when=ir.when(few)) for one in last]
     if few is not True:
         kernel, last = _cells(kernel, both, block, once=False)
-        launches += [replace(one, when=when(opposite(few))) for one in last]
+        launches += [replace(one, when=ir.when(ir.opposite(few))) for one in last]
     return kernel, launches
 
 
-def _statistics(kernel: Kernel, around: Loop, of_row: Statements) -> tuple[Kernel, list[Launch]]:
+def _statistics(kernel: ir.Kernel, around: ir.Loop, of_row: Statements) -> tuple[ir.Kernel, list[ir.Launch]]:
     """Folds along rows, and what is stored of them. Of few long rows states of pieces, and then their merge."""
     extent = [fold.loops[0][1] for fold in folds_in(of_row)]
     few = can_share([around], of_row) if extent and are_alike(of_row) else False
-    launches = list[Launch]()
+    launches = list[ir.Launch]()
     if few is not False:
         kernel, pieces = in_chunks(
             kernel, of_row, [around], PIECE, PIECES, lambda chunks, body: on_grid([around, *chunks], body)
         )
-        launches += [replace(one, when=when(few)) for one in pieces]
+        launches += [replace(one, when=ir.when(few)) for one in pieces]
     if few is not True:
         kernel = rows(replace(kernel, launches=()), (replace(around, body=of_row),), share=few is False)
-        launches += [_only(one, opposite(few)) for one in kernel.launches]
+        launches += [_only(one, ir.opposite(few)) for one in kernel.launches]
     return kernel, launches
 
 
-def _cells(kernel: Kernel, both: Both, block: Statements, *, once: bool) -> tuple[Kernel, list[Launch]]:
+def _cells(kernel: ir.Kernel, both: Both, block: Statements, *, once: bool) -> tuple[ir.Kernel, list[ir.Launch]]:
     """Tiles of columns over parts of the rows: what is written of them, and the states of the sums, which are merged;
     `once`: over all rows, so that nothing is left to merge."""
     count, extent, column = both.around.extent, both.across.extent, Dim.of(both.cells.var)
-    parts = Loop("#part", ceiling(count, Dim.of(DEEP)), Axis.THREADS, ())
+    parts = ir.Loop("#part", ceiling(count, Dim.of(DEEP)), ir.Axis.THREADS, ())
     begin = ZERO if once else Dim.of("#part") * DEEP
     moved = substitute(block, {both.around.var: Dim.of(both.around.var) + begin})
     owns = {state.names: k for k, state in enumerate(both.states)}
-    values = {owns[s.buffers]: s.values for s in moved if isinstance(s, Store) and s.buffers in owns}
-    body = tuple(s for s in moved if not (isinstance(s, Store) and s.buffers in owns))
+    values = {owns[s.buffers]: s.values for s in moved if isinstance(s, ir.Store) and s.buffers in owns}
+    body = tuple(s for s in moved if not (isinstance(s, ir.Store) and s.buffers in owns))
     loops = ((both.around.var, minimum(Dim.of(DEEP), count - begin)),)
     inner = together(
         [
@@ -344,16 +320,16 @@ def _cells(kernel: Kernel, both: Both, block: Statements, *, once: bool) -> tupl
 def _finished(both: Both) -> Statements:
     """The statements after the sums of a column, whose states are in memory, over the variables of the cells."""
     pairs = zip(both.folds, both.states, strict=True)
-    lets = [Let(name, state.result(ZERO, fold.dtype)) for (name, fold), state in pairs]
+    lets = [ir.Let(name, state.result(ZERO, fold.dtype)) for (name, fold), state in pairs]
     return substitute((*both.before, *lets, *both.after), {both.across.var: Dim.of(both.cells.var)})
 
 
-def _tiles(both: Both, around: Sequence[Loop], inner: Statements) -> Launch:
-    loop = Loop(both.cells.var, both.across.extent, Axis.SERIAL, drop_unused(inner))
-    return Launch(on_grid(around, (cut(loop, ACROSS, Axis.THREADS),)))
+def _tiles(both: Both, around: Sequence[ir.Loop], inner: Statements) -> ir.Launch:
+    loop = ir.Loop(both.cells.var, both.across.extent, ir.Axis.SERIAL, drop_unused(inner))
+    return ir.Launch(on_grid(around, (cut(loop, ACROSS, ir.Axis.THREADS),)))
 
 
-def joined(one: Kernel, other: Kernel, results: Collection[str]) -> Kernel | None:
+def joined(one: ir.Kernel, other: ir.Kernel, results: Collection[str]) -> ir.Kernel | None:
     """A kernel that computes rows, and one that sums over them, as one of two launches; None where they are no such
     pair. The results of the first that are not among `results`, by their sources, become scratch."""
     if len(one.launches) != 1 or len(other.launches) != 1 or any(b.strides for b in (*one.buffers, *other.buffers)):
@@ -363,25 +339,27 @@ def joined(one: Kernel, other: Kernel, results: Collection[str]) -> Kernel | Non
     calls = {b.name: names.get(b.source) or _fresh(b.name, own_names) for b in other.buffers}
     calls |= {name: _fresh(name, {*own_names, *calls.values()}) for name in _values_in(other)}
     own = [replace(b, name=calls[b.name]) for b in other.buffers if b.source not in names]
-    outputs = [b for b in one.buffers if b.role is Role.OUTPUT]
+    outputs = [b for b in one.buffers if b.role is ir.Role.OUTPUT]
     buffers = [
-        *(b for b in (*one.buffers, *own) if b.role is Role.INPUT),
+        *(b for b in (*one.buffers, *own) if b.role is ir.Role.INPUT),
         *(b for b in outputs if b.source in results),
-        *(b for b in own if b.role is Role.OUTPUT),
-        *(replace(b, role=Role.SCRATCH) for b in outputs if b.source not in results),
+        *(b for b in own if b.role is ir.Role.OUTPUT),
+        *(replace(b, role=ir.Role.SCRATCH) for b in outputs if b.source not in results),
     ]
     body = _under(other.launches[0].body, calls)
     if both_in(one.launches[0].body, body) is None:
         return None
-    binding = plan([b.shape for b in buffers if b.role is Role.INPUT])
+    binding = plan([b.shape for b in buffers if b.role is ir.Role.INPUT])
     guards = tuple(dict.fromkeys((*one.guards, *other.guards)))
-    return replace(one, buffers=tuple(buffers), binding=binding, launches=(*one.launches, Launch(body)), guards=guards)
+    return replace(
+        one, buffers=tuple(buffers), binding=binding, launches=(*one.launches, ir.Launch(body)), guards=guards
+    )
 
 
-def _values_in(kernel: Kernel) -> list[str]:
+def _values_in(kernel: ir.Kernel) -> list[str]:
     """The names of its values."""
     statements = [s for launch in kernel.launches for s in every_statement(launch.body)]
-    return [s.name for s in statements if isinstance(s, Let) and not s.name.startswith("#")]
+    return [s.name for s in statements if isinstance(s, ir.Let) and not s.name.startswith("#")]
 
 
 def _fresh(name: str, taken: Collection[str]) -> str:
@@ -393,24 +371,24 @@ def _fresh(name: str, taken: Collection[str]) -> str:
 def _under(statements: Statements, names: Mapping[str, str]) -> Statements:
     """Statements with their values and buffers under other names."""
 
-    def in_expression(expr: Expr) -> Expr:
+    def in_expression(expr: ir.Expr) -> ir.Expr:
         match expr:
-            case Var(name, dtype):
-                return Var(names.get(name, name), dtype)
-            case Load(buffer):
+            case ir.Var(name, dtype):
+                return ir.Var(names.get(name, name), dtype)
+            case ir.Load(buffer):
                 return replace(expr, buffer=names.get(buffer, buffer))
-            case Fold(body=body):
+            case ir.Fold(body=body):
                 return replace(expr, body=tuple(map(in_statement, body)))
             case _:
                 return expr
 
-    def in_statement(statement: Statement) -> Statement:
+    def in_statement(statement: ir.Statement) -> ir.Statement:
         match statement:
-            case Let(name):
+            case ir.Let(name):
                 return replace(statement, name=names.get(name, name))
-            case Store(buffers):
+            case ir.Store(buffers):
                 return replace(statement, buffers=tuple(names.get(b, b) for b in buffers))
-            case Loop(body=body) | If(body=body):
+            case ir.Loop(body=body) | ir.If(body=body):
                 return replace(statement, body=tuple(map(in_statement, body)))
             case _:
                 return statement

@@ -50,28 +50,8 @@ from noyau.compiler.schedules.primitives import (
 )
 from noyau.dtypes import HALVES
 from noyau.errors import UnsupportedError
+from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, Shape
-from noyau.ir.loops import (
-    Alloc,
-    Axis,
-    Call,
-    Const,
-    Expr,
-    Fold,
-    Hints,
-    If,
-    Index,
-    Kernel,
-    Launch,
-    Let,
-    Loop,
-    Reload,
-    Role,
-    Statement,
-    Store,
-    Tile,
-    TilePolicy,
-)
 from noyau.ir.operators import Fact, has
 from noyau.ir.walk import (
     every_expression,
@@ -85,58 +65,65 @@ from noyau.ir.walk import (
 )
 
 # Few cells are those of few threads: what is dear is compiled once for each.
-FLAT = Tile("BLOCK", TilePolicy.LIMITED, 1024)
-COLUMNS = Tile("COLUMNS", TilePolicy.COVERING, 1024)
-ROWS = Tile("ROWS", TilePolicy.SHARING, 4096)  # so many that what all rows have in common is loaded once for several
+FLAT = ir.Tile("BLOCK", ir.TilePolicy.LIMITED, 1024)
+COLUMNS = ir.Tile("COLUMNS", ir.TilePolicy.COVERING, 1024)
+ROWS = ir.Tile(
+    "ROWS", ir.TilePolicy.SHARING, 4096
+)  # so many that what all rows have in common is loaded once for several
 APART = 4  # warps for 1024 cells where those that are read lie apart: each is a load of its own, of few in a thread
-SQUARE = (Tile("DOWN", TilePolicy.FIXED, 64), Tile("ACROSS", TilePolicy.FIXED, 64))
+SQUARE = (ir.Tile("DOWN", ir.TilePolicy.FIXED, 64), ir.Tile("ACROSS", ir.TilePolicy.FIXED, 64))
 
 
-def map_(kernel: Kernel, body: Statements) -> Launch:
+def map_(kernel: ir.Kernel, body: Statements) -> ir.Launch:
     """Lone loops: the innermost one in tiles, with several rounds of the one around it side by side."""
     loops, inner = chain(body)
     apart = _lie_apart(kernel, loops[-1].var, inner)
     if len(loops) == 1:
-        return Launch(on_grid([], (cut(loops[0], replace(FLAT, warps=APART) if apart else FLAT, Axis.THREADS),)))
+        return ir.Launch(on_grid([], (cut(loops[0], replace(FLAT, warps=APART) if apart else FLAT, ir.Axis.THREADS),)))
     lead, rows = lead_of(kernel, loops[:-1], loops[-1:]), replace(ROWS, number=1024, warps=APART) if apart else ROWS
-    return Launch(_two(loops, inner, loops[-2], loops[-1], (rows, COLUMNS), lead))
+    return ir.Launch(_two(loops, inner, loops[-2], loops[-1], (rows, COLUMNS), lead))
 
 
-def _lie_apart(kernel: Kernel, variable: str, inner: Statements) -> bool:
+def _lie_apart(kernel: ir.Kernel, variable: str, inner: Statements) -> bool:
     """Whether cells that are read do not follow each other along a loop."""
     buffers, there = {buffer.name: buffer for buffer in kernel.buffers}, {variable: Dim.of(variable) + 1}
     offsets = [offset_of(buffers[load.buffer], load.index) for load in loads_of(inner) if load.buffer in buffers]
     return any(offset.replace(there) - offset not in (ZERO, ONE) for offset in offsets)
 
 
-def transpose(body: Statements, along: str, across: str) -> Launch:
+def transpose(body: Statements, along: str, across: str) -> ir.Launch:
     """Square tiles of the loop that reads run along and of the one that writes run along: both move whole lines."""
     loops, inner = chain(body)
     by_name = {loop.var: loop for loop in loops}
-    return Launch(_two(loops, inner, by_name[along], by_name[across], SQUARE))
+    return ir.Launch(_two(loops, inner, by_name[along], by_name[across], SQUARE))
 
 
 def _two(
-    loops: list[Loop], inner: Statements, first: Loop, second: Loop, tiles: tuple[Tile, Tile], lead: Lead = NO_LEAD
+    loops: list[ir.Loop],
+    inner: Statements,
+    first: ir.Loop,
+    second: ir.Loop,
+    tiles: tuple[ir.Tile, ir.Tile],
+    lead: Lead = NO_LEAD,
 ) -> Statements:
     """The loops on the grid, two of them in tiles, one within the other."""
-    one = cut(replace(first, body=()), tiles[0], Axis.THREADS)
-    other = cut(replace(second, body=inner), tiles[1], Axis.THREADS, lead)
+    one = cut(replace(first, body=()), tiles[0], ir.Axis.THREADS)
+    other = cut(replace(second, body=inner), tiles[1], ir.Axis.THREADS, lead)
     (rows,), (columns,) = one.body, other.body
-    assert isinstance(rows, Loop)
+    assert isinstance(rows, ir.Loop)
     cells = (replace(rows, body=(*rows.body, *lead.lets, columns)),)
     around = [loop for loop in loops if loop not in (first, second)]
     return on_grid([*around, replace(one, body=()), replace(other, body=())], cells)
 
 
 CHUNK = 1 << 15  # values of a whole array that one program takes in
-CHUNK_TILES = Tile("BLOCK", TilePolicy.FIXED, 8192, 8), Tile("BLOCK", TilePolicy.COVERING, 4096, 8)
+CHUNK_TILES = ir.Tile("BLOCK", ir.TilePolicy.FIXED, 8192, 8), ir.Tile("BLOCK", ir.TilePolicy.COVERING, 4096, 8)
 DEEP = 1024  # rows that one program takes in
-ACROSS = Tile("COLUMNS", TilePolicy.COVERING, 128)
-DOWN = Tile("ROWS", TilePolicy.SHARING, 8192, 4), Tile("ROWS", TilePolicy.COVERING, 64, 4)
+ACROSS = ir.Tile("COLUMNS", ir.TilePolicy.COVERING, 128)
+DOWN = ir.Tile("ROWS", ir.TilePolicy.SHARING, 8192, 4), ir.Tile("ROWS", ir.TilePolicy.COVERING, 64, 4)
 
 
-def full(kernel: Kernel, body: Statements) -> tuple[Kernel, Statements]:
+def full(kernel: ir.Kernel, body: Statements) -> tuple[ir.Kernel, Statements]:
     """The first fold at the root in two launches. What follows is done at once where it is a few scalars; else it is
     given back, to be scheduled, and finds the result in scratch."""
     body = coalesce(body)
@@ -146,32 +133,32 @@ def full(kernel: Kernel, body: Statements) -> tuple[Kernel, Statements]:
     step = CHUNK if len(fold.loops) == 1 else 1
     chunks = chunks_of(fold, let.name, step)
     halves = partial(fold, let.name, chunks, (), step, CHUNK_TILES)
-    one = Launch(on_grid([chunks], drop_unused((*before, *halves.first.statements))))
-    other = Launch(drop_unused((*before, *halves.second.statements, *after)))
+    one = ir.Launch(on_grid([chunks], drop_unused((*before, *halves.first.statements))))
+    other = ir.Launch(drop_unused((*before, *halves.second.statements, *after)))
     return replace(kernel, buffers=(*kernel.buffers, *halves.scratch), launches=(one, other)), rest
 
 
-def columns(kernel: Kernel, body: Statements) -> Kernel:
+def columns(kernel: ir.Kernel, body: Statements) -> ir.Kernel:
     """Folds over leading axes, all in one pass: tiles of neighbouring columns, chunks of rows."""
     loops, inner = chain(body)
 
-    def grid(chunks: Sequence[Loop], body: Statements) -> Statements:
-        return on_grid([*loops[:-1], *chunks], (cut(replace(loops[-1], body=body), ACROSS, Axis.THREADS),))
+    def grid(chunks: Sequence[ir.Loop], body: Statements) -> Statements:
+        return on_grid([*loops[:-1], *chunks], (cut(replace(loops[-1], body=body), ACROSS, ir.Axis.THREADS),))
 
     kernel, launches = in_chunks(kernel, inner, loops, DEEP, DOWN, grid)
     return replace(kernel, launches=tuple(launches))
 
 
-def on_gpu(kernel: Kernel) -> Kernel:
+def on_gpu(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel, flat, as grids of programs and tiles, each launch by the strategy that fits it.
 
     UnsupportedError where a launch merges into an output, or stores at an index that is looked up: programs in any
     order would meet there."""
-    outputs = {buffer.name for buffer in kernel.buffers if buffer.role is not Role.SCRATCH}
+    outputs = {buffer.name for buffer in kernel.buffers if buffer.role is not ir.Role.SCRATCH}
     for launch in kernel.launches:
         statements = list(every_statement(launch.body))
-        indices = {s.name for s in statements if isinstance(s, Let) and s.name.startswith("#")}
-        for store in (s for s in statements if isinstance(s, Store) and outputs & set(s.buffers)):
+        indices = {s.name for s in statements if isinstance(s, ir.Let) and s.name.startswith("#")}
+        for store in (s for s in statements if isinstance(s, ir.Store) and outputs & set(s.buffers)):
             if store.merge or any(dim.names & indices for dim in store.index):
                 raise UnsupportedError(f"{kernel.name}: no strategy for GPUs scatters into {store.buffers[0]} yet")
     flat = with_bodies(flatten(kernel), lambda body: rewrite(body, _plain))
@@ -181,22 +168,24 @@ def on_gpu(kernel: Kernel) -> Kernel:
     return with_hints(with_tiles(each(flat, [launch.body for launch in flat.launches], _one)))
 
 
-def _plain(expr: Expr) -> Expr:
+def _plain(expr: ir.Expr) -> ir.Expr:
     """The larger of a value and -inf is the value."""
     match expr:
-        case Call("maximum", (Const(value), other)) | Call("maximum", (other, Const(value))) if value == -inf:
+        case ir.Call("maximum", (ir.Const(value), other)) | ir.Call("maximum", (other, ir.Const(value))) if (
+            value == -inf
+        ):
             return other
         case _:
             return expr
 
 
-def _one(kernel: Kernel) -> Kernel:
+def _one(kernel: ir.Kernel) -> ir.Kernel:
     """A kernel of one launch, scheduled."""
     (launch,) = kernel.launches
     body = launch.body
     if lets_of_folds(body):
         if _is_one_row(body):
-            return rows(kernel, (Loop("#row", Dim.of(1), Axis.SERIAL, sink(coalesce(body))),), share=False)
+            return rows(kernel, (ir.Loop("#row", Dim.of(1), ir.Axis.SERIAL, sink(coalesce(body))),), share=False)
         done, rest = full(kernel, body)
         later = each(done, [rest] if rest else [], _one)
         return replace(later, launches=(*done.launches, *later.launches))
@@ -205,24 +194,24 @@ def _one(kernel: Kernel) -> Kernel:
     body = sink(coalesce(body))
     loops, inner = chain(body)
     if not loops:
-        return replace(kernel, launches=(Launch(body),))
+        return replace(kernel, launches=(ir.Launch(body),))
     return _of_loops(kernel, body, loops, inner)
 
 
 def _is_one_row(body: Statements) -> bool:
     """Whether all that is folded and written fits into one program, as sizes known now say."""
     extents = [extent for fold in folds_in(body) for _, extent in fold.loops]
-    extents += [s.extent for s in every_statement(body) if isinstance(s, Loop)]
+    extents += [s.extent for s in every_statement(body) if isinstance(s, ir.Loop)]
     flat = all(len(fold.loops) == 1 for fold in folds_in(body)) and len(chain(body)[0]) <= 1
     return flat and all(extent.constant is not None and extent.constant <= SHORT for extent in extents)
 
 
-def _of_loops(kernel: Kernel, body: Statements, loops: list[Loop], inner: Statements) -> Kernel:
-    if any((isinstance(s, Loop) and carries(s)) or isinstance(s, Alloc) for s in every_statement(inner)):
+def _of_loops(kernel: ir.Kernel, body: Statements, loops: list[ir.Loop], inner: Statements) -> ir.Kernel:
+    if any((isinstance(s, ir.Loop) and carries(s)) or isinstance(s, ir.Alloc) for s in every_statement(inner)):
         return replace(kernel, launches=(side_by_side(body),))
     if _is_columns(loops, inner):
         return columns(kernel, body)
-    if folds_in(inner) or any(isinstance(s, Loop) for s in inner):
+    if folds_in(inner) or any(isinstance(s, ir.Loop) for s in inner):
         return rows(kernel, body)
     if not is_innermost(loops[-1]):
         return replace(kernel, launches=(side_by_side(body),))
@@ -231,10 +220,10 @@ def _of_loops(kernel: Kernel, body: Statements, loops: list[Loop], inner: Statem
     return replace(kernel, launches=(launch,))
 
 
-def _is_columns(loops: list[Loop], inner: Statements) -> bool:
+def _is_columns(loops: list[ir.Loop], inner: Statements) -> bool:
     """The folds stand in the innermost loop, alike, and what they load runs along that loop, not along them."""
     folds = list(map(fold_of, lets_of_folds(inner)))
-    if not folds or len(folds_in(inner)) != len(folds) or any(isinstance(s, Loop) for s in inner):
+    if not folds or len(folds_in(inner)) != len(folds) or any(isinstance(s, ir.Loop) for s in inner):
         return False
     if not are_alike(inner):
         return False
@@ -247,13 +236,13 @@ def _is_columns(loops: list[Loop], inner: Statements) -> bool:
 FOLDED, WRITTEN = "#folded", "#written"  # the uses of a row in one tile
 
 
-def with_hints(kernel: Kernel) -> Kernel:
+def with_hints(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel, in tiles, with the hints of each launch."""
     return replace(kernel, launches=tuple(replace(each, hints=_hints(kernel, each)) for each in kernel.launches))
 
 
-def _hints(kernel: Kernel, launch: Launch) -> Hints:
-    return Hints(
+def _hints(kernel: ir.Kernel, launch: ir.Launch) -> ir.Hints:
+    return ir.Hints(
         is_loose=_is_loose(kernel, launch),
         reads_once=depth_of(launch.body) > 1 and _leaves_states(kernel, launch),
         shares_inputs=_shares_inputs(kernel, launch),
@@ -263,32 +252,32 @@ def _hints(kernel: Kernel, launch: Launch) -> Hints:
     )
 
 
-def depth_of(body: Iterable[Statement]) -> int:
+def depth_of(body: Iterable[ir.Statement]) -> int:
     """The greatest depth of tiles that stand in each other; at least 1."""
 
-    def deepest(statements: Iterable[Statement]) -> int:
+    def deepest(statements: Iterable[ir.Statement]) -> int:
         most = 0
         for statement in statements:
-            if isinstance(statement, Loop):
+            if isinstance(statement, ir.Loop):
                 most = max(most, deepest(statement.body) + (statement.tile is not None))
-            elif isinstance(statement, If):
+            elif isinstance(statement, ir.If):
                 most = max(most, deepest(statement.body))
             for expr in expressions(statement):
-                if isinstance(expr, Fold):
+                if isinstance(expr, ir.Fold):
                     most = max(most, deepest(expr.body) + (expr.tile is not None))
         return most
 
     return max(1, deepest(body))
 
 
-def _is_loose(kernel: Kernel, launch: Launch) -> bool:
+def _is_loose(kernel: ir.Kernel, launch: ir.Launch) -> bool:
     """Whether a launch may be wrong by 2**-17 of a value: all its arrays of floats are halves, of which a last bit is
     2**-11 or more, and nothing in it jumps."""
-    ends = [buffer for buffer in kernel.buffers if buffer.role is not Role.SCRATCH and buffer.shape]
-    wide = [buffer.shape for buffer in ends if buffer.role is Role.OUTPUT]
-    arrays = [b.dtype for b in ends if b.role is Role.OUTPUT or not _is_of_rows(b.shape, wide)]
+    ends = [buffer for buffer in kernel.buffers if buffer.role is not ir.Role.SCRATCH and buffer.shape]
+    wide = [buffer.shape for buffer in ends if buffer.role is ir.Role.OUTPUT]
+    arrays = [b.dtype for b in ends if b.role is ir.Role.OUTPUT or not _is_of_rows(b.shape, wide)]
     floats = [dtype for dtype in arrays if dtype.is_float]
-    calls = [expr for expr in every_expression(launch.body) if isinstance(expr, Call)]
+    calls = [expr for expr in every_expression(launch.body) if isinstance(expr, ir.Call)]
     jumps = any(
         has(call.function, Fact.STEPS | Fact.JUMPS) or (call.function == "cast" and _to_whole(call)) for call in calls
     )
@@ -300,49 +289,49 @@ def _is_of_rows(shape: Shape, wide: Iterable[Shape]) -> bool:
     return shape[-1] == Dim.of(1) or any(len(shape) < len(other) and shape == other[: len(shape)] for other in wide)
 
 
-def _to_whole(cast: Call) -> bool:
+def _to_whole(cast: ir.Call) -> bool:
     return cast.operands[0].dtype.is_float and not cast.dtype.is_float
 
 
-def _leaves_states(kernel: Kernel, launch: Launch) -> bool:
+def _leaves_states(kernel: ir.Kernel, launch: ir.Launch) -> bool:
     """Whether all that a launch stores are states, for a later one."""
-    scratch = {buffer.name for buffer in kernel.buffers if buffer.role is Role.SCRATCH}
+    scratch = {buffer.name for buffer in kernel.buffers if buffer.role is ir.Role.SCRATCH}
     buffers = {buffer.name for buffer in kernel.buffers}
-    stores = [s for s in every_statement(launch.body) if isinstance(s, Store)]
+    stores = [s for s in every_statement(launch.body) if isinstance(s, ir.Store)]
     return all(scratch.issuperset(store.buffers) for store in stores if buffers & set(store.buffers))
 
 
-def _shares_inputs(kernel: Kernel, launch: Launch) -> bool:
+def _shares_inputs(kernel: ir.Kernel, launch: ir.Launch) -> bool:
     """Whether each cell of a map is computed on its own, and several programs read the same cells of an input: these
     are to stay in the cache, before what is written."""
     statements, names = list(every_statement(launch.body)), {loop.var for loop in on_threads(launch.body)[1]}
     loads = loads_of(launch.body)
     if folds_in(launch.body) or not names:
         return False
-    if any(isinstance(s, Alloc) or (isinstance(s, Loop) and s.axis is Axis.SERIAL) for s in statements):
+    if any(isinstance(s, ir.Alloc) or (isinstance(s, ir.Loop) and s.axis is ir.Axis.SERIAL) for s in statements):
         return False
-    lets = {s.name: s.value.dim.names for s in statements if isinstance(s, Let) and isinstance(s.value, Index)}
+    lets = {s.name: s.value.dim.names for s in statements if isinstance(s, ir.Let) and isinstance(s.value, ir.Index)}
     read = [frozenset().union(*(lets.get(n, {n}) for dim in load.index for n in dim.names)) for load in loads]
-    inputs = {buffer.name for buffer in kernel.of(Role.INPUT)}
+    inputs = {buffer.name for buffer in kernel.of(ir.Role.INPUT)}
     pairs = zip(loads, read, strict=True)
     return any(load.buffer in inputs and load.index and not names <= own for load, own in pairs)
 
 
-def _passes_over(body: Iterable[Statement]) -> dict[str, list[str]]:
+def _passes_over(body: Iterable[ir.Statement]) -> dict[str, list[str]]:
     """The loops over tiles, one after the other, that load from each buffer."""
     loops: dict[str, list[str]] = {}
     for statement in every_statement(body):
-        if isinstance(statement, Loop) and statement.axis is Axis.SERIAL and statement.tile is None:
+        if isinstance(statement, ir.Loop) and statement.axis is ir.Axis.SERIAL and statement.tile is None:
             for name in {load.buffer for load in loads_of(statement.body)}:
                 loops.setdefault(name, []).append(statement.var)
     return loops
 
 
-def _loaded_again(kernel: Kernel, launch: Launch) -> Reload | None:
+def _loaded_again(kernel: ir.Kernel, launch: ir.Launch) -> ir.Reload | None:
     """The inputs that a launch loads twice: where one fold, which computes little of a cell, reads what is then
     written with."""
-    body, folded, written = launch.body, list[tuple[Tile | None, Statements]](), list[Statement]()
-    for tile in (s for s in every_statement(body) if isinstance(s, Loop) and s.axis is Axis.LANES):
+    body, folded, written = launch.body, list[tuple[ir.Tile | None, Statements]](), list[ir.Statement]()
+    for tile in (s for s in every_statement(body) if isinstance(s, ir.Loop) and s.axis is ir.Axis.LANES):
         if tile.tile is not None and not _is_filled(tile) and (word := read_for(kernel, tile)) is not None:
             folded += [(tile.tile, tile.body)] if word == FOLDED else []
             written += tile.body if word == WRITTEN else ()
@@ -352,32 +341,32 @@ def _loaded_again(kernel: Kernel, launch: Launch) -> Reload | None:
     tile_of_fold = folded[0][0]
     read, again = ({(e.buffer, e.where is None) for e in loads_of(s)} for s in (folded[0][1], written))
     alike = {name for name, _ in read & again}  # what is read under a condition is not what was held without one
-    cells = {buffer.name: buffer.dtype.bytes for buffer in kernel.of(Role.INPUT) if buffer.name in alike}
+    cells = {buffer.name: buffer.dtype.bytes for buffer in kernel.of(ir.Role.INPUT) if buffer.name in alike}
     if tile_of_fold is None or not cells:
         return None
-    return Reload(frozenset(cells), tile_of_fold, max(cells.values()))
+    return ir.Reload(frozenset(cells), tile_of_fold, max(cells.values()))
 
 
-def _is_filled(tile: Loop) -> bool:
+def _is_filled(tile: ir.Loop) -> bool:
     """Whether a tile sets memory to what it is at first."""
     match tile.body:
-        case (Store(_, (at,), _, None),):
+        case (ir.Store(_, (at,), _, None),):
             return at == Dim.of(tile.var)
         case _:
             return False
 
 
-def read_for(kernel: Kernel, tile: Loop) -> str | None:
+def read_for(kernel: ir.Kernel, tile: ir.Loop) -> str | None:
     """Whether the cells of a tile are folded, or written; None of a tile around others."""
     inside = list(every_statement(tile.body))
-    if any(isinstance(s, Loop) for s in inside) or folds_in(tile.body):
+    if any(isinstance(s, ir.Loop) for s in inside) or folds_in(tile.body):
         return None
-    stored = {name for s in inside if isinstance(s, Store) for name in s.buffers}
+    stored = {name for s in inside if isinstance(s, ir.Store) for name in s.buffers}
     return WRITTEN if stored & {buffer.name for buffer in kernel.buffers} else FOLDED
 
 
-def _is_pipelined(kernel: Kernel, launch: Launch) -> bool:
+def _is_pipelined(kernel: ir.Kernel, launch: ir.Launch) -> bool:
     """Whether rounds of loops are loaded ahead: in kernels of rows and sums over them, where no buffer is passed over
     again. Elsewhere programs enough are on the way, and it took longer: sums of columns 1.1x, cross-entropy 1.7x."""
-    loops = [s for one in kernel.launches for s in every_statement(one.body) if isinstance(s, Loop)]
+    loops = [s for one in kernel.launches for s in every_statement(one.body) if isinstance(s, ir.Loop)]
     return any(loop.var == "#part" for loop in loops) and all(len(p) == 1 for p in _passes_over(launch.body).values())

@@ -21,34 +21,13 @@ from noyau.compiler.schedules.cpu.folds import (
 )
 from noyau.compiler.schedules.primitives import Statements, carries, drop_unused, minimum, nested
 from noyau.dtypes import DType
+from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike, Shape, product
-from noyau.ir.loops import (
-    Asked,
-    Axis,
-    Buffer,
-    Call,
-    Expr,
-    Fold,
-    If,
-    Index,
-    Kernel,
-    Launch,
-    Let,
-    Loop,
-    Space,
-    Statement,
-    Tile,
-    TilePolicy,
-    all_of,
-    at_most,
-    opposite,
-    when,
-)
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import all_dims, every_statement, fold_of, folds_in, substitute, substitute_in, tiles_of
 
 ZERO, ONE = Dim.of(0), Dim.of(1)
-ORDER = list(TilePolicy)
+ORDER = list(ir.TilePolicy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +36,7 @@ class Lead:
     so that what they move at once is aligned; `most` is one less than fill 16 bytes; where all of `odd` are 0, each row
     begins there anyway."""
 
-    let: Let | None = None
+    let: ir.Let | None = None
     most: Dim = ZERO
     odd: tuple[Dim, ...] = ()
 
@@ -66,9 +45,9 @@ class Lead:
         return ZERO if self.let is None else Dim.of(self.let.name)
 
     @property
-    def is_idle(self) -> Asked:
+    def is_idle(self) -> ir.Asked:
         """Whether each row begins at a multiple of 16 bytes anyway: known now, or a bool of the sizes."""
-        return all_of(Call("equal", (Index(odd), Index(ZERO)), DType.BOOL) for odd in self.odd)
+        return ir.all_of(ir.Call("equal", (ir.Index(odd), ir.Index(ZERO)), DType.BOOL) for odd in self.odd)
 
     @property
     def lets(self) -> Statements:
@@ -78,10 +57,10 @@ class Lead:
 NO_LEAD = Lead()
 
 
-def with_tiles(kernel: Kernel) -> Kernel:
+def with_tiles(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel with the tiles of each launch declared: those of its loops, and those of a launch before that left one
     state a tile in scratch."""
-    tiles_so_far, launches = dict[str, Tile](), list[Launch]()
+    tiles_so_far, launches = dict[str, ir.Tile](), list[ir.Launch]()
     for launch in kernel.launches:
         own = {str(tile.size): tile for tile in tiles_of(launch.body)}
         tiles_so_far |= own
@@ -96,30 +75,30 @@ def ceiling(extent: Dim, step: Dim) -> Dim:
     return (extent + step - 1) // step
 
 
-def covered(loop: Loop, tile: Tile) -> Loop:
+def covered(loop: ir.Loop, tile: ir.Tile) -> ir.Loop:
     """The loop as one tile, which covers it."""
-    return replace(loop, axis=Axis.LANES, tile=tile)
+    return replace(loop, axis=ir.Axis.LANES, tile=tile)
 
 
-def cut(loop: Loop, tile: Tile, axis: Axis, lead: Lead = NO_LEAD, *, turned: bool = False) -> Loop:
+def cut(loop: ir.Loop, tile: ir.Tile, axis: ir.Axis, lead: Lead = NO_LEAD, *, turned: bool = False) -> ir.Loop:
     """The loop in tiles, one after the other on `axis`; `turned`: the last one first."""
     number = f"{loop.var}t"
-    count = ceiling(loop.extent + (lead.most if axis is Axis.THREADS else lead.cells), tile.size)
+    count = ceiling(loop.extent + (lead.most if axis is ir.Axis.THREADS else lead.cells), tile.size)
     before, at = _tile_of_round(number, count, turned)
-    return Loop(number, count, axis, (*before, cells_of(loop, at * tile.size, tile, lead.cells)))
+    return ir.Loop(number, count, axis, (*before, cells_of(loop, at * tile.size, tile, lead.cells)))
 
 
-def peeled(loop: Loop, extent: Dim, tile: Tile) -> Statements:
+def peeled(loop: ir.Loop, extent: Dim, tile: ir.Tile) -> Statements:
     """A loop over the tiles of an extent, which has cells, as one over those that are surely full, which need no masks,
     and the last one: where a pass ends with it and the next begins with it, what it holds is there still."""
     full = f"{loop.var}_full"
     *before, cells = loop.body
-    assert isinstance(cells, Loop)
-    at = before[0].name if before and isinstance(before[0], Let) else loop.var
+    assert isinstance(cells, ir.Loop)
+    at = before[0].name if before and isinstance(before[0], ir.Let) else loop.var
     last = substitute((cells,), {at: Dim.of(full)})
-    back = (Let(at, Index(Dim.of(full) - 1 - Dim.of(loop.var))),) if before else ()
+    back = (ir.Let(at, ir.Index(Dim.of(full) - 1 - Dim.of(loop.var))),) if before else ()
     rounds = replace(loop, extent=Dim.of(full), body=(*back, replace(cells, extent=tile.size)))
-    count = Let(full, Index((extent - 1) // tile.size))
+    count = ir.Let(full, ir.Index((extent - 1) // tile.size))
     return (count, *last, rounds) if before else (count, rounds, *last)
 
 
@@ -127,45 +106,45 @@ def _tile_of_round(number: str, count: Dim, turned: bool) -> tuple[Statements, D
     """The number of the tile that a round of a loop over tiles computes, and the Let that gives it."""
     if not turned:
         return (), Dim.of(number)
-    return (Let(f"{number}_back", Index(count - 1 - Dim.of(number))),), Dim.of(f"{number}_back")
+    return (ir.Let(f"{number}_back", ir.Index(count - 1 - Dim.of(number))),), Dim.of(f"{number}_back")
 
 
-def cells_of(loop: Loop, start: Dim, tile: Tile, lead: Dim = ZERO, lane: Dim | None = None) -> Loop:
+def cells_of(loop: ir.Loop, start: Dim, tile: ir.Tile, lead: Dim = ZERO, lane: Dim | None = None) -> ir.Loop:
     """One tile of a loop, from `start` on; `lead` of its cells lie before the first one of the loop."""
     lane = Dim.of(f"{loop.var}l") if lane is None else lane
-    index = Let(loop.var, Index(start + lane - lead))
-    own = Call("greater_equal", (Index(Dim.of(loop.var)), Index(ZERO)), DType.BOOL)
-    body = loop.body if lead == ZERO else (If(own, loop.body),)
-    return Loop(str(lane), loop.extent + lead - start, Axis.LANES, (index, *body), tile)
+    index = ir.Let(loop.var, ir.Index(start + lane - lead))
+    own = ir.Call("greater_equal", (ir.Index(Dim.of(loop.var)), ir.Index(ZERO)), DType.BOOL)
+    body = loop.body if lead == ZERO else (ir.If(own, loop.body),)
+    return ir.Loop(str(lane), loop.extent + lead - start, ir.Axis.LANES, (index, *body), tile)
 
 
-def on_grid(loops: Sequence[Loop], body: Statements) -> Statements:
+def on_grid(loops: Sequence[ir.Loop], body: Statements) -> Statements:
     """Loops around a body, one program each round."""
-    return nested([replace(loop, axis=Axis.THREADS) for loop in loops], body)
+    return nested([replace(loop, axis=ir.Axis.THREADS) for loop in loops], body)
 
 
 def taken_of(
-    fold: Fold, name: str, tile: Tile, *, lead: Dim = ZERO, start: Dim | None = None, turned: bool = False
+    fold: ir.Fold, name: str, tile: ir.Tile, *, lead: Dim = ZERO, start: Dim | None = None, turned: bool = False
 ) -> tuple[Taken, State]:
     """The state of a fold over any number of values, which ends in cell 0: each cell of a tile takes in one value of
     each round, and then the tile is reduced. With `start`, of the one tile that begins there; `turned`: the last tile
     first."""
-    lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, Index(position(fold)))
+    lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, ir.Index(position(fold)))
     cells = FoldCells(fold.loops, expand_folds(fold.body, 1, wide=False), lifted, lead, start, turned)
     state = state_of(fold, name, wide=False)
     return taken_in(cells, state, name, tile), state
 
 
-def folded(fold: Fold, name: str, tile: Tile, start: Dim, lead: Dim) -> Statements:
+def folded(fold: ir.Fold, name: str, tile: ir.Tile, start: Dim, lead: Dim) -> Statements:
     """Statements that leave a fold over the cells of one tile under its name."""
     if lead != ZERO:
         taken, state = taken_of(fold, name, tile, lead=lead, start=start)
-        return (*taken.statements, Let(name, state.result(ZERO, fold.dtype)))
+        return (*taken.statements, ir.Let(name, state.result(ZERO, fold.dtype)))
     ((variable, extent),) = fold.loops
     lane = f"{variable}l"
-    index = Let(variable, Index(start + Dim.of(lane)))
+    index = ir.Let(variable, ir.Index(start + Dim.of(lane)))
     loop = ((lane, extent - start),)
-    return (Let(name, replace(fold, loops=loop, body=(index, *fold.body), at=Dim.of(variable), tile=tile)),)
+    return (ir.Let(name, replace(fold, loops=loop, body=(index, *fold.body), at=Dim.of(variable), tile=tile)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +153,7 @@ class FoldCells:
 
     loops: Sequence[tuple[str, Dim]]
     body: Statements
-    values: tuple[Expr, ...]
+    values: tuple[ir.Expr, ...]
     lead: Dim = ZERO
     start: Dim | None = None
     turned: bool = False
@@ -185,7 +164,7 @@ class Taken:
     """A pass over values: memory, the loop over their tiles, and the statements that leave their state."""
 
     before: Statements
-    passed: Statement
+    passed: ir.Statement
     after: Statements
 
     @property
@@ -193,27 +172,29 @@ class Taken:
         return (*self.before, self.passed, *self.after)
 
 
-def taken_in(cells: FoldCells, state: State, name: str, tile: Tile) -> Taken:
+def taken_in(cells: FoldCells, state: State, name: str, tile: ir.Tile) -> Taken:
     lane, lanes = Dim.of(f"#lane_{name}"), state.beside("lanes")
     variable, extent = cells.loops[-1]
     number, count = f"{variable}t", ceiling(extent + cells.lead, tile.size)
     before, at = _tile_of_round(number, count, cells.turned)
     start = at * tile.size if cells.start is None else cells.start
     taken = lanes.store(lane, cells.values, merge=True)
-    inner: Statement = cells_of(Loop(variable, extent, Axis.LANES, (*cells.body, taken)), start, tile, cells.lead, lane)
+    inner: ir.Statement = cells_of(
+        ir.Loop(variable, extent, ir.Axis.LANES, (*cells.body, taken)), start, tile, cells.lead, lane
+    )
     if cells.start is None:
-        inner = Loop(number, count, Axis.SERIAL, (*before, inner))
+        inner = ir.Loop(number, count, ir.Axis.SERIAL, (*before, inner))
     for outer, count in reversed(cells.loops[:-1]):
-        inner = Loop(outer, count, Axis.SERIAL, (inner,))
+        inner = ir.Loop(outer, count, ir.Axis.SERIAL, (inner,))
     before, after = around_lanes(state, lanes, str(lane), tile)
     return Taken(before, inner, after)
 
 
-def around_lanes(state: State, lanes: State, lane: str, tile: Tile) -> tuple[Statements, Statements]:
+def around_lanes(state: State, lanes: State, lane: str, tile: ir.Tile) -> tuple[Statements, Statements]:
     """The memory of the states of a tile's lanes, empty, and the statements that merge them into cell 0 of `state`."""
-    empty = Loop(lane, tile.size, Axis.LANES, (lanes.empty(Dim.of(lane)),), tile)
-    total = Loop(lane, tile.size, Axis.SERIAL, (state.store(ZERO, lanes.load(Dim.of(lane)), merge=True),), tile)
-    return (*lanes.memory(tile.size, Space.THREAD), empty), (*state.memory(1), state.empty(ZERO), total)
+    empty = ir.Loop(lane, tile.size, ir.Axis.LANES, (lanes.empty(Dim.of(lane)),), tile)
+    total = ir.Loop(lane, tile.size, ir.Axis.SERIAL, (state.store(ZERO, lanes.load(Dim.of(lane)), merge=True),), tile)
+    return (*lanes.memory(tile.size, ir.Space.THREAD), empty), (*state.memory(1), state.empty(ZERO), total)
 
 
 def together(passes: Sequence[Taken]) -> Statements:
@@ -229,16 +210,16 @@ class Partial:
 
     first: Taken
     second: Taken
-    scratch: tuple[Buffer, ...]
+    scratch: tuple[ir.Buffer, ...]
 
 
-def chunks_of(fold: Fold, name: str, chunk: int) -> Loop:
+def chunks_of(fold: ir.Fold, name: str, chunk: int) -> ir.Loop:
     """The loop over chunks of `chunk` rounds of a fold's outermost loop."""
-    return Loop(f"#chunk_{name}", ceiling(fold.loops[0][1], Dim.of(chunk)), Axis.THREADS, ())
+    return ir.Loop(f"#chunk_{name}", ceiling(fold.loops[0][1], Dim.of(chunk)), ir.Axis.THREADS, ())
 
 
 def partial(
-    fold: Fold, name: str, chunks: Loop, around: Sequence[Loop], chunk: int, tiles: tuple[Tile, Tile]
+    fold: ir.Fold, name: str, chunks: ir.Loop, around: Sequence[ir.Loop], chunk: int, tiles: tuple[ir.Tile, ir.Tile]
 ) -> Partial:
     """A fold over the chunks of such a loop. A sum of float32 is merged in float64."""
     begin = Dim.of(chunks.var) * chunk
@@ -253,13 +234,13 @@ def partial(
 
 
 def in_chunks(
-    kernel: Kernel,
+    kernel: ir.Kernel,
     inner: Statements,
-    around: Sequence[Loop],
+    around: Sequence[ir.Loop],
     chunk: int,
-    tiles: tuple[Tile, Tile],
-    grid: Callable[[Sequence[Loop], Statements], Statements],
-) -> tuple[Kernel, list[Launch]]:
+    tiles: tuple[ir.Tile, ir.Tile],
+    grid: Callable[[Sequence[ir.Loop], Statements], Statements],
+) -> tuple[ir.Kernel, list[ir.Launch]]:
     """The folds of a block, which are alike, in two launches: states of chunks, then their merge. `grid` places the
     statements of a launch in the loops `around`, and in that over chunks."""
     parts = parted(inner)
@@ -274,20 +255,20 @@ def in_chunks(
         ([chunks], [half.first for half in halves], ()),
         ([], [half.second for half in halves], parts.after),
     ):
-        launches.append(Launch(grid(loops, drop_unused((*parts.before, *together(passes), *after)))))
+        launches.append(ir.Launch(grid(loops, drop_unused((*parts.before, *together(passes), *after)))))
     scratch = tuple(buffer for half in halves for buffer in half.scratch)
     return replace(kernel, buffers=(*kernel.buffers, *scratch)), launches
 
 
-def merged_parts(fold: Fold, name: str, parts: tuple[Expr, ...], chunks: Loop, tile: Tile) -> Taken:
+def merged_parts(fold: ir.Fold, name: str, parts: tuple[ir.Expr, ...], chunks: ir.Loop, tile: ir.Tile) -> Taken:
     """Merge the states of chunks, which lie along a loop, into the result. A sum of float32 goes by float64."""
     total = state_of(fold, name, wide=True)
     cells = FoldCells(((chunks.var, chunks.extent),), chunks.body, total.cast(parts))
     merged = taken_in(cells, total, name, tile)
-    return replace(merged, after=(*merged.after, Let(name, total.result(ZERO, fold.dtype))))
+    return replace(merged, after=(*merged.after, ir.Let(name, total.result(ZERO, fold.dtype))))
 
 
-def offset_of(buffer: Buffer, index: Shape) -> Dim:
+def offset_of(buffer: ir.Buffer, index: Shape) -> Dim:
     """The offset of a cell in its buffer, in cells."""
     if buffer.strides is not None:
         return sum((at * step for at, step in zip(index, buffer.strides, strict=True)), ZERO)
@@ -295,31 +276,31 @@ def offset_of(buffer: Buffer, index: Shape) -> Dim:
     return offset
 
 
-def is_innermost(loop: Loop) -> bool:
+def is_innermost(loop: ir.Loop) -> bool:
     """Whether its cells can be computed side by side: it has no loops, no folds and no state that it carries on."""
-    return not (carries(loop) or folds_in(loop.body) or any(isinstance(s, Loop) for s in every_statement(loop.body)))
+    return not (carries(loop) or folds_in(loop.body) or any(isinstance(s, ir.Loop) for s in every_statement(loop.body)))
 
 
 def extents_of_tiles(body: Statements) -> Iterator[Dim]:
     """The extents of the loops and folds that become tiles."""
     for statement in every_statement(body):
-        if isinstance(statement, Loop) and is_innermost(statement):
+        if isinstance(statement, ir.Loop) and is_innermost(statement):
             yield statement.extent
     yield from (fold.loops[-1][1] for fold in folds_in(body))
 
 
-def all_at_most(extents: Collection[Dim], most: int) -> Asked:
+def all_at_most(extents: Collection[Dim], most: int) -> ir.Asked:
     """Whether extents are at most a number: known now, or a bool of the sizes; False where one depends on a loop."""
     depends = any(name.startswith("#") for extent in extents for name in extent.names)
-    return not depends and all_of(at_most(extent, Dim.of(most)) for extent in extents)
+    return not depends and ir.all_of(ir.at_most(extent, Dim.of(most)) for extent in extents)
 
 
 def in_one_tile(inner: Statements) -> bool:
     """Whether no loop stands around a tile: it would be computed again and again."""
-    loops = [s for s in inner if isinstance(s, Loop)]
+    loops = [s for s in inner if isinstance(s, ir.Loop)]
     folds = list(map(fold_of, lets_of_folds(inner)))
-    conditional = any(isinstance(s, If) for s in inner)
-    deep = any(folds_in(fold.body) or any(isinstance(s, Loop | If) for s in fold.body) for fold in folds)
+    conditional = any(isinstance(s, ir.If) for s in inner)
+    deep = any(folds_in(fold.body) or any(isinstance(s, ir.Loop | ir.If) for s in fold.body) for fold in folds)
     return not (conditional or deep) and all(map(is_innermost, loops)) and all(len(fold.loops) == 1 for fold in folds)
 
 
@@ -327,20 +308,20 @@ def in_one_tile(inner: Statements) -> bool:
 class Choices:
     """Launches of which one runs: each where its own condition holds, and none of those before."""
 
-    before: list[Expr] = field(default_factory=list)
+    before: list[ir.Expr] = field(default_factory=list)
     exhausted: bool = False  # one runs at any sizes
 
-    def launch(self, body: Statements, own: Asked) -> Launch:
+    def launch(self, body: Statements, own: ir.Asked) -> ir.Launch:
         """The next one; True: where none before it runs."""
-        conditions = [*map(opposite, self.before), own]
+        conditions = [*map(ir.opposite, self.before), own]
         if isinstance(own, bool):
             self.exhausted = True
         else:
             self.before.append(own)
-        return Launch(body, when(all_of(conditions)))
+        return ir.Launch(body, ir.when(ir.all_of(conditions)))
 
 
-def renamed(fold: Fold, other: Fold) -> Fold:
+def renamed(fold: ir.Fold, other: ir.Fold) -> ir.Fold:
     """A fold, its loops called as those of another one."""
     names: dict[str, DimLike] = {
         old: Dim.of(new) for (old, _), (new, _) in zip(fold.loops, other.loops, strict=True) if old != new
