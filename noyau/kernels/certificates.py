@@ -17,7 +17,6 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -161,23 +160,16 @@ class Certifiers:
 class IsolatedLibrary:
     """A kernel of a built library, run in a process of its own; use it in a `with`.
 
-    `name` is its name in messages; `patience_s`: how long one run may take. After a crash the process starts anew.
-    `worker`: a process that is there already, which outlives this kernel."""
+    `name` is its name in messages; `patience_s`: how long one run may take. After a crash the process starts anew."""
 
-    def __init__(
-        self, library: Path, symbol: str, name: str, patience_s: float = 20.0, worker: Worker | None = None
-    ) -> None:
-        self.library, self.symbol, self.is_shared = library, symbol, worker is not None
-        self.worker = worker or Worker(name, patience_s)
+    def __init__(self, library: Path, symbol: str, name: str, patience_s: float = 20.0) -> None:
+        self.library, self.symbol, self.worker = library, symbol, Worker(name, patience_s)
 
     def __enter__(self) -> IsolatedLibrary:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not self.is_shared:
-            self.worker.end()
+    def __exit__(self, *_: object) -> None:
+        self.worker.end()
 
     def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:
         """As Native.call_guarded. CheckError where it crashes, does not answer in time, or touches what it may not."""

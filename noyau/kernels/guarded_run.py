@@ -143,9 +143,10 @@ class Guards:
             for end, array in zip(self.inputs, arrays, strict=True)
         ]
         before = [memory.around.tobytes() for memory, _ in laid]
-        outputs = [
-            GuardedArray.poisoned(end.name, end.shape, end.dtype, _held(end.dtype, how.outputs)) for end in self.outputs
-        ]
+        outputs = []
+        for end in self.outputs:
+            poison = bytes(end.dtype.bytes) if how.outputs == ZEROS else poison_of(end.dtype, how.outputs)
+            outputs.append(GuardedArray.poisoned(end.name, end.shape, end.dtype, poison))
         results = self.call([view for _, view in laid], [guarded.array for guarded in outputs])
         for guarded in (*(memory for memory, _ in laid), *outputs):
             guarded.refuse_writes(self.called)
@@ -166,7 +167,3 @@ class Guards:
 def how_to_run(pieces: int) -> How:
     """The settings of the two runs of a certificate: whole, or for more than one piece with a number as the poison."""
     return How(around=PLAIN, outputs=PLAIN) if pieces > 1 else How()
-
-
-def _held(dtype: DType, which: int) -> bytes:
-    return bytes(dtype.bytes) if which == ZEROS else poison_of(dtype, which)

@@ -25,15 +25,7 @@ from noyau.kernels.user_kernel import EMPTY, Arguments, Init, Launch, UserKernel
 from noyau.ops.dispatch.calls import ReferenceWarning, calls_of
 from noyau.ops.dispatch.choice import Explanation, as_written
 from noyau.ops.torch_entry import OnTensors, traced
-from noyau.signatures.instances import (
-    draw_inputs,
-    instance_of,
-    integers_of,
-    make,
-    unbound_names,
-    usual_instance,
-    usual_sizes,
-)
+from noyau.signatures import instances
 from noyau.signatures.types import Instance, Signature, brief, parse
 
 if TYPE_CHECKING:
@@ -243,7 +235,7 @@ class Op(OnTensors, Generic[P, R]):
         if len(dtypes) != len(self.signature.inputs):
             raise SignatureError(f"{self.name} takes {len(self.signature.inputs)} inputs, not {len(dtypes)}")
         known = self.known({})
-        return instance_of(self.signature, tuple(dtypes), tuple(ranks), tuple(sorted(known.items())))
+        return instances.instance_of(self.signature, tuple(dtypes), tuple(ranks), tuple(sorted(known.items())))
 
     def usual(self, dtypes: Sequence[DType] = (), ranks: Sequence[int] = ()) -> Instance:
         """The signature settled: as `instance`, or with usual dtypes and ranks where none are given."""
@@ -251,8 +243,8 @@ class Op(OnTensors, Generic[P, R]):
             return self.instance(dtypes, ranks)
         if self.signature is None:
             raise SignatureError(f"{self.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
-        known = {**self.known({}), **integers_of(self.signature, {})}
-        return usual_instance(self.signature, known)
+        known = {**self.known({}), **instances.integers_of(self.signature, {})}
+        return instances.usual_instance(self.signature, known)
 
     def to_onnx(self, path: str | Path | None = None, **options: Unpack[OnnxKeywords]) -> OnnxOp:
         """The op as an ONNX model, with its kernels for onnxruntime: see `noyau.ops.onnx_models.to_onnx`."""
@@ -268,17 +260,17 @@ class Op(OnTensors, Generic[P, R]):
         rng = np.random.default_rng(seed)
         sizes = {name: _whole(size, f"{self.name}: {name}") for name, size in sizes.items()}
         if self.inputs is not None:
-            return draw_inputs(self.inputs, rng, sizes, self.description.reference.parameters, self.name)
+            return instances.draw_inputs(self.inputs, rng, sizes, self.description.reference.parameters, self.name)
         if self.signature is None:
             raise SignatureError(f"{self.name} has no signature to make inputs from; give it one, or inputs=")
-        known = {**self.known({}), **integers_of(self.signature, sizes)}
-        instance = usual_instance(self.signature, known)
-        numbers = usual_sizes(instance, sizes)
+        known = {**self.known({}), **instances.integers_of(self.signature, sizes)}
+        instance = instances.usual_instance(self.signature, known)
+        numbers = instances.usual_sizes(instance, sizes)
         unknown = next((name for name in sizes if name not in {**numbers, **known}), None)
         if unknown is not None:
             message = ", ".join({**numbers, **dict.fromkeys(self.signature.integers)}) or "none"
             raise SignatureError(f"{self.name} has no size {unknown}; its sizes are: {message}")
-        return tuple(a[()] if not a.shape else a for a in make(instance, numbers, {**known, **numbers}, rng))
+        return tuple(a[()] if not a.shape else a for a in instances.make(instance, numbers, {**known, **numbers}, rng))
 
     @overload
     def kernel(self, what: str | Path, **said: Unpack[TextKeywords]) -> UserKernel: ...
@@ -383,7 +375,7 @@ def _op_of(
 def _require_bound(signature: Signature, description: Description) -> None:
     """SignatureError where a dim has no number, or a size no dim."""
     names = {*description.sizes, *description.reference.constants}
-    unbound = unbound_names(signature, names)
+    unbound = instances.unbound_names(signature, names)
     if unbound:
         message = f"nothing gives the size {unbound[0]}"
         remedy = f"say sizes={{{unbound[0]!r}: ...}}, or let an integer parameter be named so"

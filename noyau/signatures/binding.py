@@ -12,7 +12,7 @@ from noyau.dtypes import DType, from_numpy
 from noyau.errors import SignatureError
 from noyau.ir.dims import Dim
 from noyau.signatures.instances import bindings_of, dtype_fault, instance_of, rank_fault, shapes_of, sizing_integers
-from noyau.signatures.types import Family, Instance, Rest, Signature, Term, brief, is_integer
+from noyau.signatures.types import Family, Instance, Rest, Signature, Term, brief
 
 Array = np.ndarray
 _WEAK = {bool: DType.BOOL, int: DType.I64, float: DType.F64}  # Python numbers, and their dtypes where nothing else says
@@ -187,15 +187,12 @@ def _cast(term: Term, value: Array | np.generic, families: Mapping[Family, DType
 
 def _integers(signature: Signature, arrays: Sequence[Array]) -> dict[str, int]:
     """The integer parameters that give a dim which no shape gives."""
-    named = {term.name: int(a) for term, a in zip(signature.inputs, arrays, strict=True) if _is_size(term, signature)}
+    pairs = zip(signature.inputs, arrays, strict=True)
+    named = {term.name: int(array) for term, array in pairs if term.name in signature.integers}
     negative = next((name for name, size in named.items() if size < 0), None)
     if negative is not None:
         raise SignatureError(f"{negative} is {named[negative]}, and a size is never negative")
     return {name: named[name] for name in sizing_integers(signature)}
-
-
-def _is_size(term: Term, signature: Signature) -> bool:
-    return is_integer(term) and term.name in signature.sizes
 
 
 def _sizes(instance: Instance, arrays: Sequence[Array]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -202,15 +202,11 @@ def parse(text: str, parameters: Sequence[str] | None = None) -> Signature:
         takes = f"takes {len(names)}: {', '.join(names)}" if names else "takes none"
         raise SignatureError(f'the signature "{brief(text)}" has {count} inputs, but the function {takes}')
     inputs = iter(signature.inputs)
-    terms = [Term(name, DType.I64, None) if name in extra else _named(next(inputs), name) for name in names]
+    terms = [Term(name, DType.I64, None) if name in extra else replace(next(inputs), name=name) for name in names]
     parsed = Signature(tuple(terms), signature.outputs)
     _require_distinct(parsed, text)
     _require_families(parsed, text)
     return parsed
-
-
-def _named(term: Term, name: str) -> Term:
-    return Term(name, term.element, term.dims)
 
 
 class _Parser:

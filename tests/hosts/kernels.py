@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
+
+from noyau.hosts.onnxruntime import custom_ops
+from noyau.toolchain.c import compiler as c_compiler
 
 ABI = files("noyau").joinpath("codegen", "c", "noyau.h").read_text(encoding="utf-8")
 
@@ -157,6 +161,18 @@ const noyau_kernel NAME_kernel = {
 def kernel_text(text: str, name: str, extra: float = 0) -> str:
     """A kernel's text under a name; it compiles alone. `extra` is what SCALE_ADD adds, to be told from the body."""
     return f"{ABI}\n#define EXTRA {float(extra)!r}f\n{text.replace('NAME', name)}"
+
+
+def build_library(
+    kernels: Mapping[str, str],
+    output: Path,
+    options: c_compiler.CompilerOptions = c_compiler.DEFAULTS,
+    simulated_level: int | None = None,
+) -> None:
+    """Write the library of these kernels; `simulated_level`: of which x86-64 level it believes that the CPU is."""
+    simulated = "" if simulated_level is None else f"#define NOYAU_SIMULATED_LEVEL {simulated_level}\n"
+    shim = simulated + custom_ops.shim_text(tuple(kernels))
+    c_compiler.link(custom_ops.objects(kernels, options, shim), output, options)
 
 
 Type = tuple[int, tuple[int | str, ...]]

@@ -13,10 +13,9 @@ import pytest
 from numpy.testing import assert_allclose
 from onnx import TensorProto, helper
 
-from noyau.hosts.onnxruntime import custom_ops
 from noyau.hosts.onnxruntime.function_bodies import FusedNode
 from noyau.hosts.onnxruntime.write_back import write_back
-from tests.hosts.kernels import STAND_INS, Arrays, kernel_text, model_of
+from tests.hosts.kernels import STAND_INS, Arrays, build_library, kernel_text, model_of
 from tests.small_models import chain, llama, value
 from tests.small_models import model_of as small
 
@@ -75,8 +74,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("files")
     texts = {f"{name}_1f": kernel_text(each.text, f"{name}_1f") for name, each in STAND_INS.items()}
     texts["scale_add_2e"] = kernel_text(STAND_INS["scale_add"].text, "scale_add_2e", MARK)
-    custom_ops.build_library(texts, folder / "kernels.so")
-    custom_ops.build_library({"scale_add_2e": texts["scale_add_2e"]}, folder / "lesser.so", simulated_level=1)
+    build_library(texts, folder / "kernels.so")
+    build_library({"scale_add_2e": texts["scale_add_2e"]}, folder / "lesser.so", simulated_level=1)
     for name, model in models().items():
         (folder / f"{name}.onnx").write_bytes(model.SerializeToString())
     for name in models():

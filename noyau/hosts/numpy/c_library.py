@@ -22,9 +22,10 @@ from noyau.workers.resources import processors
 
 _POINTER = ctypes.c_void_p
 _PYTHON = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle)  # of our own: others declare types on ctypes.pythonapi
-_MAKE, _ADDRESS = _PYTHON.PyCFunction_NewEx, _PYTHON.PyCapsule_GetPointer  # their types are declared once: threads call
+# Their types are declared once: threads call them.
+_MAKE, capsule_address = _PYTHON.PyCFunction_NewEx, _PYTHON.PyCapsule_GetPointer
 _MAKE.restype, _MAKE.argtypes = ctypes.py_object, (_POINTER, ctypes.py_object, _POINTER)
-_ADDRESS.restype, _ADDRESS.argtypes = _POINTER, (ctypes.py_object, ctypes.c_char_p)
+capsule_address.restype, capsule_address.argtypes = _POINTER, (ctypes.py_object, ctypes.c_char_p)
 _FUNCTIONS = tuple(
     "PyTuple_Size PyTuple_GetItem PyTuple_New PyTuple_SetItem PyLong_AsVoidPtr PyLong_FromLongLong PyLong_AsLongLong "
     "PyLong_AsUnsignedLongLong PyFloat_AsDouble PyErr_Occurred PyErr_Clear PyErr_SetObject PyObject_Call "
@@ -166,7 +167,7 @@ def _new_array() -> int:
     capsule = getattr(getattr(core, "_multiarray_umath", None), "_ARRAY_API", None)
     if capsule is None:
         return 0
-    table = _ADDRESS(capsule, None)
+    table = capsule_address(capsule, None)
     return int(_POINTER.from_address(table + _NEW_FROM_DESCR * ctypes.sizeof(_POINTER)).value or 0)
 
 

@@ -64,64 +64,41 @@ def beside_its_data(content: bytes, folder: Path) -> Iterator[Path | bytes]:
         raise OutputError(f"a copy of the model for onnxruntime cannot be written: {error.strerror}") from error
 
 
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 OPTIMIZED, WEIGHTS = "optimized.onnx", "weights.bin"
 
 
-def shim_text(operators: Sequence[str], simulated_level: int | None = None) -> str:
+def shim_text(operators: Sequence[str]) -> str:
     """The C text that registers operators with onnxruntime; compile it for the oldest CPU of the machine.
 
-    Each operator NAME is defined by an object that has `const noyau_kernel NAME_kernel`, visible in the library.
-    `simulated_level` (1, 2 or 3, for tests) makes it believe that the CPU is of that x86-64 level.
-    """
+    Each operator NAME is defined by an object that has `const noyau_kernel NAME_kernel`, visible in the library."""
     for name in operators:
-        if not _IDENTIFIER.fullmatch(name):
+        if not IDENTIFIER.fullmatch(name):
             raise GraphError(f"{name!r} cannot name an operator: letters, digits and _ alone make a C name")
     if not operators or len(set(operators)) < len(operators):
         raise GraphError("a library needs one operator or more, each once")
     table = [f'extern __attribute__((visibility("hidden"))) const noyau_kernel {name}_kernel;' for name in operators]
     table += ["static const noyau_kernel *const noyau_kernels[] = {", *(f"    &{name}_kernel," for name in operators)]
-    simulated = [] if simulated_level is None else [f"#define NOYAU_SIMULATED_LEVEL {simulated_level:d}"]
-    headers = [_text("codegen/c/noyau.h"), _text("hosts/shares.h"), _text("hosts/onnxruntime/onnxruntime.h")]
-    return "\n".join(
-        [
-            *headers,
-            *simulated,
-            _text("hosts/onnxruntime/cpu_check.h"),
-            *table,
-            "};",
-            "",
-            _text("hosts/onnxruntime/onnxruntime.c"),
-        ]
+    head, check, code = (
+        _text(f"hosts/onnxruntime/{name}") for name in ("onnxruntime.h", "cpu_check.h", "onnxruntime.c")
     )
-
-
-def build_library(
-    kernels: Mapping[str, str],
-    output: Path,
-    options: c_compiler.CompilerOptions = c_compiler.DEFAULTS,
-    simulated_level: int | None = None,
-) -> None:
-    """Write the shared library that gives onnxruntime these kernels: operator name -> C text.
-
-    BuildError where the compiler is missing or refuses a text, OutputError where `output` cannot be written.
-    """
-    c_compiler.link(_objects(kernels, options, simulated_level), output, options)
+    return "\n".join([_text("codegen/c/noyau.h"), _text("hosts/shares.h"), head, check, *table, "};", "", code])
 
 
 def cached_library(kernels: Mapping[str, str], options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Path:
-    """As `build_library`, but in the disk cache: the result is where it lies there."""
-    return c_compiler.shared_library(_objects(kernels, options, None), options)
+    """Path in the disk cache of the shared library that gives onnxruntime these kernels: operator name -> C text.
+
+    BuildError where the compiler is missing or refuses a text, OutputError where the cache cannot be written."""
+    return c_compiler.shared_library(objects(kernels, options, shim_text(tuple(kernels))), options)
 
 
-def _objects(
-    kernels: Mapping[str, str], options: c_compiler.CompilerOptions, simulated_level: int | None
-) -> list[Path]:
+def objects(kernels: Mapping[str, str], options: c_compiler.CompilerOptions, shim: str) -> list[Path]:
+    """The objects of such a library; `shim`: the text that registers the operators, for the oldest CPU."""
     oldest = replace(options, target=c_compiler.level_of(platform.machine(), frozenset()), export=False)
     needs = _text("hosts/onnxruntime/cpu_needs.c")  # it records what the compiler of the kernels may use
-    objects = [c_compiler.compile_object(text, options) for text in (*kernels.values(), needs)]
-    return [*objects, c_compiler.compile_object(shim_text(tuple(kernels), simulated_level), oldest)]
+    compiled = [c_compiler.compile_object(text, options) for text in (*kernels.values(), needs)]
+    return [*compiled, c_compiler.compile_object(shim, oldest)]
 
 
 def open_session(
@@ -129,7 +106,6 @@ def open_session(
     library: Path | None = None,
     *,
     threads: int = 0,
-    spinning: bool = False,
     optimized: bool = True,
     folder: Path | None = None,
     prepacked: bool = True,
@@ -142,11 +118,11 @@ def open_session(
     model is left there (OPTIMIZED, with the tensors of 1 KiB or more in WEIGHTS), and `session.end_profiling()` writes
     a file there on when each node ran.
 
-    `threads` 0 leaves the number to onnxruntime. `spinning` lets idle threads wait without sleep: sessions in one
-    process then slow each other. ModelError where onnxruntime refuses the model, BuildError where the library.
+    `threads` 0 leaves the number to onnxruntime. Idle threads sleep: sessions in one process would slow each other.
+    ModelError where onnxruntime refuses the model, BuildError where the library.
     """
     runtime = _import()
-    options = _options(threads, spinning, optimized, folder, prepacked)
+    options = _options(threads, optimized, folder, prepacked)
     if trace is not None:
         _leave_traces(options, trace.absolute())
     if library is not None:
@@ -177,14 +153,14 @@ def _minor(release: str) -> int:
     return minor if major == 1 else 1000
 
 
-def _options(threads: int, spinning: bool, optimized: bool, folder: Path | None, prepacked: bool) -> Any:
+def _options(threads: int, optimized: bool, folder: Path | None, prepacked: bool) -> Any:
     """The options of `open_session` as onnxruntime takes them."""
     runtime = _import()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 4  # what it would print is in the exception
     for pool in ("intra_op", "inter_op"):
-        options.add_session_config_entry(f"session.{pool}.allow_spinning", "1" if spinning else "0")
+        options.add_session_config_entry(f"session.{pool}.allow_spinning", "0")
     if folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder.absolute()))
     if not prepacked:

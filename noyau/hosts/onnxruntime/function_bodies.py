@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import GraphError
@@ -97,6 +97,26 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         if attribute.HasField("g"):
             yield attribute.g
         yield from attribute.graphs
+
+
+def every_node(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Nodes, each before those of its subgraphs."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from every_node(graph.node)
+
+
+def drop(messages: Any, is_dropped: Callable[[Any], bool]) -> None:
+    """Remove those messages of a repeated field of which something holds."""
+    for number in reversed(range(len(messages))):
+        if is_dropped(messages[number]):
+            del messages[number]
+
+
+def core(domain: str) -> str:
+    """A domain by its one name: that of ONNX's own operators has two."""
+    return "" if domain in CORE_DOMAINS else domain
 
 
 def reads(node: onnx.NodeProto) -> set[str]:
@@ -319,9 +339,9 @@ def unfuse(node: onnx.NodeProto, values: ModelValues, occupied: set[str]) -> lis
 
 
 def _import_domains(function: onnx.FunctionProto, model: onnx.ModelProto) -> None:
-    names = {"" if node.domain in CORE_DOMAINS else node.domain for node in function.node}
+    names = {core(node.domain) for node in function.node}
     for entry in model.opset_import:
-        domain = "" if entry.domain in CORE_DOMAINS else entry.domain
+        domain = core(entry.domain)
         if domain in names:
             names.discard(domain)
             function.opset_import.add(domain=domain, version=entry.version)
@@ -332,12 +352,11 @@ def _import_domains(function: onnx.FunctionProto, model: onnx.ModelProto) -> Non
 def used_functions(nodes: Sequence[onnx.NodeProto], model: onnx.ModelProto) -> list[onnx.FunctionProto]:
     """The model's own functions that some nodes call, directly or through one another, in the model's order."""
     by_name = {(function.domain, function.name): function for function in model.functions}
-    pending, keys = list(nodes), set[tuple[str, str]]()
+    pending, keys = list(every_node(nodes)), set[tuple[str, str]]()
     while pending:
         node = pending.pop()
-        pending.extend(each for graph in subgraphs(node) for each in graph.node)
         key = (node.domain, node.op_type)
         if key in by_name and key not in keys:
             keys.add(key)
-            pending.extend(by_name[key].node)
+            pending += every_node(by_name[key].node)
     return [function for key, function in by_name.items() if key in keys]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -65,8 +66,7 @@ def model_inputs(
     if file is not None:
         loaded = load_inputs(Path(file), imported.graph, without=names)
         return ModelInputs(loaded, loaded, made_up=False)
-    called = {original: name for name, original in imported.sizes.items()}
-    full = fit_sizes(sizes_for(imported, dims), imported, {called.get(name, name) for name in dims})
+    full = fit_sizes(sizes_for(imported, dims), imported, graph_names(imported, dims))
     inputs = [node for node in imported.graph.inputs if node.output not in names]
     missing = tuple(node.output for node in inputs if node.dtype is DType.OTHER) if graphs else ()
     left_out = {*names, *missing} if graphs else {node.output for node in imported.graph.inputs}
@@ -79,21 +79,26 @@ def model_inputs(
 
 def sizes_for(imported: ImportedModel, dims: Mapping[str, int]) -> dict[str, int]:
     """A number for each size that the inputs of a model have."""
-    names = {original: name for name, original in imported.sizes.items()}
     sizes: dict[str, int] = {}
     for node in imported.graph.inputs:
         if node.output not in imported.initializers:
             for axis, dim in enumerate(node.shape):
                 for name in dim.names:
                     sizes[name] = min(sizes.get(name, USUAL), 1 if axis == 0 and len(node.shape) > 1 else USUAL)
-    for name, value in dims.items():
-        if names.get(name, name) not in sizes:
-            known = ", ".join(sorted(printable(imported.sizes.get(size, size)) for size in sizes)) or "none"
+    for (name, value), size in zip(dims.items(), graph_names(imported, dims), strict=True):
+        if size not in sizes:
+            known = ", ".join(sorted(map(printable, model_names(imported, sizes)))) or "none"
             raise InputError(f"the model has no size {printable(name)}; its sizes are: {known}")
         if value < 0:
             raise InputError(f"the size {printable(name)} cannot be {value}: sizes are 0 or more")
-        sizes[names.get(name, name)] = value
+        sizes[size] = value
     return sizes
+
+
+def graph_names(imported: ImportedModel, names: Iterable[str]) -> list[str]:
+    """Sizes by the names that the graph has for what the model calls so."""
+    by_original = {original: name for name, original in imported.sizes.items()}
+    return [by_original.get(name, name) for name in names]
 
 
 def small_sizes(sizes: Mapping[str, int], graphs: Iterable[Graph]) -> dict[str, int]:
@@ -151,8 +156,15 @@ def capture_twice(
 
     A model that does not run with small ones is looked at once; `capturing` may have a session of it. ModelError or
     InputError where it does not run."""
+    capturing = capturing or capture_of(original)
+    first, small = [kernel.groups[0] for kernel in kernels], None
+    ends = [group for kernel in kernels for group in end_places(kernel)]
+    if feeds.small.sizes != feeds.full.sizes:
+        with suppress(InputError):
+            small = _look(original, ends, feeds.small, capturing, feeds.made_up)
     try:
-        return _look_twice(original, kernels, feeds, capturing or capture_of(original))
+        full = _look(original, ends if small is None else first, feeds.full, capturing, feeds.made_up)
+        return full if small is None else small, full
     except InputError as error:
         advice = "other sizes (--dim NAME=N) or arrays of your own (--inputs F.npz) may do"
         raise InputError(f"the model does not run with its inputs: {error}; {advice}") from error
@@ -173,22 +185,6 @@ def capture_at(
 def capture_of(original: SourceModel) -> ActivationCapture:
     """Capture for the values of a model, but those that need operators which only a library of the user's own has."""
     return ActivationCapture(original.model, original.folder, foreign_operators(original.model))
-
-
-def _look_twice(
-    original: SourceModel, kernels: Sequence[Planned], feeds: ModelInputs, capturing: ActivationCapture
-) -> tuple[Activations, Activations]:
-    first = [kernel.groups[0] for kernel in kernels]
-    ends = [group for kernel in kernels for group in end_places(kernel)]
-    if feeds.small.sizes != feeds.full.sizes:
-        try:
-            small = _look(original, ends, feeds.small, capturing, feeds.made_up)
-        except InputError:
-            small = None
-        if small is not None:
-            return small, _look(original, first, feeds.full, capturing, feeds.made_up)
-    activations = _look(original, ends, feeds.full, capturing, feeds.made_up)
-    return activations, activations
 
 
 def end_places(kernel: Planned) -> tuple[Group, ...]:
@@ -281,7 +277,7 @@ def bindings(imported: ImportedModel, dims: Dims) -> list[dict[str, int]]:
         raise InputError(
             f"{len(combinations)} bindings of sizes are asked for, and {MOST_ASKED} are the most: give fewer"
         )
-    fixed = {name for name, original in _originals(imported) if original in dims}
+    fixed = graph_names(imported, dims)
     results = [fit_sizes(sizes_for(imported, one), imported, fixed) for one in combinations]
     if not dims:
         results += [fit_sizes(sizes, imported) for sizes in vary(results[0], leading(imported))]
@@ -338,11 +334,3 @@ def spell(sizes: Sizes) -> str:
 
 def _numbers(value: int | Sequence[int]) -> tuple[int, ...]:
     return (value,) if isinstance(value, int) else tuple(value)
-
-
-def _originals(imported: ImportedModel) -> Iterator[tuple[str, str]]:
-    """Each size of the graph, and what the model calls it."""
-    for node in imported.graph.inputs:
-        for dim in node.shape:
-            for name in dim.names:
-                yield name, imported.sizes.get(name, name)

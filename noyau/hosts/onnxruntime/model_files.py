@@ -15,11 +15,21 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from noyau.errors import ModelError, NoyauError, OutputError
-from noyau.hosts.onnxruntime.function_bodies import CORE_DOMAINS, DOMAIN, ModelValues, is_foreign, subgraphs, unfuse
+from noyau.hosts.onnxruntime.function_bodies import (
+    DOMAIN,
+    ModelValues,
+    core,
+    drop,
+    every_node,
+    is_foreign,
+    subgraphs,
+    unfuse,
+)
 from noyau.version import __version__
 
 if TYPE_CHECKING:
@@ -264,7 +274,8 @@ def sign(
 
 def provenance_of(model: onnx.ModelProto) -> Provenance | None:
     """Origin that a model states; None where noyau has not written it."""
-    facts = _read(model)
+    entries = {entry.key: entry.value for entry in model.metadata_props}
+    facts = {key.removeprefix(_PREFIX): entry for key, entry in entries.items() if key.startswith(_PREFIX)}
     if "version" not in facts:
         return None
     return Provenance(**{name: facts.get(name, "") for name in Provenance.__slots__})
@@ -334,47 +345,24 @@ def _is_plain(node: onnx.NodeProto, model: onnx.ModelProto, values: ModelValues)
     """Whether a fused node has a body that noyau could have written, in the operator sets of the model."""
     if is_foreign(node, values):
         return False
-    own = {_domain(entry.domain): entry.version for entry in model.opset_import}
+    own = {core(entry.domain): entry.version for entry in model.opset_import}
     imported = values.fused[node.op_type].opset_import
-    return all(own.get(_domain(entry.domain)) == entry.version for entry in imported)
-
-
-def _domain(name: str) -> str:
-    return "" if name in CORE_DOMAINS else name
+    return all(own.get(core(entry.domain)) == entry.version for entry in imported)
 
 
 def _drop_functions(model: onnx.ModelProto) -> None:
     """Remove the fused functions that no node calls any more, and the domain with the last of them."""
-    names = {node.op_type for node in _nodes(model) if node.domain == DOMAIN}
-    for number in reversed(range(len(model.functions))):
-        if model.functions[number].domain == DOMAIN and model.functions[number].name not in names:
-            del model.functions[number]
+    nodes = chain(model.graph.node, *(function.node for function in model.functions))
+    names = {node.op_type for node in every_node(nodes) if node.domain == DOMAIN}
+    drop(model.functions, lambda function: function.domain == DOMAIN and function.name not in names)
     if not names:
-        for number in reversed(range(len(model.opset_import))):
-            if model.opset_import[number].domain == DOMAIN:
-                del model.opset_import[number]
-
-
-def _nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Every node: of the graph, its subgraphs, and the functions."""
-    waiting = [*model.graph.node, *(node for function in model.functions for node in function.node)]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        waiting += [each for graph in subgraphs(node) for each in graph.node]
-
-
-def _read(message: onnx.ModelProto | onnx.FunctionProto) -> dict[str, str]:
-    entries = {entry.key: entry.value for entry in message.metadata_props}
-    return {key.removeprefix(_PREFIX): entry for key, entry in entries.items() if key.startswith(_PREFIX)}
+        drop(model.opset_import, lambda entry: entry.domain == DOMAIN)
 
 
 def _write(message: onnx.ModelProto | onnx.FunctionProto, facts: Mapping[str, str]) -> None:
     """Put these facts in place of those that were there; a function of an old release of onnx has no place for them."""
     if not hasattr(message, "metadata_props"):
         return
-    for number in reversed(range(len(message.metadata_props))):
-        if message.metadata_props[number].key.startswith(_PREFIX):
-            del message.metadata_props[number]
+    drop(message.metadata_props, lambda entry: entry.key.startswith(_PREFIX))
     for key, fact in facts.items():
         message.metadata_props.add(key=_PREFIX + key, value=fact)

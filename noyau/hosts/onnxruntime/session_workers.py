@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,16 +62,14 @@ class Feed:
 class Workers:
     """Two processes, for the side before and the side after; each is used for one session after the other."""
 
-    def __init__(self, names: tuple[str, str] = ("the first process", "the second process"), patience_s: float = 60.0):
-        self.workers = tuple(Worker(name, patience_s) for name in names)
+    def __init__(self, patience_s: float = 60.0) -> None:
+        self.workers = tuple(Worker(f"the {number} process", patience_s) for number in ("first", "second"))
         self.folder = Path(tempfile.mkdtemp(prefix="noyau-"))
 
     def __enter__(self) -> Workers:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for worker in self.workers:
             worker.end()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -85,13 +82,6 @@ class Workers:
             ask_at_once(places, [Request(open_job, (), options, StateUse.OPENS) for options in (first, second)])
         return WorkerSide(places[0]), WorkerSide(places[1])
 
-    def compare(self, before: Job, after: Job, *, budget_s: float, seed: int = 0) -> tuple[Comparison, list[Told]]:
-        """`after` against `before`, each half of the time in each of the two processes, and what is told of the four
-        sides: before, after, then swapped. CheckError where a run that was timed was wrong, crashed or hung."""
-        (result,) = self.compare_each(before, after, (), budget_s=budget_s, seed=seed)
-        assert not isinstance(result, float)
-        return result
-
     def compare_each(
         self,
         before: Job,
@@ -103,9 +93,11 @@ class Workers:
         limit_s: float = math.inf,
         enough: Enough = NARROW,
     ) -> list[tuple[Comparison, list[Told]] | float]:
-        """As `compare`, on the inputs of the jobs and then on others, each for so long or until there is `enough`:
-        sessions are opened once for all of them. What fails on one of the inputs fails altogether. For one of the
-        others of which the runs would not be done within `limit_s` from the start, the seconds that they would take."""
+        """`after` against `before`, each half of the time in each of the two processes, and what is told of the four
+        sides: before, after, then swapped. On the inputs of the jobs and then on others, each for so long or until
+        there is `enough`: sessions are opened once for all of them. For one of the others of which the runs would not
+        be done within `limit_s` from the start, the seconds that they would take. CheckError where a run that was timed
+        was wrong, crashed or hung: what fails on one of the inputs fails altogether."""
         threads = max(before.threads, after.threads) if min(before.threads, after.threads) else 0
         end_s = seconds() + limit_s
         halves: list[list[Comparison | float]] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from noyau.compiler.partition.cut import Partition, partition
 from noyau.dtypes import from_onnx
 from noyau.frontends import onnx as frontend
 from noyau.hosts.onnxruntime.custom_ops import open_session
-from noyau.hosts.onnxruntime.function_bodies import subgraphs
+from noyau.hosts.onnxruntime.function_bodies import every_node
 from noyau.hosts.onnxruntime.model_files import Provenance, provenance_of, take_apart
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def foreign_operators(model: onnx.ModelProto) -> dict[int, str]:
     own = {(function.domain, function.name) for function in model.functions}
     by_name: dict[int, str] = {}
     for position, node in enumerate(model.graph.node):
-        for each in _inside(node):
+        for each in every_node([node]):
             brought = not each.domain or f"{each.domain}.".startswith(tuple(f"{domain}." for domain in DOMAINS))
             if not brought and (each.domain, each.op_type) not in own:
                 by_name.setdefault(position, f"{each.domain}::{each.op_type}")
@@ -100,11 +100,3 @@ def fused_operators(model: onnx.ModelProto) -> dict[str, int]:
     """Count the nodes of each operator that onnxruntime's optimizer made."""
     names = [node.op_type for node in model.graph.node if node.domain in OPTIMIZED or node.op_type in IN_DEFAULT_DOMAIN]
     return {name: names.count(name) for name in dict.fromkeys(names)}
-
-
-def _inside(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    """A node and those of its subgraphs."""
-    yield node
-    for graph in subgraphs(node):
-        for each in graph.node:
-            yield from _inside(each)

@@ -171,19 +171,9 @@ def part_for(model: onnx.ModelProto, wanted: Iterable[str]) -> onnx.ModelProto:
         if name not in needed:
             needed.add(name)
             waiting += reads(graph.node[makers[name]]) if name in makers else ()
-    part = type(model)()
-    part.ir_version = model.ir_version
-    part.opset_import.extend(model.opset_import)
-    part.functions.extend(model.functions)
-    part.graph.name = "captured"
-    part.graph.node.extend(node for node in graph.node if not needed.isdisjoint(node.output))
-    part.graph.input.extend(value for value in graph.input if value.name in needed)
-    part.graph.initializer.extend(each for each in graph.initializer if each.name in needed)
-    part.graph.sparse_initializer.extend(each for each in graph.sparse_initializer if each.values.name in needed)
-    part.graph.value_info.extend(value for value in graph.value_info if value.name in needed)
-    for name in names:
-        part.graph.output.add(name=name)
-    return part
+    stored = {tensor.name for tensor in graph.initializer}
+    inputs = [value.name for value in graph.input if value.name in needed - stored]
+    return extract(model, sorted({makers[name] for name in needed & makers.keys()}), inputs, names)
 
 
 def lost_values(model: onnx.ModelProto, without: Collection[int], absent: Iterable[str]) -> set[str]:

@@ -9,7 +9,6 @@ Planned kernels put into a model: their nodes, and the library that onnxruntime 
 from __future__ import annotations
 
 import heapq
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from noyau.codegen.plan import Plan, Planned, without
 from noyau.compiler.partition.cut import Group
 from noyau.dtypes import DType
 from noyau.errors import GraphError, ModelError
-from noyau.hosts.onnxruntime.custom_ops import cached_library
+from noyau.hosts.onnxruntime.custom_ops import IDENTIFIER, cached_library
 from noyau.hosts.onnxruntime.function_bodies import (
     DOMAIN,
     FunctionBody,
@@ -27,11 +26,12 @@ from noyau.hosts.onnxruntime.function_bodies import (
     ValueType,
     body_of,
     clean,
+    drop,
+    every_node,
     function_of,
     reads,
     refusal,
     same_text,
-    subgraphs,
     unused,
 )
 from noyau.ir.dims import Dim
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     import onnx
 
 
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _FUNCTIONS_SINCE = 8  # the first IR version with model-local functions
 
 
@@ -89,7 +88,7 @@ def write_back(model: onnx.ModelProto, fused: Sequence[FusedNode], folder: Path 
 
 
 def _name_refusal(part: FusedNode, names: set[str]) -> str | None:
-    if not _IDENTIFIER.fullmatch(part.operator):
+    if not IDENTIFIER.fullmatch(part.operator):
         return "its operator's name is not made of letters, digits and _"
     return "the model has an operator of this name already" if part.operator in names else None
 
@@ -99,7 +98,7 @@ def _used_operators(model: onnx.ModelProto, fused: Sequence[FusedNode]) -> set[s
     covered = {position for part in fused for position in part.nodes}
     rest = [node for position, node in enumerate(model.graph.node) if position not in covered]
     rest += [node for function in model.functions for node in function.node]
-    return {node.op_type for node in _all_nodes(rest) if node.domain == DOMAIN}
+    return {node.op_type for node in every_node(rest) if node.domain == DOMAIN}
 
 
 def _twice_made(fused: Sequence[FusedNode], right: Iterable[int]) -> dict[int, str]:
@@ -233,14 +232,9 @@ def _drop_unread(graph: onnx.GraphProto, before: onnx.GraphProto) -> None:
     kept = {value.name for value in (*graph.output, *graph.input)}
     kept.update(name for node in graph.node for name in reads(node))
     names = {name for node in graph.node for name in node.output}
-    for number in reversed(range(len(graph.initializer))):
-        name = graph.initializer[number].name
-        if name in was_read and name not in kept:
-            del graph.initializer[number]
-    for number in reversed(range(len(graph.value_info))):
-        name = graph.value_info[number].name
-        if name in was_made and name not in names:
-            del graph.value_info[number]
+    unread, unmade = was_read - kept, was_made - names
+    drop(graph.initializer, lambda tensor: tensor.name in unread)
+    drop(graph.value_info, lambda value: value.name in unmade)
 
 
 def _write_types(graph: onnx.GraphProto, fused: Sequence[FusedNode]) -> None:
@@ -267,22 +261,12 @@ def value_info(graph: onnx.GraphProto, name: str, kind: ValueType) -> onnx.Value
 
 def _add_functions(result: onnx.ModelProto, bodies: Mapping[str, FunctionBody]) -> None:
     """Add one function an operator; one of the same name that nothing uses any more makes room for it."""
-    for number in reversed(range(len(result.functions))):
-        if result.functions[number].domain == DOMAIN and result.functions[number].name in bodies:
-            del result.functions[number]
+    drop(result.functions, lambda function: function.domain == DOMAIN and function.name in bodies)
     for operator, body in bodies.items():
         result.functions.append(function_of(body, operator, result, clean()))
     if not any(entry.domain == DOMAIN for entry in result.opset_import):
         result.opset_import.add(domain=DOMAIN, version=1)
     result.ir_version = max(result.ir_version, _FUNCTIONS_SINCE)
-
-
-def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.NodeProto]:
-    """Nodes, and those of their subgraphs."""
-    for node in nodes:
-        yield node
-        for graph in subgraphs(node):
-            yield from _all_nodes(graph.node)
 
 
 def _value_names(graph: onnx.GraphProto) -> set[str]:

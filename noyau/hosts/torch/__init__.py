@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from noyau.errors import MissingExtraError
+from noyau.hosts.numpy.dlpack import return_like
+
+
+def as_tensors(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Arrays as tensors; all else as it is. MissingExtraError without torch."""
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError("a peer that takes tensors needs torch: pip install 'noyau[torch]'") from None
+    like = torch.empty(0)
+    return tuple(return_like(value, like) if isinstance(value, np.ndarray) else value for value in values)
 
 
 def require_torch(called: str) -> Any:

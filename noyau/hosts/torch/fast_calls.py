@@ -18,7 +18,7 @@ import torch
 from noyau.dtypes import DType
 from noyau.frontends.torch.sites import TO_TORCH
 from noyau.hosts.numpy import memory
-from noyau.hosts.numpy.c_library import FILES, Library, Loader, open_texts
+from noyau.hosts.numpy.c_library import FILES, Library, Loader, capsule_address, open_texts
 from noyau.hosts.numpy.fast_calls import MISS, Argument, Door, ResultEnd, ends_of, failures, require_fitting
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.toolchain.c.library import Native
@@ -26,7 +26,6 @@ from noyau.toolchain.c.library import Native
 _MAJOR = 1  # of DLPack, whose tables only grow within one
 _READ = 5  # the word of DLPackExchangeAPI that reads a tensor, behind version, older table and three functions
 _POINTER = ctypes.c_void_p
-_PYTHON = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle)
 
 
 def _build() -> Library | None:
@@ -50,9 +49,7 @@ def reads_tensors() -> int:
     capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if capsule is None:
         return 0
-    pointer = _PYTHON.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = _POINTER, (ctypes.py_object, ctypes.c_char_p)
-    table = pointer(capsule, b"dlpack_exchange_api")
+    table = capsule_address(capsule, b"dlpack_exchange_api")
     if ctypes.c_uint32.from_address(table).value != _MAJOR:
         return 0
     return int(_POINTER.from_address(table + _READ * ctypes.sizeof(_POINTER)).value or 0)

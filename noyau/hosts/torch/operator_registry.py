@@ -51,32 +51,40 @@ class TorchOperator:
     batch: Callable[..., Any]
     promote: Callable[[Sequence[Any]], Sequence[Any]] | None = None
 
-    @property
-    def schema(self) -> str:
-        inputs = [f"{kind} x{at}" for at, kind in enumerate(self.inputs)]
-        constants = [f"{kind} c{at}" for at, kind in enumerate(self.constants)]
-        results = "Tensor" if self.results == 1 else f"({', '.join(['Tensor'] * self.results)})"
-        return f"({', '.join([*inputs, *(['*', *constants] if constants else [])])}) -> {results}"
-
 
 def register(operator: TorchOperator) -> Any:
     """The overload of a new operator, `torch.ops.noyau.<stem>_<digest>.default`. One that was made of another function
     before has the name that comes next."""
     with _LOCK:
         name = _free(f"{identifier(operator.stem)}_{digest(operator.stem, operator.identity)[:_DIGITS]}")
-        qualified = f"{NAMESPACE}::{name}"
-        LIBRARY.define(f"{name}{operator.schema}", tags=_TAGS)
-        overload = getattr(getattr(torch.ops, NAMESPACE), name).default
-        for device in DEVICES:
-            LIBRARY.impl(name, operator.run, device)
-        torch.library.register_fake(qualified, operator.fake, lib=LIBRARY)
-        torch.library.register_vmap(qualified, operator.batch, lib=LIBRARY)
+        schema = schema_of(operator.inputs, operator.constants, operator.results)
+        overload = define(name, schema, operator.run, operator.fake, _TAGS)
+        torch.library.register_vmap(f"{NAMESPACE}::{name}", operator.batch, lib=LIBRARY)
         LIBRARY.impl(name, _autograd(operator, overload), "Autograd", with_keyset=True)
         if operator.promote is not None:
             for device in DEVICES:
                 promoted = _autocast(operator.promote, overload, f"Autocast{device}")
                 LIBRARY.impl(name, promoted, f"Autocast{device}", with_keyset=True)
         return overload
+
+
+def define(
+    name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any], tags: tuple[torch.Tag, ...] = ()
+) -> Any:
+    """The overload of a new operator of this name, on tensors of every device and on tensors without cells."""
+    LIBRARY.define(f"{name}{schema}", tags=tags)
+    for device in DEVICES:
+        LIBRARY.impl(name, run, device)
+    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=LIBRARY)
+    return getattr(getattr(torch.ops, NAMESPACE), name).default
+
+
+def schema_of(inputs: Sequence[str], constants: Sequence[str], results: int) -> str:
+    """The schema of an operator: its inputs by place, constants by keyword, tensors as its results."""
+    places = [f"{kind} x{at}" for at, kind in enumerate(inputs)]
+    keywords = ["*", *(f"{kind} c{at}" for at, kind in enumerate(constants))] if constants else []
+    tensors = "Tensor" if results == 1 else f"({', '.join(['Tensor'] * results)})"
+    return f"({', '.join([*places, *keywords])}) -> {tensors}"
 
 
 def _free(name: str) -> str:

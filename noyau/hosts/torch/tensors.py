@@ -19,21 +19,10 @@ from numpy.lib.stride_tricks import as_strided
 from torch.autograd import forward_ad
 
 from noyau.dtypes import DType
-from noyau.errors import MissingExtraError, SignatureError, UnsupportedError
+from noyau.errors import SignatureError, UnsupportedError
 from noyau.frontends.torch.sites import TO_TORCH
-from noyau.hosts.numpy.dlpack import lies_on_gpu, return_like
-from noyau.signatures.types import Signature
-
-
-def as_tensors(values: Sequence[Any]) -> tuple[Any, ...]:
-    """Arrays as tensors; all else as it is. MissingExtraError without torch."""
-    try:
-        import torch
-    except ImportError:
-        raise MissingExtraError("a peer that takes tensors needs torch: pip install 'noyau[torch]'") from None
-    like = torch.empty(0)
-    return tuple(return_like(value, like) if isinstance(value, np.ndarray) else value for value in values)
-
+from noyau.hosts.numpy.dlpack import lies_on_gpu
+from noyau.signatures.types import Family, Signature
 
 _OF_TENSORS = {theirs: ours for ours, theirs in TO_TORCH.items()}
 _BITS = {1: torch.uint8, 2: torch.int16}  # in which the cells of a dtype that NumPy lacks are handed over
@@ -67,14 +56,12 @@ def array_of(tensor: torch.Tensor) -> np.ndarray:
 
 def array_like(tensor: torch.Tensor) -> np.ndarray:
     """An array of the dtype, the shape and the strides of a tensor, wherever that lies; its cells are all one zero."""
-    dtype = from_torch(tensor.dtype)
-    assert dtype is not None
     strides = tuple(stride * tensor.element_size() for stride in tensor.stride())
-    return as_strided(np.zeros((), dtype.numpy), tuple(tensor.shape), strides)
+    return as_strided(np.zeros((), dtype_of(tensor).numpy), tuple(tensor.shape), strides)
 
 
 def layout_array(tensor: torch.Tensor) -> np.ndarray:
-    """`array_of` on the CPU, `shown` elsewhere: what tells how a tensor lies."""
+    """`array_of` on the CPU, `array_like` elsewhere: what tells how a tensor lies."""
     return array_of(tensor) if tensor.device.type == "cpu" else array_like(tensor)
 
 
@@ -201,8 +188,6 @@ def dtype_of(tensor: torch.Tensor) -> DType:
 def promote(signature: Signature, arguments: Sequence[Any]) -> list[Any]:
     """The arguments, those of the family float in the widest dtype that any of them has: what torch does under autocast
     with operators that want one dtype. Without a difference they are as they were."""
-    from noyau.signatures.types import Family
-
     pairs = list(zip(signature.inputs, arguments, strict=True))
     floats = [each.dtype for term, each in pairs if term.element is Family.FLOAT and _is_float(each)]
     if len(set(floats)) < 2:

@@ -14,7 +14,7 @@ import numpy as np
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import NoyauError, SignatureError
 from noyau.hosts.numpy.dlpack import as_array, is_foreign
-from noyau.hosts.torch.tensors import as_tensors
+from noyau.hosts.torch import as_tensors
 from noyau.jobs.bench.inputs import Views
 from noyau.kernels.call import FunctionKernel, caller_of
 from noyau.kernels.programs.generate import Specialization, key_of, specialization_of

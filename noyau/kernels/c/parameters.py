@@ -15,7 +15,7 @@ from noyau.dtypes import DType
 from noyau.errors import InputError, SignatureError
 from noyau.kernels.c.syntax import Parameter, Prototype, plain_name, prototype_of, syntax
 from noyau.kernels.user_kernel import Target, Usage, UserKernel
-from noyau.signatures.types import Element, Family, Instance, Term
+from noyau.signatures.types import Element, Family, Instance
 
 STATUS = ("int", "int32_t")
 RANGE = ("begin", "end")  # of a function that does a piece of its work at a time
@@ -143,7 +143,7 @@ def _returned(prototype: Prototype, usage: Usage, target: Target, label: str) ->
     if not scalar:
         raise SignatureError(f"{label}: a C function returns a scalar result alone; write the others through pointers")
     output = target.outputs[0]
-    if prototype.returns == "void" or (prototype.result and not _holds(prototype.result, output)):
+    if prototype.returns == "void" or (prototype.result and set(prototype.result).isdisjoint(members(output.element))):
         raise SignatureError(f"{label} returns {prototype.returns}, and the result {output.name} is {output}")
     return output.name
 
@@ -155,10 +155,6 @@ def _is_status(prototype: Prototype, returned: str | None, label: str) -> bool:
         what = "void, or int32_t for a status, 0 where all went well"
         raise SignatureError(f"{label} returns {prototype.returns}; a kernel that fills its outputs returns {what}")
     return True
-
-
-def _holds(dtypes: Sequence[DType], term: Term) -> bool:
-    return bool(set(dtypes) & set(members(term.element)))
 
 
 def members(element: Element) -> tuple[DType, ...]:
@@ -174,7 +170,8 @@ def _check(parameter: Parameter, name: str, target: Target, usage: Usage, label:
     if term is None:
         if parameter.is_pointer:
             raise SignatureError(f"{where} is a pointer, and {name} is a number")
-        if name in _sizes(target) and parameter.is_known and not _is_whole(parameter):
+        is_whole = any(dtype.kind in ("int", "uint") for dtype in parameter.dtypes)
+        if name in _sizes(target) and parameter.is_known and not is_whole:
             raise SignatureError(f"{where} stands for a size, which is an integer such as int64_t")
         return
     by_value = term.dims is None and not is_output
@@ -198,10 +195,6 @@ def _takes(parameter: Parameter, dtype: DType) -> bool:
 def _range(dtype: DType) -> tuple[int, int]:
     limits = np.iinfo(dtype.numpy)
     return int(limits.min), int(limits.max)
-
-
-def _is_whole(parameter: Parameter) -> bool:
-    return any(dtype.kind in ("int", "uint") for dtype in parameter.dtypes)
 
 
 def narrow_limit(parameter: Parameter) -> int | None:

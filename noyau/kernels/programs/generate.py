@@ -283,13 +283,11 @@ def _hashable(value: Any) -> Any:
 def fit_layouts(arrays: Sequence[np.ndarray], layouts: Sequence[Layout]) -> list[np.ndarray]:
     """The arrays as kernels of these layouts may read them: packed copies where they lie otherwise."""
     return [
-        array if layout_of(array) is not None and (layout is not PACKED or array.flags.c_contiguous) else _packed(array)
+        array
+        if layout_of(array) is not None and (layout is not PACKED or array.flags.c_contiguous)
+        else np.require(array, requirements=["C", "A"])
         for array, layout in zip(arrays, layouts, strict=True)
     ]
-
-
-def _packed(array: np.ndarray) -> np.ndarray:
-    return np.require(array, requirements=["C", "A"])
 
 
 class Once:
@@ -367,7 +365,11 @@ def build(generated: GeneratedProgram, *, runs: bool = True) -> BuiltProgram:
 
 def _in_c(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
     library = c_compiler.compile_library([generated.text])
-    return BuiltProgram(generated, tuple(_native(library, kernel) for kernel in generated.program.kernels), library)
+    kernels = tuple(
+        Native(library, f"{kernel.name}_kernel", [buffer.layout for buffer in kernel.of(Role.INPUT)])
+        for kernel in generated.program.kernels
+    )
+    return BuiltProgram(generated, kernels, library)
 
 
 def _in_numba(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
@@ -390,10 +392,6 @@ BUILDERS: Mapping[str, Callable[[GeneratedProgram, bool], BuiltProgram]] = {
     "numba": _in_numba,
     "triton": _in_triton,
 }
-
-
-def _native(library: Path, kernel: Kernel) -> Native:
-    return Native(library, f"{kernel.name}_kernel", [buffer.layout for buffer in kernel.of(Role.INPUT)])
 
 
 def _results(

@@ -8,7 +8,6 @@ memory, on a GPU on a copy of all of it, the zones as well, that is copied back.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -19,7 +18,7 @@ from noyau.compiler.lowering.input_layouts import packed_strides
 from noyau.dtypes import DType
 from noyau.errors import CheckError, MissingExtraError, NoyauError, SignatureError, UnsupportedError
 from noyau.frontends.torch.sites import TO_TORCH
-from noyau.hosts.torch.cuda.device import require_free, require_grid
+from noyau.hosts.torch.cuda.device import guard, require_free, require_grid
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.kernels.reference import bind_sizes
 from noyau.kernels.triton.parameters import (
@@ -287,11 +286,6 @@ def is_interpreted(function: Any) -> bool:
     return any(type(layer).__module__ == "triton.runtime.interpreter" for layer in layers(function))
 
 
-def guard(device: torch.device) -> AbstractContextManager[Any]:
-    """Make this the current device within the block."""
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
-
-
 @cache
 def device_properties(device: torch.device) -> DeviceProperties:
     """A device as `launch=` sees it; where Triton interprets, the GPU that is assumed."""
@@ -340,13 +334,6 @@ def _number(value: Value, each: Any) -> Any:
     """A run-time scalar as a number of Python."""
     number = each.item() if hasattr(each, "item") else each
     return float(number) if value.dtype.is_float else bool(number) if value.dtype.value == "bool" else int(number)
-
-
-try:
-    import torch
-    import triton
-except ImportError as error:
-    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
 
 
 def variables() -> dict[str, str]:

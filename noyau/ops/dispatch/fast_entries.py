@@ -147,11 +147,16 @@ _ALONE = {Family.FLOAT: DType.F64, Family.INT: DType.I64}  # of a Python number 
 
 def entry(label: str, signature: Signature, chosen: Selection) -> Entry | None:
     """The entry that takes the arguments of a call as they are, and misses another key. None for the reference."""
-    doors = [(_door(label, signature, choice, chosen.wanted), most) for choice, most in chosen.choices]
+    door: Entry | None = of_sizes(chosen, lambda choice: _door(label, signature, choice, chosen.wanted), _by_size)
+    return door
+
+
+def of_sizes(chosen: Selection, door_of: Callable[[Choice], Any], by_size: Callable[..., Any]) -> Any:
+    """The one door of what was chosen, or `by_size` of several, each with its most cells; None for the reference."""
+    doors = [(door_of(choice), most) for choice, most in chosen.choices]
     if any(door is None for door, _ in doors):
         return None
-    only = doors[0][0] if chosen.only else None
-    return only or partial(_by_size, [(door, most) for door, most in doors if door is not None])
+    return doors[0][0] if chosen.only else partial(by_size, doors)
 
 
 def run(choice: Choice, specialization: Specialization, arrays: Sequence[Array]) -> list[Array]:

@@ -39,10 +39,6 @@ class Winner:
         message = ", ".join(f"{name}={value}" for name, value in self.constants)
         return f"{self.kernel} ({message})" if message else self.kernel
 
-    def distance(self, cells: int) -> float:
-        """The distance of a call from it: of sizes, what counts is their ratio."""
-        return abs(math.log((cells + 1) / (self.cells + 1)))
-
 
 def recall_winners(description: Description, specialization: Specialization) -> tuple[Winner, ...]:
     """The winners of a key on this machine, the smallest first; none where none is recorded, or can be read."""
@@ -62,11 +58,6 @@ def record(description: Description, specialization: Specialization, winners: Se
 def _read(entry: Mapping[str, Any]) -> Winner:
     constants = tuple((str(name), value) for name, value in entry.get("constants", ()))
     return Winner(**{**entry, "constants": constants})
-
-
-def nearest(winners: Sequence[Winner], cells: int) -> Winner | None:
-    """The winner at the size that is most like this one."""
-    return min(winners, key=lambda winner: winner.distance(cells), default=None)
 
 
 def bounds(winners: Sequence[Winner]) -> list[tuple[Winner, float]]:

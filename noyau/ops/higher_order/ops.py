@@ -27,6 +27,7 @@ from noyau.ops.higher_order.scalar_trace import (
     name_of,
     over_arrays,
     require_traceable,
+    state_dtype,
     way_of,
 )
 from noyau.ops.op import Op, op
@@ -200,7 +201,7 @@ class Ways:
 
     def texts(self) -> dict[str, Mapping[str, Any]]:
         """Signatures of it, with the arguments that they are of."""
-        elements = next(elements_of(lambda dtype: _known(self.over(dtype.numpy).dtype)), None)
+        elements = next(elements_of(lambda dtype: state_dtype(self.over(dtype.numpy).dtype, self.called)), None)
         return reduce_signatures(*elements, "x") if elements else {}
 
 
@@ -263,12 +264,6 @@ def _tensor(number: float, tensors: Sequence[Any]) -> Any:
     like = next((each for each in tensors if each.is_floating_point()), tensors[0])
     widened = isinstance(number, float) and not like.is_floating_point()
     return (like.detach().double() if widened else like.detach()).new_tensor(number)
-
-
-def _known(dtype: np.dtype) -> DType:
-    result = from_numpy(dtype)
-    assert result is not None, dtype
-    return result
 
 
 def _reduction(ways: Ways) -> Scalar:

@@ -320,7 +320,7 @@ def way_of(step: Step, start: float, numbers: np.dtype, label: str) -> Reduction
         monoid = _monoid(graph)
         if dtype is state:
             break
-        state = dtype if monoid is not None else _known(np.promote_types(state.numpy, dtype.numpy), label)
+        state = dtype if monoid is not None else state_dtype(np.promote_types(state.numpy, dtype.numpy), label)
     else:
         raise UnsupportedError(f"{label}: the state is {state.value}, then {dtype.value}; cast what the function gives")
     if monoid is not None:
@@ -427,10 +427,11 @@ def _joined(numbers: np.dtype, start: float, label: str) -> DType:
         return DType.BOOL  # a function of numbers widens it
     if dtype is not None and dtype.is_float and not isinstance(start, np.generic):
         return dtype  # beside a bfloat16 NumPy takes a number of Python for a float64
-    return _known(np.result_type(numbers, start), label)
+    return state_dtype(np.result_type(numbers, start), label)
 
 
-def _known(dtype: np.dtype, label: str) -> DType:
+def state_dtype(dtype: np.dtype, label: str) -> DType:
+    """The DType of a state. SignatureError where noyau has none."""
     result = from_numpy(dtype)
     if result is None or result is DType.OTHER:
         raise SignatureError(f"{label}: a state of {dtype} is none of noyau's dtypes")

@@ -25,7 +25,7 @@ from noyau.kernels.programs.generate import CPU, BuiltProgram, Specialization
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch import fast_entries
 from noyau.ops.dispatch.choice import USUAL, Choice, Selection
-from noyau.ops.dispatch.fast_entries import arguments_of
+from noyau.ops.dispatch.fast_entries import arguments_of, of_sizes
 from noyau.ops.torch.program_runner import TensorProgram
 from noyau.signatures.types import Signature
 
@@ -35,11 +35,8 @@ Entry: TypeAlias = Callable[[tuple[Any, ...]], Any]
 def entry(label: str, signature: Signature, chosen: Selection) -> Entry | None:
     """The entry that takes the tensors and numbers of a call as they are, and gives new tensors; MISS where they are of
     another key. None where the reference runs."""
-    doors = [(_door(label, signature, choice, chosen), most) for choice, most in chosen.choices]
-    if any(door is None for door, _ in doors):
-        return None
-    only = doors[0][0] if chosen.only else None
-    return only or partial(_by_size, [(door, most) for door, most in doors if door is not None])
+    door: Entry | None = of_sizes(chosen, lambda choice: _door(label, signature, choice, chosen), _by_size)
+    return door
 
 
 def _door(label: str, signature: Signature, choice: Choice, chosen: Selection) -> Entry | None:

@@ -224,15 +224,13 @@ def _rows(index: Sequence[Dim | Lookup], shape: Sequence[int], updates: Sequence
     while inner < min(len(shape), len(updates)):
         axis = len(updates) - 1 - inner
         same = index[len(shape) - 1 - inner] == Dim.of(f"#{axis}") and shape[len(shape) - 1 - inner] == updates[axis]
-        names = any(f"#{axis}" in dim.names for entry in index[: len(shape) - 1 - inner] for dim in _dims(entry))
+        others = index[: len(shape) - 1 - inner]
+        dims = (dim for entry in others for dim in (entry.at if isinstance(entry, Lookup) else (entry,)))
+        names = any(f"#{axis}" in dim.names for dim in dims)
         if not same or names:
             break
         inner += 1
     return inner
-
-
-def _dims(entry: Dim | Lookup) -> tuple[Dim, ...]:
-    return entry.at if isinstance(entry, Lookup) else (entry,)
 
 
 def _places(

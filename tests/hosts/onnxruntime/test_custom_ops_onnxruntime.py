@@ -19,7 +19,7 @@ from onnx import helper
 from noyau.errors import BuildError, GraphError, InputError, MissingExtraError, ModelError
 from noyau.hosts.onnxruntime import custom_ops
 from noyau.toolchain.c import compiler as c_compiler
-from tests.hosts.kernels import F32, I64, STAND_INS, Arrays, kernel_text, model_of
+from tests.hosts.kernels import F32, I64, STAND_INS, Arrays, build_library, kernel_text, model_of
 
 MARK = 1000.0  # what a marked kernel adds, and its function body does not
 
@@ -27,9 +27,7 @@ MARK = 1000.0  # what a marked kernel adds, and its function body does not
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("kernels") / "kernels.so"
-    custom_ops.build_library(
-        {f"{name}_1f": kernel_text(each.text, f"{name}_1f") for name, each in STAND_INS.items()}, path
-    )
+    build_library({f"{name}_1f": kernel_text(each.text, f"{name}_1f") for name, each in STAND_INS.items()}, path)
     return path
 
 
@@ -37,7 +35,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def marked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library with one kernel whose results tell that it ran."""
     path = tmp_path_factory.mktemp("marked") / "marked.so"
-    custom_ops.build_library({"scale_add_1f": kernel_text(STAND_INS["scale_add"].text, "scale_add_1f", MARK)}, path)
+    build_library({"scale_add_1f": kernel_text(STAND_INS["scale_add"].text, "scale_add_1f", MARK)}, path)
     return path
 
 
@@ -111,7 +109,7 @@ const noyau_kernel NAME_kernel = {
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="there is no other thread on one core")
 def test_a_thread_that_is_slow_keeps_no_piece_waiting(tmp_path: Path) -> None:
     """The other one takes what is left of its share."""
-    custom_ops.build_library({"waits_1f": kernel_text(WAITS, "waits_1f")}, tmp_path / "waits.so")
+    build_library({"waits_1f": kernel_text(WAITS, "waits_1f")}, tmp_path / "waits.so")
     ends = [helper.make_tensor_value_info(name, F32, ["n"]) for name in ("x", "out")]
     model = model_of([helper.make_node("waits_1f", ["x"], ["out"], domain="noyau")], ends[:1], ends[1:])
     found = run(model, {"x": np.zeros(16, np.float32)}, tmp_path / "waits.so", threads=2)
@@ -135,7 +133,7 @@ def test_a_library_is_not_used_on_a_lesser_cpu(target: int, cpu: int, runs: bool
         pytest.skip(f"this machine is {here} and cannot run {names[target - 1]}")
     options = c_compiler.CompilerOptions(target=names[target - 1])
     text = kernel_text(STAND_INS["scale_add"].text, "scale_add_1f", MARK)
-    custom_ops.build_library({"scale_add_1f": text}, tmp_path / "lesser.so", options, simulated_level=cpu)
+    build_library({"scale_add_1f": text}, tmp_path / "lesser.so", options, simulated_level=cpu)
     feeds, wanted = scale_add()
     found = run(STAND_INS["scale_add"].fused("scale_add_1f"), feeds, tmp_path / "lesser.so")
     assert_allclose(found["out"], wanted + MARK * runs, rtol=1e-5, atol=1e-6)
@@ -253,7 +251,9 @@ def test_a_library_has_each_operator_once(names: list[str]) -> None:
 def test_the_shim_compiles_without_a_warning() -> None:
     options = c_compiler.CompilerOptions(extra=("-Wall", "-Wextra", "-Werror", "-Wno-cast-function-type"))
     assert c_compiler.compile_object(custom_ops.shim_text(["one_1a", "two_2b"]), options).is_file()
-    assert c_compiler.compile_object(custom_ops.shim_text(["one_1a"], simulated_level=2), options).is_file()
+    assert c_compiler.compile_object(
+        "#define NOYAU_SIMULATED_LEVEL 2\n" + custom_ops.shim_text(["one_1a"]), options
+    ).is_file()
     assert c_compiler.compile_object(custom_ops._text("hosts/onnxruntime/cpu_needs.c"), options).is_file()
 
 

@@ -22,7 +22,7 @@ from onnx.external_data_helper import set_external_data
 from noyau.errors import ModelError, OutputError
 from noyau.hosts.onnxruntime import custom_ops, model_files
 from noyau.hosts.onnxruntime.model_files import library_path, save
-from tests.hosts.kernels import STAND_INS, kernel_text, model_of
+from tests.hosts.kernels import STAND_INS, build_library, kernel_text, model_of
 from tests.large_model import write_large_model
 
 HOSTILE = [
@@ -85,9 +85,7 @@ def test_files_that_were_there_are_replaced(out: Path, library: Path) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_strange_name_is_only_a_name(name: str, out: Path, tmp_path: Path) -> None:
-    custom_ops.build_library(
-        {"scale_add_1f": kernel_text(STAND_INS["scale_add"].text, "scale_add_1f")}, tmp_path / "b.so"
-    )
+    build_library({"scale_add_1f": kernel_text(STAND_INS["scale_add"].text, "scale_add_1f")}, tmp_path / "b.so")
     save(model(), tmp_path / "b.so", out / name)
     assert sorted(contents(out)) == sorted([name, name.removesuffix(".onnx") + ".so"])
     session = custom_ops.open_session(out / name, library_path(out / name))

@@ -18,7 +18,7 @@ from noyau.hosts.onnxruntime import custom_ops
 from noyau.hosts.onnxruntime.function_bodies import FusedNode, ModelValues, ValueType, reads, recompute
 from noyau.hosts.onnxruntime.submodel import extract
 from noyau.hosts.onnxruntime.write_back import write_back
-from tests.hosts.kernels import STAND_INS, Arrays, kernel_text, model_of
+from tests.hosts.kernels import STAND_INS, Arrays, build_library, kernel_text, model_of
 from tests.hosts.models import NODE, floats
 
 MODELS = Path(__file__).parents[3] / "noyau" / "jobs" / "demo" / "models"
@@ -133,7 +133,7 @@ def test_a_fused_node_comes_with_its_function(tmp_path: Path) -> None:
     part = extract(fused, [0], ["x", "w", "s"], ["out"])
     assert [function.name for function in part.functions] == ["scale_add_1f"]
     assert not extract(fused, [1], ["out"], ["last"]).functions
-    custom_ops.build_library({"scale_add_1f": kernel_text(stand_in.text, "scale_add_1f", 1000)}, tmp_path / "m.so")
+    build_library({"scale_add_1f": kernel_text(stand_in.text, "scale_add_1f", 1000)}, tmp_path / "m.so")
     feeds = stand_in.feeds(np.random.default_rng(0), 2)
     difference = run(part, feeds, tmp_path / "m.so")["out"] - run(part, feeds)["out"]
     np.testing.assert_allclose(difference, 1000, rtol=1e-5)

@@ -17,7 +17,7 @@ from noyau.errors import GraphError
 from noyau.hosts.onnxruntime import custom_ops
 from noyau.hosts.onnxruntime.function_bodies import FusedNode, ValueType, reads
 from noyau.hosts.onnxruntime.write_back import refusals, write_back
-from tests.hosts.kernels import STAND_INS, Arrays, kernel_text, model_of
+from tests.hosts.kernels import STAND_INS, Arrays, build_library, kernel_text, model_of
 from tests.hosts.models import (
     HOSTILE,
     NODE,
@@ -381,7 +381,7 @@ def test_the_kernel_replaces_the_body_in_a_written_model(tmp_path: Path) -> None
     inputs, outputs = stand_in.types()
     model = model_of(nodes, inputs, outputs)
     found = write_back(model, [FusedNode("scale_add_1f", (1, 2), ("n", "w", "s"), ("q",))])
-    custom_ops.build_library({"scale_add_1f": kernel_text(stand_in.text, "scale_add_1f", 1000)}, tmp_path / "m.so")
+    build_library({"scale_add_1f": kernel_text(stand_in.text, "scale_add_1f", 1000)}, tmp_path / "m.so")
     feeds = stand_in.feeds(np.random.default_rng(0), 4)
     wanted = run(model, feeds)["out"]
     assert_array_equal(run(found, feeds)["out"], wanted)

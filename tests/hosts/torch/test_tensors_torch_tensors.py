@@ -7,7 +7,7 @@ import pytest
 
 import noyau
 from noyau.errors import MissingExtraError
-from noyau.hosts.torch.tensors import as_tensors
+from noyau.hosts.torch import as_tensors
 from tests.jobs.bench.samples import add_op
 
 torch = pytest.importorskip("torch")

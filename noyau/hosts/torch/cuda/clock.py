@@ -11,8 +11,6 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 
-import torch
-
 from noyau.errors import BuildError, MissingExtraError
 from noyau.hosts.torch.cuda.device import absence
 from noyau.timing.gpu_rate_cache import COLD, HOT, SIZES, Curves, GpuIdentity, GpuRates, keep, recall_gpu

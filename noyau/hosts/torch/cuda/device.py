@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -78,6 +78,11 @@ def fault_of(error: Exception, called: str, device: object) -> str | None:
             "with CUDA_LAUNCH_BLOCKING=1, or under compute-sanitizer"
         )
     return None
+
+
+def guard(device: torch.device) -> AbstractContextManager[Any]:
+    """Make this device the current one, in a `with`."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def require_grid(called: str, grid: Sequence[int]) -> None:

@@ -8,7 +8,6 @@ launch the same compiled kernels with the same numbers.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ import torch
 from triton import knobs
 
 from noyau.errors import InputError
-from noyau.hosts.torch.cuda.device import beside_captures, device_errors, require_free, require_grid
+from noyau.hosts.torch.cuda.device import beside_captures, device_errors, guard, require_free, require_grid
 from noyau.ir.loops import Kernel
 from noyau.toolchain.triton.module import load
 
@@ -199,11 +198,6 @@ def foretell(
         return TAPE.foretold
     finally:
         TAPE.foretold = before
-
-
-def guard(device: torch.device) -> Any:
-    """Make this device the current one, in a `with`."""
-    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 class ReplayPlan:

@@ -23,13 +23,12 @@ from noyau.compiler.partition.cut import Group, scalars_of
 from noyau.errors import DeviceError, ModelError, UnsupportedError
 from noyau.frontends.torch.sites import TO_TORCH
 from noyau.hosts.torch.modules.sites import is_size, order_of
-from noyau.hosts.torch.operator_registry import DEVICES
+from noyau.hosts.torch.operator_registry import define, schema_of
 from noyau.ir.graph import Graph
 from noyau.ir.sizes import plan
 from noyau.text import printable
 from noyau.toolchain.cache import digest
 
-_LIBRARY = torch.library.Library("noyau", "FRAGMENT")
 _LOCK = threading.Lock()
 _KNOWN: dict[str, Any] = {}
 _DIGITS = 8
@@ -45,18 +44,9 @@ def operator_of(name: str, group: Group, kernel: Callable[..., Any]) -> Any:
     with _LOCK:
         if names not in _KNOWN:
             arguments = [node is None for node in fixed]
-            _KNOWN[names] = _registered(names, arguments, group.graph, kernel)
+            schema = schema_of(["Tensor"] * sum(arguments), (), len(group.graph.outputs))
+            _KNOWN[names] = define(names, schema, kernel, fake_of(group.graph, arguments))
         return _KNOWN[names]
-
-
-def _registered(name: str, are_tensors: Sequence[bool], graph: Graph, kernel: Callable[..., Any]) -> Any:
-    count, results = sum(are_tensors), len(graph.outputs)
-    kinds = "Tensor" if results == 1 else f"({', '.join(['Tensor'] * results)})"
-    _LIBRARY.define(f"{name}({', '.join(f'Tensor x{at}' for at in range(count))}) -> {kinds}")
-    for device in DEVICES:
-        _LIBRARY.impl(name, kernel, device)
-    torch.library.register_fake(f"noyau::{name}", fake_of(graph, are_tensors), lib=_LIBRARY)
-    return getattr(torch.ops.noyau, name).default
 
 
 def fake_of(graph: Graph, are_tensors: Sequence[bool]) -> Callable[..., Any]:

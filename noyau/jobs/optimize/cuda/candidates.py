@@ -149,7 +149,7 @@ def begin(kernels: Sequence[Planned], source: TracedGraph, device: torch.device)
     for kernel in kernels if device.type == "cuda" else ():
 
         def begun(kernel: Planned = kernel) -> list[Event | None]:
-            from noyau.hosts.torch.cuda.launch import guard
+            from noyau.hosts.torch.cuda.device import guard
 
             with guard(device):
                 return [COMPILER.begin(*each) for each in first_call(kernel, source).launches(device)]

@@ -351,7 +351,7 @@ def _stamp(device: torch.device) -> str:
 
 def on_device(device: torch.device) -> Any:
     """The device as the current one, in a `with`."""
-    from noyau.hosts.torch.cuda.launch import guard
+    from noyau.hosts.torch.cuda.device import guard
 
     return guard(device)
 

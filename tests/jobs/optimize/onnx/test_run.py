@@ -20,6 +20,7 @@ from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.run import OptimizedModel, optimize
 from noyau.toolchain.c import compiler as c_compiler
+from tests.hosts.kernels import build_library
 from tests.small_models import (
     BARE,
     CHAIN,
@@ -163,12 +164,12 @@ def refusing(tmp_path) -> tuple[Path, dict[str, str]]:
 def test_a_library_on_a_lesser_cpu_is_not_used(refusing, tmp_path):
     path, texts = refusing
     feeds = tokens(1, 5)
-    custom_ops.build_library(texts, tmp_path / "here.so")
+    build_library(texts, tmp_path / "here.so")
     with pytest.raises(InputError, match="noyau::"):
         answers(path, feeds, tmp_path / "here.so")
     if c_compiler.level() == "x86-64" or "x86-64" not in c_compiler.level():
         pytest.skip("levels are those of x86-64, and this machine is of the lowest")
-    custom_ops.build_library(texts, tmp_path / "lesser.so", simulated_level=1)
+    build_library(texts, tmp_path / "lesser.so", simulated_level=1)
     assert_close(answers(path, feeds, tmp_path / "lesser.so"), answers(llama("torchscript"), feeds))
 
 
@@ -177,9 +178,7 @@ def test_an_operator_of_another_models_library_is_not_picked_up(refusing, tmp_pa
     path, texts = refusing
     feeds = tokens(1, 5)
     others = {name: f"{name[:-1]}{'1' if name[-1] == '0' else '0'}" for name in texts}
-    custom_ops.build_library(
-        {others[name]: text.replace(name, others[name]) for name, text in texts.items()}, tmp_path / "o.so"
-    )
+    build_library({others[name]: text.replace(name, others[name]) for name, text in texts.items()}, tmp_path / "o.so")
     assert_close(answers(path, feeds, tmp_path / "o.so"), answers(llama("torchscript"), feeds))
 
 
