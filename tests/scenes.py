@@ -9,7 +9,8 @@ import pytest
 
 from noyau.codegen import plan as codegen_plan
 from noyau.codegen.plan import Planned
-from noyau.hosts.onnxruntime.inputs import Activations, ModelInputs, capture_twice, model_inputs
+from noyau.hosts.onnxruntime.activations import Activations, capture_twice
+from noyau.hosts.onnxruntime.inputs import ModelInputs, model_inputs
 from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.hosts.onnxruntime.write_back import library, put_back

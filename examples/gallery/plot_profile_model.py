@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import noyau
-from noyau.hosts.onnxruntime.custom_ops import open_session
+from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.jobs.profile.traces import read_trace
 from noyau.timing.comparison import compare, spell_s
 

@@ -103,19 +103,14 @@ class Reference:
         with widened(_are_wide(instance, arguments)):
             returned = self.function(*arguments, **constants)
         parts = list(returned) if isinstance(returned, tuple | list) and len(instance.outputs) > 1 else [returned]
-        return [_result(*each, self.name) for each in self._counted(parts, instance, shapes)]
+        if len(parts) != len(instance.outputs):
+            count = "one result" if len(parts) == 1 else f"{len(parts)} results"
+            raise SignatureError(f"the reference {self.name} returns {count}, and {len(instance.outputs)} are signed")
+        return [_result(*each, self.name) for each in zip(parts, instance.outputs, shapes, strict=True)]
 
     @property
     def name(self) -> str:
         return self.function.__name__
-
-    def _counted(
-        self, parts: list[Any], instance: Instance, shapes: Sequence[tuple[int, ...]]
-    ) -> Iterator[tuple[Any, Value, tuple[int, ...]]]:
-        if len(parts) != len(instance.outputs):
-            count = "one result" if len(parts) == 1 else f"{len(parts)} results"
-            raise SignatureError(f"the reference {self.name} returns {count}, and {len(instance.outputs)} are signed")
-        return zip(parts, instance.outputs, shapes, strict=True)
 
     def _filled(
         self,

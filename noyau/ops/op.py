@@ -230,21 +230,23 @@ class Op(OnTensors, Generic[P, R]):
 
     def instance(self, dtypes: Sequence[DType], ranks: Sequence[int]) -> Instance:
         """The signature for inputs of these dtypes and ranks. SignatureError where they do not fit."""
+        signature = self.require_signature()
+        if len(dtypes) != len(signature.inputs):
+            raise SignatureError(f"{self.name} takes {len(signature.inputs)} inputs, not {len(dtypes)}")
+        return instances.instance_of(signature, tuple(dtypes), tuple(ranks), tuple(sorted(self.known({}).items())))
+
+    def require_signature(self) -> Signature:
+        """Its signature. SignatureError where it has none."""
         if self.signature is None:
             raise SignatureError(f"{self.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
-        if len(dtypes) != len(self.signature.inputs):
-            raise SignatureError(f"{self.name} takes {len(self.signature.inputs)} inputs, not {len(dtypes)}")
-        known = self.known({})
-        return instances.instance_of(self.signature, tuple(dtypes), tuple(ranks), tuple(sorted(known.items())))
+        return self.signature
 
     def usual(self, dtypes: Sequence[DType] = (), ranks: Sequence[int] = ()) -> Instance:
         """The signature settled: as `instance`, or with usual dtypes and ranks where none are given."""
         if dtypes or ranks:
             return self.instance(dtypes, ranks)
-        if self.signature is None:
-            raise SignatureError(f"{self.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
-        known = {**self.known({}), **instances.integers_of(self.signature, {})}
-        return instances.usual_instance(self.signature, known)
+        signature = self.require_signature()
+        return instances.usual_instance(signature, {**self.known({}), **instances.integers_of(signature, {})})
 
     def to_onnx(self, path: str | Path | None = None, **options: Unpack[OnnxKeywords]) -> OnnxOp:
         """The op as an ONNX model, with its kernels for onnxruntime: see `noyau.ops.onnx_models.to_onnx`."""

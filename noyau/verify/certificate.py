@@ -31,18 +31,9 @@ class Failure:
     allowed: float = 0.0
 
     @classmethod
-    def of_cell(
-        cls,
-        case: str,
-        inputs: str,
-        note: str,
-        output: str,
-        cell: tuple[int, ...],
-        got: float,
-        want: float,
-        allowed: float,
-    ) -> Failure:
-        """A wrong cell: lost precision where its value is near, else a wrong value."""
+    def of_cell(cls, case: str, inputs: str, note: str, output: str, cell: tuple[int, ...], *numbers: float) -> Failure:
+        """A wrong cell, by what it got, wants and is allowed: lost precision where that is near, else a wrong value."""
+        got, want, allowed = numbers
         is_near = math.isfinite(got) and math.isfinite(want) and abs(got - want) <= PRECISE * allowed
         kind = FindingKind.PRECISION if is_near else FindingKind.WRONG_VALUE
         return cls(kind, case, inputs, note, output, cell, got, want, allowed)

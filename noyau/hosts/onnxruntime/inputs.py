@@ -1,16 +1,12 @@
-"""Inputs for a model: loaded, or made up so that they obey its graph; small ones to check with, others to time with.
+"""Inputs for a model, and its sizes: inputs are loaded, or made up so that they obey its graph.
 
-What flows through a model that runs: what its kernels read, to check and to time them with.
-
-The sizes at which a model is timed: those that are asked for, else each open size small, usual and large in turn.
-"""
+The sizes at which a model is timed are those that are asked for, else each open size small, usual and large in turn."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -18,15 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from noyau.codegen.plan import Planned
 from noyau.compiler.lowering.nest import guards
-from noyau.compiler.partition.cut import Group
 from noyau.dtypes import DType
 from noyau.errors import InputError
-from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators
-from noyau.hosts.onnxruntime.submodel import ActivationCapture
 from noyau.ir.dims import Dim, Shape
-from noyau.ir.graph import Graph, names_of
+from noyau.ir.graph import Graph
 from noyau.text import printable
 from noyau.verify.inputs import Inputs, load_inputs, make_inputs
 
@@ -124,86 +116,6 @@ def _capped(sizes: Mapping[str, int], most: int) -> dict[str, int]:
     return {name: min(size, most) for name, size in sizes.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Activations:
-    """Values of one run: arrays by the model's names, its inputs and tensors among them.
-
-    `made_up`: the inputs of the model were. What could not be captured is not there."""
-
-    arrays: Mapping[str, np.ndarray]
-    sizes: Mapping[str, int]
-    made_up: bool
-
-    def of(self, graph: Graph) -> tuple[np.ndarray, ...] | None:
-        """The arrays of a graph's inputs, in order, or None where one is not known."""
-        names = [node.output for node in graph.inputs]
-        return tuple(self.arrays[name] for name in names) if self.arrays.keys() >= set(names) else None
-
-    def sizes_of(self, graph: Graph) -> dict[str, int]:
-        """The sizes of a graph, as far as they are known. InputError where an array has not the shape of its value."""
-        sizes, arrays = dict(self.sizes), self.of(graph)
-        if arrays is not None:
-            sizes |= graph.bind([array.shape for array in arrays])
-        names = names_of(graph)
-        return {name: size for name, size in sizes.items() if name in names}
-
-
-def capture_twice(
-    original: SourceModel, kernels: Sequence[Planned], feeds: ModelInputs, capturing: ActivationCapture | None = None
-) -> tuple[Activations, Activations]:
-    """Capture what kernels read with small inputs, in their first and last places, and with those asked for, in their
-    first.
-
-    A model that does not run with small ones is looked at once; `capturing` may have a session of it. ModelError or
-    InputError where it does not run."""
-    capturing = capturing or capture_of(original)
-    first, small = [kernel.groups[0] for kernel in kernels], None
-    ends = [group for kernel in kernels for group in end_places(kernel)]
-    if feeds.small.sizes != feeds.full.sizes:
-        with suppress(InputError):
-            small = _look(original, ends, feeds.small, capturing, feeds.made_up)
-    try:
-        full = _look(original, ends if small is None else first, feeds.full, capturing, feeds.made_up)
-        return full if small is None else small, full
-    except InputError as error:
-        advice = "other sizes (--dim NAME=N) or arrays of your own (--inputs F.npz) may do"
-        raise InputError(f"the model does not run with its inputs: {error}; {advice}") from error
-
-
-def capture_at(
-    original: SourceModel,
-    kernels: Sequence[Planned],
-    inputs: Inputs,
-    made_up: bool,
-    capturing: ActivationCapture | None = None,
-) -> Activations:
-    """Capture what kernels read in their first places, with other inputs. Errors as of `capture_twice`."""
-    first = [kernel.groups[0] for kernel in kernels]
-    return _look(original, first, inputs, capturing or capture_of(original), made_up)
-
-
-def capture_of(original: SourceModel) -> ActivationCapture:
-    """Capture for the values of a model, but those that need operators which only a library of the user's own has."""
-    return ActivationCapture(original.model, original.folder, foreign_operators(original.model))
-
-
-def end_places(kernel: Planned) -> tuple[Group, ...]:
-    """The first and the last place of a kernel."""
-    return kernel.groups if len(kernel.groups) < 2 else (kernel.groups[0], kernel.groups[-1])
-
-
-def _look(
-    original: SourceModel, groups: Sequence[Group], inputs: Inputs, capturing: ActivationCapture, made_up: bool
-) -> Activations:
-    """Capture what some groups read: in a run on these inputs, or tensors of the model."""
-    nodes, tensors = original.model.graph.node, original.imported.initializers
-    names = {name for group in groups for name in group.inputs}
-    names |= {name for group in groups for position in group.positions for name in nodes[position].input}
-    captured = capturing.capture(inputs.arrays, sorted(names))
-    stored = {name: original.imported.load_initializer(name) for name in names if name in tensors}
-    return Activations({**stored, **inputs.arrays, **captured}, inputs.sizes, made_up)
-
-
 Bound = tuple[Dim, Dim]  # the first is at most the second
 _MOST_MOVES = 64
 
@@ -257,7 +169,6 @@ def _moves(bound: Bound, sizes: Mapping[str, int], fixed: Collection[str]) -> It
 
 Sizes = Mapping[str, int]
 Dims = Mapping[str, int | Sequence[int]]
-
 SMALLEST, MANY, LARGE = 1, 128, 1024
 MOST_OPEN, MOST_ASKED = 6, 16
 MOST_BYTES = 1 << 30  # of the largest value: a model is not timed beyond it where nobody asked for that

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from noyau.errors import CheckError, UnsupportedError
-from noyau.hosts.onnxruntime.custom_ops import BoundRun, bound_run, first_outputs, open_session
+from noyau.hosts.onnxruntime.sessions import BoundRun, bound_run, first_outputs, open_session
 from noyau.timing.comparison import FEWEST_PAIRS, NARROW, Comparison, Enough, half, join_halves
 from noyau.timing.pairwise import WorkerSide, cold_sets, hot_sets
 from noyau.workers.array_files import is_text, read_arrays, write_arrays

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from noyau.compiler.partition.cut import Partition, partition
 from noyau.dtypes import from_onnx
 from noyau.frontends import onnx as frontend
-from noyau.hosts.onnxruntime.custom_ops import open_session
 from noyau.hosts.onnxruntime.function_bodies import every_node
 from noyau.hosts.onnxruntime.model_files import Provenance, provenance_of, take_apart
+from noyau.hosts.onnxruntime.sessions import open_session
 
 if TYPE_CHECKING:
     import onnx

@@ -1,24 +1,17 @@
-"""A part of a model as a model of its own: to time it, to evaluate a node that noyau does not know, or to capture the
-values that kernels read, in one run of the model as it is."""
+"""A part of a model as a model of its own: to time it, or to evaluate a node that noyau does not know."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import GraphError
-from noyau.hosts.onnxruntime.custom_ops import open_session, run
 from noyau.hosts.onnxruntime.function_bodies import ModelValues, ValueType, reads, recompute, used_functions
 from noyau.hosts.onnxruntime.write_back import value_info
 
 if TYPE_CHECKING:
     import onnx
-    import onnxruntime
 
 
 _IR_OF_LOOSE_INITIALIZERS, _IR_OF_FUNCTIONS = 4, 8
@@ -122,64 +115,3 @@ def _type_of_tensor(graph: onnx.GraphProto, tensor: onnx.TensorProto) -> onnx.Va
     for size in tensor.dims:
         value.type.tensor_type.shape.dim.add(dim_value=size)
     return value
-
-
-@dataclass(slots=True)
-class ActivationCapture:
-    """Captures of a model's values; nothing is optimised, and what they do not need does not run. The session of one is
-    that of the next, if it has what is asked for there. Nodes at the positions `without` do not run."""
-
-    model: onnx.ModelProto
-    folder: Path
-    without: Collection[int] = ()
-    _inputs: frozenset[str] = frozenset()
-    _session: onnxruntime.InferenceSession | None = None
-
-    def capture(self, inputs: Mapping[str, np.ndarray], wanted: Iterable[str]) -> dict[str, np.ndarray]:
-        """The arrays of some values, by name, for these inputs. Values that no node of the model makes (its inputs,
-        initializers) are left out, and those that need a node that does not run, or an input that is not there.
-        ModelError or InputError if onnxruntime does not run it."""
-        stored = {tensor.name for tensor in self.model.graph.initializer}
-        absent = {value.name for value in self.model.graph.input} - inputs.keys() - stored
-        lost = lost_values(self.model, self.without, absent)
-        outputs = {name for node in self.model.graph.node for name in node.output if name}
-        names = [name for name in dict.fromkeys(wanted) if name not in lost and name in outputs]
-        if not names:
-            return {}
-        session = self._opened(names, frozenset(inputs))
-        return run(session, {value.name: inputs[value.name] for value in session.get_inputs()}, names)
-
-    def _opened(self, names: Sequence[str], inputs: frozenset[str]) -> onnxruntime.InferenceSession:
-        session = self._session
-        known = () if session is None or inputs != self._inputs else [output.name for output in session.get_outputs()]
-        if session is None or not set(names) <= set(known):
-            self._session = None  # its memory goes first
-            content = part_for(self.model, names).SerializeToString()
-            session = open_session(content, folder=self.folder, optimized=False, prepacked=False)
-            self._session, self._inputs = session, inputs
-        return session
-
-
-def part_for(model: onnx.ModelProto, wanted: Iterable[str]) -> onnx.ModelProto:
-    """The nodes that make some values, as a model with these outputs and the inputs that are needed for them."""
-    graph = model.graph
-    makers = {name: position for position, node in enumerate(graph.node) for name in node.output if name}
-    names = [name for name in dict.fromkeys(wanted) if name in makers]
-    needed, waiting = set[str](), list(names)
-    while waiting:
-        name = waiting.pop()
-        if name not in needed:
-            needed.add(name)
-            waiting += reads(graph.node[makers[name]]) if name in makers else ()
-    stored = {tensor.name for tensor in graph.initializer}
-    inputs = [value.name for value in graph.input if value.name in needed - stored]
-    return extract(model, sorted({makers[name] for name in needed & makers.keys()}), inputs, names)
-
-
-def lost_values(model: onnx.ModelProto, without: Collection[int], absent: Iterable[str]) -> set[str]:
-    """The values that need a node at one of some positions, or one of some values."""
-    lost = set(absent)
-    for position, node in enumerate(model.graph.node):
-        if position in without or not lost.isdisjoint(reads(node)):
-            lost.update(filter(None, node.output))
-    return lost

@@ -28,7 +28,8 @@ from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.dtypes import DType
 from noyau.errors import InputError, OutputError, SignatureError, UnsupportedError
 from noyau.frontends import onnx as frontend
-from noyau.hosts.onnxruntime.inputs import capture_of, model_inputs
+from noyau.hosts.onnxruntime.activations import capture_of
+from noyau.hosts.onnxruntime.inputs import model_inputs
 from noyau.hosts.onnxruntime.model_files import save_files
 from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.hosts.onnxruntime.subgraph import Between, Path, path_between

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from noyau.errors import OutputError
-from noyau.hosts.onnxruntime.custom_ops import OPTIMIZED, WEIGHTS
+from noyau.hosts.onnxruntime.sessions import OPTIMIZED, WEIGHTS
 from noyau.jobs.profile.traces import NodeRuns, TraceEvent, node_runs, read_trace, with_numbers, with_subgraphs
 from noyau.jobs.profile.worker_sessions import time_runs, weigh_runs
 from noyau.timing.comparison import Comparison, compare

@@ -14,7 +14,7 @@ from noyau.codegen.language import LANGUAGES
 from noyau.codegen.plan import Plan, Planned, no_such, plan, spell
 from noyau.compiler.partition.cut import Cut, Partition
 from noyau.errors import BuildError, InputError
-from noyau.hosts.onnxruntime.inputs import Activations
+from noyau.hosts.onnxruntime.activations import Activations
 from noyau.hosts.onnxruntime.model_files import library_path, library_state
 from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.hosts.onnxruntime.subgraph import Between, cut_of

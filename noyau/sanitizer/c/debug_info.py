@@ -11,12 +11,6 @@ from typing import Any
 
 from noyau.errors import BuildError, MissingExtraError
 
-try:
-    from elftools.common.exceptions import DWARFError, ELFError, ELFParseError
-    from elftools.elf.elffile import ELFFile
-except ImportError as error:
-    raise MissingExtraError("pyelftools is not installed; run: pip install 'noyau[check-c]'") from error
-
 
 @dataclass(frozen=True, slots=True)
 class LineRow:
@@ -92,7 +86,13 @@ def objects_of(path: Path) -> list[ProgramObject]:
 
 @contextmanager
 def _elf(path: Path) -> Iterator[Any]:
-    """An open ELF file. BuildError where it is none, or where a part of it cannot be read."""
+    """An open ELF file. BuildError where it is none, or where a part of it cannot be read; MissingExtraError without
+    pyelftools, which checks of other languages do without."""
+    try:
+        from elftools.common.exceptions import DWARFError, ELFError, ELFParseError
+        from elftools.elf.elffile import ELFFile
+    except ImportError as error:
+        raise MissingExtraError("pyelftools is not installed; run: pip install 'noyau[check-c]'") from error
     with path.open("rb") as file:
         try:
             elf = ELFFile(file)

@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from onnx import helper
 
 from noyau.errors import BuildError, GraphError, InputError, MissingExtraError, ModelError
-from noyau.hosts.onnxruntime import custom_ops
+from noyau.hosts.onnxruntime import custom_ops, sessions
 from noyau.toolchain.c import compiler as c_compiler
 from tests.hosts.kernels import F32, I64, STAND_INS, Arrays, build_library, kernel_text, model_of
 
@@ -40,7 +40,7 @@ def marked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(model: onnx.ModelProto, feeds: Arrays, library: Path | None = None, threads: int = 1) -> Arrays:
-    return custom_ops.run(custom_ops.open_session(model.SerializeToString(), library, threads=threads), feeds)
+    return sessions.run(sessions.open_session(model.SerializeToString(), library, threads=threads), feeds)
 
 
 def scale_add(rows: int = 3) -> tuple[Arrays, np.ndarray]:
@@ -171,19 +171,19 @@ def test_the_library_exports_its_entry_alone(library: Path) -> None:
 
 def test_an_input_that_does_not_fit_is_named(library: Path) -> None:
     feeds, _ = scale_add()
-    session = custom_ops.open_session(STAND_INS["scale_add"].fused("scale_add_1f").SerializeToString(), library)
+    session = sessions.open_session(STAND_INS["scale_add"].fused("scale_add_1f").SerializeToString(), library)
     with pytest.raises(InputError, match=r"noyau::scale_add_1f: input 1 of shape \[7\] does not fit"):
-        custom_ops.run(session, {**feeds, "w": np.ones(7, np.float32)})
-    assert custom_ops.run(session, feeds)["out"].shape == (3, 40)  # and the session still works
+        sessions.run(session, {**feeds, "w": np.ones(7, np.float32)})
+    assert sessions.run(session, feeds)["out"].shape == (3, 40)  # and the session still works
 
 
 def test_an_input_of_another_rank_is_named(library: Path) -> None:
     value = helper.make_tensor_value_info("x", F32, None)
     out = helper.make_tensor_value_info("out", F32, None)
     node = helper.make_node("softmax_1f", ["x"], ["out"], domain="noyau")
-    session = custom_ops.open_session(model_of([node], [value], [out]).SerializeToString(), library)
+    session = sessions.open_session(model_of([node], [value], [out]).SerializeToString(), library)
     with pytest.raises(InputError, match=r"noyau::softmax_1f: input 0 of shape \[5, 6\] does not fit"):
-        custom_ops.run(session, {"x": np.ones((5, 6), np.float32)})
+        sessions.run(session, {"x": np.ones((5, 6), np.float32)})
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -191,20 +191,20 @@ def test_an_input_of_another_rank_is_named(library: Path) -> None:
 def test_an_index_out_of_bounds_is_an_error(count: int, threads: int, library: Path) -> None:
     feeds = STAND_INS["take"].feeds(np.random.default_rng(0), count)
     model = STAND_INS["take"].fused("take_1f").SerializeToString()
-    session = custom_ops.open_session(model, library, threads=threads)
+    session = sessions.open_session(model, library, threads=threads)
     for wrong in (50, -51, 2**62):
         ids = feeds["ids"].copy()
         ids[-1] = wrong
         with pytest.raises(InputError, match="noyau::take_1f: an index is out of bounds"):
-            custom_ops.run(session, {**feeds, "ids": ids})
-    assert_array_equal(custom_ops.run(session, feeds)["out"], feeds["table"][feeds["ids"]])
+            sessions.run(session, {**feeds, "ids": ids})
+    assert_array_equal(sessions.run(session, feeds)["out"], feeds["table"][feeds["ids"]])
 
 
 def test_a_session_may_run_in_several_threads_at_once(library: Path) -> None:
     names = ("total", "softmax")
     sessions = {
         name: [
-            custom_ops.open_session(STAND_INS[name].fused(f"{name}_1f").SerializeToString(), library, threads=2)
+            sessions.open_session(STAND_INS[name].fused(f"{name}_1f").SerializeToString(), library, threads=2)
             for _ in "ab"
         ]
         for name in names
@@ -213,7 +213,7 @@ def test_a_session_may_run_in_several_threads_at_once(library: Path) -> None:
     def job(number: int) -> bool:
         name = names[number % 2]
         feeds = STAND_INS[name].feeds(np.random.default_rng(number), 10 + number)
-        found = custom_ops.run(sessions[name][number // 2 % 2], feeds)["out"]
+        found = sessions.run(sessions[name][number // 2 % 2], feeds)["out"]
         return np.allclose(found, run(STAND_INS[name].plain(), feeds)["out"], rtol=1e-5, atol=1e-3)
 
     with ThreadPoolExecutor(4) as pool:
@@ -224,7 +224,7 @@ def test_shapes_are_known_when_the_model_is_loaded(library: Path) -> None:
     stand_in = replace(STAND_INS["take"], inputs={"table": (F32, (9, 4)), "ids": (I64, (5,))})
     model = stand_in.fused("take_1f", with_body=False)
     model.graph.output[0].type.tensor_type.ClearField("shape")
-    session = custom_ops.open_session(model.SerializeToString(), library)
+    session = sessions.open_session(model.SerializeToString(), library)
     assert session.get_outputs()[0].shape == [5, 4]
 
 
@@ -261,18 +261,18 @@ def test_the_shim_compiles_without_a_warning() -> None:
 def test_a_library_that_cannot_be_loaded_is_named(spoil: Callable[[Path], None], tmp_path: Path) -> None:
     spoil(tmp_path / "gone.so")
     with pytest.raises(BuildError, match=r"onnxruntime does not load .*gone\.so"):
-        custom_ops.open_session(STAND_INS["take"].plain().SerializeToString(), tmp_path / "gone.so")
+        sessions.open_session(STAND_INS["take"].plain().SerializeToString(), tmp_path / "gone.so")
 
 
 def test_what_is_not_a_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.onnx").write_bytes(b"\x00not a model")
     with pytest.raises(ModelError, match=r"does not open .*bad\.onnx"):
-        custom_ops.open_session(tmp_path / "bad.onnx")
+        sessions.open_session(tmp_path / "bad.onnx")
     with pytest.raises(ModelError, match="does not open the model"):
-        custom_ops.open_session(b"not a model")
+        sessions.open_session(b"not a model")
 
 
 def test_without_onnxruntime_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'noyau\[onnx\]'"):
-        custom_ops.version()
+        sessions.version()

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
-from noyau.hosts.onnxruntime.custom_ops import open_session, run
+from noyau.hosts.onnxruntime.sessions import open_session, run
 from noyau.jobs.profile.onnx_overheads import CHAINS, LENGTH, chain
 
 

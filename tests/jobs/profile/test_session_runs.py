@@ -9,7 +9,7 @@ import pytest
 from onnx import numpy_helper
 
 from noyau.errors import InputError, ModelError, OutputError
-from noyau.hosts.onnxruntime.custom_ops import WEIGHTS
+from noyau.hosts.onnxruntime.sessions import WEIGHTS
 from noyau.jobs.profile.session_runs import SessionBench, discard, parse, timed_runs, writing
 from noyau.timing.comparison import Comparison
 from tests.jobs.profile.traced import event

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import InputError
-from noyau.hosts.onnxruntime.custom_ops import OPTIMIZED, WEIGHTS, open_session
+from noyau.hosts.onnxruntime.sessions import OPTIMIZED, WEIGHTS, open_session
 from noyau.jobs.profile.worker_sessions import run_once, time_runs, weigh_runs
 from noyau.workers.array_files import write_arrays
 from tests.small_models import BARE, KINDS, arrays_for, twice, written

@@ -142,7 +142,11 @@ def _bytes(count: float) -> str:
 
 @contextmanager
 def beside_captures() -> Iterator[None]:
-    """Hold this thread to captures of its own alone, in a `with`. Nothing where there is no CUDA yet."""
+    """Hold this thread to captures of its own alone, in a `with`. Nothing where there is no CUDA yet.
+
+    While a thread captures as torch does by default, CUDA fails what allocates, frees or waits in any other thread, and
+    that capture with it, but for threads that are held so. What torch itself runs for the first time beside a capture
+    may still end it: the driver loads it then."""
     exchange = _exchange() if torch.cuda.is_initialized() else None
     mode = ctypes.c_int(_OWN_ALONE)
     changed = exchange is not None and not exchange(ctypes.byref(mode))  # which has the mode of before then

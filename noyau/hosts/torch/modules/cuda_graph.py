@@ -4,12 +4,6 @@ A step of one token is some hundred small launches, each of which takes the host
 reads and writes where its arguments lay then: it is used again where they lie there still (parameters, caches), and
 those that lie elsewhere in each call (tokens) are copied, where they are small. Results are copied out of the memory
 of the recording. Where the GPU is at work for longer than the host, nothing is recorded: there is nothing to win.
-
-CUDA graphs that other threads capture, and what is compiled, recorded or dropped here beside them.
-
-While a thread captures as torch does by default, CUDA fails what allocates, frees or waits in any other thread, and
-that capture with it, but for threads that have asked to be held to captures of their own alone. What torch itself runs
-for the first time beside a capture may still end it: the driver loads it then.
 """
 
 from __future__ import annotations
@@ -29,7 +23,7 @@ from torch import Tensor, fx
 
 from noyau.hosts.torch.cuda.device import beside_captures
 from noyau.hosts.torch.cuda.device_call import DeviceCall
-from noyau.hosts.torch.modules.common_values import KNOWN
+from noyau.hosts.torch.modules.simplification import KNOWN
 from noyau.toolchain.python_modules import without_collections
 
 log = logging.getLogger("noyau")

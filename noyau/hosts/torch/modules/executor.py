@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from noyau.hosts.torch.modules.common_values import merge_equal
+from noyau.hosts.torch.modules.simplification import merge_equal
 from noyau.hosts.torch.tensors import in_memory
 
 Boxed = Callable[[list[Any]], Any]
@@ -154,12 +154,6 @@ def inductor(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
     return result
 
 
-def _eager_part(module: fx.GraphModule, arguments: Sequence[Any]) -> Callable[..., Any]:
-    del arguments
-    run: Callable[..., Any] = module.forward
-    return run
-
-
 def _inductor_part(module: fx.GraphModule, arguments: Sequence[Any]) -> Callable[..., Any]:
     """A part as inductor compiles it for these tensors."""
     with torch._dynamo.utils.preserve_rng_state():
@@ -170,6 +164,6 @@ def _inductor_part(module: fx.GraphModule, arguments: Sequence[Any]) -> Callable
 
 RESTS: Mapping[str, Callable[[fx.GraphModule, Sequence[Any]], Boxed]] = {"eager": eager, "inductor": inductor}
 RIVALS: Mapping[str, Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]] = {
-    "eager": _eager_part,
+    "eager": lambda module, arguments: module.forward,
     "inductor": _inductor_part,
 }

@@ -1,12 +1,10 @@
-"""The text of a flat function: lines in order, what each reads and makes, and when each value is let go of.
-
-A graph on a GPU as one flat Python function, made as it first runs: launches, allocations and views by numbers that
+"""A graph on a GPU as one flat Python function, made as it first runs: launches, allocations and views by numbers that
 are known, so that little is done by Python between two of them.
 
 A graph whose sizes are numbers does the same in every call but for addresses. So the first call runs node by node and
-is noted: what a kernel launches (triton_launching), what torch's own functions are called with, and how views lie. The
-text that is made of the notes does that again. Views are made where a function of torch asks for them; kernels get
-addresses.
+is noted: what a kernel launches (cuda/launch.py), what torch's own functions are called with, and how views lie. The
+text that is made of the notes does that again: lines in order, what each reads and makes, and when each value is let go
+of. Views are made where a function of torch asks for them; kernels get addresses.
 """
 
 from __future__ import annotations
@@ -22,9 +20,9 @@ from torch import Tensor, fx
 
 from noyau.compiler.lowering.input_layouts import packed_strides
 from noyau.hosts.torch.cuda.device_call import DeviceCall
-from noyau.hosts.torch.modules.common_values import changed_arguments, join_updates, update_in_place
 from noyau.hosts.torch.modules.cuda_graph import GraphReplay, is_repeatable, is_small
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, is_static, with_device_errors
+from noyau.hosts.torch.modules.simplification import changed_arguments, join_updates, update_in_place
 
 _ALIGNED = 15  # Triton looks whether memory begins at a multiple of 16 bytes
 _GUARDS = getattr(torch._C._dynamo, "guards", None)

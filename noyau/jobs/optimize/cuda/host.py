@@ -16,9 +16,9 @@ from noyau.compiler.partition.cut import Partition
 from noyau.errors import CheckError, UnsupportedError
 from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules import sites as modules_sites
-from noyau.hosts.torch.modules.common_values import updates
 from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer
 from noyau.hosts.torch.modules.rewrite import KernelSwap
+from noyau.hosts.torch.modules.simplification import updates
 from noyau.hosts.torch.modules.sites import TracedGraph, isolate, sizes_in, sizes_of
 from noyau.ir.loops import Kernel, Role
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate
@@ -138,7 +138,7 @@ def require_inputs(kernel: Kernel) -> None:
 
 
 def with_updates_apart(source: TracedGraph) -> TracedGraph:
-    """The graph in which updates of arguments are in no group: they are made where they lie (common_values)."""
+    """The graph in which updates of arguments are in no group: they are made where they lie (simplification)."""
     names = {node.name for node in updates(source.program)}
     apart = {at: IN_PLACE for at, node in enumerate(source.nodes) if node.name in names}
     return replace(source, model=replace(source.model, opaque={**source.model.opaque, **apart}))

@@ -24,7 +24,7 @@ from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.rewrite import nameless
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options, schedule
 from noyau.errors import NoyauError, UnsupportedError
-from noyau.hosts.onnxruntime.inputs import Activations, end_places
+from noyau.hosts.onnxruntime.activations import Activations, end_places
 from noyau.hosts.onnxruntime.session_workers import FEW_BINDINGS, Workers
 from noyau.ir.graph import Constant, names_of
 from noyau.jobs.optimize.candidate import Candidate, attempt, certify

@@ -13,15 +13,12 @@ from noyau.codegen import plan as codegen_plan
 from noyau.codegen.plan import Plan, Planned, no_such, without
 from noyau.compiler.partition.cut import Group, Partition
 from noyau.errors import InputError, ModelError
+from noyau.hosts.onnxruntime.activations import ActivationCapture, Activations, capture_at, capture_of, capture_twice
 from noyau.hosts.onnxruntime.inputs import (
     MOST_BYTES,
-    Activations,
     Dims,
     ModelInputs,
     bindings,
-    capture_at,
-    capture_of,
-    capture_twice,
     first_of,
     inputs_at,
     largest_bytes,
@@ -32,7 +29,6 @@ from noyau.hosts.onnxruntime.inputs import (
 from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.subgraph import closest, cut_of
-from noyau.hosts.onnxruntime.submodel import ActivationCapture
 from noyau.hosts.onnxruntime.write_back import installable
 from noyau.jobs.optimize.candidate import Candidate, right
 from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels, recall_options, tune

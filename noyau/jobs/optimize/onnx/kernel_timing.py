@@ -16,8 +16,8 @@ from noyau.compiler.partition.costs import traffic
 from noyau.compiler.partition.cut import Group
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError, NoyauError
+from noyau.hosts.onnxruntime.activations import Activations
 from noyau.hosts.onnxruntime.function_bodies import ValueType
-from noyau.hosts.onnxruntime.inputs import Activations
 from noyau.hosts.onnxruntime.session_workers import MOST_BINDINGS, Feed, Job, Workers
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.submodel import extract

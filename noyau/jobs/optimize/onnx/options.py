@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from noyau.errors import InputError
-from noyau.hosts.onnxruntime.custom_ops import version
 from noyau.hosts.onnxruntime.inputs import Dims
+from noyau.hosts.onnxruntime.sessions import version
 from noyau.hosts.onnxruntime.subgraph import Between
 from noyau.jobs.optimize.candidate import KEEPS
 from noyau.ops.op import Op

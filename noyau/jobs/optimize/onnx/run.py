@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from noyau.codegen import plan as codegen_plan
 from noyau.hosts.onnxruntime import model_files
-from noyau.hosts.onnxruntime.custom_ops import open_session
 from noyau.hosts.onnxruntime.function_bodies import DOMAIN
 from noyau.hosts.onnxruntime.model_files import save
 from noyau.hosts.onnxruntime.session_workers import Workers
+from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.optimize import pipeline
 from noyau.jobs.optimize.candidate import Candidate

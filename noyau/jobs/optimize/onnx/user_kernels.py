@@ -23,7 +23,7 @@ from noyau.compiler.partition.sites import DefUse
 from noyau.compiler.passes.rewrite import nameless
 from noyau.dtypes import DType
 from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
-from noyau.hosts.onnxruntime.inputs import Activations
+from noyau.hosts.onnxruntime.activations import Activations
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.subgraph import Ends, Path, path_between
 from noyau.ir.graph import Graph

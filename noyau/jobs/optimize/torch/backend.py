@@ -31,9 +31,9 @@ from noyau.errors import BuildError, UnsupportedError
 from noyau.hosts.torch.cuda.device import beside_captures
 from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules import sites as modules_sites
-from noyau.hosts.torch.modules.common_values import drop_detached, keep_compared, merge_equal
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, is_symbolic, with_device_errors
 from noyau.hosts.torch.modules.rewrite import KernelSwap, rewrite
+from noyau.hosts.torch.modules.simplification import drop_detached, keep_compared, merge_equal
 from noyau.hosts.torch.modules.sites import TracedGraph
 from noyau.ir import ranges
 from noyau.jobs.optimize import pipeline
@@ -219,9 +219,9 @@ class GraphCompiler:
     def _compiled(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str, ahead: AheadOfTime) -> Boxed:
         wishes, record, swaps = self.wishes, self.record, list[KernelSwap]()
         if modules_sites.device_of(module.graph) != modules_sites.CPU:
-            from noyau.hosts.torch.modules import common_values
+            from noyau.hosts.torch.modules import simplification
 
-            common_values.simplify(module.graph)
+            simplification.simplify(module.graph)
         run = runner(module.graph, wishes)
         try:
             with _disable_current_modes():  # torch traces meanwhile, and tensors of its modes would have no cells

@@ -31,7 +31,7 @@ from noyau.errors import BuildError, InputError, ModelError, NoyauError, OutputE
 from noyau.frontends.torch.sites import TO_TORCH
 from noyau.hosts.numpy.fast_calls import Argument
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager
-from noyau.hosts.torch.modules.rewrite import device_here, graph_from_json, graph_to_json
+from noyau.hosts.torch.modules.graph_json import device_here, graph_from_json, graph_to_json
 from noyau.jobs.optimize.cuda.saved_kernels import CallForm, reopen
 from noyau.jobs.optimize.torch.candidates import KernelEnds, library_of, open_kernel
 from noyau.text import printable

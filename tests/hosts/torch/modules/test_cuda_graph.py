@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 from contextlib import nullcontext
 
@@ -296,7 +297,7 @@ def test_each_recording_has_its_own_memory_of_blas_and_all_one_stream(monkeypatc
     monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
     monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
     monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: seen.append("forget"), raising=False)
-    monkeypatch.setattr(cuda_graph, "_SIDES", {})
+    monkeypatch.setattr(cuda_graph, "_side", functools.cache(lambda device: torch.cuda.Stream(device)))
     for _ in range(2):
         assert cuda_graph.capture_graph(Graph(), lambda _: gc.isenabled(), [], CACHE.device) is False
     assert seen == ["wait", "forget", "begin", "end", "forget", "wait"] * 2

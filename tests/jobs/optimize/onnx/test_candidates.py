@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import BuildError
-from noyau.hosts.onnxruntime.inputs import Activations
+from noyau.hosts.onnxruntime.activations import Activations
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate, right
 from noyau.jobs.optimize.onnx import candidates as onnx_candidates
 from noyau.jobs.optimize.onnx.candidates import activation_cases, certify_candidate, compile_kernels

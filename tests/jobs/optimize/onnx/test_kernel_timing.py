@@ -10,7 +10,7 @@ import pytest
 
 from noyau.compiler.partition.costs import Traffic
 from noyau.errors import CheckError, UnsupportedError
-from noyau.hosts.onnxruntime.inputs import Activations
+from noyau.hosts.onnxruntime.activations import Activations
 from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decide
 from noyau.jobs.optimize.onnx import kernel_timing

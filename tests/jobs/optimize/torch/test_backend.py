@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from functorch.compile import make_boxed_func  # noqa: E402
 
-from noyau.hosts.torch.modules.common_values import shows  # noqa: E402
+from noyau.hosts.torch.modules.simplification import shows  # noqa: E402
 from noyau.jobs.optimize.torch import candidates as torch_certification  # noqa: E402
 from noyau.jobs.optimize.torch.backend import (  # noqa: E402
     GraphRecord,

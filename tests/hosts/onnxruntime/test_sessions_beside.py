@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from noyau.errors import OutputError
-from noyau.hosts.onnxruntime import custom_ops
-from noyau.hosts.onnxruntime.custom_ops import beside_its_data
+from noyau.hosts.onnxruntime import sessions
+from noyau.hosts.onnxruntime.sessions import beside_its_data
 from tests.small_models import NODE, chain, model_of, value
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(2, 6)
@@ -60,7 +60,7 @@ def test_what_cannot_be_written_is_named(folder: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("release", ["1.17.0", "1.21.1", "1.22.0", "2.0", "1.31.1+cpu", "odd"])
 def test_only_an_old_onnxruntime_is_given_a_file(release: str, folder: Path) -> None:
-    with custom_ops._with_data(content("w.data"), folder, release) as given:
+    with sessions._with_data(content("w.data"), folder, release) as given:
         assert isinstance(given, Path) == (release in ("1.17.0", "1.21.1"))
-    with custom_ops._with_data(folder / "a.onnx", None, release) as given:
+    with sessions._with_data(folder / "a.onnx", None, release) as given:
         assert given == folder / "a.onnx"

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from functorch.compile import make_boxed_func  # noqa: E402
 from torch._dynamo.backends.common import aot_autograd  # noqa: E402
 
-from noyau.hosts.torch.modules.common_values import changed_arguments, join_updates, simplify, update_in_place  # noqa: E402  # noqa: E402
+from noyau.hosts.torch.modules.simplification import changed_arguments, join_updates, simplify, update_in_place  # noqa: E402  # noqa: E402
 
 
 def run(function, *args):

@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch")
 
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
-from noyau.hosts.torch.modules.common_values import drop_detached, merge_equal  # noqa: E402
+from noyau.hosts.torch.modules.simplification import drop_detached, merge_equal  # noqa: E402
 
 
 def counted(function, *args) -> int:

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from noyau.errors import DeviceError, ModelError, UnsupportedError  # noqa: E402
-from noyau.hosts.torch.modules.rewrite import device_here, graph_from_json, graph_to_json  # noqa: E402
+from noyau.hosts.torch.modules.graph_json import device_here, graph_from_json, graph_to_json  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
 
 

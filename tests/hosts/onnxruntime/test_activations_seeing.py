@@ -5,9 +5,9 @@ import pytest
 
 from noyau.codegen import plan as codegen_plan
 from noyau.errors import InputError
-from noyau.hosts.onnxruntime.inputs import Activations, capture_twice, end_places, model_inputs
+from noyau.hosts.onnxruntime.activations import ActivationCapture, Activations, capture_twice, end_places
+from noyau.hosts.onnxruntime.inputs import model_inputs
 from noyau.hosts.onnxruntime.source_model import open_model
-from noyau.hosts.onnxruntime.submodel import ActivationCapture
 from noyau.toolchain.c import compiler as c_compiler
 from tests.small_models import KINDS, overridable, twice, written
 

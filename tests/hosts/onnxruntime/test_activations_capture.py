@@ -5,8 +5,8 @@ import pytest
 
 from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime import submodel as onnxruntime_capture
-from noyau.hosts.onnxruntime.custom_ops import open_session
-from noyau.hosts.onnxruntime.submodel import ActivationCapture, lost_values, part_for
+from noyau.hosts.onnxruntime.activations import ActivationCapture, lost_values, part_for
+from noyau.hosts.onnxruntime.sessions import open_session
 from tests.large_model import write_large_model
 from tests.small_models import (
     KINDS,

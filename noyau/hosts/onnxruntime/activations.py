@@ -1,0 +1,167 @@
+"""Activations of a model: what its kernels read as it runs, captured to check and to time them with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from noyau.codegen.plan import Planned
+from noyau.compiler.partition.cut import Group
+from noyau.errors import InputError
+from noyau.hosts.onnxruntime.function_bodies import reads
+from noyau.hosts.onnxruntime.inputs import ModelInputs
+from noyau.hosts.onnxruntime.sessions import open_session, run
+from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators
+from noyau.hosts.onnxruntime.submodel import extract
+from noyau.ir.graph import Graph, names_of
+from noyau.verify.inputs import Inputs
+
+if TYPE_CHECKING:
+    import onnx
+    import onnxruntime
+
+
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """Values of one run: arrays by the model's names, its inputs and tensors among them.
+
+    `made_up`: the inputs of the model were. What could not be captured is not there."""
+
+    arrays: Mapping[str, np.ndarray]
+    sizes: Mapping[str, int]
+    made_up: bool
+
+    def of(self, graph: Graph) -> tuple[np.ndarray, ...] | None:
+        """The arrays of a graph's inputs, in order, or None where one is not known."""
+        names = [node.output for node in graph.inputs]
+        return tuple(self.arrays[name] for name in names) if self.arrays.keys() >= set(names) else None
+
+    def sizes_of(self, graph: Graph) -> dict[str, int]:
+        """The sizes of a graph, as far as they are known. InputError where an array has not the shape of its value."""
+        sizes, arrays = dict(self.sizes), self.of(graph)
+        if arrays is not None:
+            sizes |= graph.bind([array.shape for array in arrays])
+        names = names_of(graph)
+        return {name: size for name, size in sizes.items() if name in names}
+
+
+def capture_twice(
+    original: SourceModel, kernels: Sequence[Planned], feeds: ModelInputs, capturing: ActivationCapture | None = None
+) -> tuple[Activations, Activations]:
+    """Capture what kernels read with small inputs, in their first and last places, and with those asked for, in their
+    first.
+
+    A model that does not run with small ones is looked at once; `capturing` may have a session of it. ModelError or
+    InputError where it does not run."""
+    capturing = capturing or capture_of(original)
+    first, small = [kernel.groups[0] for kernel in kernels], None
+    ends = [group for kernel in kernels for group in end_places(kernel)]
+    if feeds.small.sizes != feeds.full.sizes:
+        with suppress(InputError):
+            small = _look(original, ends, feeds.small, capturing, feeds.made_up)
+    try:
+        full = _look(original, ends if small is None else first, feeds.full, capturing, feeds.made_up)
+        return full if small is None else small, full
+    except InputError as error:
+        advice = "other sizes (--dim NAME=N) or arrays of your own (--inputs F.npz) may do"
+        raise InputError(f"the model does not run with its inputs: {error}; {advice}") from error
+
+
+def capture_at(
+    original: SourceModel,
+    kernels: Sequence[Planned],
+    inputs: Inputs,
+    made_up: bool,
+    capturing: ActivationCapture | None = None,
+) -> Activations:
+    """Capture what kernels read in their first places, with other inputs. Errors as of `capture_twice`."""
+    first = [kernel.groups[0] for kernel in kernels]
+    return _look(original, first, inputs, capturing or capture_of(original), made_up)
+
+
+def capture_of(original: SourceModel) -> ActivationCapture:
+    """Capture for the values of a model, but those that need operators which only a library of the user's own has."""
+    return ActivationCapture(original.model, original.folder, foreign_operators(original.model))
+
+
+def end_places(kernel: Planned) -> tuple[Group, ...]:
+    """The first and the last place of a kernel."""
+    return kernel.groups if len(kernel.groups) < 2 else (kernel.groups[0], kernel.groups[-1])
+
+
+def _look(
+    original: SourceModel, groups: Sequence[Group], inputs: Inputs, capturing: ActivationCapture, made_up: bool
+) -> Activations:
+    """Capture what some groups read: in a run on these inputs, or tensors of the model."""
+    nodes, tensors = original.model.graph.node, original.imported.initializers
+    names = {name for group in groups for name in group.inputs}
+    names |= {name for group in groups for position in group.positions for name in nodes[position].input}
+    captured = capturing.capture(inputs.arrays, sorted(names))
+    stored = {name: original.imported.load_initializer(name) for name in names if name in tensors}
+    return Activations({**stored, **inputs.arrays, **captured}, inputs.sizes, made_up)
+
+
+@dataclass(slots=True)
+class ActivationCapture:
+    """Captures of a model's values; nothing is optimised, and what they do not need does not run. The session of one is
+    that of the next, if it has what is asked for there. Nodes at the positions `without` do not run."""
+
+    model: onnx.ModelProto
+    folder: Path
+    without: Collection[int] = ()
+    _inputs: frozenset[str] = frozenset()
+    _session: onnxruntime.InferenceSession | None = None
+
+    def capture(self, inputs: Mapping[str, np.ndarray], wanted: Iterable[str]) -> dict[str, np.ndarray]:
+        """The arrays of some values, by name, for these inputs. Values that no node of the model makes (its inputs,
+        initializers) are left out, and those that need a node that does not run, or an input that is not there.
+        ModelError or InputError if onnxruntime does not run it."""
+        stored = {tensor.name for tensor in self.model.graph.initializer}
+        absent = {value.name for value in self.model.graph.input} - inputs.keys() - stored
+        lost = lost_values(self.model, self.without, absent)
+        outputs = {name for node in self.model.graph.node for name in node.output if name}
+        names = [name for name in dict.fromkeys(wanted) if name not in lost and name in outputs]
+        if not names:
+            return {}
+        session = self._opened(names, frozenset(inputs))
+        return run(session, {value.name: inputs[value.name] for value in session.get_inputs()}, names)
+
+    def _opened(self, names: Sequence[str], inputs: frozenset[str]) -> onnxruntime.InferenceSession:
+        session = self._session
+        known = () if session is None or inputs != self._inputs else [output.name for output in session.get_outputs()]
+        if session is None or not set(names) <= set(known):
+            self._session = None  # its memory goes first
+            content = part_for(self.model, names).SerializeToString()
+            session = open_session(content, folder=self.folder, optimized=False, prepacked=False)
+            self._session, self._inputs = session, inputs
+        return session
+
+
+def part_for(model: onnx.ModelProto, wanted: Iterable[str]) -> onnx.ModelProto:
+    """The nodes that make some values, as a model with these outputs and the inputs that are needed for them."""
+    graph = model.graph
+    makers = {name: position for position, node in enumerate(graph.node) for name in node.output if name}
+    names = [name for name in dict.fromkeys(wanted) if name in makers]
+    needed, waiting = set[str](), list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed.add(name)
+            waiting += reads(graph.node[makers[name]]) if name in makers else ()
+    stored = {tensor.name for tensor in graph.initializer}
+    inputs = [value.name for value in graph.input if value.name in needed - stored]
+    return extract(model, sorted({makers[name] for name in needed & makers.keys()}), inputs, names)
+
+
+def lost_values(model: onnx.ModelProto, without: Collection[int], absent: Iterable[str]) -> set[str]:
+    """The values that need a node at one of some positions, or one of some values."""
+    lost = set(absent)
+    for position, node in enumerate(model.graph.node):
+        if position in without or not lost.isdisjoint(reads(node)):
+            lost.update(filter(None, node.output))
+    return lost
