@@ -253,7 +253,7 @@ class _Fingerprint:
             yield source_of(function)
         if is_installed:
             return
-        names = list(dict.fromkeys(_names(function.__code__)))
+        names = list(dict.fromkeys(global_names(function.__code__)))
         scope = function.__globals__
         for name in names:
             if name in scope:
@@ -327,12 +327,12 @@ def _is_installed(file: str) -> bool:
     return not file or file.startswith((*_INSTALLED, str(Path(__file__).parents[1])))
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def global_names(code: CodeType) -> Iterator[str]:
     """The names that a function asks for, and those within it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            yield from global_names(constant)
 
 
 def _content(cell: Any) -> Any:

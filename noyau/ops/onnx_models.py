@@ -114,8 +114,7 @@ def to_onnx(
     options = c_compiler.CompilerOptions(target=c_compiler.resolve_target(target), export=True)
     maker = _Maker(description, wanted, graph, options.target)
     kernels = maker.kernels(kernel)
-    whole = _finished(maker.model(opset), kernels, options, description.file)
-    result = replace(whole, name=op.name)
+    result = _finished(description, maker.model(opset), kernels, options)
     if path is not None:
         result.save(path)
     return result
@@ -293,25 +292,28 @@ class _Maker:
 
 
 def _finished(
-    plain: onnx.ModelProto, kernels: Sequence[ModelKernel], options: c_compiler.CompilerOptions, source: Path | None
+    description: Description,
+    plain: onnx.ModelProto,
+    kernels: Sequence[ModelKernel],
+    options: c_compiler.CompilerOptions,
 ) -> OnnxOp:
     """The model with its kernels in place of their nodes, signed; and its library."""
     if not kernels:
         onnx.checker.check_model(plain, full_check=True)
-        return OnnxOp("", plain)
+        return OnnxOp(description.name, plain)
     texts = {kernel.fused.operator: kernel.text for kernel in kernels}
     library = cached_library(texts, options)
     certificates = tuple(_certificate(kernel, options) for kernel in kernels if kernel.graph is not None)
     for certificate in certificates:
         certificate.raise_if_bad()
     model = write_back(plain, [kernel.fused for kernel in kernels])
-    sign(model, source, options.target, texts, library)
+    sign(model, description.file, options.target, texts, library)
     summaries = {certificate.name.partition("[")[0]: certificate.summary() for certificate in certificates}
     for function in model.functions:
         if function.domain == DOMAIN:
             function.doc_string = f"certificate: {summaries.get(function.name, 'written by hand; see noyau.check')}"
     onnx.checker.check_model(model)
-    return OnnxOp("", model, library, MappingProxyType(texts), certificates)
+    return OnnxOp(description.name, model, library, MappingProxyType(texts), certificates)
 
 
 def _certificate(kernel: ModelKernel, options: c_compiler.CompilerOptions) -> Certificate:

@@ -66,9 +66,7 @@ def make_inputs(graph: ir.Graph, sizes: Sizes, rng: np.random.Generator, *, with
     type that noyau does not have."""
     maker = Maker(graph, sizes, rng, frozenset(without))
     nodes = [node for node in graph.inputs if node.output not in without]
-    maker.require_types(nodes)
-    maker.require_sizes(nodes)
-    maker.require_memory(nodes)
+    maker.require(nodes)
     arrays: dict[str, np.ndarray] = {}
     notes: dict[str, str] = {}
     # What indexes a table comes last: its range may depend on the other inputs.
@@ -103,19 +101,16 @@ class Maker:
                 names.add(node.output)
         return frozenset(names)
 
-    def require_types(self, nodes: Sequence[ir.Node]) -> None:
+    def require(self, nodes: Sequence[ir.Node]) -> None:
+        """InputError for inputs that cannot be made up: of no known type or size, or too large."""
         strange = [printable(node.output) for node in nodes if node.dtype is DType.OTHER]
         if strange:
             raise InputError(f"{strange[0]} is of a type that cannot be made up: give the inputs with --inputs F.npz")
-
-    def require_sizes(self, nodes: Sequence[ir.Node]) -> None:
         needed = {name for node in nodes for dim in node.shape for name in dim.names}
         missing = sorted(needed - self.sizes.keys())
         if missing:
             options = " ".join(f"--dim {printable(name)}=N" for name in missing)
             raise InputError(f"the sizes {', '.join(map(printable, missing))} are not known: give {options}")
-
-    def require_memory(self, nodes: Sequence[ir.Node]) -> None:
         for node in nodes:
             if min(self.shape(node), default=0) < 0:
                 shape = f"{printable(node.output)} would have the shape {self.shape(node)}"

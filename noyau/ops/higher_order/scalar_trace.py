@@ -13,7 +13,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CellType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from noyau.ir.dims import shape_of
 from noyau.ir.graph import Constant, Graph, Input, Map, Node, View
 from noyau.ir.monoids import BY_FUNCTION, MONOIDS, left_fold
 from noyau.ir.operators import OPERATORS
+from noyau.kernels.trust import global_names
 
 Scalar = Callable[..., Any]
 
@@ -137,7 +138,7 @@ class ClosureValues:
         cells = tuple(CellType() for _ in function.__closure__ or ())
         result = FunctionType(function.__code__, scope, function.__name__, None, cells)
         self.seen[id(function)] = result
-        for name in _names(function.__code__):
+        for name in set(global_names(function.__code__)):
             if name in scope:
                 scope[name] = self.replaced(scope[name])
             elif name in BUILTINS:
@@ -148,12 +149,6 @@ class ClosureValues:
         result.__kwdefaults__ = {k: self.replaced(v) for k, v in (function.__kwdefaults__ or {}).items()} or None
         result.__doc__, result.__module__ = function.__doc__, function.__module__
         return result
-
-
-def _names(code: CodeType) -> set[str]:
-    """The global names of a function and of those within it."""
-    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
-    return set(code.co_names).union(*builtins.map(_names, inner))
 
 
 def _wrapped(inner: Scalar, function: Any, inputs: int, label: str) -> FunctionType:
