@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import InputError, ModelError
-from noyau.hosts.onnxruntime import submodel as onnxruntime_capture
+from noyau.hosts.onnxruntime import activations as onnxruntime_capture
 from noyau.hosts.onnxruntime.activations import ActivationCapture, lost_values, part_for
 from noyau.hosts.onnxruntime.sessions import open_session
 from tests.large_model import write_large_model
