@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 
-from noyau.codegen.c.printer import KernelText, printed, text_of
+from noyau.codegen.c.printer import CPrinter, printed, text_of
 from noyau.ir.loops import Kernel
 from noyau.toolchain.c.compiler import CompilerOptions, compile_library
 from noyau.toolchain.c.library import Native
@@ -20,7 +20,7 @@ def build_many(kernels: Sequence[Kernel], options: CompilerOptions = QUICK) -> l
     return build_printed({kernel.name: printed(kernel) for kernel in kernels}, options)
 
 
-def build_printed(parts: Mapping[str, KernelText], options: CompilerOptions = QUICK) -> list[Native]:
+def build_printed(parts: Mapping[str, CPrinter], options: CompilerOptions = QUICK) -> list[Native]:
     """As build_many, of kernels that were printed, by their names."""
     library = compile_library([text_of(list(parts.values()))], options)
     return [Native(library, f"{name}_kernel") for name in parts]

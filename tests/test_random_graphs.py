@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from noyau.codegen.c.printer import KernelText, printed
+from noyau.codegen.c.printer import CPrinter, printed
 from noyau.compiler.schedules.cpu import strategies
 from noyau.errors import CheckError, GraphError, InputError, UnsupportedError
 from noyau.ir.graph import Kind
@@ -95,7 +95,7 @@ def test_graphs_that_hypothesis_makes_smaller(case: Case):
             assert made.interpreted(kernel) is None
 
 
-def printable(tries: Iterable[Try | None]) -> tuple[list[Try], dict[str, KernelText]]:
+def printable(tries: Iterable[Try | None]) -> tuple[list[Try], dict[str, CPrinter]]:
     """Those of which language c has a spelling, and their kernels, printed, by their names."""
     ready, parts = [], {}
     for made in tries:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar, assert_never
 
 from noyau.codegen.identifiers import Scopes, wish_of
@@ -86,7 +87,8 @@ class Statements(ABC):
         statement, *left = left
         if isinstance(statement, ir.Let) and left and is_only_stored(statement, left):
             store, *left = left
-            statement = inlined(statement, store)
+            assert isinstance(store, ir.Store)
+            statement = replace(store, values=(statement.value,))
         if left and isinstance(statement, ir.If) and (other := otherwise(statement, left[0])):
             return self.either(statement, other), left[1:]
         if begun := begun_by([statement, *left]):
@@ -267,11 +269,6 @@ def begun_by(statements: Sequence[ir.Statement]) -> int:
     names = tuple(s.name for s in statements[:count] if isinstance(s, ir.Alloc))
     store = statements[count] if count else None
     return count if isinstance(store, ir.Store) and store.buffers == names and not store.merge else 0
-
-
-def inlined(let: ir.Let, store: ir.Statement) -> ir.Store:
-    assert isinstance(store, ir.Store)
-    return ir.Store(store.buffers, store.index, (let.value,))
 
 
 def otherwise(this: ir.Statement, after: ir.Statement) -> tuple[ir.Statement, ...]:

@@ -47,6 +47,11 @@ SCALARS = {
 }
 
 
+def parameters_of(function: str) -> str:
+    """The letters of the parameters of a scalar function: one or two."""
+    return "ab"[: OPERATORS[function].arity]
+
+
 def dim_text(dim: Dim, name: Name, operate: Operate) -> str:
     """The Dim as an expression, nested as Horner has it: ((i * n) + j) * m + k. `name` spells a size or an index.
 

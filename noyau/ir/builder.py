@@ -217,6 +217,14 @@ class GraphBuilder:
         index[axis] = index[axis] * step + start
         return self.view(value, shape, index)
 
+    def split(self, value: Node, axis: int, lengths: Iterable[Dim]) -> list[Node]:
+        """Pieces of a value, one after the other along an axis."""
+        pieces, start = list[Node](), Dim.of(0)
+        for length in lengths:
+            pieces.append(self.slice(value, axis, start, length))
+            start = start + length
+        return pieces
+
     def pick(self, value: Node, axis: int, at: DimLike) -> Node:
         """One cell along an axis, which disappears."""
         index = indices(len(value.shape) - 1)

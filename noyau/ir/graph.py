@@ -6,7 +6,7 @@ It never promotes, broadcasts or guesses: operands of a Map have one shape, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -152,6 +152,11 @@ class Node:
     def extents(self) -> Mapping[str, Dim]:
         """The extent of each index of this value, by the index's name."""
         return {f"#{axis}": dim for axis, dim in enumerate(self.shape)}
+
+    def renamed(self, names: Mapping[str, str]) -> Node:
+        """The node whose output and inputs are called otherwise."""
+        output, *inputs = (names.get(name, name) for name in (self.output, *self.inputs))
+        return replace(self, output=output, inputs=tuple(inputs))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from noyau.codegen import statements
 from noyau.codegen.identifiers import Scopes
 from noyau.codegen.statements import is_variable
-from noyau.codegen.tables import closed, opened
+from noyau.codegen.tables import closed, opened, parameters_of
 from noyau.dtypes import CELLS, DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, DimOp, Shape, never_negative
@@ -42,28 +42,23 @@ TYPES = {dtype: _WORDS.get(dtype, f"{dtype.storage.numpy.name}_t") for dtype in 
 PREFIX = {"negative": "-", "logical_not": "!", "bitwise_not": "~"}
 # bodies over T and its unsigned twin U, of a and b; division by zero gives what division by one does: no trap
 INTEGER_FUNCTIONS = {
-    "abs": ("a", "return a < 0 ? (T)(0 - (U)a) : a;", "return a;"),
-    "sign": ("a", "return (T)((a > 0) - (a < 0));", "return a > 0;"),
-    "maximum": ("a, b", "return a > b ? a : b;", "return a > b ? a : b;"),
-    "minimum": ("a, b", "return a < b ? a : b;", "return a < b ? a : b;"),
-    "fmax": ("a, b", "return a > b ? a : b;", "return a > b ? a : b;"),
-    "fmin": ("a, b", "return a < b ? a : b;", "return a < b ? a : b;"),
-    "divide": ("a, b", "return b == -1 ? (T)(0 - (U)a) : (T)(a / (b ? b : 1));", "return a / (b ? b : 1);"),
-    "fmod": ("a, b", "return b == -1 ? 0 : (T)(a % (b ? b : 1));", "return a % (b ? b : 1);"),
+    "abs": ("return a < 0 ? (T)(0 - (U)a) : a;", "return a;"),
+    "sign": ("return (T)((a > 0) - (a < 0));", "return a > 0;"),
+    **dict.fromkeys(("maximum", "fmax"), ("return a > b ? a : b;", "return a > b ? a : b;")),
+    **dict.fromkeys(("minimum", "fmin"), ("return a < b ? a : b;", "return a < b ? a : b;")),
+    "divide": ("return b == -1 ? (T)(0 - (U)a) : (T)(a / (b ? b : 1));", "return a / (b ? b : 1);"),
+    "fmod": ("return b == -1 ? 0 : (T)(a % (b ? b : 1));", "return a % (b ? b : 1);"),
     "floor_divide": (
-        "a, b",
         "if (b == -1) return (T)(0 - (U)a);\n    if (!b) return a;\n"
         "    return (T)(a / b - (a % b != 0 && (a < 0) != (b < 0)));",
         "return a / (b ? b : 1);",
     ),
     "floor_mod": (
-        "a, b",
         "if (b == -1 || !b) return 0;\n    const T m = (T)(a % b);\n"
         "    return m != 0 && (m < 0) != (b < 0) ? (T)(m + b) : m;",
         "return a % (b ? b : 1);",
     ),
     "power": (
-        "a, b",
         "if (b < 0) return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;\n"
         "    U base = (U)a, made = 1;\n    for (T left = b; left > 0; left /= 2) {\n"
         "        if (left & 1) made = (U)(made * base);\n        base = (U)(base * base);\n    }\n    return (T)made;",
@@ -71,12 +66,10 @@ INTEGER_FUNCTIONS = {
         "        if (left & 1) made = (T)(made * a);\n        a = (T)(a * a);\n    }\n    return made;",
     ),
     "shift_left": (
-        "a, b",
         "return b >= 0 && b < (T)(8 * sizeof(T)) ? (T)((U)a << b) : 0;",
         "return b < 8 * sizeof(T) ? (T)((uint64_t)a << b) : 0;",
     ),
     "shift_right": (
-        "a, b",
         "return b >= 0 && b < (T)(8 * sizeof(T)) ? (T)(a >> b) : 0;",
         "return b < 8 * sizeof(T) ? (T)(a >> b) : 0;",
     ),
@@ -85,12 +78,12 @@ INTEGER_FUNCTIONS = {
 
 def integer_function(function: str, dtype: str) -> str:
     """The C function of an integer operation, as its text."""
-    parameters, signed, unsigned = INTEGER_FUNCTIONS[function]
+    signed, unsigned = INTEGER_FUNCTIONS[function]
     kind = TYPES[DType(dtype)]
     twin = kind if kind.startswith("u") or kind == "bool" else f"u{kind}"
     body = signed if kind.startswith("int") else unsigned
     text = re.sub(r"\bT\b", kind, re.sub(r"\bU\b", twin, body))
-    arguments = ", ".join(f"{kind} {name.strip()}" for name in parameters.split(","))
+    arguments = ", ".join(f"{kind} {name}" for name in parameters_of(function))
     return f"static inline {kind} noyau_{function}_{dtype}({arguments})\n{{\n    {text}\n}}"
 
 
@@ -255,17 +248,6 @@ static inline void noyau_store_pair(uint16_t *cells, uint32_t pair)
 }"""
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
-    """The pairs of a loop, each by the place of its first cell: those that are loaded, and those that are stored."""
-
-    loaded: tuple[Place, ...] = ()
-    stored: tuple[Place, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.loaded or self.stored)
-
-
 @dataclass(slots=True)
 class Open:
     """The pairs of the loop that is being printed: the words that were loaded, and the cells whose neighbours come."""
@@ -275,13 +257,15 @@ class Open:
     stored: frozenset[Place] = frozenset()
 
 
-def pairs_of(loop: Loop, memory: Mapping[str, Buffer | Alloc]) -> Pairs:
-    """The pairs of a loop in lanes over pairs."""
+def pairs_of(loop: Loop, memory: Mapping[str, Buffer | Alloc]) -> tuple[list[Place], list[Place]]:
+    """The pairs of a loop in lanes over pairs, each by the place of its first cell: those that are loaded, and those
+    that are stored."""
     if loop.axis is not Axis.LANES:
-        return Pairs()
+        return [], []
     loads = dict.fromkeys((e.buffer, e.index) for e in every_expression(loop.body) if isinstance(e, Load))
     stores = dict.fromkeys((s.buffers[0], s.index) for s in loop.body if isinstance(s, Store) and _is_float(s))
-    return Pairs(*(tuple(p for p in places if _begins(p, places, loop.var, memory)) for places in (loads, stores)))
+    loaded, stored = ([p for p in places if _begins(p, places, loop.var, memory)] for places in (loads, stores))
+    return loaded, stored
 
 
 def _begins(place: Place, places: Mapping[Place, None], variable: str, memory: Mapping[str, Buffer | Alloc]) -> bool:
@@ -306,10 +290,10 @@ def _is_float(store: Store) -> bool:
 
 def open_pairs(loop: Loop, said: CExpressions) -> Iterator[str]:
     """The words of neighbours that a loop reads in pairs; what it stores in pairs is noted."""
-    pairs = pairs_of(loop, said.memory)
-    said.pairs = Open(stored=frozenset(pairs.stored))
-    said.preludes |= {"pairs"} if pairs else set()
-    for name, index in pairs.loaded:
+    loaded, stored = pairs_of(loop, said.memory)
+    said.pairs = Open(stored=frozenset(stored))
+    said.preludes |= {"pairs"} if loaded or stored else set()
+    for name, index in loaded:
         word = said.names.bind(f"pair {len(said.pairs.words)}", f"{name}_pair")
         said.pairs.words[name, index] = word
         yield f"    const uint32_t {word} = noyau_pair(&{said.cell(name, index)});"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 
 from noyau.codegen import cmath
@@ -36,31 +35,19 @@ from noyau.ir.dims import Dim, DimOp, product
 from noyau.ir.walk import every_expression, every_statement, on_threads
 
 
-@dataclass(frozen=True, slots=True)
-class KernelText:
-    """The launches and the table of a kernel, and what they use: scalar functions, those of integers, preludes."""
-
-    bodies: tuple[str, ...]
-    functions: frozenset[str]
-    integers: frozenset[tuple[str, str]]
-    preludes: frozenset[str]
-
-
-def text_of(parts: Sequence[KernelText], comment: str = "") -> str:
+def text_of(parts: Sequence[CPrinter], comment: str = "") -> str:
     """One text of kernels that are printed."""
-    bodies = [body for part in parts for body in part.bodies]
-    functions = frozenset[str]().union(*(part.functions for part in parts))
-    integers = frozenset[tuple[str, str]]().union(*(part.integers for part in parts))
-    preludes = frozenset[str]().union(*(part.preludes for part in parts))
+    said = [part.expressions for part in parts]
+    preludes = set[str]().union(*(each.preludes for each in said))
     pieces = [
         comment_text(comment),
         _file("noyau.h"),
         INCLUDES,
         *(text for name, text in PRELUDES.items() if name in preludes),
         *(_file(name) for name in HEADERS if name in preludes),
-        cmath.text(functions),
-        *(integer_function(*key) for key in sorted(integers)),
-        *bodies,
+        cmath.text({name for each in said for name in each.functions}),
+        *(integer_function(*key) for key in sorted({key for each in said for key in each.integers})),
+        *(body for part in parts for body in part.bodies),
     ]
     return "\n\n".join(piece.strip("\n") for piece in pieces if piece) + "\n"
 
@@ -88,20 +75,18 @@ def together(kernels: Sequence[ir.Kernel], comment: str = "", *, anonymous: bool
     return text_of([printed(kernel, anonymous=anonymous) for kernel in kernels], comment)
 
 
-def printed(kernel: ir.Kernel, *, anonymous: bool = False) -> KernelText:
-    """A kernel's own part of a text. GraphError as in `together`, UnsupportedError for what C has no spelling of."""
+def printed(kernel: ir.Kernel, *, anonymous: bool = False) -> CPrinter:
+    """A kernel, printed. GraphError as in `together`, UnsupportedError for what C has no spelling of."""
     if not re.fullmatch(r"(?!noyau)[a-z]\w*", kernel.name, re.ASCII | re.IGNORECASE):
         raise GraphError(f"{kernel.name!r} cannot be the name of a C function: give letters, digits and _")
     printer = CPrinter(kernel, anonymous=anonymous)
-    launches = [printer.launch(position, launch) for position, launch in enumerate(kernel.launches)]
-    table = interface(kernel, printer.names, printer.expressions)
-    called = printer.expressions
-    functions, integers = frozenset(called.functions), frozenset(called.integers)
-    return KernelText((*launches, table), functions, integers, frozenset(called.preludes))
+    printer.bodies += [printer.launch(position, launch) for position, launch in enumerate(kernel.launches)]
+    printer.bodies.append(interface(kernel, printer.names, printer.expressions))
+    return printer
 
 
 class CPrinter(Statements):
-    """One kernel being printed."""
+    """One kernel being printed; `bodies` are its launches and its table, once they are."""
 
     opens, turns, closes, ends, empty = "if ({}) {{", "} else {", ("}",), ";", ()
     expressions: CExpressions
@@ -110,6 +95,7 @@ class CPrinter(Statements):
         self.kernel = kernel
         self.names = Scopes(kernel, anonymous=anonymous)
         self.expressions = CExpressions(kernel, self.names)
+        self.bodies: list[str] = []
         self.rows: list[str] = []  # what the launch has taken
 
     def launch(self, position: int, launch: ir.Launch) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from noyau.codegen import statements
 from noyau.codegen.identifiers import Scopes
 from noyau.codegen.statements import is_variable
-from noyau.codegen.tables import closed, opened
+from noyau.codegen.tables import closed, opened, parameters_of
 from noyau.dtypes import CELLS, DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Atom, Dim, DimOp, Shape, exact_part, never_negative, strides_of
@@ -44,43 +44,35 @@ _MULTIPLIES = (
 
 # Bodies over T, of a and b, of signed and of unsigned integers; a division by zero is one by one.
 INTEGER_FUNCTIONS = {
-    "abs": ("a", "return T(-a) if a < T(0) else a", "return a"),
+    "abs": ("return T(-a) if a < T(0) else a", "return a"),
     "sign": (
-        "a",
         "return T(1) if a > T(0) else T(-1) if a < T(0) else T(0)",
         "return T(1) if a > T(0) else T(0)",
     ),
-    "maximum": ("a, b", "return a if a > b else b", "return a if a > b else b"),
-    "minimum": ("a, b", "return a if a < b else b", "return a if a < b else b"),
-    "fmax": ("a, b", "return a if a > b else b", "return a if a > b else b"),
-    "fmin": ("a, b", "return a if a < b else b", "return a if a < b else b"),
+    **dict.fromkeys(("maximum", "fmax"), ("return a if a > b else b", "return a if a > b else b")),
+    **dict.fromkeys(("minimum", "fmin"), ("return a if a < b else b", "return a if a < b else b")),
     "divide": (
-        "a, b",
         f"{_BY_MINUS_ONE}{_DIVIDES}"
         "whole = T(a // b)\nreturn T(whole + T(1)) if (a % b != T(0)) & ((a < T(0)) != (b < T(0))) else whole",
         f"{_DIVIDES}return T(a // b)",
     ),
     "fmod": (
-        "a, b",
         f"{_NOTHING_LEFT}rest = T(a % b)\n"
         "return T(rest - b) if (rest != T(0)) & ((rest < T(0)) != (a < T(0))) else rest",
         "return T(a % b) if b != T(0) else T(0)",
     ),
-    "floor_divide": ("a, b", f"{_BY_MINUS_ONE}{_DIVIDES}return T(a // b)", f"{_DIVIDES}return T(a // b)"),
-    "floor_mod": ("a, b", f"{_NOTHING_LEFT}return T(a % b)", "return T(a % b) if b != T(0) else T(0)"),
+    "floor_divide": (f"{_BY_MINUS_ONE}{_DIVIDES}return T(a // b)", f"{_DIVIDES}return T(a // b)"),
+    "floor_mod": (f"{_NOTHING_LEFT}return T(a % b)", "return T(a % b) if b != T(0) else T(0)"),
     "power": (
-        "a, b",
         "if b < T(0):\n    odd = T(-1) if (b & T(1)) != T(0) else T(1)\n"
         f"    return T(1) if a == T(1) else odd if a == T(-1) else T(0)\n{_MULTIPLIES}",
         _MULTIPLIES,
     ),
     "shift_left": (
-        "a, b",
         "return T(a << b) if (b >= T(0)) & (b < T(WIDTH)) else T(0)",
         "return T(a << b) if b < T(WIDTH) else T(0)",
     ),
     "shift_right": (
-        "a, b",
         "return T(a >> b) if (b >= T(0)) & (b < T(WIDTH)) else T(0)",
         "return T(a >> b) if b < T(WIDTH) else T(0)",
     ),
@@ -89,12 +81,12 @@ INTEGER_FUNCTIONS = {
 
 def integer_function(function: str, dtype: str) -> str:
     """The Python function of an integer operation, as its text."""
-    parameters, signed, unsigned = INTEGER_FUNCTIONS[function]
+    signed, unsigned = INTEGER_FUNCTIONS[function]
     kind = DType(dtype)
     body = signed if kind.kind == "int" else unsigned
     body = body.replace("T(WIDTH)", f"T({8 * kind.bytes})").replace("T(", f"{KINDS[kind]}(")
     lines = "\n".join(f"    {line}" for line in body.splitlines())
-    return f"@scalar\ndef noyau_{function}_{dtype}({parameters}):\n{lines}"
+    return f"@scalar\ndef noyau_{function}_{dtype}({', '.join(parameters_of(function))}):\n{lines}"
 
 
 def const_text(value: float | int | bool, dtype: DType) -> str:

@@ -23,7 +23,8 @@ HEAD = """\
 def _place(target, builder, kind, array, at):
     \"\"\"The address of a cell of a packed array.\"\"\"
     return builder.gep(arrayobj.make_array(kind)(target, builder, array).data, [at])"""
-CELLS = """\
+WORDS = {
+    "noyau_cells": """\
 @intrinsic(prefer_literal=True)
 def noyau_cells(context, count, kind):
     \"\"\"Cells of this call alone, on its stack: no array is the same memory, so loops over them are vectorised.\"\"\"
@@ -39,8 +40,8 @@ def noyau_cells(context, count, kind):
         arrayobj.populate_array(array, memory, (extent,), (step,), step, None)
         return array._getvalue()
 
-    return result(count, kind), made"""
-ROW = """\
+    return result(count, kind), made""",
+    "noyau_row": """\
 @intrinsic
 def noyau_row(context, count, kind):
     \"\"\"Cells of this call alone, too many for its stack. (np.empty takes Numba a third of a second to compile.)\"\"\"
@@ -57,8 +58,8 @@ def noyau_row(context, count, kind):
         arrayobj.populate_array(array, data, (args[0],), (step,), step, memory)
         return array._getvalue()
 
-    return result(count, kind), made"""
-FETCH = """\
+    return result(count, kind), made""",
+    "noyau_fetch": """\
 @intrinsic(prefer_literal=True)
 def noyau_fetch(context, cells, at, count):
     \"\"\"A hint that lines of memory from a cell of a packed array on are read soon; they may lie outside.\"\"\"
@@ -73,8 +74,8 @@ def noyau_fetch(context, cells, at, count):
             builder.call(fetch, [here, number(0), number(2), number(1)])  # to read, into the second cache, data
         return target.get_dummy_value()
 
-    return types.none(cells, at, count), hint"""
-FLAT = """\
+    return types.none(cells, at, count), hint""",
+    "noyau_flat": """\
 @intrinsic
 def noyau_flat(context, cells):
     \"\"\"The cells of a packed array as one axis. (reshape takes Numba a tenth of a second to compile.)\"\"\"
@@ -87,8 +88,8 @@ def noyau_flat(context, cells):
         arrayobj.populate_array(array, given.data, (given.nitems,), (step,), step, None)
         return array._getvalue()
 
-    return result(cells), made"""
-AROUND = """\
+    return result(cells), made""",
+    "noyau_write_around": """\
 @intrinsic
 def noyau_write_around(context, cells, at, tile, first, count):
     \"\"\"As many cells of a tile, from one on, to their place in a packed array: what lies in whole lines of 64 bytes
@@ -136,8 +137,8 @@ def noyau_written_around(context):
         builder.fence("seq_cst")
         return target.get_dummy_value()
 
-    return types.none(), wait"""
-TURN = """\
+    return types.none(), wait""",
+    "noyau_turn": """\
 @intrinsic
 def noyau_turn(context, tile, at, there, cells, begin, here):
     \"\"\"A tile of 16 x 16 cells of 4 bytes with its axes exchanged, eight lines of eight cells at a time in
@@ -170,14 +171,7 @@ def noyau_turn(context, tile, at, there, cells, begin, here):
                     builder.store(made, line(to, column + k, args[2], row), align=4)
         return target.get_dummy_value()
 
-    return types.none(tile, types.int64, types.int64, cells, types.int64, types.int64), turn"""
-WORDS = {
-    "noyau_cells": CELLS,
-    "noyau_row": ROW,
-    "noyau_fetch": FETCH,
-    "noyau_flat": FLAT,
-    "noyau_write_around": AROUND,
-    "noyau_turn": TURN,
+    return types.none(tile, types.int64, types.int64, cells, types.int64, types.int64), turn""",
 }
 STACK_CELLS = 1024  # the most of one array that goes to the stack
 

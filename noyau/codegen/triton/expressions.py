@@ -278,8 +278,7 @@ class TritonExpressions(SizeText):
             raise UnsupportedError(f"triton has no spelling of {function} for {dtype.value}")
         loose = loose and function in BY_EXP
         self.used.functions.add((function, dtype, loose))
-        parameters = (OWN_FLOATS if dtype.is_float else OWN_INTEGERS)[function][0]
-        places = "{0}, {1}" if "," in parameters else "{0}"
+        places = ", ".join(f"{{{at}}}" for at in range(OPERATORS[function].arity))
         return f"{own_name(function, dtype, loose)}({places})"
 
     def cast(self, operand: Expr, dtype: DType) -> str:

@@ -49,12 +49,15 @@ class TritonPrinter(LaunchMemory):
             self.said.words[str(tile.size)] = tile.name
         self.grid(self.launch.body)
         steps = [f"{name}_STEP: tl.constexpr" for name in self.stepped()]
-        tiles = [f"{tile.name}: tl.constexpr" for tile in self.tiles]
-        tiles += [f"{name}_EVEN: tl.constexpr" for name in self.even] + ["STAGES: tl.constexpr"] * bool(self.staged)
-        tiles += ["ENDS: tl.constexpr"] * bool(self.said.ends) + ["AGAIN: tl.constexpr"] * bool(self.again())
-        head = [*self.buffers(), *self.sizes(), *steps, "INDEX: tl.constexpr", *tiles]
+        flags = [f"{flag}: tl.constexpr" for flag in self.flags()]
+        head = [*self.buffers(), *self.sizes(), *steps, "INDEX: tl.constexpr", *flags]
         wide = [f"{INDENT}{name} = tl.cast({name}, INDEX){self.step(name)}" for name in self.sizes()]
         return "\n".join([f"@triton.jit\ndef {self.name}({', '.join(head)}):", *read([*wide, *self.lines])])
+
+    def flags(self) -> list[str]:
+        """The sizes of tiles, and what is known of them and of memory when the launch is compiled."""
+        flags = [*(tile.name for tile in self.tiles), *(f"{name}_EVEN" for name in self.even)]
+        return flags + ["STAGES"] * bool(self.staged) + ["ENDS"] * bool(self.said.ends) + ["AGAIN"] * bool(self.again())
 
     def again(self) -> list[str]:
         """The inputs that are loaded again, where it is so."""

@@ -65,22 +65,6 @@ def _named(key: tuple[str, object, bool]) -> tuple[str, str, bool]:
     return key[0], str(key[1]), key[2]
 
 
-INDEX_TYPE = '''def index_type(*tensors):
-    """int64 where an offset into one of the tensors needs more than 31 bits."""
-    reach = max(sum(abs(step) * (extent - 1) for step, extent in zip(t.stride(), t.shape)) for t in tensors)
-    return tl.int64 if reach >= 2**31 - 2**20 else tl.int32'''
-STEP_OF = '''def step_of(size):
-    """The largest power of two up to 16 that divides a size."""
-    return 16 if size % 16 == 0 else size & -size'''
-WARPS_OF = '''def warps_of(cells):
-    """How many warps a program of so many cells has."""
-    return 1 if cells <= 1024 else 2 if cells <= 2048 else 4 if cells <= 4096 else 8 if cells <= 8192 else 16'''
-
-STAGES_OF = '''def stages_of(size):
-    """How many rounds of a loop are on the way, where each loads so many bytes."""
-    return 3 if size <= 65536 else 2 if size <= 131072 else 1'''
-
-
 NEAR = 1 << 15  # bytes of a row that stay in the L1, beside those of other programs
 WARP = 32  # threads
 # No thread of 32 warps has more: ptxas, told so, has a round's loads all on the way before it takes in the first.
@@ -89,27 +73,32 @@ REGISTERS = 'registers = {"maxnreg": 64} if warps == 32 else {}'
 FEW = 16384  # bytes of rows: programs that take in fewer at once hide each other's waiting
 MOST_AT_ONCE = 16384
 OF_LED = 256  # cells of a warp, of growing tiles that begin before their rows, at most
-BLOCK_OF = f'''def block_of(cells):
+SIZED = (TilePolicy.FIXED, TilePolicy.LIMITED, TilePolicy.COVERING, TilePolicy.KEPT)
+# Functions that choose what a launch is given, by their names.
+HOST = {
+    "index_type": '''def index_type(*tensors):
+    """int64 where an offset into one of the tensors needs more than 31 bits."""
+    reach = max(sum(abs(step) * (extent - 1) for step, extent in zip(t.stride(), t.shape)) for t in tensors)
+    return tl.int64 if reach >= 2**31 - 2**20 else tl.int32''',
+    "step_of": '''def step_of(size):
+    """The largest power of two up to 16 that divides a size."""
+    return 16 if size % 16 == 0 else size & -size''',
+    "warps_of": '''def warps_of(cells):
+    """How many warps a program of so many cells has."""
+    return 1 if cells <= 1024 else 2 if cells <= 2048 else 4 if cells <= 4096 else 8 if cells <= 8192 else 16''',
+    "block_of": f'''def block_of(cells):
     """How many cells of a row a program passes over at once."""
     most = triton.next_power_of_2(max(1, int((2048 * cells) ** 0.5)))
-    return min(most, triton.next_power_of_2(max(1, cells)), {MOST_AT_ONCE})'''
-
-
-ARE_ALIGNED = '''def are_aligned(*tensors):
-    """Whether each begins at a multiple of 16 bytes, so that as many are loaded at once."""
-    return all(t.data_ptr() % 16 == 0 for t in tensors)'''
-AT_ONCE = '''def at_once(tensor):
+    return min(most, triton.next_power_of_2(max(1, cells)), {MOST_AT_ONCE})''',
+    "stages_of": '''def stages_of(size):
+    """How many rounds of a loop are on the way, where each loads so many bytes."""
+    return 3 if size <= 65536 else 2 if size <= 131072 else 1''',
+    "at_once": '''def at_once(tensor):
     """How many programs occupy the device."""
-    return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31'''
-SIZED = (TilePolicy.FIXED, TilePolicy.LIMITED, TilePolicy.COVERING, TilePolicy.KEPT)
-HOST = {
-    "index_type": INDEX_TYPE,
-    "step_of": STEP_OF,
-    "warps_of": WARPS_OF,
-    "block_of": BLOCK_OF,
-    "stages_of": STAGES_OF,
-    "at_once": AT_ONCE,
-    "are_aligned": ARE_ALIGNED,
+    return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31''',
+    "are_aligned": '''def are_aligned(*tensors):
+    """Whether each begins at a multiple of 16 bytes, so that as many are loaded at once."""
+    return all(t.data_ptr() % 16 == 0 for t in tensors)''',
 }
 
 
@@ -256,19 +245,16 @@ class HostFunction(SizeText):
         yield f"programs = {self.dim(product(loop.extent for loop in loops))}"
         sizes = [f"{size} // step_of({size})" if size in printer.stepped() else size for size in printer.sizes()]
         steps = [f"step_of({size})" for size in printer.stepped()]
-        flags, pad = [tile.name for tile in printer.tiles], INDENT
-        flags += [f"{name}_EVEN" for name in printer.even] + ["STAGES"] * bool(printer.staged)
-        flags += ["ENDS"] * bool(printer.said.ends) + ["AGAIN"] * bool(printer.again())
-        arguments = ", ".join([*printer.buffers(), *sizes, *steps, "INDEX", *flags])
+        arguments = ", ".join([*printer.buffers(), *sizes, *steps, "INDEX", *printer.flags()])
         if is_of_several(printer):
             yield f"warps = {self.warps(printer)}"
             yield REGISTERS
         yield "if programs > 0:"
-        yield f"{pad}{printer.name}[(programs,)]("
+        yield f"{INDENT}{printer.name}[(programs,)]("
         apart = ", enable_fp_fusion=False" if rounds_apart(self.kernel.launches) else ""
         apart += ", **registers" if is_of_several(printer) else ""
-        yield f"{pad}{INDENT}{arguments}, num_warps={'warps' if is_of_several(printer) else self.warps(printer)}{apart}"
-        yield f"{pad})"
+        yield f"{INDENT * 2}{arguments}, num_warps={'warps' if is_of_several(printer) else self.warps(printer)}{apart}"
+        yield f"{INDENT})"
 
     def host(self, function: str) -> str:
         """A function that the text calls on the host, and needs above it."""

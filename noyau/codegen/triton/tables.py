@@ -21,6 +21,7 @@ from noyau.codegen.tables import dim_text, opened
 from noyau.dtypes import CELLS, DType
 from noyau.ir.dims import Dim, DimOp
 from noyau.ir.loops import Call, Expr, Index, Kernel
+from noyau.ir.operators import OPERATORS
 
 # Beyond those that fitting() knows: what the text calls, what it calls its own names, and, in the last two lines, what
 # Triton's own function of a kernel's parameters calls its own, and options of a launch.
@@ -165,74 +166,61 @@ INTEGERS = {
 }
 UNSIGNED = {"abs": "{0}", "negative": "(0 - {0})"}
 
-# Functions of their own text, of floats and of integers: (parameters, body). One text serves all dtypes of a kind.
+# Bodies of functions of their own text, over x, or over a and b. One text serves all dtypes of a kind.
 OWN_FLOATS = {
-    "sign": ("x", "return tl.where(x > 0, 1.0, tl.where(x < 0, -1.0, x)).to(x.dtype)"),
-    "sigmoid": (
-        "x",
-        "small = libdevice.exp(-tl.abs(x))\nreturn tl.where(x >= 0, 1.0, small).to(x.dtype) * INVERSE(1.0 + small)",
-    ),
+    "sign": "return tl.where(x > 0, 1.0, tl.where(x < 0, -1.0, x)).to(x.dtype)",
+    "sigmoid": "small = libdevice.exp(-tl.abs(x))\n"
+    "return tl.where(x >= 0, 1.0, small).to(x.dtype) * INVERSE(1.0 + small)",
     "softplus": (
-        "x",
         "small = libdevice.exp(-tl.abs(x))\n"
-        "return tl.where((x > 0) | (x != x), x, 0.0) + tl.where(small < 2.0**-60, small, libdevice.log1p(small))",
+        "return tl.where((x > 0) | (x != x), x, 0.0) + tl.where(small < 2.0**-60, small, libdevice.log1p(small))"
     ),
     "rsqrt": (
-        "x",
         "tiny = x < 2.0**-100\n"
         "made = libdevice.rsqrt(tl.where(tiny, x * 2.0**40, x))\n"
-        "return tl.where(tiny, made * 2.0**20, made)",
+        "return tl.where(tiny, made * 2.0**20, made)"
     ),
     # As CUDA's tanhf: an odd polynomial near 0, else by exp; without its branch, of which a warp would go both ways.
     "tanh": (
-        "x",
         "large = 1.0 - libdevice.fast_dividef(2.0, 1.0 + libdevice.exp(2.0 * tl.abs(x)))\n"
         "square = x * x\n"
         "sum = tl.fma(square, 0.0157394409, -0.052302558)\n"
         "sum = tl.fma(square, sum, 0.13315247)\n"
         "sum = tl.fma(square, sum, -0.333327681)\n"
         "small = tl.fma(square * sum, x, x)\n"
-        "return tl.where(tl.abs(x) < 0.6, small, tl.where(x < 0, -large, large))",
+        "return tl.where(tl.abs(x) < 0.6, small, tl.where(x < 0, -large, large))"
     ),
     "floor_mod": (
-        "a, b",
         "rest = libdevice.fmod(a, b)\n"
         "moved = tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)\n"
-        "return tl.where(rest == 0, tl.where(b < 0, -tl.abs(rest), tl.abs(rest)), moved)",
+        "return tl.where(rest == 0, tl.where(b < 0, -tl.abs(rest), tl.abs(rest)), moved)"
     ),
     "floor_divide": (
-        "a, b",
         "rest = libdevice.fmod(a, b)\n"
         "whole = DIVIDE(a - rest, b)\n"
         "whole = tl.where((rest != 0) & ((rest < 0) != (b < 0)), whole - 1.0, whole)\n"
         "low = tl.floor(whole)\n"
         "low = tl.where(whole - low > 0.5, low + 1.0, low)\n"
-        "return tl.where((b == 0) | (whole == 0), tl.where(b == 0, DIVIDE(a, b), whole), low)",
+        "return tl.where((b == 0) | (whole == 0), tl.where(b == 0, DIVIDE(a, b), whole), low)"
     ),
 }
 _BY_ONE = "b = tl.where(b == 0, 1, b).to(b.dtype)\n"
 OWN_INTEGERS = {
-    "sign": ("x", "return tl.where(x > 0, 1, tl.where(x == 0, 0, -1)).to(x.dtype)"),
-    "divide": ("a, b", f"{_BY_ONE}return a // b"),
-    "fmod": ("a, b", f"{_BY_ONE}return a % b"),
-    "floor_divide": (
-        "a, b",
-        f"{_BY_ONE}whole = a // b\nreturn tl.where((whole * b != a) & ((a < 0) != (b < 0)), whole - 1, whole)",
-    ),
-    "floor_mod": (
-        "a, b",
-        f"{_BY_ONE}rest = a % b\nreturn tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)",
-    ),
+    "sign": "return tl.where(x > 0, 1, tl.where(x == 0, 0, -1)).to(x.dtype)",
+    "divide": f"{_BY_ONE}return a // b",
+    "fmod": f"{_BY_ONE}return a % b",
+    "floor_divide": f"{_BY_ONE}whole = a // b\n"
+    "return tl.where((whole * b != a) & ((a < 0) != (b < 0)), whole - 1, whole)",
+    "floor_mod": f"{_BY_ONE}rest = a % b\nreturn tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)",
     "power": (
-        "a, b",
         "made = tl.where(b < 0, tl.where(a == 1, 1, tl.where(a + 1 == 0, 1 - 2 * (b & 1), 0)), 1).to(a.dtype)\n"
         "for bit in tl.static_range(WIDTH):\n"
         "    made = tl.where((b > 0) & (((b >> bit) & 1) != 0), made * a, made)\n"
         "    a = a * a\n"
-        "return made",
+        "return made"
     ),
-    "shift_left": ("a, b", "return tl.where((b >= 0) & (b < WIDTH), a << (b & (WIDTH - 1)), 0).to(a.dtype)"),
-    "shift_right": ("a, b", "return tl.where((b >= 0) & (b < WIDTH), a >> (b & (WIDTH - 1)), 0).to(a.dtype)"),
+    "shift_left": "return tl.where((b >= 0) & (b < WIDTH), a << (b & (WIDTH - 1)), 0).to(a.dtype)",
+    "shift_right": "return tl.where((b >= 0) & (b < WIDTH), a >> (b & (WIDTH - 1)), 0).to(a.dtype)",
 }
 
 
@@ -253,7 +241,8 @@ def noyau_quotient(x, scale, divisor, inverse):
 
 def own_function(function: str, dtype: DType, loose: bool = False) -> str:
     """The text of a function that Triton has no word for."""
-    parameters, body = (OWN_FLOATS if dtype.is_float else OWN_INTEGERS)[function]
+    body = (OWN_FLOATS if dtype.is_float else OWN_INTEGERS)[function]
+    parameters = "a, b" if OPERATORS[function].arity > 1 else "x"
     if dtype.is_float:
         body = body.replace("DIVIDE", "tl.div_rn" if dtype is DType.F32 else "tl.fdiv")
         body = body.replace("INVERSE(", "libdevice.fast_dividef(1.0, " if dtype is DType.F32 else "1.0 / (")

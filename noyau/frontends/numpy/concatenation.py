@@ -69,10 +69,6 @@ def _hstack(tup: Sequence[Any], **options: Any) -> TracedArray:
     return concatenate(arrays, axis=0 if arrays[0].ndim == 1 else 1, **options)
 
 
-def _column_stack(tup: Sequence[Any]) -> TracedArray:
-    return concatenate([call("transpose", call("atleast_2d", x)) if x.ndim < 2 else x for x in traced(*tup)], axis=1)
-
-
 def _at_least(name: str, arrays: Sequence[Any]) -> list[TracedArray]:
     return [call(name, each) for each in traced(*arrays)]
 
@@ -287,9 +283,8 @@ _PADS = {
 def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
     a = array_of(a)
     axis = axis_of(axis, a.ndim)
-    ends = [None if not is_given(each) else _end_piece(a, each, axis) for each in (prepend, append)]
-    pieces = [each for each in (ends[0], a, ends[1]) if each is not None]
-    result: Any = concatenate(pieces, axis=axis) if len(pieces) > 1 else a
+    before, after = ([_end_piece(a, each, axis)] if is_given(each) else [] for each in (prepend, append))
+    result: Any = concatenate([*before, a, *after], axis=axis) if before or after else a
     for _ in range(n):
         function = np.not_equal if result.dtype == bool else np.subtract
         result = function(cells(result, axis, 1, None), cells(result, axis, None, -1))
@@ -302,11 +297,14 @@ def _end_piece(a: TracedArray, value: Any, axis: int) -> TracedArray:
     return piece if piece.ndim else TracedArray(a.tape, a.tape.expand(piece.node, shape))
 
 
-enter(FUNCTIONS, concatenate, stack, _hstack, _column_stack, _split, _tile, _repeat, _resize, _insert, _delete)
+enter(FUNCTIONS, concatenate, stack, _hstack, _split, _tile, _repeat, _resize, _insert, _delete)
 enter(FUNCTIONS, _roll, _pad, _diff)
 FUNCTIONS.update(
     {
         "vstack": lambda tup, **options: concatenate(_at_least("atleast_2d", tup), axis=0, **options),
+        "column_stack": lambda tup: concatenate(
+            [call("transpose", call("atleast_2d", x)) if x.ndim < 2 else x for x in traced(*tup)], axis=1
+        ),
         "dstack": lambda tup: concatenate(_at_least("atleast_3d", tup), axis=2),
         "append": lambda arr, values, axis=None: concatenate([arr, values], axis=axis),
         "array_split": partial(_split, even=False),

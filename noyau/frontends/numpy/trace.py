@@ -260,11 +260,7 @@ def _rename(graph: Graph, named: Mapping[str, str]) -> Graph:
                 name += "_"
             new[node.output] = name
             names.add(name)
-    nodes = tuple(
-        replace(node, output=new.get(node.output, node.output), inputs=tuple(new.get(x, x) for x in node.inputs))
-        for node in graph.nodes
-    )
-    return replace(graph, nodes=nodes)
+    return replace(graph, nodes=tuple(node.renamed(new) for node in graph.nodes))
 
 
 def _result_input(tape: Tape, value: Any, position: int, several: bool) -> Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
@@ -208,10 +209,7 @@ class TracedArray(NDArrayOperatorsMixin):
 
     @property
     def size(self) -> Any:
-        total: Any = 1
-        for extent in self.shape:
-            total = total * extent
-        return total
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> Any:
@@ -240,8 +238,7 @@ class TracedArray(NDArrayOperatorsMixin):
         if name in METHODS:
             return lambda *args, **kwargs: METHODS[name](self, *args, **kwargs)
         if name not in FUNCTIONS or not hasattr(np.ndarray, name):
-            reason = f": {REFUSED[name]}" if name in REFUSED else ""
-            raise UnsupportedError(f"the method .{name} of an array is not among those that are traced{reason}")
+            raise _not_traced(f"the method .{name} of an array is not among those that are traced", name)
         return lambda *args, **kwargs: self._like(call(name, self, *args, **kwargs))
 
     def _like(self, array: Any) -> Any:
@@ -354,13 +351,16 @@ def name_of(function: Any) -> str:
     return f"{part}.{function.__name__}" if part else str(function.__name__)
 
 
+def _not_traced(message: str, name: str) -> UnsupportedError:
+    return UnsupportedError(f"{message}: {REFUSED[name]}" if name in REFUSED else message)
+
+
 @final
 def ufunc_call(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
     """A ufunc, or a method of it, by the table."""
     name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
     if name not in UFUNCS:
-        reason = f": {REFUSED[name]}" if name in REFUSED else ""
-        raise UnsupportedError(f"np.{name} is not among the ufuncs that are traced{reason}")
+        raise _not_traced(f"np.{name} is not among the ufuncs that are traced", name)
     return UFUNCS[name](*inputs, **options)
 
 
@@ -368,8 +368,7 @@ def ufunc_call(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Map
 def call(name: str, *args: Any, **kwargs: Any) -> Any:
     """A function of the table; where its result may be a view, it sees the memory of the argument."""
     if name not in FUNCTIONS:
-        reason = f": {REFUSED[name]}" if name in REFUSED else ""
-        raise UnsupportedError(f"np.{name} is not among the functions that are traced{reason}")
+        raise _not_traced(f"np.{name} is not among the functions that are traced", name)
     result = FUNCTIONS[name](*args, **kwargs)
     if any(result is each for each in kwargs.values()):  # out=, which stays what it is
         return result

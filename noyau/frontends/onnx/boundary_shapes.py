@@ -176,10 +176,6 @@ def _one_hot(site: OnnxSite) -> list[Outcome]:
     return [(site.input(2).dtype, (*shape[:axis], None, *shape[axis:]))]
 
 
-def _compress(site: OnnxSite) -> list[Outcome]:
-    return [(site.input().dtype, _along_axis(site, 0, None) if "axis" in site.attributes else (None,))]
-
-
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(
         ("CumProd", "CumSum", "LRN", "ReverseSequence", "TensorScatter"),
@@ -189,7 +185,9 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"), _reduction),
     **dict.fromkeys(("ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"), _reduction),
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool),
-    "Compress": _compress,
+    "Compress": lambda site: [
+        (site.input().dtype, _along_axis(site, 0, None) if "axis" in site.attributes else (None,))
+    ],
     "ConstantOfShape": _from_extents(0, _filler),
     "Conv": _conv,
     "Einsum": _einsum,

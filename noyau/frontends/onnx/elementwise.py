@@ -111,10 +111,6 @@ def _type_name(number: int) -> str:
     return str(TensorProto.DataType.Name(number)).lower() if is_listed else f"type {number}"
 
 
-def _relu(site: OnnxSite) -> Node:
-    return site.call("maximum", site.input(), site.like(0, site.input()))
-
-
 def _sloped_relu(slope: Importer) -> Importer:
     """The value where it is not negative, else a slope times it."""
 
@@ -171,11 +167,15 @@ def _shrink(site: OnnxSite) -> Node:
     return site.call("where", low, site.call("add", value, bias), outer)
 
 
-def _swish(site: OnnxSite) -> Node:
-    value = site.input()
-    alpha = site.attribute("alpha", 1.0)
-    scaled = value if alpha == 1 else site.call("multiply", value, site.like(alpha, value))
-    return site.call("multiply", value, site.call("sigmoid", scaled))
+def swish(usual: float) -> Importer:
+    """x * sigmoid(alpha * x), with the usual alpha."""
+
+    def swish(site: OnnxSite) -> Node:
+        value, alpha = site.input(), site.attribute("alpha", usual)
+        scaled = value if alpha == 1 else site.call("multiply", value, site.like(alpha, value))
+        return site.call("multiply", value, site.call("sigmoid", scaled))
+
+    return swish
 
 
 def _dropout(site: OnnxSite) -> list[Node]:
@@ -313,11 +313,7 @@ def _same(site: OnnxSite, value: Node) -> Node:
 
 def _call(function: str) -> Callable[[OnnxSite, Node], Node]:
     """A scalar function; on integers it is computed in float64."""
-
-    def call(site: OnnxSite, value: Node) -> Node:
-        return site.call(function, value if value.dtype.is_float else site.cast(value, DType.F64))
-
-    return call
+    return lambda site, value: site.call(function, value if value.dtype.is_float else site.cast(value, DType.F64))
 
 
 def _square(site: OnnxSite, value: Node) -> Node:
@@ -386,11 +382,11 @@ ELEMENTWISE: dict[str, Importer] = {
     "Mod": lambda site: _of_arity("fmod" if site.attribute("fmod", 0) == 1 else "floor_mod", 2)(site),
     "PRelu": _sloped_relu(lambda site: site.input(1)),
     "Pow": _pow,
-    "Relu": _relu,
+    "Relu": lambda site: site.call("maximum", site.input(), site.like(0, site.input())),
     "Selu": _selu,
     "Shrink": _shrink,
     "Softsign": _softsign,
-    "Swish": _swish,
+    "Swish": swish(1.0),
     "ThresholdedRelu": _thresholded_relu,
     "Where": _of_arity("where", 3),
     "DequantizeLinear": _dequantize,

@@ -13,7 +13,7 @@ import onnx
 
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx.elementwise import mean
+from noyau.frontends.onnx.elementwise import mean, swish
 from noyau.frontends.onnx.gathers import INDEXING, lookup
 from noyau.frontends.onnx.sites import Importer, OnnxSite
 from noyau.ir.dims import Dim, indices
@@ -183,8 +183,15 @@ def schema_body(call: onnx.NodeProto, opset: int, inputs: list[Node | None]) -> 
         schema = onnx.defs.get_schema(call.op_type, opset, canonical(call.domain))
     except onnx.defs.SchemaError:
         return None
-    text = _context_body(schema, call, opset, inputs) or _plain_body(schema, opset)
-    if text is None:
+    text: bytes | onnx.FunctionProto | None = None
+    versions = [version for version in schema.context_dependent_function_opset_versions if version <= opset]
+    if schema.has_context_dependent_function and versions:  # on attributes, and on the types of the inputs
+        types = [_type_of(node).SerializeToString() if node else b"" for node in inputs]
+        text = schema.get_context_dependent_function_with_opset_version(max(versions), call.SerializeToString(), types)
+    versions = [version for version in schema.function_opset_versions if version <= opset]
+    if not text and schema.has_function and versions:
+        text = schema.get_function_with_opset_version(max(versions))
+    if not text:
         return None
     attributes = {attribute.name: attribute for attribute in call.attribute}
     defaults = {name: entry.default_value for name, entry in schema.attributes.items() if entry.default_value.name}
@@ -192,26 +199,7 @@ def schema_body(call: onnx.NodeProto, opset: int, inputs: list[Node | None]) -> 
     return FunctionBody(function, {**defaults, **attributes})
 
 
-def _plain_body(schema: onnx.defs.OpSchema, opset: int) -> bytes | onnx.FunctionProto | None:
-    versions = [version for version in schema.function_opset_versions if version <= opset]
-    if not schema.has_function or not versions:
-        return None
-    return schema.get_function_with_opset_version(max(versions))
-
-
-def _context_body(
-    schema: onnx.defs.OpSchema, call: onnx.NodeProto, opset: int, inputs: list[Node | None]
-) -> bytes | None:
-    """A body that depends on attributes and on the types of the inputs."""
-    versions = [version for version in schema.context_dependent_function_opset_versions if version <= opset]
-    if not schema.has_context_dependent_function or not versions:
-        return None
-    types = [type_of(node).SerializeToString() if node else b"" for node in inputs]
-    text = call.SerializeToString()
-    return schema.get_context_dependent_function_with_opset_version(max(versions), text, types) or None
-
-
-def type_of(node: Node) -> onnx.TypeProto:
+def _type_of(node: Node) -> onnx.TypeProto:
     """The ONNX type of a value of noyau: names of sizes as dimension names, other Dims in words."""
     dims = [dim.constant if dim.constant is not None else str(dim) for dim in node.shape]
     return onnx.helper.make_tensor_type_proto(node.dtype.onnx, dims)
@@ -284,13 +272,6 @@ def _add_bias(site: OnnxSite) -> Node:
 def _gate(site: OnnxSite, value: Node, inner: Node) -> Node:
     half = site.call("multiply", value, site.like(0.5, value))
     return site.call("multiply", half, site.call("add", inner, site.like(1, value)))
-
-
-def _quick_gelu(site: OnnxSite) -> Node:
-    """x * sigmoid(alpha * x)."""
-    value, alpha = site.input(), site.attribute("alpha", 1.702)
-    scaled = value if alpha == 1 else site.call("multiply", value, site.like(alpha, value))
-    return site.call("multiply", value, site.call("sigmoid", scaled))
 
 
 def _add_skip(site: OnnxSite, bias: int) -> tuple[Node, Node]:
@@ -435,7 +416,7 @@ CONTRIBUTED: dict[str, Importer] = {
     "EmbedLayerNormalization": _with_attributes(_embed_layer_normalization, "epsilon", "mask_index_type"),
     "FastGelu": _with_attributes(_fast_gelu),
     "Gelu": _with_attributes(_gelu),
-    "QuickGelu": _with_attributes(_quick_gelu, "alpha"),
+    "QuickGelu": _with_attributes(swish(1.702), "alpha"),
     "RotaryEmbedding": _with_attributes(
         _rotary_embedding, "interleaved", "is_packed_batching", "num_heads", "rotary_embedding_dim", "scale"
     ),

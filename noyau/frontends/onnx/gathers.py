@@ -5,7 +5,8 @@ ScatterElements and ScatterND: updates merged into a copy at places that are loo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -311,6 +312,13 @@ def _each_from_the_end(site: OnnxSite, places: Node, extents: Sequence[Dim]) -> 
 
 
 _MOST_STEPS = 256
+_OF_DIMS: dict[str, Callable[..., Dim]] = {  # functions that give Dims of Dims
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "negative": operator.neg,
+    **dict.fromkeys(("cast", "identity"), lambda dim: dim),
+}
 
 
 def position_at(values: Mapping[str, Node], name: str, index: Sequence[Dim]) -> Dim | None:
@@ -336,8 +344,9 @@ def _at(values: Mapping[str, Node], name: str, index: tuple[Dim, ...], steps: li
             return _at(values, node.inputs[0], tuple(dim.replace(names) for dim in at), steps)
         case Select(axis, starts):
             return _piece_at(values, node, axis, starts, index, steps)
-        case Map(function):
-            return _call(function, [_at(values, operand, index, steps) for operand in node.inputs])
+        case Map(function) if function in _OF_DIMS:
+            operands = [_at(values, operand, index, steps) for operand in node.inputs]
+            return None if None in operands else _OF_DIMS[function](*operands)
         case _:
             return None
 
@@ -362,22 +371,6 @@ def _piece_at(
     piece = max((k for k, first in enumerate(firsts) if first is not None and first <= at), default=0)
     inside = (*index[:axis], index[axis] - starts[piece], *index[axis + 1 :])
     return _at(values, node.inputs[piece], inside, steps)
-
-
-def _call(function: str, operands: Sequence[Dim | None]) -> Dim | None:
-    match function, operands:
-        case ("add", [Dim() as left, Dim() as right]):
-            return left + right
-        case ("subtract", [Dim() as left, Dim() as right]):
-            return left - right
-        case ("multiply", [Dim() as left, Dim() as right]):
-            return left * right
-        case ("negative", [Dim() as value]):
-            return -value
-        case ("cast" | "identity", [Dim() as value]):
-            return value
-        case _:
-            return None
 
 
 INDEXING: dict[str, Importer] = {

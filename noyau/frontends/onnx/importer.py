@@ -39,7 +39,7 @@ from noyau.frontends.onnx.opaque import (
 )
 from noyau.frontends.onnx.reader import Inference, Initializers, array_of, verify
 from noyau.frontends.onnx.shape_arithmetic import constant_contents, shape_arithmetic
-from noyau.frontends.onnx.sites import Contents, Emitter, ModelValues, OnnxSite, rename
+from noyau.frontends.onnx.sites import Contents, ModelValues, OnnxSite
 from noyau.frontends.onnx.views import VIEWS
 from noyau.ir.dims import Dim, product, shape_of
 from noyau.ir.graph import Graph, Input, Map, Node, Opaque, Part, constant
@@ -195,7 +195,7 @@ class _ModelImporter:
     def _node(self, place: int, proto: onnx.NodeProto) -> None:
         sources = (f"{proto.op_type}#{place}", *([proto.name] if proto.name else []))
         stem = next((name for name in proto.output if name), f"node{place}")
-        emitter = Emitter(self.values, stem, place, sources)
+        emitter = OnnxSite(self.values, stem, place, sources)
         try:
             if self._constant_node(place, proto, sources):
                 return
@@ -220,7 +220,7 @@ class _ModelImporter:
         return True
 
     def convert(
-        self, proto: onnx.NodeProto, scope: Mapping[str, str], opsets: Mapping[str, int], emitter: Emitter, depth: int
+        self, proto: onnx.NodeProto, scope: Mapping[str, str], opsets: Mapping[str, int], emitter: OnnxSite, depth: int
     ) -> list[str]:
         """The values, or known contents, that a node's outputs are; UnsupportedError where it has no meaning."""
         domain, site = canonical(proto.domain), self._site(proto, scope, opsets, emitter)
@@ -238,7 +238,7 @@ class _ModelImporter:
         return self._inline(body, proto, site, depth)
 
     def _site(
-        self, proto: onnx.NodeProto, scope: Mapping[str, str], opsets: Mapping[str, int], emitter: Emitter
+        self, proto: onnx.NodeProto, scope: Mapping[str, str], opsets: Mapping[str, int], emitter: OnnxSite
     ) -> OnnxSite:
         """A node as the families see it; UnsupportedError where it is not what its schema says."""
         domain = canonical(proto.domain)
@@ -246,9 +246,9 @@ class _ModelImporter:
         conform(proto, domain, opset)
         inputs = [scope.get(name, "") for name in proto.input]
         attributes = {a.name: _attribute(a, self.folder) for a in proto.attribute}
-        return OnnxSite(self.values, proto.op_type, opset, inputs, list(proto.output), attributes, emitter)
+        return emitter.at(proto.op_type, opset, inputs, list(proto.output), attributes)
 
-    def _keep(self, contents: Contents, emitter: Emitter) -> str:
+    def _keep(self, contents: Contents, emitter: OnnxSite) -> str:
         name = self.values.inner_name(emitter.stem)
         self.values.contents[name] = contents
         self.values.origins[name] = (emitter.place, emitter.sources)
@@ -281,7 +281,7 @@ class _ModelImporter:
             raise UnsupportedError(f"the body of {proto.op_type} does not make {missing[0]}")
         return [scope[name] for name in function.output[: len(proto.output)]]
 
-    def _finish(self, place: int, proto: onnx.NodeProto, results: list[str], emitter: Emitter) -> None:
+    def _finish(self, place: int, proto: onnx.NodeProto, results: list[str], emitter: OnnxSite) -> None:
         """Give the results the names of the outputs, and drop what no output needs."""
         pairs = [(name, value) for name, value in zip(proto.output, results, strict=False) if name]
         if len(results) < len([name for name in proto.output if name]):
@@ -294,7 +294,7 @@ class _ModelImporter:
             self.arithmetic.add(place)
         self._rename({name: value for name, value in pairs if value not in self.values.contents}, emitter)
 
-    def _rename(self, targets: Mapping[str, str], emitter: Emitter) -> None:
+    def _rename(self, targets: Mapping[str, str], emitter: OnnxSite) -> None:
         """Each wanted name becomes the name of the node that makes it, or a copy of it."""
         own = {node.output for node in self.values.nodes[emitter.first :]}
         names: dict[str, str] = {}
@@ -308,7 +308,7 @@ class _ModelImporter:
         places = {node.output: self.values.places.get(node.output) for node in live}
         self.values.forget(emitter.first)
         for node in live:
-            node_ = self.values.add(rename(node, names))
+            node_ = self.values.add(node.renamed(names))
             place = places[node.output]
             if place is not None:
                 self.values.places[node_.output] = place
@@ -345,7 +345,7 @@ class _ModelImporter:
         """The outcomes of a well-formed boundary by its rule."""
         scope = {name: name for name in proto.input if name}
         try:
-            site = self._site(proto, scope, self.opsets, Emitter(self.values, "", place, ()))
+            site = self._site(proto, scope, self.opsets, OnnxSite(self.values, "", place, ()))
         except UnsupportedError:
             return []
         return outcome_of(site, canonical(proto.domain))

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -139,7 +140,6 @@ class Boundary:
 
     def __init__(self, node: onnx.NodeProto, names: Sequence[str], around: ModelContext, run: Run | None) -> None:
         self._node, self._names, self._around, self._run = node, tuple(names), around, run
-        self._evaluator: Any = None
 
     def __call__(self, *operands: Any) -> tuple[Any, ...]:
         """The results of the named outputs; UnsupportedError where nothing here can run the node."""
@@ -151,17 +151,16 @@ class Boundary:
             with suppress(UnsupportedError):
                 return tuple(self._run(self._model(feeds), feeds))
         try:
-            return tuple(self._reference().run(outputs, feeds))
+            return tuple(self._reference.run(outputs, feeds))
         except _FAULTS as fault:
             hint = "" if self._run else "; give onnxruntime as `run`"
             raise UnsupportedError(f"the interpreter cannot run {self._node.op_type}: {fault}{hint}") from fault
 
+    @cached_property
     def _reference(self) -> Any:
-        if self._evaluator is None:
-            from onnx.reference import ReferenceEvaluator
+        from onnx.reference import ReferenceEvaluator
 
-            self._evaluator = ReferenceEvaluator(self._model({}))
-        return self._evaluator
+        return ReferenceEvaluator(self._model({}))
 
     def _model(self, feeds: Mapping[str, np.ndarray]) -> onnx.ModelProto:
         """The node alone; with the types of the inputs where arrays are given."""

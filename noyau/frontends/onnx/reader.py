@@ -8,8 +8,8 @@ import stat
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from types import TracebackType
 from typing import TypeAlias
 
 import numpy as np
@@ -76,7 +76,7 @@ while True:
 """
 
 
-class Inference:
+class Inference(AbstractContextManager["Inference"]):
     """ONNX's shape inference in a process of its own, which some malformed nodes end. Use it in a `with`.
 
     The process starts with the first model, and again where a node has ended it."""
@@ -84,12 +84,7 @@ class Inference:
     def __init__(self) -> None:
         self._process: tuple[subprocess.Popen[bytes], Channel] | None = None
 
-    def __enter__(self) -> Inference:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *fault: object) -> None:
         self._end()
 
     def types(self, model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:

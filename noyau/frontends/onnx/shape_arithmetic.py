@@ -143,27 +143,14 @@ def _choose(condition: Dim, left: Dim, right: Dim) -> Dim | None:
     return None if condition.constant is None else left if condition.constant else right
 
 
-def _abs(value: Dim) -> Dim | None:
-    return value if never_negative(value) else -value if never_negative(-value) else None
-
-
-def _cast(site: OnnxSite) -> Results:
-    contents, dtype = site.contents(0), from_onnx(site.attribute("to", 0))
-    return None if contents is None or dtype is None else _cast_to(contents, dtype)
-
-
-def _cast_to(contents: Contents, dtype: DType) -> Results:
-    if dtype.kind not in ("int", "uint", "bool"):
+def _cast(site: OnnxSite, dtype: DType | None) -> Results:
+    contents = site.contents(0)
+    if contents is None or dtype is None or dtype.kind not in ("int", "uint", "bool"):
         return None
     if contents.integers is not None:
         cells = np.array(contents.integers).astype(dtype.numpy)
         return [Contents(tuple(Dim.of(int(cell)) for cell in cells), contents.shape, dtype)]
     return [Contents(contents.dims, contents.shape, dtype)] if dtype in (DType.I32, DType.I64) else None
-
-
-def _cast_like(site: OnnxSite) -> Results:
-    contents = site.contents(0)
-    return None if contents is None or not site.has(1) else _cast_to(contents, site.input(1).dtype)
 
 
 def _gather(site: OnnxSite) -> Results:
@@ -270,11 +257,11 @@ def _reduction(function: Callable[[Sequence[Dim]], Dim]) -> Callable[[OnnxSite],
 
 
 ARITHMETIC: dict[str, Callable[[OnnxSite], Results]] = {
-    "Abs": _integer(_abs),
+    "Abs": _integer(lambda a: a if never_negative(a) else -a if never_negative(-a) else None),
     "Add": _integer(lambda a, b: a + b),
     "And": _cellwise(lambda a, b: a * b),
-    "Cast": _cast,
-    "CastLike": _cast_like,
+    "Cast": lambda site: _cast(site, from_onnx(site.attribute("to", 0))),
+    "CastLike": lambda site: _cast(site, site.input(1).dtype if site.has(1) else None),
     "Concat": _concat,
     "Constant": lambda site: _known(constant_array(site)),
     "ConstantOfShape": _constant_of_shape,

@@ -9,7 +9,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
+from operator import add, mul, sub
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,6 +25,7 @@ from noyau.ir.ranges import simplify
 from noyau.ir.sizes import Demand
 
 _LONGEST_NAME = 40
+_SIGNS: dict[type[ast.operator], Callable[[Dim, Dim], Dim]] = {ast.Add: add, ast.Sub: sub, ast.Mult: mul}
 
 
 class SizeNames:
@@ -75,12 +78,8 @@ class SizeNames:
                 return Dim.of(value)
             case ast.Name(name) if name in self._by_original:
                 return self._by_original[name]
-            case ast.BinOp(left, ast.Add(), right):
-                return self._polynomial(left) + self._polynomial(right)
-            case ast.BinOp(left, ast.Sub(), right):
-                return self._polynomial(left) - self._polynomial(right)
-            case ast.BinOp(left, ast.Mult(), right):
-                return self._polynomial(left) * self._polynomial(right)
+            case ast.BinOp(left, ast.Add() | ast.Sub() | ast.Mult() as sign, right):
+                return _SIGNS[type(sign)](self._polynomial(left), self._polynomial(right))
             case ast.BinOp(left, ast.FloorDiv(), ast.Constant(int(value))) if value > 0:
                 return self._polynomial(left) // value
             case _:
@@ -242,8 +241,18 @@ def is_capped(dim: Dim, whole: Dim) -> bool:
     return any((cap.constant or 0) > 1 and dim == whole + cap - maximum(cap, whole) for cap in caps)
 
 
-class Emitter(GraphBuilder):
-    """Emits the nodes of one ONNX node, no two as one; each result is named `{stem}~{k}`."""
+Importer: TypeAlias = "Callable[[OnnxSite], Node | Sequence[Node]]"
+
+
+class OnnxSite(GraphBuilder):
+    """An ONNX node being imported. Whatever it lacks is refused with an UnsupportedError, which makes a boundary. No
+    two of the nodes that it emits are one; each is named `{stem}~{k}`."""
+
+    op: str
+    opset: int
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    attributes: Mapping[str, Any]
 
     def __init__(self, values: ModelValues, stem: str, place: int, sources: tuple[str, ...]) -> None:
         super().__init__()
@@ -251,6 +260,14 @@ class Emitter(GraphBuilder):
         self.nodes, self.by_name = values.nodes, values.by_name
         self.demands = values.demands.setdefault(place, {})
         self.first, self.steps = len(values.nodes), [0]
+
+    def at(
+        self, op: str, opset: int, inputs: Sequence[str], outputs: Sequence[str], attributes: Mapping[str, Any]
+    ) -> OnnxSite:
+        """The node itself, or one of its function's body, with what is to be known of it."""
+        site = copy(self)
+        site.op, site.opset, site.inputs, site.outputs, site.attributes = op, opset, inputs, outputs, attributes
+        return site
 
     def emit(self, kind: Kind, operands: Sequence[Node], dtype: DType, shape: Shape) -> Node:
         if not light(shape):
@@ -284,33 +301,6 @@ class Emitter(GraphBuilder):
             raise UnsupportedError("the formula of its number of cells is too long")
         self.demand_equal(product(value.shape), product(shape))
         return self.view(value, shape, flat_index(value.shape, shape))
-
-
-def rename(node: Node, names: Mapping[str, str]) -> Node:
-    """A node whose output and inputs are renamed."""
-    inputs = tuple(names.get(name, name) for name in node.inputs)
-    return replace(node, output=names.get(node.output, node.output), inputs=inputs)
-
-
-Importer: TypeAlias = "Callable[[OnnxSite], Node | Sequence[Node]]"
-
-
-class OnnxSite(Emitter):
-    """An ONNX node being imported. Whatever it lacks is refused with an UnsupportedError, which makes a boundary."""
-
-    def __init__(
-        self,
-        values: ModelValues,
-        op: str,
-        opset: int,
-        inputs: Sequence[str],
-        outputs: Sequence[str],
-        attributes: Mapping[str, Any],
-        emitter: Emitter,
-    ) -> None:
-        super().__init__(values, emitter.stem, emitter.place, emitter.sources)
-        self.first, self.steps = emitter.first, emitter.steps
-        self.op, self.opset, self.inputs, self.outputs, self.attributes = op, opset, inputs, outputs, attributes
 
     def has(self, position: int) -> bool:
         """Whether an optional input is given."""

@@ -188,12 +188,8 @@ def _split(site: OnnxSite) -> list[Node]:
     value = site.input()
     axis = site.axis(site.attribute("axis", 0), len(value.shape))
     lengths = _split_lengths(site, value.shape[axis])
-    pieces, start = [], Dim.of(0)
-    for length in lengths:
-        pieces.append(site.slice(value, axis, start, length))
-        start = start + length
-    site.demand_equal(start, value.shape[axis])
-    return pieces
+    site.demand_equal(sum(lengths, Dim.of(0)), value.shape[axis])
+    return site.split(value, axis, lengths)
 
 
 def _split_lengths(site: OnnxSite, extent: Dim) -> list[Dim]:
@@ -281,9 +277,6 @@ class SourcePlace:
     start: int
     step: int
 
-    def numerator(self, at: Dim) -> Dim:
-        return at * self.slope + self.start
-
 
 def _resize(site: OnnxSite) -> Node:
     value, mode = site.input(), site.attribute("mode", "nearest")
@@ -366,19 +359,10 @@ def _place(site: OnnxSite, axis: ResizeAxis) -> SourcePlace:
 def _nearest(site: OnnxSite, value: Node, number: int, axis: ResizeAxis, place: SourcePlace) -> Node:
     """Each cell as it is at the nearest place."""
     rounding, at = site.attribute("nearest_mode", "round_prefer_floor"), Dim.of(index_name(number))
-    x = place.numerator(at)
-    match rounding:
-        case "floor":
-            chosen = x // place.step
-        case "ceil":
-            chosen = -(-x // place.step)
-        case "round_prefer_floor":
-            chosen = -((place.step - 2 * x) // (2 * place.step))
-        case "round_prefer_ceil":
-            chosen = (2 * x + place.step) // (2 * place.step)
-        case _:
-            raise UnsupportedError(f"Resize has no rounding {rounding!r}")
-    _require_agreement(site, axis, place, chosen, rounding, index_name(number))
+    if rounding not in _ROUNDINGS:
+        raise UnsupportedError(f"Resize has no rounding {rounding!r}")
+    chosen = _ROUNDINGS[rounding][0](at * place.slope + place.start, place.step)
+    _require_agreement(site, axis, chosen, rounding, index_name(number))
     short = at * axis.scale.denominator // axis.scale.numerator
     chosen = short if _alike(short, chosen, axis, index_name(number)) else minimum(maximum(chosen, 0), axis.before - 1)
     shape, own = (*value.shape[:number], axis.after, *value.shape[number + 1 :]), indices(len(value.shape))
@@ -400,14 +384,12 @@ def _alike(short: Dim, chosen: Dim, axis: ResizeAxis, name: str) -> bool:
     return most is not None or axis.before * axis.scale.numerator == axis.after * axis.scale.denominator
 
 
-def _require_agreement(
-    site: OnnxSite, axis: ResizeAxis, place: SourcePlace, chosen: Dim, rounding: str, name: str
-) -> None:
+def _require_agreement(site: OnnxSite, axis: ResizeAxis, chosen: Dim, rounding: str, name: str) -> None:
     """UnsupportedError where floats would choose other cells."""
     i = np.arange(len(_rounds(axis)))
     exact = np.array([int(chosen.evaluate({name: int(k)})) for k in i], np.int64)
     for dtype in (np.float32, np.float64):
-        rounded = _round(_source_positions(_how(site), i.astype(dtype), axis, dtype), rounding)
+        rounded = _ROUNDINGS[rounding][1](_source_positions(_how(site), i.astype(dtype), axis, dtype))
         if (np.maximum(rounded, 0) != np.maximum(exact, 0)).any():
             raise UnsupportedError(f"Resize by {axis.scale} chooses cells that floats may round to and fro")
 
@@ -424,10 +406,13 @@ def _source_positions(how: str, i: np.ndarray, axis: ResizeAxis, dtype: type) ->
             return np.asarray((i + half) / dtype(axis.scale) - half)
 
 
-def _round(x: np.ndarray, rounding: str) -> np.ndarray:
-    half = x.dtype.type(0.5)
-    whole = {"floor": np.floor(x), "ceil": np.ceil(x), "round_prefer_floor": np.ceil(x - half)}
-    return np.asarray(whole.get(rounding, np.floor(x + half)))
+# By its name, the rounding of x / step of a Dim, and that of floats.
+_ROUNDINGS: dict[str, tuple[Callable[[Dim, int], Dim], Callable[[np.ndarray], np.ndarray]]] = {
+    "floor": (lambda x, step: x // step, np.floor),
+    "ceil": (lambda x, step: -(-x // step), np.ceil),
+    "round_prefer_floor": (lambda x, step: -((step - 2 * x) // (2 * step)), lambda x: np.ceil(x - x.dtype.type(0.5))),
+    "round_prefer_ceil": (lambda x, step: (2 * x + step) // (2 * step), lambda x: np.floor(x + x.dtype.type(0.5))),
+}
 
 
 VIEWS: dict[str, Importer] = {

@@ -82,16 +82,11 @@ def _times(site: AtenSite, value: Node, factor: float) -> Node:
 
 def _divide(site: AtenSite) -> Node:
     """a / b: floats, unless it is rounded to an integer: to the one below, or towards 0."""
-    match site.number(2, "rounding_mode", None):
-        case None:
-            return apply(site, "divide", in_result(site, 0), in_result(site, 1))
-        case "floor":
-            return apply(site, "floor_divide", in_result(site, 0), in_result(site, 1))
-        case "trunc":
-            quotient = apply(site, "divide", in_result(site, 0), in_result(site, 1))
-            return apply(site, "truncate", quotient) if site.dtype.is_float else quotient
-        case other:
-            raise UnsupportedError(f"aten.div has no rounding mode {other!r}")
+    mode = site.number(2, "rounding_mode", None)
+    if mode not in (None, "floor", "trunc"):
+        raise UnsupportedError(f"aten.div has no rounding mode {mode!r}")
+    quotient = apply(site, "floor_divide" if mode == "floor" else "divide", in_result(site, 0), in_result(site, 1))
+    return apply(site, "truncate", quotient) if mode == "trunc" and site.dtype.is_float else quotient
 
 
 def _choose(condition: int, one: int, other: int) -> Handler:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -280,14 +280,7 @@ class _GraphImporter:
     def finish(self) -> ImportedGraph:
         """The graph, its values under torch's names."""
         names = self.names
-        nodes = tuple(
-            replace(
-                node,
-                output=names.get(node.output, node.output),
-                inputs=tuple(names.get(name, name) for name in node.inputs),
-            )
-            for node in self.builder.nodes
-        )
+        nodes = tuple(node.renamed(names) for node in self.builder.nodes)
         outputs = tuple(names.get(name, name) for name in self.outputs)
         graph = check(Graph(nodes, outputs, tuple(self.builder.demands)))
         made_by = {names.get(value, value): name for value, name in self.made_by.items()}

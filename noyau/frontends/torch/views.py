@@ -19,8 +19,7 @@ _I64 = DType.I64
 
 def _permute(site: AtenSite) -> Node:
     value = site.value(0)
-    rank = len(value.shape)
-    return site.builder.transpose(value, [site.axis(axis, rank) for axis in site.argument(1)])
+    return site.builder.transpose(value, [site.axis(axis, len(value.shape)) for axis in site.argument(1)])
 
 
 def _transpose(site: AtenSite) -> Node:
@@ -80,25 +79,16 @@ def _flip(site: AtenSite) -> Node:
     return site.view(value, index)
 
 
-def _cut(site: AtenSite, value: Node, axis: int, lengths: Sequence[Dim]) -> tuple[Node, ...]:
-    """Pieces of a value, one after the other along an axis."""
-    pieces, start = [], Dim.of(0)
-    for length in lengths:
-        pieces.append(site.builder.slice(value, axis, start, length))
-        start = start + length
-    return tuple(pieces)
-
-
 def _split(site: AtenSite) -> tuple[Node, ...]:
     value = site.value(0)
     axis = site.axis(site.argument(2, "dim", 0), len(value.shape))
-    return _cut(site, value, axis, [shape_from(piece)[axis] for piece in site.meta])
+    return tuple(site.builder.split(value, axis, [shape_from(piece)[axis] for piece in site.meta]))
 
 
 def _unbind(site: AtenSite) -> tuple[Node, ...]:
     value = site.value(0)
     axis = site.axis(site.argument(1, "dim", 0), len(value.shape))
-    pieces = _cut(site, value, axis, [Dim.of(1)] * len(site.meta))
+    pieces = site.builder.split(value, axis, [Dim.of(1)] * len(site.meta))
     return tuple(site.builder.drop_axes(piece, (axis,)) for piece in pieces)
 
 
@@ -140,10 +130,9 @@ def _pad_axis(site: AtenSite, value: Node, axis: int, before: Dim, after: Dim, f
 def _within(site: AtenSite, piece: Node, axis: int, start: Dim, whole: Node) -> Node:
     """A piece between what `whole` has before and after it along an axis."""
     end = start + piece.shape[axis]
-    spans = ((Dim.of(0), start), (end, whole.shape[axis]))
-    before, after = (_cut(site, whole, axis, [first, last - first])[1] for first, last in spans)
-    pieces = [before, piece, after]
-    filled = [each for each in pieces if each.shape[axis] != Dim.of(0)] or [piece]
+    _, before = site.builder.split(whole, axis, [Dim.of(0), start])
+    _, after = site.builder.split(whole, axis, [end, whole.shape[axis] - end])
+    filled = [each for each in (before, piece, after) if each.shape[axis] != Dim.of(0)] or [piece]
     return site.builder.concat(filled, axis) if len(filled) > 1 else filled[0]
 
 
@@ -157,10 +146,8 @@ def _put(*, slices: bool, backward: bool) -> Handler:
             raise UnsupportedError(f"{site.node.target} of every n-th cell is left to torch")
         piece = site.value(0) if backward else site.operand(site.argument(1), site.dtype)
         piece = piece if slices else site.builder.restore_axes(piece, (axis,))
-        start = _first(site, site.argument(3, "start"), site.meta, axis)
-        return _within(
-            site, piece, axis, start, site.builder.full(0, site.dtype, site.shape) if backward else site.value(0)
-        )
+        whole = site.builder.full(0, site.dtype, site.shape) if backward else site.value(0)
+        return _within(site, piece, axis, _first(site, site.argument(3, "start"), site.meta, axis), whole)
 
     return handle
 
@@ -180,9 +167,7 @@ def _diagonal(site: AtenSite) -> Node:
     value = site.value(0)
     rank = len(value.shape)
     offset = int(site.number(1, "offset", 0))
-    one, two = (
-        site.axis(site.number(at, name, default), rank) for at, name, default in ((2, "dim1", 0), (3, "dim2", 1))
-    )
+    one, two = (site.axis(site.number(*each), rank) for each in ((2, "dim1", 0), (3, "dim2", 1)))
     along_it = Dim.of(f"#{rank - 2}")
     others = iter(indices(len(site.shape) - 1))
     places = {one: along_it + max(-offset, 0), two: along_it + max(offset, 0)}
@@ -216,7 +201,7 @@ def _triangle(lower: bool) -> Handler:
 
     def handle(site: AtenSite) -> Node:
         value, diagonal = site.value(0), int(site.number(1, "diagonal", 0))
-        rows, columns = Dim.of(f"#{len(value.shape) - 2}"), Dim.of(f"#{len(value.shape) - 1}")
+        *_, rows, columns = indices(len(value.shape))
         away = site.builder.iota(columns - rows, value.shape)
         mask = apply(site, "less_equal" if lower else "greater_equal", away, site.builder.constant(diagonal, _I64))
         return apply(site, "where", mask, value, site.builder.constant(0, value.dtype))
@@ -283,17 +268,21 @@ def _embedding(site: AtenSite) -> Node:
     return site.builder.gather(index, [table, where], site.shape)
 
 
-def _index_select(site: AtenSite) -> Node:
+def _looked_along(site: AtenSite) -> tuple[Node, int, Node]:
+    """A value, the axis along which it is looked up, and the indices."""
     value = site.value(0)
-    axis, where = site.axis(site.argument(1), len(value.shape)), site.builder.cast(site.value(2), DType.I64)
-    return site.builder.gather(_along(axis, indices(len(value.shape)), row=True), [value, where], site.shape)
+    return value, site.axis(site.argument(1), len(value.shape)), site.builder.cast(site.value(2), DType.I64)
 
 
-def _gather(site: AtenSite) -> Node:
-    """out[i, j] = value[where[i, j], j] along an axis."""
-    value = site.value(0)
-    axis, where = site.axis(site.argument(1), len(value.shape)), site.builder.cast(site.value(2), DType.I64)
-    return site.builder.gather(_along(axis, indices(len(where.shape))), [value, where], site.shape)
+def _gather(*, row: bool) -> Handler:
+    """out[i, j] = value[where[i, j], j] along an axis; of a `row`, value[where[i], j]."""
+
+    def handle(site: AtenSite) -> Node:
+        value, axis, where = _looked_along(site)
+        index = _along(axis, indices(len((value if row else where).shape)), row=row)
+        return site.builder.gather(index, [value, where], site.shape)
+
+    return handle
 
 
 def _along(axis: int, own: Shape, *, row: bool = False) -> list[Dim | Lookup]:
@@ -328,8 +317,7 @@ def _scatter(monoid: str | None) -> Handler:
     """The inverse of gather: updates merged at the places that are looked up along an axis."""
 
     def handle(site: AtenSite) -> Node:
-        value = site.value(0)
-        axis, where = site.axis(site.argument(1), len(value.shape)), site.builder.cast(site.value(2), DType.I64)
+        value, axis, where = _looked_along(site)
         updates, own = site.operand(site.argument(3), value.dtype), indices(len(where.shape))
         if updates.shape != where.shape and updates.shape:
             updates = site.builder.view(updates, where.shape, own)  # the first of its cells
@@ -349,8 +337,7 @@ def _scatter_reduce(site: AtenSite) -> Made:
 
 def _index_add(site: AtenSite) -> Node:
     """value[where[i]] += updates[i] along an axis."""
-    value = site.value(0)
-    axis, where = site.axis(site.argument(1), len(value.shape)), site.builder.cast(site.value(2), DType.I64)
+    value, axis, where = _looked_along(site)
     updates = times(site, site.value(3), site.number(4, "alpha", 1))
     index = _along(axis, indices(len(updates.shape)), row=True)
     return site.builder.scatter(index, "sum", [value, where, updates])
@@ -375,8 +362,8 @@ def _index_put(site: AtenSite) -> Node:
 ATEN.update(
     {
         "embedding.default": _embedding,
-        "index_select.default": _index_select,
-        "gather.default": _gather,
+        "index_select.default": _gather(row=True),
+        "gather.default": _gather(row=False),
         "index.Tensor": _index,
         "_unsafe_index.Tensor": _index,
         **{f"scatter.{kind}": _scatter(None) for kind in ("src", "value")},
