@@ -22,21 +22,6 @@ from noyau.ir.ranges import at_least_one, lowest
 from noyau.ir.walk import every_expression
 
 WIDTH = 116  # of a line that holds a loop and what it does
-INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdlib.h>"
-LANES = """/* Before a loop of which the rounds do not depend on each other: several may run side by side. */
-#if defined(__GNUC__) && !defined(__clang__)
-#define NOYAU_LANES _Pragma("GCC ivdep")
-#else
-#define NOYAU_LANES
-#endif"""
-PREFETCH = """/* A hint to fetch a line of memory that is read soon, into the second cache: in the first one it would
-   take the place of what is read now. */
-#if defined(__GNUC__)
-#define NOYAU_PREFETCH(cell) __builtin_prefetch(cell, 0, 2)
-#else
-#define NOYAU_PREFETCH(cell) ((void)0)
-#endif"""
-
 _WORDS = {DType.BOOL: "bool", DType.F32: "float", DType.F64: "double"}
 TYPES = {dtype: _WORDS.get(dtype, f"{dtype.storage.numpy.name}_t") for dtype in CELLS}
 PREFIX = {"negative": "-", "logical_not": "!", "bitwise_not": "~"}
@@ -228,24 +213,36 @@ class CExpressions(statements.Expressions):
         length = dim + Dim.of(name) * step
         return step > 0 and name not in length.names and extent == (length + (step - 1)) // step
 
+    # Pairs.
+
+    def open_pairs(self, loop: Loop) -> Iterator[str]:
+        """The words of neighbours that a loop reads in pairs; what it stores in pairs is noted."""
+        loaded, stored = pairs_of(loop, self.memory)
+        self.pairs = Open(stored=frozenset(stored))
+        self.preludes |= {"pairs"} if loaded or stored else set()
+        for name, index in loaded:
+            word = self.names.bind(f"pair {len(self.pairs.words)}", f"{name}_pair")
+            self.pairs.words[name, index] = word
+            yield f"    const uint32_t {word} = noyau_pair(&{self.cell(name, index)});"
+
+    def in_pair(self, store: Store) -> str | None:
+        """The Store of one of two neighbours: the first one waits for the second; None for any other Store."""
+        place, pairs = (store.buffers[0], store.index), self.pairs
+        if not pairs.stored:
+            return None
+        if place in pairs.stored:
+            even = self.names.bind(f"even {len(pairs.halves)}", f"{place[0]}_even")
+            pairs.halves[place] = even
+            return f"const float {even} = {self.top(store.values[0])};"
+        first = before(place)
+        if first not in pairs.halves:
+            return None
+        self.functions.add("noyau_f32_to_bf16_pair")
+        both = f"noyau_f32_to_bf16_pair({pairs.halves[first]}, {self.top(store.values[0])})"
+        return f"noyau_store_pair(&{self.cell(*first)}, {both});"
+
 
 Place = tuple[str, Shape]
-PAIRS = """/* Two neighbours of 16 bits as one word, the first one in its lower half. */
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-#error "pairs of cells are read as words of a little-endian machine"
-#endif
-#include <string.h>
-static inline uint32_t noyau_pair(const uint16_t *cells)
-{
-    uint32_t pair;
-    memcpy(&pair, cells, sizeof pair);
-    return pair;
-}
-
-static inline void noyau_store_pair(uint16_t *cells, uint32_t pair)
-{
-    memcpy(cells, &pair, sizeof pair);
-}"""
 
 
 @dataclass(slots=True)
@@ -286,31 +283,3 @@ def before(place: Place) -> Place:
 
 def _is_float(store: Store) -> bool:
     return store.merge is None and [value.dtype for value in store.values] == [DType.F32]
-
-
-def open_pairs(loop: Loop, said: CExpressions) -> Iterator[str]:
-    """The words of neighbours that a loop reads in pairs; what it stores in pairs is noted."""
-    loaded, stored = pairs_of(loop, said.memory)
-    said.pairs = Open(stored=frozenset(stored))
-    said.preludes |= {"pairs"} if loaded or stored else set()
-    for name, index in loaded:
-        word = said.names.bind(f"pair {len(said.pairs.words)}", f"{name}_pair")
-        said.pairs.words[name, index] = word
-        yield f"    const uint32_t {word} = noyau_pair(&{said.cell(name, index)});"
-
-
-def in_pair(store: Store, said: CExpressions) -> str | None:
-    """The Store of one of two neighbours: the first one waits for the second; None for any other Store."""
-    place, pairs = (store.buffers[0], store.index), said.pairs
-    if not pairs.stored:
-        return None
-    if place in pairs.stored:
-        even = said.names.bind(f"even {len(pairs.halves)}", f"{place[0]}_even")
-        pairs.halves[place] = even
-        return f"const float {even} = {said.top(store.values[0])};"
-    first = before(place)
-    if first not in pairs.halves:
-        return None
-    said.functions.add("noyau_f32_to_bf16_pair")
-    both = f"noyau_f32_to_bf16_pair({pairs.halves[first]}, {said.top(store.values[0])})"
-    return f"noyau_store_pair(&{said.cell(*first)}, {both});"

@@ -10,20 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 
 from noyau.codegen import cmath
-from noyau.codegen.c.expressions import (
-    INCLUDES,
-    LANES,
-    PAIRS,
-    PREFETCH,
-    TYPES,
-    WIDTH,
-    CExpressions,
-    Open,
-    comment_text,
-    in_pair,
-    integer_function,
-    open_pairs,
-)
+from noyau.codegen.c.expressions import TYPES, WIDTH, CExpressions, Open, comment_text, integer_function
 from noyau.codegen.c.interface import interface
 from noyau.codegen.identifiers import Scopes, wish_of
 from noyau.codegen.statements import INDENT, Statements, is_variable
@@ -57,7 +44,39 @@ def _file(name: str) -> str:
     return files("noyau.codegen.c").joinpath(name).read_text("ascii")
 
 
-PRELUDES = {"lanes": LANES, "prefetch": PREFETCH, "pairs": PAIRS}
+INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdlib.h>"
+PRELUDES = {
+    "lanes": """/* Before a loop of which the rounds do not depend on each other: several may run side by side. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define NOYAU_LANES _Pragma("GCC ivdep")
+#else
+#define NOYAU_LANES
+#endif""",
+    "prefetch": """\
+/* A hint to fetch a line of memory that is read soon, into the second cache: in the first one it would
+   take the place of what is read now. */
+#if defined(__GNUC__)
+#define NOYAU_PREFETCH(cell) __builtin_prefetch(cell, 0, 2)
+#else
+#define NOYAU_PREFETCH(cell) ((void)0)
+#endif""",
+    "pairs": """/* Two neighbours of 16 bits as one word, the first one in its lower half. */
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#error "pairs of cells are read as words of a little-endian machine"
+#endif
+#include <string.h>
+static inline uint32_t noyau_pair(const uint16_t *cells)
+{
+    uint32_t pair;
+    memcpy(&pair, cells, sizeof pair);
+    return pair;
+}
+
+static inline void noyau_store_pair(uint16_t *cells, uint32_t pair)
+{
+    memcpy(cells, &pair, sizeof pair);
+}""",
+}
 HEADERS = ("taken.h", "around.h", "turn.h")  # preludes that are files
 WIDE = 8  # lanes of a loop that is worth vectors
 ASSIGNED = {"add": "+", "multiply": "*", "bitwise_or": "|", "logical_or": "|", "logical_and": "&"}
@@ -275,7 +294,7 @@ class CPrinter(Statements):
         self.expressions.extents[loop.var] = loop.extent
         with self.names.block():
             name = self.names.bind(loop.var, wish_of(loop.var))
-            body = [*open_pairs(loop, self.expressions), *self.inner(loop.body)]
+            body = [*self.expressions.open_pairs(loop), *self.inner(loop.body)]
         self.expressions.extents, self.expressions.pairs = outside, Open()
         if loop.axis is ir.Axis.LANES and not is_in_registers(loop, self.expressions.memory):
             self.expressions.preludes.add("lanes")
@@ -289,7 +308,7 @@ class CPrinter(Statements):
             yield "}"
 
     def store(self, store: ir.Store, *, last: bool) -> Iterator[str]:
-        if (line := in_pair(store, self.expressions)) is not None:
+        if (line := self.expressions.in_pair(store)) is not None:
             yield line
         else:
             yield from super().store(store, last=last)

@@ -13,23 +13,17 @@ from typing import assert_never
 from noyau.codegen.statements import steps_of
 from noyau.codegen.tables import closed, opened
 from noyau.codegen.triton.tables import (
-    BOOLS,
     BY_EXP,
-    FLOATS,
     INFIX,
-    INTEGERS,
     LOOSE,
-    OF_F32,
-    OF_F64,
-    OWN_FLOATS,
-    OWN_INTEGERS,
     TYPES,
-    UNSIGNED,
     Led,
     SizeText,
     TritonNames,
     const_text,
+    is_own,
     own_name,
+    spelled,
     typed,
 )
 from noyau.compiler.schedules.gpu.strategies import FOLDED, WRITTEN
@@ -319,23 +313,6 @@ class TritonExpressions(SizeText):
         low = lowest(dim, self.extents)
         running = NONE.union(*(at_least_one(extent) for extent in self.extents.values()))
         return low is not None and never_negative(low, running)
-
-
-def spelled(function: str, dtype: DType) -> str | None:
-    """The text of a call of what Triton has a word for."""
-    tables = {
-        "bool": (BOOLS,),
-        "int": (INTEGERS,),
-        "uint": (UNSIGNED, INTEGERS),
-        "float": (FLOATS, OF_F32 if dtype is DType.F32 else OF_F64),
-    }[dtype.kind]
-    return next((table[function] for table in tables if function in table), None)
-
-
-def is_own(function: str, dtype: DType) -> bool:
-    """Whether it is a function that stands in the text."""
-    own = {"float": OWN_FLOATS, "int": OWN_INTEGERS, "uint": OWN_INTEGERS}.get(dtype.kind, {})
-    return function in own and spelled(function, dtype) is None
 
 
 def typed_const(operand: Expr) -> str:

@@ -20,7 +20,7 @@ from noyau.codegen.triton.memory import (
     merged_memory,
     read,
 )
-from noyau.codegen.triton.tables import Led, const_text, is_own
+from noyau.codegen.triton.tables import Led, const_text, guarded_index
 from noyau.compiler.schedules.gpu.strategies import FOLDED, depth_of, read_for
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
@@ -129,7 +129,7 @@ class TritonPrinter(LaunchMemory):
                 self.store(statement)
             case ir.Loop():
                 self.loop(statement)
-            case ir.If(condition, body) if is_own(condition) in self.said.led:
+            case ir.If(condition, body) if guarded_index(condition) in self.said.led:
                 self.statements(body)
             case ir.If(condition, body):
                 self.said.conditions.append(self.define(self.said.top(condition), "holds"))

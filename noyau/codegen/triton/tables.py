@@ -224,6 +224,23 @@ OWN_INTEGERS = {
 }
 
 
+def spelled(function: str, dtype: DType) -> str | None:
+    """The text of a call of what Triton has a word for."""
+    tables = {
+        "bool": (BOOLS,),
+        "int": (INTEGERS,),
+        "uint": (UNSIGNED, INTEGERS),
+        "float": (FLOATS, OF_F32 if dtype is DType.F32 else OF_F64),
+    }[dtype.kind]
+    return next((table[function] for table in tables if function in table), None)
+
+
+def is_own(function: str, dtype: DType) -> bool:
+    """Whether it is a function that stands in the text."""
+    own = {"float": OWN_FLOATS, "int": OWN_INTEGERS, "uint": OWN_INTEGERS}.get(dtype.kind, {})
+    return function in own and spelled(function, dtype) is None
+
+
 # A division of a tile by what is one value along it: x is scaled, and multiplied by the inverse of the divisor, which
 # was scaled alike; one step of Newton's makes the result the nearest one (Markstein 1990). Zeros, infinities and NaN
 # are as the multiplication gives them.
@@ -364,7 +381,7 @@ class Led:
     until: str
 
 
-def is_own(condition: Expr) -> str | None:
+def guarded_index(condition: Expr) -> str | None:
     """The index of which a condition says that it is not before its row, or None."""
     match condition:
         case Call("greater_equal", (Index(index), Index(zero))) if zero == Dim.of(0) and len(index.names) == 1:

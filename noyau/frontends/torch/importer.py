@@ -19,17 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.torch import elementwise, views  # noqa: F401  they fill ATEN
-from noyau.frontends.torch.sites import (
-    ATEN,
-    FROM_TORCH,
-    AtenSite,
-    Made,
-    dim_of,
-    dtype_of,
-    evaluator,
-    shape_from,
-    unsupported_cells,
-)
+from noyau.frontends.torch.sites import ATEN, AtenSite, Made, cells_of, dim_of, dtype_of, evaluator, shape_from
 from noyau.ir.builder import GraphBuilder
 from noyau.ir.dims import Dim, indices, shape_of
 from noyau.ir.graph import Constant, Graph, Input, Node, Opaque, Part
@@ -165,7 +155,7 @@ class _GraphImporter:
         if not isinstance(value, torch.Tensor):
             raise UnsupportedError(f"the input {node.name} is a {type(value).__name__}, and noyau takes tensors")
         name = f"{node.name}_" if re.fullmatch(r"v\d+", node.name) else node.name  # as the builder names values
-        return self.builder.add_input(name, _dtype(value), shape_from(value))
+        return self.builder.add_input(name, cells_of(value), shape_from(value))
 
     def convert(self, node: fx.Node) -> Made:
         if isinstance(node.meta.get("val"), torch.SymInt | int):  # attention has them beside its tensors
@@ -249,12 +239,12 @@ class _GraphImporter:
         kind = Opaque(str(node.target), evaluator(node, operands, dict(self.values)), (repr(_plain(node)),))
         results = node.meta["val"]
         if isinstance(results, torch.Tensor):
-            return self.builder.emit(kind, operands, _dtype(results), shape_from(results))
+            return self.builder.emit(kind, operands, cells_of(results), shape_from(results))
         if results is None:
             return None
         whole = self.builder.emit(kind, operands, DType.OTHER, shape_of([]))
         return tuple(
-            self.builder.emit(Part(at), [whole], _dtype(part), shape_from(part)) if torch.is_tensor(part) else None
+            self.builder.emit(Part(at), [whole], cells_of(part), shape_from(part)) if torch.is_tensor(part) else None
             for at, part in enumerate(results)
         )
 
@@ -286,11 +276,6 @@ class _GraphImporter:
         made_by = {names.get(value, value): name for value, name in self.made_by.items()}
         results = {name: tuple(names.get(each, each) for each in values) for name, values in self.results.items()}
         return ImportedGraph(graph, made_by, self.opaque, self.sizes, results, self.demands)
-
-
-def _dtype(value: torch.Tensor) -> DType:
-    """The dtype of an input, or of what a boundary makes; OTHER where noyau has no cells for it."""
-    return DType.OTHER if unsupported_cells(value) else FROM_TORCH[value.dtype]
 
 
 def _is_tensor(node: fx.Node) -> bool:

@@ -200,6 +200,11 @@ def unsupported_cells(tensor: torch.Tensor) -> str:
     return "" if tensor.dtype in FROM_TORCH else f"of {tensor.dtype}"
 
 
+def cells_of(tensor: torch.Tensor) -> DType:
+    """The dtype of an input, or of what a boundary makes; OTHER where noyau has no cells for it."""
+    return DType.OTHER if unsupported_cells(tensor) else FROM_TORCH[tensor.dtype]
+
+
 def dim_of(size: Any) -> Dim:
     """An extent: an integer, or what a SymInt is of its symbols. UnsupportedError where a Dim cannot say it."""
     if isinstance(size, int):
