@@ -9,18 +9,7 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import GraphError, UnsupportedError
-from noyau.ir.dims import (
-    Dim,
-    DimLike,
-    Shape,
-    equal,
-    flat_index,
-    index_name,
-    indices,
-    never_negative,
-    product,
-    shape_of,
-)
+from noyau.ir.dims import Dim, DimLike, Shape, equal, flat_index, index_name, indices, never_negative, product, shape_of
 from noyau.ir.graph import (
     Constant,
     Contract,

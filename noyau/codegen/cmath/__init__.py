@@ -47,14 +47,9 @@ def _snippet(text: str) -> Snippet:
     return Snippet(name, text, tuple(calls), float(promise[1]) if promise else None)
 
 
-def _snippets() -> dict[str, Snippet]:
-    """Every snippet of the folder, by name."""
-    files = sorted(Path(__file__).parent.glob("*.c"))
-    pieces = [piece for file in files for piece in file.read_text("ascii").strip().split("\n\n")]
-    return {snippet.name: snippet for snippet in map(_snippet, pieces)}
-
-
-SNIPPETS: Mapping[str, Snippet] = MappingProxyType(_snippets())
+_FILES = sorted(Path(__file__).parent.glob("*.c"))
+_PIECES = [piece for file in _FILES for piece in file.read_text("ascii").strip().split("\n\n")]
+SNIPPETS: Mapping[str, Snippet] = MappingProxyType({snippet.name: snippet for snippet in map(_snippet, _PIECES)})
 ULP: Mapping[str, float] = MappingProxyType({s.name: s.ulp for s in SNIPPETS.values() if s.ulp is not None})
 NAMES: frozenset[str] = frozenset(ULP)
 

@@ -14,6 +14,15 @@ from noyau.ir.dims import Dim, DimOp, Shape
 
 OR, XOR, AND, PLUS, TIMES, UNARY, POWER, ATOM = range(1, 9)  # how tightly Python binds an expression
 COMPARE = 0
+_SIGNS = {
+    PLUS: {"add": "+", "subtract": "-"},
+    TIMES: {"multiply": "*", "divide": "/", "floor_divide": "//", "floor_mod": "%"},
+    COMPARE: {"equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">="},
+    AND: {"logical_and": "&", "bitwise_and": "&"},
+    OR: {"logical_or": "|", "bitwise_or": "|"},
+    XOR: {"logical_xor": "^", "bitwise_xor": "^"},
+}
+INFIX = {name: (sign, level) for level, signs in _SIGNS.items() for name, sign in signs.items()}
 _WHOLE = 1 << 24  # up to here whole floats are written without a point
 
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from noyau.codegen.numpy.views import broadcast
+from noyau.codegen.numpy.values import broadcast
 from noyau.codegen.onnx.emitter import COMPUTED, NodeWriter, OnnxTerm
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
@@ -89,10 +89,6 @@ def _softplus(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     return cells("Add", cells("Max", x, cells.number(0, x)), cells.log1p(small))
 
 
-def _truncate(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
-    return cells.where(cells("Less", x, cells.number(0, x)), cells("Ceil", x), cells("Floor", x))
-
-
 def _sign(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     """Sign keeps no NaN everywhere, and of i64 it is wrong in onnxruntime 1.31.1, above 2^31."""
     if x.dtype.is_float:
@@ -100,11 +96,6 @@ def _sign(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     zero, one, below = (cells.number(value, x) for value in (0, 1, -1))
     positive = cells.where(cells("Greater", x, zero), one, zero)
     return cells.where(cells("Less", x, zero), below, positive)
-
-
-def _is_any(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
-    """The sign of what has none: 1, or 0."""
-    return cells.where(cells("Equal", x, cells.number(0, x)), x, cells.number(1, x))
 
 
 def _extreme(operator: str) -> Spelling:
@@ -267,7 +258,7 @@ SPELLINGS: dict[str, Spelling] = {
     "atanh": _by_width(_atanh, _plain("Atanh")),
     "sigmoid": _sigmoid,
     "softplus": _softplus,
-    "truncate": _truncate,
+    "truncate": lambda cells, x: cells.where(cells("Less", x, cells.number(0, x)), cells("Ceil", x), cells("Floor", x)),
     "maximum": _extreme("Max"),
     "minimum": _extreme("Min"),
     "fmax": _fmax("Max"),
@@ -275,7 +266,10 @@ SPELLINGS: dict[str, Spelling] = {
     "not_equal": lambda cells, a, b: cells("Not", cells("Equal", a, b)),
 }
 _IN_FLOAT32_ALONE = frozenset({"asin", "acos", "atan", "atan2", "erf"})
-_OF_NO_SIGN: dict[str, Spelling] = {"abs": lambda cells, x: x, "sign": _is_any}
+_OF_NO_SIGN: dict[str, Spelling] = {
+    "abs": lambda cells, x: x,
+    "sign": lambda cells, x: cells.where(cells("Equal", x, cells.number(0, x)), x, cells.number(1, x)),
+}
 
 
 def map_term(cells: CellWriter, function: str, operands: Sequence[OnnxTerm], dtype: DType) -> OnnxTerm:

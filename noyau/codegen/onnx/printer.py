@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 
 from noyau.codegen.numpy.printer import Readers
+from noyau.codegen.onnx.arrays import contract_term, gather_term, reduce_term, scan_term, scatter_term, view_term, whole
 from noyau.codegen.onnx.emitter import ZERO, NodeWriter, OnnxTerm, SizeWriter
 from noyau.codegen.onnx.maps import CellWriter, cast, map_term
-from noyau.codegen.onnx.views import contract_term, gather_term, reduce_term, scan_term, scatter_term, view_term, whole
 from noyau.compiler.lowering.names import identifier
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError

@@ -12,12 +12,12 @@ from typing import assert_never
 
 from noyau.codegen.statements import steps_of
 from noyau.codegen.tables import closed, opened
+from noyau.codegen.triton.rows import Led
 from noyau.codegen.triton.tables import (
     BY_EXP,
     INFIX,
     LOOSE,
     TYPES,
-    Led,
     SizeText,
     TritonNames,
     const_text,
@@ -56,7 +56,7 @@ class Used:
 
     functions: set[tuple[str, DType, bool]] = field(default_factory=set)  # and whether loosely
     merges: set[tuple[str, DType, bool]] = field(default_factory=set)
-    rows: set[str] = field(default_factory=set)  # of tables.ROWS
+    rows: set[str] = field(default_factory=set)  # of rows.ROWS
     host: set[str] = field(default_factory=set)  # functions that choose what a launch is given
 
 

@@ -20,7 +20,8 @@ from noyau.codegen.triton.memory import (
     merged_memory,
     read,
 )
-from noyau.codegen.triton.tables import Led, const_text, guarded_index
+from noyau.codegen.triton.rows import Led, guarded_index
+from noyau.codegen.triton.tables import const_text
 from noyau.compiler.schedules.gpu.strategies import FOLDED, depth_of, read_for
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError

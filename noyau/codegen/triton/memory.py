@@ -83,11 +83,13 @@ class LaunchMemory:
         self.known.pop()
         self.depth -= 1
 
-    def block_of(self, lanes: Iterable[str]) -> str:
-        """The shape of a block of values along tiles."""
+    def block_of(self, lanes: Iterable[str], tile: ir.Tile | None = None) -> str:
+        """The shape of a block of values along open tiles, and along one that may be the next."""
         axes = ["1"] * self.rank
         for name in lanes:
             axes[self.said.lanes[name].axis] = self.said.lanes[name].size
+        if tile is not None:
+            axes[self.axis_of(tile)] = tile.name
         return f"({', '.join(axes)}{',' if self.rank == 1 else ''})"
 
     def axis_of(self, tile: ir.Tile) -> int:
@@ -100,16 +102,10 @@ class LaunchMemory:
             raise UnsupportedError(f"triton has no memory of {len(alloc.shape)} axes: {alloc.name}")
         said.memory[alloc.name] = alloc
         said.along[alloc.name] = frozenset(said.lanes)
-        axes = ["1"] * self.rank
-        for lane in said.lanes.values():
-            axes[lane.axis] = lane.size
         tile = next((tile for tile in self.tiles if tile.size == alloc.shape[0]), None)
-        if tile is not None:
-            axes[self.axis_of(tile)] = tile.name
-        elif alloc.shape[0] != Dim.of(1):
+        if tile is None and alloc.shape[0] != Dim.of(1):
             raise UnsupportedError(f"triton has no memory of {alloc.shape[0]} cells: {alloc.name}")
-        scalar = not said.lanes and tile is None
-        self.shapes[alloc.name] = "()" if scalar else f"({', '.join(axes)}{',' if self.rank == 1 else ''})"
+        self.shapes[alloc.name] = self.block_of(said.lanes, tile) if said.lanes or tile else "()"
         name = self.names.bind(alloc.name, fitting(alloc.name))
         self.changing.add(name)
 

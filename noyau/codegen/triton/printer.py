@@ -17,16 +17,8 @@ from noyau.codegen.tables import closed, opened
 from noyau.codegen.triton.expressions import Used, merge_function
 from noyau.codegen.triton.launch import TritonPrinter
 from noyau.codegen.triton.memory import INDENT, Even, covered_in, is_led, led_row
-from noyau.codegen.triton.tables import (
-    INFIX,
-    RESERVED,
-    ROWS,
-    TORCH,
-    SizeText,
-    TritonNames,
-    constant_in,
-    own_function,
-)
+from noyau.codegen.triton.rows import ROWS
+from noyau.codegen.triton.tables import INFIX, RESERVED, TORCH, SizeText, TritonNames, constant_in, own_function
 from noyau.compiler.schedules.gpu.rows import strides_in
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError

@@ -18,18 +18,7 @@ from noyau.frontends.numpy.concatenation import common_dtype
 from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
 from noyau.frontends.numpy.setitem import ufunc_at
 from noyau.frontends.numpy.tape import Tape
-from noyau.frontends.numpy.traced_array import (
-    METHODS,
-    REFUSED,
-    UFUNCS,
-    TracedArray,
-    as_scalars,
-    call,
-    cells,
-    enter,
-    refusal,
-    tape_of,
-)
+from noyau.frontends.numpy.traced_array import UFUNCS, TracedArray, as_scalars, call, cells, enter, tape_of
 from noyau.frontends.numpy.ufuncs import Make, apply, as_node, elementwise, has_traced, traced
 from noyau.functions import OF_TABLE
 from noyau.ir.graph import Node, Scan
@@ -48,10 +37,6 @@ class Terms:
 
     def number(self, value: Node | float, like: Node) -> Node:
         return value if isinstance(value, Node) else self.tape.constant(value, like.dtype)
-
-    def choose(self, condition: Node, this: Node | float, other: Node | float) -> Node:
-        like = next(each for each in (this, other) if isinstance(each, Node))
-        return apply(self.tape, "where", condition, self.number(this, like), self.number(other, like))
 
 
 def square(tape: Tape, x: Node) -> Node:
@@ -75,7 +60,7 @@ def signbit(tape: Tape, x: Node) -> Node:
 def copysign(tape: Tape, a: Node, b: Node) -> Node:
     of = Terms(tape)
     size = of("abs", a)
-    return of.choose(signbit(tape, b), of("negative", size), size)
+    return of("where", signbit(tape, b), of("negative", size), size)
 
 
 def cbrt(tape: Tape, x: Node) -> Node:
@@ -86,7 +71,7 @@ def cbrt(tape: Tape, x: Node) -> Node:
     beyond = of("divide", of("subtract", root, of("divide", size, of("multiply", root, root))), 3)
     better = of("subtract", root, beyond)
     usual = of("logical_and", isfinite(tape, size), of("greater", size, 0))
-    return copysign(tape, of.choose(usual, better, size), x)
+    return copysign(tape, of("where", usual, better, size), x)
 
 
 def hypot(tape: Tape, a: Node, b: Node) -> Node:
@@ -99,10 +84,10 @@ def hypot(tape: Tape, a: Node, b: Node) -> Node:
         length = tape.cast(length, a.dtype)
     else:
         large, small = of("maximum", first, second), of("minimum", first, second)
-        ratio = of.choose(of("equal", large, 0), 0.0, of("divide", small, large))
+        ratio = of("where", of("equal", large, 0), 0.0, of("divide", small, large))
         length = of("multiply", large, of("sqrt", of("add", square(tape, ratio), 1)))
     away = of("logical_or", of("is_inf", a), of("is_inf", b))
-    return of.choose(away, np.inf, length)
+    return of("where", away, np.inf, length)
 
 
 def logaddexp(two: bool, tape: Tape, a: Node, b: Node) -> Node:
@@ -112,13 +97,13 @@ def logaddexp(two: bool, tape: Tape, a: Node, b: Node) -> Node:
     more = of("log1p", of("exp2" if two else "exp", away))
     more = of("multiply", more, 1 / log(2)) if two else more
     equal = of("add", a, 1.0 if two else log(2))
-    return of.choose(of("equal", a, b), equal, of("add", of("maximum", a, b), more))
+    return of("where", of("equal", a, b), equal, of("add", of("maximum", a, b), more))
 
 
 def heaviside(tape: Tape, x: Node, at_zero: Node) -> Node:
     of = Terms(tape)
-    above = of.choose(of("equal", x, 0), at_zero, 1.0)
-    return of.choose(of("is_nan", x), x, of.choose(of("less", x, 0), 0.0, above))
+    above = of("where", of("equal", x, 0), at_zero, 1.0)
+    return of("where", of("is_nan", x), x, of("where", of("less", x, 0), 0.0, above))
 
 
 def scale(factor: float, tape: Tape, x: Node) -> Node:
@@ -128,7 +113,7 @@ def scale(factor: float, tape: Tape, x: Node) -> Node:
 def modf(tape: Tape, x: Node) -> tuple[Node, Node]:
     of = Terms(tape)
     whole = of("truncate", x)
-    part = of.choose(of("is_inf", x), 0.0, of("subtract", x, whole))
+    part = of("where", of("is_inf", x), 0.0, of("subtract", x, whole))
     return copysign(tape, part, x), whole
 
 
@@ -155,11 +140,6 @@ COMPOSED: dict[str, Make] = {
 }
 enter(COMPOSED, square, isfinite, signbit, copysign, cbrt, hypot, heaviside, modf, bitwise_count)
 UFUNCS.update({name: elementwise(getattr(np, name), make) for name, make in COMPOSED.items() if hasattr(np, name)})
-REFUSED.update(
-    dict.fromkeys(("nextafter", "spacing", "frexp", "ldexp"), "there is no function of the bits of a float")
-    | dict.fromkeys(("gcd", "lcm"), "how long it takes depends on the numbers")
-    | {"isnat": "there are no dates"}
-)
 
 
 def _of_table(function: str) -> Callable[..., Any]:
@@ -203,12 +183,6 @@ def noyau_function(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
         return OWN[name](*args, **kwargs) if has_traced([*args, *kwargs.values()]) else plain(*args, **kwargs)
 
     return call
-
-
-_SORTS = "it sorts, and there is no such operator; sort outside"
-_COUNTS = "how large its result is depends on the values"
-_COUNTED = "count with np.add.at into an array of np.zeros, or with np.histogram"
-_LIES = "how arrays lie in memory is known when they are given, and a trace holds for all of them"
 
 
 def _outer(name: str) -> Callable[..., Any]:
@@ -257,21 +231,3 @@ UFUNCS.update(
 _MERGED = {ufunc: monoid for ufunc, monoid in BY_FUNCTION.items() if MONOIDS[monoid].is_arithmetic}
 UFUNCS.update({f"{name}.at": _at(monoid, name) for name, monoid in {**_MERGED, "subtract": "sum"}.items()})
 UFUNCS.update({f"{name}.reduceat": _reduceat(name) for name in BY_FUNCTION})
-METHODS.update(dict.fromkeys(("sort", "partition"), refusal(f"the method .sort changes an array in place: {_SORTS}")))
-REFUSED.update(
-    {
-        **dict.fromkeys("sort argsort lexsort partition argpartition median nanmedian percentile".split(), _SORTS),
-        **dict.fromkeys("quantile nanpercentile nanquantile sort_complex".split(), _SORTS),
-        **dict.fromkeys("unique nonzero argwhere flatnonzero union1d intersect1d setdiff1d setxor1d".split(), _COUNTS),
-        **dict.fromkeys("compress trim_zeros unique_values unique_counts unique_all unique_inverse".split(), _COUNTS),
-        **dict.fromkeys("histogram2d histogramdd histogram_bin_edges bincount".split(), _COUNTED),
-        **dict.fromkeys("place vectorize".split(), "it goes cell by cell; write it for whole arrays"),
-        **dict.fromkeys("strides flags data ctypes base may_share_memory shares_memory".split(), _LIES),
-        "view": "it reads the bits of an array as another dtype; use .astype",
-        "tofile": "it writes a file",
-    }
-)
-_SOLVES = "it is a solver, and no kernel; call it outside, and give its result as an argument"
-_SOLVERS = """inv pinv solve lstsq det slogdet svd svdvals qr eig eigh eigvals eigvalsh cholesky cond matrix_rank
-tensorinv tensorsolve""".split()
-REFUSED.update({f"linalg.{name}": _SOLVES for name in _SOLVERS} | {"polyfit": _SOLVES})

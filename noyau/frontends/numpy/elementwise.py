@@ -13,17 +13,7 @@ from noyau.frontends.numpy.concatenation import common_dtype
 from noyau.frontends.numpy.reductions import array_of, axis_of, is_given
 from noyau.frontends.numpy.shapes import offsets, shape_of
 from noyau.frontends.numpy.tape import dtype_from
-from noyau.frontends.numpy.traced_array import (
-    ATTRIBUTES,
-    FUNCTIONS,
-    METHODS,
-    UFUNCS,
-    TracedArray,
-    call,
-    cells,
-    enter,
-    tape_of,
-)
+from noyau.frontends.numpy.traced_array import FUNCTIONS, METHODS, UFUNCS, TracedArray, call, cells, enter, tape_of
 from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced, beyond, refuse, traced
 from noyau.ir.dims import Dim, indices
 from noyau.ir.graph import Lookup
@@ -345,7 +335,6 @@ FUNCTIONS.update(
 )
 METHODS.update({"copy": lambda a, order="C": a._like(call("copy", a, order))})
 METHODS.update(dict.fromkeys(("conj", "conjugate"), UFUNCS["conjugate"]))
-ATTRIBUTES.update({"real": lambda a: call("real", a)})
 UFUNCS.update(
     {
         "fmax.reduce": lambda a, axis=0, **options: call("nanmax", a, axis, **options),

@@ -13,9 +13,10 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.concatenation import common_dtype
+from noyau.frontends.numpy.creation import linspace
 from noyau.frontends.numpy.elementwise import where
 from noyau.frontends.numpy.reductions import array_of
-from noyau.frontends.numpy.scopes import Within, linspace
+from noyau.frontends.numpy.scopes import Within
 from noyau.frontends.numpy.setitem import setitem
 from noyau.frontends.numpy.shapes import diagonal, extents_of, offsets
 from noyau.frontends.numpy.traced_array import ATTRIBUTES, FUNCTIONS, METHODS, UFUNCS, TracedArray, call, enter, tape_of
@@ -250,4 +251,5 @@ FUNCTIONS["diagflat"] = lambda v, k=0: _diag(call("ravel", array_of(v)), k)
 FUNCTIONS["flat"] = lambda a: TracedArray(a.tape, call("ravel", a).node)
 FUNCTIONS["imag"] = lambda val: call("zeros_like", array_of(val))
 METHODS["put"] = _put
-ATTRIBUTES.update({name: partial(call, name) for name in ("flat", "imag")})  # what is written into flat is so here
+# What is written into flat is so here.
+ATTRIBUTES.update({name: partial(call, name) for name in ("flat", "imag", "real")})

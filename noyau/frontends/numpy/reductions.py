@@ -57,10 +57,9 @@ class _Reduction:
         self.keep = options.pop("keepdims", False) not in (False, NONE)
         self.out = options.pop("out", None)
         refuse(name, options)
-        self.where = None if where is NONE or where is True or where is None else self._condition(where)
-
-    def _condition(self, where: Any) -> Node:
-        return self.tape.expand(as_node(self.tape, where, DType.BOOL), self.array.node.shape)
+        self.where: Node | None = None
+        if where is not NONE and where is not True and where is not None:
+            self.where = self.tape.expand(as_node(self.tape, where, DType.BOOL), self.array.node.shape)
 
     def counted(self, value: Node, otherwise: Any) -> Node:
         """The value where it counts, else what changes nothing."""

@@ -1,7 +1,4 @@
-"""The surroundings of a traced function: numpy, math and the functions that it calls, in its globals and closures.
-
-Arrays that it makes may be written, and their sizes may have no number yet.
-"""
+"""The surroundings of a traced function: numpy, math and the functions that it calls, in its globals and closures."""
 
 from __future__ import annotations
 
@@ -14,28 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.concatenation import common_dtype
+from noyau.frontends.numpy.creation import ALWAYS, WHERE_SYMBOLIC, creator
 from noyau.frontends.numpy.derived_ufuncs import OWN, noyau_function
-from noyau.frontends.numpy.elementwise import where
 from noyau.frontends.numpy.getitem import as_table
-from noyau.frontends.numpy.shapes import offsets, shape_of
-from noyau.frontends.numpy.tape import Tape, dtype_from
-from noyau.frontends.numpy.traced_array import (
-    FUNCTIONS,
-    Handler,
-    TracedArray,
-    call,
-    enter,
-    refusal,
-    surely_scalar,
-    tape_of,
-)
+from noyau.frontends.numpy.tape import Tape
+from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, call, refusal, surely_scalar, tape_of
 from noyau.frontends.numpy.traced_sizes import Number, TracedSize, as_size, calculate_number
-from noyau.frontends.numpy.ufuncs import as_traced, has_traced
-from noyau.ir.dims import Dim, Shape, index_name, maximum, product
-from noyau.ir.sizes import Size, dim_of, is_whole
+from noyau.frontends.numpy.ufuncs import as_traced
+from noyau.ir.dims import maximum
+from noyau.ir.sizes import dim_of, is_whole
 
 RANDOM = "it draws random numbers; draw them outside, and give them as an argument"
 _MATH = {  # functions of the math module, of numbers that follow from sizes
@@ -274,117 +260,3 @@ class _Converter:
 
     def wrap(self, result: Any, **options: Any) -> Any:
         return result
-
-
-def full(tape: Tape, shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", **options: Any) -> TracedArray:
-    """np.full: cells of one value, or of one that is broadcast."""
-    value = as_traced(tape, fill_value, None if dtype is None else dtype_from(dtype))
-    result = TracedArray(tape, tape.expand(value.node, shape_of(shape)))
-    result.lies(order)
-    return result
-
-
-def _full_of(value: int) -> Handler:
-    """np.zeros and np.ones."""
-
-    def filled(tape: Tape, shape: Any, dtype: Any = None, order: Any = "C", **options: Any) -> TracedArray:
-        return full(tape, shape, value, float if dtype is None else dtype, order)
-
-    return filled
-
-
-def index_array(tape: Tape, index: Dim, shape: Shape, dtype: Any = np.int64) -> TracedArray:
-    """An index over the axes of a shape, as an array."""
-    return TracedArray(tape, tape.cast(tape.iota(index, shape), dtype_from(dtype)))
-
-
-def arange(tape: Tape, *ends: Any, dtype: Any = None, **options: Any) -> Any:
-    """np.arange of integers and sizes."""
-    bounds = dict(zip(("start", "stop", "step") if len(ends) > 1 else ("stop",), ends, strict=False))
-    bounds = {"start": 0, "step": 1, **bounds, **options}
-    start, stop, step = bounds["start"], bounds["stop"], bounds["step"]
-    step = tape.settle(step.dim) if isinstance(step, Size) else step
-    if not isinstance(step, int | np.integer) or step == 0 or not all(map(_is_end, (start, stop))):
-        raise UnsupportedError("np.arange of sizes is traced with whole ends and a whole step that is known")
-    first, last = (dim_of(start), dim_of(stop)) if step > 0 else (-dim_of(start), -dim_of(stop))
-    reach = last - first if tape.at_most(first, last, usual=True) else Dim.of(0)
-    length = (reach + (abs(int(step)) - 1)) // abs(int(step))
-    return index_array(tape, Dim.of("#0") * int(step) + dim_of(start), (length,), np.int64 if dtype is None else dtype)
-
-
-def _is_end(value: Any) -> bool:
-    return isinstance(value, int | np.integer | Size)
-
-
-def linspace(
-    tape: Tape, start: Any, stop: Any, num: Any = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None
-) -> Any:
-    """np.linspace along a first axis: the last cell is `stop` itself."""
-    count = dim_of(num)
-    parts = count - 1 if endpoint else count
-    some = tape.at_most(1, parts, usual=True)
-    first, last = (as_traced(tape, each).astype(np.float64) for each in (start, stop))
-    divisor = Number(tape, tape.size(parts, DType.I64), parts.names)
-    step = (last - first) / divisor if some else (last - first) * np.nan
-    at = index_array(tape, Dim.of("#0"), (count, *[Dim.of(1)] * max(first.ndim, last.ndim)), np.float64)
-    points: Any = at * step + first if some else at * 0.0 + first
-    if endpoint and some:
-        points = where(at == divisor, last, points)
-    points = points if dtype is None else (np.floor(points) if np.dtype(dtype).kind in "iu" else points).astype(dtype)
-    return (points, step) if retstep else points
-
-
-def eye(tape: Tape, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **options: Any) -> Any:
-    return (offsets(tape, shape_of((N, N if M is None else M))) == k).astype(dtype)
-
-
-def tri(tape: Tape, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **options: Any) -> Any:
-    return (offsets(tape, shape_of((N, N if M is None else M))) <= k).astype(dtype)
-
-
-def indices(tape: Tape, dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
-    """np.indices: the index along each axis, of the whole shape or of that axis alone."""
-    shape = shape_of(tuple(dimensions))
-    grids = []
-    for axis in range(len(shape)):
-        own = tuple(dim if k == axis else Dim.of(1) for k, dim in enumerate(shape)) if sparse else shape
-        grids.append(index_array(tape, Dim.of(index_name(axis)), own, dtype))
-    return tuple(grids) if sparse else call("stack", grids)
-
-
-def array(tape: Tape, value: Any, *args: Any, **options: Any) -> Any:
-    """np.array of lists with traced numbers in them."""
-    return call("array", value if isinstance(value, TracedArray) else as_traced(tape, value), *args, **options)
-
-
-def prod(tape: Tape, a: Any, *args: Any, **options: Any) -> Any:
-    """np.prod of a shape is a size; of anything else, an array."""
-    if isinstance(a, tuple | list) and not args and not options and all(map(_is_end, a)):
-        return as_size(tape, product(map(dim_of, a)), strong=True)
-    return call("prod", a, *args, **options)
-
-
-ALWAYS = {"zeros": _full_of(0), "ones": _full_of(1), "empty": _full_of(0), "full": full}  # they may be written
-WHERE_SYMBOLIC: dict[str, Handler] = {
-    "identity": lambda tape, n, dtype=None, **options: eye(tape, n, dtype=float if dtype is None else dtype),
-    "fromfunction": lambda tape, function, shape, *, dtype=float, **options: function(
-        *indices(tape, shape, dtype), **options
-    ),
-}
-enter(WHERE_SYMBOLIC, arange, linspace, eye, tri, indices, array, prod)
-
-
-def creator(tape: Tape, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of NumPy as traced functions call it: what makes arrays does so on the tape, and sizes without numbers
-    go to the table of functions."""
-
-    def create(*args: Any, **kwargs: Any) -> Any:
-        if name in ALWAYS:
-            return ALWAYS[name](tape, *args, **kwargs)
-        if not has_traced([*args, *kwargs.values()]):
-            return as_table(plain(*args, **kwargs))
-        if name in WHERE_SYMBOLIC:
-            return WHERE_SYMBOLIC[name](tape, *args, **kwargs)
-        return call(name, *args, **kwargs) if name in FUNCTIONS else plain(*args, **kwargs)
-
-    return create

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.getitem import Key, flat_places, is_mask, mask_of, parse, read, resolve_masks
+from noyau.frontends.numpy.masked_arrays import MaskedArray
 from noyau.frontends.numpy.tape import Tape
-from noyau.frontends.numpy.traced_array import (
-    FUNCTIONS,
-    METHODS,
-    UFUNCS,
-    TracedArray,
-    Window,
-    name_of,
-    surely_scalar,
-    ufunc_call,
-)
-from noyau.frontends.numpy.traced_sizes import Number
-from noyau.frontends.numpy.ufuncs import MASKED, apply, as_node, as_traced
+from noyau.frontends.numpy.traced_array import FUNCTIONS, METHODS, UFUNCS, TracedArray, Window, surely_scalar
+from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced
 from noyau.ir.dims import Dim, Shape, index_name, indices, same_shape
 from noyau.ir.graph import Constant, Lookup, Node
-from noyau.ir.monoids import BY_FUNCTION, highest, lowest
 
 
 def write(target: TracedArray, value: Node) -> None:
@@ -239,125 +228,3 @@ def _copyto(array: TracedArray, value: Any, casting: str = "same_kind", where: A
 FUNCTIONS.update({"setitem": setitem, "write": write, "overwritten": overwrite, "putmask": _putmask, "copyto": _copyto})
 FUNCTIONS.update({"scattered": lambda a, plan, value: _scatter(a.tape, TracedArray(a.tape, a.node), plan, value, None)})
 METHODS.update({"fill": _fill})
-
-
-UNKNOWN = (
-    "what a mask of bools picks has an unknown shape; reduce it, write it back under the same mask, or use np.where"
-)
-
-
-class MaskedArray(NDArrayOperatorsMixin):
-    """The cells of an array where a mask over its first axes is true."""
-
-    __array_priority__ = 2000
-
-    def __init__(self, cells: TracedArray, mask: Node) -> None:
-        self.cells, self.mask, self.tape = cells, mask, cells.tape
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.cells.dtype
-
-    @property
-    def ndim(self) -> int:
-        return self.cells.ndim - len(self.mask.shape) + 1
-
-    @property
-    def size(self) -> Number:
-        """The number of cells, as a number of Python."""
-        whole = self.tape.expand(self._wide(), self.cells.node.shape)
-        count = self.tape.reduce("sum", self.tape.cast(whole, DType.I64), range(self.cells.ndim))
-        return Number(self.tape, count, None)
-
-    def _wide(self) -> Node:
-        """The mask with axes of 1 where the array has more."""
-        return self.tape.restore_axes(self.mask, range(len(self.mask.shape), self.cells.ndim))
-
-    def reduced(self, name: str, axis: Any, options: dict[str, Any]) -> Any:
-        """A reduction over all cells, or over those that were one axis."""
-        if axis not in (None, 0):
-            raise UnsupportedError(f"np.{name} of what a mask picks is traced over all cells, or over axis 0")
-        axes = None if axis is None else tuple(range(len(self.mask.shape)))
-        if self.ndim == 1:
-            axes = None
-        where = TracedArray(self.tape, self._wide())
-        if name in ("max", "min"):
-            dtype = self.cells.node.dtype
-            options = {"initial": (lowest if name == "max" else highest)(dtype), **options}
-        return FUNCTIONS[name](self.cells, axis=axes, where=where, **options)
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        if method == "reduce" and ufunc.__name__ in BY_FUNCTION:
-            return self.reduced(BY_FUNCTION[ufunc.__name__], options.pop("axis", 0), options)
-        return ufunc_call(ufunc, method, inputs, options)
-
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        name = {"amax": "max", "amin": "min"}.get(name_of(function), name_of(function))
-        if name not in _REDUCED or args[0] is not self:
-            raise UnsupportedError(UNKNOWN)
-        return self.reduced(name, *_axis(args[1:], kwargs))
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        if name not in _REDUCED:
-            raise UnsupportedError(UNKNOWN)
-        return lambda *args, **kwargs: self.reduced(name, *_axis(args, kwargs))
-
-    def astype(self, dtype: Any) -> MaskedArray:
-        return MaskedArray(FUNCTIONS["astype"](self.cells, dtype), self.mask)
-
-    def _unknown(self, *_: Any, **__: Any) -> Any:
-        raise UnsupportedError(UNKNOWN)
-
-    __getitem__ = __setitem__ = __len__ = __iter__ = __array__ = __bool__ = _unknown
-    shape = property(_unknown)
-    __hash__ = object.__hash__
-
-
-_REDUCED = frozenset({"sum", "prod", "mean", "var", "std", "max", "min", "any", "all"})
-
-
-def _axis(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    arguments = dict(kwargs)
-    axis = arguments.pop("axis", args[0] if args else None)
-    if len(args) > 1 or set(arguments) - {"dtype", "ddof"}:
-        raise UnsupportedError("a reduction of what a mask picks is traced with axis=, dtype= and ddof=")
-    return axis, arguments
-
-
-def masked_ufunc(ufunc: np.ufunc, operands: Sequence[Any], options: dict[str, Any]) -> MaskedArray | None:
-    """A ufunc of what one mask picks, and of numbers: cell by cell, before it picks. None where no operand is that."""
-    masked = [each for each in operands if isinstance(each, MaskedArray)]
-    if not masked:
-        return None
-    first = masked[0]
-    for each in operands:
-        if isinstance(each, MaskedArray):
-            fits = each.mask.output == first.mask.output and each.cells.ndim == first.cells.ndim
-        else:
-            fits = np.ndim(each) <= first.cells.ndim - len(first.mask.shape)
-        if not fits or ufunc.nout > 1 or options["where"] is not True:
-            raise UnsupportedError(UNKNOWN)
-    cells_of = [each.cells if isinstance(each, MaskedArray) else each for each in operands]
-    cells = ufunc_call(ufunc, "__call__", cells_of, {"dtype": options["dtype"]})
-    target = options["out"][0] if options["out"] else None
-    if target is not None and not (
-        isinstance(target, MaskedArray) and np.can_cast(cells.dtype, target.dtype, "same_kind")
-    ):
-        raise UnsupportedError(UNKNOWN)
-    return MaskedArray(cells if target is None else FUNCTIONS["astype"](cells, target.dtype), first.mask)
-
-
-def compress(mask: Any, array: TracedArray, axis: Any = None, out: Any = None) -> MaskedArray:
-    """np.compress and np.extract: of all axes alone."""
-    if axis is not None or out is not None:
-        raise UnsupportedError(UNKNOWN)
-    picked = FUNCTIONS["getitem"](array, mask)
-    if not isinstance(picked, MaskedArray):
-        raise UnsupportedError(UNKNOWN)
-    return picked
-
-
-MASKED.append(masked_ufunc)
-FUNCTIONS.update({"extract": compress, "masked": MaskedArray})

@@ -24,7 +24,29 @@ UFUNCS: dict[str, Handler] = {}  # by the name of the ufunc, and of its method: 
 FUNCTIONS: dict[str, Handler] = {}  # by the name of the function of NumPy, without `np.`
 METHODS: dict[str, Handler] = {}  # those that are no functions of NumPy, or other ones
 ATTRIBUTES: dict[str, Handler] = {}
-REFUSED: dict[str, str] = {}  # names of functions, methods and modules, and why they are not traced
+_SORTS = "it sorts, and there is no such operator; sort outside"
+_COUNTS = "how large its result is depends on the values"
+_COUNTED = "count with np.add.at into an array of np.zeros, or with np.histogram"
+_LIES = "how arrays lie in memory is known when they are given, and a trace holds for all of them"
+_SOLVES = "it is a solver, and no kernel; call it outside, and give its result as an argument"
+_SOLVERS = """inv pinv solve lstsq det slogdet svd svdvals qr eig eigh eigvals eigvalsh cholesky cond matrix_rank
+tensorinv tensorsolve""".split()
+REFUSED: dict[str, str] = {  # names of functions, methods and modules, and why they are not traced
+    **dict.fromkeys("sort argsort lexsort partition argpartition median nanmedian percentile".split(), _SORTS),
+    **dict.fromkeys("quantile nanpercentile nanquantile sort_complex".split(), _SORTS),
+    **dict.fromkeys("unique nonzero argwhere flatnonzero union1d intersect1d setdiff1d setxor1d".split(), _COUNTS),
+    **dict.fromkeys("compress trim_zeros unique_values unique_counts unique_all unique_inverse".split(), _COUNTS),
+    **dict.fromkeys("histogram2d histogramdd histogram_bin_edges bincount".split(), _COUNTED),
+    **dict.fromkeys("place vectorize".split(), "it goes cell by cell; write it for whole arrays"),
+    **dict.fromkeys("strides flags data ctypes base may_share_memory shares_memory".split(), _LIES),
+    "view": "it reads the bits of an array as another dtype; use .astype",
+    "tofile": "it writes a file",
+    **dict.fromkeys(("nextafter", "spacing", "frexp", "ldexp"), "there is no function of the bits of a float"),
+    **dict.fromkeys(("gcd", "lcm"), "how long it takes depends on the numbers"),
+    "isnat": "there are no dates",
+    **{f"linalg.{name}": _SOLVES for name in _SOLVERS},
+    "polyfit": _SOLVES,
+}
 VIEWS = frozenset(  # functions whose result may share memory with their argument
     """getitem transpose permute_dims matrix_transpose swapaxes moveaxis rollaxis reshape ravel squeeze expand_dims
     broadcast_to flip flipud fliplr rot90 atleast_1d atleast_2d atleast_3d real diagonal
@@ -67,6 +89,9 @@ def refusal(message: str) -> Handler:
         raise UnsupportedError(message)
 
     return refuse
+
+
+METHODS.update(dict.fromkeys(("sort", "partition"), refusal(f"the method .sort changes an array in place: {_SORTS}")))
 
 
 class ArrayMemory:

@@ -27,7 +27,7 @@ SAME = {
 }
 LAYOUT = frozenset({"order", "subok"})  # arguments that say how a result lies, and change no value
 NONE = np._NoValue  # what NumPy's own functions have for an argument that is not given
-MASKED: list[Callable[..., Any]] = []  # how a ufunc takes what masks pick: `masks.py` puts that in
+MASKED: list[Callable[..., Any]] = []  # how a ufunc takes what masks pick: `masked_arrays.py` puts that in
 
 
 def loop_dtypes(ufunc: np.ufunc, operands: Sequence[Any], dtype: DType | None = None) -> tuple[DType, ...]:

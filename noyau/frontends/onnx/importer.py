@@ -14,10 +14,9 @@ from noyau.compiler.partition.cut import Model, ModelOperator
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.boundary_shapes import BoundaryTypes, Outcome, outcome_of
+from noyau.frontends.onnx.composites import COMPOSITES, CONTRIBUTED
 from noyau.frontends.onnx.elementwise import ELEMENTWISE
 from noyau.frontends.onnx.function_bodies import (
-    COMPOSITES,
-    CONTRIBUTED,
     FunctionBody,
     canonical,
     conform,
@@ -174,7 +173,9 @@ class _ModelImporter:
         elif count == 1 or (count <= _SMALL and not dtype.is_float):
             array = array_of(tensor, self.folder)
             assert array is not None
-            self._constant(name, array, sources)
+            node = self.values.add(constant(name, array, sources))
+            if (contents := constant_contents(array, node.dtype)) is not None:
+                self.values.contents[name] = contents
         else:
             self.tensors[name] = tensor
             self.values.add(Node(name, Input(), (), dtype, shape_of(tensor.dims), sources))
@@ -185,12 +186,6 @@ class _ModelImporter:
         name, dtype = tensor.values.name, from_onnx(tensor.values.data_type) or DType.OTHER
         self.tensors[name] = tensor
         self.values.add(Node(name, Input(), (), dtype, () if dtype is DType.OTHER else shape_of(tensor.dims)))
-
-    def _constant(self, name: str, array: np.ndarray, sources: tuple[str, ...]) -> None:
-        node = self.values.add(constant(name, array, sources))
-        contents = constant_contents(array, node.dtype)
-        if contents is not None:
-            self.values.contents[name] = contents
 
     def _node(self, place: int, proto: onnx.NodeProto) -> None:
         sources = (f"{proto.op_type}#{place}", *([proto.name] if proto.name else []))

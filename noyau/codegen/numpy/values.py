@@ -10,20 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from noyau.codegen.numpy.terms import (
-    AND,
-    ATOM,
-    COMPARE,
-    OR,
-    PLUS,
-    POWER,
-    TIMES,
-    UNARY,
-    XOR,
-    NumpyTerm,
-    SizeText,
-    numpy_name,
-)
+from noyau.codegen.numpy.terms import ATOM, COMPARE, INFIX, POWER, TIMES, UNARY, NumpyTerm, SizeText, numpy_name
 from noyau.dtypes import HALVES, DType
 from noyau.functions import OF_TABLE
 from noyau.ir.dims import Dim, Shape, index_name, indices, product, strides_of
@@ -267,15 +254,6 @@ def cell_texts(
     ]
 
 
-_SIGNS = {
-    PLUS: {"add": "+", "subtract": "-"},
-    TIMES: {"multiply": "*", "divide": "/", "floor_divide": "//", "floor_mod": "%"},
-    COMPARE: {"equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">="},
-    AND: {"logical_and": "&", "bitwise_and": "&"},
-    OR: {"logical_or": "|", "bitwise_or": "|"},
-    XOR: {"logical_xor": "^", "bitwise_xor": "^"},
-}
-INFIX = {name: (sign, level) for level, signs in _SIGNS.items() for name, sign in signs.items()}
 CALLS = {
     **{name: f"np.{operator.names.numpy.split()[0]}" for name, operator in OPERATORS.items() if operator.names.numpy},
     **{function: name for name, function in OF_TABLE.items()},

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from noyau.codegen.numpy.views import AxisStep, is_broadcast, is_reshape, is_whole_lookup, is_within, slices_of
+from noyau.codegen.numpy.values import AxisStep, is_broadcast, is_reshape, is_whole_lookup, is_within, slices_of
 from noyau.codegen.onnx.emitter import COMPUTED, ONE, ZERO, NodeWriter, OnnxTerm, SizeWriter, unsqueeze
 from noyau.codegen.onnx.maps import CellWriter
 from noyau.dtypes import DType
@@ -180,9 +180,6 @@ def scatter_term(node: Node, operands: Sequence[OnnxTerm], sources: Sequence[Nod
     return replace(table, name=name, shape=node.shape)
 
 
-_RUNNING = {"sum": "CumSum"}
-
-
 def reduce_term(kind: Reduce, operand: OnnxTerm, dtype: DType, sizes: SizeWriter, *, keep: bool = False) -> OnnxTerm:
     """A reduction of a value, every axis of which is whole; with `keep` its axes stay, as 1, which places have no word
     for. UnsupportedError where it has no spelling."""
@@ -291,11 +288,11 @@ def _variance(term: OnnxTerm, axes: Sequence[int], sizes: SizeWriter, *, keep: b
 
 def scan_term(kind: Scan, operand: OnnxTerm, dtype: DType, writer: NodeWriter) -> OnnxTerm:
     """A running result along an axis. UnsupportedError for all but a sum."""
-    if kind.monoid not in _RUNNING:
+    if kind.monoid != "sum":
         raise UnsupportedError(f"the running {kind.monoid} has no ONNX operator in onnxruntime")
     wide = _widen(writer, operand)
     flags = {"exclusive": int(kind.exclusive), "reverse": int(kind.reverse)}
-    name = writer.emit(_RUNNING[kind.monoid], wide.name, writer.constant(np.int64(kind.axis)), **flags)
+    name = writer.emit("CumSum", wide.name, writer.constant(np.int64(kind.axis)), **flags)
     return writer.cast(replace(wide, name=name), dtype)
 
 
