@@ -74,7 +74,7 @@ def _user_frame() -> FrameType:
 @dataclass(frozen=True, slots=True)
 class Trace:
     """A traced function. `inputs`: the arrays that it was given, as Input nodes, used or not; `results`: what it
-    returns, likewise. `specialised`: the sizes that it took as numbers. `several`: it returns a tuple.
+    returns, likewise. `specialised`: the sizes that it took as numbers.
 
     It holds for sizes that the shapes of the inputs bind and that meet the graph's demands; for others, trace again."""
 
@@ -82,28 +82,6 @@ class Trace:
     inputs: tuple[Node, ...]
     results: tuple[Node, ...]
     specialised: Mapping[str, int]
-    several: bool
-
-    @property
-    def assumed(self) -> tuple[Demand, ...]:
-        """The assumptions about sizes."""
-        return self.graph.demands
-
-
-def trace(
-    function: Callable[..., Any],
-    inputs: Sequence[Node],
-    results: Sequence[Node],
-    constants: Mapping[str, Any],
-    sizes: Mapping[str, int] | None = None,
-) -> Graph:
-    """The graph of a function of arrays: `inputs` and `results` are its signature, as Input nodes; one of kind Constant
-    is a number that the function is given as it is, and no input of the graph.
-
-    Sizes stay names; what NumPy would ask of them (that they are equal, that a slice is within its axis) becomes the
-    graph's demands. Values bear the names of the function's variables. `sizes` are those of the call that is traced
-    for, see `follow`. UnsupportedError names the line of what cannot be traced."""
-    return follow(function, inputs, results, constants, sizes).graph
 
 
 def follow(
@@ -115,8 +93,13 @@ def follow(
     *,
     merging: bool = False,
 ) -> Trace:
-    """As `trace`, with what was found on the way. Without `results`, they are what the function returns: `out`, or
-    `out0`, `out1`...
+    """A function of arrays, traced: `inputs` and `results` are its signature, as Input nodes; one of kind Constant is a
+    number that the function is given as it is, and no input of the graph. Without `results`, they are what the function
+    returns: `out`, or `out0`, `out1`...
+
+    Sizes stay names; what NumPy would ask of them (that they are equal, that a slice is within its axis) becomes the
+    graph's demands. Values bear the names of the function's variables. UnsupportedError names the line of what cannot
+    be traced.
 
     `sizes`: with them, what a function asks of sizes has an answer, that of these sizes. A comparison (`if n > 4`, a
     slice that may reach beyond its axis) becomes a demand; where a number is asked for (`int(n)`, `range(n)`, a loop
@@ -129,14 +112,14 @@ def follow(
         numbers = {name: value for name, value in settled.items() if isinstance(value, int)}
         tape = (BoundedTape if numbers else Tape)(remaining, merging=merging)
         try:
-            graph, outputs, several = _trace(function, arguments, signed, constants, tape)
+            graph, outputs = _trace(function, arguments, signed, constants, tape)
         except Retrace as question:
             settled |= question.known
             continue
         except UnsupportedError as error:
             raise UnsupportedError(str(error), partial(holds, numbers, tuple(tape.demands))) from error.__cause__
         arrays = tuple(node for node in arguments if isinstance(node.kind, Input))
-        return Trace(graph, arrays, outputs, numbers, several)
+        return Trace(graph, arrays, outputs, numbers)
 
 
 def holds(specialised: Mapping[str, int], demands: Sequence[Demand], sizes: Mapping[str, int]) -> bool:
@@ -175,7 +158,7 @@ def _trace(
     results: Sequence[Node] | None,
     constants: Mapping[str, Any],
     tape: Tape,
-) -> tuple[Graph, tuple[Node, ...], bool]:
+) -> tuple[Graph, tuple[Node, ...]]:
     arguments = [_argument(tape, node) for node in inputs]
     named: dict[str, str] = {}
     try:
@@ -191,7 +174,7 @@ def _trace(
         raise UnsupportedError(f"{name} cannot be traced{_line(fault)}: {_reason(fault)}") from fault
     graph = Graph(tuple(tape.nodes), tuple(node.output for node in nodes), tuple(tape.demands))
     outputs = tuple(Node(node.output, Input(), (), node.dtype, node.shape) for node in nodes)
-    return check(_rename(drop_unused(graph), named)), outputs, several
+    return check(_rename(drop_unused(graph), named)), outputs
 
 
 def _parts(returned: Any, results: Sequence[Node] | None) -> tuple[list[Any], bool]:

@@ -290,7 +290,7 @@ class UnsignedCalls:
         shapes = {name: (_dtype(name, array), array.shape) for name, array in arrays.items()}
         trace = trace_shapes(description.reference.function, shapes, known)
         signature = signature_of(trace)
-        return SignatureCalls(Calls(replace(description, signature=signature), signature), trace.assumed)
+        return SignatureCalls(Calls(replace(description, signature=signature), signature), trace.graph.demands)
 
     def arrays(self, args: Sequence[Any]) -> dict[str, Array]:
         """The arguments by name. UnsupportedError for one that is no array: a number has no dtype of its own."""

@@ -173,7 +173,7 @@ def test_places_of_no_axes():
 )
 def test_an_axis_must_have_the_places_that_are_known(function, wanted):
     """NumPy refuses them also where nothing is looked up."""
-    assert [str(each) for each in found(function, x(3, 4)).assumed] == wanted
+    assert [str(each) for each in found(function, x(3, 4)).graph.demands] == wanted
 
 
 @pytest.mark.parametrize(
@@ -198,4 +198,4 @@ def test_what_is_written_under_known_masks_and_places_must_be_there():
         return out
 
     made = found(written, x(3, 4))
-    assert (made.specialised, [str(each) for each in made.assumed]) == ({"x0_0": 3}, ["4 <= x0_1"])
+    assert (made.specialised, [str(each) for each in made.graph.demands]) == ({"x0_0": 3}, ["4 <= x0_1"])

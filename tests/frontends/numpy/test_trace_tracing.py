@@ -9,7 +9,7 @@ import pytest
 from noyau.compiler.passes.normal_form import normalise
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.trace import trace
+from noyau.frontends.numpy.trace import follow
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph, Input, Node, constant
 from noyau.ir.graph_interpreter import evaluate
@@ -25,7 +25,7 @@ def rmsnorm(x, w, *, eps=1e-5):
 
 
 def signed(function=rmsnorm, **constants) -> Graph:
-    return trace(function, [node("x", "rows", "n"), node("w", "n")], [node("out", "rows", "n")], constants)
+    return follow(function, [node("x", "rows", "n"), node("w", "n")], [node("out", "rows", "n")], constants).graph
 
 
 def test_one_graph_serves_every_size():
@@ -39,7 +39,7 @@ def test_the_truth_is_wide_where_the_function_narrows():
     def narrowing(x):
         return (x / np.float32(3)).astype(np.float16).astype(np.float32)
 
-    graph = trace(narrowing, [node("x", "n")], [node("out", "n")], {})
+    graph = follow(narrowing, [node("x", "n")], [node("out", "n")], {}).graph
     given = {"x": x(9)}
     assert np.array_equal(evaluate(graph, given)["out"], narrowing(**given))
     assert np.allclose(evaluate(graph, given, wide=True)["out"], x(9).astype(np.float64) / 3, rtol=1e-15)
@@ -61,18 +61,18 @@ def test_the_normal_form_means_the_same():
 
 
 def test_equal_extents_are_demanded():
-    graph = trace(lambda x, y: x + y, [node("x", "n"), node("y", "m")], [node("out", "n")], {})
+    graph = follow(lambda x, y: x + y, [node("x", "n"), node("y", "m")], [node("out", "n")], {}).graph
     assert [str(demand) for demand in graph.demands] == ["n = m"]
 
 
 def test_values_that_nobody_needs_are_gone():
-    graph = trace(lambda x: (np.exp(x), x + 1)[1], [node("x", "n")], [node("out", "n")], {})
+    graph = follow(lambda x: (np.exp(x), x + 1)[1], [node("x", "n")], [node("out", "n")], {}).graph
     assert len(graph.nodes) <= 5
 
 
 def test_several_results_and_known_ones():
     results = [node("low"), node("one", dtype=DType.I64)]
-    graph = trace(lambda x: (x.min(), np.int64(1)), [node("x", "n")], results, {})
+    graph = follow(lambda x: (x.min(), np.int64(1)), [node("x", "n")], results, {}).graph
     found = evaluate(graph, {"x": x(4)})
     assert found["low"] == x(4).min()
     assert found["one"] == 1
@@ -111,7 +111,7 @@ def test_values_bear_the_names_of_variables():
         out = e / total
         return out * 1
 
-    graph = trace(softmax, [node("x", "rows", "n")], [node("out", "rows", "n")], {})
+    graph = follow(softmax, [node("x", "rows", "n")], [node("out", "rows", "n")], {}).graph
     assert {"x", "e", "total", "out"} <= graph.by_name.keys()
     assert graph.outputs == ("out",)
     assert np.allclose(evaluate(graph, {"x": x(2, 3)})["out"], softmax(x(2, 3)))
@@ -119,7 +119,7 @@ def test_values_bear_the_names_of_variables():
 
 def test_an_input_that_is_a_number_is_given_as_one():
     bins = constant("bins", np.array(3, np.int64))
-    graph = trace(lambda x, bins: x[:bins] * bins, [node("x", "n"), bins], [node("out", 3)], {})
+    graph = follow(lambda x, bins: x[:bins] * bins, [node("x", "n"), bins], [node("out", 3)], {}).graph
     assert [each.output for each in graph.inputs] == ["x"]
     assert np.array_equal(evaluate(graph, {"x": x(5)})["out"], x(5)[:3] * 3)
 

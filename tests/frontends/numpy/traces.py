@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from noyau.dtypes import DType, from_numpy
-from noyau.frontends.numpy.trace import Trace, trace, trace_shapes
+from noyau.frontends.numpy.trace import Trace, follow, trace_shapes
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph, Input, Node
 from noyau.ir.graph_interpreter import evaluate
@@ -35,7 +35,7 @@ def traced(function: Callable[..., Any], *arrays: np.ndarray, **constants: Any) 
     wanted = [np.asarray(each) for each in (returned if isinstance(returned, tuple) else (returned,))]
     inputs = [value(f"x{k}", array, named=True) for k, array in enumerate(arrays)]
     results = [value(f"y{k}", array, named=False) for k, array in enumerate(wanted)]
-    return trace(function, inputs, results, constants), wanted
+    return follow(function, inputs, results, constants).graph, wanted
 
 
 def agrees(function: Callable[..., Any], *arrays: np.ndarray, **constants: Any) -> Graph:
@@ -53,7 +53,7 @@ def found(function: Callable[..., Any], *arrays: np.ndarray, **constants: Any) -
         returned = function(*(array.copy() for array in arrays), **constants)
     given = {f"x{k}": array for k, array in enumerate(arrays)}
     made = trace_shapes(function, {name: (dtype_of(a), a.shape) for name, a in given.items()}, constants)
-    wanted = [np.asarray(each) for each in (returned if made.several else (returned,))]
+    wanted = [np.asarray(each) for each in (returned if isinstance(returned, tuple | list) else (returned,))]
     for one, other in zip(evaluate(made.graph, given).values(), wanted, strict=True):
         assert_like(one, other)
     return made
@@ -77,4 +77,4 @@ def assert_like(got: np.ndarray, wanted: np.ndarray) -> None:
 def traced_only(function: Callable[..., Any], *arrays: np.ndarray) -> Graph:
     """The graph of a function whose result is as its first argument; NumPy is not asked."""
     inputs = [value(f"x{k}", array, named=True) for k, array in enumerate(arrays)]
-    return trace(function, inputs, [value("y0", arrays[0], named=True)], {})
+    return follow(function, inputs, [value("y0", arrays[0], named=True)], {}).graph

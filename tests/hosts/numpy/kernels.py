@@ -12,7 +12,7 @@ from noyau.compiler.lowering.input_layouts import Layout, laid_out, strided_name
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.schedules.cpu.strategy_choice import schedule
 from noyau.dtypes import DType
-from noyau.frontends.numpy.trace import trace
+from noyau.frontends.numpy.trace import follow
 from noyau.hosts.numpy.fast_calls import Argument, Door
 from noyau.ir.graph import Input, Node
 from noyau.signatures.instances import instance_of
@@ -36,7 +36,7 @@ def door_of(
     instance = instance_of(read, dtypes, tuple(len(term.dims or ()) for term in read.inputs), ())
     inputs = [Node(value.name, Input(), (), value.dtype, value.shape) for value in instance.inputs]
     results = [Node(value.name, Input(), (), value.dtype, value.shape) for value in instance.outputs]
-    graph = trace(function, inputs, results, {})
+    graph = follow(function, inputs, results, {}).graph
     graph = replace(graph, nodes=(*inputs, *(node for node in graph.nodes if node.output not in names)))
     lie = [*layouts, *(Layout(),) * (len(inputs) - len(layouts))]
     memory = laid_out(graph, lie)
