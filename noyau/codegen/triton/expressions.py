@@ -334,7 +334,7 @@ def reduced(
     if monoid in ("sum", *WORDS) and (monoid == "sum" or not dtype.is_float):
         text = f"tl.{WORDS.get(monoid, monoid)}({first}, {how})"
         return text if dtype.is_float or dtype.bytes >= 4 else f"{text}.to({TYPES[dtype]})"
-    name = merge_name(monoid, dtype, _loosely(monoid, dtype, said))
+    name = _merge_of(monoid, dtype, said)
     state = first if len(states) == 1 else f"({', '.join(states)})"
     return f"tl.reduce({state}, {how.replace('axis=', '', 1).partition(',')[0]}, {name}" + (
         ", keep_dims=True)" if rank > 1 else ")"
@@ -347,19 +347,14 @@ def merged(
     """Two states, the earlier first, as one."""
     if monoid == "sum":
         return f"{left[0]} + {right[0]}"
-    name = merge_name(monoid, dtypes[0], _loosely(monoid, dtypes[0], said))
-    return f"{name}({', '.join([*left, *right])})"
+    return f"{_merge_of(monoid, dtypes[0], said)}({', '.join([*left, *right])})"
 
 
-def _loosely(monoid: str, dtype: DType, said: TritonExpressions) -> bool:
-    """Whether states are merged loosely; the merge is one that the text needs."""
+def _merge_of(monoid: str, dtype: DType, said: TritonExpressions) -> str:
+    """The name of the function that merges two states, which the text needs."""
     loose = said.hints.is_loose and monoid == "logsumexp" and dtype is DType.F32
     said.used.merges.add((monoid, dtype, loose))
-    return loose
-
-
-def merge_name(monoid: str, dtype: DType, loose: bool = False) -> str:
-    return f"noyau_{'near_' * loose}merge_{monoid}_{dtype.value}"
+    return own_name(f"merge_{monoid}", dtype, loose)
 
 
 def merge_function(monoid: str, dtype: DType, used: Used, loose: bool = False) -> str:
@@ -368,7 +363,8 @@ def merge_function(monoid: str, dtype: DType, used: Used, loose: bool = False) -
     sides = [tuple(Var(f"{side}{part}", d) for part, d in enumerate(dtypes)) for side in "ab"]
     names = [var.name for side in sides for var in side]
     values: tuple[Expr, ...] = MONOIDS[monoid].merge(Symbolic(), *sides)
-    variables = TritonNames(Kernel(merge_name(monoid, dtype, loose), (), (), ()))
+    function = own_name(f"merge_{monoid}", dtype, loose)
+    variables = TritonNames(Kernel(function, (), (), ()))
     said = TritonExpressions(Kernel("", (), (), ()), variables, used)
     said.hints = Hints(is_loose=loose)
     for name in names:
@@ -381,6 +377,4 @@ def merge_function(monoid: str, dtype: DType, used: Used, loose: bool = False) -
         variables.alias(name, name)
         known[inner] = Var(name, step.dtype)
     results = ", ".join(said.top(rewrite_expression(value, lambda expr: known.get(expr, expr))) for value in values)
-    return "\n".join(
-        [f"@triton.jit\ndef {merge_name(monoid, dtype, loose)}({', '.join(names)}):", *lines, f"    return {results}"]
-    )
+    return "\n".join([f"@triton.jit\ndef {function}({', '.join(names)}):", *lines, f"    return {results}"])

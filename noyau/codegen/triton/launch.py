@@ -7,19 +7,10 @@ from contextlib import contextmanager
 from typing import assert_never
 
 from noyau.codegen.identifiers import fitting, wish_of
+from noyau.codegen.statements import INDENT
 from noyau.codegen.tables import closed, opened
 from noyau.codegen.triton.expressions import EITHER, Lane, Used, merged
-from noyau.codegen.triton.memory import (
-    INDENT,
-    LaunchMemory,
-    bytes_of_round,
-    even_tiles,
-    index_of,
-    is_reduced_into,
-    led_row,
-    merged_memory,
-    read,
-)
+from noyau.codegen.triton.memory import LaunchMemory, bytes_of_round, even_tiles, index_of, led_row, merged_memory, read
 from noyau.codegen.triton.rows import Led, guarded_index
 from noyau.codegen.triton.tables import const_text
 from noyau.compiler.schedules.gpu.strategies import FOLDED, depth_of, read_for
@@ -117,7 +108,7 @@ class TritonPrinter(LaunchMemory):
     def statements(self, statements: Iterable[ir.Statement]) -> None:
         kept = list(statements)
         for at, statement in enumerate(kept):
-            if isinstance(statement, ir.Store) and at + 1 < len(kept) and is_reduced_into(kept[at + 1], statement):
+            if isinstance(statement, ir.Store) and at + 1 < len(kept) and _is_reduced_into(kept[at + 1], statement):
                 self.empty |= set(statement.buffers)
             else:
                 self.statement(statement)
@@ -350,6 +341,15 @@ class TritonPrinter(LaunchMemory):
             if alike <= self.said.varies(value) | {variable}:
                 return text
         return f"tl.broadcast_to({text}, {self.block_of(alike)})"
+
+
+def _is_reduced_into(statement: ir.Statement, empty: ir.Store) -> bool:
+    """Whether a tile of states is merged into what a Store has just set to the state of nothing."""
+    match statement:
+        case ir.Loop(_, _, ir.Axis.SERIAL, (ir.Store(buffers, _, _, str()),), ir.Tile()):
+            return buffers == empty.buffers and empty.merge is None
+        case _:
+            return False
 
 
 def _one_by_one(loop: ir.Loop) -> UnsupportedError:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from noyau.codegen.identifiers import fitting
+from noyau.codegen.statements import INDENT
 from noyau.codegen.triton.expressions import Lane, TritonExpressions, Used, merged, reduced
 from noyau.codegen.triton.tables import TYPES, TritonNames, const_text
 from noyau.compiler.schedules.gpu.tiles import ONE
@@ -19,8 +20,6 @@ from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimOp, product
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.walk import every_expression, every_statement
-
-INDENT = "    "
 
 
 def read(lines: Sequence[str]) -> list[str]:
@@ -189,15 +188,6 @@ class LaunchMemory:
             del self.waiting[buffer]
             everywhere = self.said.lanes.keys() <= self.said.varies(value) | store.index[0].names
             self.write(f"{name} = {text if everywhere else f'tl.broadcast_to({text}, {self.shapes[buffer]})'}")
-
-
-def is_reduced_into(statement: ir.Statement, empty: ir.Store) -> bool:
-    """Whether a tile of states is merged into what a Store has just set to the state of nothing."""
-    match statement:
-        case ir.Loop(_, _, ir.Axis.SERIAL, (ir.Store(buffers, _, _, str()),), ir.Tile()):
-            return buffers == empty.buffers and empty.merge is None
-        case _:
-            return False
 
 
 def merged_memory(body: Iterable[ir.Statement]) -> frozenset[str]:

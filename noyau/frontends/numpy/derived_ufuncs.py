@@ -1,7 +1,5 @@
-"""Ufuncs that the operator table does not have, of functions that it has.
-
-Functions of noyau's tables that NumPy lacks, as `noyau.functions` has them, on traced arrays.
-"""
+"""Ufuncs that the operator table does not have, of functions that it has; the methods outer, at and reduceat of ufuncs;
+and on traced arrays the functions of noyau's tables that NumPy lacks, as `noyau.functions` has them."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Key:
 
 
 def getitem(array: TracedArray, key: Any) -> Any:
-    """The part of an array that a key names. What a mask picks has no shape beforehand: it is a `Masked`."""
+    """The part of an array that a key names. What a mask picks has no shape beforehand: it is a MaskedArray."""
     key = resolve_masks(array, key)
     if is_mask(key):
         return FUNCTIONS["masked"](array, mask_of(array, key))
@@ -374,5 +374,5 @@ def _holds_traced(key: Any) -> bool:
 
 
 def as_table(value: Any) -> Any:
-    """An array of NumPy as a Table of the same memory, if its class is NumPy's own; anything else as it is."""
+    """An array of NumPy as a ConstantArray of the same memory, if its class is NumPy's own; anything else as it is."""
     return value.view(ConstantArray) if type(value) is np.ndarray else value

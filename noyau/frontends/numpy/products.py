@@ -10,7 +10,7 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
+from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of, put_out
 from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, enter, tape_of
 from noyau.frontends.numpy.ufuncs import apply, as_node, loop_dtypes, refuse, traced, write_out
 
@@ -26,9 +26,7 @@ def matmul(a: Any, b: Any, out: Any = None, **options: Any) -> Any:
     second = "B" if right.ndim == 1 else f"{batch[len(batch) - (right.ndim - 2) :] if right.ndim > 2 else ''}BC"
     lead = max((first[:-2], second[:-2]), key=len)
     result = lead + ("A" if left.ndim > 1 else "") + ("C" if right.ndim > 1 else "")
-    product = product_of(np.matmul, [left, right], f"{first},{second}->{result}")
-    target = out[0] if isinstance(out, tuple) else out
-    return product if target is None else write_out(np.matmul, product, target)
+    return put_out(product_of(np.matmul, [left, right], f"{first},{second}->{result}"), out, np.matmul)
 
 
 def product_of(ufunc: np.ufunc, pair: Sequence[Any], equation: str) -> TracedArray:

@@ -189,10 +189,10 @@ def _arg(monoid: str) -> Callable[..., Any]:
     return reduce
 
 
-def put_out(result: TracedArray, out: Any) -> Any:
+def put_out(result: TracedArray, out: Any, ufunc: np.ufunc = np.positive) -> Any:
     """A result, or `out` with it."""
     target = out[0] if isinstance(out, tuple) else out
-    return result if target is None else write_out(np.positive, result, target)
+    return result if target is None else write_out(ufunc, result, target)
 
 
 def scan_function(monoid: str, name: str) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ import onnx
 
 from noyau.dtypes import DType, from_numpy, from_onnx
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx.elementwise import terms
+from noyau.frontends.onnx.calculations import terms
 from noyau.frontends.onnx.opaque import ModelContext
 from noyau.frontends.onnx.reader import Inference
 from noyau.frontends.onnx.sites import ModelValues, OnnxSite

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx.elementwise import mean, swish
+from noyau.frontends.onnx.calculations import mean, swish
 from noyau.frontends.onnx.gathers import INDEXING, lookup
 from noyau.frontends.onnx.sites import Importer, OnnxSite
 from noyau.ir.dims import Dim, indices

@@ -14,8 +14,8 @@ from noyau.compiler.partition.cut import Model, ModelOperator
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.boundary_shapes import BoundaryTypes, Outcome, outcome_of
+from noyau.frontends.onnx.calculations import CALCULATIONS
 from noyau.frontends.onnx.composites import COMPOSITES, CONTRIBUTED
-from noyau.frontends.onnx.elementwise import ELEMENTWISE
 from noyau.frontends.onnx.function_bodies import (
     FunctionBody,
     canonical,
@@ -44,7 +44,7 @@ from noyau.ir.dims import Dim, product, shape_of
 from noyau.ir.graph import Graph, Input, Map, Node, Opaque, Part, constant
 from noyau.ir.sizes import Demand
 
-_FAMILIES = {**ELEMENTWISE, **VIEWS, **INDEXING, **COMPOSITES}
+_FAMILIES = {**CALCULATIONS, **VIEWS, **INDEXING, **COMPOSITES}
 _DOMAINS = {"": _FAMILIES, "com.microsoft": CONTRIBUTED}
 _DEEPEST, _MOST_NODES = 16, 4096
 _SMALL = 64
@@ -300,13 +300,11 @@ class _ModelImporter:
                 value = self.values.node(source)
                 names[emitter.emit(Map("identity"), [value], value.dtype, value.shape).output] = name
         live = self._live_nodes(emitter.first, set(names))
-        places = {node.output: self.values.places.get(node.output) for node in live}
+        places = {names.get(value, value): self.values.places.get(value) for value in (node.output for node in live)}
         self.values.forget(emitter.first)
         for node in live:
-            node_ = self.values.add(node.renamed(names))
-            place = places[node.output]
-            if place is not None:
-                self.values.places[node_.output] = place
+            self.values.add(node.renamed(names))
+        self.values.places |= {value: place for value, place in places.items() if place is not None}
 
     def _live_nodes(self, first: int, results: set[str]) -> list[Node]:
         """The nodes from `first` on that the results, or later nodes, can need."""

@@ -1,4 +1,5 @@
-"""Reading a model file, without its external data."""
+"""ONNX files: read and verified without their external data; types that ONNX itself infers, in a process of its own;
+the tensors of a model, which are mapped when they are asked for."""
 
 from __future__ import annotations
 

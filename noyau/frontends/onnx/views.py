@@ -1,7 +1,5 @@
-"""Operators that only move cells: reshapes, transposes, splits, expansions, tiles.
-
-Pad: cells put before and after, constant or read from the value itself.
-"""
+"""Operators that only move cells: reshapes, transposes, splits, expansions, tiles; Pad, whose cells are constant or
+read from the value itself; Resize to the nearest cell."""
 
 from __future__ import annotations
 

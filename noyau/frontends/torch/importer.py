@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch import elementwise, views  # noqa: F401  they fill ATEN
+from noyau.frontends.torch import calculations, views  # noqa: F401  they fill ATEN
 from noyau.frontends.torch.sites import ATEN, AtenSite, Made, cells_of, dim_of, dtype_of, evaluator, shape_from
 from noyau.ir.builder import GraphBuilder
 from noyau.ir.dims import Dim, indices, shape_of

@@ -9,7 +9,7 @@ from torch import fx
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch.elementwise import apply, times
+from noyau.frontends.torch.calculations import apply, times
 from noyau.frontends.torch.sites import ATEN, AtenSite, Handler, Made, dim_of, shape_from, size_hint
 from noyau.ir.dims import Dim, Shape, index_name, indices
 from noyau.ir.graph import Lookup, Node

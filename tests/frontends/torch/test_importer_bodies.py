@@ -12,7 +12,7 @@ from noyau.frontends.torch.importer import (  # noqa: E402
 )
 from noyau.frontends.torch.sites import as_array  # noqa: E402
 from noyau.ir.graph_interpreter import evaluate  # noqa: E402
-from tests.frontends.torch.test_elementwise import numbers  # noqa: E402
+from tests.frontends.torch.test_calculations import numbers  # noqa: E402
 
 F = torch.nn.functional
 

@@ -1,8 +1,6 @@
-"""Operators that work cell by cell: ONNX's names for scalar functions, with its broadcasting and its dtype rules.
-
-QuantizeLinear and DequantizeLinear: a scale and a zero point for all, along an axis, or by blocks. Reductions and
-running results: a monoid over axes. Einsum: two operands are a contraction, one is a view and a sum.
-"""
+"""Operators that compute with cells: ONNX's names for scalar functions, with its broadcasting and its dtype rules;
+quantising by a scale for all, along an axis, or by blocks; reductions and running results; Einsum, of one operand a
+view and a sum, of two a contraction."""
 
 from __future__ import annotations
 
@@ -365,7 +363,7 @@ def _scan(monoid: str) -> Importer:
     return scan
 
 
-ELEMENTWISE: dict[str, Importer] = {
+CALCULATIONS: dict[str, Importer] = {
     **{op: _of_arity(operator.name, operator.arity) for op, operator in _FIXED.items()},
     **{op: _left_fold(function) for op, function in _VARIADIC.items()},
     "BitShift": _bit_shift,

@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch")
 
 from noyau.ir.graph import Contract  # noqa: E402
 from tests.frontends.torch.exports import compare, imported, together  # noqa: E402
-from tests.frontends.torch.test_elementwise import numbers  # noqa: E402
+from tests.frontends.torch.test_calculations import numbers  # noqa: E402
 
 F = torch.nn.functional
 

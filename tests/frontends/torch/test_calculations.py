@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from noyau.frontends.torch.elementwise import BINARY, COMPARISONS, UNARY  # noqa: E402
+from noyau.frontends.torch.calculations import BINARY, COMPARISONS, UNARY  # noqa: E402
 from tests.frontends.torch.exports import compare, together  # noqa: E402
 
 F = torch.nn.functional

@@ -1,4 +1,5 @@
-"""ATen's functions cell by cell, its reductions and scans, and the norms and softmaxes that it keeps whole.
+"""ATen's functions that compute with cells: scalar functions, reductions and scans, products of matrices, and the norms
+and softmaxes that it keeps whole.
 
 Operands are cast to the dtype in which torch computes them. Products of matrices are Contract nodes.
 """

@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.frontends.torch.exports import compare  # noqa: E402
-from tests.frontends.torch.test_elementwise import numbers  # noqa: E402
+from tests.frontends.torch.test_calculations import numbers  # noqa: E402
 
 F = torch.nn.functional
 
