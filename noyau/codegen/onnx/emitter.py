@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -179,10 +180,7 @@ class SizeWriter:
         values = [atom(each) if isinstance(each, str) else self._operation(each, atom) for each in monomial]
         if factor != 1 or not values:
             values.append(self.writer.constant(np.array([factor], np.int64)))
-        total = values[0]
-        for value in values[1:]:
-            total = self.writer.emit("Mul", total, value)
-        return total
+        return reduce(partial(self.writer.emit, "Mul"), values)
 
     def _operation(self, op: Atom, atom: Callable[[str], str]) -> str:
         assert isinstance(op, DimOp)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from typing import assert_never
 
 import numpy as np
@@ -136,9 +137,7 @@ class _Speller:
         """The value, where all that is demanded of the sizes holds; else an index outside of a table fails the call."""
         cells = CellWriter(self.writer)
         holds = [self.holds(demand) for demand in self.graph.demands]
-        sure = holds[0]
-        for other in holds[1:]:
-            sure = cells("And", sure, other)
+        sure = reduce(partial(cells, "And"), holds)
         place = self.writer.cast(cells("Not", sure), DType.I64)
         table = self.writer.constant(np.array([True]))
         sure = OnnxTerm(self.writer.emit("Gather", table, place.name), DType.BOOL, ())

@@ -127,14 +127,10 @@ def _modulo(left: Dim, right: Dim) -> Dim | None:
     return left % right if _is_positive(right) and never_negative(left) else None
 
 
-def _less(left: Dim, right: Dim) -> bool | None:
-    if never_negative(right - left - 1):
+def _at_most(left: Dim, right: Dim) -> bool | None:
+    if never_negative(right - left):
         return True
-    return False if never_negative(left - right) else None
-
-
-def _negate(value: bool | None) -> bool | None:
-    return None if value is None else not value
+    return False if never_negative(left - right - 1) else None
 
 
 def _choose(condition: Dim, left: Dim, right: Dim) -> Dim | None:
@@ -269,11 +265,11 @@ ARITHMETIC: dict[str, Callable[[OnnxSite], Results]] = {
     "Equal": _truth(equal),
     "Expand": _move(_expand),
     "Gather": _gather,
-    "Greater": _truth(lambda a, b: _less(b, a)),
-    "GreaterOrEqual": _truth(lambda a, b: _negate(_less(a, b))),
+    "Greater": _truth(lambda a, b: _at_most(b, a - 1)),
+    "GreaterOrEqual": _truth(lambda a, b: _at_most(b, a)),
     "Identity": _move(lambda site, cells: cells),
-    "Less": _truth(_less),
-    "LessOrEqual": _truth(lambda a, b: _negate(_less(b, a))),
+    "Less": _truth(lambda a, b: _at_most(a, b - 1)),
+    "LessOrEqual": _truth(_at_most),
     "Max": _integer(lambda *cells: reduce(maximum, cells)),
     "Min": _integer(lambda *cells: reduce(minimum, cells)),
     "Mod": lambda site: None if site.attribute("fmod", 0) == 1 else _integer(_modulo)(site),

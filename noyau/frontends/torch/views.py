@@ -14,8 +14,6 @@ from noyau.frontends.torch.sites import ATEN, AtenSite, Handler, Made, dim_of, s
 from noyau.ir.dims import Dim, Shape, index_name, indices
 from noyau.ir.graph import Lookup, Node
 
-_I64 = DType.I64
-
 
 def _permute(site: AtenSite) -> Node:
     value = site.value(0)
@@ -203,7 +201,7 @@ def _triangle(lower: bool) -> Handler:
         value, diagonal = site.value(0), int(site.number(1, "diagonal", 0))
         *_, rows, columns = indices(len(value.shape))
         away = site.builder.iota(columns - rows, value.shape)
-        mask = apply(site, "less_equal" if lower else "greater_equal", away, site.builder.constant(diagonal, _I64))
+        mask = apply(site, "less_equal" if lower else "greater_equal", away, site.builder.constant(diagonal, DType.I64))
         return apply(site, "where", mask, value, site.builder.constant(0, value.dtype))
 
     return handle
