@@ -300,8 +300,9 @@ class Expressions(ABC):
         self.integers: set[tuple[str, str]] = set()
         self.preludes: set[str] = set()
 
+    @staticmethod
     @abstractmethod
-    def const(self, value: float | int | bool, dtype: DType) -> str:
+    def const(value: float | int | bool, dtype: DType) -> str:
         """A number, as an operand of anything."""
 
     @abstractmethod
@@ -312,8 +313,9 @@ class Expressions(ABC):
     def chosen(self, condition: str, value: str, other: str) -> str:
         """One of two values, as an operand."""
 
+    @staticmethod
     @abstractmethod
-    def narrow(self, text: str, dtype: DType) -> str:
+    def narrow(text: str, dtype: DType) -> str:
         """A value that the language has computed in a type of its own choice, as an operand of its dtype."""
 
     @abstractmethod

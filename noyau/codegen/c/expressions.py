@@ -121,14 +121,12 @@ class CExpressions(statements.Expressions):
 
     language = "c"
     prefix, integer_functions = PREFIX, INTEGER_FUNCTIONS
+    const, narrow = staticmethod(const_text), staticmethod(narrow)
 
     def __init__(self, kernel: Kernel, names: Scopes) -> None:
         super().__init__(kernel, names)
         self.absurd = False  # whether sizes may be so large that arithmetic on them overflows
         self.pairs = Open()
-
-    def const(self, value: float | int | bool, dtype: DType) -> str:
-        return const_text(value, dtype)
 
     def cell(self, name: str, index: Shape) -> str:
         memory = self.memory[name]
@@ -167,9 +165,6 @@ class CExpressions(statements.Expressions):
             return None
         text = self.expr(operands[0])
         return f"(({text} == INFINITY) | ({text} == -INFINITY))"
-
-    def narrow(self, text: str, dtype: DType) -> str:
-        return narrow(text, dtype)
 
     def converted(self, operand: Expr, dtype: DType) -> str:
         text = self.expr(operand)

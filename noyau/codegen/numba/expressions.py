@@ -168,6 +168,7 @@ class NumbaExpressions(statements.Expressions):
 
     language = "numba"
     prefix, integer_functions = PREFIX, INTEGER_FUNCTIONS
+    const, narrow = staticmethod(const_text), staticmethod(narrow)
     names: NumbaNames
 
     def __init__(self, kernel: Kernel, names: NumbaNames) -> None:
@@ -176,9 +177,6 @@ class NumbaExpressions(statements.Expressions):
         self.tiles: dict[str, tuple[Dim, Dim]] = {}  # the same of the loops over them that are open
         self.threads: frozenset[str] = frozenset()  # the variables of the loops on threads
         self.flat: set[str] = set()
-
-    def const(self, value: float | int | bool, dtype: DType) -> str:
-        return const_text(value, dtype)
 
     # Memory.
 
@@ -252,9 +250,6 @@ class NumbaExpressions(statements.Expressions):
             left, right = map(self.expr, operands)
             return f"({left} {OF_BOOLS[function]} {right})"
         return None
-
-    def narrow(self, text: str, dtype: DType) -> str:
-        return narrow(text, dtype)
 
     def converted(self, operand: Expr, dtype: DType) -> str:
         text = self.expr(operand)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -63,7 +64,7 @@ class SizeText:
             return self.name(atom)
 
         arrays = any(each.startswith("#") for each in dim.names)
-        return opened(dim_text(dim, name, _array_operate if arrays else _operate))
+        return opened(dim_text(dim, name, partial(_operate, arrays)))
 
     def shape(self, dims: Sequence[Dim]) -> str:
         """A shape as a tuple."""
@@ -78,16 +79,10 @@ class SizeText:
         )
 
 
-def _operate(op: DimOp, left: str, right: str) -> str:
+def _operate(arrays: bool, op: DimOp, left: str, right: str) -> str:
     if op.kind in ("max", "min"):
-        return f"{op.kind}({left}, {right})"
+        return f"np.{op.kind}imum({left}, {right})" if arrays else f"{op.kind}({left}, {right})"
     return f"({closed(left)} {'//' if op.kind == 'floordiv' else '%'} {closed(right)})"
-
-
-def _array_operate(op: DimOp, left: str, right: str) -> str:
-    if op.kind in ("max", "min"):
-        return f"np.{op.kind}imum({left}, {right})"
-    return _operate(op, left, right)
 
 
 def numpy_name(dtype: DType) -> str:

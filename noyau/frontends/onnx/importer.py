@@ -26,16 +26,7 @@ from noyau.frontends.onnx.function_bodies import (
     schema_body,
 )
 from noyau.frontends.onnx.gathers import INDEXING
-from noyau.frontends.onnx.opaque import (
-    FOLDED,
-    Boundary,
-    ModelContext,
-    Run,
-    attribute_texts,
-    captures,
-    foldable_nodes,
-    reason_for,
-)
+from noyau.frontends.onnx.opaque import FOLDED, Boundary, ModelContext, Run, captures, foldable_nodes, reason_for
 from noyau.frontends.onnx.reader import Inference, Initializers, array_of, verify
 from noyau.frontends.onnx.shape_arithmetic import constant_contents, shape_arithmetic
 from noyau.frontends.onnx.sites import Contents, ModelValues, OnnxSite
@@ -320,7 +311,8 @@ class _ModelImporter:
         self.opaque[place] = reason
         names = [*(name for name in proto.input if name), *captures(proto)]
         inputs = tuple(self.values.node(name).output for name in names)
-        kind = Opaque(proto.op_type, Boundary(proto, names, self.around, self.run_node), attribute_texts(proto, place))
+        boundary = Boundary(proto, names, self.around, self.run_node)
+        kind = Opaque(proto.op_type, boundary, boundary.texts(place))
         outcomes = self.settling.of(proto, names, self._rule_outcomes(proto, place))
         outputs = [(name, outcome) for name, outcome in zip(proto.output, outcomes, strict=True) if name]
         if len(outputs) == 1:

@@ -73,14 +73,6 @@ def _subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         yield from attribute.graphs
 
 
-def attribute_texts(node: onnx.NodeProto, position: int) -> tuple[str, ...]:
-    """The key that tells two boundaries of one operator apart: attributes, and the place where two runs may differ."""
-    texts = [f"{a.name}:{hashlib.sha256(a.SerializeToString()).hexdigest()[:16]}" for a in node.attribute]
-    alone = node.op_type in RANDOM or node.domain not in ("", "ai.onnx") or any(_subgraphs(node))
-    outputs = "".join("1" if name else "0" for name in node.output)
-    return (node.domain, f"outputs:{outputs}", *sorted(texts), *((f"#{position}",) if alone else ()))
-
-
 FOLDED = "onnxruntime computes it once, when it loads the model: it reads nothing but tensors of the model"
 # onnxruntime leaves these be, for its quantised operators are found by them.
 _KEPT = frozenset({"DequantizeLinear", "QuantizeLinear"})
@@ -155,6 +147,13 @@ class Boundary:
         except _FAULTS as fault:
             hint = "" if self._run else "; give onnxruntime as `run`"
             raise UnsupportedError(f"the interpreter cannot run {self._node.op_type}: {fault}{hint}") from fault
+
+    def texts(self, position: int) -> tuple[str, ...]:
+        """The key that tells two boundaries of one operator apart: attributes, and the place where runs may differ."""
+        texts = [f"{a.name}:{hashlib.sha256(a.SerializeToString()).hexdigest()[:16]}" for a in self._node.attribute]
+        alone = self._node.op_type in RANDOM or self._node.domain not in ("", "ai.onnx") or any(_subgraphs(self._node))
+        outputs = "".join("1" if name else "0" for name in self._node.output)
+        return (self._node.domain, f"outputs:{outputs}", *sorted(texts), *((f"#{position}",) if alone else ()))
 
     @cached_property
     def _reference(self) -> Any:
