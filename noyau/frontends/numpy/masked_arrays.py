@@ -1,4 +1,4 @@
-"""What a mask of bools picks of an array: how many cells that are is only known when it runs."""
+"""Arrays under a mask of bools, of which as many cells are picked as is only known when it runs."""
 
 from __future__ import annotations
 
