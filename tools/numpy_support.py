@@ -178,7 +178,7 @@ def _difference(function: Callable[..., Any], given: Mapping[str, Array]) -> str
         return str(reason)
     with np.errstate(all="ignore"):
         returned = function(*(array.copy() for array in given.values()))
-    wanted = [np.asarray(each) for each in (returned if trace.several else [returned])]
+    wanted = [np.asarray(each) for each in (returned if isinstance(returned, tuple | list) else [returned])]
     return next((_unlike(one, other) for one, other in zip(got, wanted, strict=True) if _unlike(one, other)), "")
 
 
