@@ -45,10 +45,7 @@ _MULTIPLIES = (
 # Bodies over T, of a and b, of signed and of unsigned integers; a division by zero is one by one.
 INTEGER_FUNCTIONS = {
     "abs": ("return T(-a) if a < T(0) else a", "return a"),
-    "sign": (
-        "return T(1) if a > T(0) else T(-1) if a < T(0) else T(0)",
-        "return T(1) if a > T(0) else T(0)",
-    ),
+    "sign": ("return T(1) if a > T(0) else T(-1) if a < T(0) else T(0)", "return T(1) if a > T(0) else T(0)"),
     **dict.fromkeys(("maximum", "fmax"), ("return a if a > b else b", "return a if a > b else b")),
     **dict.fromkeys(("minimum", "fmin"), ("return a if a < b else b", "return a if a < b else b")),
     "divide": (

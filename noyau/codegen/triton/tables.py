@@ -157,10 +157,8 @@ INTEGERS = {
     "negative": "(0 - {0})",
     "bitwise_not": "(~{0})",
     "abs": "tl.where({0} < 0, 0 - {0}, {0})",
-    "maximum": "tl.maximum({0}, {1})",
-    "minimum": "tl.minimum({0}, {1})",
-    "fmax": "tl.maximum({0}, {1})",
-    "fmin": "tl.minimum({0}, {1})",
+    **dict.fromkeys(("maximum", "fmax"), "tl.maximum({0}, {1})"),
+    **dict.fromkeys(("minimum", "fmin"), "tl.minimum({0}, {1})"),
 }
 UNSIGNED = {"abs": "{0}", "negative": "(0 - {0})"}
 
