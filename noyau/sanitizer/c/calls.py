@@ -82,21 +82,27 @@ def call_line(entry: str, arguments: Sequence[str], *, is_launched: bool) -> str
     return f"{grid}.call({', '.join([lambda_text, *arguments])});"
 
 
+def keeping_result(statement: str, kind: str, place: int) -> str:
+    """A statement that calls a function, and keeps what it returns in an array."""
+    return f"{{ {kind} value = {statement} __builtin_memcpy(a[{place}], &value, sizeof value); }}"
+
+
+def pointer_text(place: int, language: str) -> str:
+    """An array as an argument of a call."""
+    return f"noyau_any{{a[{place}]}}" if LANGUAGES[language].is_cpp else f"a[{place}]"
+
+
 def entry_text(number: int, statement: str) -> str:
     """The function of a call, which a run chooses by its number."""
     return f"static void {_UNSEEN} noyau_entry_{number}(void **a) {{ (void)a; {statement} }}"
 
 
 class _CallBuilder:
-    """Builds a call."""
+    """Builds a call. `arguments`: inputs, outputs, then numbers; `passed`, `places`: the text of each of the first, and
+    its position, by name."""
 
     def __init__(
-        self,
-        kernel: UserKernel,
-        instance: Instance,
-        arrays: Sequence[Array],
-        constants: Mapping[str, Any],
-        number: int,
+        self, kernel: UserKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any], number: int
     ) -> None:
         self.kernel, self.instance, self.constants, self.number = kernel, instance, constants, number
         self.arrays = [np.asarray(array) for array in arrays]
@@ -106,6 +112,9 @@ class _CallBuilder:
         shapes = shapes_of(instance.outputs, sizes)
         self.results = [np.zeros(s, v.dtype.numpy) for s, v in zip(shapes, instance.outputs, strict=True)]
         self.prototype = prototype(kernel)
+        self.arguments: list[ArrayArgument | int | float] = []
+        self.passed: dict[str, str] = {}
+        self.places: dict[str, int] = {}
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -117,45 +126,29 @@ class _CallBuilder:
         return {**self.function.offers(self.arrays, self.results), "device": GPU if is_grid(self.kernel) else CPU}
 
     def call(self) -> EntryCall:
-        before = self.function.prepared(self.arrays, self.results)
-        roles = roles_of(
-            self.prototype,
-            replace(self.kernel.usage, launch=None) if LANGUAGES[self.kernel.language].on_gpu else self.kernel.usage,
-            self.kernel.target,
-            self.kernel.called,
-        )
-        arguments, passed, places = self.arguments(before)
-        texts = [self.argument(each, roles, passed, arguments) for each in self.passed_values(roles)]
-        text = self.text(texts, roles, places, arguments)
+        before, usage = self.function.prepared(self.arrays, self.results), self.kernel.usage
+        usage = replace(usage, launch=None) if LANGUAGES[self.kernel.language].on_gpu else usage
+        roles = roles_of(self.prototype, usage, self.kernel.target, self.kernel.called)
+        self.place_arrays(before)
+        text = self.text([self.argument(each, roles) for each in self.passed_values(roles)], roles)
         count = len(self.instance.inputs)
-        updated = {value.name for value in self.instance.inputs} & set(self.kernel.usage.updates)
-        constant = [k for k, v in enumerate(self.instance.inputs) if v.name not in updated and not v.scalar]
-        outputs = [places[name] for name in self.kernel.usage.updates] or list(range(count, count + len(self.results)))
-        return EntryCall(text, tuple(arguments), self.launch(), tuple(constant), tuple(outputs))
+        constant = [k for k, v in enumerate(self.instance.inputs) if v.name not in usage.updates and not v.scalar]
+        outputs = [self.places[name] for name in usage.updates] or range(count, count + len(self.results))
+        return EntryCall(text, tuple(self.arguments), self.launch(), tuple(constant), tuple(outputs))
 
-    def arguments(
-        self, before: Sequence[Array]
-    ) -> tuple[list[ArrayArgument | int | float], dict[str, str], dict[str, int]]:
-        """The arguments (inputs, outputs, then numbers), the text of each by name, and its position by name."""
-        arguments: list[ArrayArgument | int | float] = []
-        passed, places = {}, {}
+    def place_arrays(self, before: Sequence[Array]) -> None:
+        """The inputs and the outputs become arguments."""
         named = self.function.init(before, self.results)
         ends = [(v, a, False) for v, a in zip(self.instance.inputs, before, strict=True)]
         if not self.kernel.usage.updates:
             ends += [(v, a, True) for v, a in zip(self.instance.outputs, self.results, strict=True)]
         for value, array, is_output in ends:
-            places[value.name] = len(arguments)
-            if value.scalar and not is_output:
-                passed[value.name] = f"*(const {_type(value.dtype)} *)a[{len(arguments)}]"
-            else:
-                passed[value.name] = self.pointer(len(arguments))
-            is_filled = not is_output or value.name in named
-            shape = np.shape(array)
-            arguments.append(ArrayArgument(value.name, shape, array.dtype, array if is_filled else None, is_output))
-        return arguments, passed, places
-
-    def pointer(self, place: int) -> str:
-        return f"noyau_any{{a[{place}]}}" if LANGUAGES[self.kernel.language].is_cpp else f"a[{place}]"
+            place = self.places[value.name] = len(self.arguments)
+            is_number = value.scalar and not is_output
+            number = f"*(const {_type(value.dtype)} *)a[{place}]"
+            self.passed[value.name] = number if is_number else pointer_text(place, self.kernel.language)
+            contents = array if not is_output or value.name in named else None
+            self.arguments.append(ArrayArgument(value.name, np.shape(array), array.dtype, contents, is_output))
 
     def passed_values(self, roles: Roles) -> list[Any]:
         """The value of each parameter: a name, or what args= gives."""
@@ -175,46 +168,36 @@ class _CallBuilder:
             )
         return [each.name if each.name in places else next(left) for each in parameters]
 
-    def argument(
-        self, each: Any, roles: Roles, passed: Mapping[str, str], arguments: list[ArrayArgument | int | float]
-    ) -> str:
+    def argument(self, each: Any, roles: Roles) -> str:
+        """The text of an argument in the call."""
         if isinstance(each, Buffer):
-            return passed[each.name]
+            return self.passed[each.name]
         if isinstance(each, str) and (roles.names is not None or each in RANGE):
             if roles.in_pieces and each in RANGE:
                 return each
-            if each in passed:
-                return passed[each]
+            if each in self.passed:
+                return self.passed[each]
             each = {**self.sizes, **self.numbers}[each]
         number = each.item() if isinstance(each, np.generic) else each
         if not isinstance(number, bool | int | float):
-            raise SignatureError(
-                f"{self.kernel.called}: {number!r} is no number and no array that a kernel can be given"
-            )
+            reason = f"{number!r} is no number and no array that a kernel can be given"
+            raise SignatureError(f"{self.kernel.called}: {reason}")
         if isinstance(number, float):
             return number_text(number)
-        arguments.append(int(number))
-        return f"*(const long long *)a[{len(arguments) - 1}]"
+        self.arguments.append(int(number))
+        return f"*(const long long *)a[{len(self.arguments) - 1}]"
 
-    def text(
-        self,
-        texts: Sequence[str],
-        roles: Roles,
-        places: Mapping[str, int],
-        arguments: list[ArrayArgument | int | float],
-    ) -> str:
+    def text(self, texts: Sequence[str], roles: Roles) -> str:
         """The call, as C or C++."""
-        entry, number = self.kernel.entry, self.number
         head: list[str] = []
-        line = call_line(entry, texts, is_launched=is_grid(self.kernel))
+        line = call_line(self.kernel.entry, texts, is_launched=is_grid(self.kernel))
         if roles.returned is not None:
             output = next(v for v in self.instance.outputs if v.name == roles.returned)
-            kind = _type(output.dtype)
-            line = f"{{ {kind} value = {line} __builtin_memcpy(a[{places[output.name]}], &value, sizeof value); }}"
+            line = keeping_result(line, _type(output.dtype), self.places[output.name])
         if roles.in_pieces:
-            arguments.append(self.extent())
-            head, line = _pieces(number, line, len(arguments) - 1)
-        return "\n".join([*head, entry_text(number, line)])
+            self.arguments.append(self.extent())
+            head, line = _pieces(self.number, line, len(self.arguments) - 1)
+        return "\n".join([*head, entry_text(self.number, line)])
 
     def extent(self) -> int:
         """The extent of the range that `begin` and `end` divide."""

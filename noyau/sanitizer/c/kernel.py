@@ -16,11 +16,12 @@ from noyau.codegen.language import LANGUAGES
 from noyau.dtypes import from_numpy
 from noyau.errors import FindingKind, SignatureError
 from noyau.kernels.c.parameters import TextFunction, prototype, roles_of
-from noyau.kernels.c.syntax import Parameter, Prototype, blanked
+from noyau.kernels.c.syntax import Parameter, blanked
 from noyau.kernels.user_kernel import UserKernel, number_text
 from noyau.sanitizer.access_map import AccessMap
+from noyau.sanitizer.c import calls
 from noyau.sanitizer.c.build import InstrumentedProgram, Source, build_program, rewrite
-from noyau.sanitizer.c.calls import EntryCall, call_line, call_of, entry_text, is_global, launch_of, with_calls
+from noyau.sanitizer.c.calls import EntryCall
 from noyau.sanitizer.c.findings import ReportContext, findings_of_runs, maps_of
 from noyau.sanitizer.c.run import BLOCKS, RANDOM, ROUND_ROBIN, ArrayArgument, LaunchConfig, RunResult, WorkSharing, run
 from noyau.sanitizer.lint.launches import LaunchFacts, of_cells
@@ -46,13 +47,10 @@ def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
 
 def watch_together(cases: Sequence[KernelCase], maps: list[AccessMap] | None = None) -> list[WatchedRun]:
     """As `watch`, for cases of which all kernels are of one text, which is built once."""
-    calls = [
-        call_of(each.kernel, each.instance, each.arrays, each.constants, number) for number, each in enumerate(cases)
-    ]
-    program = build_program(_source(cases[0], calls))
-    return [
-        _run(case, call, program, number, maps) for number, (case, call) in enumerate(zip(cases, calls, strict=True))
-    ]
+    entries = [calls.call_of(c.kernel, c.instance, c.arrays, c.constants, number) for number, c in enumerate(cases)]
+    program = build_program(_source(cases[0], entries))
+    pairs = enumerate(zip(cases, entries, strict=True))
+    return [_run(case, entry, program, number, maps) for number, (case, entry) in pairs]
 
 
 def _run(
@@ -82,13 +80,13 @@ def _watched(runs: Sequence[RunResult], program: InstrumentedProgram, context: R
     return WatchedRun(findings, sum(each.accesses for each in runs), allowed, (note,) if note else ())
 
 
-def _source(case: KernelCase, calls: Sequence[EntryCall]) -> Source:
+def _source(case: KernelCase, entries: Sequence[EntryCall]) -> Source:
     """The text that is built: the user's, on its own lines, and the calls below."""
     kernel = case.kernel
     parameters, numbers = {each.name for each in prototype(kernel).parameters}, kernel.numbers(case.constants)
     constants = [name for name in kernel.usage.constants if name not in parameters]
     macros = "".join(f"#define {name} {number_text(numbers[name])}\n" for name in constants)
-    text = with_calls(rewrite(kernel.text, kernel.language, kernel.called), calls, kernel.language)
+    text = calls.with_calls(rewrite(kernel.text, kernel.language, kernel.called), entries, kernel.language)
     folder = None if kernel.place == "a text" else Path(kernel.place).parent
     return Source(macros + text, kernel.language, tuple(kernel.usage.options.get("flags", ())), folder)
 
@@ -141,7 +139,7 @@ def call(function: TextFunction, args: Sequence[Any], launch: Any, size: str, na
     SignatureError where they do not, or for a kernel of a grid without a launch; BuildError where the text does not
     compile."""
     entry_call = _call_of(function, args, launch)
-    text = with_calls(rewrite(function.text, function.language, name), [entry_call], function.language)
+    text = calls.with_calls(rewrite(function.text, function.language, name), [entry_call], function.language)
     program = build_program(Source(text, function.language, (), function.path.resolve().parent, function.path.name))
     runs = [run(program, entry_call.arguments, plan, entry_call.launch) for plan in plans_for(function.text)]
     shapes = {each.name: each.shape for each in entry_call.arguments if isinstance(each, ArrayArgument)}
@@ -164,20 +162,23 @@ def _call_of(function: TextFunction, args: Sequence[Any], launch: Any) -> EntryC
     names = ", ".join(each.name for each in signature.parameters)
     if len(args) != len(signature.parameters):
         raise SignatureError(f"{function.name} takes {names or 'nothing'}; it was given {len(args)} arguments")
-    is_launched = LANGUAGES[function.language].on_gpu and is_global(function.text, function.entry)
+    is_launched = LANGUAGES[function.language].on_gpu and calls.is_global(function.text, function.entry)
     if is_launched and launch is None:
         call = f"noyau.check({function.path.name + '::' + function.entry!r}, args, launch=(grid, block))"
         raise SignatureError(f"{function.name} needs a launch: {call}")
     if launch is not None and not is_launched:
         raise SignatureError(f"{function.name} is called, not launched: it takes no launch=")
     arguments: list[ArrayArgument | int | float] = []
-    texts = [
-        _argument(each, value, function, arguments) for each, value in zip(signature.parameters, args, strict=True)
-    ]
-    statement = call_line(function.entry, texts, is_launched=is_launched)
-    statement = _with_result(statement, signature, function.language, arguments)
-    configuration = launch_of(launch, f"launch= of {function.name}") if is_launched else LaunchConfig()
-    return EntryCall(entry_text(0, statement), tuple(arguments), configuration, (), ())
+    pairs = zip(signature.parameters, args, strict=True)
+    texts = [_argument(each, value, function, arguments) for each, value in pairs]
+    statement = calls.call_line(function.entry, texts, is_launched=is_launched)
+    if signature.result:
+        dtype = signature.result[0]
+        arguments.append(ArrayArgument(_RESULT, (), dtype.numpy, np.zeros((), dtype.numpy)))
+        kind = TYPES.get(dtype, "bool" if LANGUAGES[function.language].is_cpp else "_Bool")
+        statement = calls.keeping_result(statement, kind, len(arguments) - 1)
+    configuration = calls.launch_of(launch, f"launch= of {function.name}") if is_launched else LaunchConfig()
+    return EntryCall(calls.entry_text(0, statement), tuple(arguments), configuration, (), ())
 
 
 def _argument(each: Parameter, value: Any, function: TextFunction, arguments: list[ArrayArgument | int | float]) -> str:
@@ -193,8 +194,7 @@ def _argument(each: Parameter, value: Any, function: TextFunction, arguments: li
         raise SignatureError(f"{where}; it was given an array of {value.dtype}")
     if not value.flags.c_contiguous:
         raise SignatureError(f"{where}, which is packed; give numpy.ascontiguousarray({each.name})")
-    place = _place(each.name, value, arguments, where)
-    return f"noyau_any{{a[{place}]}}" if LANGUAGES[function.language].is_cpp else f"a[{place}]"
+    return calls.pointer_text(_place(each.name, value, arguments, where), function.language)
 
 
 def _number(each: Parameter, value: Any, where: str) -> int | float:
@@ -230,16 +230,3 @@ def _place(name: str, value: np.ndarray, arguments: list[ArrayArgument | int | f
         return place
     arguments.append(ArrayArgument(name, value.shape, value.dtype, value))
     return len(arguments) - 1
-
-
-def _with_result(
-    statement: str, signature: Prototype, language: str, arguments: list[ArrayArgument | int | float]
-) -> str:
-    """The call with what it returns kept in an array, where that is a number."""
-    if not signature.result:
-        return statement
-    dtype = signature.result[0]
-    arguments.append(ArrayArgument(_RESULT, (), dtype.numpy, np.zeros((), dtype.numpy)))
-    copy = f"__builtin_memcpy(a[{len(arguments) - 1}], &value, sizeof value);"
-    kind = TYPES.get(dtype, "bool" if LANGUAGES[language].is_cpp else "_Bool")
-    return f"{{ {kind} value = {statement} {copy} }}"
