@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, cycle, islice
 from typing import Any
@@ -178,17 +179,12 @@ def _instances(
                 (AXES if dtypes is usual or not axes_of_instances else axes_of_instances[:1]) if has_rest else (1,)
             ):
                 integers = {name: sizes.get(name, integer) for name in sizing_integers(signature)}
-                variant = _instance(signature, dtypes, axes, {**constants, **integers})
+                variant = None
+                with suppress(SignatureError):
+                    variant = usual_instance(signature, {**constants, **integers}, dtypes, axes)
                 if variant is not None and (variant, integer) not in order and accepts(variant):
                     order[variant, integer] = axes
                     yield variant, integers
-
-
-def _instance(signature: Signature, dtypes: Mapping[Family, DType], axes: int, sizes: Sizes) -> Instance | None:
-    try:
-        return usual_instance(signature, sizes, dtypes, axes)
-    except SignatureError:
-        return None
 
 
 def _by_signature(

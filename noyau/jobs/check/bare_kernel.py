@@ -1,8 +1,6 @@
 """`noyau.check(kernel, args, launch=..., reference=f)`: a kernel that is on no op, on one's own arguments.
 
-What a kernel that is on no op is judged by: a function of NumPy, which takes some of the kernel's arguments and
-gives, or fills, others.
-"""
+Its reference is a function of NumPy, which takes some of the kernel's arguments and gives, or fills, others."""
 
 from __future__ import annotations
 
@@ -24,6 +22,7 @@ from noyau.kernels.reference import Reference, graph_of
 from noyau.kernels.user_kernel import POSITIONAL, python_function
 from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import bare_language, call
+from noyau.sanitizer.scripts.record import place_of
 from noyau.signatures.types import Instance, Value
 from noyau.verify.certificate import Certificate, require_tolerance
 from noyau.verify.findings import Finding, KernelCheck, OpCheck
@@ -141,9 +140,8 @@ def _compared(
         places = others if len(others) >= len(results) else arrays[-len(results) :]
         pairs = [(names[at], after[at]) for at in places[: len(results)]]
     if len(pairs) != len(results):
-        raise SignatureError(
-            f"{kernel_name}: its reference gives {len(results)} results, and there are {len(pairs)} to compare"
-        )
+        counts = f"gives {len(results)} results, and there are {len(pairs)} to compare"
+        raise SignatureError(f"{kernel_name}: its reference {counts}")
     for (name, array), want in zip(pairs, results, strict=True):
         if np.shape(want) != array.shape:
             shapes = f"{list(np.shape(want))}, and {name} is {list(array.shape)}"
@@ -154,9 +152,8 @@ def _compared(
 def _require(pairs: list[tuple[str, Array]], kernel_name: str) -> list[tuple[str, Array]]:
     """SignatureError for a dtype that is not judged, or where there is nothing."""
     if not pairs:
-        raise SignatureError(
-            f"{kernel_name}: its reference returns nothing and fills nothing; let it return what is right"
-        )
+        nothing = "returns nothing and fills nothing; let it return what is right"
+        raise SignatureError(f"{kernel_name}: its reference {nothing}")
     for name, array in pairs:
         if _dtype(array) is None:
             raise SignatureError(f"{kernel_name}: {name} is {array.dtype}, of which no values are judged")
@@ -214,9 +211,9 @@ def check_bare(
     if reference is not None:
         judge = evaluate_reference(reference, one.names, one.before, arrays, returned, name)
         certificate, wrong = one.compared(judge, tolerance)
-    findings_and_shapes = tuple(explain_findings(wrong, runs)), (one.size,)
+    findings = tuple(explain_findings(wrong, runs))
     kernel_check = KernelCheck(
-        name, one.language, certificate, *findings_and_shapes, accesses=runs.accesses, seen=runs.lines
+        name, one.language, certificate, findings, (one.size,), accesses=runs.accesses, seen=runs.lines
     )
     for tell in OBSERVERS:
         tell(kernel_check, one.place)
@@ -246,8 +243,7 @@ class _Bare:
     def place(self) -> str:
         if isinstance(self.function, TextFunction):
             return f"{self.function.path}:{self.function.line}"
-        plain = python_function(self.function)
-        return f"{inspect.getsourcefile(plain)}:{plain.__code__.co_firstlineno}"
+        return place_of(self.function)
 
     @property
     def before(self) -> list[Any]:
@@ -275,20 +271,16 @@ class _Bare:
 
     def compared(self, expected: ReferenceResults, tolerance: float | None) -> tuple[Certificate, list[Finding]]:
         """The certificate of what it gave, and what is wrong with it."""
-        case = Case("the arguments", expected.inputs)
-        judge = KernelTrial(
-            expected.graph, lambda _: expected.results, expected.traced, is_check=True, tolerance=tolerance
-        )
+        graph, results, traced = expected.graph, expected.results, expected.traced
+        judge = KernelTrial(graph, lambda _: results, traced, is_check=True, tolerance=tolerance)
         with np.errstate(all="ignore"):
-            outcome = judge.outcome(case, 0)
+            outcome = judge.outcome(Case("the arguments", expected.inputs), 0)
         certificate = Certificate(self.name, (outcome,))
         if not outcome.broken:
             return certificate, []
         failure = outcome.failures[0]
-        kind, message = failure.kind, str(failure)
-        return certificate, [
-            Finding(self.name, self.name, self.language, kind, self.place, failure.inputs, message, failure.cell)
-        ]
+        parts = failure.kind, self.place, failure.inputs, str(failure), failure.cell
+        return certificate, [Finding(self.name, self.name, self.language, *parts)]
 
 
 def _held(each: Any) -> Array | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -60,6 +60,10 @@ class ByHand:
     can run with, none where it has no say in that; `layouts` that it takes beside packed arrays; `in_pieces`: it is
     called for pieces of its work; `skipped`: why it cannot be tried here, or nothing."""
 
+    is_trusted: ClassVar[bool] = (
+        True  # on all arrays of the ranks of its check; else each kind has a certificate
+    )
+    reason: ClassVar[str] = ""
     kernel: UserKernel
     reference: Reference
     apart: KernelProcesses
@@ -115,11 +119,6 @@ class ByHand:
         return f"it is in {self.language}, which needs a GPU that noyau cannot use here yet"
 
     @property
-    def is_trusted(self) -> bool:
-        """Whether it runs on all arrays of the ranks that it was checked with; else each kind has a certificate."""
-        return True
-
-    @property
     def is_replayed(self) -> bool:
         """Whether it runs here only with every access watched."""
         return self.caller is None
@@ -134,10 +133,6 @@ class ByHand:
     def takes(self, instance: Instance, arrays: Sequence[Array], *, runs: bool = True) -> bool:
         """Whether there is a kernel for these arrays, to run or else to be watched; else `reason` says why not."""
         return True
-
-    @property
-    def reason(self) -> str:
-        return ""
 
     def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
         """The results of one run between guards. CheckError for what is wrong with a run."""

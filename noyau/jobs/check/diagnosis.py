@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,6 +23,7 @@ from noyau.verify.values import PIECES
 
 Sizes = Mapping[str, int]
 FailureAt = Callable[[Sizes], Failure | None]
+Plan = tuple[FindingKind, str, How]  # a run, and what it says in kind and in words if it differs from another
 
 SHRINK_S, SHRINK_TRIALS, TAIL_S = 3.0, 60, 1.5
 BLOCKS = (2, 4, 8, 16, 32, 64, 128, 256)
@@ -91,11 +93,7 @@ class Diagnosis:
 
 
 def diagnose(
-    smallest: Smallest,
-    instance: Instance,
-    layout: str,
-    unlike: Unlike | None,
-    failure_at: Callable[[Sizes], Failure | None],
+    smallest: Smallest, instance: Instance, layout: str, unlike: Unlike | None, failure_at: FailureAt
 ) -> Diagnosis:
     """Diagnose the smallest failure. `unlike`: how two runs on its inputs differ; `failure_at`: at other sizes."""
     failure, kind = smallest.failure, smallest.failure.kind
@@ -124,7 +122,7 @@ def is_slight(failure: Failure, instance: Instance) -> bool:
     return abs(failure.got - failure.want) < math.ldexp(abs(failure.want), -FORMATS[dtype].stored // 2)
 
 
-def _growth(smallest: Smallest, failure_at: Callable[[Sizes], Failure | None]) -> tuple[str, ...]:
+def _growth(smallest: Smallest, failure_at: FailureAt) -> tuple[str, ...]:
     """That an error grows with a size, where it is right at much smaller ones."""
     for name, size in smallest.sizes.items():
         smaller = [size // times for times in _GROWN]
@@ -212,15 +210,14 @@ def why_unlike(runs: TwoRuns, inputs: Sequence[Array]) -> Unlike | None:
     usual = runs.usual
     around = replace(usual, around=PLAIN)
     outputs = replace(usual, outputs=PLAIN)
-    for kind, description, how in (
+    plans = (
         *[(FindingKind.ORDER_DEPENDENT, "two runs on the same inputs differ", usual)] * RERUNS,
         (FindingKind.OUT_OF_BOUNDS, "its results depend on what lies outside its inputs", around),
         (FindingKind.UNINITIALISED, "its results depend on what its outputs held before", outputs),
         *_by_threads(runs.candidate, usual),
-    ):
-        difference = _against(runs, inputs, how)
-        if difference is not None:
-            return Unlike(kind, description, *difference)
+    )
+    if unlike := _first_unlike(runs, inputs, plans):
+        return unlike
     apart, other = spread(runs.first, runs.second), runs.other
     description = "two runs on the same inputs differ"
     if other.pieces > 1:
@@ -235,26 +232,22 @@ def thorough(runs: TwoRuns, inputs: Sequence[Array]) -> Unlike | None:
     if runs.candidate.is_replayed:
         return None
     plans = [(FindingKind.ORDER_DEPENDENT, "two runs on the same inputs differ", runs.usual)]
-    plans += [*_by_threads(runs.candidate, runs.usual)] * RERUNS
-    for kind, description, how in plans:
-        difference = _against(runs, inputs, how)
-        if difference is not None:
-            return Unlike(kind, description, *difference)
-    return None
+    return _first_unlike(runs, inputs, plans + [*_by_threads(runs.candidate, runs.usual)] * RERUNS)
 
 
-def _by_threads(candidate: KernelCandidate, usual: How) -> Iterator[tuple[FindingKind, str, How]]:
+def _by_threads(candidate: KernelCandidate, usual: How) -> Iterator[Plan]:
     for threads in candidate.threads:
         if threads != usual.threads:
             description = f"runs with {usual.threads} and {threads} threads differ"
             yield FindingKind.ORDER_DEPENDENT, description, replace(usual, threads=threads)
 
 
-def _against(runs: TwoRuns, inputs: Sequence[Array], how: How) -> tuple[Spread, list[Array]] | None:
-    """The distance of a run from the first one, and its results."""
-    try:
-        results = runs.run(inputs, how)
-    except NoyauError:  # what is wrong with a run is told elsewhere
-        return None
-    apart = spread(runs.first, results)
-    return None if apart is None else (apart, results)
+def _first_unlike(runs: TwoRuns, inputs: Sequence[Array], plans: Iterable[Plan]) -> Unlike | None:
+    """The first of some runs that differs from the usual one, and how."""
+    for kind, description, how in plans:
+        with suppress(NoyauError):  # what is wrong with a run is told elsewhere
+            results = runs.run(inputs, how)
+            apart = spread(runs.first, results)
+            if apart is not None:
+                return Unlike(kind, description, apart, results)
+    return None

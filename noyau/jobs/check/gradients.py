@@ -85,13 +85,13 @@ def check_gradient_kernels(
 
 
 def _wrong(op: Op[..., Any], certificate: Certificate, place: str) -> KernelCheck:
-    if not certificate.failures:
-        finding = Finding(op.name, NAME, LANGUAGE, FindingKind.ORDER_DEPENDENT, place, "", certificate.summary())
-        return KernelCheck(NAME, LANGUAGE, certificate, (finding,))
-    failure = certificate.failures[0]
-    kind = FindingKind.GRADIENT if failure.kind is FindingKind.WRONG_VALUE else failure.kind
-    finding = Finding(op.name, NAME, LANGUAGE, kind, place, failure.inputs, str(failure), failure.cell)
-    return KernelCheck(NAME, LANGUAGE, certificate, (finding,))
+    if certificate.failures:
+        failure = certificate.failures[0]
+        kind = FindingKind.GRADIENT if failure.kind is FindingKind.WRONG_VALUE else failure.kind
+        parts = kind, place, failure.inputs, str(failure), failure.cell
+    else:
+        parts = FindingKind.ORDER_DEPENDENT, place, "", certificate.summary(), None
+    return KernelCheck(NAME, LANGUAGE, certificate, (Finding(op.name, NAME, LANGUAGE, *parts),))
 
 
 def _certificates(
@@ -105,7 +105,7 @@ def _certificates(
             continue
         subject = subjects[0][0]
         instances.add(subject.instance)
-        derived = derivative_of(subject)
+        derived = subject.derived
         alike = [case for each, case in subjects if each.instance == subject.instance]
         cases = [(case.label, values_of(subject, derived, case.inputs, case.above)) for case in alike]
         for order in LAYOUTS:
@@ -114,21 +114,10 @@ def _certificates(
             layouts = tuple(Layout(order) if node.shape else Layout() for node in derived.backward.inputs)
             kernels = generate_from_graph(derived.backward, f"{op.name}_backward", layouts, LANGUAGE)
             laid = LayoutProgram(build(kernels), layouts)
-            layout_cases = [
-                Case(f"{label}, {order.value}", _in_order(derived.backward, values)) for label, values in cases
-            ]
+            in_order = [(label, _in_order(derived.backward, values)) for label, values in cases]
+            layout_cases = [Case(f"{label}, {order.value}", arrays) for label, arrays in in_order]
             shapes[inputs_text(derived.backward, layout_cases[0].inputs)] = None
             yield certify_native(derived.backward, laid, layout_cases, name=f"gradient of {op.name}[{LANGUAGE}]")
-
-
-def derivative_of(subject: GradientSubject) -> Derived:
-    """The gradient for these dtypes. SignatureError for one that is written and does not take them."""
-    try:
-        return subject.derived
-    except UnsupportedError as error:
-        if subject.op.description.gradient is None:
-            raise
-        raise SignatureError(str(error)) from error
 
 
 def values_of(
@@ -164,7 +153,8 @@ def check_formula(op: Op[..., Any], sizes: Mapping[str, int], seed: int) -> Kern
     try:
         for subject, case in cases_of(op, sizes, DType.F64, seed):
             shapes[describe_case(subject, case)] = None
-            for finding in _of_case(subject, case, op, language):
+            finding = _of_case(subject, case, language)
+            if finding is not None:
                 findings.setdefault(finding.severity, finding)
     except (SignatureError, UnsupportedError) as error:
         if gradient is None:
@@ -178,18 +168,18 @@ def check_formula(op: Op[..., Any], sizes: Mapping[str, int], seed: int) -> Kern
     return KernelCheck("gradient", language, None, tuple(findings.values()), tuple(shapes), notes)
 
 
-def _of_case(subject: GradientSubject, case: GradientCase, op: Op[..., Any], language: str) -> Iterator[Finding]:
-    """Findings on the formula in one case."""
+def _of_case(subject: GradientSubject, case: GradientCase, language: str) -> Finding | None:
+    """The finding on the formula in one case, None where it is right."""
     got = subject.gradients(subject.derived, case)
     want = None if subject.right is None else subject.gradients(subject.right, case)
     wrong = first_wrong(subject, case, got, want)
     if wrong is None:
-        return
-    finding = finding_of(op, "gradient", language, place_of_gradient(op), subject, case, wrong)
+        return None
+    finding = finding_of("gradient", language, place_of_gradient(subject.op), subject, case, wrong)
     if case.on_kinks and subject.may_be(case, got):
         differs = f"upon ties it is another rule than torch's: {finding.message}"
-        finding = replace(finding, severity="warning", message=differs)
-    yield finding
+        return replace(finding, severity="warning", message=differs)
+    return finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +200,6 @@ class GradientSubject:
     instance: Instance
     wanted: Specialization
 
-    @property
-    def called(self) -> str:
-        return self.op.name
-
     @cached_property
     def graph(self) -> Graph:
         """The reference as it is traced, or as one value where its gradient is given. UnsupportedError without both."""
@@ -232,11 +218,15 @@ class GradientSubject:
 
     @cached_property
     def derived(self) -> Derived:
-        """The gradient that the op has. SignatureError and UnsupportedError for one that is none."""
+        """The gradient that the op has. UnsupportedError where none is derived, SignatureError for one that is written
+        and does not take these dtypes."""
         gradient = self.op.description.gradient
         if gradient is None:
             return derive(self.graph, self.names)
-        return derived_by(gradient, self.graph, self.wanted.constants, self.wanted.sizes or None)
+        try:
+            return derived_by(gradient, self.graph, self.wanted.constants, self.wanted.sizes or None)
+        except UnsupportedError as error:  # of one that is written
+            raise SignatureError(str(error)) from error
 
     @cached_property
     def right(self) -> Derived | None:
@@ -402,19 +392,19 @@ def first_wrong(
 
 
 def finding_of(
-    op: Op[..., Any], kernel: str, language: str, place: str, subject: GradientSubject, case: GradientCase, wrong: Wrong
+    kernel: str, language: str, place: str, subject: GradientSubject, case: GradientCase, wrong: Wrong
 ) -> Finding:
     """Describe a wrong gradient: the input, the cell, what came and what is right."""
     where = f"{wrong.name}[{', '.join(map(str, wrong.cell))}]"
-    message = f"wrong gradient of {wrong.name} at {where} for {describe_case(subject, case)}: "
+    size = describe_case(subject, case)
+    message = f"wrong gradient of {wrong.name} at {where} for {size}: "
     if wrong.got != wrong.got and wrong.want != wrong.want:
         message += wrong.how
     else:
         message += f"got {wrong.got:.9g}, want {wrong.want:.9g} ({wrong.how})"
         if "differences" not in wrong.how:
             message += f"; {subject.difference(case, wrong.name, wrong.cell):.9g} by central differences"
-    size = describe_case(subject, case)
-    return Finding(op.name, kernel, language, FindingKind.GRADIENT, place, size, message, wrong.cell)
+    return Finding(subject.op.name, kernel, language, FindingKind.GRADIENT, place, size, message, wrong.cell)
 
 
 def _differences(subject: GradientSubject, case: GradientCase, name: str) -> np.ndarray:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from types import CellType, ModuleType, TracebackType
+from types import CellType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,9 +78,7 @@ class KernelProcesses:
     def __enter__(self) -> KernelProcesses:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *fault: object) -> None:
         self.renew()
 
     def renew(self) -> None:
@@ -144,9 +142,8 @@ class KernelProcesses:
             if self.triton is None and not interprets_here():
                 reason = "it runs in a process of its own, which finds its op as a global of a file; put it into one"
                 raise UnsupportedError(reason)
-            self.triton = self.triton or ProcessChoice(
-                None, None, f"{note()}, in this process, which it could have ended"
-            )
+            here = f"{note()}, in this process, which it could have ended"
+            self.triton = self.triton or ProcessChoice(None, None, here)
         return self.triton
 
     def ways(self) -> Iterator[ProcessChoice]:
@@ -249,7 +246,7 @@ def _native(library: Path, symbol: str) -> Native:
 def _no_copy(op: Op[..., Any]) -> bool:
     """Whether kernels of an op may hang in a copy of this process: of threads that were started here only one is
     there. Those of a library matter to kernels that may call it, those of numba's OpenMP to kernels of numba."""
-    if not hasattr(os, "fork") or any(_may_call(kernel.function, _NOT_COPIED) for kernel in op.kernels.values()):
+    if not hasattr(os, "fork") or any(_may_call(kernel.function) for kernel in op.kernels.values()):
         return True
     pools = [sys.modules[name] for name in _thread_pools(op) if name in sys.modules]
     try:
@@ -263,12 +260,12 @@ def _thread_pools(op: Op[..., Any]) -> set[str]:
     return {LANGUAGES[kernel.language].thread_pool for kernel in op.kernels.values()} - {""}
 
 
-def _may_call(function: Any, packages: Sequence[str]) -> bool:
-    """Whether a function is of one of some packages, or sees one by name: in its module or around it."""
+def _may_call(function: Any) -> bool:
+    """Whether a function is of a package that is not copied, or sees one by name: in its module or around it."""
     plain = inspect.unwrap(getattr(function, "py_func", function))
     closure = [cell.cell_contents for cell in getattr(plain, "__closure__", None) or () if _is_filled(cell)]
     values = [function, plain, *getattr(plain, "__globals__", {}).values(), *closure]
-    return any(_package(each) in packages for each in values)
+    return any(_package(each) in _NOT_COPIED for each in values)
 
 
 def _package(value: object) -> str:

@@ -48,27 +48,18 @@ WATCHED, WATCHED_S = 60, 2.0  # attempts that are watched, and for how long
 LOOKS = 2  # cases of which it is found out why two runs differ
 
 
-@dataclass(frozen=True, slots=True)
-class RaisedAttempt:
-    """An error that a kernel raised: the attempt, its number, the failure, and the error in a few words."""
-
-    attempt: Attempt
-    number: int
-    failure: Failure
-    reason: str
-
-
 @dataclass(slots=True)
 class AttemptResults:
-    """The results of the attempts so far. `raised`: instances whose very first inputs the kernel raised for; as long as
-    it is right on others, it is not written for these. `right` and `wrong`: on inputs of how many axes it was so.
-    `refused`: the last reason why the reference took none of the inputs."""
+    """The results of the attempts so far. `raised`: instances whose very first inputs the kernel raised for, with the
+    attempt, its number and the failure; as long as it is right on others, it is not written for these. `right` and
+    `wrong`: on inputs of how many axes it was so. `refused`: the last reason why the reference took none of the
+    inputs."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     findings: dict[FindingKind, Finding] = field(default_factory=dict)
     shapes: dict[str, None] = field(default_factory=dict)
     instances: dict[Instance, None] = field(default_factory=dict)
-    raised: dict[Instance, RaisedAttempt] = field(default_factory=dict)
+    raised: dict[Instance, tuple[Attempt, int, Failure]] = field(default_factory=dict)
     right: set[tuple[int, ...]] = field(default_factory=set)
     wrong: set[tuple[int, ...]] = field(default_factory=set)
     broken: int = 0
@@ -120,9 +111,8 @@ class OneKernel:
         if run is None or results.hangs:
             return SanitizedRuns()
         some = list(islice(self.attempts(sizes, seed, results), WATCHED))
-        return watch_attempts(
-            run, some, partial(self.inputs, results=AttemptResults(), runs=False), min(WATCHED_S, self.budget_s / 2)
-        )
+        inputs = partial(self.inputs, results=AttemptResults(), runs=False)
+        return watch_attempts(run, some, inputs, min(WATCHED_S, self.budget_s / 2))
 
     def run_attempts(self, sizes: Sizes, seed: int) -> AttemptResults:
         """Every attempt, until enough is wrong or the time is used up; then those alone that are needed."""
@@ -146,8 +136,8 @@ class OneKernel:
             for larger in grown(first):
                 self.judge_large(larger, results, end_s)
         if first is None and results.raised:
-            one = next(iter(results.raised.values()))
-            results.add(self.smallest_finding(one.attempt, "contiguous", one.number, one.failure, results))
+            attempt, number, failure = next(iter(results.raised.values()))
+            results.add(self.smallest_finding(attempt, "contiguous", number, failure, results))
         self.require_some(results)
         return results
 
@@ -248,10 +238,9 @@ class OneKernel:
         """Whether the kernel is right on these inputs; what fails is shrunk. `again`: they are large, and it runs more
         than twice; lost precision is then a warning, as long as half of the digits are right."""
         runs = TwoRuns(self.candidate, attempt.instance, layout)
-        outcome, inputs = self.outcome(attempt, runs, arrays, number)
+        outcome, inputs = self.outcome(attempt, runs, arrays, number), inputs_text(attempt.graph, arrays)
         if runs.is_refused and self.candidate.is_trusted and attempt.instance not in results.instances:
-            reason = outcome.failures[0].note.partition(" | ")[0]
-            results.raised[attempt.instance] = RaisedAttempt(attempt, number, outcome.failures[0], reason)
+            results.raised[attempt.instance] = attempt, number, outcome.failures[0]
             return False
         results.shapes[inputs], results.instances[attempt.instance] = None, None
         slight = again and bool(outcome.failures) and is_slight(outcome.failures[0], attempt.instance)
@@ -271,15 +260,11 @@ class OneKernel:
                 results.add(self.differing(attempt, unlike, arrays, number, inputs))
         return not outcome.broken
 
-    def outcome(
-        self, attempt: Attempt, kernel: KernelFunction, arrays: tuple[Array, ...], number: int
-    ) -> tuple[Outcome, str]:
-        """The outcome of a case, and what the kernel was given, in words."""
-        case = Case(attempt.label, arrays)
+    def outcome(self, attempt: Attempt, kernel: KernelFunction, arrays: tuple[Array, ...], number: int) -> Outcome:
+        """The outcome of a case."""
         judge = KernelTrial(attempt.graph, kernel, attempt.traced, is_check=True, tolerance=self.tolerance)
         with np.errstate(all="ignore"):
-            outcome = judge.outcome(case, number)
-        return outcome, inputs_text(attempt.graph, arrays)
+            return judge.outcome(Case(attempt.label, arrays), number)
 
     def smallest_finding(
         self, attempt: Attempt, layout: str, number: int, failure: Failure, results: AttemptResults
@@ -295,8 +280,8 @@ class OneKernel:
         diagnosis = diagnose(smallest, attempt.instance, layout, unlike, failure_at)
         if diagnosis.kind is FindingKind.RACE and not self.has_threads:
             diagnosis = replace(diagnosis, kind=FindingKind.ORDER_DEPENDENT)
-        finding = self.finding(diagnosis.kind, smallest.failure.inputs, diagnosis.message(smallest.failure))
-        return replace(finding, cell=smallest.failure.cell)
+        failure = smallest.failure
+        return self.finding(diagnosis.kind, failure.inputs, diagnosis.message(failure), failure.cell)
 
     @property
     def has_threads(self) -> bool:
@@ -308,7 +293,7 @@ class OneKernel:
         arrays = self.inputs(attempt, attempt.sizes, AttemptResults())
         if arrays is None:
             return None
-        outcome, _ = self.outcome(attempt, TwoRuns(self.candidate, attempt.instance, layout), arrays, number)
+        outcome = self.outcome(attempt, TwoRuns(self.candidate, attempt.instance, layout), arrays, number)
         return outcome.failures[0] if outcome.broken else None
 
     def unlike_at(self, attempt: Attempt, layout: str) -> Unlike | None:
@@ -326,17 +311,15 @@ class OneKernel:
         self, attempt: Attempt, unlike: Unlike, arrays: tuple[Array, ...], number: int, inputs: str
     ) -> Finding:
         """The finding for two runs that differ, where the first of them is right."""
-        outcome, _ = self.outcome(attempt, lambda _: unlike.results, arrays, number)
+        outcome = self.outcome(attempt, lambda _: unlike.results, arrays, number)
         if outcome.broken:
             failure = outcome.failures[0]
             is_race = unlike.kind is FindingKind.ORDER_DEPENDENT and self.has_threads
             message = f"{failure}; another run on the same inputs is right: {unlike}"
-            return replace(
-                self.finding(FindingKind.RACE if is_race else unlike.kind, inputs, message), cell=failure.cell
-            )
-        finding = self.finding(unlike.kind, inputs, f"{unlike}; for {inputs} ({attempt.label})")
+            return self.finding(FindingKind.RACE if is_race else unlike.kind, inputs, message, failure.cell)
+        message = f"{unlike}; for {inputs} ({attempt.label})"
         severity: Severity = "warning" if unlike.kind is FindingKind.ORDER_DEPENDENT else "error"
-        return replace(finding, cell=unlike.spread.cell, severity=severity)
+        return replace(self.finding(unlike.kind, inputs, message, unlike.spread.cell), severity=severity)
 
     def judged(self, results: AttemptResults, runs: SanitizedRuns) -> KernelCheck:
         """The record, and where nothing is wrong, the note that it was checked."""
@@ -346,21 +329,19 @@ class OneKernel:
         wrong = next((finding for finding in findings if finding.severity == "error"), None)
         if wrong is None and not certificate.ok:
             failure = certificate.failures[0]
-            wrong = replace(self.finding(failure.kind, failure.inputs, str(failure)), cell=failure.cell)
+            wrong = self.finding(failure.kind, failure.inputs, str(failure), failure.cell)
             findings.append(wrong)
         if wrong is None:
             candidate.passed(tuple(results.instances), certificate)
         else:
             candidate.failed(f"{wrong.kind}: {wrong.message}")
-        shapes, notes = tuple(results.shapes), [*candidate.notes(), *self.left_out(results)]
+        notes = [*candidate.notes(), *self.left_out(results)]
         if results.left_out:
             notes.append(f"{several(results.left_out, 'case')} left out that the reference refuses")
         if results.untaken:
             notes.append(f"{several(results.untaken, 'case')} left out that have no kernel: {candidate.reason}")
-        parts = tuple(findings), shapes, tuple(notes)
-        return KernelCheck(
-            candidate.name, candidate.language, certificate, *parts, "", runs.accesses or None, runs.lines
-        )
+        parts = tuple(findings), tuple(results.shapes), tuple(notes), "", runs.accesses or None, runs.lines
+        return KernelCheck(candidate.name, candidate.language, certificate, *parts)
 
     def mended(self, results: AttemptResults) -> list[Finding]:
         """The findings; where there are none with some number of axes, with what does for a kernel of that number."""
@@ -373,11 +354,11 @@ class OneKernel:
     def left_out(self, results: AttemptResults) -> list[str]:
         """Notes on inputs that the kernel is not written for: it raised for all of the kind that were tried."""
         kinds: dict[str, list[str]] = {}
-        for instance, raised in results.raised.items() if results.right else ():
+        for instance, (_, _, failure) in results.raised.items() if results.right else ():
             has_dtypes = any(each.dtypes == instance.dtypes for each in results.instances)
             dtypes, axes = ", ".join(dtype.value for dtype in instance.dtypes), self.axes(instance.ranks)
             inputs = axes if has_dtypes and axes else " and ".join(filter(None, [dtypes, axes]))
-            kinds.setdefault(raised.reason, []).append(inputs)
+            kinds.setdefault(failure.note.partition(" | ")[0], []).append(inputs)
         return [f"not run with {' or '.join(inputs)}, where it {raised}" for raised, inputs in kinds.items()]
 
     def axes(self, ranks: Sequence[int]) -> str:
@@ -385,9 +366,9 @@ class OneKernel:
         assert self.op.signature is not None
         return spell_axes(axes_of(self.op.signature, ranks))
 
-    def finding(self, kind: FindingKind, size: str, message: str) -> Finding:
+    def finding(self, kind: FindingKind, size: str, message: str, cell: tuple[int, ...] | None = None) -> Finding:
         candidate = self.candidate
-        return Finding(self.op.name, candidate.name, candidate.language, kind, candidate.place, size, message)
+        return Finding(self.op.name, candidate.name, candidate.language, kind, candidate.place, size, message, cell)
 
 
 def _equal(arrays: tuple[Array, ...] | None) -> tuple[Array, ...] | None:

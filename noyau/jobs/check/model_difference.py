@@ -202,9 +202,8 @@ def _require_same_inputs(one: ModelSide, other: ModelSide) -> None:
     ends = [_ends(each.original.imported) for each in (one, other)]
     if ends[0] != ends[1]:
         texts = [", ".join(f"{printable(name)} {kind}" for name, kind in each.items()) or "nothing" for each in ends]
-        raise InputError(
-            f"{one.name} takes {texts[0]}, and {other.name} takes {texts[1]}: only models of one kind compare"
-        )
+        both = f"{one.name} takes {texts[0]}, and {other.name} takes {texts[1]}"
+        raise InputError(f"{both}: only models of one kind compare")
 
 
 def _ends(imported: ImportedModel) -> dict[str, str]:
@@ -253,7 +252,8 @@ def compare_values(
     with np.errstate(all="ignore"):
         truth, as_it_is = evaluate(graph, values, wide=True), evaluate(graph, values)
         case = Case("both models", tuple(values[node.output] for node in graph.inputs))
-        fits = [name for name in names if _fits(theirs[name], as_it_is[name])]
+        kinds = [{name: (each[name].dtype, each[name].shape) for name in names} for each in (theirs, as_it_is)]
+        fits = [name for name in names if kinds[0][name] == kinds[1][name]]
         common = Graph(graph.nodes, tuple(fits), graph.demands)
         judges = KernelTrial(common, lambda _: []).judges(values, [theirs[name] for name in fits], truth)
         for unfused in chain([as_it_is, ours], moved_runs(common, values, seed, MOVED_RUNS)):
@@ -265,22 +265,16 @@ def compare_values(
     for name in names:
         if name not in outcomes:
             note = f"is {_dtype_and_shape(theirs[name])}, not {_dtype_and_shape(as_it_is[name])}"
-            outcomes[name] = Outcome(
-                case.label, case.captured, failures=(Failure(FindingKind.WRONG_VALUE, case.label, description, note),)
-            )
+            failure = Failure(FindingKind.WRONG_VALUE, case.label, description, note)
+            outcomes[name] = Outcome(case.label, case.captured, failures=(failure,))
     return tuple(ValueDifference(name, makers[name], name in ends, outcomes[name]) for name in names)
 
 
 def side_values(side: ModelSide, names: Sequence[str], arrays: Arrays) -> dict[str, np.ndarray]:
     """Some values of a model in one run of it, with the library beside it where it has kernels of noyau's."""
     part = part_for(side.model, names)
-    session = open_session(
-        part.SerializeToString(),
-        library_of(side),
-        folder=side.original.folder,
-        optimized=False,
-        prepacked=False,
-    )
+    folder, library = side.original.folder, library_of(side)
+    session = open_session(part.SerializeToString(), library, folder=folder, optimized=False, prepacked=False)
     return run(session, {value.name: arrays[value.name] for value in session.get_inputs() if value.name in arrays})
 
 
@@ -293,10 +287,6 @@ def library_of(side: ModelSide) -> Path | None:
 def has_kernels(model: onnx.ModelProto) -> bool:
     """Whether noyau has put kernels into a model."""
     return any(node.domain == DOMAIN for node in model.graph.node)
-
-
-def _fits(one: np.ndarray, other: np.ndarray) -> bool:
-    return one.dtype == other.dtype and one.shape == other.shape
 
 
 def _dtype_and_shape(array: np.ndarray) -> str:

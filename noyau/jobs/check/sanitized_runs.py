@@ -1,15 +1,18 @@
-"""The watched runs of a kernel under check: on small sizes first, so that what is found is at the smallest.
+"""The watched runs of a kernel under check, maps of small calls, and compute-sanitizer's reports of the same kernels.
 
-Beside them who writes which cell on a small call, and on a GPU what compute-sanitizer reports of the same kernels.
-"""
+Runs are on small sizes first, so that what is found is at the smallest."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from time import process_time as process_s
 from typing import TYPE_CHECKING, Any
 
@@ -21,24 +24,17 @@ from noyau.jobs.check.attempts import usual_case
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.sanitizer.access_map import AccessMap
-from noyau.sanitizer.records import WatchedRun
-from noyau.sanitizer.routes import KernelCase, is_watched, watch
-from noyau.text import counted, printable, several
-from noyau.verify.findings import Finding
-
-if TYPE_CHECKING:
-    from noyau.jobs.check.attempts import Attempt, Sizes
-import json
-import sys
-import tempfile
-from pathlib import Path
-
 from noyau.sanitizer.compute_sanitizer.driver import ENVIRONMENT, WISH
 from noyau.sanitizer.compute_sanitizer.programs import compiled, written
 from noyau.sanitizer.compute_sanitizer.tool import TOOLS, ToolReport, merge_witnesses, missing, run_tools
-from noyau.sanitizer.records import Site
-from noyau.verify.findings import KernelCheck, OpCheck
+from noyau.sanitizer.records import Site, WatchedRun
+from noyau.sanitizer.routes import KernelCase, is_watched, watch
+from noyau.text import counted, printable, several
+from noyau.verify.findings import Finding, KernelCheck, OpCheck
 from noyau.workers.array_files import write_arrays
+
+if TYPE_CHECKING:
+    from noyau.jobs.check.attempts import Attempt, Sizes
 
 _APART = "Triton compiles here; TRITON_INTERPRET=1 in the environment has it interpret, which a map needs"
 Array = np.ndarray
@@ -228,38 +224,37 @@ def explain_findings(findings: Sequence[Finding], runs: SanitizedRuns) -> list[F
     return [*seen_first, *others]
 
 
-def second_opinion(op: Op[..., Any], checked: OpCheck, target: str, tools: Sequence[str] = TOOLS) -> OpCheck:
+def second_opinion(op: Op[..., Any], checked: OpCheck, target: str) -> OpCheck:
     """A check, and what compute-sanitizer reports of the same kernels; the note says why it was not asked."""
     if not any(LANGUAGES[each.language].on_gpu for each in checked.kernels):
         return checked
     why = missing()
     if why:
         return replace(checked, note="; ".join(filter(None, [checked.note, why])))
-    kernels = tuple(_looked_at(op, each, target, tools) for each in checked.kernels)
-    return replace(checked, kernels=kernels)
+    return replace(checked, kernels=tuple(_looked_at(op, each, target) for each in checked.kernels))
 
 
-def _looked_at(op: Op[..., Any], check: KernelCheck, target: str, tools: Sequence[str]) -> KernelCheck:
+def _looked_at(op: Op[..., Any], check: KernelCheck, target: str) -> KernelCheck:
     kernel = op.kernels.get(check.name)
     if kernel is None or not LANGUAGES[kernel.language].on_gpu:
         return check
     try:
-        findings, size = _findings(op, kernel, target, tools)
+        findings, size = _findings(op, kernel, target)
     except NoyauError as error:
         return replace(check, notes=(*check.notes, f"compute-sanitizer: {error}"))
-    note = f"compute-sanitizer: {', '.join(tools)} on {size}"
+    note = f"compute-sanitizer: {', '.join(TOOLS)} on {size}"
     return replace(check, findings=merge_witnesses(check.findings, findings), seen=(*check.seen, note))
 
 
-def _findings(op: Op[..., Any], kernel: UserKernel, target: str, tools: Sequence[str]) -> tuple[list[Finding], str]:
+def _findings(op: Op[..., Any], kernel: UserKernel, target: str) -> tuple[list[Finding], str]:
     instance, arrays, size = usual_case(op)
     with tempfile.TemporaryDirectory(prefix="noyau-") as name:
         folder = Path(name)
         if LANGUAGES[kernel.language].is_text:
             program, array_file = written(kernel, instance, arrays, {}, folder)
-            reports = run_tools([str(compiled(program, kernel)), str(array_file)], tools=tools)
+            reports = run_tools([str(compiled(program, kernel)), str(array_file)])
         else:
-            reports = run_tools(*_process(op, kernel, arrays, target, folder), tools=tools)
+            reports = run_tools(*_process(op, kernel, arrays, target, folder))
     findings = [_of(each, op.name, kernel, size) for each in reports]
     return [each for each in findings if each is not None], size
 

@@ -16,7 +16,7 @@ import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +30,7 @@ from noyau.sanitizer.scripts.lint import lint_script
 from noyau.sanitizer.scripts.notebooks import cells_of, remembered, run_cells
 from noyau.sanitizer.scripts.record import KernelSeen, ScriptCheck, ScriptSession
 from noyau.timing.conditions import briefly
-from noyau.verify.findings import Finding, KernelCheck, finding_from_json
+from noyau.verify.findings import KernelCheck, finding_from_json
 
 _COMPILES = "Triton was imported before and compiles: its launches are not watched; set TRITON_INTERPRET=1 and restart"
 TIME_S = 600.0  # after which a script is ended
@@ -124,17 +124,13 @@ def _read(record: Path, path: Path) -> ScriptCheck:
     if not record.exists():
         return ScriptCheck(path.name, (), "", ())
     fields = json.loads(record.read_text(encoding="utf-8"))
-    kernels = [
-        KernelSeen(**{**each, **{name: tuple(each[name]) for name in ("shapes", "notes")}, "findings": _findings(each)})
-        for each in fields["kernels"]
-    ]
-    maps = tuple(map_of_json(each) for each in fields["maps"])
-    advice = tuple(finding_from_json(each) for each in fields["advice"])
+    kernels = []
+    for each in fields["kernels"]:
+        lists = {"shapes": tuple(each["shapes"]), "notes": tuple(each["notes"])}
+        kernels.append(KernelSeen(**{**each, **lists, "findings": tuple(map(finding_from_json, each["findings"]))}))
+    maps = tuple(map(map_of_json, fields["maps"]))
+    advice = tuple(map(finding_from_json, fields["advice"]))
     return ScriptCheck(fields["script"], tuple(kernels), fields["fault"], tuple(fields["notes"]), advice, maps=maps)
-
-
-def _findings(kernel: dict[str, Any]) -> tuple[Finding, ...]:
-    return tuple(finding_from_json(each) for each in kernel["findings"])
 
 
 def main() -> int:
@@ -146,9 +142,9 @@ def main() -> int:
     session.keep = lambda: _write(session.finished(), Path(wish["record"]))
     sys.argv = [str(path), *wish["arguments"]]
     sys.path[0] = str(path.resolve().parent)
-    launch = wish["launch"]
+    launch = wish["launch"] and tuple(tuple(each) if isinstance(each, list) else each for each in wish["launch"])
     fault, status = "", 0
-    with hooks_of_script(session, tuple(_tuples(launch)) if launch else None, _text(path)):
+    with hooks_of_script(session, launch or None, _text(path)):
         try:
             _run(path, session)
         except SystemExit as end:
@@ -181,10 +177,6 @@ def _run(path: Path, session: ScriptSession) -> None:
         runpy.run_path(str(path), run_name="__main__")
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(tuple(each) if isinstance(each, list) else each for each in value)
-
-
 def _where(error: BaseException, path: Path) -> str:
     """The last line of the script that an exception went through."""
     frames = [(Path(frame.filename).name, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
@@ -209,17 +201,10 @@ def _is_ours(file: str) -> bool:
 
 
 def _write(check: ScriptCheck, record: Path) -> None:
-    maps = [each.to_json() for each in check.maps]
-    fields = {"script": check.script, "fault": check.fault, "notes": list(check.notes), "maps": maps}
-    fields["advice"] = [_fields(each) for each in check.advice]
-    kernels = [{**_fields(kernel), "findings": [_fields(each) for each in kernel.findings]} for kernel in check.kernels]
+    fields = asdict(replace(check, maps=())) | {"maps": [each.to_json() for each in check.maps]}
     partial = record.with_suffix(".partial")
-    partial.write_text(json.dumps({**fields, "kernels": kernels}), encoding="utf-8")
+    partial.write_text(json.dumps(fields), encoding="utf-8")
     partial.replace(record)
-
-
-def _fields(frozen: Any) -> dict[str, Any]:
-    return {name: getattr(frozen, name) for name in frozen.__dataclass_fields__}
 
 
 if __name__ == "__main__":

@@ -41,10 +41,6 @@ Lay = Callable[[torch.Tensor], torch.Tensor]
 LANGUAGE = "torch"
 
 
-def packed(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous()
-
-
 def transposed(tensor: torch.Tensor) -> torch.Tensor:
     """The same values, the last axis the outermost in memory."""
     return tensor.T.contiguous().T if tensor.ndim == 2 else tensor.movedim(-1, 0).contiguous().movedim(0, -1)
@@ -57,7 +53,7 @@ def spread(tensor: torch.Tensor) -> torch.Tensor:
     return room[..., 0]
 
 
-GRADIENT_LAYOUTS: dict[str, Lay] = {"packed": packed, "transposed": transposed, "strided": spread}
+GRADIENT_LAYOUTS: dict[str, Lay] = {"packed": torch.Tensor.contiguous, "transposed": transposed, "strided": spread}
 
 
 def check_tensors(op: Op[..., Any], sizes: Mapping[str, int], seed: int, place: str) -> KernelCheck:
@@ -66,7 +62,7 @@ def check_tensors(op: Op[..., Any], sizes: Mapping[str, int], seed: int, place: 
     shapes: dict[str, None] = {}
     try:
         for subject, case in cases_of(op, sizes, DType.F64, seed):
-            for finding in _of_case(op, subject, case, place):
+            for finding in _of_case(subject, case, place):
                 findings.setdefault(finding.kind, finding)
             shapes[describe_case(subject, case)] = None
     except UnsupportedError as error:
@@ -76,25 +72,33 @@ def check_tensors(op: Op[..., Any], sizes: Mapping[str, int], seed: int, place: 
     return KernelCheck(NAME, "torch", None, tuple(findings.values()), tuple(shapes), (note,))
 
 
-def _of_case(op: Op[..., Any], subject: GradientSubject, case: GradientCase, place: str) -> Iterator[Finding]:
+def _of_case(subject: GradientSubject, case: GradientCase, place: str) -> Iterator[Finding]:
+    op, size = subject.op, describe_case(subject, case)
     want = subject.gradients(subject.derived, case)
     narrow = any(value.dtype.compute is DType.F32 for value in subject.instance.inputs)
     for layout, lay in GRADIENT_LAYOUTS.items():
-        laid = GradientCase(f"{case.label}, {layout} tensors", case.inputs, case.above, case.on_kinks)
+        laid = replace(case, label=f"{case.label}, {layout} tensors")
         try:
             got = gradients_by_torch(op, subject, laid, lay)
         except UnsupportedError:
             raise
         except (NoyauError, RuntimeError, ValueError, TypeError) as error:
-            message = f"autograd ends with {type(error).__name__}: {error}; for {describe_case(subject, laid)}"
-            yield Finding(op.name, NAME, "torch", FindingKind.GRADIENT, place, describe_case(subject, laid), message)
+            size = describe_case(subject, laid)
+            message = f"autograd ends with {type(error).__name__}: {error}; for {size}"
+            yield Finding(op.name, NAME, "torch", FindingKind.GRADIENT, place, size, message)
             return
         wrong = first_wrong(subject, laid, got, want, HALF_OF_32 if narrow else NEAR)
         if wrong is not None:
-            yield finding_of(op, NAME, "torch", place, subject, laid, wrong)
+            yield finding_of(NAME, "torch", place, subject, laid, wrong)
             return
-    if not narrow and not case.on_kinks and all(np.all(np.isfinite(each)) for each in want.values()):
-        yield from _by_gradcheck(op, subject, case, place)
+    if narrow or case.on_kinks or not all(np.all(np.isfinite(each)) for each in want.values()):
+        return
+    try:
+        torch.autograd.gradcheck(op, tuple(_tensors(subject, case, transposed).values()), fast_mode=True)
+    except (RuntimeError, NoyauError) as error:
+        reason = " ".join(str(error).split())[:300]
+        message = f"torch.autograd.gradcheck fails for {size}: {reason}"
+        yield Finding(op.name, NAME, "torch", FindingKind.GRADIENT, place, size, message)
 
 
 def gradients_by_torch(op: Op[..., Any], subject: GradientSubject, case: GradientCase, lay: Lay) -> dict[str, Array]:
@@ -126,16 +130,6 @@ def _tensors(subject: GradientSubject, case: GradientCase, lay: Lay) -> dict[str
     return arguments
 
 
-def _by_gradcheck(op: Op[..., Any], subject: GradientSubject, case: GradientCase, place: str) -> Iterator[Finding]:
-    """torch's own check, on transposed tensors."""
-    try:
-        torch.autograd.gradcheck(op, tuple(_tensors(subject, case, transposed).values()), fast_mode=True)
-    except (RuntimeError, NoyauError) as error:
-        reason = " ".join(str(error).split())[:300]
-        message = f"torch.autograd.gradcheck fails for {describe_case(subject, case)}: {reason}"
-        yield Finding(op.name, NAME, "torch", FindingKind.GRADIENT, place, describe_case(subject, case), message)
-
-
 def expanded(tensor: torch.Tensor) -> torch.Tensor:
     """The first cells along the first axis, everywhere along it."""
     return tensor[:1].expand(tensor.shape) if tensor.ndim and len(tensor) else tensor
@@ -161,16 +155,12 @@ def check_function(
     require_tolerance(tolerance)
     name = name_of(function)
     if not callable(function) or reference is None or not callable(reference):
-        message = (
-            "noyau.check takes an op, or a function of torch with its reference: noyau.check(f, args, reference=g)"
-        )
-        raise SignatureError(f"{name}: {message}")
-    checked_function = _Function(function, name, place_of(function), tuple(args), tolerance, seed)
-    checked_function.require_args()
-    right = reference_graphs(reference, checked_function.args, name)
-    return OpCheck(
-        name, checked_function.place, (checked_function.values(right), *checked_function.gradients(right)), tolerance
-    )
+        usage = "an op, or a function of torch with its reference: noyau.check(f, args, reference=g)"
+        raise SignatureError(f"{name}: noyau.check takes {usage}")
+    subject = _Function(function, name, place_of(function), tuple(args), tolerance, seed)
+    subject.require_args()
+    right = reference_graphs(reference, subject.args, name)
+    return OpCheck(name, subject.place, (subject.values(right), *subject.gradients(right)), tolerance)
 
 
 def name_of(function: Any) -> str:
@@ -206,9 +196,8 @@ class _Function:
         """InputError for arguments that cannot be taken."""
         tensors = [each for each in self.args if isinstance(each, torch.Tensor)]
         if not tensors:
-            raise InputError(
-                f"{self.called}: there is no tensor among the args; give them as noyau.check(f, (x, y), ...)"
-            )
+            remedy = "give them as noyau.check(f, (x, y), ...)"
+            raise InputError(f"{self.called}: there is no tensor among the args; {remedy}")
         for each in tensors:
             if each.device.type != "cpu" or each.layout is not torch.strided or from_torch(each.dtype) is None:
                 message = f"a {each.dtype} tensor on {each.device} ({each.layout})"

@@ -59,14 +59,9 @@ class TorchReference:
     def above(self, rng: np.random.Generator) -> dict[str, Array]:
         """Gradients of the float results."""
         ends = [self.graph[self.graph.outputs[at]] for at in self.graded_places]
-        return {
-            gradient_name(node.output): np.asarray(rng.standard_normal(_shape(node))).astype(node.dtype.numpy)
-            for node in ends
-        }
-
-
-def _shape(node: Node) -> tuple[int, ...]:
-    return tuple(int(dim.evaluate({})) for dim in node.shape)
+        shapes = [tuple(int(dim.evaluate({})) for dim in node.shape) for node in ends]
+        numbers = [np.asarray(rng.standard_normal(shape)) for shape in shapes]
+        return {gradient_name(n.output): each.astype(n.dtype.numpy) for n, each in zip(ends, numbers, strict=True)}
 
 
 def reference_graphs(reference: Callable[..., Any], args: Sequence[Any], function_name: str) -> TorchReference:
@@ -79,18 +74,17 @@ def reference_graphs(reference: Callable[..., Any], args: Sequence[Any], functio
     places = tuple(at for at, each in enumerate(args) if isinstance(each, torch.Tensor))
     inputs = tuple(_input(name, args[at]) for name, at in zip(_names(reference, args, places), places, strict=True))
     arrays = [np.array(array_of(args[at])) for at in places]
+    of_tensors = _of_tensors(reference, args, places)
     with np.errstate(all="ignore"):
-        run, is_torch = _runner(reference, args, places, arrays, function_name)
+        run, is_torch = _runner(of_tensors, arrays, function_name)
         results = run(arrays)
     names = [node.output for node in inputs]
     ends = [_end(f"out{at}" if len(results) > 1 else "out", array, names) for at, array in enumerate(results)]
     graph = opaque_graph(inputs, ends, function_name, lambda *arrays_of_call: tuple(run(arrays_of_call)))
     if is_torch:
-        gradient = _torch_gradient(reference, args, places, inputs, graph, function_name)
-        return TorchReference(inputs, graph, gradient, "", places)
+        return TorchReference(inputs, graph, _torch_gradient(of_tensors, inputs, graph, function_name), "", places)
     try:
-        traced = follow(_of_tensors(reference, args, places), inputs, None, {}).graph
-        traced = _with_inputs(traced, inputs)
+        traced = _with_inputs(follow(of_tensors, inputs, None, {}).graph, inputs)
         derived = derive(traced, [node.output for node in inputs if node.dtype.is_float]).gradient
     except UnsupportedError as error:
         return TorchReference(inputs, graph, None, f"the reference has no derivative: {error}", places)
@@ -113,25 +107,28 @@ def _input(name: str, tensor: torch.Tensor) -> Node:
     return Node(name, Input(), (), dtype, shape_of(tensor.shape))
 
 
-def _filled(args: Sequence[Any], places: Sequence[int], values: Sequence[Any]) -> list[Any]:
-    """The arguments with others in the places of the tensors."""
-    arguments = list(args)
-    for at, each in zip(places, values, strict=True):
-        arguments[at] = each
-    return arguments
+def _of_tensors(reference: Callable[..., Any], args: Sequence[Any], places: Sequence[int]) -> Callable[..., Any]:
+    """The reference as a function of the tensors alone, which stand at these places among the arguments."""
+
+    def bound(*values: Any) -> Any:
+        arguments = list(args)
+        for at, each in zip(places, values, strict=True):
+            arguments[at] = each
+        return reference(*arguments)
+
+    bound.__name__ = getattr(reference, "__name__", "reference")
+    return bound
 
 
-def _runner(
-    reference: Callable[..., Any], args: Sequence[Any], places: Sequence[int], arrays: Sequence[Array], name: str
-) -> tuple[Run, bool]:
-    """A way to run the reference, and whether it is one of torch."""
+def _runner(reference: Callable[..., Any], arrays: Sequence[Array], name: str) -> tuple[Run, bool]:
+    """A way to run a reference of tensors alone, and whether it is one of torch."""
 
     def on_arrays(values: Sequence[Array]) -> list[Array]:
-        return _arrays(reference(*_filled(args, places, values)), name)
+        return _arrays(reference(*values), name)
 
     def on_tensors(values: Sequence[Array]) -> list[Array]:
         with torch.no_grad():
-            return _arrays(reference(*_filled(args, places, [tensor_of(np.array(each)) for each in values])), name)
+            return _arrays(reference(*(tensor_of(np.array(each)) for each in values)), name)
 
     try:
         on_arrays(arrays)
@@ -173,14 +170,7 @@ def _above(graph: Graph) -> list[Node]:
     return [Node(gradient_name(n.output), Input(), (), n.dtype, n.shape) for n in ends if n.dtype.is_float]
 
 
-def _torch_gradient(
-    reference: Callable[..., Any],
-    args: Sequence[Any],
-    places: Sequence[int],
-    inputs: Sequence[Node],
-    graph: Graph,
-    function_name: str,
-) -> Graph:
+def _torch_gradient(reference: Callable[..., Any], inputs: Sequence[Node], graph: Graph, function_name: str) -> Graph:
     """The gradient as torch's autograd gives it through the reference, at the width of what it is given."""
     floats = [at for at, node in enumerate(inputs) if node.dtype.is_float]
     graded = [at for at, name in enumerate(graph.outputs) if graph[name].dtype.is_float]
@@ -189,7 +179,7 @@ def _torch_gradient(
         tensors = [tensor_of(np.array(each)) for each in values[: len(inputs)]]
         for at in floats:
             tensors[at].requires_grad_()
-        returned = reference(*_filled(args, places, tensors))
+        returned = reference(*tensors)
         results = list(returned) if isinstance(returned, tuple | list) else [returned]
         weights = [tensor_of(np.array(each)) for each in values[len(inputs) :]]
         leaves = [tensors[at] for at in floats]
@@ -200,16 +190,6 @@ def _torch_gradient(
     wanted = [inputs[at] for at in floats]
     ends = [Value(gradient_name(node.output), node.dtype, node.shape) for node in wanted]
     return opaque_graph((*inputs, *_above(graph)), ends, function_name, evaluate)
-
-
-def _of_tensors(reference: Callable[..., Any], args: Sequence[Any], places: Sequence[int]) -> Callable[..., Any]:
-    """The reference as a function of the tensors alone."""
-
-    def bound(*arrays: Any) -> Any:
-        return reference(*_filled(args, places, arrays))
-
-    bound.__name__ = getattr(reference, "__name__", "reference")
-    return bound
 
 
 def _with_inputs(graph: Graph, inputs: Sequence[Node]) -> Graph:
