@@ -184,10 +184,9 @@ def _updates(observations: Sequence[Observation]) -> set[tuple[int, int, int]]:
 
 
 def _remedy(observation: Observation, route: Route, owners: Sequence[str], is_update: bool) -> str:
-    usual = route.remedies.get(observation.kind) or observation.kind.remedies.get(
-        route.language, observation.kind.remedy
-    )
-    if observation.kind is not FindingKind.RACE:
+    kind = observation.kind
+    usual = route.remedies.get(kind) or kind.remedies.get(route.language, kind.remedy)
+    if kind is not FindingKind.RACE:
         return usual
     blocks = {owner.partition(" of block ")[2] for owner in owners} - {""}  # the host is of none
     usual = _BETWEEN_BLOCKS.get(route.language, usual) if len(blocks) > 1 else usual

@@ -175,9 +175,8 @@ def _instances(
     for dtypes in chosen:
         for integer in INTEGERS if sizing_integers(signature) else (1,):
             axes_of_instances = [axes for (instance, _), axes in order.items() if instance not in left_out]
-            for axes in (
-                (AXES if dtypes is usual or not axes_of_instances else axes_of_instances[:1]) if has_rest else (1,)
-            ):
+            axes_of_rest = AXES if dtypes is usual or not axes_of_instances else axes_of_instances[:1]
+            for axes in axes_of_rest if has_rest else (1,):
                 integers = {name: sizes.get(name, integer) for name in sizing_integers(signature)}
                 variant = None
                 with suppress(SignatureError):

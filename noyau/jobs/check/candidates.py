@@ -60,9 +60,7 @@ class ByHand:
     can run with, none where it has no say in that; `layouts` that it takes beside packed arrays; `in_pieces`: it is
     called for pieces of its work; `skipped`: why it cannot be tried here, or nothing."""
 
-    is_trusted: ClassVar[bool] = (
-        True  # on all arrays of the ranks of its check; else each kind has a certificate
-    )
+    is_trusted: ClassVar[bool] = True  # on all arrays of the ranks of its check
     reason: ClassVar[str] = ""
     kernel: UserKernel
     reference: Reference

@@ -246,9 +246,8 @@ def compare_values(
     graph = Graph(imported.graph.nodes, tuple(names), imported.graph.demands)
     stored = [node.output for node in graph.inputs if node.output in imported.initializers]
     values = {**arrays, **{name: imported.load_initializer(name) for name in stored}}
-    makers = {
-        name: f"{printable(node.op_type)}#{at}" for at, node in enumerate(one.model.graph.node) for name in node.output
-    }
+    nodes = enumerate(one.model.graph.node)
+    makers = {name: f"{printable(node.op_type)}#{at}" for at, node in nodes for name in node.output}
     with np.errstate(all="ignore"):
         truth, as_it_is = evaluate(graph, values, wide=True), evaluate(graph, values)
         case = Case("both models", tuple(values[node.output] for node in graph.inputs))

@@ -48,9 +48,8 @@ def with_lint(
     is_usual = is_usual or op.inputs is not None
     remarks = lint_op(candidate.kernel, first.instance, arrays, declared, is_usual=is_usual)
     places = {(each.kind, each.place) for each in check.findings}
-    return replace(
-        check, findings=(*check.findings, *(each for each in remarks if (each.kind, each.place) not in places))
-    )
+    others = [each for each in remarks if (each.kind, each.place) not in places]
+    return replace(check, findings=(*check.findings, *others))
 
 
 def lint_op(
@@ -75,9 +74,8 @@ def lint_op(
     by_line: dict[tuple[int, str], Diagnostic] = {}
     for each in [*_methods(kernel), *remarks, *diagnose_false_sharing(kernel)]:
         by_line.setdefault((each.line, each.mend), each)
-    return [
-        each.finding(kernel.target.op, kernel.name, kernel.language) for each in by_line.values() if not each.is_allowed
-    ]
+    about = kernel.target.op, kernel.name, kernel.language
+    return [each.finding(*about) for each in by_line.values() if not each.is_allowed]
 
 
 def require_declared(declared: Mapping[str, int], names: Iterable[str], op: str) -> None:

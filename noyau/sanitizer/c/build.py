@@ -121,9 +121,8 @@ def _compiler() -> str:
                 return name
         except BuildError:
             continue
-    raise UnsupportedError(
-        "memory of C and C++ is watched in what gcc builds, and there is no gcc; install gcc and g++"
-    )
+    reason = "memory of C and C++ is watched in what gcc builds, and there is no gcc"
+    raise UnsupportedError(f"{reason}; install gcc and g++")
 
 
 @cache

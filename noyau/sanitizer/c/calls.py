@@ -163,9 +163,8 @@ class _CallBuilder:
         parameters = self.prototype.parameters
         places = RANGE if roles.in_pieces else ()
         if len(arguments) != sum(each.name not in places for each in parameters):
-            raise SignatureError(
-                f"{where} gives {len(arguments)} arguments, and {self.kernel.entry} takes {len(parameters)}"
-            )
+            takes = f"{self.kernel.entry} takes {len(parameters)}"
+            raise SignatureError(f"{where} gives {len(arguments)} arguments, and {takes}")
         return [each.name if each.name in places else next(left) for each in parameters]
 
     def argument(self, each: Any, roles: Roles) -> str:

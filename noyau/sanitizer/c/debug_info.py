@@ -77,10 +77,8 @@ def objects_of(path: Path) -> list[ProgramObject]:
             if kind == "STT_FILE":
                 group += 1
             elif kind in ("STT_OBJECT", "STT_TLS") and symbol["st_size"] and symbol["st_shndx"] != "SHN_UNDEF":
-                is_tls = kind == "STT_TLS"
-                objects.append(
-                    ProgramObject(symbol.name, symbol["st_value"], symbol["st_size"], is_tls, is_local, group)
-                )
+                place = symbol["st_value"], symbol["st_size"]
+                objects.append(ProgramObject(symbol.name, *place, kind == "STT_TLS", is_local, group))
     return objects
 
 

@@ -71,31 +71,23 @@ class ReportContext:
         at = next((k for k, line in enumerate(texts) if re.search(rf"\b{name}\s*\(", line)), 0)
         return Site(self.place, at + 1, texts[at].strip() if texts else "")
 
-    @property
-    def entry_place(self) -> str:
-        return self.entry_site.place
-
     def finding(self, kind: FindingKind, message: str) -> Finding:
         """A finding at that line."""
-        return Finding(self.op, self.kernel, self.language, kind, self.entry_place, self.size, message)
+        return Finding(self.op, self.kernel, self.language, kind, self.entry_site.place, self.size, message)
 
 
 @dataclass(slots=True)
 class _Numbers:
-    """Sites, memories and owners by number, as they come."""
+    """The numbers of sites, memories and owners, as they come."""
 
-    sites: list[Site] = field(default_factory=list)
-    memories: list[WatchedMemory] = field(default_factory=list)
-    owners: list[str] = field(default_factory=list)
+    sites: dict[Site, int] = field(default_factory=dict)
+    memories: dict[WatchedMemory, int] = field(default_factory=dict)
+    owners: dict[str, int] = field(default_factory=dict)
 
 
-def _number(values: list[T], value: T | None) -> int:
-    """The number of a value, which is appended where it is new; -1 for none."""
-    if not value:
-        return -1
-    if value not in values:
-        values.append(value)
-    return values.index(value)
+def _number(numbers: dict[T, int], value: T | None) -> int:
+    """The number of a value, which has the next one where it is new; -1 for none."""
+    return numbers.setdefault(value, len(numbers)) if value else -1
 
 
 def findings_of_runs(
@@ -112,12 +104,13 @@ def findings_of_runs(
         if each not in freed and (each.kind is not FindingKind.WRITTEN_TWICE or _merge_key(each)[1:] not in raced)
     ]
     remedies = {kind: text for kind, text in _OF_PROGRAMS.items() if context.language not in kind.remedies}
+    owners = list(numbers.owners)
     route = Route(
         context.language,
         *(context.op, context.kernel, context.size),
-        numbers.sites,
+        list(numbers.sites),
         dict(enumerate(numbers.memories)),
-        lambda owner: numbers.owners[owner] if 0 <= owner < len(numbers.owners) else "it",
+        lambda owner: owners[owner] if 0 <= owner < len(owners) else "it",
         remedies if context.entry == "main" else {},
         {kind: lambda each, _: words[each] for kind in _WORDED},
     )
@@ -133,9 +126,8 @@ def _observations(
     """The faults of runs, each kind and pair of lines once, with their messages where they have some of their own."""
     words: dict[tuple[object, ...], tuple[Observation, str]] = {}
     for fault in chain.from_iterable(run.faults for run in runs):
-        site, other, allocation = (
-            site_of(lines.at(address), context) for address in (fault.site, fault.other_site, fault.allocation)
-        )
+        addresses = fault.site, fault.other_site, fault.allocation
+        site, other, allocation = (site_of(lines.at(address), context) for address in addresses)
         if site is None and other is not None and fault.kind is FindingKind.RACE:
             # The library's access comes second: a race is told from the line that is the user's.
             mirrored = replace(fault, how=fault.other_how, owner=fault.other_owner)

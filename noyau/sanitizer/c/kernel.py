@@ -60,9 +60,8 @@ def _run(
     is_drawn = maps is not None
     runs = [run(program, call.arguments, plan, call.launch, number, maps=is_drawn) for plan in plans_of(kernel)]
     shapes = {each.name: each.shape for each in call.arguments if not isinstance(each, int | float)}
-    context = ReportContext(
-        kernel.target.op, kernel.name, kernel.entry, kernel.language, kernel.place, kernel.text, shapes, case.size
-    )
+    names = kernel.target.op, kernel.name, kernel.entry, kernel.language
+    context = ReportContext(*names, kernel.place, kernel.text, shapes, case.size)
     watched = _watched(runs, program, context)
     if maps is not None:
         maps += maps_of(runs[0], program.lines, replace(context, kernel=kernel.called))
@@ -143,9 +142,8 @@ def call(function: TextFunction, args: Sequence[Any], launch: Any, size: str, na
     program = build_program(Source(text, function.language, (), function.path.resolve().parent, function.path.name))
     runs = [run(program, entry_call.arguments, plan, entry_call.launch) for plan in plans_for(function.text)]
     shapes = {each.name: each.shape for each in entry_call.arguments if isinstance(each, ArrayArgument)}
-    context = ReportContext(
-        name, function.name, function.entry, function.language, str(function.path), function.text, shapes, size
-    )
+    names = name, function.name, function.entry, function.language
+    context = ReportContext(*names, str(function.path), function.text, shapes, size)
     returned = None
     if runs[0].arrays is not None:
         arrays = (each for each in entry_call.arguments if isinstance(each, ArrayArgument))

@@ -47,9 +47,8 @@ def _kernel(wish: Mapping[str, Any]) -> int:
     if op.signature is None:
         raise InputError(f"{op.name} has no signature")
     bound = bind(op.signature, arrays, op.known(op.description.reference.constants), op.name)
-    import_module(f"noyau.sanitizer.compute_sanitizer.{kernel.language}_launch").launch(
-        kernel, bound.instance, bound.arrays, {}
-    )
+    launcher = import_module(f"noyau.sanitizer.compute_sanitizer.{kernel.language}_launch")
+    launcher.launch(kernel, bound.instance, bound.arrays, {})
     return 0
 
 

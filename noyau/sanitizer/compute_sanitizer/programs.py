@@ -76,10 +76,8 @@ def written(
     """The text of a program that launches a kernel once on arrays, and the file with what they hold. UnsupportedError
     for a call that has no such text."""
     call = call_of(kernel, instance, arrays, constants)
-    is_device = [
-        is_grid(kernel) and isinstance(each, ArrayArgument) and _is_array(call, k)
-        for k, each in enumerate(call.arguments)
-    ]
+    arrays_of_call = [isinstance(each, ArrayArgument) and _is_array(call, k) for k, each in enumerate(call.arguments)]
+    is_device = [is_grid(kernel) and each for each in arrays_of_call]
     array_file = folder / "arrays"
     array_file.write_bytes(b"".join(_bytes(each) for each in call.arguments))
     places = [_place(each, device) for each, device in zip(call.arguments, is_device, strict=True)]
@@ -142,9 +140,7 @@ def _call_text(kernel: UserKernel, call: EntryCall) -> str:
     return f"{match['entry']}<<<{grid}, {block}, {call.launch.shared_bytes}>>>({match['given']})"
 
 
-def second_opinion(
-    checked: ScriptCheck, path: Path, arguments: Sequence[str] = (), tools: Sequence[str] = TOOLS
-) -> ScriptCheck:
+def second_opinion(checked: ScriptCheck, path: Path, arguments: Sequence[str] = ()) -> ScriptCheck:
     """The check of a script with what compute-sanitizer reports of the same script run on the GPU; why it was not asked
     stands among the notes. Installed packages are not looked at; a failed call of the API, which may be one of theirs,
     is a warning."""
@@ -153,16 +149,16 @@ def second_opinion(
         wish = {"script": str(path), "arguments": list(arguments)}
         environment = {**ENVIRONMENT, WISH: json.dumps(wish)}
         try:
-            reports = run_tools([sys.executable, "-m", "noyau.sanitizer.compute_sanitizer.driver"], environment, tools)
+            reports = run_tools([sys.executable, "-m", "noyau.sanitizer.compute_sanitizer.driver"], environment)
         except NoyauError as error:
             why = str(error)
         else:
             installed = [Path(each) for each in (*site.getsitepackages(), sysconfig.get_paths()["stdlib"])]
-            return _with(checked, in_files(reports, installed), path, tools)
+            return _with(checked, in_files(reports, installed), path)
     return replace(checked, notes=(*checked.notes, why))
 
 
-def _with(checked: ScriptCheck, reports: Sequence[ToolReport], path: Path, tools: Sequence[str]) -> ScriptCheck:
+def _with(checked: ScriptCheck, reports: Sequence[ToolReport], path: Path) -> ScriptCheck:
     """Each report goes to the kernel that it names, else beside the script; what names a kernel on no line, and none of
     the script, is of an installed package. Marks on its lines allow it."""
     kernels, rest = list(checked.kernels), list[Finding]()
@@ -180,5 +176,5 @@ def _with(checked: ScriptCheck, reports: Sequence[ToolReport], path: Path, tools
             kernel_seen = kernels[at]
             finding = each.finding(checked.script, kernel_seen.name, kernel_seen.language, kernel_seen.place, "")
             kernels[at] = replace(kernel_seen, findings=merge_witnesses(kernel_seen.findings, [finding]))
-    note = f"compute-sanitizer looked at it too: {', '.join(tools)}"
+    note = f"compute-sanitizer looked at it too: {', '.join(TOOLS)}"
     return replace(checked, kernels=tuple(kernels), advice=(*checked.advice, *rest), notes=(*checked.notes, note))

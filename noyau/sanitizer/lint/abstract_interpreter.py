@@ -35,15 +35,12 @@ class Dialect(Protocol):
 
     def width(self, left: Interval, right: Interval) -> int:
         """The width of the result of an operation on two whole numbers."""
-        ...
 
     def word(self, name: str, walk: Walk) -> Value:
         """The value of a dotted name."""
-        ...
 
     def call(self, name: str, node: ast.Call, walk: Walk) -> Value:
         """The value of a call, by the dotted name of its function."""
-        ...
 
 
 class Walk:

@@ -155,9 +155,8 @@ def diagnose_arithmetic(
 def _overflow_diagnostic(
     text: KernelBody, line: int, touch: Touch, size: str, where: str, language: Language
 ) -> Diagnostic:
-    message = (
-        f"{touch.overflow.text} reaches {touch.overflow.value} for {size}, and int32 ends at {INT32_END - 1}{where}"
-    )
+    reach = f"{touch.overflow.text} reaches {touch.overflow.value} for {size}"
+    message = f"{reach}, and int32 ends at {INT32_END - 1}{where}"
     other = touch.line if touch.line != line else 0
     return Diagnostic(FindingKind.PRECISION, text.file, line, message, language.widening, size=size, other_line=other)
 

@@ -84,19 +84,17 @@ def _of_warps(launch: LaunchFacts) -> Advice | None:
     if not rest or launch.blocks < 2 or launch.blocks * launch.threads < 8 * WARP:
         return None
     lost = WARP - rest
-    message = (
-        f"{launch} has blocks of {launch.threads} threads, no multiple of 32: {lost} lanes of the last warp of each"
-    )
-    return f"{message} do nothing", "launch blocks of 128 or 256 threads, and guard the end: if i < n"
+    message = f"{launch} has blocks of {launch.threads} threads, no multiple of 32: {lost} lanes"
+    mend = "launch blocks of 128 or 256 threads, and guard the end: if i < n"
+    return f"{message} of the last warp of each do nothing", mend
 
 
 def _of_small_blocks(launch: LaunchFacts) -> Advice | None:
     if launch.threads != WARP or launch.blocks < BLOCKS_MOST or not is_free(launch.text):
         return None
-    message = (
-        f"{launch} has blocks of 32 threads: a multiprocessor holds 32 blocks, so at most half of its 2048 threads"
-    )
-    return message, "launch blocks of 128 to 512 threads, and as many fewer of them"
+    message = f"{launch} has blocks of 32 threads: a multiprocessor holds 32 blocks"
+    mend = "launch blocks of 128 to 512 threads, and as many fewer of them"
+    return f"{message}, so at most half of its 2048 threads", mend
 
 
 def of_cells(launch: LaunchFacts) -> Advice | None:
@@ -116,10 +114,8 @@ def _of_the_machine(launch: LaunchFacts) -> Advice | None:
     left = launch.sm_count - launch.blocks
     owners = f"{'program' if launch.is_of_programs else 'block'}{'s' * (launch.blocks != 1)}"
     message = f"{launch} has {launch.blocks} {owners} for {launch.cells} cells: of {launch.sm_count} multiprocessors"
-    return (
-        f"{message} {left} have nothing to do",
-        "launch 2 to 4 blocks a multiprocessor: launch=lambda device: (4 * device.sm_count, 128)",
-    )
+    mend = "launch 2 to 4 blocks a multiprocessor: launch=lambda device: (4 * device.sm_count, 128)"
+    return f"{message} {left} have nothing to do", mend
 
 
 def three(extents: Any) -> Three:

@@ -131,9 +131,8 @@ class _AccessRewriter(ast.NodeTransformer):
         return isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in self.arrays
 
     def refusal(self, node: Any) -> UnsupportedError:
-        return UnsupportedError(
-            f"{self.file}:{node.lineno}: `{ast.unparse(node)}` is of a whole array: it runs in Python"
-        )
+        reason = f"`{ast.unparse(node)}` is of a whole array: it runs in Python"
+        return UnsupportedError(f"{self.file}:{node.lineno}: {reason}")
 
     def visit(self, node: ast.AST) -> Any:
         if self.function is not None and makes_container(node):  # which iterations may share

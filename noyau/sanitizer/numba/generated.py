@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -24,36 +23,24 @@ from noyau.verify.findings import Finding
 Array = np.ndarray
 
 
-@dataclass(slots=True)
-class _Steps:
-    """The observations of the kernels of one program, one after the other."""
+def watch_generated(program: BuiltProgram, arrays: Sequence[Array], op: str, name: str, size: str) -> WatchedRun:
+    """Every kernel of a program in language numba, on arrays that lie as it wants them."""
+    findings, accesses = list[Finding](), list[int]()
 
-    op: str
-    name: str
-    size: str
-    findings: list[Finding] = field(default_factory=list)
-    accesses: int = 0
-
-    def call(self, kernel: Any, arrays: Sequence[Array]) -> list[Array]:
-        """A kernel's results, watched."""
+    def call(kernel: Any, arrays: Sequence[Array]) -> list[Array]:
+        """The results of one of them, watched."""
         assert isinstance(kernel, NumbaKernel)
         inputs, outputs = kernel.opened(arrays)
         bits = [bits_of(output) for output in outputs]
-        recorder = Recorder(MOST)
-        function = plainly(kernel.text)[kernel.name]
-        watching = Watching(function, recorder, {id(each): f"output {n}" for n, each in enumerate(bits)})
+        names = {id(each): f"output {n}" for n, each in enumerate(bits)}
+        watching = Watching(plainly(kernel.text)[kernel.name], Recorder(MOST), names)
         watching(*inputs, *bits)
-        self.findings += watching.findings(self.op, self.name, self.size)[0]
-        self.findings += watching.unwritten(self.op, self.name, self.size)
-        self.accesses += recorder.shadow.accesses
+        findings.extend((*watching.findings(op, name, size)[0], *watching.unwritten(op, name, size)))
+        accesses.append(watching.recorder.shadow.accesses)
         return outputs
 
-
-def watch_generated(program: BuiltProgram, arrays: Sequence[Array], op: str, name: str, size: str) -> WatchedRun:
-    """Every kernel of a program in language numba, on arrays that lie as it wants them."""
-    steps = _Steps(op, name, size)
-    results = program.run(arrays, steps.call)
-    return WatchedRun(tuple(steps.findings), steps.accesses, outputs=tuple(results))
+    results = program.run(arrays, call)
+    return WatchedRun(tuple(findings), sum(accesses), outputs=tuple(results))
 
 
 @lru_cache(maxsize=16)

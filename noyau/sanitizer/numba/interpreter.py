@@ -322,14 +322,11 @@ def _pushing(function: Callable[..., Any]) -> Callable[..., Any]:
 def require_seen(value: Any, name: str, place: str) -> None:
     """UnsupportedError for arrays of records and for lists, sets and dicts, whose accesses are not seen."""
     if isinstance(value, np.ndarray) and value.dtype.names is not None:
-        raise UnsupportedError(
-            f"{place}: {name} is an array of records, whose accesses are not seen: give each field an array of its own"
-        )
+        remedy = "give each field an array of its own"
+        raise UnsupportedError(f"{place}: {name} is an array of records, whose accesses are not seen: {remedy}")
     if isinstance(value, _CONTAINERS):
-        what = type(value).__name__
-        raise UnsupportedError(
-            f"{place}: {name} is a {what}, whose accesses are not seen: give arrays, or a tuple of them"
-        )
+        remedy = "give arrays, or a tuple of them"
+        raise UnsupportedError(f"{place}: {name} is a {type(value).__name__}, whose accesses are not seen: {remedy}")
 
 
 @lru_cache(maxsize=64)

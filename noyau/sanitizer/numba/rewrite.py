@@ -61,9 +61,8 @@ def rewritten(
     assert isinstance(definition, ast.FunctionDef)
     _require_plain(definition, file)
     definition.decorator_list = []
-    signed = frozenset(
-        node.lineno for node in ast.walk(definition) if isinstance(node, ast.Subscript) and is_signed(node)
-    )
+    indexed = (node for node in ast.walk(definition) if isinstance(node, ast.Subscript))
+    signed = frozenset(node.lineno for node in indexed if is_signed(node))
     if divides:
         tree = Divisors(lambda: _of_run("divisor")).visit(tree)
     changer = _CallRewriter(file, is_prange)

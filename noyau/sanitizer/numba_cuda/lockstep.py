@@ -4,7 +4,7 @@ answers to those that wait, by the words of numba.cuda."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +60,7 @@ def of_warp(word: str, lanes: Lanes) -> dict[int, Any]:
     """The answer to each lane of a warp. A shuffle from a lane that takes no part gives the lane's own value, as what
     the hardware gives is undefined: `strays` tells them."""
     if word.startswith("shfl_"):
-        return {lane: _shuffled(word, lane, lanes) for lane in lanes}
+        return {lane: lanes.get(_source(word, lane, own), own)[1] for lane, own in lanes.items()}
     return _VOTES[word](lanes)
 
 
@@ -70,12 +70,6 @@ def strays(word: str, lanes: Lanes) -> dict[int, int]:
         return {}
     sources = {lane: _source(word, lane, arguments) for lane, arguments in lanes.items()}
     return {lane: source for lane, source in sources.items() if source not in lanes}
-
-
-def _shuffled(word: str, lane: int, lanes: Lanes) -> Any:
-    arguments = lanes[lane]
-    value = arguments[1]
-    return lanes.get(_source(word, lane, arguments), arguments)[1] if value is not None else None
 
 
 def _source(word: str, lane: int, arguments: Sequence[Any]) -> int:
@@ -96,12 +90,8 @@ def _source(word: str, lane: int, arguments: Sequence[Any]) -> int:
             return other if other < first + width else lane
 
 
-def _bits(lanes: Lanes, chosen: Callable[[Any], bool]) -> int:
-    return sum(1 << lane for lane, arguments in lanes.items() if chosen(arguments[1]))
-
-
-def _ballot(lanes: Lanes) -> dict[int, Any]:
-    return dict.fromkeys(lanes, _bits(lanes, bool))
+def _mask(lanes: Iterable[int]) -> int:
+    return sum(1 << lane for lane in lanes)
 
 
 def _vote(judge: Callable[[list[bool]], bool]) -> Callable[[Lanes], dict[int, Any]]:
@@ -121,18 +111,18 @@ def _match_any(lanes: Lanes) -> dict[int, Any]:
 def _match_all(lanes: Lanes) -> dict[int, Any]:
     values = [arguments[1] for arguments in lanes.values()]
     alike = all(value == values[0] for value in values)
-    return dict.fromkeys(lanes, (_bits(lanes, lambda _: True) if alike else 0, alike))
+    return dict.fromkeys(lanes, (_mask(lanes) if alike else 0, alike))
 
 
 _VOTES: dict[str, Callable[[Lanes], dict[int, Any]]] = {
     "syncwarp": dict.fromkeys,
-    "ballot_sync": _ballot,
+    "ballot_sync": lambda lanes: dict.fromkeys(lanes, _mask(lane for lane, own in lanes.items() if own[1])),
     "all_sync": _vote(all),
     "any_sync": _vote(any),
     "eq_sync": _vote(lambda flags: all(flags) or not any(flags)),
     "match_any_sync": _match_any,
     "match_all_sync": _match_all,
-    "activemask": lambda lanes: dict.fromkeys(lanes, sum(1 << lane for lane in lanes)),
+    "activemask": lambda lanes: dict.fromkeys(lanes, _mask(lanes)),
 }
 SHUFFLES = ("shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync")
 WAITING = (*BLOCK_WIDE, *SHUFFLES, *_VOTES)

@@ -80,10 +80,8 @@ def run_cells(cells: Sequence[Cell], name: str) -> list[str]:
     for file, text in remembered(cells, name).items():
         _run(text, file, space)
     left = sum(cell.left_out for cell in cells)
-    many = (
-        f"{left} lines of IPython's own (%..., !...) were" if left > 1 else "a line of IPython's own (%..., !...) was"
-    )
-    return [f"{many} not run"] if left else []
+    many, verb = (f"{left} lines", "were") if left > 1 else ("a line", "was")
+    return [f"{many} of IPython's own (%..., !...) {verb} not run"] if left else []
 
 
 def _run(text: str, file: str, space: dict[str, Any]) -> None:

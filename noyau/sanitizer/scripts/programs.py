@@ -145,7 +145,7 @@ def _check_of(
     findings += tuple(diagnose_launches(runs[0], program.lines, context))
     notes = (*allowed, runs[0].concurrency) if runs[0].concurrency else tuple(allowed)
     accesses = sum(each.accesses for each in runs)
-    kernel = KernelSeen(path.stem, language, context.entry_place, len(runs), (), accesses, findings, notes)
+    kernel = KernelSeen(path.stem, language, context.entry_site.place, len(runs), (), accesses, findings, notes)
     maps = maps_of(runs[0], program.lines, context)
     return ScriptCheck(path.name, (kernel,), fault, advice=_clocks(path, text, language), maps=maps)
 

@@ -111,9 +111,8 @@ class Hooks:
         inside = self.noted(pointers, np.ones(1, bool), Access.ATOMIC)
         if inside.all():
             return plain(pointers, expected, value, *rest, **options)
-        some = [
-            _like(each, np.broadcast_to(each.data, inside.shape)[inside].copy()) for each in (pointers, expected, value)
-        ]
+        handles = pointers, expected, value
+        some = [_like(each, np.broadcast_to(each.data, inside.shape)[inside].copy()) for each in handles]
         result = np.zeros(inside.shape, expected.data.dtype)
         if inside.any():
             result[inside] = plain(*some, *rest, **options).data
