@@ -1,7 +1,4 @@
-"""The map of a small launch, as text and as SVG: the owner that writes each cell.
-
-A shadow of memory that also remembers who wrote each cell, for a map of a small launch.
-"""
+"""The map of a small launch, as text and as SVG (the owner that writes each cell), and the shadow that remembers it."""
 
 from __future__ import annotations
 

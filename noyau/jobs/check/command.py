@@ -293,26 +293,22 @@ def drawing_of(wish: str | None) -> Path | None:
 def draw(maps: Sequence[AccessMap], place: Path | None, path: Path, status: int) -> None:
     """Write the drawing. Where no launch is small enough, or there is none, InputError; a line where `status` says
     already that something is wrong with the kernels, which counts for more."""
-    from noyau.jobs.report.text import plain_lines
+    if place is None:
+        return
+    from noyau.jobs.report.text import plain_lines, write_text
+    from noyau.sanitizer.access_map import svg
 
     try:
-        _draw(maps, place, path)
+        if not any(each.arrays for each in maps):
+            left = [f"{each.kernel}{each.launch}: {reason}" for each in maps for reason in each.left]
+            raise InputError(
+                f"there is nothing to draw of {path}: {left[0] if left else 'no kernel wrote to an array'}"
+            )
+        write_text(svg(maps), place)
     except NoyauError as error:
         if status == 0:
             raise
         sys.stderr.write(f"noyau: {plain_lines(str(error))}\n")
-
-
-def _draw(maps: Sequence[AccessMap], place: Path | None, path: Path) -> None:
-    if place is None:
-        return
-    if not any(each.arrays for each in maps):
-        left = [f"{each.kernel}{each.launch}: {reason}" for each in maps for reason in each.left]
-        raise InputError(f"there is nothing to draw of {path}: {left[0] if left else 'no kernel wrote to an array'}")
-    from noyau.jobs.report.text import write_text
-    from noyau.sanitizer.access_map import svg
-
-    write_text(svg(maps), place)
 
 
 def check_and_print(arguments: argparse.Namespace) -> int:

@@ -1,8 +1,6 @@
-"""`noyau.check(op)`: each kernel of an op against its reference in float64, by the one certificate.
+"""`noyau.check(op)`: each kernel of an op against its reference in float64, in parts that two processes share.
 
-The parts of a check are shared with a copy of this process on another core; what the checks of a file need whatever
-they find is made before.
-"""
+What the checks of a file need whatever they find is made before."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A script or a notebook run as it is, in a process of its own, every kernel in it watched.
-
-What is watched while a script, or a cell of a notebook, runs: of the packages that are installed.
-"""
+"""A script or a notebook run as it is, in a process of its own, and hooks that watch every kernel in it meanwhile."""
 
 from __future__ import annotations
 

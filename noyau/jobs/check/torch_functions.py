@@ -1,8 +1,7 @@
-"""`noyau.check(function, args, reference=f)`: a function of torch of the user's own, an autograd.Function's apply or an
-operator of torch.library, its values and its gradients, on tensors that lie in several ways.
+"""Checks with tensors that lie in several ways: the gradients of an op as torch's autograd gives them, and a function
+of torch of the user's own, its values and its gradients.
 
-The gradients of an op as torch's autograd gives them: packed, transposed and expanded tensors, and gradcheck.
-"""
+`noyau.check(function, args, reference=f)` takes an autograd.Function's apply, or an operator of torch.library."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""A function of Numba run in Python on recording arrays: what it calls of NumPy, of Numba and of the user's own.
+"""A function of Numba run in Python: on recording arrays, and with lists, sets and dicts that ask before they change.
 
-Lists, sets and dicts that a watched function makes: as Python's, but that they ask before they are changed.
-
-They are handed to other functions, and have other names, so who changes one shows only when it does.
-"""
+Those are handed to other functions, and have other names, so who changes one shows only when it does."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ class Watching:
         return WatchedRun(tuple(findings), self.accesses, tuple(allowed), tuple(notes))
 
     def route(self, op: str, kernel: str, size: str) -> Route:
-        return Route("numba", op, kernel, size, self.recorder.sites, self.recorder.memories, _iteration)
+        return Route("numba", op, kernel, size, self.recorder.sites, self.recorder.memories, "iteration {}".format)
 
     def findings(self, op: str, kernel: str, size: str) -> tuple[list[Finding], list[str]]:
         """The findings, those of one update of a line as one, and notes on what marks allow."""
@@ -227,10 +227,6 @@ def _findings(observations: Sequence[Observation], route: Route) -> tuple[dict[s
         by_id |= {each.id: each for each in group_findings if each.id not in by_id}
         allowed |= dict.fromkeys(marks)
     return by_id, allowed
-
-
-def _iteration(owner: int) -> str:
-    return f"iteration {owner}"
 
 
 def _grouped(observations: Sequence[Observation]) -> list[list[Observation]]:

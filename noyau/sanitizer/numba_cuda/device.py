@@ -63,7 +63,9 @@ class SimulatedDevice:
             return FakeCUDAFp16()
         if name in vector_types:
             return vector_types[name]
-        raise UnsupportedError(f"numba.cuda.{name} cannot be watched without a GPU ({_place(sys._getframe(1))})")
+        frame = sys._getframe(1)
+        place = f"line {frame.f_lineno} of {frame.f_code.co_filename}"
+        raise UnsupportedError(f"numba.cuda.{name} cannot be watched without a GPU ({place})")
 
     # Where a thread stands.
 
@@ -225,10 +227,6 @@ def _assigned(frame: FrameType, otherwise: str) -> str:
     context = inspect.getframeinfo(frame).code_context or [""]
     match = re.match(r"\s*(\w+)\s*=", context[0])
     return match[1] if match else otherwise
-
-
-def _place(frame: FrameType) -> str:
-    return f"line {frame.f_lineno} of {frame.f_code.co_filename}"
 
 
 _STANDING = (

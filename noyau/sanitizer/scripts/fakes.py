@@ -1,7 +1,4 @@
-"""Events of CUDA where there is no GPU.
-
-What stands in the place of something while a script runs.
-"""
+"""Stand-ins while a script runs: how one is put into its place, and events of CUDA where there is no GPU."""
 
 from __future__ import annotations
 

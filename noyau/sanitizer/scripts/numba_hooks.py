@@ -56,9 +56,14 @@ def install_hooks(session: ScriptSession, launch: Any = None) -> Iterator[None]:
     """Watch what is called in the meantime, for `session`. `launch`: what kernels of CUDA are launched with, in place
     of what the script says."""
     hooks = _NumbaHooks(session, launch)
+
+    def configured(kernel: Any, configuration: Any) -> HookedKernel:
+        """`kernel[grid, block]` of a kernel that was compiled before the hooks were there."""
+        return HookedKernel(python_function(kernel), False, hooks)[configuration]
+
     with ExitStack() as undone:
         patch(undone, CPUDispatcher, "__call__", hooks.parallel(CPUDispatcher.__call__))
-        patch(undone, CUDADispatcher, "__getitem__", hooks.configuring())
+        patch(undone, CUDADispatcher, "__getitem__", configured)
         patch(undone, CUDADispatcher, "__call__", _without_a_launch)
         patch(undone, cuda, "jit", hooks.jit)
         patch(undone, cuda, "is_available", lambda: True)
@@ -132,14 +137,6 @@ class _NumbaHooks:
             return HookedKernel(function, device, self)
         return lambda kernel: HookedKernel(kernel, device, self)
 
-    def configuring(self) -> Callable[[Any, Any], Any]:
-        """The meaning of `kernel[grid, block]` for kernels that were compiled before the hooks were there."""
-
-        def configured_kernel(dispatcher: Any, launch: Any) -> Any:
-            return HookedKernel(python_function(dispatcher), False, self)[launch]
-
-        return configured_kernel
-
     def empty(self, make: Callable[..., Any]) -> Callable[..., Any]:
         """An array of a device that holds nothing yet."""
 
@@ -198,7 +195,7 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
         super().__init__(function, device)
         self._hooks, self._launch = hooks, None
 
-    def __getitem__(self, launch: Any) -> Any:
+    def __getitem__(self, launch: Any) -> HookedKernel:
         kernel = HookedKernel(self.fn, self._device, self._hooks)
         kernel._launch = self._hooks.launch or launch
         return kernel
