@@ -57,15 +57,11 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(*values)
         except ValueError:
-            return getattr(np, _IN_NUMPY.get(function.__name__, function.__name__), _nan)(*values)
+            return getattr(np, _IN_NUMPY.get(function.__name__, function.__name__), lambda *_: math.nan)(*values)
         except OverflowError:
             return math.inf
 
     return compute
-
-
-def _nan(*values: Any) -> float:
-    return math.nan
 
 
 _IN_NUMPY = {"log": "log", "pow": "power", "fmod": "fmod", "acos": "arccos", "asin": "arcsin", "acosh": "arccosh"}

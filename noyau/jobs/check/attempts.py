@@ -268,12 +268,10 @@ def _bound(
         if dtype is not None:
             arguments = in_dtypes(arguments, signature, [dtype] * len(arguments))
         bound = bind(signature, arguments, op.known(reference.constants), f"inputs= of {op.name}")
-    except SignatureError:
-        if strict:
-            raise
-        return None, None
     except Exception as fault:
-        if strict:
-            raise InputError(f"inputs= of {op.name} fails with {type(fault).__name__}: {fault}") from fault
-        return None, None
+        if not strict:
+            return None, None
+        if isinstance(fault, SignatureError):
+            raise
+        raise InputError(f"inputs= of {op.name} fails with {type(fault).__name__}: {fault}") from fault
     return bound.instance, bound.arrays

@@ -150,7 +150,7 @@ def model_difference(
     are rounded otherwise, and from what onnxruntime makes of it. `dims`: sizes to run at, one number each or several;
     `inputs`: an .npz file instead. ModelError where a file is no model or does not run; InputError where their inputs
     are not the same, or they have no value in common."""
-    one, other = open_side(Path(model)), open_side(Path(against))
+    one, other = (ModelSide(frontend.read(path), open_model(path)) for path in (Path(model), Path(against)))
     names = common(one, other)
     _require_same_inputs(one, other)
     imported = one.original.imported
@@ -181,11 +181,6 @@ class ModelSide:
         """The values that its operators make, in order, but those that onnxruntime cannot make."""
         lost = lost_values(self.model, foreign_operators(self.model), ())
         return [name for node in self.model.graph.node for name in node.output if name and name not in lost]
-
-
-def open_side(path: Path) -> ModelSide:
-    """ModelError where the file is no model that can be used."""
-    return ModelSide(frontend.read(path), open_model(path))
 
 
 def common(one: ModelSide, other: ModelSide) -> list[str]:

@@ -245,16 +245,13 @@ def _result_of(text: str, arrays: tuple[Array, ...] | None) -> RunResult:
         if word == "S":
             accesses, launches, threads, idle = map(int, parts)
         elif word == "L":
-            grids.append(_launch_record(parts))
+            *extents, idle_of_each, cells = map(int, parts[1:])
+            launch = LaunchConfig(three(extents[:3]), three(extents[3:]))
+            grids.append(LaunchRecord(int(parts[0], 16), launch, idle_of_each, cells))
         elif word == "F" and len(parts) == 15:
             faults.append(_fault(parts))
     log = tuple(line for line in text.splitlines() if line[:2] in ("R\t", "B\t", "W\t", "C\t"))
     return RunResult(tuple(faults), accesses, launches, threads, idle, arrays, log, tuple(grids))
-
-
-def _launch_record(parts: Sequence[str]) -> LaunchRecord:
-    *extents, idle, cells = map(int, parts[1:])
-    return LaunchRecord(int(parts[0], 16), LaunchConfig(three(extents[:3]), three(extents[3:])), idle, cells)
 
 
 def _fault(parts: Sequence[str]) -> Fault:

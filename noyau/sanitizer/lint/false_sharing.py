@@ -42,17 +42,10 @@ def diagnose_false_sharing(kernel: UserKernel) -> list[Diagnostic]:
     times = slowdown() if places else 1.0
     if times < WORTH:
         return []
-    return [
-        Diagnostic(FindingKind.LAUNCH, text.file, line, f"{name} {_message(times)}", _MEND, about=name)
-        for line, name in places.items()
-    ]
-
-
-def _message(times: float) -> str:
-    return (
-        "is updated in each round, and neighbouring cells by other threads: two threads took "
-        f"{times:.1f} times as long on one line of the cache as on two, measured here"
-    )
+    ratio = f"{times:.1f} times as long on one line of the cache as on two, measured here"
+    message = f"is updated in each round, and neighbouring cells by other threads: two threads took {ratio}"
+    launch, file = FindingKind.LAUNCH, text.file
+    return [Diagnostic(launch, file, line, f"{name} {message}", _MEND, about=name) for line, name in places.items()]
 
 
 def updates(body: Iterable[ast.stmt], names: Mapping[str, Any]) -> Iterator[tuple[str, int]]:

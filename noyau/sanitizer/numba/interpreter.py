@@ -116,7 +116,7 @@ class PrangeRuntime:
     inside: bool = False
     before: int = 0  # accesses that were made until the present region
 
-    def loop(self, file: str, line: int, number: int, *bounds: Any) -> Iterator[int]:
+    def loop(self, file: str, line: int, *bounds: Any) -> Iterator[int]:
         """The iterations of a prange; within another one it is serial."""
         steps = range(*(operator.index(bound) for bound in bounds))
         if self.inside:
@@ -177,7 +177,7 @@ class PrangeRuntime:
 
     @property
     def turn(self) -> tuple[int, int] | None:
-        """Begin an iteration of a region."""
+        """The iteration that runs, by its region; None outside of one."""
         return (len(self.regions), self.recorder.owner) if self.inside else None
 
     # What the text sees.

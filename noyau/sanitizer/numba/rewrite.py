@@ -122,7 +122,6 @@ class _CallRewriter(ast.NodeTransformer):
         if self.depth or not isinstance(node.iter, ast.Call) or not self.is_prange(node.iter.func):
             return self.generic_visit(node)
         loop = _loop(node, self.file)
-        number = len(self.loops)
         self.loops.append(loop)
         self.depth += 1
         updates = dict(loop.reductions)
@@ -130,7 +129,7 @@ class _CallRewriter(ast.NodeTransformer):
         self.generic_visit(node)
         self.depth -= 1
         node.body[:0] = _unbound(loop.private, node)
-        place: list[ast.expr] = [ast.Constant(self.file), ast.Constant(loop.line), ast.Constant(number)]
+        place: list[ast.expr] = [ast.Constant(self.file), ast.Constant(loop.line)]
         node.iter = ast.copy_location(ast.Call(_of_run("loop"), [*place, *node.iter.args], []), node.iter)
         return [node, *_unbound(loop.private, node)]
 

@@ -71,11 +71,8 @@ class SimulatedDevice:
 
     @property
     def laneid(self) -> int:
-        return self._rank() % WARP
-
-    def _rank(self) -> int:
         block, thread = self.blockDim, self.threadIdx
-        return thread.x + block.x * (thread.y + block.y * thread.z)
+        return (thread.x + block.x * (thread.y + block.y * thread.z)) % WARP
 
     def grid(self, ndim: int) -> Any:
         """The place of the thread in the whole grid."""

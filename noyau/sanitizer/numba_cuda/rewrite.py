@@ -132,11 +132,10 @@ class _TwinRewriter(ast.NodeTransformer):
         body = [divisors.visit(self.visit(statement)) for statement in self.tree.body]
         if self.waits and self.is_kernel:
             body = [_Returns(self.twins.site, self.file).visit(statement) for statement in body]
-        defaults = {"kw_defaults": [each and ast.Constant(None) for each in self.tree.args.kw_defaults]}
-        blank = [ast.Constant(None) for _ in self.tree.args.defaults]
-        arguments = ast.arguments(**{**dict(ast.iter_fields(self.tree.args)), "defaults": blank, **defaults})
-        definition = ast.FunctionDef(self.tree.name, arguments, body, [], None)
-        return ast.copy_location(definition, self.tree)
+        arguments, self.tree.body = self.tree.args, body
+        arguments.defaults = [ast.Constant(None) for _ in arguments.defaults]
+        arguments.kw_defaults = [each and ast.Constant(None) for each in arguments.kw_defaults]
+        return self.tree
 
     def meant(self, node: ast.expr) -> Any:
         """The object that a dotted name means where it is no local one."""

@@ -82,10 +82,7 @@ def _mapped(*arrays: Any, **options: Any) -> Iterator[Any]:
     yield arrays[0] if len(arrays) == 1 else arrays
 
 
-def _stream(*number: Any) -> Any:
-    return stream()
-
-
+_STREAMS = ("default_stream", "legacy_default_stream", "per_thread_default_stream", "external_stream")
 WORDS: dict[str, Any] = {
     "gpus": [DEVICE],
     "list_devices": lambda: [DEVICE],
@@ -102,10 +99,7 @@ WORDS: dict[str, Any] = {
     "managed_array": managed_array,
     "pinned_array_like": pinned_array_like,
     "mapped": _mapped,
-    "default_stream": _stream,
-    "legacy_default_stream": _stream,
-    "per_thread_default_stream": _stream,
-    "external_stream": _stream,
+    **dict.fromkeys(_STREAMS, lambda *number: stream()),
     "profile_start": _ignored,
     "profile_stop": _ignored,
     "profiling": nullcontext,

@@ -144,17 +144,14 @@ class ScriptSession:
         earlier = self.kernels.get((name, place)) or KernelSeen(name, language, place, 0, (), 0)
         run = watched or WatchedRun((), 0)
         by_id = {finding.id: finding for finding in (*run.findings, *earlier.findings)}
-        by_id |= {finding.id: finding for finding in earlier.findings}
-        self.kernels[name, place] = KernelSeen(
-            name,
-            language,
-            place,
-            earlier.calls + 1,
-            tuple(dict.fromkeys((*earlier.shapes, shapes))),
-            earlier.accesses + run.accesses,
-            tuple(by_id.values()),
-            tuple(dict.fromkeys((*earlier.notes, *run.allowed, *run.notes))),
-            earlier.unseen or unseen,
+        self.kernels[name, place] = replace(
+            earlier,
+            calls=earlier.calls + 1,
+            shapes=tuple(dict.fromkeys((*earlier.shapes, shapes))),
+            accesses=earlier.accesses + run.accesses,
+            findings=tuple(by_id.values()),
+            notes=tuple(dict.fromkeys((*earlier.notes, *run.allowed, *run.notes))),
+            unseen=earlier.unseen or unseen,
         )
         if self.keep is not None and (earlier.calls == 0 or len(by_id) > len(earlier.findings)):
             self.keep()

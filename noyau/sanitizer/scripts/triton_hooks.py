@@ -58,14 +58,14 @@ class _Empties:
     """Tensors that torch.empty made, by the address of their storage, until the host writes to them."""
 
     def __init__(self) -> None:
-        self.known: dict[int, tuple[FreshTensor, StorageWeakRef, torch.Tensor]] = {}
+        self.known: dict[int, tuple[FreshTensor, StorageWeakRef, int]] = {}
 
     def add(self, tensor: torch.Tensor) -> None:
         with torch._C.DisableTorchFunction():
             storage = tensor.untyped_storage()
             if storage.nbytes() and tensor.device.type == "cpu" and not tensor.is_inference():
                 fresh = FreshTensor(torch.zeros(storage.nbytes(), dtype=torch.bool).numpy())
-                self.known[storage.data_ptr()] = fresh, StorageWeakRef(storage), _version(tensor)
+                self.known[storage.data_ptr()] = fresh, StorageWeakRef(storage), tensor._version
 
     def of(self, tensor: torch.Tensor) -> FreshTensor | None:
         """The written cells of a tensor's memory, None where all of it holds values."""
@@ -76,7 +76,7 @@ class _Empties:
             fresh, storage, version = self.known.get(at, (None, None, None))
             if fresh is None or storage is None:
                 return None
-            if storage.expired() or tensor.is_inference() or _version(tensor) != version:
+            if storage.expired() or tensor.is_inference() or tensor._version != version:
                 del self.known[at]
                 return None
             return fresh
@@ -85,10 +85,6 @@ class _Empties:
         """The host may fill it from now on, and nobody sees it."""
         with torch._C.DisableTorchFunction():
             self.known.pop(tensor.untyped_storage().data_ptr(), None)
-
-
-def _version(tensor: torch.Tensor) -> Any:
-    return tensor._version
 
 
 class _TritonHooks:
@@ -146,14 +142,14 @@ class _TritonHooks:
                 with torch._C.DisableTorchFunction():
                     yield tensor.untyped_storage().data_ptr(), fresh_tensor
 
-    def look(self, function: Any, args: tuple[Any, ...], triton_launch: Any) -> None:
+    def look(self, function: Any, args: tuple[Any, ...], result: Any) -> None:
         """At each call of torch: what it made empty, and what it read that nobody wrote."""
         name = getattr(function, "__name__", "")
-        if name in _EMPTY and isinstance(triton_launch, torch.Tensor):
-            self.empties.add(triton_launch)
+        if name in _EMPTY and isinstance(result, torch.Tensor):
+            self.empties.add(result)
         elif self.empties.known and not _writes(name):
             for each in args:
-                if isinstance(each, torch.Tensor) and _reads(name, each, triton_launch):
+                if isinstance(each, torch.Tensor) and _reads(name, each, result):
                     self.read(each)
             if name in _SHARING and isinstance(args[0], torch.Tensor):
                 self.empties.forget(args[0])
@@ -184,12 +180,12 @@ def _writes(name: str) -> bool:
     return name.startswith("new_") or name.endswith("_like") or (name.endswith("_") and not name.endswith("__"))
 
 
-def _reads(name: str, tensor: torch.Tensor, triton_launch: Any) -> bool:
+def _reads(name: str, tensor: torch.Tensor, result: Any) -> bool:
     """Whether a function of torch reads the cells of a tensor: what gives a view of it does not."""
-    if not isinstance(triton_launch, torch.Tensor):
+    if not isinstance(result, torch.Tensor):
         return name in _READING
     with torch._C.DisableTorchFunction():
-        return bool(triton_launch.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr())
+        return bool(result.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr())
 
 
 def lint_launch(

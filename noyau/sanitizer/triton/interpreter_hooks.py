@@ -184,7 +184,9 @@ def interpreter_hooks(extents: MemoryExtents, most: int) -> Iterator[Hooks]:
 
     def with_index(tensor: Any, *rest: Any) -> Any:
         undo = patch_tensor(tensor, *rest)  # type: ignore[misc]
-        tensor.__index__ = _index  # NumPy 2.5 refuses int() of an array of one cell, which older releases ask for
+        tensor.__index__ = lambda each: int(
+            each.handle.data.item()
+        )  # NumPy 2.5 refuses int() of an array of one cell, which older releases ask for
         return undo
 
     with ExitStack() as undone, np.errstate(all="ignore"):
@@ -218,10 +220,6 @@ def _hasten(undone: ExitStack, builder: Any) -> None:
         patch(undone, interpreter, "_get_np_dtype", recalled)
     if getattr(options, "sanitize_overflow", False) and not getattr(options, "debug", True):
         patch(undone, builder, "options", replace(options, sanitize_overflow=False))
-
-
-def _index(tensor: Any) -> int:
-    return int(tensor.handle.data.item())
 
 
 def _lanes(mask: Any) -> Array:
