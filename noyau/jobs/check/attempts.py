@@ -196,7 +196,9 @@ def _by_signature(
     has_floats = any(value.dtype.is_float or value.dtype.is_float8 for value in instance.inputs)
     usual, traced = usual_sizes(instance, {}), traced_reference()
     demanding = None if traced is None or fits(traced, usual) else traced
-    edges, spent = _edges(usual), 0
+    # Each size at the edges of blocks, the others small.
+    edges: Iterator[Sizes] = chain([usual], ({**usual, name: size} for name in usual for size in EDGES))
+    spent = 0
     if demanding is not None:  # but first as they are: what a reference demands may be a signature that is wrong
         edges = chain([usual], fitting(demanding, edges))
     plan = chain(((sizes, NORMAL) for sizes in edges), schedule(demanding or graph, usual_at, False, has_floats))
@@ -219,13 +221,6 @@ def _by_signature(
         yield Attempt(instance, graph, traced_reference, pattern.label, sizes, make)
         if spent > TOTAL:
             return
-
-
-def _edges(usual: Sizes) -> Iterator[Sizes]:
-    """Each size at the edges of blocks, the others small."""
-    yield usual
-    for name in usual:
-        yield from ({**usual, name: size} for size in EDGES)
 
 
 def _by_maker(

@@ -65,7 +65,8 @@ def evaluate_reference(
         for at, each in zip(places, arrays, strict=True):
             passed[at] = each
         results = reference(*passed)
-        return results if results is not None else _one(tuple(passed[at] for at in places))
+        filled = tuple(passed[at] for at in places)
+        return results if results is not None else filled[0] if len(filled) == 1 else filled
 
     bound.__name__ = getattr(reference, "__name__", "reference")
     fills, results = _tried(reference, values, kernel)
@@ -158,10 +159,6 @@ def _require(pairs: list[tuple[str, Array]], kernel_name: str) -> list[tuple[str
         if _dtype(array) is None:
             raise SignatureError(f"{kernel_name}: {name} is {array.dtype}, of which no values are judged")
     return pairs
-
-
-def _one(parts: tuple[Any, ...]) -> Any:
-    return parts[0] if len(parts) == 1 else parts
 
 
 def _dtype(array: Array) -> DType | None:

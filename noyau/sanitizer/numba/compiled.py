@@ -31,17 +31,6 @@ _AXES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
-    """A kernel compiled so that its accesses are noted, and the lines of its sites. `arrays`: its parameters that are
-    arrays, in order."""
-
-    function: Callable[..., Any]
-    sites: tuple[Site, ...]
-    arrays: tuple[str, ...]
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Fast:
     """One run: the shadow, the lines of its sites, and its memories by number."""
 
@@ -60,18 +49,17 @@ def run_compiled(function: Any, args: Sequence[Any], unset: frozenset[str] = fro
         raise UnsupportedError(f"{plain.__name__} has an array of {_AXES + 1} axes or none, which runs in Python")
     if any(isinstance(each, tuple) and _holds_array(each) for each in args):
         raise UnsupportedError(f"{plain.__name__} takes arrays in a tuple, which are watched in Python")
-    changed = _changed(plain, parallel, arrays, error_model(function))
+    compiled, sites, places = _compiled(plain, parallel, arrays, error_model(function))
     shadow, memories = Shadow(), dict[int, WatchedMemory]()
-    for name in changed.arrays:
-        array = args[changed.names.index(name)]
-        number = shadow.memory(array.size, is_set=name not in unset)
-        memories[number] = WatchedMemory(name, array.shape)
+    for name, place in places.items():
+        number = shadow.memory(args[place].size, is_set=name not in unset)
+        memories[number] = WatchedMemory(name, args[place].shape)
     try:
-        changed.function(*args, shadow.handle, *memories)
+        compiled(*args, shadow.handle, *memories)
     except numba.core.errors.NumbaError as error:
         reason = f"{plain.__name__} does not compile with its accesses noted, so it runs in Python"
         raise UnsupportedError(reason) from error
-    return Fast(shadow, changed.sites, memories)
+    return Fast(shadow, sites, memories)
 
 
 def _holds_array(value: Any) -> bool:
@@ -79,22 +67,23 @@ def _holds_array(value: Any) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _changed(function: Any, parallel: bool, arrays: frozenset[int], error_model: str) -> Changed:
+def _compiled(
+    function: Any, parallel: bool, arrays: frozenset[int], error_model: str
+) -> tuple[Callable[..., Any], tuple[Site, ...], dict[str, int]]:
+    """A kernel compiled so that its accesses are noted, the lines of its sites, and which parameters are arrays."""
     tree, file, _ = parsed(function)
     definition = tree.body[0]
     assert isinstance(definition, ast.FunctionDef)
-    names = [each.arg for each in definition.args.args]
-    array_names = [name for number, name in enumerate(names) if number in arrays]
-    changer = _AccessRewriter(file, function if parallel else None, set(array_names))
+    places = {each.arg: number for number, each in enumerate(definition.args.args) if number in arrays}
+    changer = _AccessRewriter(file, function if parallel else None, set(places))
     definition.decorator_list = []
     definition = changer.visit(definition)
-    definition.args.args += [ast.arg(name) for name in (f"{_PREFIX}s", *(_memory(each) for each in array_names))]
+    definition.args.args += [ast.arg(name) for name in (f"{_PREFIX}s", *map(_memory, places))]
     scope = {**names_of(function), **{f"{_PREFIX}{name}": each for name, each in accesses().items()}}
     tree.body = [definition]
     exec(compile(ast.fix_missing_locations(tree), file, "exec"), scope)  # noqa: S102  the user's own function
     sites = tuple(Site.of(file, line) for line in changer.lines)
-    compiled = numba.njit(error_model=error_model)(scope[function.__name__])
-    return Changed(compiled, sites, tuple(array_names), tuple(names))
+    return numba.njit(error_model=error_model)(scope[function.__name__]), sites, places
 
 
 def _memory(name: str) -> str:

@@ -184,9 +184,8 @@ def interpreter_hooks(extents: MemoryExtents, most: int) -> Iterator[Hooks]:
 
     def with_index(tensor: Any, *rest: Any) -> Any:
         undo = patch_tensor(tensor, *rest)  # type: ignore[misc]
-        tensor.__index__ = lambda each: int(
-            each.handle.data.item()
-        )  # NumPy 2.5 refuses int() of an array of one cell, which older releases ask for
+        # NumPy 2.5 refuses int() of an array of one cell, which older releases ask for.
+        tensor.__index__ = lambda each: int(each.handle.data.item())
         return undo
 
     with ExitStack() as undone, np.errstate(all="ignore"):

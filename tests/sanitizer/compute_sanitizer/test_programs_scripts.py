@@ -20,7 +20,7 @@ CHECKED = ScriptCheck("script.py", (KernelSeen("raced", "numba_cuda", "script.py
 def test_each_report_goes_to_its_kernel(monkeypatch):
     asked = []
 
-    def sanitized(command, environment, tools):
+    def sanitized(command, environment):
         asked.append(json.loads(environment[WISH]))
         names = ("racecheck.raced", "memcheck.outside")
         return [each for name in names for each in read_reports((FOLDER / f"{name}.xml").read_text(), "memcheck")]
