@@ -23,17 +23,7 @@ from noyau.jobs.check.sanitized_runs import Watch, by_hand
 from noyau.kernels.c.parameters import roles_of
 from noyau.kernels.call import CALLERS, SYMBOL, KernelCaller, caller_of
 from noyau.kernels.guarded_run import LAYOUTS, End, Guards, How
-from noyau.kernels.programs.generate import (
-    BuiltProgram,
-    GeneratedProgram,
-    Key,
-    Specialization,
-    build,
-    fit_layouts,
-    generate,
-    key_of,
-    specialization_of,
-)
+from noyau.kernels.programs import generate as programs
 from noyau.kernels.reference import Reference
 from noyau.kernels.triton.parameters import configs_of
 from noyau.kernels.trust import note, remember, revoke
@@ -207,8 +197,8 @@ class FromReference:
         self.op, self.language, self.name = op, language, language
         self.called, self.place = f"{op.name}[{language}]", op.description.place
         self.constants: Mapping[str, Any] = op.description.reference.constants
-        self.built: dict[tuple[Key, bool], list[BuiltProgram | str]] = {}
-        self.texts: dict[Key, list[GeneratedProgram]] = {}
+        self.built: dict[tuple[programs.Key, bool], list[programs.BuiltProgram | str]] = {}
+        self.texts: dict[programs.Key, list[programs.GeneratedProgram]] = {}
         self.reason = ""  # why the last inputs were not taken
 
     @property
@@ -228,7 +218,7 @@ class FromReference:
     def takes(self, instance: Instance, arrays: Sequence[Array], *, runs: bool = True) -> bool:
         program = self.program(self.bound(arrays), runs=runs)
         self.reason = program if isinstance(program, str) else self.reason
-        return isinstance(program, BuiltProgram)
+        return isinstance(program, programs.BuiltProgram)
 
     def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
         bound = self.bound(arrays)
@@ -249,7 +239,7 @@ class FromReference:
             program = self.program(bound)
         if isinstance(program, str):
             raise UnsupportedError(program)
-        arrays = fit_layouts(bound.arrays, program.generated.wanted.layouts)
+        arrays = programs.fit_layouts(bound.arrays, program.generated.wanted.layouts)
         if how.pieces > 1 or LANGUAGES[self.language].on_gpu:
             results = program.call_guarded(*arrays, pieces=how.pieces, order=last_first)
             for target, result in zip(outputs, results, strict=True):
@@ -261,27 +251,27 @@ class FromReference:
         assert self.op.signature is not None
         return bind(self.op.signature, arrays, self.op.known(self.constants), self.op.name)
 
-    def program(self, bound: Bound, *, runs: bool = True) -> BuiltProgram | str:
+    def program(self, bound: Bound, *, runs: bool = True) -> programs.BuiltProgram | str:
         """The program for arrays like these, built once; or why there is none. Without `runs` it is only watched."""
         assert self.op.signature is not None
-        request = specialization_of(self.op.signature, bound, self.constants)
-        key = key_of(request)
+        request = programs.specialization_of(self.op.signature, bound, self.constants)
+        key = programs.key_of(request)
         for each in self.built.get((key, True), []) + self.built.get((key, runs), []):
             if isinstance(each, str) or each.generated.holds(bound.sizes):
                 return each
         try:
-            program: BuiltProgram | str = build(self.generated(request), runs=runs)
+            program: programs.BuiltProgram | str = programs.build(self.generated(request), runs=runs)
         except UnsupportedError as error:
             program = str(error)
         self.built.setdefault((key, runs), []).append(program)
         return program
 
-    def generated(self, request: Specialization) -> GeneratedProgram:
+    def generated(self, request: programs.Specialization) -> programs.GeneratedProgram:
         """The text for arrays like these: what was watched is what runs."""
-        texts = self.texts.setdefault(key_of(request), [])
+        texts = self.texts.setdefault(programs.key_of(request), [])
         text = next((each for each in texts if each.holds(request.sizes)), None)
         if text is None:
-            text = generate(self.op.description, request, self.language)
+            text = programs.generate(self.op.description, request, self.language)
             texts.append(text)
         return text
 
@@ -296,7 +286,7 @@ class FromReference:
         program = self.program(bound, runs=False)
         if isinstance(program, str):
             raise UnsupportedError(program)
-        inputs = fit_layouts(bound.arrays, program.generated.wanted.layouts)
+        inputs = programs.fit_layouts(bound.arrays, program.generated.wanted.layouts)
         return watch_generated(program, inputs, self.op.name, self.name, size)
 
     def passed(self, instances: Sequence[Instance], certificate: Certificate) -> None:

@@ -12,17 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from noyau import errors
 from noyau.codegen.language import LANGUAGES
-from noyau.errors import (
-    BuildError,
-    FindingKind,
-    InputError,
-    NoyauError,
-    Severity,
-    SignatureError,
-    UnansweredError,
-    UnsupportedError,
-)
+from noyau.errors import FindingKind, Severity
 from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.check.attempts import Attempt, Sizes, attempts, grown
 from noyau.jobs.check.candidates import KernelCandidate
@@ -91,9 +83,9 @@ class OneKernel:
             return KernelCheck(candidate.name, candidate.language, None, (), skipped=candidate.skipped)
         try:
             results = self.run_attempts(sizes, seed)
-        except UnsupportedError as error:
+        except errors.UnsupportedError as error:
             return KernelCheck(candidate.name, candidate.language, None, (), skipped=str(error))
-        except BuildError as error:
+        except errors.BuildError as error:
             finding = self.finding(FindingKind.LAUNCH, "", str(error))
             candidate.failed(f"{finding.kind}: {finding.message}")
             return KernelCheck(candidate.name, candidate.language, None, (finding,))
@@ -144,12 +136,12 @@ class OneKernel:
     def require_some(self, results: AttemptResults) -> None:
         """UnsupportedError where there is no kernel for any inputs, InputError where there were none."""
         if results.untaken and not results.outcomes:
-            raise UnsupportedError(self.candidate.reason)
+            raise errors.UnsupportedError(self.candidate.reason)
         if not results.findings and not any(outcome.cells for outcome in results.outcomes):
             reason = f": {results.refused}" if results.refused else ""
             signature = f", as {maker_text(self.op.signature)} with sizes that it takes" if self.op.signature else ""
             reason = f"no inputs could be made up that its reference takes{reason}; give inputs={signature}"
-            raise InputError(f"{self.op.name}: {reason}")
+            raise errors.InputError(f"{self.op.name}: {reason}")
 
     def is_enough(self, results: AttemptResults) -> bool:
         return results.hangs or results.broken >= ENOUGH
@@ -158,7 +150,7 @@ class OneKernel:
         """Whether the kernel takes arrays of these dtypes and ranks."""
         try:
             self.candidate.open(instance)
-        except SignatureError:
+        except errors.SignatureError:
             return False
         return True
 
@@ -176,9 +168,10 @@ class OneKernel:
                 results.untaken += 1
                 return None
             return arrays
-        except (InputError, SignatureError) as refusal:
+        except (errors.InputError, errors.SignatureError) as refusal:
             stretched = 1 in sizes.values()  # an axis of one cell may become what it is not signed to be
-            if isinstance(refusal, SignatureError) and not (results.outcomes or stretched) and sizes == attempt.sizes:
+            is_first = not results.outcomes and sizes == attempt.sizes
+            if isinstance(refusal, errors.SignatureError) and is_first and not stretched:
                 raise
             results.left_out, results.refused = results.left_out + 1, str(refusal)
             return None
@@ -215,7 +208,7 @@ class OneKernel:
             if arrays is None or _are_large(arrays):
                 break
             outputs: list[Array] = []
-            with suppress(NoyauError):  # what is wrong with it is found when it is judged
+            with suppress(errors.NoyauError):  # what is wrong with it is found when it is judged
                 outputs = TwoRuns(self.candidate, attempt.instance)(arrays)
             took_s = time.monotonic() - began_s
             if largest is None or (took_s < TOO_LONG_S and not _are_large(outputs)):
@@ -249,7 +242,7 @@ class OneKernel:
         (results.wrong if outcome.broken else results.right).add(attempt.instance.ranks)
         if outcome.broken:
             results.broken += 1
-            results.hangs = isinstance(runs.fault, UnansweredError)
+            results.hangs = isinstance(runs.fault, errors.UnansweredError)
             finding = self.smallest_finding(attempt, layout, number, outcome.failures[0], results)
             warns = slight and finding.kind is FindingKind.PRECISION
             results.add(replace(finding, severity="warning") if warns else finding)
@@ -302,7 +295,7 @@ class OneKernel:
         runs = TwoRuns(self.candidate, attempt.instance, layout)
         if arrays is None:
             return None
-        with suppress(NoyauError):
+        with suppress(errors.NoyauError):
             runs(arrays)
             return None if runs.alike else why_unlike(runs, arrays)
         return None

@@ -153,20 +153,17 @@ class _Part:
     def run(self, apart: Callable[[Op[..., Any], float], KernelProcesses]) -> list[KernelCheck]:
         """Its checks, whose names bear the signature where it is one of several."""
         form, wishes = self.form, self.wishes
-        if self.what is None:
+        candidate: KernelCandidate | None
+        if isinstance(self.what, UserKernel):
+            candidate = ByHand(self.what, form.description.reference, apart(form, wishes.patience_s))
+        else:
+            candidate = self.what
+        if candidate is None:
             checks = check_gradients(form, wishes.sizes, wishes.seed, wishes.budget_s)
         else:
-            one = OneKernel(form, self.candidate(apart), wishes.tolerance, wishes.budget_s, wishes.declared)
+            one = OneKernel(form, candidate, wishes.tolerance, wishes.budget_s, wishes.declared)
             checks = [one.run(wishes.sizes, wishes.seed)]
         return checks if form is self.op else [replace(each, name=f"{each.name}: {form.signature}") for each in checks]
-
-    def candidate(self, apart: Callable[[Op[..., Any], float], KernelProcesses]) -> KernelCandidate:
-        match self.what:
-            case UserKernel() as kernel:
-                return ByHand(kernel, self.form.description.reference, apart(self.form, self.wishes.patience_s))
-            case candidate:
-                assert candidate is not None
-                return candidate
 
 
 def check_together(

@@ -65,8 +65,7 @@ class Interval:
         return replace(self, low=min(self.high, max(self.low, start)))
 
 
-Combine = Callable[[int, int], int]
-_CORNERS: dict[str, Combine] = {
+_CORNERS: dict[str, Callable[[int, int], int]] = {
     "Add": lambda a, b: a + b,
     "Sub": lambda a, b: a - b,
     "Mult": lambda a, b: a * b,
