@@ -61,7 +61,7 @@ def of_torch(
         usage = "an op alone, or a function of torch: noyau.check(function, (x, y), reference=f)"
         raise SignatureError(f"noyau.check takes {usage}; it was given {function!r}")
     try:
-        from noyau.jobs.check.torch_functions import check_function
+        from noyau.jobs.check.torch_checks import check_function
     except ModuleNotFoundError as fault:
         raise MissingExtraError("torch is not installed; run: pip install 'noyau[torch]'") from fault
     return check_function(function, args, reference, tolerance=tolerance, seed=seed)
@@ -99,7 +99,7 @@ def check(
     A kernel that is on no op is checked on one's own arguments: `noyau.check(kernel, args, launch=, reference=f)`; see
     `noyau.jobs.check.bare_kernel.check_bare`. A function of torch of one's own is checked with `args`, tensors and
     numbers, and
-    `reference=`: see `noyau.jobs.check.torch_functions.check_function`."""
+    `reference=`: see `noyau.jobs.check.torch_checks.check_function`."""
     if is_bare(op):
         return check_bare(op, args, launch=launch, reference=reference, tolerance=tolerance)
     if not isinstance(op, Op) or args is not None or reference is not None:
@@ -217,7 +217,7 @@ def check_gradients(op: Op[..., Any], sizes: Mapping[str, int], seed: int, budge
         return checks
     checks.append(check_gradient_kernels(op, sizes, seed, end_s, place))
     if importlib.util.find_spec("torch") is not None:
-        from noyau.jobs.check.torch_functions import check_tensors
+        from noyau.jobs.check.torch_checks import check_tensors
 
         checks.append(check_tensors(op, sizes, seed, place))
     return checks

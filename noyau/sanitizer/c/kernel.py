@@ -22,7 +22,7 @@ from noyau.sanitizer.access_map import AccessMap
 from noyau.sanitizer.c import calls
 from noyau.sanitizer.c.build import InstrumentedProgram, Source, build_program, rewrite
 from noyau.sanitizer.c.calls import EntryCall
-from noyau.sanitizer.c.findings import ReportContext, findings_of_runs, maps_of
+from noyau.sanitizer.c.reports import ReportContext, findings_of_runs, maps_of
 from noyau.sanitizer.c.run import BLOCKS, RANDOM, ROUND_ROBIN, ArrayArgument, LaunchConfig, RunResult, WorkSharing, run
 from noyau.sanitizer.lint.launches import LaunchFacts, of_cells
 from noyau.sanitizer.records import WatchedRun

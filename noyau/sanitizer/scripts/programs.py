@@ -18,8 +18,8 @@ from noyau.kernels.c.syntax import blanked, syntax
 from noyau.kernels.user_kernel import GPU
 from noyau.sanitizer.c.build import OWN, InstrumentedProgram, Source, build_program, rewrite
 from noyau.sanitizer.c.debug_info import LineTable
-from noyau.sanitizer.c.findings import ReportContext, findings_of_runs, maps_of, site_of, source_of
 from noyau.sanitizer.c.kernel import plans_for
+from noyau.sanitizer.c.reports import ReportContext, findings_of_runs, maps_of, site_of, source_of
 from noyau.sanitizer.c.run import LaunchConfig, LaunchRecord, RunResult, run_whole
 from noyau.sanitizer.lint.c_clocks import diagnose_clocks
 from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of

@@ -7,9 +7,9 @@ torch = pytest.importorskip("torch")
 
 import noyau  # noqa: E402
 from noyau.dtypes import DType  # noqa: E402
-from noyau.jobs.check import torch_functions  # noqa: E402
+from noyau.jobs.check import torch_checks  # noqa: E402
 from noyau.jobs.check.gradients import cases_of  # noqa: E402
-from noyau.jobs.check.torch_functions import GRADIENT_LAYOUTS, check_tensors  # noqa: E402
+from noyau.jobs.check.torch_checks import GRADIENT_LAYOUTS, check_tensors  # noqa: E402
 
 
 def product(x, y):
@@ -37,7 +37,7 @@ def test_autograd_of_an_op_is_right():
 
 
 def test_an_autograd_that_is_wrong_names_input_and_cell(monkeypatch):
-    whole = torch_functions.gradients_by_torch
+    whole = torch_checks.gradients_by_torch
 
     def off(op, subject, case, lay):
         found = whole(op, subject, case, lay)
@@ -45,7 +45,7 @@ def test_an_autograd_that_is_wrong_names_input_and_cell(monkeypatch):
             found["y"].flat[-1] += 1
         return found
 
-    monkeypatch.setattr(torch_functions, "gradients_by_torch", off)
+    monkeypatch.setattr(torch_checks, "gradients_by_torch", off)
     (finding,) = check_tensors(op_of(), {}, 0, "here:1").errors
     assert (finding.kind, finding.kernel, finding.place) == ("gradient", "gradient in torch", "here:1")
     assert finding.message.startswith(
@@ -57,7 +57,7 @@ def test_an_autograd_that_fails_is_a_finding(monkeypatch):
     def fails(*_):
         raise RuntimeError("no grad_fn")
 
-    monkeypatch.setattr(torch_functions, "gradients_by_torch", fails)
+    monkeypatch.setattr(torch_checks, "gradients_by_torch", fails)
     (finding,) = check_tensors(op_of(), {}, 0, "here:1").errors
     assert "autograd ends with RuntimeError: no grad_fn; for x: f64[5, 3]" in finding.message
 
@@ -66,5 +66,5 @@ def test_gradcheck_has_the_last_word(monkeypatch):
     subject, case = next(cases_of(op_of(), {}, DType.F64, 0))
     backwards = lambda op, inputs, **_: (_ for _ in ()).throw(RuntimeError("Jacobian mismatch"))  # noqa: E731
     monkeypatch.setattr(torch.autograd, "gradcheck", backwards)
-    found = list(torch_functions._of_case(subject, case, "here:1"))
+    found = list(torch_checks._of_case(subject, case, "here:1"))
     assert ["torch.autograd.gradcheck fails for x: f64[5, 3]" in each.message for each in found] == [True]

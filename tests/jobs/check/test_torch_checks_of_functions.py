@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 import noyau  # noqa: E402
 from noyau.errors import CheckError, InputError, MissingExtraError, SignatureError  # noqa: E402
-from noyau.jobs.check.torch_functions import LAYOUTS, check_function, expanded, name_of  # noqa: E402
+from noyau.jobs.check.torch_checks import LAYOUTS, check_function, expanded, name_of  # noqa: E402
 
 X = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
 
@@ -141,7 +141,7 @@ def test_expanded_tensors_have_their_first_cells_everywhere():
 
 
 def test_without_torch_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "noyau.jobs.check.torch_functions", None)
+    monkeypatch.setitem(sys.modules, "noyau.jobs.check.torch_checks", None)
     with pytest.raises(MissingExtraError, match=r"torch is not installed; run: pip install 'noyau\[torch\]'"):
         noyau.check(Square.apply, (X, 3.0), reference=scaled_square)
 
