@@ -20,13 +20,7 @@ from noyau.dtypes import DType
 from noyau.errors import BuildError, FindingKind, InputError, NoyauError, SignatureError, UnsupportedError
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
-from noyau.kernels.programs.generate import (
-    BuiltProgram,
-    Specialization,
-    build,
-    generate_from_graph,
-    trace_with_sizes,
-)
+from noyau.kernels.programs.generate import BuiltProgram, Specialization, build, generate_from_graph, trace_with_sizes
 from noyau.kernels.reference import graph_of
 from noyau.ops.op import Op
 from noyau.ops.user_gradients import derived_by

@@ -137,12 +137,7 @@ class ModelDifference(Record):
 
 
 def model_difference(
-    model: str | Path,
-    against: str | Path,
-    *,
-    dims: Dims | None = None,
-    inputs: str | Path | None = None,
-    seed: int = 0,
+    model: str | Path, against: str | Path, *, dims: Dims | None = None, inputs: str | Path | None = None, seed: int = 0
 ) -> ModelDifference:
     """Compare a second model's values with the truth of the first: every output, and every value of both.
 

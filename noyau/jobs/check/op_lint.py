@@ -53,12 +53,7 @@ def with_lint(
 
 
 def lint_op(
-    kernel: UserKernel,
-    instance: Instance,
-    arrays: Sequence[np.ndarray],
-    declared: Mapping[str, int],
-    *,
-    is_usual: bool,
+    kernel: UserKernel, instance: Instance, arrays: Sequence[np.ndarray], declared: Mapping[str, int], *, is_usual: bool
 ) -> list[Finding]:
     """Warnings on a kernel of an op: its launch and its arithmetic at `declared` sizes, which stand in for those of
     the arrays that are given (`is_usual`: as they stand those are meant too), and methods that it does not call."""

@@ -50,11 +50,7 @@ _ENDS_S = 2.0  # for a copy to end the processes that it has started
 
 
 def of_torch(
-    function: Any,
-    args: Sequence[Any] | None,
-    reference: Callable[..., Any] | None,
-    tolerance: float | None,
-    seed: int,
+    function: Any, args: Sequence[Any] | None, reference: Callable[..., Any] | None, tolerance: float | None, seed: int
 ) -> OpCheck:
     """The check of a function of torch. SignatureError for what is none, MissingExtraError without torch."""
     if isinstance(function, Op) or not callable(function) or args is None or reference is None:

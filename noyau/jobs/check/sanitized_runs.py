@@ -57,12 +57,7 @@ EXPLAINED = frozenset(
 )
 
 CRASHING = frozenset(  # what may end a run
-    {
-        FindingKind.OUT_OF_BOUNDS,
-        FindingKind.NEGATIVE_INDEX,
-        FindingKind.UNINITIALISED,
-        FindingKind.DIVERGENT_BARRIER,
-    }
+    {FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX, FindingKind.UNINITIALISED, FindingKind.DIVERGENT_BARRIER}
 )
 
 
