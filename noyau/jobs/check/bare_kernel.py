@@ -65,8 +65,9 @@ def evaluate_reference(
         for at, each in zip(places, arrays, strict=True):
             passed[at] = each
         results = reference(*passed)
-        filled = tuple(passed[at] for at in places)
-        return results if results is not None else filled[0] if len(filled) == 1 else filled
+        if results is None:
+            results = passed[places[0]] if len(places) == 1 else tuple(passed[at] for at in places)
+        return results
 
     bound.__name__ = getattr(reference, "__name__", "reference")
     fills, results = _tried(reference, values, kernel)

@@ -117,10 +117,6 @@ class _CallBuilder:
         self.places: dict[str, int] = {}
 
     @property
-    def numbers(self) -> dict[str, Any]:
-        return self.kernel.numbers(self.constants)
-
-    @property
     def offers(self) -> dict[str, Any]:
         """The values that `launch=` and `args=` may name."""
         return {**self.function.offers(self.arrays, self.results), "device": GPU if is_grid(self.kernel) else CPU}
@@ -176,7 +172,7 @@ class _CallBuilder:
                 return each
             if each in self.passed:
                 return self.passed[each]
-            each = {**self.sizes, **self.numbers}[each]
+            each = {**self.sizes, **self.kernel.numbers(self.constants)}[each]
         number = each.item() if isinstance(each, np.generic) else each
         if not isinstance(number, bool | int | float):
             reason = f"{number!r} is no number and no array that a kernel can be given"

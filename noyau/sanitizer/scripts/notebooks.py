@@ -14,8 +14,6 @@ from typing import Any
 
 from noyau.errors import InputError
 
-_MAGIC = ("%", "!", "?")
-
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -47,7 +45,7 @@ def _cell(number: int, text: str) -> Cell:
     code_lines, out = [], 0
     for line in lines:
         bare = line.strip()
-        if bare.startswith(_MAGIC) or bare.endswith("?"):
+        if bare.startswith(("%", "!", "?")) or bare.endswith("?"):
             indent = line[: len(line) - len(line.lstrip())]
             code_lines.append(f"{indent}{_plain(bare)}")
             out += _plain(bare) == "pass"
