@@ -140,9 +140,9 @@ class _CallBuilder:
             ends += [(v, a, True) for v, a in zip(self.instance.outputs, self.results, strict=True)]
         for value, array, is_output in ends:
             place = self.places[value.name] = len(self.arguments)
-            is_number = value.scalar and not is_output
-            number = f"*(const {_type(value.dtype)} *)a[{place}]"
-            self.passed[value.name] = number if is_number else pointer_text(place, self.kernel.language)
+            is_number, language = value.scalar and not is_output, self.kernel.language
+            text = f"*(const {_type(value.dtype)} *)a[{place}]" if is_number else pointer_text(place, language)
+            self.passed[value.name] = text
             contents = array if not is_output or value.name in named else None
             self.arguments.append(ArrayArgument(value.name, np.shape(array), array.dtype, contents, is_output))
 
