@@ -30,7 +30,8 @@ from torch import Tensor
 
 from noyau import nn
 from noyau.timing.comparison import compare_all
-from noyau.timing.conditions import this_machine, usable_cores
+from noyau.timing.conditions import this_machine
+from noyau.workers.resources import processors
 
 RESULTS = Path(__file__).parent / "results" / "catalogue.json"
 ROWS, WIDTH = 2048, 4096
@@ -219,9 +220,9 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=1.0, metavar="S", help="seconds of timing for each case")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    torch.set_num_threads(usable_cores())
+    torch.set_num_threads(processors())
     kept = read_record(arguments.output, {"cases": {}})
-    kept |= {"machine": this_machine().to_json(), "torch": torch.__version__, "threads": usable_cores()}
+    kept |= {"machine": this_machine().to_json(), "torch": torch.__version__, "threads": processors()}
     kept |= {"shape": [ROWS, WIDTH]}
     chosen = (arguments.cases.split(","), arguments.dtypes.split(","), arguments.ways.split(","))
     for name, dtype, way in product(*chosen):

@@ -34,8 +34,9 @@ from record import write as write_record
 
 from noyau.text import as_json
 from noyau.timing.comparison import Comparison, SelfTimed, Verdict, compare, compare_swapped
-from noyau.timing.conditions import conditions, this_machine, usable_cores
+from noyau.timing.conditions import conditions, this_machine
 from noyau.timing.pairwise import WorkerSide
+from noyau.workers.resources import processors
 from noyau.workers.worker import Worker, pin
 
 RESULTS = Path(__file__).parent / "results" / "clock.json"
@@ -86,7 +87,7 @@ class Work:
 @contextlib.contextmanager
 def load(name: str) -> Iterator[None]:
     """Beside a spinning process for each core, or beside nothing."""
-    spinning = usable_cores() if name == "loaded" else 0
+    spinning = processors() if name == "loaded" else 0
     processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(spinning)]
     try:
         time.sleep(0.5)

@@ -42,11 +42,12 @@ from noyau.kernels.programs.generate import specialization_of, trace_reference
 from noyau.ops.op import Op
 from noyau.signatures.binding import bind
 from noyau.timing.bandwidth import measure_around, measure_copy, measure_read
-from noyau.timing.conditions import last_level_bytes, this_machine, usable_cores
+from noyau.timing.conditions import last_level_bytes, this_machine
 from noyau.timing.rates import machine_rates
+from noyau.workers.resources import processors
 
 RESULTS = Path(__file__).parent / "results" / "cpu_peers.json"
-CORES = usable_cores()
+CORES = processors()
 N, ROWS, WIDTH = 1 << 22, 2048, 4096
 NEAR = 1.5  # of the floor
 BEYOND = 4  # times the last-level cache: what is no more in it

@@ -256,13 +256,7 @@ _TABLE = (
         passes_factors=True,
     ),
     _single(
-        "prod",
-        "the product; 1 of none",
-        "multiply",
-        lambda dtype: 1,
-        exact=False,
-        onnx="ReduceProd",
-        keeps_sign=True,
+        "prod", "the product; 1 of none", "multiply", lambda dtype: 1, exact=False, onnx="ReduceProd", keeps_sign=True
     ),
     _extreme("max", "the largest; NaN if one is NaN", "maximum", lowest, "ReduceMax"),
     _extreme("min", "the least; NaN if one is NaN", "minimum", highest, "ReduceMin"),

@@ -226,29 +226,16 @@ def _truncate_divide(a: Array, b: Array) -> Any:
     return (quotient + ((np.not_equal(_floor_mod(a, b), 0)) & ((a < 0) != (b < 0)))).astype(a.dtype)
 
 
-def _nonzero(b: Array) -> Any:
+def _guarded(function: np.ufunc) -> Callable[[Array, Array], Any]:
     """Integer division by zero is undefined; here it divides by one, so that no trap is met."""
-    return np.where(b == 0, np.ones_like(b), b) if b.dtype.kind in "iu" else b
+    return lambda a, b: function(a, np.where(b == 0, np.ones_like(b), b) if b.dtype.kind in "iu" else b)
 
 
-def _floor_divide(a: Array, b: Array) -> Any:
-    return np.floor_divide(a, _nonzero(b))
-
-
-def _floor_mod(a: Array, b: Array) -> Any:
-    return np.mod(a, _nonzero(b))
-
-
-def _fmod(a: Array, b: Array) -> Any:
-    return np.fmod(a, _nonzero(b))
+_floor_divide, _floor_mod, _fmod = map(_guarded, (np.floor_divide, np.mod, np.fmod))
 
 
 def _divide(a: Array, b: Array) -> Any:
     return _truncate_divide(a, b) if a.dtype.kind in "iu" else np.divide(a, b)
-
-
-def _rsqrt(x: Array) -> Any:
-    return np.divide(1, np.sqrt(x)).astype(x.dtype)
 
 
 def _power(a: Array, b: Array) -> Any:
@@ -269,10 +256,6 @@ def _shift(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array]
         return np.where((b >= 0) & (b < width), function(a, np.clip(b, 0, width - 1)), 0).astype(a.dtype)
 
     return shifted
-
-
-def _reciprocal(x: Array) -> Any:
-    return np.divide(1, x).astype(x.dtype)
 
 
 def _smooth(
@@ -360,10 +343,11 @@ _TABLE = (
         lambda x, y, g: g / (x + 1.0)),
     _smooth("sqrt", "the square root of x", np.sqrt, (4, 0.0), ("sqrt", "sqrt", "Sqrt"), lambda x, y, g: g / (y * 2.0),
         Fact.ROUNDS | Fact.OF_POSITIVES | Fact.KEEPS_SIGN),
-    _smooth("rsqrt", "1 / sqrt(x)", _rsqrt, (8, 2.0), ("", "rsqrt", ""), lambda x, y, g: g * -0.5 * (y * y * y),
+    _smooth("rsqrt", "1 / sqrt(x)", lambda x: np.divide(1, np.sqrt(x)).astype(x.dtype), (8, 2.0), ("", "rsqrt", ""),
+        lambda x, y, g: g * -0.5 * (y * y * y),
         Fact.OF_POSITIVES | Fact.KEEPS_SIGN),
-    _smooth("reciprocal", "1 / x", _reciprocal, (4, 0.0), ("reciprocal", "reciprocal", "Reciprocal"),
-        lambda x, y, g: -g * (y * y), Fact.ROUNDS | Fact.KEEPS_SIGN),
+    _smooth("reciprocal", "1 / x", lambda x: np.divide(1, x).astype(x.dtype), (4, 0.0),
+        ("reciprocal", "reciprocal", "Reciprocal"), lambda x, y, g: -g * (y * y), Fact.ROUNDS | Fact.KEEPS_SIGN),
     _smooth("sin", "the sine of x", np.sin, (14, 2.0), ("sin", "sin", "Sin"), lambda x, y, g: g * x.call("cos")),
     _smooth("cos", "the cosine of x", np.cos, (14, 2.0), ("cos", "cos", "Cos"), lambda x, y, g: -g * x.call("sin")),
     _smooth("tan", "the tangent of x", np.tan, (20, 2.0), ("tan", "tan", "Tan"), lambda x, y, g: g * (y * y + 1.0)),

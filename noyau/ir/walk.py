@@ -11,6 +11,7 @@ from typing import assert_never
 
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike, product
+from noyau.ir.operators import OPERATORS
 
 
 def expressions(statement: ir.Statement) -> tuple[ir.Expr, ...]:
@@ -22,16 +23,9 @@ def expressions(statement: ir.Statement) -> tuple[ir.Expr, ...]:
             return values
         case ir.If(condition, _):
             return (condition,)
-        case (
-            ir.Loop()
-            | ir.Alloc()
-            | ir.Prefetch()
-            | ir.Require()
-            | ir.Zero()
-            | ir.MergeLanes()
-            | ir.TransposeTile()
-            | ir.StreamStore()
-        ):
+        case ir.Loop() | ir.Alloc() | ir.Prefetch() | ir.Require():
+            return ()
+        case ir.Zero() | ir.MergeLanes() | ir.TransposeTile() | ir.StreamStore():
             return ()
         case _:
             assert_never(statement)
@@ -50,6 +44,11 @@ def operands(expr: ir.Expr) -> tuple[ir.Expr, ...]:
             return ()
         case _:
             assert_never(expr)
+
+
+def flops_of(expr: ir.Expr) -> int:
+    """The flops of an expression, without those of its operands."""
+    return OPERATORS[expr.function].flops if isinstance(expr, ir.Call) else 0
 
 
 def every_expression(statements: Iterable[ir.Statement]) -> Iterator[ir.Expr]:
@@ -144,15 +143,9 @@ def _rewrite_statement(statement: ir.Statement, change: Callable[[ir.Expr], ir.E
             return replace(statement, body=rewrite(body, change))
         case ir.If(condition, body):
             return ir.If(rewrite_expression(condition, change), rewrite(body, change))
-        case (
-            ir.Alloc()
-            | ir.Prefetch()
-            | ir.Require()
-            | ir.Zero()
-            | ir.MergeLanes()
-            | ir.TransposeTile()
-            | ir.StreamStore()
-        ):
+        case ir.Alloc() | ir.Prefetch() | ir.Require():
+            return statement
+        case ir.Zero() | ir.MergeLanes() | ir.TransposeTile() | ir.StreamStore():
             return statement
         case _:
             assert_never(statement)

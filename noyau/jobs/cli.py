@@ -11,7 +11,6 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import TextIO
 
 from noyau.errors import NoyauError, OutputError
 from noyau.jobs import command_line, doctor
@@ -99,14 +98,7 @@ def _complain(message: str, status: int) -> int:
     return status
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """As warnings.showwarning, without the line of the source that warns."""
     _complain(f"warning: {message}", 0)
 

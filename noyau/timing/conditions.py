@@ -26,6 +26,7 @@ from noyau.errors import BuildError
 from noyau.text import fields_json
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.version import __version__
+from noyau.workers.resources import processors
 
 _ASKED: list[object] = []  # of the whole process, as what stands in the place of something is while a script is checked
 
@@ -180,14 +181,13 @@ PACKAGES = {
     "onnxruntime": ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml"),
 }
 _CPU_NAMES = Path("/proc/cpuinfo")
-_CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
 
 def this_machine(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Machine:
     """This machine, with the compiler and the level that these options mean; what is not there is "none"."""
     return Machine(
         cpu=cpu_model(),
-        cores=usable_cores(),
+        cores=processors(),
         level=c_compiler.resolve_target(options.target),
         compiler=_compiler(options),
         os=f"{platform.system()} {platform.release()}",
@@ -207,16 +207,6 @@ def cpu_model(path: Path = _CPU_NAMES) -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return next(filter(None, names), platform.processor() or platform.machine() or "unknown")
-
-
-def usable_cores(limit: Path = _CPU_LIMIT) -> int:
-    """The number of cores that this process may use: its affinity, and the share that its container gives it."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = limit.read_text(encoding="ascii").split()
-        return min(cores, max(1, round(int(quota) / int(period))))
-    except (OSError, ValueError, ZeroDivisionError):
-        return cores  # no limit is spelt "max 100000"
 
 
 def _compiler(options: c_compiler.CompilerOptions) -> str:

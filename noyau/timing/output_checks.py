@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,11 @@ def by_reference(reference: Reference, truth_of: Reference | None = None) -> Che
 
     def check(inputs: Arrays, outputs: Arrays) -> str:
         with np.errstate(all="ignore"):
-            truth = arrays_of((truth_of or reference)(*(_widen(array) for array in inputs)))
+            truth = arrays_of(
+                (truth_of or reference)(
+                    *(array.astype(np.float64) if is_float(array.dtype) else array.copy() for array in inputs)
+                )
+            )
             runs = [arrays_of(reference(*moved)) for moved in _nudge(inputs)]
             misfit = _misfit(outputs, runs[0])
             return misfit or _first_failure(outputs, truth, runs)
@@ -91,9 +96,9 @@ def _misfit(outputs: Arrays, expected: Arrays) -> str:
     return "" if forms == sought else f"gave {', '.join(forms)}, not {', '.join(sought)}"
 
 
-def _widen(array: np.ndarray) -> np.ndarray:
-    dtype = from_numpy(array.dtype)
-    return array.astype(np.float64) if dtype is not None and dtype.is_float else array.copy()
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether it is a dtype of floats that noyau has."""
+    return (known := from_numpy(dtype)) is not None and known.is_float
 
 
 def _nudge(inputs: Arrays) -> Iterator[Arrays]:
@@ -101,9 +106,5 @@ def _nudge(inputs: Arrays) -> Iterator[Arrays]:
     yield [array.copy() for array in inputs]
     rng = np.random.default_rng(_MOVED_RUNS)
     for _ in range(_MOVED_RUNS):
-        yield [_nudge_by_an_ulp(np.ascontiguousarray(array).reshape(array.shape), rng) for array in inputs]
-
-
-def _nudge_by_an_ulp(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    dtype = from_numpy(array.dtype)
-    return moved(array, rng) if dtype is not None and dtype.is_float else array.copy()
+        packed = [np.ascontiguousarray(array).reshape(array.shape) for array in inputs]
+        yield [moved(array, rng) if is_float(array.dtype) else array.copy() for array in packed]

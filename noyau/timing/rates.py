@@ -21,9 +21,10 @@ import numpy as np
 from noyau.codegen import cmath
 from noyau.errors import OutputError
 from noyau.text import as_json
-from noyau.timing.conditions import Conditions, Machine, cache_ladder, conditions, this_machine, unsteady, usable_cores
+from noyau.timing.conditions import Conditions, Machine, cache_ladder, conditions, this_machine, unsteady
 from noyau.toolchain import cache as toolchain_cache
 from noyau.toolchain.c import compiler as c_compiler
+from noyau.workers.resources import processors
 from noyau.workers.tamper_detection import seconds
 
 Clock = Callable[[], float]
@@ -277,7 +278,7 @@ def rate_of(kind: str, moved_bytes: int, threads: int, measure: Callable[[int, i
 
 
 def _measure(options: c_compiler.CompilerOptions) -> MachineRates:
-    start, library, cores = conditions(), loops(options), usable_cores()
+    start, library, cores = conditions(), loops(options), processors()
     counts = sorted({1, cores})
     copies = {threads: curve(library, _COPIES, threads) for threads in counts}
     reads = {threads: curve(library, _READS, threads) for threads in counts}

@@ -19,7 +19,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import IO, Any, Concatenate, NoReturn, ParamSpec, Protocol, Self, TypeVar
 
 from noyau import errors
@@ -67,9 +66,7 @@ class Worker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
     @property

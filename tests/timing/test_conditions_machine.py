@@ -6,7 +6,7 @@ import platform
 import pytest
 
 import noyau
-from noyau.timing.conditions import cpu_model, this_machine, usable_cores
+from noyau.timing.conditions import cpu_model, this_machine
 from noyau.toolchain.c import compiler as c_compiler
 
 
@@ -44,13 +44,3 @@ def test_the_processor_s_name_is_read(tmp_path, text, name):
     path = tmp_path / "cpuinfo"
     path.write_text(text, encoding="ascii")
     assert cpu_model(path) == (name or cpu_model(tmp_path / "missing"))
-
-
-@pytest.mark.parametrize(
-    ("text", "most"),
-    [("max 100000\n", None), ("100000 100000\n", 1), ("20000 100000\n", 1), ("x\n", None), ("5 0", None)],
-)
-def test_a_container_s_share_bounds_the_cores(tmp_path, text, most):
-    path = tmp_path / "cpu.max"
-    path.write_text(text, encoding="ascii")
-    assert usable_cores(path) == (most or usable_cores(tmp_path / "missing"))

@@ -16,7 +16,7 @@ from functools import partial
 
 from noyau.compiler.passes.algebra import simplify_algebra
 from noyau.compiler.passes.cleanup import compose_views, drop_unused, merge_equal
-from noyau.compiler.passes.rewrite import Rebuilder, rebuild
+from noyau.compiler.passes.rewrite import Rebuilder, rebuild, view_of
 from noyau.ir.dims import Dim, Shape, index_name, indices
 from noyau.ir.graph import Gather, Graph, Lookup, Map, Node, Reduce, View, downstream
 from noyau.ir.monoids import MONOIDS
@@ -117,23 +117,14 @@ ViewedValue = tuple[str, Shape]  # a value, and the index at which it is read
 
 def _quotient(rebuilder: Rebuilder, name: str) -> tuple[ViewedValue, ViewedValue] | None:
     """Find dividend and divisor of a value that is a quotient, seen through a view."""
-    (source, index), node = _view_of(rebuilder, name), rebuilder.nodes[name]
+    (source, index), node = view_of(rebuilder.nodes, name), rebuilder.nodes[name]
     quotient = rebuilder.nodes[source]
     if quotient.kind != Map("divide") or not node.dtype.is_float:
         return None
     here = {index_name(axis): dim for axis, dim in enumerate(index)}
-    above, below = (_view_of(rebuilder, each) for each in quotient.inputs)
-    return (above[0], _at(above[1], here)), (below[0], _at(below[1], here))
-
-
-def _view_of(rebuilder: Rebuilder, name: str) -> ViewedValue:
-    """The value that one is a view of, and the index map."""
-    node = rebuilder.nodes[name]
-    return (node.inputs[0], node.kind.index) if isinstance(node.kind, View) else (name, indices(len(node.shape)))
-
-
-def _at(index: Shape, here: dict[str, Dim]) -> Shape:
-    return tuple(dim.replace(here) for dim in index)
+    parts = [view_of(rebuilder.nodes, each) for each in quotient.inputs]
+    above, below = ((value, tuple(dim.replace(here) for dim in at)) for value, at in parts)
+    return above, below
 
 
 def _read_view(rebuilder: Rebuilder, node: Node, view: ViewedValue) -> Node:

@@ -20,7 +20,7 @@ from noyau.compiler.lowering.input_layouts import with_strides
 from noyau.compiler.lowering.names import Names
 from noyau.compiler.lowering.values import CutNeeded, LoopNeeded, LoopScope, Lowering, asks_each_cell
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim, DimOp, Shape, equal, index_name, maximum, never_negative, product
+from noyau.ir.dims import Dim, DimOp, Shape, equal, maximum, never_negative, product
 from noyau.ir.graph import Gather, Graph, Input, Lookup, Node, Scatter, View, dims_of
 from noyau.ir.loops import Axis, Buffer, Guard, Kernel, Launch, Loop, Role, Statement, Store
 from noyau.ir.ranges import simplify, within
@@ -115,7 +115,8 @@ def lower(graph: Graph, name: str, strided: Mapping[str, str] | None = None) -> 
     """The kernel of a group, in serial loops; UnsupportedError says why there is none.
 
     `strided` gives Inputs by name another layout than "packed": "inner" or "strided", as `Buffer.layout` has them."""
-    require_bound(graph)
+    for size, value in unbound(graph).items():
+        raise UnsupportedError(f"the size {size} of {value} does not follow from the shapes of the inputs")
     names, buffers = Names(), []
     for role, values in ((Role.INPUT, [node.output for node in graph.inputs]), (Role.OUTPUT, list(graph.outputs))):
         for value in values:
@@ -126,12 +127,6 @@ def lower(graph: Graph, name: str, strided: Mapping[str, str] | None = None) -> 
     bodies = lower_scatter(graph, names, buffers) or (lower_outputs(graph, names, buffers),)
     kernel = Kernel(name, tuple(buffers), binding, tuple(map(Launch, bodies)), guards(graph))
     return with_strides(kernel, strided) if strided else kernel
-
-
-def require_bound(graph: Graph) -> None:
-    """UnsupportedError where a size does not follow from the shapes of the inputs."""
-    for size, value in unbound(graph).items():
-        raise UnsupportedError(f"the size {size} of {value} does not follow from the shapes of the inputs")
 
 
 def unbound(graph: Graph) -> dict[str, str]:
@@ -153,13 +148,8 @@ class Scattering(Lowering):
         self.node, self.kind = node, node.kind
 
     def stored(self, buffer: str, output: str, index: Shape) -> Store:
-        here, place = {index_name(axis): dim for axis, dim in enumerate(index)}, list[Dim]()
-        for entry, extent in zip(self.kind.index, self.node.shape, strict=True):
-            if isinstance(entry, Lookup):
-                place.append(self.lookup(self.node, entry, here, extent))
-            else:
-                place.append(entry.replace(here))
-        return Store((buffer,), tuple(place), (self.value(output, index),), self.kind.monoid)
+        place = self.places(self.node, self.kind.index, index, self.node.shape)
+        return Store((buffer,), place, (self.value(output, index),), self.kind.monoid)
 
 
 def lower_scatter(graph: Graph, names: Names, buffers: Sequence[Buffer]) -> tuple[tuple[Statement, ...], ...]:

@@ -202,7 +202,8 @@ class Lowering:
             case Select(axis, starts):
                 return self.select(node, axis, starts, index)
             case Gather(index=source):
-                return self.gather(node, source, here)
+                operand = self.graph[node.inputs[0]]
+                return self.value(operand.output, self.places(node, source, index, operand.shape))
             case Reduce(monoid, axes):
                 return self.fold(node, monoid, axes, index)
             case Scan():
@@ -262,14 +263,13 @@ class Lowering:
         assert chosen is not None, "a Select with pieces"
         return chosen
 
-    def gather(self, node: Node, source: Sequence[Dim | Lookup], here: Mapping[str, Dim]) -> ir.Expr:
-        operand, index = self.graph[node.inputs[0]], []
-        for axis, entry in enumerate(source):
-            if isinstance(entry, Lookup):
-                index.append(self.lookup(node, entry, here, operand.shape[axis]))
-            else:
-                index.append(entry.replace(here))
-        return self.value(operand.output, index)
+    def places(self, node: Node, source: Sequence[Dim | Lookup], index: Shape, shape: Shape) -> Shape:
+        """The place in memory of that shape that an index map names, of a node at an index."""
+        here = {index_name(axis): dim for axis, dim in enumerate(index)}
+        return tuple(
+            self.lookup(node, entry, here, extent) if isinstance(entry, Lookup) else entry.replace(here)
+            for entry, extent in zip(source, shape, strict=True)
+        )
 
     def lookup(self, node: Node, entry: Lookup, here: Mapping[str, Dim], extent: Dim) -> Dim:
         """A looked-up index, required to be inside, under a name that Dims can use."""

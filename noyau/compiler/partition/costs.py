@@ -20,10 +20,10 @@ from noyau.compiler.passes.cleanup import drop_unused
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, maximum, product
 from noyau.ir.graph import Constant, Gather, Graph, Iota, Lookup, Map, Node, Reduce, Scatter, View
-from noyau.ir.loops import Buffer, Call, Expr, Fold, If, Kernel, Let, Load, Loop, Require, Role, Statement
+from noyau.ir.loops import Buffer, Expr, Fold, If, Kernel, Let, Load, Loop, Require, Role, Statement
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS
-from noyau.ir.walk import every_statement, expressions, operands
+from noyau.ir.walk import every_statement, expressions, flops_of, operands
 
 USUAL = 61  # what every size is taken to be
 AGAIN = 12.0  # flops that may be computed again for each cell of the largest output
@@ -129,8 +129,7 @@ def _count(
 
 
 def _flops(expr: Expr) -> float:
-    own = float(OPERATORS[expr.function].flops) if isinstance(expr, Call) else 0.0
-    return own + sum(_flops(operand) for operand in operands(expr))
+    return float(flops_of(expr)) + sum(map(_flops, operands(expr)))
 
 
 def flops(kernel: Kernel) -> Dim:
@@ -273,7 +272,7 @@ def repeat_cheap(graph: Graph) -> Graph:
     to write and to read: at most 12 flops a cell, of inputs that are no larger."""
     nodes, names_taken, ends = list[Node](), set(graph.by_name), _shown(graph)
     for node in graph.nodes:
-        if _is_column_fold(graph, node):
+        if isinstance(node.kind, Reduce) and len(graph[node.inputs[0]].shape) - 1 not in node.kind.axes:
             steps = _steps(graph, node.inputs[0], ends)
             if _is_shared(graph, node, steps) and _is_worth(graph, graph[node.inputs[0]], steps):
                 names = {step.output: _fresh(step.output, names_taken) for step in steps}
@@ -282,15 +281,6 @@ def repeat_cheap(graph: Graph) -> Graph:
                 continue
         nodes.append(node)
     return drop_unused(replace(graph, nodes=tuple(nodes)))  # what sums alone share has become copies
-
-
-def _is_column_fold(graph: Graph, node: Node) -> bool:
-    """Whether a node folds axes, but not the last one."""
-    match node.kind:
-        case Reduce(_, axes):
-            return len(graph[node.inputs[0]].shape) - 1 not in axes
-        case _:
-            return False
 
 
 def _steps(graph: Graph, name: str, ends: Collection[str]) -> list[Node]:

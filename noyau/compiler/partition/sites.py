@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from noyau.compiler.lowering.nest import unbound
+from noyau.compiler.passes.cleanup import drop_unused
 from noyau.compiler.passes.normal_form import bound_sizes, own_sizes
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import same_shape
@@ -84,7 +85,7 @@ class DefUse:
         read: frozenset[str] = frozenset()
         while True:
             collected = self.collect(positions, read)
-            graph = own_sizes(collected, self.facts(collected))
+            graph = own_sizes(collected, self.demands_of(collected.inputs))  # their makers see to those
             loose = self.loose(graph, positions)
             if not loose:
                 return require_bound_sizes(graph)
@@ -100,11 +101,7 @@ class DefUse:
                         self.enter(name, nodes, read)
                 nodes[node.output] = node
         demands = self.demands_of(node for node in nodes.values() if not isinstance(node.kind, Input))
-        return drop_unneeded(Graph(tuple(nodes.values()), self.ends(positions)[0], demands))
-
-    def facts(self, graph: Graph) -> tuple[Demand, ...]:
-        """Collect the demands that the makers of a group's inputs see to."""
-        return self.demands_of(graph.inputs)
+        return drop_unused(Graph(tuple(nodes.values()), self.ends(positions)[0], demands), inputs_too=True)
 
     def demands_of(self, nodes: Iterable[Node]) -> tuple[Demand, ...]:
         """Collect the demands of the operators that make some values."""
@@ -187,16 +184,6 @@ class DefUse:
 
 def is_scalar(node: Node) -> bool:
     return isinstance(node.kind, Constant) and node.kind.value.size == 1
-
-
-def drop_unneeded(graph: Graph) -> Graph:
-    """The graph without the values, inputs among them, that no output needs: dead code tells no kernel its sizes."""
-    names, nodes = set(graph.outputs), list[Node]()
-    for node in reversed(graph.nodes):
-        if node.output in names:
-            names.update(node.inputs)
-            nodes.append(node)
-    return replace(graph, nodes=tuple(reversed(nodes)))
 
 
 def require_bound_sizes(graph: Graph) -> Graph:

@@ -18,9 +18,9 @@ from itertools import combinations
 
 import numpy as np
 
-from noyau.compiler.passes.rewrite import Rebuilder, rebuild
+from noyau.compiler.passes.rewrite import Rebuilder, rebuild, view_of
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim, Shape, flat_index, index_name, indices, product
+from noyau.ir.dims import Dim, flat_index, index_name, product
 from noyau.ir.graph import Constant, Graph, Input, Iota, Map, Node, Reduce, View
 from noyau.ir.graph import constant as constant_node
 from noyau.ir.graph_interpreter import Evaluator
@@ -64,7 +64,7 @@ def judge_copies(graph: Graph) -> None:
 
 
 def _is_reshape(graph: Graph, one: str, other: str) -> bool:
-    (base, index), (other_base, other_index) = (_looked_at(graph, name) for name in (one, other))
+    (base, index), (other_base, other_index) = (view_of(graph.by_name, name) for name in (one, other))
     shape, target = graph[one].shape, graph[other].shape
     if base != other_base or product(shape) != product(target):
         return False
@@ -74,12 +74,6 @@ def _is_reshape(graph: Graph, one: str, other: str) -> bool:
         simplify(dim.replace(at), extents) == simplify(expected, extents)
         for dim, expected in zip(index, other_index, strict=True)
     )
-
-
-def _looked_at(graph: Graph, name: str) -> tuple[str, Shape]:
-    """Give the value that a view shows, and its index there; of what is no view, itself."""
-    node = graph[name]
-    return (node.inputs[0], node.kind.index) if isinstance(node.kind, View) else (name, indices(len(node.shape)))
 
 
 def merge_equal(graph: Graph) -> Graph:
@@ -178,11 +172,11 @@ def _digest(what: object) -> str:
     return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
 
 
-def drop_unused(graph: Graph) -> Graph:
-    """Remove each value that no output needs; inputs stay."""
+def drop_unused(graph: Graph, *, inputs_too: bool = False) -> Graph:
+    """Remove each value that no output needs; inputs stay, unless `inputs_too`: dead code tells no kernel its sizes."""
     needed, nodes = set(graph.outputs), list[Node]()
     for node in reversed(graph.nodes):
-        if node.output in needed or isinstance(node.kind, Input):
+        if node.output in needed or (isinstance(node.kind, Input) and not inputs_too):
             needed.update(node.inputs)
             nodes.append(node)
     return replace(graph, nodes=tuple(reversed(nodes)))

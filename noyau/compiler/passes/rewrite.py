@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from noyau.ir.dims import Dim, indices
+from noyau.ir.dims import Dim, Shape, indices
 from noyau.ir.graph import Gather, Graph, Iota, Kind, Lookup, Node, Scatter, Select, View, dims_of
 
 
@@ -57,6 +57,12 @@ def rebuild(graph: Graph, change: Callable[[Node, Rebuilder], Iterable[Node] | s
 def same_as(node: Node, other: Node) -> Node:
     """A node that gives another value under its own name."""
     return replace(node, kind=View(indices(len(other.shape))), inputs=(other.output,))
+
+
+def view_of(nodes: Mapping[str, Node], name: str) -> tuple[str, Shape]:
+    """The value that a value is a view of, and its index there; of what is no view, itself."""
+    node = nodes[name]
+    return (node.inputs[0], node.kind.index) if isinstance(node.kind, View) else (name, indices(len(node.shape)))
 
 
 def through_views(nodes: Mapping[str, Node], name: str) -> Node:

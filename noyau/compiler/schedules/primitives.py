@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimOp, Shape, maximum, product, strides_of
-from noyau.ir.operators import OPERATORS
 from noyau.ir.walk import (
     all_dims,
     every_expression,
     every_statement,
+    flops_of,
     fold_of,
     folds_in,
     is_fold,
@@ -58,24 +59,25 @@ def flatten(kernel: ir.Kernel) -> ir.Kernel:
 def reindex(statements: Statements, change: Callable[[str, Shape], Shape]) -> Statements:
     """The statements with each index into a buffer or memory changed, by its name."""
 
-    def loads(expr: ir.Expr) -> ir.Expr:
-        return replace(expr, index=change(expr.buffer, expr.index)) if isinstance(expr, ir.Load) else expr
-
     def stores(statement: ir.Statement) -> ir.Statement:
         match statement:
             case ir.Store(buffers, index, _, _):
                 return replace(statement, index=change(buffers[0], index))
-            case ir.Loop(_, _, _, body):
-                return replace(statement, body=tuple(map(stores, body)))
-            case ir.If(_, body):
+            case ir.Loop(body=body) | ir.If(body=body):
                 return replace(statement, body=tuple(map(stores, body)))
             case _:
                 return statement
 
-    def in_folds(expr: ir.Expr) -> ir.Expr:
-        return replace(expr, body=tuple(map(stores, expr.body))) if isinstance(expr, ir.Fold) else loads(expr)
+    def loads(expr: ir.Expr) -> ir.Expr:
+        match expr:
+            case ir.Load(buffer, index):
+                return replace(expr, index=change(buffer, index))
+            case ir.Fold(body=body):
+                return replace(expr, body=tuple(map(stores, body)))
+            case _:
+                return expr
 
-    return tuple(map(stores, rewrite(statements, in_folds)))
+    return tuple(map(stores, rewrite(statements, loads)))
 
 
 def with_bodies(kernel: ir.Kernel, change: Callable[[Statements], Statements]) -> ir.Kernel:
@@ -131,20 +133,12 @@ def divides(dim: Dim, variable: str) -> bool:
 def sink(statements: Statements) -> Statements:
     """Cheap Lets before a lone loop go into it, so that loops stand alone in each other and can share threads."""
     match statements:
-        case (*lets, ir.Loop() as loop) if lets and all(_is_cheap(statement) for statement in lets):
+        case (*lets, ir.Loop() as loop) if lets and all(is_light(s) and not s.name.startswith("#") for s in lets):
             return (replace(loop, body=sink((*lets, *loop.body))),)
         case (ir.Loop() as loop,):
             return (replace(loop, body=sink(loop.body)),)
         case _:
             return statements
-
-
-def _is_cheap(statement: ir.Statement) -> bool:
-    return (
-        isinstance(statement, ir.Let)
-        and not isinstance(statement.value, ir.Fold)
-        and not statement.name.startswith("#")
-    )
 
 
 def bind(statements: Statements, count: int) -> Statements:
@@ -222,22 +216,6 @@ def stride_of(access: ir.Load | ir.Store, variable: str) -> Dim:
     return last + sum((step * Dim.of(f"stride {axis}") for axis, step in enumerate(outer)), Dim.of(0))
 
 
-def counted(loop: ir.Loop, name: str) -> tuple[Statements, ir.Loop]:
-    """A Let that gives the length of a loop a name, and the loop; no Let where the length is known now."""
-    if loop.extent.constant is not None:
-        return (), loop
-    return (ir.Let(name, ir.Index(loop.extent)),), replace(loop, extent=Dim.of(name))
-
-
-def split(loop: ir.Loop, size: int, outer: str, inner: str) -> ir.Loop:
-    """The loop in tiles of at most `size`: the last one is shorter."""
-    body = substitute(loop.body, {loop.var: Dim.of(outer) * size + Dim.of(inner)})
-    left = loop.extent - Dim.of(outer) * size
-    extent = Dim.of(size) if loop.extent % size == Dim.of(0) else minimum(Dim.of(size), left)
-    tiles = (loop.extent + (size - 1)) // size
-    return ir.Loop(outer, tiles, loop.axis, (ir.Loop(inner, extent, ir.Axis.SERIAL, body),))
-
-
 def keep(statements: Statements, values: frozenset[str], name: str) -> Statements:
     """Values that the last fold of a row has computed are kept in memory of the thread, for the loops after it.
 
@@ -301,12 +279,15 @@ def change_each(body: Iterable[ir.Statement], change: Callable[[ir.Statement], S
 
 
 def tiled(loop: ir.Loop, size: int, outer: str, inner: str, count: str) -> tuple[ir.Loop, Statements, ir.Loop]:
-    """The loop over tiles of at most `size`, the Let that calls the length of a tile `count` where it is not known now,
-    and the loop over a tile."""
-    tiles = split(loop, size, outer, inner)
-    (tile,) = tiles.body
-    assert isinstance(tile, ir.Loop)
-    return tiles, *counted(tile, count)
+    """The loop over tiles of at most `size`, of which the last one is shorter, without a body; the Let that calls the
+    length of a tile `count`, where it is not known now; and the loop over a tile."""
+    begin = Dim.of(outer) * size
+    body = substitute(loop.body, {loop.var: begin + Dim.of(inner)})
+    tiles = ir.Loop(outer, (loop.extent + (size - 1)) // size, loop.axis, ())
+    extent = Dim.of(size) if loop.extent % size == Dim.of(0) else minimum(Dim.of(size), loop.extent - begin)
+    if extent.constant is not None:
+        return tiles, (), ir.Loop(inner, extent, ir.Axis.SERIAL, body)
+    return tiles, (ir.Let(count, ir.Index(extent)),), ir.Loop(inner, Dim.of(count), ir.Axis.SERIAL, body)
 
 
 def either(condition: ir.Expr, this: Statements, other: Statements) -> Statements:
@@ -316,8 +297,7 @@ def either(condition: ir.Expr, this: Statements, other: Statements) -> Statement
 
 def is_dear(body: Iterable[ir.Statement]) -> bool:
     """Whether statements have a function that takes longer than a cell takes to memory."""
-    calls = [expr for expr in every_expression(body) if isinstance(expr, ir.Call)]
-    return any(OPERATORS[call.function].flops >= DEAR for call in calls)
+    return any(flops_of(expr) >= DEAR for expr in every_expression(body))
 
 
 def apart(body: Statements) -> list[Statements]:
@@ -336,7 +316,7 @@ def apart(body: Statements) -> list[Statements]:
     return [body] if len(blocks) < 2 else [drop_unused((*lets, *block)) for block in blocks]
 
 
-def is_light(statement: ir.Statement) -> bool:
+def is_light(statement: ir.Statement) -> TypeGuard[ir.Let]:
     """Whether it may stand in several launches."""
     return isinstance(statement, ir.Let) and not isinstance(statement.value, ir.Fold)
 

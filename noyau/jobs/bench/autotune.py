@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from noyau.errors import InputError, SignatureError
+from noyau.jobs.bench.candidates import signature_of
 from noyau.jobs.bench.inputs import usual_numbers
 from noyau.jobs.bench.record import BenchPoint, BenchRecord
 from noyau.jobs.bench.run import Numbers, combinations, device_of, timed
@@ -89,13 +90,13 @@ def tune(
         require_free(op.name)
     records, winners = list[BenchRecord](), list[Winner]()
     left_out: dict[str, str] = {}
-    wishes = BenchOptions(budget_s, seed=seed, searches=True)
+
     for arguments, numbers in _wishes(op, args, sizes):
         bound = _bind_arguments(op, arguments, numbers, seed)
         form, reasons = _with_variants(op, bound, report, place or CPU)
         left_out |= reasons
-        inputs, there = arguments or None, bool(place)
-        records.append(timed(form, inputs, place, wishes, peers={}, sizes=[numbers], say=report, record=there))
+        wishes = BenchOptions(arguments or None, [numbers], budget_s, seed=seed, searches=True)
+        records.append(timed(form, place, wishes, report, record=bool(place)))
         winners += _winners(op, form, records[-1].at[0], bound, place)
     op.calls.forget()
     return TuneRecord(tuple(records), tuple(winners), left_out)
@@ -104,8 +105,7 @@ def tune(
 def _winners(op: Op[..., Any], form: Op[..., Any], at: BenchPoint, bound: Bound, place: str) -> Iterator[Winner]:
     """Yield the winner at one set of sizes, if there is one, once it is recorded; on a GPU it is already."""
     if not place:
-        assert op.signature is not None
-        request = specialization_of(op.signature, bound, op.description.reference.constants)
+        request = specialization_of(signature_of(op), bound, op.description.reference.constants)
         winner = winner_of(form, at, request, largest(bound))
         record(op.description, request, [winner])
         yield winner
@@ -116,8 +116,7 @@ def _winners(op: Op[..., Any], form: Op[..., Any], at: BenchPoint, bound: Bound,
 def _require_signature(op: object) -> None:
     if not isinstance(op, Op):
         raise SignatureError(f"noyau.tune takes an op, and this is of the type {type(op).__name__}")
-    if op.signature is None:
-        raise SignatureError(f"{op.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
+    signature_of(op)
 
 
 def _wishes(
@@ -131,15 +130,13 @@ def _wishes(
     elif sizes or op.inputs is not None:
         yield from (((), numbers) for numbers in combinations(sizes or {}))
     else:
-        assert op.signature is not None
         constants = op.known(op.description.reference.constants)
-        yield from (((), usual_numbers(op.signature, constants, {}, cells)) for cells in _CELLS)
+        yield from (((), usual_numbers(signature_of(op), constants, {}, cells)) for cells in _CELLS)
 
 
 def _bind_arguments(op: Op[..., Any], inputs: Sequence[Any], numbers: Mapping[str, int], seed: int) -> Bound:
-    assert op.signature is not None
     arguments = [on_host(each) for each in inputs] if inputs else op.make(seed, **numbers)
-    return bind(op.signature, arguments, op.known(op.description.reference.constants), op.name)
+    return bind(signature_of(op), arguments, op.known(op.description.reference.constants), op.name)
 
 
 def on_host(arguments: Any) -> Any:

@@ -24,7 +24,7 @@ from noyau.ops.dispatch.choice import REFERENCE, Choice, Selection, Selector
 from noyau.ops.dispatch.fast_entries import entry
 from noyau.ops.op import Op
 from noyau.signatures.binding import Bound
-from noyau.signatures.types import Instance
+from noyau.signatures.types import Instance, Signature
 from noyau.timing.pairwise import Contender
 
 Array = np.ndarray
@@ -87,11 +87,17 @@ def of_functions(functions: Mapping[str, Function], calling: CandidateCall) -> I
             yield Entry(name, "", usual.returning, usual.filling, tensors if "torch" in sys.modules else None)
 
 
+def signature_of(op: Op[..., Any]) -> Signature:
+    """The signature of an op. SignatureError where it has none."""
+    if op.signature is None:
+        raise SignatureError(f"{op.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
+    return op.signature
+
+
 def of_op(op: Op[..., Any], bound: Bound, constants: Mapping[str, Any], calling: CandidateCall) -> Iterator[Entry]:
     """An op's reference as it is written, then each attached kernel, then each generated one."""
-    assert op.signature is not None
     yield _reference(op, bound.instance, constants, calling)
-    request = specialization_of(op.signature, bound, constants)
+    request = specialization_of(signature_of(op), bound, constants)
     for kernel in op.kernels.values():
         try:
             yield _attached_entry(op, kernel, request, bound, calling)
@@ -163,8 +169,7 @@ def _through_door(
     op: Op[..., Any], name: str, choice: Choice, request: Specialization, calling: CandidateCall
 ) -> Entry:
     """A kernel as a call of the op runs it."""
-    assert op.signature is not None
-    door = entry(op.name, op.signature, Selection(request, ((choice, math.inf),), ()))
+    door = entry(op.name, signature_of(op), Selection(request, ((choice, math.inf),), ()))
     assert door is not None
 
     def filling(*arguments: Any, out: Any) -> object:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from noyau.compiler.partition.costs import traffic
-from noyau.dtypes import from_numpy
 from noyau.errors import BuildError, InputError
 from noyau.hosts.numpy.dlpack import as_array, is_foreign
 from noyau.ir.graph import Contract, Graph, Map, Node, Reduce
@@ -23,6 +22,7 @@ from noyau.signatures.instances import integers_of, usual_instance, usual_sizes
 from noyau.signatures.types import Signature
 from noyau.timing.bandwidth import copy_rate, floor_s, mistake
 from noyau.timing.conditions import last_level_bytes
+from noyau.timing.output_checks import is_float
 
 Array = np.ndarray
 Arrays = tuple[Array, ...]
@@ -152,10 +152,7 @@ def _array(argument: Any) -> Any:
 
 
 def _nearer(argument: Any, rng: np.random.Generator) -> Any:
-    if not isinstance(argument, Array) or not argument.ndim:
-        return argument
-    dtype = from_numpy(argument.dtype)
-    if dtype is None or not dtype.is_float:
+    if not isinstance(argument, Array) or not argument.ndim or not is_float(argument.dtype):
         return argument
     return argument * np.asarray(1 - _SHRINK * rng.random(argument.shape), argument.dtype)
 

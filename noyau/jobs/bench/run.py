@@ -18,12 +18,12 @@ from noyau.jobs.bench.candidates import Entry, Function
 from noyau.jobs.bench.inputs import Arrays, Workload, as_arguments
 from noyau.jobs.bench.race import Entrant, ResultJudge, Say, Sides, name_of, pools, race, shortened
 from noyau.jobs.bench.record import COLD, FILLING, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes
-from noyau.jobs.bench.tasks import Arguments, BenchOptions, BenchTask, function_tasks, op_tasks
+from noyau.jobs.bench.tasks import Arguments, BenchOptions, BenchTask, function_tasks, functions_of, op_tasks
 from noyau.jobs.bench.winners import record_winner
 from noyau.jobs.command_line import progress
 from noyau.ops.op import Op
 from noyau.timing.comparison import Series, compare_all
-from noyau.timing.conditions import last_level_bytes, this_machine, usable_cores
+from noyau.timing.conditions import last_level_bytes, this_machine
 from noyau.timing.pairwise import (
     HOT_BYTES,
     RotatingSide,
@@ -34,6 +34,7 @@ from noyau.timing.pairwise import (
     hot_sets,
     packed_sets,
 )
+from noyau.workers.resources import processors
 from noyau.workers.tamper_detection import poison, seconds
 
 Numbers: TypeAlias = Mapping[str, int | Sequence[int]]
@@ -71,52 +72,30 @@ def bench(
     Each candidate is verified: on a first call, and on runs that were timed, chosen at random; what is wrong is told
     and not ranked. InputError where inputs do not fit, or nothing is given to time; SignatureError as of a call."""
     numbers, place = _requests(sizes, budget_s, peers), device_of(args := as_arguments(args), device)
+    wishes = BenchOptions(args, numbers, budget_s, cold, flops, seed, peers=peers or {})
     with _progress(say) as report:
-        wishes = BenchOptions(budget_s, cold, flops, seed)
-        return timed(what, args, place, wishes, peers=peers or {}, sizes=numbers, say=report, record=record)
+        return timed(what, place, wishes, report, record=record)
 
 
 def timed(
-    what: Op[..., Any] | Mapping[str, Function],
-    args: Arguments | None,
-    place: str,
-    wishes: BenchOptions,
-    *,
-    peers: Mapping[str, Function],
-    sizes: Sequence[dict[str, int]],
-    say: Say,
-    record: bool,
+    what: Op[..., Any] | Mapping[str, Function], place: str, wishes: BenchOptions, say: Say, *, record: bool
 ) -> BenchRecord:
     """As `bench`, here or on a GPU."""
     if place:
         from noyau.jobs.bench.torch_cuda import bench_on_device
 
-        result = bench_on_device(what, args, place, wishes, peers=peers, sizes=sizes, say=say)
+        result = bench_on_device(what, place, wishes, say)
         for at in result.at if record else ():
             record_winner(what, at)
         return result
-    cores, points = usable_cores(), list[BenchPoint]()
-    for task in _tasks(what, args, peers, sizes, wishes):
+    cores, points = processors(), list[BenchPoint]()
+    tasks = op_tasks(what, wishes) if isinstance(what, Op) else function_tasks(functions_of(what, wishes), wishes)
+    for task in tasks:
         track = NumpyTrack(task, wishes.cold, wishes.seed, cores)
         points.append(race(track, task.entries, budget_s=wishes.budget_s, cores=cores, say=say))
         if record:
             record_winner(what, points[-1])
     return BenchRecord(name_of(what), this_machine(), {"cores": cores, **pools()}, tuple(points))
-
-
-def _tasks(
-    what: object,
-    args: Arguments | None,
-    peers: Mapping[str, Function],
-    sizes: Sequence[dict[str, int]],
-    wishes: BenchOptions,
-) -> Iterator[BenchTask]:
-    if isinstance(what, Op):
-        return op_tasks(what, args, peers, sizes, wishes.seed)
-    if not isinstance(what, Mapping):
-        problem = f"and this is of the type {type(what).__name__}"
-        raise InputError(f"noyau.bench takes an op, or functions by name, {problem}: bench({{'a': f, 'b': g}}, args)")
-    return function_tasks({**what, **peers}, args, sizes, wishes)
 
 
 def _numbers(name: str, numbers: object) -> Iterator[int]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from noyau.dtypes import DType, from_numpy
-from noyau.errors import InputError, NoyauError, SignatureError
+from noyau.dtypes import DType
+from noyau.errors import InputError, NoyauError
 from noyau.ir.graph import Graph
-from noyau.jobs.bench.candidates import CandidateCall, Entry, Function, of_functions, of_op
+from noyau.jobs.bench.candidates import CandidateCall, Entry, Function, of_functions, of_op, signature_of
 from noyau.jobs.bench.inputs import (
     InputMaker,
     Views,
@@ -26,7 +27,7 @@ from noyau.kernels.programs.generate import Specialization, lazy_graph, speciali
 from noyau.kernels.reference import graph_of
 from noyau.ops.op import Op
 from noyau.signatures.binding import Bound, bind
-from noyau.timing.output_checks import Arrays, Check, arrays_of, by_graph, by_reference
+from noyau.timing.output_checks import Arrays, Check, arrays_of, by_graph, by_reference, is_float
 from noyau.timing.pairwise import Contender, call_once
 from noyau.verify.values import LazyGraph
 
@@ -35,14 +36,17 @@ Arguments: TypeAlias = Sequence[Any] | Callable[..., Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """Options of a bench, as of `noyau.bench`; `searches`: on a GPU the generated kernel is tried with other sizes of
-    tiles, too."""
+    """Options of a bench, as of `noyau.bench`, each of `sizes` in turn; `searches`: on a GPU the generated kernel is
+    tried with other sizes of tiles, too."""
 
+    args: Arguments | None
+    sizes: Sequence[dict[str, int]]
     budget_s: float = 1.0
     cold: bool | None = None
     flops: float | None = None
     seed: int = 0
     searches: bool = False
+    peers: Mapping[str, Function] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +65,18 @@ class BenchTask:
     cells: int = 0
 
 
-def op_tasks(
-    op: Op[..., Any],
-    args: Arguments | None,
-    peers: Mapping[str, Function],
-    sizes: Sequence[dict[str, int]],
-    seed: int,
-    *,
-    judge_alone: bool = False,
-) -> Iterator[BenchTask]:
+def op_tasks(op: Op[..., Any], wishes: BenchOptions, *, judge_alone: bool = False) -> Iterator[BenchTask]:
     """Tasks of an op, and of its peers; `judge_alone`: with its reference as the only candidate. SignatureError where
     it has no signature, or inputs do not fit it."""
-    if op.signature is None:
-        raise SignatureError(f"{op.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
     constants = op.description.reference.constants
-    for numbers in sizes:
-        inputs, bound = _op_inputs(op, args, numbers, seed)
+    for numbers in wishes.sizes:
+        inputs, bound = _op_inputs(op, numbers, wishes)
         scalars = tuple(value.scalar for value in bound.instance.inputs)
         calling = CandidateCall(inputs.views, scalars, tuple(value.dtype.numpy for value in bound.instance.outputs))
-        others = (replace(entry, is_peer=True) for entry in of_functions(peers, calling))
+        others = (replace(entry, is_peer=True) for entry in of_functions(wishes.peers, calling))
         own = of_op(op, bound, constants, calling)
         entries = (next(own),) if judge_alone else (*own, *others)
-        request = specialization_of(op.signature, bound, constants)
+        request = specialization_of(signature_of(op), bound, constants)
         check = _op_check(op, entries[0], bound, request, calling)
         work = _op_work(op, request, bound)
         yield BenchTask(bound.sizes, inputs, _apart(entries), check, work, None, request, largest(bound))
@@ -112,27 +106,23 @@ def _op_check(op: Op[..., Any], judge: Entry, bound: Bound, request: Specializat
     return by_op(graph, calling.views, calling.dtypes, lazy_graph(reference, request))
 
 
-def _op_inputs(
-    op: Op[..., Any], args: Arguments | None, numbers: dict[str, int], seed: int
-) -> tuple[InputMaker, Bound]:
+def _op_inputs(op: Op[..., Any], numbers: dict[str, int], wishes: BenchOptions) -> tuple[InputMaker, Bound]:
     """Draws for an op, and what they bind."""
-    signature, constants = op.signature, op.known(op.description.reference.constants)
-    assert signature is not None
+    args, seed, constants = wishes.args, wishes.seed, op.known(op.description.reference.constants)
+    bound = partial(bind, signature_of(op), known=constants, called=op.name)
     if args is not None and not callable(args):
         if numbers:
             raise InputError(f"{op.name}: both inputs and sizes are given; the sizes are those of the inputs")
-        inputs = vary(bind(signature, op.arguments(args, {})[0], constants, op.name).arrays, seed)
-        return inputs, bind(signature, inputs.views.memory_as_given(inputs.draws[0]), constants, op.name)
-    maker = args
-    usual = numbers if maker or op.inputs is not None else usual_numbers(signature, constants, numbers)
+        inputs = vary(bound(op.arguments(args, {})[0]).arrays, seed)
+    else:
+        usual = numbers if args or op.inputs is not None else usual_numbers(signature_of(op), constants, numbers)
 
-    def bound_arrays(number: int) -> Sequence[Any]:
-        rng = np.random.default_rng(seed + number)
-        made_up = tuple(maker(rng, **usual)) if maker else op.make(seed + number, **usual)
-        return bind(signature, made_up, constants, op.name).arrays
+        def bound_arrays(number: int) -> Sequence[Any]:
+            rng = np.random.default_rng(seed + number)
+            return bound(tuple(args(rng, **usual)) if args else op.make(seed + number, **usual)).arrays
 
-    inputs = draw_by(bound_arrays)
-    return inputs, bind(signature, inputs.views.memory_as_given(inputs.draws[0]), constants, op.name)
+        inputs = draw_by(bound_arrays)
+    return inputs, bound(inputs.views.memory_as_given(inputs.draws[0]))
 
 
 def _op_work(op: Op[..., Any], request: Specialization, bound: Bound) -> Workload:
@@ -147,14 +137,21 @@ def _op_work(op: Op[..., Any], request: Specialization, bound: Bound) -> Workloa
         return work_of_arrays(bound.arrays, outputs)
 
 
-def function_tasks(
-    functions: Mapping[str, Function], args: Arguments | None, sizes: Sequence[dict[str, int]], wishes: BenchOptions
-) -> Iterator[BenchTask]:
-    """Tasks of plain functions. InputError where there are none, or where the first does not run."""
+def functions_of(what: object, wishes: BenchOptions) -> dict[str, Function]:
+    """Plain functions by name, the peers last. InputError where there are none, or what is given is something else."""
+    if not isinstance(what, Mapping):
+        problem = f"and this is of the type {type(what).__name__}"
+        raise InputError(f"noyau.bench takes an op, or functions by name, {problem}: bench({{'a': f, 'b': g}}, args)")
+    functions = {**what, **wishes.peers}
     if not functions:
         raise InputError("there is nothing to time: give an op, or functions by name: {'a': f, 'b': g}")
-    for numbers in sizes:
-        inputs = _function_inputs(args, numbers, wishes.seed)
+    return functions
+
+
+def function_tasks(functions: Mapping[str, Function], wishes: BenchOptions) -> Iterator[BenchTask]:
+    """Tasks of plain functions. InputError where the first does not run."""
+    for numbers in wishes.sizes:
+        inputs = function_inputs(numbers, wishes)
         calling = CandidateCall(inputs.views, (False,) * len(inputs.views.views))
         judge, outputs = _judge(next(of_functions(functions, calling)), inputs.draws[0])
         calling = replace(calling, dtypes=tuple(array.dtype for array in outputs))
@@ -163,13 +160,16 @@ def function_tasks(
         yield BenchTask(numbers, inputs, (replace(first, is_judge=True), *others), check, flops=wishes.flops)
 
 
-def _function_inputs(args: Arguments | None, numbers: dict[str, int], seed: int) -> InputMaker:
-    if not callable(args):
-        if numbers:
-            raise InputError("sizes are of inputs that a function makes: args=lambda rng, n=500: (...)")
-        return vary(args or (), seed)
-    maker = args
-    return draw_by(lambda number: tuple(maker(np.random.default_rng(seed + number), **numbers)))
+def function_inputs(
+    numbers: dict[str, int], wishes: BenchOptions, as_array: Callable[[Any], Any] = lambda argument: argument
+) -> InputMaker:
+    """Draws for plain functions. InputError where sizes are those of arrays that are given."""
+    args, seed = wishes.args, wishes.seed
+    if callable(args):
+        return draw_by(lambda number: tuple(map(as_array, args(np.random.default_rng(seed + number), **numbers))))
+    if numbers:
+        raise InputError("sizes are of inputs that a function makes: args=lambda rng, n=500: (...)")
+    return vary(tuple(map(as_array, args or ())), seed)
 
 
 def _judge(entry: Entry, inputs: tuple[np.ndarray, ...]) -> tuple[Contender, list[np.ndarray]]:
@@ -216,7 +216,7 @@ def by_function(judge: Contender, dtypes: Sequence[np.dtype[Any]]) -> Check:
     def check(inputs: Arrays, outputs: Arrays) -> str:
         def truth(*widened: np.ndarray) -> list[np.ndarray]:
             longer = any(array.dtype == np.float64 for array in inputs)
-            wide = [array.astype(np.longdouble) if longer and _is_float(array.dtype) else array for array in widened]
+            wide = [array.astype(np.longdouble) if longer and is_float(array.dtype) else array for array in widened]
             try:
                 wide_results = call_once(judge, wide)
                 return [each.astype(np.float64) if each.dtype == np.longdouble else each for each in wide_results]
@@ -231,13 +231,9 @@ def by_function(judge: Contender, dtypes: Sequence[np.dtype[Any]]) -> Check:
 def narrowed(outputs: Arrays, dtypes: Sequence[np.dtype[Any]]) -> list[np.ndarray]:
     """Floats in the dtypes that are wanted; all else as it is."""
     return [
-        array.astype(dtype) if _is_float(array.dtype) and _is_float(dtype) else array
+        array.astype(dtype) if is_float(array.dtype) and is_float(dtype) else array
         for array, dtype in zip(outputs, dtypes, strict=True)
     ]
-
-
-def _is_float(dtype: np.dtype[Any]) -> bool:
-    return (each := from_numpy(dtype)) is not None and each.is_float
 
 
 def _count(outputs: Arrays, expected: int) -> str:

@@ -13,7 +13,7 @@ import torch
 from noyau.errors import InputError, NoyauError, SignatureError
 from noyau.hosts.numpy.fast_calls import MISS
 from noyau.hosts.torch.tensors import array_of, tensor_of
-from noyau.jobs.bench.candidates import Entry
+from noyau.jobs.bench.candidates import Entry, signature_of
 from noyau.jobs.bench.inputs import InputMaker, InputView
 from noyau.jobs.bench.tasks import BenchTask
 from noyau.jobs.bench.winners import tilings
@@ -80,7 +80,7 @@ def of_op(op: Op[..., Any], task: BenchTask, *, searches: bool) -> Iterator[Entr
     """An op's reference, which is not run, then each generated kernel, then each attached one. `searches`: the
     generated one with other sizes of tiles, too."""
     request = task.request
-    assert op.signature is not None and request is not None
+    assert request is not None
     yield Entry(REFERENCE, skipped="it is NumPy's: the others are judged by it, and nothing runs it on a GPU")
     sm_count = torch.cuda.get_device_properties(request.device).multi_processor_count
     choosing = Selector(op.description)
@@ -117,8 +117,7 @@ def _attached_entry(op: Op[..., Any], kernel: UserKernel, request: Specializatio
 
 def _by_door(op: Op[..., Any], name: str, choice: Choice, request: Specialization) -> Entry:
     """A kernel as a call of the op runs it."""
-    assert op.signature is not None
-    door = entry(op.name, op.signature, Selection(request, ((choice, math.inf),), ()))
+    door = entry(op.name, signature_of(op), Selection(request, ((choice, math.inf),), ()))
     assert door is not None
 
     def run(*arguments: Any) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,45 +12,32 @@ import torch
 
 from noyau.errors import CheckError, InputError
 from noyau.hosts.torch.cuda.clock import clock_of, conditions_of, device_text, measured_gpu
-from noyau.hosts.torch.cuda.comparison_sides import (
-    TensorRotation,
-    Tensors,
-    TensorSide,
-    alike,
-    result_tensors,
-)
+from noyau.hosts.torch.cuda.comparison_sides import TensorRotation, Tensors, TensorSide, alike, result_tensors
 from noyau.hosts.torch.cuda.device import require_free
 from noyau.hosts.torch.tensors import array_of, tensor_of
-from noyau.jobs.bench.candidates import CandidateCall, Entry
-from noyau.jobs.bench.inputs import Workload, draw_by, vary
+from noyau.jobs.bench.candidates import Entry, Function
+from noyau.jobs.bench.inputs import Workload
 from noyau.jobs.bench.race import Entrant, ResultJudge, Say, Sides, name_of, race
 from noyau.jobs.bench.record import COLD, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes
-from noyau.jobs.bench.tasks import Arguments, BenchOptions, BenchTask, by_function, op_tasks
+from noyau.jobs.bench.tasks import BenchOptions, BenchTask, by_function, function_inputs, functions_of, op_tasks
 from noyau.jobs.bench.torch_candidates import DeviceCandidate, of_op, on_host
 from noyau.jobs.machine.run import clocks
 from noyau.ops.op import Op
 from noyau.text import as_json
 from noyau.timing.comparison import Series, compare_all
-from noyau.timing.conditions import this_machine, usable_cores
+from noyau.timing.conditions import this_machine
 from noyau.timing.gpu_rate_cache import GpuRates
 from noyau.timing.pairwise import Contender
 from noyau.timing.queue_clock import BlockedClock
 from noyau.workers.nvml import GpuConditions, unsteady_gpu
+from noyau.workers.resources import processors
 from noyau.workers.tamper_detection import seconds
 
-Function = Callable[..., object]
 _FEW = 0.9  # the share of calls that must have been on the queue before they began
 
 
 def bench_on_device(
-    what: Op[..., Any] | Mapping[str, Function],
-    args: Arguments | None,
-    device: str,
-    wishes: BenchOptions,
-    *,
-    peers: Mapping[str, Function],
-    sizes: Sequence[dict[str, int]],
-    say: Say,
+    what: Op[..., Any] | Mapping[str, Function], device: str, wishes: BenchOptions, say: Say
 ) -> BenchRecord:
     """As `noyau.bench`, of tensors on a CUDA device: peers and plain functions are given tensors there."""
     require_free("noyau.bench")
@@ -60,14 +47,14 @@ def bench_on_device(
     card = measured_gpu(number)
     before = conditions_of(number)
     points = []
-    for task, entries in _tasks(what, args, peers, sizes, wishes, place):
+    for task, entries in _tasks(what, wishes, place):
         with torch.cuda.device(place), torch.no_grad():
             track = CudaTrack(
                 task, DeviceCandidate(task.drawn, place), number, card, wishes.seed, wishes.cold is not False
             )
-            points.append(race(track, entries, budget_s=wishes.budget_s, cores=usable_cores(), say=say))
+            points.append(race(track, entries, budget_s=wishes.budget_s, cores=processors(), say=say))
     gpu = gpu_record(number, card, (before, conditions_of(number)))
-    return BenchRecord(name_of(what), this_machine(), {"cores": usable_cores()}, tuple(points), gpu)
+    return BenchRecord(name_of(what), this_machine(), {"cores": processors()}, tuple(points), gpu)
 
 
 def gpu_record(number: int, card: GpuRates, moments: tuple[GpuConditions, GpuConditions]) -> dict[str, Any]:
@@ -84,48 +71,31 @@ def gpu_record(number: int, card: GpuRates, moments: tuple[GpuConditions, GpuCon
 
 
 def _tasks(
-    what: Op[..., Any] | Mapping[str, Function],
-    args: Arguments | None,
-    peers: Mapping[str, Function],
-    sizes: Sequence[dict[str, int]],
-    wishes: BenchOptions,
-    place: torch.device,
+    what: Op[..., Any] | Mapping[str, Function], wishes: BenchOptions, place: torch.device
 ) -> Iterator[tuple[BenchTask, list[Entry]]]:
     """The tasks at each set of sizes."""
     if isinstance(what, Op):
+        args = wishes.args
         arrays = tuple(map(on_host, args)) if isinstance(args, list | tuple) else args
-        for task in op_tasks(what, arrays, {}, sizes, wishes.seed, judge_alone=True):
+        peers = [Entry(name, "", Contender(name, run), is_peer=True) for name, run in wishes.peers.items()]
+        for task in op_tasks(what, replace(wishes, args=arrays), judge_alone=True):
             assert task.request is not None
             there = replace(task, request=replace(task.request, device=str(place)))
-            own = of_op(what, there, searches=wishes.searches)
-            yield there, [*own, *(Entry(name, "", Contender(name, run), is_peer=True) for name, run in peers.items())]
+            yield there, [*of_op(what, there, searches=wishes.searches), *peers]
         return
-    functions = {**what, **peers}
-    if not functions:
-        raise InputError("there is nothing to time: give an op, or functions by name: {'a': f, 'b': g}")
-    for numbers in sizes:
-        task = _function_task(functions, args, numbers, wishes, place)
-        entries = [Entry(name, "", Contender(name, run)) for name, run in functions.items()]
-        yield task, [replace(entries[0], is_judge=True), *entries[1:]]
+    functions = functions_of(what, wishes)
+    for numbers in wishes.sizes:
+        first, *others = (Entry(name, "", Contender(name, run)) for name, run in functions.items())
+        task = _function_task(first.name, functions[first.name], numbers, wishes, place)
+        yield task, [replace(first, is_judge=True), *others]
 
 
 def _function_task(
-    functions: Mapping[str, Function],
-    args: Arguments | None,
-    numbers: dict[str, int],
-    wishes: BenchOptions,
-    place: torch.device,
+    name: str, function: Function, numbers: dict[str, int], wishes: BenchOptions, place: torch.device
 ) -> BenchTask:
-    """Plain functions of tensors, judged by the first of them, which runs on the device as well."""
-    if callable(args):
-        maker = args
-        drawn = draw_by(lambda n: tuple(map(on_host, maker(np.random.default_rng(wishes.seed + n), **numbers))))
-    elif numbers:
-        raise InputError("sizes are of inputs that a function makes: args=lambda rng, n=500: (...)")
-    else:
-        drawn = vary(tuple(map(on_host, args or ())), wishes.seed)
+    """The first of plain functions of tensors, which the others are judged by: it runs on the device as well."""
+    drawn = function_inputs(numbers, wishes, on_host)
     on = DeviceCandidate(drawn, place)
-    name, function = next(iter(functions.items()))
 
     def takes(arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:
         return on.arguments([tensor_of(np.array(array)).to(place) for array in arrays if array.ndim])
@@ -135,9 +105,7 @@ def _function_task(
         results = [np.asarray(each) for each in _arrays(function(*takes(drawn.draws[0])))]
     except Exception as fault:
         raise InputError(f"{name} fails with {type(fault).__name__}: {fault}; the others are judged by it") from fault
-    dtypes = tuple(array.dtype for array in results)
-    calling = CandidateCall(drawn.views, (False,) * len(drawn.views.views), dtypes)
-    return BenchTask(numbers, drawn, (), by_function(judge, calling.dtypes), flops=wishes.flops)
+    return BenchTask(numbers, drawn, (), by_function(judge, [each.dtype for each in results]), flops=wishes.flops)
 
 
 def _arrays(result: object) -> tuple[np.ndarray, ...]:

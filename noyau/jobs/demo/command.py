@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import secrets
 import tempfile
 from importlib.resources import files
 from pathlib import Path
 
-from noyau.errors import OutputError
 from noyau.jobs.command_line import Command
 from noyau.jobs.optimize.command import declare_options, optimize_file
 
@@ -26,18 +23,13 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from noyau.hosts.onnxruntime.model_files import save_files
+
     model = files("noyau.jobs.demo.models").joinpath(f"llama_tiny_{arguments.exporter}.onnx")
     with tempfile.TemporaryDirectory(prefix="noyau-demo-") as temporary:
         folder = arguments.folder or Path(temporary)
         source = folder / "llama_tiny.onnx"
-        fresh = folder / f".noyau-{secrets.token_hex(8)}.tmp"
-        try:
-            fresh.write_bytes(model.read_bytes())
-            fresh.replace(source)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                fresh.unlink(missing_ok=True)
-            raise OutputError(f"{source} cannot be written: {error.strerror}; give a folder that exists") from error
+        save_files({source: model.read_bytes()}, source)
         return optimize_file(arguments, source, folder / "llama_tiny.fused.onnx", keep=arguments.folder is not None)
 
 

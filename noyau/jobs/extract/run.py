@@ -22,7 +22,8 @@ from noyau.codegen.numpy.printer import NumpyFunction, write
 from noyau.codegen.numpy.terms import SizeText
 from noyau.compiler.lowering.names import identifier
 from noyau.compiler.lowering.nest import lower
-from noyau.compiler.partition.sites import DefUse, drop_unneeded
+from noyau.compiler.partition.sites import DefUse
+from noyau.compiler.passes.cleanup import drop_unused
 from noyau.compiler.passes.normal_form import normalise, own_sizes
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.dtypes import DType
@@ -228,7 +229,7 @@ def path_graph(wires: DefUse, path: Path) -> Graph:
     read = frozenset(path.ends.sources)
     while True:
         collected = replace(wires.collect(path.positions, read), outputs=path.ends.results)
-        graph = own_sizes(drop_unneeded(collected))
+        graph = own_sizes(drop_unused(collected, inputs_too=True))
         loose = wires.loose(graph, path.positions)
         if not loose:
             return graph

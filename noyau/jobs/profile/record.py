@@ -88,16 +88,8 @@ class NodeMemory:
         return max((each for each in (self.opening, self.running) if each is not None), default=None)
 
     def to_json(self) -> Any:
-        return as_json(
-            {
-                "weights_bytes": self.weights,
-                "started_bytes": self.started,
-                "opened_bytes": self.opened,
-                "opening_peak_bytes": self.opening,
-                "running_peak_bytes": self.running,
-                "largest_values": self.largest,
-            }
-        )
+        names = ("weights_bytes", "started_bytes", "opened_bytes", "opening_peak_bytes", "running_peak_bytes")
+        return dict(zip((*names, "largest_values"), fields_json(self).values(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,25 +133,11 @@ class ProfiledSize:
         return ceiling(self.run_s, (path.gain_s for path in self.paths))
 
     def to_json(self) -> Any:
-        return as_json(
-            {
-                "sizes": self.sizes,
-                "run_s": self.run_s,
-                "run_p10_s": self.low_s,
-                "run_p90_s": self.high_s,
-                "traced_run_s": self.traced_s,
-                "runs": self.runs,
-                "between_s": self.between_s,
-                "ceiling": self.ceiling,
-                "operators": self.operators,
-                "paths": self.paths,
-                "memory": self.memory,
-                "nodes": self.nodes,
-                "nodes_scaled_by": self.scaled,
-                "nodes_removed": self.removed,
-                "notes": self.notes,
-            }
-        )
+        times = {"run_p10_s": self.low_s, "run_p90_s": self.high_s, "traced_run_s": self.traced_s}
+        counts = {"nodes_scaled_by": self.scaled, "nodes_removed": self.removed}
+        names = ("runs", "between_s", "ceiling", "operators", "paths", "memory", "nodes")
+        others = {name: getattr(self, name) for name in names}
+        return as_json({"sizes": self.sizes, "run_s": self.run_s, **times, **others, **counts, "notes": self.notes})
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -25,9 +25,10 @@ from noyau.jobs.profile.onnx_overheads import Overhead, measure_overhead
 from noyau.jobs.profile.record import NodeMemory, NodeTime, Profile, ProfiledSize
 from noyau.jobs.profile.session_runs import SessionBench
 from noyau.text import printable
-from noyau.timing.conditions import conditions, this_machine, unsteady, usable_cores
+from noyau.timing.conditions import conditions, this_machine, unsteady
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.inputs import Inputs, load_inputs, make_inputs
+from noyau.workers.resources import processors
 
 if TYPE_CHECKING:
     import onnx
@@ -150,7 +151,7 @@ def profile_size(
     except InputError as error:
         advice = "other sizes (--dim NAME=N) or arrays of your own (--inputs F.npz) may do"
         raise InputError(f"the model does not run with its inputs: {error}; {advice}") from error
-    doubt = unsteady(before, conditions(), usable_cores())
+    doubt = unsteady(before, conditions(), processors())
     result = break_down(subject, inputs, ran, overhead, wishes.threads)
     records, unrun = tuple(node.record for node in result.nodes), removed(result.nodes, original)
     low_s, high_s = ran.comparison.quantiles_s(0.1, 0.9)[0]

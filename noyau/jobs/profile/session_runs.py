@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event as Signal
 from threading import Thread
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,9 +62,7 @@ class SessionBench:
             self.folder = Path(tempfile.mkdtemp(prefix="noyau-"))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for worker in self.sides:
             worker.end()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -52,12 +52,7 @@ def time_runs(
 ) -> TimedRuns:
     """A session of a model file, opened and bound; `trace` is the folder for what the profiler writes."""
     session = open_session(
-        model.read_bytes(),
-        threads=threads,
-        optimized=optimized,
-        folder=folder,
-        prepacked=prepacked,
-        trace=trace,
+        model.read_bytes(), threads=threads, optimized=optimized, folder=folder, prepacked=prepacked, trace=trace
     )
     return TimedRuns(ends_run(session, read_arrays(inputs)), trace is not None)
 

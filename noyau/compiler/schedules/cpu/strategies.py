@@ -64,8 +64,7 @@ from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, strides_of
 from noyau.ir.monoids import MONOIDS, Symbolic
-from noyau.ir.operators import OPERATORS
-from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of
+from noyau.ir.walk import every_statement, flops_of, fold_of, folds_in, loads_of
 
 ROWS = 256  # of a block: fixed, so that bits do not depend on threads
 
@@ -152,14 +151,10 @@ def row(kernel: ir.Kernel, *, lanes: int = 32, kept: bool = True, rests: bool = 
 def keep_rows(body: Statements) -> Statements:
     """The statements of a row, or loops on threads over rows, with what is dear in memory of the thread."""
     folds = [fold for fold in folds_in(body) if len(fold.loops) == 1]
-    dear = [s for s in folds[-1].body if isinstance(s, ir.Let) and _is_dear(s.value)] if folds else []
+    dear = [s for s in folds[-1].body if isinstance(s, ir.Let) and flops_of(s.value) >= DEAR] if folds else []
     if not dear or any(name.startswith("#") for name in folds[-1].loops[0][1].names):
         return body
     return _in_row(body, dear[-1], folds[-1].loops[0][1])
-
-
-def _is_dear(value: ir.Expr) -> bool:
-    return isinstance(value, ir.Call) and OPERATORS[value.function].flops >= DEAR
 
 
 def _in_row(body: Statements, let: ir.Let, extent: Dim) -> Statements:

@@ -10,17 +10,7 @@ from noyau.compiler.schedules.cpu.cache_hints import fetch_ahead, in_whole_tiles
 from noyau.compiler.schedules.cpu.folds import MANY, are_alike, is_ordered, lets_of_folds
 from noyau.compiler.schedules.cpu.lanes import cut_at_bounds, in_lines, in_pairs
 from noyau.compiler.schedules.cpu.rows_in_lanes import folds_of_folds, short_rows
-from noyau.compiler.schedules.cpu.strategies import (
-    BLOCK,
-    columns,
-    full,
-    map_,
-    merges,
-    row,
-    rows_before,
-    scan,
-    scatter,
-)
+from noyau.compiler.schedules.cpu.strategies import BLOCK, columns, full, map_, merges, row, rows_before, scan, scatter
 from noyau.compiler.schedules.cpu.tiles import in_stages
 from noyau.compiler.schedules.cpu.transposes import transpose, turn
 from noyau.compiler.schedules.primitives import (

@@ -15,21 +15,12 @@ from dataclasses import replace
 from functools import partial
 
 from noyau.compiler.schedules.cpu.folds import filled
-from noyau.compiler.schedules.primitives import (
-    DEAR,
-    Statements,
-    change_each,
-    drop_unused,
-    reindex,
-    tiled,
-    with_bodies,
-)
+from noyau.compiler.schedules.primitives import DEAR, Statements, change_each, drop_unused, reindex, tiled, with_bodies
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike
-from noyau.ir.operators import OPERATORS
-from noyau.ir.walk import all_dims, every_expression, every_statement, loads_of, operands, rewrite, substitute
+from noyau.ir.walk import all_dims, every_expression, every_statement, flops_of, loads_of, operands, rewrite, substitute
 
 TILE = 64  # cells: few, so that memory brings the next ones while these are computed, but several vectors
 DEEP = 5  # flops that wait for each other, from which a function that is dear has a stage of its own
@@ -40,10 +31,10 @@ def in_stages(kernel: ir.Kernel) -> ir.Kernel:
     halves = {buffer.name for buffer in kernel.buffers if buffer.dtype is DType.BF16}  # those go in pairs
 
     def change(loop: ir.Statement) -> Statements | None:
-        stages = stages_of(loop.body) if isinstance(loop, ir.Loop) and _is_long(loop, halves) else []
-        return (
-            _in_tiles(loop, [len(stage) for stage in stages]) if isinstance(loop, ir.Loop) and len(stages) > 1 else None
-        )
+        if not isinstance(loop, ir.Loop) or not _is_long(loop, halves):
+            return None
+        lengths = [len(stage) for stage in stages_of(loop.body)]
+        return _in_tiles(loop, lengths) if len(lengths) > 1 else None
 
     return with_bodies(kernel, lambda body: change_each(body, change))
 
@@ -67,7 +58,7 @@ def stages_of(body: Statements) -> list[Statements]:
     dear = False
     for statement in body:
         wait = _depth(statement, depths)
-        if isinstance(statement, ir.Let) and _own_flops(statement.value) >= DEAR:
+        if isinstance(statement, ir.Let) and flops_of(statement.value) >= DEAR:
             if dear or wait >= DEEP:
                 stages.append([])
                 depths, wait = {}, 0
@@ -86,11 +77,7 @@ def _depth(statement: ir.Statement, depths: Mapping[str, int]) -> int:
 
 def _flops(expr: ir.Expr) -> int:
     """The flops of an expression that wait for each other."""
-    return _own_flops(expr) + max(map(_flops, operands(expr)), default=0)
-
-
-def _own_flops(expr: ir.Expr) -> int:
-    return OPERATORS[expr.function].flops if isinstance(expr, ir.Call) else 0
+    return flops_of(expr) + max(map(_flops, operands(expr)), default=0)
 
 
 def _in_tiles(loop: ir.Loop, lengths: Sequence[int]) -> Statements:

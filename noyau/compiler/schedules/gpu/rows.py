@@ -16,15 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from noyau.compiler.schedules.cpu.folds import (
-    State,
-    are_alike,
-    are_apart,
-    expand_folds,
-    levelled,
-    merged,
-    state_of,
-)
+from noyau.compiler.schedules.cpu.folds import State, are_alike, are_apart, expand_folds, levelled, merged, state_of
 from noyau.compiler.schedules.gpu.online_folds import GROUP, TILE, Pair, of_tile, online, pairs_in, results
 from noyau.compiler.schedules.gpu.tiles import (
     NO_LEAD,

@@ -166,12 +166,7 @@ class DeviceTrial:
         return [each if order is None else each.permute(order) for each, order in pairs]
 
     def judged(
-        self,
-        case: Case,
-        inputs: Mapping[str, Any],
-        results: Sequence[Tensor],
-        truth: Sequence[Tensor],
-        seed: int,
+        self, case: Case, inputs: Mapping[str, Any], results: Sequence[Tensor], truth: Sequence[Tensor], seed: int
     ) -> Outcome:
         """Cells of each output by the rule of all certificates."""
         noise = torch.Generator(results[0].device).manual_seed(seed)

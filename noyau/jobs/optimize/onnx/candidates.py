@@ -30,7 +30,7 @@ from noyau.ir.graph import Constant, names_of
 from noyau.jobs.optimize.candidate import Candidate, attempt, certify
 from noyau.kernels.certificates import CertificateTask, judge
 from noyau.timing.comparison import SelfTimed, compare_swapped
-from noyau.timing.conditions import this_machine, usable_cores
+from noyau.timing.conditions import this_machine
 from noyau.timing.pairwise import WorkerSide, hot_sets
 from noyau.toolchain import cache as toolchain_cache
 from noyau.toolchain.c import compiler as c_compiler
@@ -40,6 +40,7 @@ from noyau.verify.adversarial import cells
 from noyau.verify.certificate import Certificate
 from noyau.verify.values import Case
 from noyau.workers.array_files import read_arrays
+from noyau.workers.resources import processors
 from noyau.workers.tamper_detection import seconds
 from noyau.workers.worker import pin
 
@@ -63,7 +64,7 @@ def compile_kernels(kernels: Sequence[Planned], options: c_compiler.CompilerOpti
     """Each kernel, with the reason where it does not build. BuildError where there is no compiler at all."""
     if kernels:
         c_compiler.find_compiler(options.compiler)
-    pool = ThreadPoolExecutor(usable_cores())
+    pool = ThreadPoolExecutor(processors())
     try:
         return list(pool.map(lambda kernel: _compile(kernel, options), kernels))
     except BaseException:

@@ -39,8 +39,9 @@ from noyau.jobs.optimize.onnx.whole_model import LIMIT_S, FinalModel, settle, wi
 from noyau.jobs.optimize.pipeline import Say, Sizes, announce
 from noyau.kernels.certificates import MOST_AT_ONCE, Certifiers
 from noyau.text import several
-from noyau.timing.conditions import Conditions, conditions, is_brief, usable_cores
+from noyau.timing.conditions import Conditions, conditions, is_brief
 from noyau.toolchain.c import compiler as c_compiler
+from noyau.workers.resources import processors
 
 
 @dataclass(slots=True)
@@ -91,7 +92,7 @@ class OnnxHost:
         """The candidates with the options that suit this machine, and with their certificates: several at once in
         processes of their own, while there is time. `small`: what they read with small inputs."""
         options, wishes = self.options, self.wishes
-        with Certifiers(self.workers.workers, min(usable_cores(), len(candidates), MOST_AT_ONCE)) as certifiers:
+        with Certifiers(self.workers.workers, min(processors(), len(candidates), MOST_AT_ONCE)) as certifiers:
 
             def certify(candidate: Candidate) -> Candidate:
                 if not candidate.reason and self.deadline.passed:
@@ -110,17 +111,9 @@ class OnnxHost:
             return list(certifiers.each(turn, enumerate(candidates, 1)))
 
     def _bench(self, full: Activations, kernels: Sequence[Planned]) -> OnnxBench:
-        bench = OnnxBench(
-            self.original,
-            self.original.model,
-            None,
-            full,
-            self.workers,
-            self.wishes.threads,
-            self.wishes.budget_s,
-            fresh=self.wishes.fresh,
-            deadline=self.deadline,
-        )
+        original, wishes = self.original, self.wishes
+        bench = OnnxBench(original, original.model, None, full, self.workers, wishes.threads, wishes.budget_s)
+        bench = replace(bench, fresh=wishes.fresh, deadline=self.deadline)
         return with_kernels(with_idle(bench) if kernels else bench, kernels, self.options)
 
     def bindings(self) -> list[dict[str, int]]:

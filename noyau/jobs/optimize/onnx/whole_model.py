@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from noyau.codegen.plan import Planned
-from noyau.dtypes import from_numpy
 from noyau.errors import CheckError, NoyauError, UnsupportedError
 from noyau.hosts.onnxruntime.inputs import spell
 from noyau.hosts.onnxruntime.sessions import BoundRun, PlainRun, ends_run, open_session
@@ -23,6 +22,7 @@ from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBe
 from noyau.jobs.optimize.pipeline import Say
 from noyau.kernels.certificates import timing_key
 from noyau.timing.comparison import Comparison, Verdict, compare
+from noyau.timing.output_checks import is_float
 from noyau.toolchain import cache
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.cache import today
@@ -223,8 +223,7 @@ def output_distance(before: BoundRun | PlainRun, after: BoundRun | PlainRun) -> 
 
 
 def _distance(one: np.ndarray, other: np.ndarray) -> float:
-    dtype = from_numpy(one.dtype)
-    if dtype is None or not dtype.is_float or one.shape != other.shape:
+    if not is_float(one.dtype) or one.shape != other.shape:
         return 0.0 if np.array_equal(one, other) else np.inf
     one, other = one.astype(np.float64), other.astype(np.float64)
     finite = np.isfinite(one)

@@ -142,13 +142,7 @@ class AheadOfTime:
     are wanted at once."""
 
     def __init__(
-        self,
-        wishes: CompileOptions,
-        say: Say,
-        *,
-        reasons: bool = True,
-        on_gpu: bool = False,
-        waits: bool = True,
+        self, wishes: CompileOptions, say: Say, *, reasons: bool = True, on_gpu: bool = False, waits: bool = True
     ) -> None:
         self.certification, self.say = Certification(CERTIFICATES[wishes.certificate]), say
         self.reasons = reasons

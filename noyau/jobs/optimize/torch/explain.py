@@ -43,11 +43,7 @@ class ModuleExplanation(Staged, Record):
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order."""
-        return {
-            "module": self.name,
-            "breaks": list(self.breaks),
-            "graphs": [_graph(graph) for graph in self.graphs],
-        }
+        return {"module": self.name, "breaks": list(self.breaks), "graphs": [_graph(graph) for graph in self.graphs]}
 
     def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         yield Text.assemble((printable(self.name), "bold"), f": {several(len(self.graphs), 'graph')}")
