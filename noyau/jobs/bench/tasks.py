@@ -108,14 +108,15 @@ def _op_check(op: Op[..., Any], judge: Entry, bound: Bound, request: Specializat
 
 def _op_inputs(op: Op[..., Any], numbers: dict[str, int], wishes: BenchOptions) -> tuple[InputMaker, Bound]:
     """Draws for an op, and what they bind."""
-    args, seed, constants = wishes.args, wishes.seed, op.known(op.description.reference.constants)
-    bound = partial(bind, signature_of(op), known=constants, called=op.name)
+    signature, args, seed = signature_of(op), wishes.args, wishes.seed
+    constants = op.known(op.description.reference.constants)
+    bound = partial(bind, signature, known=constants, called=op.name)
     if args is not None and not callable(args):
         if numbers:
             raise InputError(f"{op.name}: both inputs and sizes are given; the sizes are those of the inputs")
         inputs = vary(bound(op.arguments(args, {})[0]).arrays, seed)
     else:
-        usual = numbers if args or op.inputs is not None else usual_numbers(signature_of(op), constants, numbers)
+        usual = numbers if args or op.inputs is not None else usual_numbers(signature, constants, numbers)
 
         def bound_arrays(number: int) -> Sequence[Any]:
             rng = np.random.default_rng(seed + number)
