@@ -349,13 +349,12 @@ def _replace(dim: Dim, values: Mapping[str, Dim]) -> Dim:
         others = tuple(atom for atom in monomial if isinstance(atom, str) and atom not in values)
         part = Dim(((others, factor),))
         for atom in moved:
-            part = part * (values[atom] if isinstance(atom, str) else _replace_in(atom, values))
+            if isinstance(atom, str):
+                part = part * values[atom]
+            else:
+                part = part * again(atom, _replace(atom.left, values), _replace(atom.right, values))
         total = total + part
     return total
-
-
-def _replace_in(op: DimOp, values: Mapping[str, Dim]) -> Dim:
-    return again(op, _replace(op.left, values), _replace(op.right, values))
 
 
 def again(op: DimOp, left: Dim, right: Dim) -> Dim:

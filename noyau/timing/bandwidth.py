@@ -88,13 +88,6 @@ def _least_s(read_bytes: int, written_bytes: int, threads: int) -> float:
     return (moved - alone) / copies + alone / reads
 
 
-def floor_ratio(read_bytes: int, written_bytes: int, time_s: float, threads: int) -> float:
-    """The floor over the time of a kernel: 1 where it is as fast as this machine copies and reads what it must move.
-
-    Far above 1 is a wrong count or a wrong clock: see `mistake`."""
-    return floor_s(read_bytes, written_bytes, threads) / time_s
-
-
 def measure_copy(moved_bytes: int, threads: int, clock: Clock = time.perf_counter) -> float:
     """As copy_rate, but measured now, with nothing rounded or kept; `clock` gives seconds."""
     part_bytes = max(moved_bytes // (2 * threads), 1)

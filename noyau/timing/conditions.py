@@ -180,7 +180,6 @@ PACKAGES = {
     "onnx": ("onnx",),
     "onnxruntime": ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml"),
 }
-_CPU_NAMES = Path("/proc/cpuinfo")
 
 
 def this_machine(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Machine:
@@ -199,7 +198,7 @@ def this_machine(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> M
     )
 
 
-def cpu_model(path: Path = _CPU_NAMES) -> str:
+def cpu_model(path: Path = _CPU_INFO) -> str:
     """The processor's own name, or its architecture where Linux does not say."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()

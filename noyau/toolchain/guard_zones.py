@@ -11,12 +11,13 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from noyau.dtypes import DType
-from noyau.errors import CheckError, FindingKind, InputError
+from noyau.errors import CheckError, FindingKind, InputError, OutsideError
 
 Shape = tuple[int, ...]
 Order = Callable[[int], Iterable[int]]
 Empty = Callable[[Shape, np.dtype], np.ndarray]  # memory for a result
 
+_STATUSES = {1: "an index is outside the axis that it looks into", 2: "there is not enough memory for its scratch"}
 GUARD_BYTES = 4096
 _ALIGNMENT = 64
 SCRATCH_POISONS = (b"\xff", b"\x7f", b"\x5a")  # of bytes of any type; the first is NaN in every float type
@@ -178,6 +179,13 @@ class ArrayKernel(ABC):
             if copy.array.tobytes() != array.tobytes():
                 raise changed_input(self.name, number)
         return outputs
+
+    def _refuse(self, status: int | None) -> None:
+        """OutsideError, InputError or CheckError for what a launch returned, unless that is nothing, or 0."""
+        if status in _STATUSES:
+            raise (OutsideError if status == 1 else InputError)(f"{self.name}: {_STATUSES[status]}")
+        if status:
+            raise CheckError(f"{self.name} returned the status {status}, which has no meaning")
 
     def _poisoned_outputs(self, shapes: Sequence[Shape], poison: int) -> list[GuardedArray]:
         return [

@@ -8,7 +8,7 @@ import pytest
 
 from noyau.errors import BuildError
 from noyau.timing import bandwidth
-from noyau.timing.bandwidth import copy_rate, floor_ratio, measure_copy
+from noyau.timing.bandwidth import copy_rate, measure_copy
 
 
 def scripted(lasting_s: Sequence[float]) -> Callable[[], float]:
@@ -110,14 +110,6 @@ def test_it_is_measured_once_for_each_size_class(monkeypatch, nothing_kept):
     assert copy_rate(1 << 20, 2) == 2.0
     assert copy_rate(1 << 40, 1) == copy_rate(256 << 20, 1) == 5.0
     assert measured == [(1 << 20, 1), (1 << 20, 2), (2 << 20, 1), (8 << 10, 1), (256 << 20, 1)]
-
-
-def test_the_floor_ratio_is_the_floor_over_the_time_of_the_kernel(monkeypatch):
-    monkeypatch.setattr(bandwidth, "copy_rate", lambda moved_bytes, threads: 10e9 * threads)
-    monkeypatch.setattr(bandwidth, "read_rate", lambda moved_bytes, threads: 20e9 * threads)
-    assert floor_ratio(5_000_000, 5_000_000, 2e-3, 1) == pytest.approx(0.5)
-    assert floor_ratio(5_000_000, 5_000_000, 2e-3, 2) == pytest.approx(0.25)
-    assert floor_ratio(10_000_000, 0, 2e-3, 1) == pytest.approx(0.25)
 
 
 @pytest.fixture

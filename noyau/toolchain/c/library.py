@@ -12,13 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from noyau.dtypes import DType, extents_and_strides, from_number
-from noyau.errors import BuildError, CheckError, FindingKind, InputError, OutsideError, UnsupportedError
+from noyau.errors import BuildError, CheckError, FindingKind, InputError, UnsupportedError
 from noyau.toolchain.guard_zones import SCRATCH_POISONS, ArrayKernel, Empty, GuardedArray, Order, words
 
 _I64 = ctypes.c_int64
 _I32 = ctypes.c_int32
 _I64S = ctypes.POINTER(_I64)
-_STATUSES = {1: "an index is outside the axis that it looks into", 2: "there is not enough memory for its scratch"}
 
 
 class _Call(ctypes.Structure):
@@ -191,12 +190,6 @@ class Native(ArrayKernel):
         buffers = [*inputs, *(guarded.array for guarded in (*outputs, *scratch))]
         self._run(buffers, sizes, pieces, order, 1, watch)
         return outputs, scratch
-
-    def _refuse(self, status: int) -> None:
-        if status in _STATUSES:
-            raise (OutsideError if status == 1 else InputError)(f"{self.name}: {_STATUSES[status]}")
-        if status:
-            raise CheckError(f"{self.name} returned the status {status}, which has no meaning")
 
 
 class _Watch:

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from noyau.dtypes import HALVES, DType
-from noyau.errors import BuildError, CheckError, MissingExtraError, OutsideError
+from noyau.errors import BuildError, MissingExtraError
 from noyau.ir.loop_interpreter import bind_sizes
 from noyau.ir.loops import Buffer, Kernel, Role
 from noyau.toolchain.guard_zones import SCRATCH_POISONS, ArrayKernel, Empty, GuardedArray, Order
@@ -158,7 +158,6 @@ FORM = "shorter"  # how a text is compiled: another word for another way
 PLANS = 64  # of one kernel that are kept
 WAKING_BYTES = 1 << 19  # of a call that is shared: to wake a thread takes 50 us
 PIECE_BYTES = 1 << 15  # that a thread is worth
-_STATUSES = {1: "an index is outside the axis that it looks into"}
 _SCRATCH = re.compile(r"^    (\w+) = np\.empty\(\(", re.MULTILINE)
 _SCALAR = re.compile(r"^@scalar\ndef (\w+)", re.MULTILINE)
 _SCALARS: dict[str, Any] = {}  # the scalar functions of all texts, by what is written of them and of what they call
@@ -309,12 +308,6 @@ class NumbaKernel(ArrayKernel):
 
         self._run(planned, inputs, [output.array for output in outputs], partial(one_by_one, pieces, order), empty)
         return outputs, scratch
-
-    def _refuse(self, status: int | None) -> None:
-        if status in _STATUSES:
-            raise OutsideError(f"{self.name}: {_STATUSES[status]}")
-        if status:
-            raise CheckError(f"{self.name} returned the status {status}, which has no meaning")
 
 
 @lru_cache(maxsize=1)

@@ -342,15 +342,26 @@ def in_two(
 
     The cells of scratch lie in the order of the loops, the blocks outside the innermost one. `wide` and
     `rests` are as in `expand_folds`."""
-    parts = parted(body) if every else _first(body)
-    variable = f"#block_of_{parts.lets[0].name}"
-    halves = [_half(let, around, size, lanes, variable, wide=wide, rests=rests) for let in parts.lets]
-    loops = in_one_pass([half.loops for half in halves])
-    first = (*parts.before, *halves[0].length, *loops, *(half.left for half in halves))
-    merged = in_one_pass([half.merge for half in halves])
-    second = (*parts.before, *merged, *(half.result for half in halves), *parts.after)
-    scratch = tuple(buffer for half in halves for buffer in half.scratch)
-    return Two(halves[0].block, drop_unused(first), drop_unused(second), scratch)
+    parts, zero = parted(body) if every else _first(body), Dim.of(0)
+    variable, scratch = f"#block_of_{parts.lets[0].name}", list[ir.Buffer]()
+    passes, stores, merges, results = list[Statements](), list[ir.Store](), list[Statements](), list[ir.Let]()
+    for let in parts.lets:
+        blocks, length, fold = in_blocks(fold_of(let), size, variable)
+        block = ir.Loop(variable, blocks, ir.Axis.SERIAL, ())
+        loops, state = total_of(fold, let.name, lanes, wide=wide, rests=rests)
+        axes = [*around[:-1], block, *around[-1:]]
+        shape = tuple(loop.extent for loop in axes)
+        where = sum((Dim.of(loop.var) * step for loop, step in zip(axes, strides_of(shape), strict=True)), zero)
+        total, saved = state_of(fold_of(let), let.name, wide=True), state.beside("of_block")
+        passes.append(loops)
+        stores.append(saved.store(where, state.load(zero), merge=False))
+        merge = replace(block, body=(total.store(zero, saved.load(where), merge=True),))
+        merges.append((*total.memory(1), total.empty(zero), merge))
+        results.append(ir.Let(let.name, total.result(zero, fold.dtype), let.origin))
+        scratch += saved.buffers(shape)
+    first = (*parts.before, *length, *in_one_pass(passes), *stores)
+    second = (*parts.before, *in_one_pass(merges), *results, *parts.after)
+    return Two(block, drop_unused(first), drop_unused(second), tuple(scratch))
 
 
 def _first(body: Statements) -> Parted:
@@ -358,39 +369,3 @@ def _first(body: Statements) -> Parted:
     let = first_fold(body)
     at = body.index(let)
     return Parted(body[:at], (let,), body[at + 1 :])
-
-
-@dataclass(frozen=True, slots=True)
-class _Half:
-    """One fold in two: `loops` over a block of `length`, what they leave in scratch, and the merge of that."""
-
-    block: ir.Loop
-    length: Statements
-    loops: Statements
-    left: ir.Statement
-    merge: Statements
-    result: ir.Statement
-    scratch: tuple[ir.Buffer, ...]
-
-
-def _half(
-    let: ir.Let, around: Sequence[ir.Loop], size: int, lanes: int, variable: str, *, wide: bool, rests: bool
-) -> _Half:
-    blocks, length, fold = in_blocks(fold_of(let), size, variable)
-    block = ir.Loop(variable, blocks, ir.Axis.SERIAL, ())
-    loops, left = total_of(fold, let.name, lanes, wide=wide, rests=rests)
-    axes = [*around[:-1], block, *around[-1:]]
-    shape = tuple(loop.extent for loop in axes)
-    scratch = left.beside("of_block")
-    where = sum((Dim.of(loop.var) * step for loop, step in zip(axes, strides_of(shape), strict=True)), Dim.of(0))
-    total, zero = state_of(fold_of(let), let.name, wide=True), Dim.of(0)
-    merge = replace(block, body=(total.store(zero, scratch.load(where), merge=True),))
-    return _Half(
-        block,
-        length,
-        loops,
-        scratch.store(where, left.load(zero), merge=False),
-        (*total.memory(1), total.empty(zero), merge),
-        ir.Let(let.name, total.result(zero, fold.dtype), let.origin),
-        scratch.buffers(shape),
-    )

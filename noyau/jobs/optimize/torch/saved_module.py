@@ -152,7 +152,9 @@ def _loaded(path: Path, file: zipfile.ZipFile) -> Callable[..., Any]:
             name: _tensor(file.read(f"tensors/{number}"), form)
             for number, (name, form) in enumerate(manifest["tensors"].items())
         }
-        entries = _bounded(manifest["kernels"])
+        entries = manifest["kernels"]
+        if len(entries) > _MOST_KERNELS:
+            raise ValueError(f"{len(entries)} kernels are more than a module has")
         gpu = generated_on(gpu=True)
         on_gpu = {name for name, each in entries.items() if each.get("language") in gpu}
         texts = {name: file.read(f"kernels/{name}.{'py' if name in on_gpu else 'c'}").decode() for name in entries}
@@ -184,12 +186,6 @@ def _loaded(path: Path, file: zipfile.ZipFile) -> Callable[..., Any]:
     except (ValueError, NotImplementedError, KeyError, TypeError) as error:
         message = "what it takes or gives is of a class that is not registered here: import the package that defines it"
         raise ModelError(f"{path}: {message} ({printable(str(error))})") from error
-
-
-def _bounded(entries: Any) -> Any:
-    if len(entries) > _MOST_KERNELS:
-        raise ValueError(f"{len(entries)} kernels are more than a module has")
-    return entries
 
 
 def _manifest(path: Path, file: zipfile.ZipFile) -> dict[str, Any]:
@@ -291,7 +287,10 @@ def export(module: torch.nn.Module, args: Sequence[Any], dynamic: bool) -> Expor
         raise UnsupportedError(
             f"torch cannot export {type(module).__name__}, so it cannot be saved: {first}"
         ) from error
-    return ExportedModule(exported.graph_module.graph, _call_layout(exported), _tensors(exported))
+    names = {spec.target for spec in exported.graph_signature.input_specs if spec.kind.name != "USER_INPUT"}
+    every = {**exported.state_dict, **exported.constants}
+    tensors = {str(name): every[name].detach() for name in names}
+    return ExportedModule(exported.graph_module.graph, _call_layout(exported), tensors)
 
 
 def _free(value: Any) -> Any:
@@ -321,12 +320,6 @@ def _dtype_and_place(fake: Any) -> tuple[str, str] | None:
     if not isinstance(fake, torch.Tensor):
         return None
     return str(fake.dtype).removeprefix("torch."), fake.device.type
-
-
-def _tensors(exported: Any) -> dict[str, torch.Tensor]:
-    names = {spec.target for spec in exported.graph_signature.input_specs if spec.kind.name != "USER_INPUT"}
-    every = {**exported.state_dict, **exported.constants}
-    return {str(name): every[name].detach() for name in names}
 
 
 def runnable(program: fx.Graph, layout: CallLayout, tensors: Tensors) -> Callable[..., Any]:
