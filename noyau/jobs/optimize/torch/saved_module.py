@@ -152,9 +152,7 @@ def _loaded(path: Path, file: zipfile.ZipFile) -> Callable[..., Any]:
             name: _tensor(file.read(f"tensors/{number}"), form)
             for number, (name, form) in enumerate(manifest["tensors"].items())
         }
-        entries = manifest["kernels"]
-        if len(entries) > _MOST_KERNELS:
-            raise ValueError(f"{len(entries)} kernels are more than a module has")
+        entries = _bounded(manifest["kernels"])
         gpu = generated_on(gpu=True)
         on_gpu = {name for name, each in entries.items() if each.get("language") in gpu}
         texts = {name: file.read(f"kernels/{name}.{'py' if name in on_gpu else 'c'}").decode() for name in entries}
@@ -186,6 +184,12 @@ def _loaded(path: Path, file: zipfile.ZipFile) -> Callable[..., Any]:
     except (ValueError, NotImplementedError, KeyError, TypeError) as error:
         message = "what it takes or gives is of a class that is not registered here: import the package that defines it"
         raise ModelError(f"{path}: {message} ({printable(str(error))})") from error
+
+
+def _bounded(entries: Any) -> Any:
+    if len(entries) > _MOST_KERNELS:
+        raise ValueError(f"{len(entries)} kernels are more than a module has")
+    return entries
 
 
 def _manifest(path: Path, file: zipfile.ZipFile) -> dict[str, Any]:
