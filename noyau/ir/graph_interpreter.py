@@ -159,13 +159,11 @@ class Evaluator:
         if spread is not None:
             return spread
         axes = self.axes(node.shape)
-        return self.read_at(value, tuple(np.broadcast_to(dim.evaluate(axes), shape) for dim in index), node)
-
-    def read_at(self, value: Array, where: tuple[Array, ...], node: Node) -> Any:
+        where = tuple(np.broadcast_to(dim.evaluate(axes), shape) for dim in index)
         try:
             return value[where]
         except IndexError as fault:
-            shapes = f"{list(value.shape)} as {list(self.shape(node))}"
+            shapes = f"{list(value.shape)} as {list(shape)}"
             reading = f"{node.inputs[0]} cannot be read by {node.output}"
             raise InputError(f"{reading}: {shapes}: the inputs do not fit") from fault
 

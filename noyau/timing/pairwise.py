@@ -26,10 +26,6 @@ from noyau.workers.worker import Worker
 VERIFIED = 4  # timed runs of each side and temperature
 
 
-def _as_it_is(result: object) -> object:
-    return result
-
-
 @dataclass(frozen=True, slots=True)
 class Contender:
     """A callable of arrays with a name. `into`: it writes to arrays given as `out=(...)`, made beforehand; else it
@@ -43,7 +39,7 @@ class Contender:
     into: bool = False
     takes: Callable[[Arrays], tuple[Any, ...]] = tuple
     takes_out: Callable[[Arrays], Any] = tuple
-    gives: Callable[[object], object] = _as_it_is
+    gives: Callable[[object], object] = lambda result: result
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,11 +130,6 @@ def _enough(call: Callable[[int], object], clock: Clock) -> int:
         rounds = min(rounds * max(2, min(64, int(_SAMPLE_S / max(took_s, 1e-7)))), _MOST_ROUNDS)
 
 
-def scalar_rates(loops: Loops, threads: int = 1, clock: Clock = seconds) -> dict[str, float]:
-    """Values per second of each scalar function of language `c`, by its name: "exp_f32"."""
-    return {name.removeprefix("noyau_"): scalar_rate(loops, name, threads, clock) for name in sorted(cmath.NAMES)}
-
-
 def scalar_rate(loops: Loops, name: str, threads: int = 1, clock: Clock = seconds) -> float:
     """Values per second of one scalar function: of numbers between 0.1 and 0.9, where all of them are defined."""
     result, operands = _signature(name)
@@ -241,7 +236,8 @@ def machine_rates(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS, *, 
     rates = None if refresh else recall_rates(options)
     if rates is None:
         rates = _measure(options)
-        _keep(rates, options)
+        toolchain_cache.keep(_key(options), rates.to_json())
+        recall_curves.cache_clear()
     return rates
 
 
@@ -288,14 +284,9 @@ def _measure(options: c_compiler.CompilerOptions) -> MachineRates:
         "memory": {count: copies[count][LARGEST] / copies[1][LARGEST] for count in counts},
         "exp": {count: scalar_rate(library, _SCALED, count) / one for count in steps},
     }
-    rates = scalar_rates(library)
+    rates = {name.removeprefix("noyau_"): scalar_rate(library, name) for name in sorted(cmath.NAMES)}
     ladder, today, both = cache_ladder(), toolchain_cache.today(), (start, conditions())
     return MachineRates(this_machine(options), ladder, copies, reads, rates, scaling, both, today)
-
-
-def _keep(rates: MachineRates, options: c_compiler.CompilerOptions) -> None:
-    toolchain_cache.keep(_key(options), rates.to_json())
-    recall_curves.cache_clear()
 
 
 def _key(options: c_compiler.CompilerOptions) -> str:

@@ -23,6 +23,12 @@ class Names:
         self._names: dict[str, str] = {}
         self._counts: dict[str, int] = {}
 
+    def copy(self) -> Names:
+        """Names that hand out none of those that these have."""
+        names = Names()
+        names._taken = set(self._taken)
+        return names
+
     def of(self, name: str) -> str:
         """The identifier of a name, the same at each call."""
         if name not in self._names:

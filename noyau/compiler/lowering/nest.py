@@ -173,11 +173,11 @@ def lower_outputs(
     space, stores = first_space(graph), {b.source: b.name for b in buffers if b.role is Role.OUTPUT}
     loads = {b.source: b.name for b in buffers if b.role is Role.INPUT}
     for _ in range(CUTS):
-        lowering = start(graph, names_copy(names), loads)
+        lowering = start(graph, names.copy(), loads)
         try:
             statements = fill(lowering, space, stores)
         except CutNeeded as cut:
-            space = with_cells(space, cut) if is_by_cells(space, cut) else with_cut(space, cut)
+            space = with_cut(space, cut)
             continue
         except LoopNeeded as needed:
             space = with_loop(space, needed)
@@ -187,12 +187,6 @@ def lower_outputs(
             return statements
         space = better
     raise UnsupportedError(f"the loops of {space.main} would have to be cut in more than {CUTS} places")
-
-
-def names_copy(names: Names) -> Names:
-    copy = Names()
-    copy._taken = set(names._taken)
-    return copy
 
 
 def first_space(graph: Graph) -> LoopNest:
@@ -216,25 +210,18 @@ def reorder(space: LoopNest, lowering: Lowering) -> LoopNest:
 
 
 def with_cut(space: LoopNest, cut: CutNeeded) -> LoopNest:
-    """The space with one more cut, in order; UnsupportedError where the order is not certain."""
+    """The space with one more cut, in order; UnsupportedError where the order is not certain. Where a loop goes over
+    some values of one cell each, it is written out, within all others."""
+    count = dict(space.loops)[cut.variable].constant or 0
+    if cut.by_cells and FEW <= count <= CELLS and cut.variable not in space.cuts:
+        last = tuple(sorted(space.loops, key=lambda loop: loop[0] == cut.variable))
+        return replace(space, loops=last, written_out=space.written_out | {cut.variable})
     points = [*space.cuts.get(cut.variable, ()), cut.point]
     ordered = sorted(points, key=lambda point: sum(1 for other in points if never_negative(point - other)))
     for low, high in pairwise(ordered):
         if not never_negative(high - low) or low == high:
             raise UnsupportedError(f"it is not certain which of {low} and {high} comes first")
     return replace(space, cuts={**space.cuts, cut.variable: tuple(ordered)})
-
-
-def is_by_cells(space: LoopNest, cut: CutNeeded) -> bool:
-    """Whether a loop is to be written out, for what it goes over are some values of one cell each."""
-    count = dict(space.loops)[cut.variable].constant or 0
-    return cut.by_cells and FEW <= count <= CELLS and cut.variable not in space.cuts
-
-
-def with_cells(space: LoopNest, cut: CutNeeded) -> LoopNest:
-    """The space with a loop that is written out, within all others."""
-    last = tuple(sorted(space.loops, key=lambda loop: loop[0] == cut.variable))
-    return replace(space, loops=last, written_out=space.written_out | {cut.variable})
 
 
 def with_loop(space: LoopNest, needed: LoopNeeded) -> LoopNest:

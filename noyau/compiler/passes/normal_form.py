@@ -228,9 +228,14 @@ def _rounded(node: Node, places: set[int], rebuilder: Rebuilder) -> tuple[Node, 
 
 
 def _place_of_a_product(node: Node, nodes: Mapping[str, Node]) -> int | None:
-    """Find the operand of a difference whose own extreme is the other one, if a product is a part of it."""
+    """Find the operand of a difference whose own extreme is the other one, if that is a product, or a sum
+    of which one is a part."""
     place = _place_beside_extreme(node, nodes)
-    return place if place is not None and _has_a_product(through_views(nodes, node.inputs[place]), nodes) else None
+    if place is None:
+        return None
+    value = through_views(nodes, node.inputs[place])
+    parts = [value.output, *(value.inputs if value.kind in _SUMS else ())]
+    return place if any(_origin(part, nodes).kind == Map("multiply") for part in parts) else None
 
 
 def _place_beside_extreme(node: Node, nodes: Mapping[str, Node]) -> int | None:
@@ -265,12 +270,6 @@ def _signed(name: str, nodes: Mapping[str, Node]) -> list[Node]:
     while values[-1].kind in (Map("negative"), Map("abs")):
         values.append(through_views(nodes, values[-1].inputs[0]))
     return values
-
-
-def _has_a_product(value: Node, nodes: Mapping[str, Node]) -> bool:
-    """Whether a value is a product, or a sum of which one is a part."""
-    parts = [value.output, *(value.inputs if value.kind in _SUMS else ())]
-    return any(_origin(part, nodes).kind == Map("multiply") for part in parts)
 
 
 def _origin(name: str, nodes: Mapping[str, Node]) -> Node:

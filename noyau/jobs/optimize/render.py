@@ -16,7 +16,7 @@ from rich.text import Text
 
 from noyau.hosts.onnxruntime.inputs import spell
 from noyau.jobs.optimize.record import EndToEnd, KernelRecord, NotFused, Report
-from noyau.jobs.report.text import Show, hanging
+from noyau.jobs.report.text import Show, hanging, shorten
 from noyau.text import several
 from noyau.timing.comparison import Verdict, spell_s
 
@@ -80,7 +80,7 @@ def _kernels(kernels: Sequence[KernelRecord], width: int, show: Show) -> Iterato
     columns = _columns(kernels)
     room = width - sum(column.width + _GAP for column in columns)
     beside = room >= _SHORTEST_NAME
-    names = [_shortened(show(kernel.name), room if beside else max(width, 8)) for kernel in kernels]
+    names = [shorten(show(kernel.name), room if beside else max(width, 8)) for kernel in kernels]
     if beside:
         columns.insert(0, Column("kernel", tuple((name, "bold") for name in names), right=False))
     indent = Text("" if beside else "  ")
@@ -205,7 +205,7 @@ def _few(names: Sequence[str], width: int, show: Show) -> str:
     first: list[str] = []
     for place, name in enumerate(names, 1):
         rest = f" and {len(names) - place} more" if place < len(names) else ""
-        short = _shortened(show(name), _LONGEST_NAME)
+        short = shorten(show(name), _LONGEST_NAME)
         if first and cell_len(", ".join([*first, short]) + rest) > width:
             return ", ".join(first) + f" and {len(names) - place + 1} more"
         first.append(short)
@@ -214,7 +214,7 @@ def _few(names: Sequence[str], width: int, show: Show) -> str:
 
 def _replaced(operators: Sequence[str], show: Show) -> str:
     """`7 operators: Pow, ReduceMean, Add, ...`"""
-    shown = [_shortened(show(name), _LONGEST_NAME) for name in operators[:_MOST_REPLACED]]
+    shown = [shorten(show(name), _LONGEST_NAME) for name in operators[:_MOST_REPLACED]]
     rest = ["..."] if len(operators) > _MOST_REPLACED else []
     return f"{several(len(operators), 'operator')}: {', '.join([*shown, *rest])}"
 
@@ -244,14 +244,6 @@ def _errors(kernel: KernelRecord) -> str:
 def _error(value: float) -> str:
     """`1.2e-7`"""
     return f"{value:.2g}".replace("e-0", "e-")
-
-
-def _shortened(name: str, longest: int) -> str:
-    """The name, without its middle where it is longer."""
-    if len(name) <= longest:
-        return name
-    head = (longest - 2) // 2
-    return f"{name[:head]}..{name[head + 2 - longest :]}"
 
 
 def _printable(text: str) -> str:

@@ -22,7 +22,7 @@ from noyau.hosts.onnxruntime.write_back import installable
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels
 from noyau.jobs.report.text import hanging, plain
-from noyau.jobs.show.stages import KernelStages, Staged, stages_of_plan
+from noyau.jobs.show.stages import KernelStages, Staged, stages_of
 from noyau.text import Printed, printable, several
 from noyau.toolchain.c import compiler as c_compiler
 
@@ -43,7 +43,7 @@ class ShownModel(Staged, Printed):
 
     @property
     def stages(self) -> list[KernelStages]:
-        return stages_of_plan(self.plan.kernels)
+        return [stages_of(each) for each in self.plan.kernels]
 
     def source(self, kernel: str, language: str = "c") -> str:
         """The text of one kernel under its certificate: it is built and tried on adversarial inputs for that.

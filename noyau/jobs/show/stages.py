@@ -105,12 +105,8 @@ def aligned(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, st
             yield _MARKS[missing], one or "", other or ""
 
 
-def stages_of_plan(kernels: Sequence[Planned]) -> list[KernelStages]:
-    """The kernels of a model or a module; of one that a user wrote the graph and the text."""
-    return [_planned(each) for each in kernels]
-
-
-def _planned(kernel: Planned) -> KernelStages:
+def stages_of(kernel: Planned) -> KernelStages:
+    """A kernel of a model or a module; of one that a user wrote the graph and the text."""
     group = kernel.groups[0]
     printers: dict[str, Callable[[], str]] = {
         "graph": lambda: graph_text(group.original),
@@ -122,13 +118,8 @@ def _planned(kernel: Planned) -> KernelStages:
     return KernelStages(kernel.operator, printers)
 
 
-def stages_of_program(generated: GeneratedProgram) -> list[KernelStages]:
-    """The kernels of an op; the graph is that of the whole op."""
-    steps = [step for step in generated.program.steps if isinstance(step, KernelStep)]
-    return [_step(generated, step) for step in steps]
-
-
-def _step(generated: GeneratedProgram, step: KernelStep) -> KernelStages:
+def _stages_of_step(generated: GeneratedProgram, step: KernelStep) -> KernelStages:
+    """A kernel of an op; the graph is that of the whole op."""
     program = generated.program
     alone = program if len(program.kernels) == 1 else type(program)(step.graph, (step,))
     printers: dict[str, Callable[[], str]] = {
@@ -154,7 +145,8 @@ class ShownOp(Staged):
     def stages(self) -> list[KernelStages]:
         if isinstance(self.program, str):
             raise InputError(f"nothing is generated: {self.program}")
-        return stages_of_program(self.program)
+        steps = self.program.program.steps
+        return [_stages_of_step(self.program, step) for step in steps if isinstance(step, KernelStep)]
 
     def source(self, kernel: str | None = None, language: str = "c") -> str:
         """The text of an attached kernel, or of the generated ones in a language (`kernel` is then one of their names,

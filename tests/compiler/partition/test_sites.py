@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.compiler.partition.sites import DefUse, drop_unneeded, is_scalar
+from noyau.compiler.partition.sites import DefUse, is_scalar
+from noyau.compiler.passes.cleanup import drop_unused
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx import partition_model
@@ -121,7 +122,7 @@ def test_dead_code_in_a_set_is_left_out_with_what_it_alone_reads():
 
 def test_needed_drops_inputs_too_and_unused_ones_stay_for_no_one():
     made = graph("y", given("x", F32, "n"), given("u", F32, "m"), value("y", view(at(0)), "x", F32, "n"))
-    assert [node.output for node in drop_unneeded(made).nodes] == ["x", "y"]
+    assert [node.output for node in drop_unused(made, inputs_too=True).nodes] == ["x", "y"]
 
 
 def test_what_must_hold_goes_along_with_the_operator_that_needs_it():

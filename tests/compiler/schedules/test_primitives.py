@@ -21,8 +21,8 @@ from noyau.compiler.schedules.primitives import (
     reindex,
     reorder,
     sink,
-    split,
     stride_of,
+    tiled,
     touched,
     widen,
     with_bodies,
@@ -183,15 +183,15 @@ def test_a_loop_that_carries_a_state_is_no_lane():
 
 
 @pytest.mark.parametrize(("extent", "size"), [("n", 3), ("n", 8), ("n", 1), (8, 4), (8, 3)])
-def test_split_has_a_shorter_last_tile(extent, size):
+def test_of_tiles_the_last_one_is_shorter(extent, size):
     made = kernel(loop("#i", extent, store("y", call("negative", load("x", ROW)), ROW)))
-    tiles = split(made.launches[0].body[0], size, "#it", "#ii")
-    tiled = check(with_bodies(made, lambda body: (tiles,)))
+    tiles, length, tile = tiled(made.launches[0].body[0], size, "#it", "#ii", "#count")
+    cut = check(with_bodies(made, lambda body: (replace(tiles, body=(*length, tile)),)))
     for n in (8,) if extent == 8 else (0, 1, 7, 8, 9):
         x = np.arange(n, dtype=np.float32)
-        np.testing.assert_array_equal(run(tiled, [x])[0], -x)
+        np.testing.assert_array_equal(run(cut, [x])[0], -x)
     if extent == 8 and size == 4:
-        assert tiles.body[0].extent == Dim.of(4)
+        assert tile.extent == Dim.of(4) and not length
 
 
 def test_minimum():

@@ -148,18 +148,15 @@ def in_pairs(kernel: ir.Kernel) -> ir.Kernel:
 
 def _is_of_halves(loop: ir.Loop, memory: Mapping[str, DType]) -> bool:
     """Whether a loop goes from cell to cell of bfloat16 alone, and nothing it does may be left out."""
-    straight = all(isinstance(s, ir.Let) or (isinstance(s, ir.Store) and _is_plain(s)) for s in loop.body)
+    stores = [s for s in loop.body if isinstance(s, ir.Store)]
+    plain = all([value.dtype for value in s.values] == [DType.F32] and s.merge is None for s in stores)
+    straight = plain and all(isinstance(s, ir.Let | ir.Store) for s in loop.body)
     if loop.axis is not ir.Axis.LANES or not straight or (loop.extent.constant or PAIRED) < PAIRED:
         return False
-    accesses: list[ir.Load | ir.Store] = [*loads_of(loop.body), *(s for s in loop.body if isinstance(s, ir.Store))]
+    accesses: list[ir.Load | ir.Store] = [*loads_of(loop.body), *stores]
     moving = [each for each in accesses if any(loop.var in dim.names for dim in each.index)]
     stored = any(isinstance(each, ir.Store) for each in moving)
     return stored and all(_is_half(each, loop.var, memory) for each in moving)
-
-
-def _is_plain(store: ir.Store) -> bool:
-    kinds = [value.dtype for value in store.values]
-    return kinds == [DType.F32] and store.merge is None
 
 
 def _is_half(access: ir.Load | ir.Store, variable: str, memory: Mapping[str, DType]) -> bool:

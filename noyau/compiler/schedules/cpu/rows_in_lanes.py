@@ -315,7 +315,8 @@ def _one_run(rows: Sequence[ir.Loop], cells: ir.Loop) -> Statements | None:
     """The cells of several rows as one run: what depends on the place in the row alone is repeated in memory of the
     thread, once a block of rows. None where something depends on the row alone."""
     row, length = rows[-1], cells.extent
-    loads = dict.fromkeys(load for load in loads_of(cells.body) if _is_alike(load, cells.var))
+    own = [load for load in loads_of(cells.body) if load.where is None and variables_of(load) == {cells.var}]
+    loads = dict.fromkeys(own)  # the same in each row
     names = {load: f"{load.buffer}.rows{at or ''}" for at, load in enumerate(loads)}
     whole = Dim.of(f"{row.var}t") * BLOCK + Dim.of(f"{row.var}r") * REPEATED + Dim.of(CELL_OF_ROWS) // length
 
@@ -331,11 +332,6 @@ def _one_run(rows: Sequence[ir.Loop], cells: ir.Loop) -> Statements | None:
         return None
     filled = [part for load, name in names.items() for part in _repeated(name, load, cells)]
     return _blocks(rows, length, body, filled)
-
-
-def _is_alike(load: ir.Load, variable: str) -> bool:
-    """Whether a load is the same one in each row."""
-    return load.where is None and variables_of(load) == {variable}
 
 
 def _repeated(name: str, load: ir.Load, cells: ir.Loop) -> Statements:

@@ -130,7 +130,8 @@ def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True) -> ir.Kerne
         kernel, (first, *later) = shared(kernel, loops, inner, lead)
         launches.append(choices.launch(first, few))
         launches += [replace(launches[0], body=body) for body in later]
-    fits = in_one_tile(inner) and all_at_most(list(extents_of_tiles(inner)), _most_cells(inner, passed))
+    is_read = passed != inner and not any(isinstance(s, ir.Loop) for s in inner)  # and not written, in one pass
+    fits = in_one_tile(inner) and all_at_most(list(extents_of_tiles(inner)), min(KEPT, READ) if is_read else KEPT)
     if not choices.exhausted and fits is not False and _have_in_common(loops, inner):
         aligned = ir.all_of((fits, lead.is_idle))
         launches.append(choices.launch(_two_around(loops, stored_last(inner)), aligned))
@@ -170,11 +171,6 @@ def _can_hold(inner: Statements, passed: Statements) -> ir.Asked:
     return ir.all_of((ir.opposite(all_at_most(extents, FEWEST - 1)), ir.opposite(near)))
 
 
-def _most_cells(inner: Statements, passed: Statements) -> int:
-    """The most cells of a row that a program holds: fewer where none of them is written, and one pass is enough."""
-    return min(KEPT, READ) if passed != inner and not any(isinstance(s, ir.Loop) for s in inner) else KEPT
-
-
 def _group(kernel: ir.Kernel, inner: Statements) -> ir.Tile:
     """So many cells of what folds read as a thread moves at once."""
     buffers = {buffer.name: buffer.dtype.bytes for buffer in kernel.buffers}
@@ -183,13 +179,9 @@ def _group(kernel: ir.Kernel, inner: Statements) -> ir.Tile:
 
 
 def _held(inner: Statements) -> set[str]:
-    """The arrays that folds read a row of."""
-    return {load.buffer for fold in folds_in(inner) for load in loads_of(fold.body) if is_of_row(load, fold)}
-
-
-def is_of_row(load: ir.Load, fold: ir.Fold) -> bool:
-    """Whether a load of a fold is of its row alone, and not of what all rows have in common."""
-    return bool(variables_of(load) - {variable for variable, _ in fold.loops})
+    """The arrays that folds read a row of, and not what all rows have in common."""
+    pairs = [(load, dict(fold.loops)) for fold in folds_in(inner) for load in loads_of(fold.body)]
+    return {load.buffer for load, own in pairs if variables_of(load) - own.keys()}
 
 
 def _beside(inner: Statements) -> ir.Tile:

@@ -278,19 +278,15 @@ def _is_loose(kernel: ir.Kernel, launch: ir.Launch) -> bool:
     arrays = [b.dtype for b in ends if b.role is ir.Role.OUTPUT or not _is_of_rows(b.shape, wide)]
     floats = [dtype for dtype in arrays if dtype.is_float]
     calls = [expr for expr in every_expression(launch.body) if isinstance(expr, ir.Call)]
-    jumps = any(
-        has(call.function, Fact.STEPS | Fact.JUMPS) or (call.function == "cast" and _to_whole(call)) for call in calls
-    )
+    to_whole = [call for call in calls if call.function == "cast" and not call.dtype.is_float]
+    jumps = any(has(call.function, Fact.STEPS | Fact.JUMPS) for call in calls)
+    jumps = jumps or any(cast.operands[0].dtype.is_float for cast in to_whole)
     return bool(floats) and all(dtype in HALVES for dtype in floats) and not jumps
 
 
 def _is_of_rows(shape: Shape, wide: Iterable[Shape]) -> bool:
     """Whether cells of this shape are one for each row of wider arrays."""
     return shape[-1] == Dim.of(1) or any(len(shape) < len(other) and shape == other[: len(shape)] for other in wide)
-
-
-def _to_whole(cast: ir.Call) -> bool:
-    return cast.operands[0].dtype.is_float and not cast.dtype.is_float
 
 
 def _leaves_states(kernel: ir.Kernel, launch: ir.Launch) -> bool:

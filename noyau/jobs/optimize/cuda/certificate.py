@@ -135,7 +135,11 @@ class DeviceTrial:
         results, again = self.run(own, room), self.run(own, other)
         moved = Fault(FindingKind.ORDER_DEPENDENT, "gave other bits in another run")
         moved_on = [(moved, differ(one, two)) for one, two in zip(results, again, strict=True)]
-        flags = [*room.flags(), *other.flags(), *_changed(own, before), *_unwritten(results, again), *moved_on]
+        changed = [
+            (Fault(FindingKind.MUTATED_INPUT, f"changed its input {number}"), differ(*pair))
+            for number, pair in enumerate(zip(own, before, strict=True))
+        ]
+        flags = [*room.flags(), *other.flags(), *changed, *_unwritten(results, again), *moved_on]
         return results, answers(flags)
 
     def run(self, own: Sequence[Tensor], room: Room) -> tuple[Tensor, ...]:
@@ -235,11 +239,6 @@ def sample_cells(count: int, noise: torch.Generator) -> Tensor:
 def cells_of(result: Sequence[Tensor], cells: Sequence[Tensor]) -> list[Tensor]:
     """Pick cells of each result, counted in the order of its axes."""
     return [each.contiguous().reshape(-1)[where] for each, where in zip(result, cells, strict=True)]
-
-
-def _changed(now: Sequence[Tensor], before: Sequence[Tensor]) -> Iterator[Flag]:
-    for number, (one, other) in enumerate(zip(now, before, strict=True)):
-        yield Fault(FindingKind.MUTATED_INPUT, f"changed its input {number}"), differ(one, other)
 
 
 def _unwritten(one: Sequence[Tensor], other: Sequence[Tensor]) -> Iterator[Flag]:

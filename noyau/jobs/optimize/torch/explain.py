@@ -21,7 +21,7 @@ from noyau.jobs.optimize.torch import candidates as torch_candidates
 from noyau.jobs.optimize.torch.backend import CompiledGraph, trace_with_autograd
 from noyau.jobs.optimize.torch.run import as_inputs, left
 from noyau.jobs.report.text import Record, hanging
-from noyau.jobs.show.stages import KernelStages, Staged, stages_of_plan
+from noyau.jobs.show.stages import KernelStages, Staged, stages_of
 from noyau.text import printable, several
 from noyau.toolchain.c import compiler as c_compiler
 
@@ -39,7 +39,7 @@ class ModuleExplanation(Staged, Record):
 
     @property
     def stages(self) -> list[KernelStages]:
-        return [each for graph in self.graphs for each in stages_of_plan(graph.plan.kernels)]
+        return [each for graph in self.graphs for each in map(stages_of, graph.plan.kernels)]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order."""
