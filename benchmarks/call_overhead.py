@@ -25,7 +25,7 @@ from record import write as write_record
 
 import noyau
 from noyau.hosts.numpy.c_library import threads
-from noyau.timing.conditions import this_machine
+from noyau.timing.machine import this_machine
 from noyau.toolchain.c import compiler as c_compiler
 
 RESULTS = Path(__file__).parent / "results" / "call_overhead.json"

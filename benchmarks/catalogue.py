@@ -30,7 +30,7 @@ from torch import Tensor
 
 from noyau import nn
 from noyau.timing.comparison import compare_all
-from noyau.timing.conditions import this_machine
+from noyau.timing.machine import this_machine
 from noyau.workers.resources import processors
 
 RESULTS = Path(__file__).parent / "results" / "catalogue.json"

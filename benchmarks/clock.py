@@ -34,7 +34,8 @@ from record import write as write_record
 
 from noyau.text import as_json
 from noyau.timing.comparison import Comparison, SelfTimed, Verdict, compare, compare_swapped
-from noyau.timing.conditions import conditions, this_machine
+from noyau.timing.conditions import conditions
+from noyau.timing.machine import this_machine
 from noyau.timing.pairwise import WorkerSide
 from noyau.workers.resources import processors
 from noyau.workers.worker import Worker, pin

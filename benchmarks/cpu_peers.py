@@ -42,7 +42,8 @@ from noyau.kernels.programs.generate import specialization_of, trace_reference
 from noyau.ops.op import Op
 from noyau.signatures.binding import bind
 from noyau.timing.bandwidth import measure_around, measure_copy, measure_read
-from noyau.timing.conditions import last_level_bytes, this_machine
+from noyau.timing.conditions import last_level_bytes
+from noyau.timing.machine import this_machine
 from noyau.timing.rates import machine_rates
 from noyau.workers.resources import processors
 

@@ -87,7 +87,7 @@ def main() -> int:
     arguments = parser.parse_args()
     sys.path.insert(0, str(ROOT))
     os.environ["PYTHONPATH"] = str(ROOT)
-    from noyau.timing.conditions import this_machine
+    from noyau.timing.machine import this_machine
     from tests.large_model import write_large_model
 
     with tempfile.TemporaryDirectory() as name:

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from record import write as write_record
 
-from noyau.timing.conditions import this_machine
+from noyau.timing.machine import this_machine
 
 RESULTS = Path(__file__).parent / "results" / "mutants.json"
 SHARE, EXCLUDED, LEAST = 0.95, 0.10, 300

@@ -30,7 +30,7 @@ from noyau.hosts.onnxruntime.write_back import library, put_back
 from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.run import OptimizedModel, optimize
-from noyau.timing.conditions import this_machine
+from noyau.timing.machine import this_machine
 from noyau.toolchain.c import compiler as c_compiler
 
 RESULTS = Path(__file__).parent / "results" / "real_exports.json"

@@ -31,7 +31,7 @@ from noyau.sanitizer.numba.compiled import run_compiled
 from noyau.sanitizer.numba.kernel import watch_call
 from noyau.sanitizer.recording_array import Recorder
 from noyau.sanitizer.routes import call
-from noyau.timing.conditions import this_machine
+from noyau.timing.machine import this_machine
 
 RESULTS = Path(__file__).parent / "results" / "shadow_speed.json"
 RUNS, ACCESSES, THREADS = 5, 1_000_000, 16_384

@@ -33,7 +33,8 @@ from noyau.hosts.onnxruntime.write_back import installable, library, put_back
 from noyau.ir.graph import Constant
 from noyau.text import as_json
 from noyau.timing.comparison import Comparison, compare
-from noyau.timing.conditions import conditions, this_machine
+from noyau.timing.conditions import conditions
+from noyau.timing.machine import this_machine
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
 

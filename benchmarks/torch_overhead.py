@@ -18,7 +18,7 @@ import torch
 from record import write as write_record
 
 import noyau
-from noyau.timing.conditions import this_machine
+from noyau.timing.machine import this_machine
 from noyau.toolchain.cache import today
 
 ROUNDS, CALLS = 60, 300

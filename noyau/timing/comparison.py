@@ -20,7 +20,7 @@ from typing import Protocol
 
 import numpy as np
 
-from noyau.toolchain.python_modules import without_collections
+from noyau.toolchain.garbage_collection import without_collections
 
 _RESAMPLES = 2000
 _CONFIDENCE = 0.95

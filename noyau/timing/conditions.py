@@ -1,4 +1,4 @@
-"""The machine that something is timed on, and its conditions meanwhile: its clocks before and after, its other load.
+"""The conditions of the machine while something is timed: its clocks before and after, its other load, its caches.
 
 A script that is checked tells nobody how fast it is: nothing in it is timed for long.
 
@@ -10,23 +10,14 @@ that sleeps is slow to come back. Linux says what each thread does (its clocks o
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import os
-import platform
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from noyau.errors import BuildError
-from noyau.text import fields_json
-from noyau.toolchain.c import compiler as c_compiler
-from noyau.version import __version__
-from noyau.workers.resources import processors
 
 _ASKED: list[object] = []  # of the whole process, as what stands in the place of something is while a script is checked
 
@@ -173,68 +164,3 @@ def _state(thread: Path) -> bytes:
         return (thread / "stat").read_bytes().rpartition(b") ")[2][:1]
     except (FileNotFoundError, ProcessLookupError):
         return b""
-
-
-PACKAGES = {
-    "numpy": ("numpy",),
-    "onnx": ("onnx",),
-    "onnxruntime": ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml"),
-}
-
-
-def this_machine(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Machine:
-    """This machine, with the compiler and the level that these options mean; what is not there is "none"."""
-    return Machine(
-        cpu=cpu_model(),
-        cores=processors(),
-        level=c_compiler.resolve_target(options.target),
-        compiler=_compiler(options),
-        os=f"{platform.system()} {platform.release()}",
-        versions={
-            "noyau": __version__,
-            "python": platform.python_version(),
-            **{name: _release(names) for name, names in PACKAGES.items()},
-        },
-    )
-
-
-def cpu_model(path: Path = _CPU_INFO) -> str:
-    """The processor's own name, or its architecture where Linux does not say."""
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return next(filter(None, names), platform.processor() or platform.machine() or "unknown")
-
-
-def _compiler(options: c_compiler.CompilerOptions) -> str:
-    try:
-        return c_compiler.find_compiler(options.compiler).version
-    except BuildError:
-        return "none"
-
-
-def _release(names: tuple[str, ...]) -> str:
-    for name in names:
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return "none"
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """The machine that something ran on: `cores` are those that this process may use, `level` is what "native" means to
-    the builder."""
-
-    cpu: str
-    cores: int
-    level: str
-    compiler: str
-    os: str
-    versions: Mapping[str, str]
-
-    def to_json(self) -> dict[str, Any]:
-        return {**fields_json(self), "versions": dict(sorted(self.versions.items()))}

@@ -1,4 +1,4 @@
-"""Two Python callables on arrays against each other: verified on runs that are timed, hot and cold.
+"""Sides of a comparison, here or in a worker: callables on rotating arrays, verified on runs that are timed.
 
 A side times itself: it makes inputs new between calls, outside the time that is measured (sets of arrays in memory of
 our own, whose values change before they come again), and keeps what some of the timed calls returned, chosen at random

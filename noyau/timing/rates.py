@@ -21,7 +21,8 @@ import numpy as np
 from noyau.codegen import cmath
 from noyau.errors import OutputError
 from noyau.text import as_json
-from noyau.timing.conditions import Conditions, Machine, cache_ladder, conditions, this_machine, unsteady
+from noyau.timing.conditions import Conditions, cache_ladder, conditions, unsteady
+from noyau.timing.machine import Machine, this_machine
 from noyau.toolchain import cache as toolchain_cache
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.workers.resources import processors

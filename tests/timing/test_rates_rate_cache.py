@@ -7,7 +7,8 @@ import pytest
 
 from noyau.errors import OutputError
 from noyau.timing import rates
-from noyau.timing.conditions import Conditions, this_machine
+from noyau.timing.conditions import Conditions
+from noyau.timing.machine import this_machine
 from noyau.timing.rates import SIZES, MachineRates, machine_rates, rate_of, recall_curves, recall_rates
 from noyau.toolchain import cache
 

@@ -1,4 +1,4 @@
-"""Derivatives of reductions: the gradient of each cell that they merge.
+"""Derivatives of reductions, of folds by a user's function and of running results: the gradient of each cell.
 
 What a fold from left to right, by a function of the user, gives back to the cells that it took in.
 

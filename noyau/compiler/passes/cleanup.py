@@ -1,12 +1,5 @@
-"""Values that are computed twice become one; operands whose order does not matter get one order.
-
-Fold scalar functions of known single values.
-
-Outputs that are but reshapes of each other: the same memory would be written twice.
-
-Drop what no output needs.
-
-A view of a view is one view.
+"""Passes that tidy: equal values once, operands in one order, constants folded, views composed, the unneeded gone; and
+a judge of outputs that are but reshapes of each other: the same memory would be written twice.
 """
 
 from __future__ import annotations

@@ -1,27 +1,17 @@
-"""Inputs that candidates are timed on, several draws of the same shapes, and how they lie in memory.
-
-The work of a call is the bytes that move, the flops, and the least time that this machine needs for them.
-"""
+"""Inputs that candidates are timed on, several draws of the same shapes, and how they lie in memory."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from noyau.compiler.partition.costs import traffic
-from noyau.errors import BuildError, InputError
+from noyau.errors import InputError
 from noyau.hosts.numpy.dlpack import as_array, is_foreign
-from noyau.ir.graph import Contract, Graph, Map, Node, Reduce
-from noyau.ir.monoids import MONOIDS
-from noyau.ir.operators import OPERATORS
 from noyau.signatures.instances import integers_of, usual_instance, usual_sizes
 from noyau.signatures.types import Signature
-from noyau.timing.bandwidth import copy_rate, floor_s, mistake
-from noyau.timing.conditions import last_level_bytes
 from noyau.timing.output_checks import is_float
 
 Array = np.ndarray
@@ -30,9 +20,6 @@ Arrays = tuple[Array, ...]
 DRAWS = 3
 USUAL_CELLS = 1 << 20  # of the largest input, where nobody asks for sizes
 _SHRINK = 2.0**-6  # how much smaller a number of a user's is made at most
-Sizes = Mapping[str, int]
-_BEYOND = 4  # times the last-level cache: what is no more in it
-_PLAIN = 4  # in float32 additions: a division counts as one flop, an exponential does not
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,92 +142,3 @@ def _nearer(argument: Any, rng: np.random.Generator) -> Any:
     if not isinstance(argument, Array) or not argument.ndim or not is_float(argument.dtype):
         return argument
     return argument * np.asarray(1 - _SHRINK * rng.random(argument.shape), argument.dtype)
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """The work of one call. `exact`: the bytes are known to be those that any implementation moves; else they are of
-    whole inputs and outputs. `flops`: additions, multiplications and the like, or None where they are not known."""
-
-    read_bytes: int
-    written_bytes: int
-    flops: float | None = None
-    exact: bool = False
-
-    @property
-    def bytes_moved(self) -> int:
-        return self.read_bytes + self.written_bytes
-
-    def floor_s(self, threads: int, *, cold: bool = False) -> float | None:
-        """The least seconds in which this machine moves the bytes, again and again, or where they are in no cache; None
-        where there are none."""
-        if not self.bytes_moved:
-            return None
-        times = max(1, math.ceil(_BEYOND * last_level_bytes() / self.bytes_moved)) if cold else 1
-        read, write_bytes = times * self.read_bytes, times * self.written_bytes
-        copied_s = (read + write_bytes) / copy_rate(read + write_bytes, threads)  # reads alone take no longer
-        try:
-            return min(floor_s(read, write_bytes, threads), copied_s) / times
-        except BuildError:
-            return copied_s / times
-
-    def mistake(self, time_s: float, threads: int, again: Callable[[], float] | None = None) -> str:
-        """Why a time cannot be, or nothing; `again` is as in `bandwidth.mistake`."""
-        if not self.bytes_moved:
-            return ""
-        try:
-            return mistake(time_s, self.read_bytes, self.written_bytes, threads, again)
-        except BuildError:
-            return ""
-
-
-def work_of_arrays(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], flops: float | None = None) -> Workload:
-    """All inputs read once, what is only repeated counted once, and all outputs written once."""
-    own = (math.prod(n for n, stride in zip(a.shape, a.strides, strict=True) if stride) * a.itemsize for a in inputs)
-    return Workload(sum(own), sum(each.nbytes for each in outputs), flops)
-
-
-def work_of_graph(graph: Graph, sizes: Sizes) -> Workload:
-    """The bytes that a traced graph must read and write, and its flops where all of them are plain arithmetic."""
-    moved = traffic(graph, sizes, repeated=True)
-    return Workload(moved.read_bytes, moved.written_bytes, flops_of(graph, sizes), exact=True)
-
-
-def flops_of(graph: Graph, sizes: Sizes) -> float | None:
-    """Additions, multiplications, comparisons...: one each; None where a function is dearer than that, for then how
-    many it takes is a matter of how it is computed."""
-    total = 0.0
-    for node in graph.nodes:
-        flops = _flops(graph, node, sizes)
-        if flops is None:
-            return None
-        total += flops
-    return total or None
-
-
-def _flops(graph: Graph, node: Node, sizes: Sizes) -> float | None:
-    match node.kind:
-        case Map("identity" | "cast"):
-            return 0.0
-        case Map(function):
-            return float(_cells(node, sizes)) if OPERATORS[function].flops <= _PLAIN else None
-        case Reduce(monoid):
-            operand = _cells(graph[node.inputs[0]], sizes)
-            return float(operand) if MONOIDS[monoid].is_arithmetic else None
-        case Contract(equation):
-            return 2.0 * _products(graph, node, equation, sizes)
-        case _:
-            return 0.0
-
-
-def _products(graph: Graph, node: Node, equation: str, sizes: Sizes) -> int:
-    """The number of products that an einsum adds up."""
-    letters: dict[str, int] = {}
-    for term, name in zip(equation.partition("->")[0].split(","), node.inputs, strict=True):
-        shape = graph[name].shape
-        letters |= {letter: int(dim.evaluate(sizes)) for letter, dim in zip(term.strip(), shape, strict=False)}
-    return math.prod(letters.values())
-
-
-def _cells(node: Node, sizes: Sizes) -> int:
-    return math.prod(int(dim.evaluate(sizes)) for dim in node.shape)

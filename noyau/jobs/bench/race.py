@@ -12,9 +12,10 @@ import numpy as np
 
 from noyau.errors import CheckError
 from noyau.jobs.bench.candidates import Entry
-from noyau.jobs.bench.inputs import Arrays, Workload, work_of_arrays
+from noyau.jobs.bench.inputs import Arrays
 from noyau.jobs.bench.record import COLD, BenchPoint, CandidateTimes, Race
 from noyau.jobs.bench.tasks import BenchTask
+from noyau.jobs.bench.workload import Workload, work_of_arrays
 from noyau.ops.op import Op
 from noyau.timing.comparison import SelfTimed, Series
 from noyau.timing.conditions import conditions

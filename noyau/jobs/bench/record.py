@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from noyau.errors import CheckError
-from noyau.jobs.bench.inputs import Workload
+from noyau.jobs.bench.workload import Workload
 from noyau.jobs.report.text import Record, number
 from noyau.kernels.programs.generate import Specialization
 from noyau.text import as_json, fields_json
 from noyau.timing.comparison import Comparison, Series, Verdict
-from noyau.timing.conditions import Conditions, Machine, unsteady
+from noyau.timing.conditions import Conditions, unsteady
+from noyau.timing.machine import Machine
 
 SCHEMA_VERSION = 1
 RETURNING, FILLING = "returns", "out="  # the ways in which a candidate is called

@@ -15,15 +15,17 @@ import numpy as np
 
 from noyau.errors import BuildError, InputError, NoyauError
 from noyau.jobs.bench.candidates import Entry, Function
-from noyau.jobs.bench.inputs import Arrays, Workload, as_arguments
+from noyau.jobs.bench.inputs import Arrays, as_arguments
 from noyau.jobs.bench.race import Entrant, ResultJudge, Say, Sides, name_of, pools, race, shortened
 from noyau.jobs.bench.record import COLD, FILLING, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes
 from noyau.jobs.bench.tasks import Arguments, BenchOptions, BenchTask, function_tasks, functions_of, op_tasks
 from noyau.jobs.bench.winners import record_winner
+from noyau.jobs.bench.workload import Workload
 from noyau.jobs.command_line import progress
 from noyau.ops.op import Op
 from noyau.timing.comparison import Series, compare_all
-from noyau.timing.conditions import last_level_bytes, this_machine
+from noyau.timing.conditions import last_level_bytes
+from noyau.timing.machine import this_machine
 from noyau.timing.pairwise import (
     HOT_BYTES,
     RotatingSide,

@@ -16,17 +16,17 @@ from noyau.hosts.torch.cuda.comparison_sides import TensorRotation, Tensors, Ten
 from noyau.hosts.torch.cuda.device import require_free
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.jobs.bench.candidates import Entry, Function
-from noyau.jobs.bench.inputs import Workload
 from noyau.jobs.bench.race import Entrant, ResultJudge, Say, Sides, name_of, race
 from noyau.jobs.bench.record import COLD, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes
 from noyau.jobs.bench.tasks import BenchOptions, BenchTask, by_function, function_inputs, functions_of, op_tasks
 from noyau.jobs.bench.torch_candidates import DeviceCandidate, of_op, on_host
+from noyau.jobs.bench.workload import Workload
 from noyau.jobs.machine.run import clocks
 from noyau.ops.op import Op
 from noyau.text import as_json
 from noyau.timing.comparison import Series, compare_all
-from noyau.timing.conditions import this_machine
 from noyau.timing.gpu_rate_cache import GpuRates
+from noyau.timing.machine import this_machine
 from noyau.timing.pairwise import Contender
 from noyau.timing.queue_clock import BlockedClock
 from noyau.workers.nvml import GpuConditions, unsteady_gpu

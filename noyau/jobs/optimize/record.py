@@ -13,7 +13,8 @@ from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive, ov
 from noyau.jobs.report.text import Record
 from noyau.text import fields_json
 from noyau.timing.comparison import Verdict
-from noyau.timing.conditions import Conditions, Machine, unsteady
+from noyau.timing.conditions import Conditions, unsteady
+from noyau.timing.machine import Machine
 
 SCHEMA_VERSION = 1
 

@@ -12,7 +12,7 @@ from typing import Any
 from noyau.jobs.report.text import Record
 from noyau.text import as_json, fields_json
 from noyau.timing.bandwidth import ceiling
-from noyau.timing.conditions import Machine
+from noyau.timing.machine import Machine
 
 SCHEMA_VERSION = 1
 

@@ -25,7 +25,8 @@ from noyau.jobs.profile.onnx_overheads import Overhead, measure_overhead
 from noyau.jobs.profile.record import NodeMemory, NodeTime, Profile, ProfiledSize
 from noyau.jobs.profile.session_runs import SessionBench
 from noyau.text import printable
-from noyau.timing.conditions import conditions, this_machine, unsteady
+from noyau.timing.conditions import conditions, unsteady
+from noyau.timing.machine import this_machine
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.inputs import Inputs, load_inputs, make_inputs
 from noyau.workers.resources import processors

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 import noyau
-from noyau.jobs.bench.inputs import Workload
 from noyau.jobs.bench.record import COLD, FILLING, HOT, RETURNING, BenchPoint, CandidateTimes, Race
+from noyau.jobs.bench.workload import Workload
 from noyau.ops.op import Op
 from noyau.timing.comparison import Series
 from noyau.timing.conditions import Conditions

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from noyau.jobs.bench.inputs import Workload
 from noyau.jobs.bench.record import FILLING, HOT, RETURNING, BenchRecord, CandidateTimes, Race
 from noyau.jobs.bench.render import render
+from noyau.jobs.bench.workload import Workload
 from noyau.timing.comparison import Series
-from noyau.timing.conditions import Conditions, Machine
+from noyau.timing.conditions import Conditions
+from noyau.timing.machine import Machine
 from tests.jobs.bench.samples import CALM, at
 
 MACHINE = Machine("a CPU", 2, "x86-64-v3", "gcc", "Linux", {})

@@ -24,7 +24,7 @@ from noyau.jobs.optimize.pipeline import Optimization, Sizes
 from noyau.jobs.optimize.record import Report, left_alone, not_fused, record
 from noyau.kernels.certificates import CertificateTask, judge
 from noyau.timing.comparison import compare
-from noyau.timing.conditions import this_machine
+from noyau.timing.machine import this_machine
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
 from noyau.verify.adversarial import SMOKE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noyau.jobs.profile.record import LargeValue, NodeMemory, NodeTime, OperatorTime, PathTime, Profile, ProfiledSize
-from noyau.timing.conditions import Machine
+from noyau.timing.machine import Machine
 
 MACHINE = Machine(
     cpu="Some CPU",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from noyau.jobs.optimize.record import EndToEnd, KernelRecord, NotFused, Report
 from noyau.timing.comparison import Verdict
-from noyau.timing.conditions import Machine
+from noyau.timing.machine import Machine
 
 MACHINE = Machine(
     cpu="A Processor 9000",

@@ -1,4 +1,4 @@
-"""The next row of a thread, fetched while this one is computed.
+"""Hints for the caches: the next row fetched while this one is computed, and large outputs written around them.
 
 A kernel that passes over a row several times waits for memory in the first pass, and leaves memory idle in the others:
 no processor sees from a pass over what is in its cache what will be read after it. So a later pass fetches the next

@@ -1,4 +1,6 @@
-"""Strategy full: a reduction of a whole array in two launches: partial states of fixed blocks, then their merge.
+"""The strategies for processors: full, columns, map, row, scan and scatter.
+
+Strategy full: a reduction of a whole array in two launches: partial states of fixed blocks, then their merge.
 
 Strategy columns: reductions over a leading axis. Tiles of neighbouring cells are reduced side by side; many rows in
 two launches: partial states of fixed blocks of rows, then their merge in order. A tile is as wide as its states fit

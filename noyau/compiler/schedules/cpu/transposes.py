@@ -1,4 +1,6 @@
-"""Strategy turn: a transpose whose tiles are turned in the nearest cache.
+"""The strategies turn and transpose, for reads and writes that run along different axes.
+
+Turn: tiles are turned in the nearest cache.
 
 Rows that begin a power of two apart share a few places of the caches, so that a tile read column by column is fetched
 again and again. So each line of it is read once, whole, into memory of the thread, and read from there across; what is

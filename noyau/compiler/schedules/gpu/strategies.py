@@ -1,11 +1,7 @@
-"""Choice of the strategy that a lowered kernel takes on a GPU, by its loops, its folds and the strides of its loads.
+"""The strategies for GPUs: their choice by loops, folds and strides, maps, reductions, and the hints of launches.
 
-Maps on a GPU: each cell in one tile of one program.
-
-Reductions of whole arrays, and over leading axes, on a GPU: states of fixed chunks in one launch, their merge in
-another one; so bits never depend on the device.
-
-The hints of a launch say how exactly it computes, what stays in the caches, and what is loaded ahead.
+Of a map each cell is in one tile of one program. Reductions of whole arrays, and over leading axes, leave states of
+fixed chunks in one launch, and merge them in another one; so bits never depend on the device. The hints of a launch say how exactly it computes, what stays in the caches, and what is loaded ahead.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from torch import Tensor, fx
 from noyau.hosts.torch.cuda.device import beside_captures
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.simplification import KNOWN
-from noyau.toolchain.python_modules import without_collections
+from noyau.toolchain.garbage_collection import without_collections
 
 log = logging.getLogger("noyau")
 MOST_COPIED = 1 << 20  # bytes of arguments that lie elsewhere in each call

@@ -1,4 +1,4 @@
-"""Kernels compiled, and certified on what flows through the model; one that fails is dropped, with the reason.
+"""Kernels compiled, certified on what flows through the model, and tuned; one that fails is dropped, with the reason.
 
 A few options of a schedule are timed against the usual ones, and the best is kept by kernel, machine and shape class.
 Wherever nothing was tuned, the usual options are taken; so text follows from the options that stand in its digest, and
@@ -30,7 +30,7 @@ from noyau.ir.graph import Constant, names_of
 from noyau.jobs.optimize.candidate import Candidate, attempt, certify
 from noyau.kernels.certificates import CertificateTask, judge
 from noyau.timing.comparison import SelfTimed, compare_swapped
-from noyau.timing.conditions import this_machine
+from noyau.timing.machine import this_machine
 from noyau.timing.pairwise import WorkerSide, hot_sets
 from noyau.toolchain import cache as toolchain_cache
 from noyau.toolchain.c import compiler as c_compiler

@@ -40,7 +40,8 @@ from noyau.jobs.optimize.record import EndToEnd, binding, left_alone, not_fused,
 from noyau.text import printable
 from noyau.timing import bandwidth
 from noyau.timing.comparison import Verdict
-from noyau.timing.conditions import Conditions, this_machine
+from noyau.timing.conditions import Conditions
+from noyau.timing.machine import this_machine
 
 log = logging.getLogger("noyau")
 

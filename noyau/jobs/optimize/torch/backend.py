@@ -41,7 +41,7 @@ from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, begin_triton
 from noyau.jobs.optimize.torch.host import TorchHost
 from noyau.jobs.optimize.torch.options import CompileOptions, options_from
-from noyau.toolchain.python_modules import without_collections
+from noyau.toolchain.garbage_collection import without_collections
 from noyau.toolchain.triton.parallel_compile import COMPILER
 from noyau.workers.resources import give_back
 

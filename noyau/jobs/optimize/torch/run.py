@@ -30,7 +30,7 @@ from noyau.jobs.optimize.torch.options import CompileKeywords, CompileOptions, o
 from noyau.jobs.optimize.torch.saved_module import export
 from noyau.text import path_of
 from noyau.timing.comparison import Comparison, Verdict, compare
-from noyau.timing.conditions import this_machine
+from noyau.timing.machine import this_machine
 from noyau.toolchain.c import compiler as c_compiler
 
 log = logging.getLogger("noyau")

@@ -35,7 +35,7 @@ from noyau.hosts.torch.modules.graph_json import device_here, graph_from_json, g
 from noyau.jobs.optimize.cuda.saved_kernels import CallForm, reopen
 from noyau.jobs.optimize.torch.candidates import KernelEnds, library_of, open_kernel
 from noyau.text import printable
-from noyau.timing.conditions import this_machine
+from noyau.timing.machine import this_machine
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.version import __version__
 

@@ -6,7 +6,7 @@ import platform
 import pytest
 
 import noyau
-from noyau.timing.conditions import cpu_model, this_machine
+from noyau.timing.machine import cpu_model, this_machine
 from noyau.toolchain.c import compiler as c_compiler
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.jobs.bench import inputs as bench_work
-from noyau.jobs.bench.inputs import Workload, work_of_arrays, work_of_graph
+from noyau.jobs.bench.workload import Workload, work_of_arrays, work_of_graph
 from noyau.kernels.programs.generate import Specialization, trace_reference
 from noyau.kernels.reference import reference_of
 from noyau.signatures.instances import instance_of

@@ -10,7 +10,7 @@ from threading import Barrier, Thread
 
 import pytest
 
-from noyau.toolchain.python_modules import without_collections
+from noyau.toolchain.garbage_collection import without_collections
 
 
 @pytest.mark.parametrize("collects", [True, False])

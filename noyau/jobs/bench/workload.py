@@ -1,0 +1,111 @@
+"""The work of a call: the bytes that move, the flops, and the least time that this machine needs for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from noyau.compiler.partition.costs import traffic
+from noyau.errors import BuildError
+from noyau.ir.graph import Contract, Graph, Map, Node, Reduce
+from noyau.ir.monoids import MONOIDS
+from noyau.ir.operators import OPERATORS
+from noyau.timing.bandwidth import copy_rate, floor_s, mistake
+from noyau.timing.conditions import last_level_bytes
+
+Sizes = Mapping[str, int]
+
+_BEYOND = 4  # times the last-level cache: what is no more in it
+_PLAIN = 4  # in float32 additions: a division counts as one flop, an exponential does not
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The work of one call. `exact`: the bytes are known to be those that any implementation moves; else they are of
+    whole inputs and outputs. `flops`: additions, multiplications and the like, or None where they are not known."""
+
+    read_bytes: int
+    written_bytes: int
+    flops: float | None = None
+    exact: bool = False
+
+    @property
+    def bytes_moved(self) -> int:
+        return self.read_bytes + self.written_bytes
+
+    def floor_s(self, threads: int, *, cold: bool = False) -> float | None:
+        """The least seconds in which this machine moves the bytes, again and again, or where they are in no cache; None
+        where there are none."""
+        if not self.bytes_moved:
+            return None
+        times = max(1, math.ceil(_BEYOND * last_level_bytes() / self.bytes_moved)) if cold else 1
+        read, write_bytes = times * self.read_bytes, times * self.written_bytes
+        copied_s = (read + write_bytes) / copy_rate(read + write_bytes, threads)  # reads alone take no longer
+        try:
+            return min(floor_s(read, write_bytes, threads), copied_s) / times
+        except BuildError:
+            return copied_s / times
+
+    def mistake(self, time_s: float, threads: int, again: Callable[[], float] | None = None) -> str:
+        """Why a time cannot be, or nothing; `again` is as in `bandwidth.mistake`."""
+        if not self.bytes_moved:
+            return ""
+        try:
+            return mistake(time_s, self.read_bytes, self.written_bytes, threads, again)
+        except BuildError:
+            return ""
+
+
+def work_of_arrays(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], flops: float | None = None) -> Workload:
+    """All inputs read once, what is only repeated counted once, and all outputs written once."""
+    own = (math.prod(n for n, stride in zip(a.shape, a.strides, strict=True) if stride) * a.itemsize for a in inputs)
+    return Workload(sum(own), sum(each.nbytes for each in outputs), flops)
+
+
+def work_of_graph(graph: Graph, sizes: Sizes) -> Workload:
+    """The bytes that a traced graph must read and write, and its flops where all of them are plain arithmetic."""
+    moved = traffic(graph, sizes, repeated=True)
+    return Workload(moved.read_bytes, moved.written_bytes, flops_of(graph, sizes), exact=True)
+
+
+def flops_of(graph: Graph, sizes: Sizes) -> float | None:
+    """Additions, multiplications, comparisons...: one each; None where a function is dearer than that, for then how
+    many it takes is a matter of how it is computed."""
+    total = 0.0
+    for node in graph.nodes:
+        flops = _flops(graph, node, sizes)
+        if flops is None:
+            return None
+        total += flops
+    return total or None
+
+
+def _flops(graph: Graph, node: Node, sizes: Sizes) -> float | None:
+    match node.kind:
+        case Map("identity" | "cast"):
+            return 0.0
+        case Map(function):
+            return float(_cells(node, sizes)) if OPERATORS[function].flops <= _PLAIN else None
+        case Reduce(monoid):
+            operand = _cells(graph[node.inputs[0]], sizes)
+            return float(operand) if MONOIDS[monoid].is_arithmetic else None
+        case Contract(equation):
+            return 2.0 * _products(graph, node, equation, sizes)
+        case _:
+            return 0.0
+
+
+def _products(graph: Graph, node: Node, equation: str, sizes: Sizes) -> int:
+    """The number of products that an einsum adds up."""
+    letters: dict[str, int] = {}
+    for term, name in zip(equation.partition("->")[0].split(","), node.inputs, strict=True):
+        shape = graph[name].shape
+        letters |= {letter: int(dim.evaluate(sizes)) for letter, dim in zip(term.strip(), shape, strict=False)}
+    return math.prod(letters.values())
+
+
+def _cells(node: Node, sizes: Sizes) -> int:
+    return math.prod(int(dim.evaluate(sizes)) for dim in node.shape)

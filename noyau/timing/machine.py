@@ -1,0 +1,81 @@
+"""The machine that something is timed on: its processor, its compiler and the packages that are there."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from noyau.errors import BuildError
+from noyau.text import fields_json
+from noyau.toolchain.c import compiler as c_compiler
+from noyau.version import __version__
+from noyau.workers.resources import processors
+
+PACKAGES = {
+    "numpy": ("numpy",),
+    "onnx": ("onnx",),
+    "onnxruntime": ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml"),
+}
+_CPU_NAMES = Path("/proc/cpuinfo")
+
+
+def this_machine(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Machine:
+    """This machine, with the compiler and the level that these options mean; what is not there is "none"."""
+    return Machine(
+        cpu=cpu_model(),
+        cores=processors(),
+        level=c_compiler.resolve_target(options.target),
+        compiler=_compiler(options),
+        os=f"{platform.system()} {platform.release()}",
+        versions={
+            "noyau": __version__,
+            "python": platform.python_version(),
+            **{name: _release(names) for name, names in PACKAGES.items()},
+        },
+    )
+
+
+def cpu_model(path: Path = _CPU_NAMES) -> str:
+    """The processor's own name, or its architecture where Linux does not say."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return next(filter(None, names), platform.processor() or platform.machine() or "unknown")
+
+
+def _compiler(options: c_compiler.CompilerOptions) -> str:
+    try:
+        return c_compiler.find_compiler(options.compiler).version
+    except BuildError:
+        return "none"
+
+
+def _release(names: tuple[str, ...]) -> str:
+    for name in names:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine that something ran on: `cores` are those that this process may use, `level` is what "native" means to
+    the builder."""
+
+    cpu: str
+    cores: int
+    level: str
+    compiler: str
+    os: str
+    versions: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        return {**fields_json(self), "versions": dict(sorted(self.versions.items()))}
