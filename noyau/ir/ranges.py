@@ -34,14 +34,12 @@ def _simplify(dim: Dim, extents: tuple[tuple[str, Dim], ...]) -> Dim:
     for monomial, factor in dim.terms:
         part = Dim.of(factor)
         for atom in monomial:
-            part = part * (_simplify_name(atom, bounds) if isinstance(atom, str) else _simplify_op(atom, bounds))
+            if isinstance(atom, str):  # the index of a loop that runs once is 0
+                part = part * (0 if bounds.get(atom) == Dim.of(1) else atom)
+            else:
+                part = part * _simplify_op(atom, bounds)
         total = total + part
     return total
-
-
-def _simplify_name(name: str, extents: Extents) -> Dim:
-    """The name, or 0 for the index of a loop that runs once."""
-    return Dim.of(0) if name in extents and extents[name] == Dim.of(1) else Dim.of(name)
 
 
 def _simplify_op(op: DimOp, extents: Extents) -> Dim:

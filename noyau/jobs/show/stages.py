@@ -198,7 +198,8 @@ def show_op(description: Description, instance: Instance, language: str = "c") -
 def _op_step(step: Step, width: int) -> Iterator[RenderableType]:
     match step:
         case KernelStep(kernel):
-            yield Text.assemble("\n", (kernel.name, "bold"), f"  {_launches(len(kernel.launches))}")
+            count = len(kernel.launches)
+            yield Text.assemble("\n", (kernel.name, "bold"), f"  a kernel{f' of {count} launches' * (count > 1)}")
             for role, word in ((Role.INPUT, "reads"), (Role.OUTPUT, "writes")):
                 for number, buffer in enumerate(kernel.of(role)):
                     yield from hanging(printable(spell(buffer)), width, f"  {'' if number else word:8}", " " * 12)
@@ -206,10 +207,6 @@ def _op_step(step: Step, width: int) -> Iterator[RenderableType]:
             yield Text.assemble("\n", (printable(graph.outputs[0]), "bold"), "  by NumPy")
             yield from hanging(", ".join(map(_typed, graph.inputs)), width, "  reads   ", " " * 12)
             yield from hanging(printable(reason), width, "  ", "    ", style="dim")
-
-
-def _launches(count: int) -> str:
-    return "a kernel" if count == 1 else f"a kernel of {count} launches"
 
 
 def _typed(node: Node) -> str:

@@ -168,13 +168,9 @@ def _added(both: Both, forward: Mapping[tuple[str, tuple[Dim, ...]], ir.Expr]) -
         row, column = Dim.of(both.around.var), Dim.of(both.cells.var)
         placed = substitute(inner, {fold.loops[0][0]: row, both.across.var: column})
         own = {s.name: f"{s.name}.of_cell" for s in inner if isinstance(s, ir.Let) and s.name in names}
-        added.append(rewrite(_called(placed, own), partial(_known, forward=forward, names=own)))
+        apart = (replace(s, name=own.get(s.name, s.name)) if isinstance(s, ir.Let) else s for s in placed)
+        added.append(rewrite(apart, partial(_known, forward=forward, names=own)))
     return added
-
-
-def _called(statements: Statements, names: Mapping[str, str]) -> Statements:
-    """Lets under other names."""
-    return tuple(replace(s, name=names.get(s.name, s.name)) if isinstance(s, ir.Let) else s for s in statements)
 
 
 def _known(expr: ir.Expr, forward: Mapping[tuple[str, tuple[Dim, ...]], ir.Expr], names: Mapping[str, str]) -> ir.Expr:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,7 +70,7 @@ class OnnxBench:
     """Bench of a model: the model as it is and with every right kernel in it, what flows through it, and for
     which sizes, by the model's own names.
 
-    `workers` are the processes that time it, where there are any yet. `fresh`: no timing of an earlier run is taken.
+    `workers` are the processes that time it. `fresh`: no timing of an earlier run is taken.
     `whole`: the whole model is timed, of which the ratio itself is told, and an AMBIGUOUS one taken again. `cold`:
     kernels are timed with cold caches too, where that matters. `idle_s`: what a run takes that does nothing."""
 
@@ -79,7 +78,7 @@ class OnnxBench:
     fused: onnx.ModelProto
     library: Path | None
     activations: Activations
-    workers: Workers | None = None
+    workers: Workers
     threads: int = 1
     budget_s: float = 0.6
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -89,15 +88,6 @@ class OnnxBench:
     idle_s: float = 0.0
     new_keys: set[str] = field(default_factory=set)  # the keys of what was timed in this run
     deadline: Deadline = Deadline(math.inf)
-
-    @contextlib.contextmanager
-    def processes(self) -> Iterator[Workers]:
-        """The processes that time, or two that end with the block."""
-        if self.workers is not None:
-            yield self.workers
-        else:
-            with Workers() as workers:
-                yield workers
 
     def timing(self, candidate: Candidate) -> BindingTiming:
         """The kernel in its first place, after, against the operators there, before. InputError where what it reads
@@ -191,9 +181,8 @@ class OnnxBench:
             Job(content, first.arrays, library, self.original.folder, self.threads, self.original.prepacked)
             for content, library in zip(contents, (None, self.library), strict=True)
         )
-        with self.processes() as workers:
-            enough = NARROW if self.whole else DECIDED
-            results = workers.compare_each(before, after, rest, budget_s=self.budget_s, limit_s=limit_s, enough=enough)
+        enough = NARROW if self.whole else DECIDED
+        results = self.workers.compare_each(before, after, rest, budget_s=self.budget_s, limit_s=limit_s, enough=enough)
         comparisons, timings = iter([each if isinstance(each, float) else each[0] for each in results]), []
         for scene in scenes:
             hot, *cold_ones = [next(comparisons) for _ in scene.feeds]

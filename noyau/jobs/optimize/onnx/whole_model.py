@@ -80,7 +80,7 @@ def settle(
     """The model with those kernels that stay, timed in some scenes; where it is slower in one, with fewer kernels, the
     worst there left out first, or as it was; so too where it does not run with them."""
     candidates = tuple(candidates)
-    for worker in bench.workers.workers if bench.workers else ():
+    for worker in bench.workers.workers:
         worker.patience_s = max(worker.patience_s, PATIENCE_S)
     for attempt in range(ATTEMPTS + 1):
         bench = with_kernels(bench, [one.planned for one in candidates if one.kept], options)
@@ -166,10 +166,10 @@ def _kept_apart(bench: OnnxBench, arrays: Arrays) -> float | None:
     known = cache.recall(key)
     if isinstance(known, dict) and "apart" in known:
         return known["apart"]  # type: ignore[no-any-return]
-    with bench.processes() as workers, workers.written(arrays) as (folder, inputs):
+    with bench.workers.written(arrays) as (folder, inputs):
         for name, content in zip(("before", "after"), contents, strict=True):
             (folder / name).write_bytes(content)
-        distance = workers.workers[0].ask(
+        distance = bench.workers.workers[0].ask(
             models_apart,
             folder / "before",
             folder / "after",

@@ -93,7 +93,9 @@ def test_what_no_kernel_replaces_is_told_by_reason(scene):
 def test_the_whole_report(scene):
     original, cut, plan, feeds, seen = scene
     judged = [Candidate(kernel, timings=(timing(2),), kept=True, note="left out") for kernel in plan.kernels]
-    settled = FinalModel(OnnxBench(original, original.model, None, seen), tuple(judged), Whole(notes=("whole: no",)))
+    settled = FinalModel(
+        OnnxBench(original, original.model, None, seen, workers=None), tuple(judged), Whole(notes=("whole: no",))
+    )
     schedule = SizeSchedule(original, feeds, seen, {}, notes=["and more"])
     slower = dataclasses.replace(CALM, pulse_s=1.5e-4)
     report = report_of(Optimization(cut, plan, tuple(judged), settled), schedule, c_compiler.DEFAULTS, (CALM, slower))
