@@ -61,7 +61,7 @@ def test_a_kernel_is_timed_with_cold_caches_where_that_matters(scene, bench, mac
 def test_what_an_earlier_run_found_is_taken_and_told(cold, scene, bench, clear, empty_cache, monkeypatch):
     monkeypatch.setattr(kernel_timing, "last_level_bytes", lambda: 1000)
     first = timing_of(scene[1][0], bench(cold=cold))
-    monkeypatch.setattr(OnnxBench, "processes", None)  # nothing is timed any more
+    monkeypatch.setattr(Workers, "compare_each", None)  # nothing is timed any more
     again = timing_of(scene[1][0], bench(cold=cold))
     assert (again.hot, again.timed_on, again.recalled) == (first.hot, certificates.today(), True)
     assert (again.cold == first.cold) and (again.cold is not None) is cold
