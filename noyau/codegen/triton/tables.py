@@ -146,12 +146,7 @@ OF_F64 = {
 # Within 2**-17 of the value, where halves are made of it.
 LOOSE = {"exp": "tl.exp({0})", "divide": "({0} / {1})", "reciprocal": "(1.0 / {0})"}
 BY_EXP = ("sigmoid", "softplus", "tanh")  # of the functions below
-BOOLS = {
-    "identity": "{0}",
-    "logical_not": "({0} == 0)",
-    "maximum": "({0} | {1})",
-    "minimum": "({0} & {1})",
-}
+BOOLS = {"identity": "{0}", "logical_not": "({0} == 0)", "maximum": "({0} | {1})", "minimum": "({0} & {1})"}
 INTEGERS = {
     "identity": "{0}",
     "negative": "(0 - {0})",

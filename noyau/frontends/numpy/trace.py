@@ -129,9 +129,7 @@ def holds(specialised: Mapping[str, int], demands: Sequence[Demand], sizes: Mapp
 
 
 def trace_shapes(
-    function: Callable[..., Any],
-    arrays: Mapping[str, tuple[DType, Sequence[int]]],
-    constants: Mapping[str, Any],
+    function: Callable[..., Any], arrays: Mapping[str, tuple[DType, Sequence[int]]], constants: Mapping[str, Any]
 ) -> Trace:
     """A function without a signature, for arrays of these dtypes and shapes, by the names of its parameters.
 

@@ -25,15 +25,7 @@ from noyau.ir.loops import Axis, Guard, Kernel, Launch, Let, Load, Loop, Role
 from noyau.ir.sizes import Size, plan, size_of
 from noyau.kernels.c.parameters import RANGE, Roles, misfit, narrow_limit, roles_of
 from noyau.kernels.c.syntax import Parameter, Prototype
-from noyau.kernels.user_kernel import (
-    Buffer,
-    DeviceProperties,
-    Number,
-    UserKernel,
-    ask,
-    initial_values,
-    number_text,
-)
+from noyau.kernels.user_kernel import Buffer, DeviceProperties, Number, UserKernel, ask, initial_values, number_text
 from noyau.signatures.types import Instance, Value
 
 _PREFIX = "own_"  # of sizes and buffers, so that no macro of the author is meant
