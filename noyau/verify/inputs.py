@@ -15,7 +15,21 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import InputError
-from noyau.ir import graph as ir
+from noyau.ir.graph import (
+    Constant,
+    Contract,
+    Gather,
+    Graph,
+    Iota,
+    Lookup,
+    Map,
+    Node,
+    Opaque,
+    Part,
+    Scatter,
+    Select,
+    View,
+)
 from noyau.ir.graph_interpreter import evaluate
 from noyau.ir.operators import OPERATORS, Fact, has
 from noyau.ir.sizes import bind
@@ -42,7 +56,7 @@ class Inputs:
 class Use:
     """A value as an operand of a node."""
 
-    node: ir.Node
+    node: Node
     position: int
 
 
@@ -55,7 +69,7 @@ class LookupTable:
     name: str
 
 
-def make_inputs(graph: ir.Graph, sizes: Sizes, rng: np.random.Generator, *, without: Collection[str] = ()) -> Inputs:
+def make_inputs(graph: Graph, sizes: Sizes, rng: np.random.Generator, *, without: Collection[str] = ()) -> Inputs:
     """Arrays for the inputs of a graph, of the shapes that `sizes` gives them.
 
     What an input is follows from its uses, never from its name. Floats are standard normal (their absolute values
@@ -80,7 +94,7 @@ def make_inputs(graph: ir.Graph, sizes: Sizes, rng: np.random.Generator, *, with
 class Maker:
     """The uses of each value of a graph, and what they say of its inputs."""
 
-    def __init__(self, graph: ir.Graph, sizes: Sizes, rng: np.random.Generator, without: frozenset[str]) -> None:
+    def __init__(self, graph: Graph, sizes: Sizes, rng: np.random.Generator, without: frozenset[str]) -> None:
         self.graph, self.sizes, self.rng, self.without = graph, sizes, rng, without
 
     @cached_property
@@ -96,12 +110,12 @@ class Maker:
         """Every value that no input to make up has a part in."""
         names = set(self.without)
         for node in self.graph.nodes:
-            leaf = isinstance(node.kind, ir.Constant | ir.Iota)
+            leaf = isinstance(node.kind, Constant | Iota)
             if leaf or (node.inputs and names.issuperset(node.inputs)):
                 names.add(node.output)
         return frozenset(names)
 
-    def require(self, nodes: Sequence[ir.Node]) -> None:
+    def require(self, nodes: Sequence[Node]) -> None:
         """InputError for inputs that cannot be made up: of no known type or size, or too large."""
         strange = [printable(node.output) for node in nodes if node.dtype is DType.OTHER]
         if strange:
@@ -117,10 +131,10 @@ class Maker:
                 raise InputError(f"{shape}: give larger sizes")
         _require_memory(sum(math.prod(self.shape(node)) * node.dtype.bytes for node in nodes), "the inputs")
 
-    def shape(self, node: ir.Node) -> list[int]:
+    def shape(self, node: Node) -> list[int]:
         return [int(dim.evaluate(self.sizes)) for dim in node.shape]
 
-    def make(self, node: ir.Node, others: Arrays) -> tuple[np.ndarray, str]:
+    def make(self, node: Node, others: Arrays) -> tuple[np.ndarray, str]:
         """The array of one input and how it was made; `others` are made already."""
         shape, dtype = self.shape(node), node.dtype.numpy
         if node.dtype.is_float:
@@ -140,7 +154,7 @@ class Maker:
             return numbers, f"drawn from all of {node.dtype.value}"
         return np.ones(shape, dtype), "ones"
 
-    def normal(self, node: ir.Node, shape: list[int]) -> tuple[np.ndarray, str]:
+    def normal(self, node: Node, shape: list[int]) -> tuple[np.ndarray, str]:
         width = np.float64 if node.dtype is DType.F64 else np.float32
         numbers = self.rng.standard_normal(shape, width)
         if any(is_under_a_root(use) for use in self.reached(node, self._shifts_by_known)):
@@ -148,7 +162,7 @@ class Maker:
         return np.asarray(numbers, node.dtype.numpy), "standard normal"
 
     def below(
-        self, node: ir.Node, shape: list[int], tables: Sequence[LookupTable], others: Arrays
+        self, node: Node, shape: list[int], tables: Sequence[LookupTable], others: Arrays
     ) -> tuple[np.ndarray, str]:
         """Integers that each of the tables has, drawn evenly."""
         smallest = min(tables, key=lambda table: table.extent)
@@ -158,7 +172,7 @@ class Maker:
         numbers = self.rng.integers(low, max(high, 1), shape, np.int64).astype(node.dtype.numpy)
         return numbers, f"drawn from [{low}, {high}), as indices of {printable(smallest.name)}"
 
-    def fitted(self, node: ir.Node, shape: list[int], tables: Sequence[LookupTable], others: Arrays) -> tuple[int, int]:
+    def fitted(self, node: Node, shape: list[int], tables: Sequence[LookupTable], others: Arrays) -> tuple[int, int]:
         """A range whose ends, put through the graph, are inside each table; [0, 1) if none is found."""
         largest = np.iinfo(node.dtype.numpy).max
         low, high = 0, min(largest + 1, *(table.extent for table in tables))
@@ -187,47 +201,47 @@ class Maker:
                 worst = max(worst, -int(index.min()), int(index.max()) - table.extent + 1)
         return worst
 
-    def ancestry(self, name: str) -> ir.Graph | None:
+    def ancestry(self, name: str) -> Graph | None:
         """The part of the graph that makes a value, or None where a boundary has a part in it."""
         needed = {name}
-        nodes: list[ir.Node] = []
+        nodes: list[Node] = []
         for node in reversed(self.graph.nodes):
             if node.output in needed:
-                if isinstance(node.kind, ir.Opaque | ir.Part | ir.Contract):
+                if isinstance(node.kind, Opaque | Part | Contract):
                     return None
                 needed.update(node.inputs)
                 nodes.append(node)
-        return ir.Graph(tuple(reversed(nodes)), (name,))
+        return Graph(tuple(reversed(nodes)), (name,))
 
-    def tables(self, node: ir.Node) -> list[LookupTable]:
+    def tables(self, node: Node) -> list[LookupTable]:
         """Every table that an integer input indexes, shifted, wrapped, sliced or rearranged."""
         if node.dtype.kind not in ("int", "uint"):
             return []
         return [table for use in self.reached(node, _shifts) for table in self._looked_up(use)]
 
     def _looked_up(self, use: Use) -> Iterator[LookupTable]:
-        if not isinstance(use.node.kind, ir.Gather | ir.Scatter):
+        if not isinstance(use.node.kind, Gather | Scatter):
             return
         target = self.graph[use.node.inputs[0]]
         for dim, entry in zip(target.shape, use.node.kind.index, strict=True):
-            if isinstance(entry, ir.Lookup) and entry.input == use.position:
+            if isinstance(entry, Lookup) and entry.input == use.position:
                 extent = int(dim.evaluate(self.sizes)) if dim.names <= self.sizes.keys() else 1
                 yield LookupTable(use.node.inputs[use.position], extent, target.output)
 
-    def is_mask(self, node: ir.Node) -> bool:
+    def is_mask(self, node: Node) -> bool:
         """Whether it is compared, made a bool, or chooses between values."""
         return any(
-            (isinstance(use.node.kind, ir.Map) and OPERATORS[use.node.kind.function].is_comparison)
+            (isinstance(use.node.kind, Map) and OPERATORS[use.node.kind.function].is_comparison)
             or (_function(use) == "cast" and use.node.dtype is DType.BOOL)
             or (_function(use) == "where" and use.position == 0)
             for use in self.reached(node, _keeps)
         )
 
-    def is_position(self, node: ir.Node) -> bool:
+    def is_position(self, node: Node) -> bool:
         """Whether sines or cosines are taken of it, times what the graph knows."""
         return any(_function(use) in WAVES for use in self.reached(node, self._combines_with_known))
 
-    def reached(self, node: ir.Node, passes: Callable[[Use], bool]) -> Iterator[Use]:
+    def reached(self, node: Node, passes: Callable[[Use], bool]) -> Iterator[Use]:
         """Every use of a value and, past each use that `passes`, of what it became."""
         pending, names = [node.output], {node.output}
         while pending:
@@ -243,7 +257,7 @@ class Maker:
         return all(name == own or name in self.known for name in use.node.inputs)
 
     def _combines_with_known(self, use: Use) -> bool:
-        return isinstance(use.node.kind, ir.Map | ir.View | ir.Select | ir.Contract | ir.Opaque) and self._alone(use)
+        return isinstance(use.node.kind, Map | View | Select | Contract | Opaque) and self._alone(use)
 
     def _shifts_by_known(self, use: Use) -> bool:
         return _keeps(use) or (_function(use) == "add" and self._alone(use))
@@ -251,17 +265,17 @@ class Maker:
 
 def _function(use: Use) -> str | None:
     """The scalar function that a value is an operand of, or None."""
-    return use.node.kind.function if isinstance(use.node.kind, ir.Map) else None
+    return use.node.kind.function if isinstance(use.node.kind, Map) else None
 
 
 def is_under_a_root(use: Use) -> bool:
     """Whether a root or a logarithm is taken of a value."""
-    return isinstance(use.node.kind, ir.Map) and has(use.node.kind.function, Fact.OF_POSITIVES)
+    return isinstance(use.node.kind, Map) and has(use.node.kind.function, Fact.OF_POSITIVES)
 
 
 def _keeps(use: Use) -> bool:
     """Whether what comes out has the same numbers in it."""
-    return isinstance(use.node.kind, ir.View | ir.Select) or _function(use) in ("cast", "identity")
+    return isinstance(use.node.kind, View | Select) or _function(use) in ("cast", "identity")
 
 
 def _shifts(use: Use) -> bool:
@@ -269,17 +283,17 @@ def _shifts(use: Use) -> bool:
     if use.node.dtype.kind not in ("int", "uint"):
         return False
     match use.node.kind:
-        case ir.Map("where"):
+        case Map("where"):
             return use.position > 0
-        case ir.Map(function):
+        case Map(function):
             return function in SHIFTS
-        case ir.Gather() | ir.Scatter():
+        case Gather() | Scatter():
             return use.position == 0
         case _:
             return _keeps(use)
 
 
-def load_inputs(path: Path, graph: ir.Graph, *, without: Collection[str] = ()) -> Inputs:
+def load_inputs(path: Path, graph: Graph, *, without: Collection[str] = ()) -> Inputs:
     """The inputs of a graph from an .npz file of one array each, by name; never pickled objects.
 
     Raises InputError that names every array that is missing, unknown, or of another dtype or rank; and where the file
@@ -333,7 +347,7 @@ def _native(array: np.ndarray, dtype: DType) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _misfit(node: ir.Node, array: np.ndarray) -> str | None:
+def _misfit(node: Node, array: np.ndarray) -> str | None:
     name = printable(node.output)
     if node.dtype is DType.OTHER:
         return None
@@ -344,6 +358,6 @@ def _misfit(node: ir.Node, array: np.ndarray) -> str | None:
     return None
 
 
-def describe(node: ir.Node, array: np.ndarray) -> str:
+def describe(node: Node, array: np.ndarray) -> str:
     """An input in a report: `ids i64[2, 7]`."""
     return f"{printable(node.output)} {node.dtype.value}{list(array.shape)}"

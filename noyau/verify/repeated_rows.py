@@ -14,8 +14,25 @@ from typing import assert_never
 
 import numpy as np
 
-from noyau.ir import graph as ir
 from noyau.ir.dims import Dim, Shape
+from noyau.ir.graph import (
+    Constant,
+    Contract,
+    Gather,
+    Graph,
+    Input,
+    Iota,
+    Lookup,
+    Map,
+    Node,
+    Opaque,
+    Part,
+    Reduce,
+    Scan,
+    Scatter,
+    Select,
+    View,
+)
 from noyau.ir.ranges import simplify
 from noyau.toolchain.guard_zones import Order
 from noyau.verify.values import GuardedKernel
@@ -30,14 +47,14 @@ Axis = int | None
 class FewRows:
     """A graph with `count` rows in the place of `rows`; the axes of rows of its inputs and outputs, None for none."""
 
-    graph: ir.Graph
+    graph: Graph
     count: int
     rows: int
     inputs: tuple[Axis, ...]
     outputs: tuple[Axis, ...]
 
 
-def few_rows(graph: ir.Graph) -> FewRows | None:
+def few_rows(graph: Graph) -> FewRows | None:
     """The graph with few rows, where it has many and each of them depends on its own cells alone, wherever it lies."""
     largest = max((graph[name] for name in graph.outputs), key=_cells, default=None)
     if largest is None or graph.demands or any(dim.constant is None for node in graph.nodes for dim in node.shape):
@@ -51,7 +68,7 @@ def few_rows(graph: ir.Graph) -> FewRows | None:
     return None
 
 
-def _with(graph: ir.Graph, axes: dict[str, Axis], count: int, rows: int) -> FewRows:
+def _with(graph: Graph, axes: dict[str, Axis], count: int, rows: int) -> FewRows:
     nodes = tuple(replace(node, shape=_with_extent(node.shape, axes[node.output], count)) for node in graph.nodes)
     inputs, outputs = (node.output for node in graph.inputs), graph.outputs
     return FewRows(
@@ -63,7 +80,7 @@ def _with(graph: ir.Graph, axes: dict[str, Axis], count: int, rows: int) -> FewR
     )
 
 
-def axes_of(graph: ir.Graph, output: str, axis: int) -> dict[str, Axis] | None:
+def axes_of(graph: Graph, output: str, axis: int) -> dict[str, Axis] | None:
     """For each value the axis of rows, None for what all rows share, where an output has them along an axis; None where
     rows are mixed, or know where they lie."""
     rows, axes = graph[output].shape[axis], dict[str, Axis]()
@@ -77,7 +94,7 @@ def axes_of(graph: ir.Graph, output: str, axis: int) -> dict[str, Axis] | None:
     return axes if len(axes) == len(graph.nodes) else None
 
 
-def _tried(graph: ir.Graph, name: str, axis: Axis, rows: Dim, axes: dict[str, Axis]) -> bool:
+def _tried(graph: Graph, name: str, axis: Axis, rows: Dim, axes: dict[str, Axis]) -> bool:
     """As `_spread`, which changes nothing where it fails."""
     extended = dict(axes)
     fits = _spread(graph, name, axis, rows, extended)
@@ -86,7 +103,7 @@ def _tried(graph: ir.Graph, name: str, axis: Axis, rows: Dim, axes: dict[str, Ax
     return fits
 
 
-def _spread(graph: ir.Graph, name: str, axis: Axis, rows: Dim, axes: dict[str, Axis]) -> bool:
+def _spread(graph: Graph, name: str, axis: Axis, rows: Dim, axes: dict[str, Axis]) -> bool:
     """Note the axis of rows of a value, and of all that it is made of; False where that cannot be."""
     waiting: list[tuple[str, Axis]] = [(name, axis)]
     while waiting:
@@ -106,39 +123,39 @@ def _spread(graph: ir.Graph, name: str, axis: Axis, rows: Dim, axes: dict[str, A
     return True
 
 
-def _operands(node: ir.Node, axis: Axis) -> list[Axis] | None:
+def _operands(node: Node, axis: Axis) -> list[Axis] | None:
     """The axes of rows of a value's operands, where its own are along `axis`; None where none can have them so."""
     if axis is None:
         return [None] * len(node.inputs)
     match node.kind:
-        case ir.Input():
+        case Input():
             return []
-        case ir.Map():
+        case Map():
             return [axis] * len(node.inputs)
-        case ir.Reduce(_, axes):
+        case Reduce(_, axes):
             return [[at for at in range(len(node.shape) + len(axes)) if at not in axes][axis]]
-        case ir.Select(along, _):
+        case Select(along, _):
             return None if along == axis else [axis] * len(node.inputs)
-        case ir.Iota(index):
+        case Iota(index):
             return None if f"#{axis}" in index.names else []
-        case ir.View(index):
+        case View(index):
             return _looked_at(node, [(0, index)], axis)
-        case ir.Gather(index):
-            entries = tuple(Dim.of(0) if isinstance(entry, ir.Lookup) else entry for entry in index)
+        case Gather(index):
+            entries = tuple(Dim.of(0) if isinstance(entry, Lookup) else entry for entry in index)
             return _looked_at(node, [(0, entries), *_lookups(index)], axis)
-        case ir.Scatter(index, _):
+        case Scatter(index, _):
             return _merged(node, index, axis)
-        case ir.Constant() | ir.Scan() | ir.Contract() | ir.Opaque() | ir.Part():
+        case Constant() | Scan() | Contract() | Opaque() | Part():
             return None
         case _:
             assert_never(node.kind)
 
 
-def _lookups(index: Sequence[Dim | ir.Lookup]) -> list[tuple[int, Shape]]:
-    return [(entry.input, entry.at) for entry in index if isinstance(entry, ir.Lookup)]
+def _lookups(index: Sequence[Dim | Lookup]) -> list[tuple[int, Shape]]:
+    return [(entry.input, entry.at) for entry in index if isinstance(entry, Lookup)]
 
 
-def _merged(node: ir.Node, index: Sequence[Dim | ir.Lookup], axis: int) -> list[Axis] | None:
+def _merged(node: Node, index: Sequence[Dim | Lookup], axis: int) -> list[Axis] | None:
     """As `_operands`, of a Scatter: the updates have an axis of rows that goes to that of the result as it is."""
     own = next((at for at in range(len(index)) if index[axis] == Dim.of(f"#{at}")), None)
     others = [entry for at, entry in enumerate(index) if at != axis and isinstance(entry, Dim)]
@@ -148,7 +165,7 @@ def _merged(node: ir.Node, index: Sequence[Dim | ir.Lookup], axis: int) -> list[
     return None if axis_of_input is None else [axis, axis_of_input[1], own]
 
 
-def _looked_at(node: ir.Node, looks: Sequence[tuple[int, Shape]], axis: int) -> list[Axis] | None:
+def _looked_at(node: Node, looks: Sequence[tuple[int, Shape]], axis: int) -> list[Axis] | None:
     """Along which axis each operand has what lies along `axis`, for index maps into some operands."""
     own, axes, inputs = Dim.of(f"#{axis}"), list[Axis]([None] * len(node.inputs)), set[int]()
     for operand, index in looks:
@@ -168,13 +185,13 @@ def _with_extent(shape: Shape, axis: Axis, extent: int) -> Shape:
     return tuple(Dim.of(extent) if at == axis else dim for at, dim in enumerate(shape))
 
 
-def _cells(node: ir.Node) -> int:
+def _cells(node: Node) -> int:
     return math.prod(dim.constant or 0 for dim in node.shape)
 
 
-def _most(graph: ir.Graph) -> int:
+def _most(graph: Graph) -> int:
     """The cells of the largest value that is computed."""
-    return max((_cells(node) for node in graph.nodes if not isinstance(node.kind, ir.Input | ir.Constant)), default=0)
+    return max((_cells(node) for node in graph.nodes if not isinstance(node.kind, Input | Constant)), default=0)
 
 
 @dataclass(slots=True)

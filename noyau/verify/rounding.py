@@ -25,8 +25,25 @@ import numpy as np
 
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError
-from noyau.ir import graph as ir
 from noyau.ir.dims import Dim, product
+from noyau.ir.graph import (
+    Constant,
+    Contract,
+    Gather,
+    Graph,
+    Input,
+    Iota,
+    Map,
+    Node,
+    Opaque,
+    Part,
+    Reduce,
+    Scan,
+    Scatter,
+    Select,
+    View,
+    downstream,
+)
 from noyau.ir.graph_interpreter import Evaluator
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, Fact, has
@@ -48,24 +65,24 @@ WORK = 1 << 28  # multiplications of a product that another bracketing makes: a 
 LONG = (DType.F32, DType.F64)  # which overflow seldom enough: in float16 a product of two usual ones is often infinite
 
 
-def stepped(graph: ir.Graph) -> frozenset[str]:
+def stepped(graph: Graph) -> frozenset[str]:
     """The values that depend on float inputs only through steps: roundings, comparisons, casts to integers.
 
     Between two jumps such a value does not depend on them at all."""
-    depends = ir.downstream(graph, [node.output for node in graph.inputs if node.dtype.is_float])
+    depends = downstream(graph, [node.output for node in graph.inputs if node.dtype.is_float])
     return frozenset(depends - _smooth(graph))
 
 
-def jumping(graph: ir.Graph) -> frozenset[str]:
+def jumping(graph: Graph) -> frozenset[str]:
     """The values that jump where an operand moves that does so with float inputs: roundings, comparisons, casts to
     integers; not what is made of such."""
     smooth = _smooth(graph)
-    maps = (node for node in graph.nodes if isinstance(node.kind, ir.Map))
+    maps = (node for node in graph.nodes if isinstance(node.kind, Map))
     jumps = (node for node in maps if (set(node.inputs) - set(_continuous(node))) & smooth)
     return frozenset(node.output for node in jumps)
 
 
-def _smooth(graph: ir.Graph) -> set[str]:
+def _smooth(graph: Graph) -> set[str]:
     """The values that move with float inputs, also between jumps."""
     names = {node.output for node in graph.inputs if node.dtype.is_float}
     for node in graph.nodes:
@@ -74,32 +91,30 @@ def _smooth(graph: ir.Graph) -> set[str]:
     return names
 
 
-def _continuous(node: ir.Node) -> tuple[str, ...]:
+def _continuous(node: Node) -> tuple[str, ...]:
     """The operands that a value follows without jumps, or between its jumps."""
     match node.kind:
-        case ir.Map("cast"):
+        case Map("cast"):
             return node.inputs if node.dtype.is_float else ()  # to a float8 it jumps
-        case ir.Map("where"):
+        case Map("where"):
             return node.inputs[1:]
-        case ir.Map(function):
+        case Map(function):
             return () if has(function, Fact.STEPS) or OPERATORS[function].result == "bool" else node.inputs
-        case ir.Reduce(monoid, _) | ir.Scan(monoid, _):
+        case Reduce(monoid, _) | Scan(monoid, _):
             return () if MONOIDS[monoid].result(DType.F32) is DType.I64 else node.inputs
-        case ir.Gather():
+        case Gather():
             return node.inputs[:1]
-        case ir.Scatter():
+        case Scatter():
             return (node.inputs[0], node.inputs[2])
-        case ir.Opaque() | ir.Part() | ir.Contract() | ir.View() | ir.Select():
+        case Opaque() | Part() | Contract() | View() | Select():
             return node.inputs
-        case ir.Input() | ir.Constant() | ir.Iota():
+        case Input() | Constant() | Iota():
             return ()
         case _:
             assert_never(node.kind)
 
 
-def otherwise_rounded(
-    graph: ir.Graph, inputs: Arrays, rng: np.random.Generator, turn: int = 0
-) -> dict[str, np.ndarray]:
+def otherwise_rounded(graph: Graph, inputs: Arrays, rng: np.random.Generator, turn: int = 0) -> dict[str, np.ndarray]:
     """The outputs of an unfused run with each float input moved by -1, 0 or +1 ulp, and each float32 or float64 result
     that is not exact rounded up or down at random. Shorter floats are rounded coarsely enough as it is. `turn`: the
     order of sums that overflow, or meet an infinity, and of chains of products; 0 is that of the graph.
@@ -109,7 +124,7 @@ def otherwise_rounded(
     return RandomRounding(sizes, rng, turn).run(bracketed(graph, turn, sizes), inputs)
 
 
-def moved_runs(graph: ir.Graph, inputs: Arrays, seed: int, count: int) -> Iterator[Arrays]:
+def moved_runs(graph: Graph, inputs: Arrays, seed: int, count: int) -> Iterator[Arrays]:
     """Unfused runs that are rounded otherwise; without those in which an index leaves its table."""
     rng = np.random.default_rng([seed, count])
     for turn in range(count):
@@ -117,7 +132,7 @@ def moved_runs(graph: ir.Graph, inputs: Arrays, seed: int, count: int) -> Iterat
             yield otherwise_rounded(graph, inputs, rng, turn)
 
 
-def runs_at_jumps(graph: ir.Graph, inputs: Arrays) -> Iterator[Arrays]:
+def runs_at_jumps(graph: Graph, inputs: Arrays) -> Iterator[Arrays]:
     """The outputs of unfused runs in which what jumps, as a rounding, a comparison or a cast to integers does, is given
     a number that is up to 2 ulp away from its own on either side, as every number may be; so a cell whose argument lies
     by a jump may be on either side of it. Where there are shorter floats, also of runs that compute in float32 until
@@ -143,7 +158,7 @@ class Shifted(Evaluator):
     def dtype(self, dtype: DType) -> np.dtype:
         return (dtype if self.in_storage else dtype.compute).numpy
 
-    def value(self, node: ir.Node, operands: Sequence[Any], inputs: Arrays) -> Any:
+    def value(self, node: Node, operands: Sequence[Any], inputs: Arrays) -> Any:
         if node.output in self.jumps and from_numpy(operands[0].dtype) in FORMATS:
             operands = [shifted(operands[0], self.steps), *operands[1:]]
         return super().value(node, operands, inputs)
@@ -158,33 +173,33 @@ class RandomRounding(Evaluator):
         self.overflows: dict[str, np.ndarray] = {}  # of products: which cells are infinite for their size alone
         self.products: dict[str, np.ndarray] = {}  # those products with more bits
 
-    def value(self, node: ir.Node, operands: Sequence[Any], inputs: Arrays) -> Any:
+    def value(self, node: Node, operands: Sequence[Any], inputs: Arrays) -> Any:
         result = self.in_turn(node, super().value(node, operands, inputs), operands)
-        if isinstance(node.kind, ir.Input) and node.dtype.is_float:
+        if isinstance(node.kind, Input) and node.dtype.is_float:
             return moved(result, self.rng)
         if is_narrowing(node, operands):
             return self.rounded(result, operands[0])
         if node.dtype not in LONG or not is_rounded(node):
             return result
         exact = Longer(self.wide, self.sizes).value(node, [_longer(each) for each in operands], inputs)
-        if isinstance(node.kind, ir.Map) and has(node.kind.function, Fact.BELOW_ONE):
+        if isinstance(node.kind, Map) and has(node.kind.function, Fact.BELOW_ONE):
             reached = (np.abs(exact) == 1) & np.isfinite(operands[0])
             exact = np.where(reached, exact * np.nextafter(exact.dtype.type(1), exact.dtype.type(0)), exact)
         return self.rounded(result, exact)
 
-    def in_turn(self, node: ir.Node, result: Any, operands: Sequence[Any]) -> Any:
+    def in_turn(self, node: Node, result: Any, operands: Sequence[Any]) -> Any:
         """The result, of sums in the order of this run."""
         if self.turn % TURNS == 0 or node.dtype not in LONG:
             return result
         match node.kind:
-            case ir.Map("multiply") if np.isinf(result).any():
+            case Map("multiply") if np.isinf(result).any():
                 self.overflows[node.output] = np.isinf(result) & np.isfinite(operands[0]) & np.isfinite(operands[1])
                 self.products[node.output] = np.multiply(*map(_longer, operands))
-            case ir.Map("add" | "subtract" as function):
+            case Map("add" | "subtract" as function):
                 return self.at_once(function == "subtract", node.inputs, result, operands)
-            case ir.Contract(equation):
+            case Contract(equation):
                 return contracted(equation, result, operands, self.turn)
-            case ir.Reduce("sum", axes):
+            case Reduce("sum", axes):
                 infinite = np.isinf(operands[0]) & ~self.overflows.get(node.inputs[0], np.array(False))
                 count = math.prod(operands[0].shape[axis] for axis in axes)
                 last, shape = tuple(range(-len(axes), 0)), (*result.shape, count)
@@ -234,21 +249,21 @@ class Longer(Evaluator):
         return LONGER.get(dtype.numpy, dtype.numpy)
 
 
-def is_narrowing(node: ir.Node, operands: Sequence[Any]) -> bool:
+def is_narrowing(node: Node, operands: Sequence[Any]) -> bool:
     """Whether it casts a float64 to float32, which hides how its operand was moved."""
-    return node.dtype is DType.F32 and node.kind == ir.Map("cast") and operands[0].dtype == np.float64
+    return node.dtype is DType.F32 and node.kind == Map("cast") and operands[0].dtype == np.float64
 
 
-def is_rounded(node: ir.Node) -> bool:
+def is_rounded(node: Node) -> bool:
     """Whether its result is not exact, and can be had with more bits."""
     match node.kind:
-        case ir.Map(function):
+        case Map(function):
             return has(function, Fact.ROUNDS) or OPERATORS[function].ulp > 0
-        case ir.Reduce(monoid, _):
+        case Reduce(monoid, _):
             return not MONOIDS[monoid].exact and (bool(MONOIDS[monoid].function) or node.dtype is DType.F32)
-        case ir.Scan(monoid, _):
+        case Scan(monoid, _):
             return not MONOIDS[monoid].exact and node.dtype is DType.F32
-        case ir.Contract():
+        case Contract():
             return node.dtype is DType.F32
         case _:
             return False
@@ -295,7 +310,7 @@ def may_overflow(operands: Sequence[Array], terms: int) -> bool:
     return not most < float(np.finfo(operands[0].dtype).max)  # NaN is not less
 
 
-def bracketed(graph: ir.Graph, turn: int, sizes: Mapping[str, int]) -> ir.Graph:
+def bracketed(graph: Graph, turn: int, sizes: Mapping[str, int]) -> Graph:
     """A graph in which chains of float32 or float64 products, ((a b) c) d, are as they are, a (b (c d)) or (a b) (c d),
     in turns, and those that begin from the right likewise from the left; the same graph where there are none, or where
     at these sizes the other bracketing needs a product of more than CELLS cells, or of more work than WORK."""
@@ -311,12 +326,12 @@ class _Bracketing:
     """The nodes by name, as they are by now, and those that the last one needs before it. `once`: a product changes
     places with its operand alone, not with what that has become."""
 
-    nodes: dict[str, ir.Node]
+    nodes: dict[str, Node]
     sizes: Mapping[str, int]
     once: bool
-    fresh: list[ir.Node] = field(default_factory=list)
+    fresh: list[Node] = field(default_factory=list)
 
-    def with_fresh(self, node: ir.Node) -> list[ir.Node]:
+    def with_fresh(self, node: Node) -> list[Node]:
         """The node, after those that it needs."""
         self.fresh = []
         replacement = self.placed(node)
@@ -324,21 +339,21 @@ class _Bracketing:
             self.nodes[node.output] = replacement
         return [*self.fresh, replacement]
 
-    def placed(self, node: ir.Node) -> ir.Node:
+    def placed(self, node: Node) -> Node:
         """The node, as a product whose left operand is none, or else whose right one is none."""
-        if not isinstance(node.kind, ir.Contract) or node.dtype not in LONG:
+        if not isinstance(node.kind, Contract) or node.dtype not in LONG:
             return node
         replacement = self.rightwards(node, lambda each: each)
         return replacement or self.rightwards(node, _mirrored) or node
 
-    def rightwards(self, node: ir.Node, view: Callable[[ir.Node], ir.Node]) -> ir.Node | None:
+    def rightwards(self, node: Node, view: Callable[[Node], Node]) -> Node | None:
         """(a b) c as a (b c), or mirrored; None where the operand is no product, or the new inner one is too large."""
         outer = view(node)
         left = self.nodes[outer.inputs[0]]
-        if not isinstance(left.kind, ir.Contract) or left.dtype is not node.dtype:
+        if not isinstance(left.kind, Contract) or left.dtype is not node.dtype:
             return None
         left = view(left)
-        assert isinstance(left.kind, ir.Contract) and isinstance(outer.kind, ir.Contract)
+        assert isinstance(left.kind, Contract) and isinstance(outer.kind, Contract)
         terms = three_terms(left.kind.equation, outer.kind.equation)
         if terms is None:
             return None
@@ -354,11 +369,11 @@ class _Bracketing:
         shape = tuple[Dim, ...](extents[letter] for letter in inner)
         name = f"{node.output}, in other brackets, {len(self.fresh)}"
         operands = (left.inputs[1], outer.inputs[1])
-        later = view(ir.Node(name, ir.Contract(f"{second},{third}->{inner}"), operands, node.dtype, shape))
+        later = view(Node(name, Contract(f"{second},{third}->{inner}"), operands, node.dtype, shape))
         later = later if self.once else self.placed(later)
         self.fresh.append(later)
         self.nodes[name] = later
-        return view(replace(outer, kind=ir.Contract(f"{first},{inner}->{output}"), inputs=(left.inputs[0], name)))
+        return view(replace(outer, kind=Contract(f"{first},{inner}->{output}"), inputs=(left.inputs[0], name)))
 
     def is_small(self, extents: Mapping[str, Dim], most: int, *terms: str) -> bool:
         """Whether the axes of each of some terms together have no more cells; sizes that no input tells are large."""
@@ -367,12 +382,12 @@ class _Bracketing:
         return is_bound and all(int(each.evaluate(self.sizes)) <= most for each in cells)
 
 
-def _mirrored(node: ir.Node) -> ir.Node:
+def _mirrored(node: Node) -> Node:
     """The same product with its operands in the other order."""
-    assert isinstance(node.kind, ir.Contract)
+    assert isinstance(node.kind, Contract)
     terms, output = node.kind.equation.split("->")
     first, second = terms.split(",")
-    return replace(node, kind=ir.Contract(f"{second},{first}->{output}"), inputs=node.inputs[::-1])
+    return replace(node, kind=Contract(f"{second},{first}->{output}"), inputs=node.inputs[::-1])
 
 
 def three_terms(inner: str, outer: str) -> tuple[str, str, str, str] | None:

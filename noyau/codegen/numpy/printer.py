@@ -19,9 +19,25 @@ from noyau.compiler.lowering.names import Names, identifier
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.functions import OF_TABLE
-from noyau.ir import graph as ir
 from noyau.ir.dims import Dim, Shape, index_name
-from noyau.ir.graph import Graph, Node, names_of
+from noyau.ir.graph import (
+    Constant,
+    Contract,
+    Gather,
+    Graph,
+    Input,
+    Iota,
+    Map,
+    Node,
+    Opaque,
+    Part,
+    Reduce,
+    Scan,
+    Scatter,
+    Select,
+    View,
+    names_of,
+)
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.sizes import plan
 
@@ -76,12 +92,12 @@ class Readers:
     def restore_axes(self, node: Node) -> bool:
         """Whether it is a reduction of which all readers put its axes back, so that it may keep them."""
         readers = self.of.get(node.output, [])
-        if not isinstance(node.kind, ir.Reduce) or node.output in self.graph.outputs or not readers:
+        if not isinstance(node.kind, Reduce) or node.output in self.graph.outputs or not readers:
             return False
         rank = len(self.graph[node.inputs[0]].shape)
         left = [axis for axis in range(rank) if axis not in node.kind.axes]
         index = tuple(Dim.of(index_name(axis)) for axis in left)
-        restored = all(each.kind == ir.View(index) and len(each.shape) == rank for each in readers)
+        restored = all(each.kind == View(index) and len(each.shape) == rank for each in readers)
         return restored and all([each.shape[axis] for axis in left] == list(node.shape) for each in readers)
 
 
@@ -163,7 +179,7 @@ class _Printer:
         """The value under its name where it is one of the model's, is used twice, or is long; else the expression."""
         plain = term.text.isidentifier() or term.number
         inner = "~" in node.output and (self.uses[node.output] == 1 or plain) and len(term.text) <= _SHORT
-        if plain or inner or isinstance(node.kind, ir.Input | ir.Constant):
+        if plain or inner or isinstance(node.kind, Input | Constant):
             return term
         return self.assign(node, term)
 
@@ -193,31 +209,31 @@ class _Printer:
         """The expression that computes a value."""
         sources = [self.graph[name] for name in node.inputs]
         match node.kind:
-            case ir.Input():
+            case Input():
                 return NumpyTerm(self.inputs[node.output], ATOM, node.shape)
-            case ir.Constant():
+            case Constant():
                 return self.constant(node)
-            case ir.Iota(index):
+            case Iota(index):
                 return self.iota(index, node)
-            case ir.Map(function):
+            case Map(function):
                 return values.map_term(function, [self.terms[name] for name in node.inputs], node, sources[-1].dtype)
-            case ir.Reduce():
+            case Reduce():
                 keep = self.readers.restore_axes(node)
                 return values.reduce_term(node.kind, self.whole(node.inputs[0]), sources[0], node, keep=keep)
-            case ir.Scan():
+            case Scan():
                 return values.scan_term(node.kind, self.whole(node.inputs[0]), sources[0])
-            case ir.View(index):
+            case View(index):
                 return self.view(index, node, sources[0])
-            case ir.Select(axis, _):
+            case Select(axis, _):
                 pieces = ", ".join(self.whole(name).text for name in node.inputs)
                 return NumpyTerm(f"np.concatenate([{pieces}], {axis})", ATOM, node.shape)
-            case ir.Gather():
+            case Gather():
                 return values.gather_term(node, [self.terms[n] for n in node.inputs], sources, self.extents, self.grid)
-            case ir.Scatter():
+            case Scatter():
                 return self.scatter(node.kind, node)
-            case ir.Contract(equation):
+            case Contract(equation):
                 return values.contract_term(equation, [self.whole(name) for name in node.inputs], node)
-            case ir.Opaque(name) | ir.Part(name):
+            case Opaque(name) | Part(name):
                 raise UnsupportedError(
                     f"{node.output} is made by {name}, which has no text in NumPy: end the path there"
                 )
@@ -225,7 +241,7 @@ class _Printer:
                 assert_never(node.kind)
 
     def constant(self, node: Node) -> NumpyTerm:
-        assert isinstance(node.kind, ir.Constant)
+        assert isinstance(node.kind, Constant)
         value = node.kind.value
         if value.size != 1:
             listed = _list_text(value.tolist())
@@ -238,12 +254,12 @@ class _Printer:
         return constant_term(number, node.dtype, name)
 
     def is_exponent(self, name: str) -> bool:
-        return any(reader.kind == ir.Map("power") and reader.inputs[1] == at for reader, at in self.readers_of(name))
+        return any(reader.kind == Map("power") and reader.inputs[1] == at for reader, at in self.readers_of(name))
 
     def readers_of(self, name: str) -> Iterator[tuple[Node, str]]:
         """The readers of a value, also through views of it, each with the name that it reads."""
         for reader in self.readers.of.get(name, ()):
-            if isinstance(reader.kind, ir.View):
+            if isinstance(reader.kind, View):
                 yield from self.readers_of(reader.output)
             else:
                 yield reader, name
@@ -252,13 +268,13 @@ class _Printer:
         """The name of a constant: eps where a root is taken of a sum with it, scale where it is a factor; else as in
         the model."""
         for reader, _ in self.readers_of(node.output):
-            above = {each.kind.function for each, _ in self.readers_of(reader.output) if isinstance(each.kind, ir.Map)}
+            above = {each.kind.function for each, _ in self.readers_of(reader.output) if isinstance(each.kind, Map)}
             match reader.kind:
-                case ir.Map("add" | "maximum") if above & _ROOTS:
+                case Map("add" | "maximum") if above & _ROOTS:
                     return "eps"
-                case ir.Map("multiply" | "divide"):
+                case Map("multiply" | "divide"):
                     return "scale"
-                case ir.Map("where"):
+                case Map("where"):
                     return "fill"
                 case _:
                     continue
@@ -281,7 +297,7 @@ class _Printer:
             return operand
         return values.view_term(index, operand, source, node, self.extents, self.grid)
 
-    def scatter(self, kind: ir.Scatter, node: Node) -> NumpyTerm:
+    def scatter(self, kind: Scatter, node: Node) -> NumpyTerm:
         """A copy, in which the updates are merged in statements."""
         table, _, updates = (self.whole(name) for name in node.inputs)
         operands = [self.whole(name) for name in node.inputs]

@@ -17,8 +17,23 @@ from noyau.codegen.onnx.maps import CellWriter, cast, map_term
 from noyau.compiler.lowering.names import identifier
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.ir import graph as ir
-from noyau.ir.graph import Graph, Node
+from noyau.ir.graph import (
+    Constant,
+    Contract,
+    Gather,
+    Graph,
+    Input,
+    Iota,
+    Map,
+    Node,
+    Opaque,
+    Part,
+    Reduce,
+    Scan,
+    Scatter,
+    Select,
+    View,
+)
 from noyau.ir.sizes import Demand
 
 
@@ -61,7 +76,7 @@ class _Speller:
 
     def least(self, live: Collection[str]) -> Node | None:
         """The computed value of the fewest axes: what is asked of the sizes is asked there, for it costs a pass."""
-        able = (ir.Map, ir.Reduce, ir.Scan, ir.Select, ir.Gather, ir.Scatter, ir.Contract)
+        able = (Map, Reduce, Scan, Select, Gather, Scatter, Contract)
         nodes = [node for node in self.graph.nodes if node.output in live]
         computed = [node for node in nodes if isinstance(node.kind, able)] or nodes[-1:]
         return min(computed, key=lambda node: sum(dim.constant is None for dim in node.shape), default=None)
@@ -94,43 +109,43 @@ class _Speller:
         if ZERO in node.shape:  # it has no cells, whatever makes them
             return self.writer.number(0, node.dtype)
         match node.kind:
-            case ir.Input():
+            case Input():
                 return self.terms[node.output]
-            case ir.Constant(value):
+            case Constant(value):
                 return OnnxTerm(self.writer.constant(value), node.dtype, node.shape)
-            case ir.Iota(index):
+            case Iota(index):
                 return cast(CellWriter(self.writer), self.sizes.indexed(index, node.shape), node.dtype)
-            case ir.Map(function):
+            case Map(function):
                 return map_term(CellWriter(self.writer), function, operands, node.dtype)
-            case ir.Reduce():
+            case Reduce():
                 keep = self.keeps_axes(node)
                 return reduce_term(node.kind, self.whole(node.inputs[0]), node.dtype, self.sizes, keep=keep)
-            case ir.Scan():
+            case Scan():
                 return scan_term(node.kind, self.whole(node.inputs[0]), node.dtype, self.writer)
-            case ir.View() if self.keeps_axes(sources[0]):
+            case View() if self.keeps_axes(sources[0]):
                 return operands[0]
-            case ir.View(index):
+            case View(index):
                 return view_term(index, operands[0], sources[0].shape, node.shape, self.sizes)
-            case ir.Select(axis, _):
+            case Select(axis, _):
                 pieces = [self.whole(name).name for name in node.inputs]
                 return OnnxTerm(self.writer.emit("Concat", *pieces, axis=axis), node.dtype, node.shape)
-            case ir.Gather():
+            case Gather():
                 return gather_term(node, operands, sources, self.sizes)
-            case ir.Scatter():
+            case Scatter():
                 return scatter_term(node, operands, sources, self.sizes)
-            case ir.Contract(equation):
+            case Contract(equation):
                 wholes = [self.whole(name) for name in node.inputs]
                 return contract_term(equation, wholes, node.dtype, node.shape, self.writer)
-            case ir.Opaque(name):
+            case Opaque(name):
                 raise UnsupportedError(f"{name} has no ONNX operator that is known here")
-            case ir.Part(position):
+            case Part(position):
                 raise UnsupportedError(f"result {position} of what has no ONNX operator")
             case _:
                 assert_never(node.kind)
 
     def keeps_axes(self, node: Node) -> bool:
         """Whether it is a reduction that keeps its axes, as 1."""
-        is_place = isinstance(node.kind, ir.Reduce) and node.kind.monoid.startswith("arg")
+        is_place = isinstance(node.kind, Reduce) and node.kind.monoid.startswith("arg")
         return not is_place and self.readers.restore_axes(node)
 
     def demanded(self, term: OnnxTerm) -> OnnxTerm:
