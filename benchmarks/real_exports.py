@@ -113,7 +113,7 @@ def row(path: Path, budget_s: float) -> dict[str, Any]:
 
 def counts(subject: Subject, won: OptimizedModel, whole: Whole) -> dict[str, Any]:
     before, after = subject.floats(subject.original.model), subject.floats(whole.model)
-    folded = {subject.original.model.graph.node[place].output[0] for place in subject.original.imported.folded}
+    folded = {subject.original.model.graph.node[place].output[0] for place in subject.original.imported.foldable}
     once = Counter(node.op_type for node in whole.model.graph.node if node.output and node.output[0] in folded)
     return {
         "nodes_before": won.report.nodes_before,

@@ -227,6 +227,13 @@ def told(found: Comparison) -> dict[str, Any]:
     }
 
 
+def compared(workers: Workers, before: Job, after: Job, budget_s: float) -> Comparison:
+    """One model against another in processes of their own. CheckError where a run was wrong, crashed or hung."""
+    (found,) = workers.compare_each(before, after, (), budget_s=budget_s)
+    assert not isinstance(found, float)
+    return found[0]
+
+
 def timed(name: str, threads: Sequence[int], budget_s: float) -> dict[str, Any]:
     """All that is asked of one path."""
     text, sizes = PATHS[name]
@@ -240,10 +247,10 @@ def timed(name: str, threads: Sequence[int], budget_s: float) -> dict[str, Any]:
                 after = Job(one.fused.SerializeToString(), arrays, one.library, threads=count, cold=cold)
                 before = Job(one.original.model.SerializeToString(), arrays, threads=count, cold=cold)
                 temperature = "cold" if cold else "hot"
-                row[f"{temperature}_{count}"] = told(workers.compare(before, after, budget_s=budget_s)[0])
+                row[f"{temperature}_{count}"] = told(compared(workers, before, after, budget_s))
                 if name == "rmsnorm":
                     own = replace(before, content=parsed(RMSNORM_OF_ONNXRUNTIME).SerializeToString())
-                    row[f"own_{temperature}_{count}"] = told(workers.compare(own, after, budget_s=budget_s)[0])
+                    row[f"own_{temperature}_{count}"] = told(compared(workers, own, after, budget_s))
     return row
 
 
