@@ -202,7 +202,7 @@ def test_an_index_out_of_bounds_is_an_error(count: int, threads: int, library: P
 
 def test_a_session_may_run_in_several_threads_at_once(library: Path) -> None:
     names = ("total", "softmax")
-    sessions = {
+    pairs = {
         name: [
             sessions.open_session(STAND_INS[name].fused(f"{name}_1f").SerializeToString(), library, threads=2)
             for _ in "ab"
@@ -213,7 +213,7 @@ def test_a_session_may_run_in_several_threads_at_once(library: Path) -> None:
     def job(number: int) -> bool:
         name = names[number % 2]
         feeds = STAND_INS[name].feeds(np.random.default_rng(number), 10 + number)
-        found = sessions.run(sessions[name][number // 2 % 2], feeds)["out"]
+        found = sessions.run(pairs[name][number // 2 % 2], feeds)["out"]
         return np.allclose(found, run(STAND_INS[name].plain(), feeds)["out"], rtol=1e-5, atol=1e-3)
 
     with ThreadPoolExecutor(4) as pool:
