@@ -1,7 +1,7 @@
 """What does a call cost besides its kernel: of 10 cells, and for the memory of a large result?
 
 `python benchmarks/call_overhead.py [-o FILE]` times, interleaved, calls with one to three inputs of 10 cells: the op,
-its door alone (from a tuple of arguments to the result), NumPy, and the same loops in plain C through ctypes with
+its fast call alone (from a tuple of arguments to the result), NumPy, and the same loops in plain C through ctypes with
 np.empty, as one would write it (`x.ctypes.data`), and with the addresses of the inputs known beforehand, which is the
 least that ctypes can do. Then maps of some sizes, by the op and by NumPy, that make their result or write it to `out`.
 
@@ -88,10 +88,10 @@ def small(op: Any) -> dict[str, Callable[[], np.ndarray]]:
     """Each way to call it on CELLS cells."""
     inputs = tuple(np.random.default_rng(seed).random(CELLS, np.float32) for seed in range(len(op.signature.inputs)))
     want = op(*inputs)
-    (door,) = op.calls.plain
+    (fast_call,) = op.calls.plain
     ways = {
         "op": partial(op, *inputs),
-        "door": partial(door, inputs, None),
+        "fast_call": partial(fast_call, inputs, None),
         **in_ctypes(op.name, inputs),
         "numpy": partial(op.reference, *inputs),
     }

@@ -18,7 +18,7 @@ LANGUAGES = {"c": "C, C++", "numba": "Numba", "numba_cuda": "Numba-CUDA", "cuda"
 REASONS = {
     "a": "cannot be: the language has no vectors that a kernel loads by itself.",
     "b": "cannot be: a kernel is given arrays that know their strides.",
-    "c": "cannot be: noyau hands such a kernel packed arrays of its dtypes, and refuses others at its door; a call of "
+    "c": "cannot be: noyau hands such a kernel packed arrays of its dtypes, and refuses others before; a call of "
     "one's own by an address is the row on addresses.",
     "d": "cannot be: it is called, not launched, and has ended when it returns.",
     "e": "is not a defect of a kernel: the host's line is the same whatever the language, and is shown once.",

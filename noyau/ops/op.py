@@ -170,8 +170,8 @@ class Op(OnTensors, Generic[P, R]):
         if is_traced() and are_tensors((*args, *kwargs.values())):
             return traced(self, args, kwargs)
         if not kwargs and not runs_as_written():
-            for door in self.calls.plain:
-                results = door(args, None)
+            for fast_call in self.calls.plain:
+                results = fast_call(args, None)
                 if results is not MISS:
                     return results
         if are_tensors(args) or are_tensors(kwargs.values()):

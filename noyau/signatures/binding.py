@@ -1,4 +1,4 @@
-"""Arguments at the door: each fits its term, or the message shows what the others bind."""
+"""The arguments of a call: each fits its term, or the message shows what the others bind."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_without_a_kernel_the_reference_runs_with_one_warning_that_names_the_lin
         ordered(x(3))
 
 
-def test_arguments_are_checked_at_the_door():
+def test_arguments_are_checked_at_the_fast_call():
     with pytest.raises(SignatureError, match=r"softmax: x: f32 does not fit float\[\*rows, n\]"):
         softmax_op()(np.float32(1))
     with pytest.raises(SignatureError, match=r"scale takes 2 inputs \(x, by\), and 1 is given"):

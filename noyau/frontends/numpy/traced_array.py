@@ -66,13 +66,13 @@ def enter(table: dict[str, Handler], *handlers: Handler) -> None:
     table.update({handler.__name__.strip("_"): handler for handler in handlers})
 
 
-def final(door: Handler) -> Handler:
+def final(fast_call: Handler) -> Handler:
     """A function of the front end that notes what it refuses: who catches that has not been traced all the same."""
 
-    @wraps(door)
+    @wraps(fast_call)
     def enter(*args: Any, **kwargs: Any) -> Any:
         try:
-            return door(*args, **kwargs)
+            return fast_call(*args, **kwargs)
         except UnsupportedError as refusal:
             with suppress(LookupError):
                 tape = tape_of([*args, *kwargs.values()])

@@ -68,9 +68,9 @@ typedef struct {
     const argument_end *arguments;
     const result_end *results;
     int64_t dims, most_dims, made_apart;
-} door;
+} fast_call;
 
-enum { DOOR, MISS, EMPTY, INTO, FAILURES }; /* what `self` of a door holds, in order */
+enum { FAST_CALL, MISS, EMPTY, INTO, FAILURES }; /* what `self` of a fast call holds, in order */
 
 static py *type_of(py *object) { return *(py **)((char *)object + python.head - sizeof(py *)); }
 static void *inside(py *object) { return (char *)object + python.head; }
@@ -198,7 +198,7 @@ static int read_number(const argument_end *end, py *object, void *slot) {
     return kind == REALS ? store_real(end->onnx, object, slot) : store_integer(end->onnx, object, slot);
 }
 
-/* How a door reads an array: 1, 0 where it is not of the argument's kind, -1 where it is no array at all. */
+/* How a fast call reads an array: 1, 0 where it is not of the argument's kind, -1 where it is no array at all. */
 typedef int reader(const argument_end *end, py *object, void **data, int64_t *dims);
 
 /* Where an argument's cells are, or its number in `slot`; and its shape and strides. */

@@ -35,7 +35,7 @@ _NEW_FROM_DESCR = 94  # the place of PyArray_NewFromDescr in NumPy's table, of i
 FILES = (
     ("codegen", "c", "noyau.h"),
     ("hosts", "shares.h"),
-    *(("hosts", "numpy", name) for name in ("threads.c", "arguments.c", "door.c")),
+    *(("hosts", "numpy", name) for name in ("threads.c", "arguments.c", "fast_call.c")),
 )
 AGAIN_S = 30.0  # after which what there was no room for is tried again
 _NOTHING: tuple[()] = ()
@@ -58,13 +58,13 @@ class _Fields(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """The loaded C. `doors`: whether it reads arguments here, so that doors may be made of it."""
+    """The loaded C. `fast_calls`: whether it reads arguments here, so that fast calls may be made of it."""
 
     code: ctypes.CDLL
-    doors: bool
+    fast_calls: bool
 
-    def door(self, state: tuple[Any, ...], name: str = "noyau_door") -> Callable[..., Any]:
-        """A function of Python's, `door(arguments, out=None)`, that is given what it holds at every call."""
+    def fast_call(self, state: tuple[Any, ...], name: str = "noyau_fast_call") -> Callable[..., Any]:
+        """A function of Python's, `fast_call(arguments, out=None)`, that is given what it holds at every call."""
         method = ctypes.addressof(ctypes.c_char.in_dll(self.code, f"{name}_method"))
         entry: Callable[..., Any] = _MAKE(method, state, None)
         return entry
@@ -124,7 +124,7 @@ def _open(c_library: ctypes.CDLL) -> bool:
     functions = [ctypes.cast(getattr(_PYTHON, name), _POINTER).value for name in _FUNCTIONS]
     words = [*functions, _new_array(), *map(id, _OBJECTS), object.__basicsize__]
     table = (ctypes.c_size_t * len(words))(*(word or 0 for word in words))
-    status: int = c_library.noyau_door_open(table, ctypes.c_int64(ctypes.sizeof(table)))
+    status: int = c_library.noyau_fast_call_open(table, ctypes.c_int64(ctypes.sizeof(table)))
     return bool(status)
 
 

@@ -30,7 +30,7 @@ _FAILURES = (
 
 
 class _Miss:
-    """The one value that says: these arguments are not of the door's key."""
+    """The one value that says: these arguments are not of the fast call's key."""
 
     def __repr__(self) -> str:
         return "MISS"
@@ -59,9 +59,9 @@ class Argument:
     equals: int | None = None
 
 
-class Door:
-    """A kernel of a built library as `door(arguments, out=None)`: a tuple of arguments to a result, or to a tuple of
-    several; MISS where the arguments are not as `arguments` says, or the kernel refuses their sizes.
+class FastCall:
+    """A kernel of a built library as `fast_call(arguments, out=None)`: arguments in a tuple to a result, or to a tuple
+    of several; MISS where the arguments are not as `arguments` says, or the kernel refuses their sizes.
 
     `scalars`: which results are NumPy scalars. `call` is the same function without a frame of Python, `out` by place.
     Results are written to `out` where it is given, an array or a tuple of them, of the very dtypes and shapes; it is
@@ -87,9 +87,9 @@ class Door:
         self.called = name or self.native.name
         require_fitting(self.called, self.native, self.arguments, len(self.scalars))
         c_library = library()
-        self.in_c = c_library is not None and c_library.doors
+        self.in_c = c_library is not None and c_library.fast_calls
         self.call: Callable[..., Any] = (
-            in_c(self, c_library) if c_library is not None and c_library.doors else in_python(self)
+            in_c(self, c_library) if c_library is not None and c_library.fast_calls else in_python(self)
         )
 
     def __call__(self, arguments: tuple[Any, ...], out: Any = None) -> Any:
@@ -105,7 +105,7 @@ def require_fitting(name: str, native: Native, arguments: Sequence[Argument], re
     """CheckError where the arguments, or the number of results, are not those of the kernel."""
     expected = list(zip(native.dtypes, native.ranks, strict=True))[: native.inputs]
     if [(end.dtype, end.rank) for end in arguments] != expected or results != native.outputs:
-        raise CheckError(f"{name}: its door has other arguments or results than its kernel, {native.name}")
+        raise CheckError(f"{name}: its fast call has other arguments or results than its kernel, {native.name}")
 
 
 class ArgumentEnd(ctypes.Structure):
@@ -124,8 +124,8 @@ class ResultEnd(ctypes.Structure):
     _fields_ = (("descr", ctypes.c_void_p), ("item", ctypes.c_int32), ("scalar", ctypes.c_int32))
 
 
-class DoorEnds(ctypes.Structure):
-    """`door` of arguments.c."""
+class FastCallEnds(ctypes.Structure):
+    """`fast_call` of arguments.c."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("kernel", "arguments", "results")),
@@ -133,21 +133,21 @@ class DoorEnds(ctypes.Structure):
     )
 
 
-def in_c(door: Door, library: Library) -> Callable[..., Any]:
-    """The call of a door as a function in C."""
+def in_c(fast_call: FastCall, library: Library) -> Callable[..., Any]:
+    """The call of a fast call as a function in C."""
     results = [
         ResultEnd(id(dtype.numpy), dtype.bytes, scalar)
-        for dtype, scalar in zip(door.results, door.scalars, strict=True)
+        for dtype, scalar in zip(fast_call.results, fast_call.scalars, strict=True)
     ]
-    ends, alive = ends_of(door.path, door.symbol, door.native, door.arguments, results)
-    alive.append([dtype.numpy for dtype in door.results])
-    state = (ctypes.addressof(ends), MISS, empty, partial(write, door.called), failures(door.called), alive)
-    return library.door(state)
+    ends, alive = ends_of(fast_call.path, fast_call.symbol, fast_call.native, fast_call.arguments, results)
+    alive.append([dtype.numpy for dtype in fast_call.results])
+    state = (ctypes.addressof(ends), MISS, empty, partial(write, fast_call.called), failures(fast_call.called), alive)
+    return library.fast_call(state)
 
 
 def ends_of(
     path: Path, symbol: str, native: Native, arguments: Sequence[Argument], results: Sequence[ResultEnd]
-) -> tuple[DoorEnds, list[Any]]:
+) -> tuple[FastCallEnds, list[Any]]:
     """The description of a kernel for the compiled call, and the objects that must live as long as that."""
     alive, kernel = list[Any](), ctypes.CDLL(str(path))
     ends = (
@@ -157,8 +157,10 @@ def ends_of(
     dims = sum(2 * end.rank for end in arguments)
     most = max(native.ranks[native.inputs :], default=0)
     address = ctypes.addressof(ctypes.c_char.in_dll(kernel, symbol))
-    door_ends = DoorEnds(address, ctypes.addressof(ends[0]), ctypes.addressof(ends[1]), dims, most, LEAST_BYTES)
-    return door_ends, [*alive, door_ends, *ends, kernel]
+    fast_call_ends = FastCallEnds(
+        address, ctypes.addressof(ends[0]), ctypes.addressof(ends[1]), dims, most, LEAST_BYTES
+    )
+    return fast_call_ends, [*alive, fast_call_ends, *ends, kernel]
 
 
 def failures(name: str) -> tuple[tuple[type[Exception], str], ...]:
@@ -166,15 +168,15 @@ def failures(name: str) -> tuple[tuple[type[Exception], str], ...]:
     return tuple((kind, f"{name}: {message}") for kind, message in _FAILURES)
 
 
-def in_python(door: Door) -> Callable[..., Any]:
+def in_python(fast_call: FastCall) -> Callable[..., Any]:
     """The same, where there is no C for it."""
-    call = partial(call_kernel, door.native, door.arguments, door.scalars)
+    call = partial(call_kernel, fast_call.native, fast_call.arguments, fast_call.scalars)
 
     def called(arguments: tuple[Any, ...], out: Any = None) -> Any:
         result = call(arguments)
         if result is None:
             return MISS
-        return result if out is None else write(door.called, result, out, arguments)
+        return result if out is None else write(fast_call.called, result, out, arguments)
 
     return called
 

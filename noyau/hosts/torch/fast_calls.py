@@ -19,7 +19,7 @@ from noyau.dtypes import DType
 from noyau.frontends.torch.sites import TO_TORCH
 from noyau.hosts.numpy import memory
 from noyau.hosts.numpy.c_library import FILES, Library, Loader, capsule_address, open_texts
-from noyau.hosts.numpy.fast_calls import MISS, Argument, Door, ResultEnd, ends_of, failures, require_fitting
+from noyau.hosts.numpy.fast_calls import MISS, Argument, FastCall, ResultEnd, ends_of, failures, require_fitting
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.toolchain.c.library import Native
 
@@ -31,12 +31,12 @@ _POINTER = ctypes.c_void_p
 def _build() -> Library | None:
     """The C, opened; None where it cannot be built, or this torch has no exchange interface (before 2.10)."""
     read = reads_tensors()
-    result = open_texts(*FILES, ("hosts", "torch", "door.c")) if read else None
-    if result is None or not result.doors:
+    result = open_texts(*FILES, ("hosts", "torch", "fast_call.c")) if read else None
+    if result is None or not result.fast_calls:
         return None
-    tensor_doors = result.code.noyau_tensor_door_open
-    tensor_doors.argtypes = (_POINTER, _POINTER, _POINTER)
-    tensor_doors(read, id(torch.Tensor), id(torch.nn.Parameter))
+    tensor_fast_calls = result.code.noyau_tensor_fast_call_open
+    tensor_fast_calls.argtypes = (_POINTER, _POINTER, _POINTER)
+    tensor_fast_calls(read, id(torch.Tensor), id(torch.nn.Parameter))
     share_threads(result.code)
     return result
 
@@ -84,15 +84,15 @@ _CPU = torch.device("cpu")
 Large: TypeAlias = Callable[[tuple[int, ...], torch.dtype, torch.device], torch.Tensor]
 
 
-class TensorDoor:
+class TensorFastCall:
     """A kernel of a built library on tensors of the CPU: `call(arguments)` takes a tuple of them, and Python numbers
     where `arguments` says so, and gives a new tensor, or a tuple of several. MISS where an argument is not as
     `arguments` says: of another dtype, rank or layout, of a subclass, elsewhere than on the CPU; or the kernel refuses
     the sizes.
 
-    Gradients, modes of torch and views that negate are the caller's business: the door sees memory alone. Launches run
-    on torch's own threads, as many as `torch.get_num_threads()`; results of 1 MiB or more lie in memory that earlier
-    ones have left, or are made by `large`.
+    Gradients, modes of torch and views that negate are the caller's business: the fast call sees memory alone. Launches
+    run on torch's own threads, as many as `torch.get_num_threads()`; results of 1 MiB or more lie in memory that
+    earlier ones have left, or are made by `large`.
 
     A call raises InputError where an index is out of bounds, MemoryError, CheckError for a status without a meaning.
     Making it raises BuildError where the library cannot be loaded, CheckError where the kernel takes something else."""
@@ -124,35 +124,45 @@ class TensorDoor:
         return self.native.dtypes[self.native.inputs :]
 
 
-def in_c(door: TensorDoor, library: Library) -> Callable[[tuple[Any, ...]], Any]:
-    """The call of a door as a function in C."""
-    said = [{"dtype": TO_TORCH[dtype], "device": _CPU} for dtype in door.results]
-    results = [ResultEnd(id(each), dtype.bytes, 0) for each, dtype in zip(said, door.results, strict=True)]
-    result, kept = ends_of(door.path, door.symbol, door.native, door.arguments, results)
-    held = (ctypes.addressof(result), MISS, torch.empty, None, failures(door.called), door.large, [*kept, said])
-    return library.door(held, "noyau_tensor_door")
+def in_c(fast_call: TensorFastCall, library: Library) -> Callable[[tuple[Any, ...]], Any]:
+    """The call of a fast call as a function in C."""
+    said = [{"dtype": TO_TORCH[dtype], "device": _CPU} for dtype in fast_call.results]
+    results = [ResultEnd(id(each), dtype.bytes, 0) for each, dtype in zip(said, fast_call.results, strict=True)]
+    result, kept = ends_of(fast_call.path, fast_call.symbol, fast_call.native, fast_call.arguments, results)
+    held = (
+        ctypes.addressof(result),
+        MISS,
+        torch.empty,
+        None,
+        failures(fast_call.called),
+        fast_call.large,
+        [*kept, said],
+    )
+    return library.fast_call(held, "noyau_tensor_fast_call")
 
 
-def in_python(door: TensorDoor) -> Callable[[tuple[Any, ...]], Any]:
-    """The same where C cannot read tensors: on NumPy arrays of their memory, by a door of the NumPy runtime."""
-    return partial(through_arrays, Door(door.path, door.symbol, door.arguments, name=door.called).call)
+def in_python(fast_call: TensorFastCall) -> Callable[[tuple[Any, ...]], Any]:
+    """The same where C cannot read tensors: on NumPy arrays of their memory, by a fast call of the NumPy runtime."""
+    return partial(
+        through_arrays, FastCall(fast_call.path, fast_call.symbol, fast_call.arguments, name=fast_call.called).call
+    )
 
 
 class _Waiting:
-    """The call of a door in Python for as long as there is no room for the C, whoever holds it."""
+    """The call of a fast call in Python for as long as there is no room for the C, whoever holds it."""
 
-    def __init__(self, door: TensorDoor) -> None:
-        self.door, self.call = door, in_python(door)
+    def __init__(self, fast_call: TensorFastCall) -> None:
+        self.fast_call, self.call = fast_call, in_python(fast_call)
 
     def __call__(self, arguments: tuple[Any, ...]) -> Any:
-        if not self.door.in_c and (result := library()) is not None:
-            self.call = self.door.call = in_c(self.door, result)
-            self.door.in_c = True
+        if not self.fast_call.in_c and (result := library()) is not None:
+            self.call = self.fast_call.call = in_c(self.fast_call, result)
+            self.fast_call.in_c = True
         return self.call(arguments)
 
 
 def through_arrays(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Results of a door for arrays on tensors, as tensors; or MISS."""
+    """Results of a fast call for arrays on tensors, as tensors; or MISS."""
     if any(isinstance(each, torch.Tensor | np.ndarray | np.generic) and not is_plain(each) for each in arguments):
         return MISS
     result = call(tuple(array_of(each) if isinstance(each, torch.Tensor) else each for each in arguments))

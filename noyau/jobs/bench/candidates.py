@@ -111,7 +111,7 @@ def of_op(op: Op[..., Any], bound: Bound, constants: Mapping[str, Any], calling:
         if isinstance(program, str):
             yield Entry(name, language, skipped=program)
         else:
-            yield _through_door(op, name, Choice(language, language, "", program), request, calling)
+            yield _through_fast_call(op, name, Choice(language, language, "", program), request, calling)
 
 
 def _entry(name: str, function: Function, calling: CandidateCall, *, tensors: bool = False) -> Entry:
@@ -165,17 +165,17 @@ def _own(result: Any, arguments: Sequence[Any]) -> Any:
     return result.copy() if is_view else result
 
 
-def _through_door(
+def _through_fast_call(
     op: Op[..., Any], name: str, choice: Choice, request: Specialization, calling: CandidateCall
 ) -> Entry:
     """A kernel as a call of the op runs it."""
-    door = entry(op.name, signature_of(op), Selection(request, ((choice, math.inf),), ()))
-    assert door is not None
+    fast_call = entry(op.name, signature_of(op), Selection(request, ((choice, math.inf),), ()))
+    assert fast_call is not None
 
     def filling(*arguments: Any, out: Any) -> object:
-        return door(arguments, out)
+        return fast_call(arguments, out)
 
-    usual = Contender(name, lambda *arguments: door(arguments, None), takes=calling.plain, gives=calling.gives)
+    usual = Contender(name, lambda *arguments: fast_call(arguments, None), takes=calling.plain, gives=calling.gives)
     return Entry(name, choice.language, usual, Contender(name, filling, True, calling.plain, _one_or_all))
 
 
@@ -187,7 +187,7 @@ def _attached_entry(
     if caller_of(kernel) is None:
         return Entry(kernel.name, kernel.language, skipped=f"it is in {kernel.language}, which needs a GPU")
     if LANGUAGES[kernel.language].is_native:
-        return _through_door(op, kernel.name, Choice(kernel.name, kernel.language, "", kernel), request, calling)
+        return _through_fast_call(op, kernel.name, Choice(kernel.name, kernel.language, "", kernel), request, calling)
     call_once = FunctionKernel(kernel, request.instance, request.constants)
     takes = calling.views.memory_as_given
     if kernel.usage.returns or kernel.usage.updates:

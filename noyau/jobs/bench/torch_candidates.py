@@ -94,7 +94,7 @@ def of_op(op: Op[..., Any], task: BenchTask, *, searches: bool) -> Iterator[Entr
             choice = Choice(language, language, "", program, tiles=tiles)
             named = f"generated {language}{tile_text(tiles)}"
             note = f"{tile_text(tiles).strip(' ()')}: {reason}" if tiles else ""
-            yield replace(_by_door(op, named, choice, request), note=note)
+            yield replace(_by_fast_call(op, named, choice, request), note=note)
     for kernel in op.kernels.values():
         yield _attached_entry(op, kernel, request)
 
@@ -108,20 +108,20 @@ def _attached_entry(op: Op[..., Any], kernel: UserKernel, request: Specializatio
         reason = f"it is in {kernel.language}, and the tensors lie on {request.device}"
         return Entry(kernel.name, kernel.language, skipped=reason)
     try:
-        return _by_door(op, kernel.name, Choice(kernel.name, kernel.language, "", kernel), request)
+        return _by_fast_call(op, kernel.name, Choice(kernel.name, kernel.language, "", kernel), request)
     except SignatureError as error:
         return Entry(kernel.name, kernel.language, skipped=f"it does not take these inputs: {error}")
     except NoyauError as error:
         return Entry(kernel.name, kernel.language, fault=str(error))
 
 
-def _by_door(op: Op[..., Any], name: str, choice: Choice, request: Specialization) -> Entry:
+def _by_fast_call(op: Op[..., Any], name: str, choice: Choice, request: Specialization) -> Entry:
     """A kernel as a call of the op runs it."""
-    door = entry(op.name, signature_of(op), Selection(request, ((choice, math.inf),), ()))
-    assert door is not None
+    fast_call = entry(op.name, signature_of(op), Selection(request, ((choice, math.inf),), ()))
+    assert fast_call is not None
 
     def run(*arguments: Any) -> object:
-        result = door(arguments)
-        return door.insist(arguments) if result is MISS and hasattr(door, "insist") else result
+        result = fast_call(arguments)
+        return fast_call.insist(arguments) if result is MISS and hasattr(fast_call, "insist") else result
 
     return Entry(name, choice.language, Contender(name, run))

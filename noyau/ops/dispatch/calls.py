@@ -1,4 +1,4 @@
-"""Calls of an op: through a door where a call like it came before, else the whole way.
+"""Calls of an op: through a fast call where a call like it came before, else the whole way.
 
 Without a signature each kind of call gets one, from what its reference does with such arrays.
 """
@@ -31,8 +31,8 @@ from noyau.signatures.binding import Bound, bind, kind_of
 from noyau.signatures.types import Signature, Term
 
 Array = np.ndarray
-Entries: TypeAlias = dict[int, tuple[Selection, Entry | None]]  # a door for each choice, by its id
-DOORS = 8  # kept for the same constants; the last one that was made comes first
+Entries: TypeAlias = dict[int, tuple[Selection, Entry | None]]  # a fast call for each choice, by its id
+FAST_CALLS = 8  # kept for the same constants; the last one that was made comes first
 
 
 class ReferenceWarning(UserWarning):
@@ -63,8 +63,8 @@ class Calls:
     def again(self, args: tuple[Any, ...], constants: Mapping[str, Any], out: Any) -> Any:
         """The results by the way of an earlier call that gave these constants, or MISS."""
         if not runs_as_written():
-            for door in self.others.get(constants_key(constants), ()) if constants else self.plain:
-                results = door(args, out)
+            for fast_call in self.others.get(constants_key(constants), ()) if constants else self.plain:
+                results = fast_call(args, out)
                 if results is not MISS:
                     return results
         return MISS
@@ -101,7 +101,7 @@ class Calls:
             return self.finished(self.written(bound, known), bound, out)
         wanted, kept = specialization_of(self.signature, bound, known), self.entries
         chosen = self.choosing.choose(wanted)
-        results = self.through_door(chosen, kept, constants, tuple(arguments), out)
+        results = self.through_fast_call(chosen, kept, constants, tuple(arguments), out)
         if results is not MISS:
             return results
         choice = chosen.at(_largest(bound))
@@ -115,26 +115,26 @@ class Calls:
         """Every constant, those at their defaults too."""
         return {**self.description.reference.constants, **constants}
 
-    def through_door(
+    def through_fast_call(
         self, chosen: Selection, kept: Entries, constants: Mapping[str, Any], arguments: tuple[Any, ...], out: Any
     ) -> Any:
-        """The results by a door that is kept from now on, or MISS. `kept`: the doors that there were when it was
-        chosen; where they were forgotten meanwhile, so is this one."""
-        door = self.door(chosen, kept)
-        results = MISS if door is None else door(arguments, out)
+        """The results by a fast call that is kept from now on, or MISS. `kept`: those there were when it was chosen;
+        where they were forgotten meanwhile, so is this one."""
+        fast_call = self.fast_call(chosen, kept)
+        results = MISS if fast_call is None else fast_call(arguments, out)
         if results is MISS or chosen.until < inf or id(chosen) not in kept or kept is not self.entries:
             return results
         if constants:
             key = constants_key(constants)
-            self.others[key] = _first(door, self.others.get(key, ()))
+            self.others[key] = _first(fast_call, self.others.get(key, ()))
         else:
-            self.plain = _first(door, self.plain)
+            self.plain = _first(fast_call, self.plain)
         if kept is not self.entries:  # between the question above and now
             self.others, self.plain = {}, ()
         return results
 
-    def door(self, chosen: Selection, kept: Entries) -> Entry | None:
-        """The door to what was chosen, the same one for all threads; kept unless there was no room for its C."""
+    def fast_call(self, chosen: Selection, kept: Entries) -> Entry | None:
+        """The fast call to what was chosen, the same one for all threads; kept unless there was no room for its C."""
         pair = kept.get(id(chosen))
         if pair is None:
             pair = chosen, entry(self.description.name, self.signature, chosen)
@@ -162,9 +162,9 @@ class Calls:
             warn(self.description, [f"{', '.join(names)}: {reason}" for reason, names in kernels.items()])
 
 
-def _first(door: Entry | None, doors: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    """The doors that are kept, this one the first of them."""
-    return (*([door] if door else []), *(each for each in doors if each is not door))[:DOORS]
+def _first(fast_call: Entry | None, fast_calls: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """The fast calls that are kept, this one the first of them."""
+    return (*([fast_call] if fast_call else []), *(each for each in fast_calls if each is not fast_call))[:FAST_CALLS]
 
 
 def warn(description: Description, reasons: Sequence[str], level: int = 6) -> None:

@@ -1,6 +1,6 @@
-"""Doors of what was chosen for a key: in C where one kernel is the whole program, else in Python.
+"""Fast calls of what was chosen for a key: in C where one kernel is the whole program, else in Python.
 
-A program of several steps as a call that looks nothing up: kernels by their doors, and NumPy between them.
+A program of several steps as a call that looks nothing up: kernels by their fast calls, and NumPy between them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from noyau.compiler.lowering.input_layouts import PACKED, Layout
 from noyau.dtypes import DType
 from noyau.errors import InputError, UnsupportedError
 from noyau.hosts.numpy.c_library import threads
-from noyau.hosts.numpy.fast_calls import MISS, Argument, Door, in_caller_form, read_argument, write
+from noyau.hosts.numpy.fast_calls import MISS, Argument, FastCall, in_caller_form, read_argument, write
 from noyau.hosts.numpy.memory import empty
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Constant, Contract, Graph, Input, Node
@@ -125,15 +125,15 @@ def _library(step: LibraryStep) -> Step:
 
 
 def _kernel(program: BuiltProgram, step: KernelStep, native: BuiltKernel) -> Step:
-    """A kernel by its door; by its slow way where there is no door, or what a library made is not packed."""
+    """A kernel by its fast call; by its slow way where there is no fast call, or what a library made is not packed."""
     if program.library is None or any(buffer.strides for buffer in step.kernel.buffers):
         return lambda arrays, sizes: native(*arrays, threads=threads(), empty=empty)
     ends = [Argument(node.dtype, len(node.shape), PACKED) for node in step.graph.inputs]
-    return partial(_through, Door(program.library, f"{step.kernel.name}_kernel", ends).call, native)
+    return partial(_through, FastCall(program.library, f"{step.kernel.name}_kernel", ends).call, native)
 
 
-def _through(door: Callable[..., Any], native: BuiltKernel, arrays: list[Array], sizes: Sizes) -> Sequence[Array]:
-    results = door(tuple(arrays), None)
+def _through(fast_call: Callable[..., Any], native: BuiltKernel, arrays: list[Array], sizes: Sizes) -> Sequence[Array]:
+    results = fast_call(tuple(arrays), None)
     if results is MISS:
         return native(*map(np.ascontiguousarray, arrays), threads=threads(), empty=empty)
     return results if isinstance(results, tuple) else [results]
@@ -147,16 +147,18 @@ _ALONE = {Family.FLOAT: DType.F64, Family.INT: DType.I64}  # of a Python number 
 
 def entry(label: str, signature: Signature, chosen: Selection) -> Entry | None:
     """The entry that takes the arguments of a call as they are, and misses another key. None for the reference."""
-    door: Entry | None = of_sizes(chosen, lambda choice: _door(label, signature, choice, chosen.wanted), _by_size)
-    return door
+    fast_call: Entry | None = of_sizes(
+        chosen, lambda choice: _fast_call(label, signature, choice, chosen.wanted), _by_size
+    )
+    return fast_call
 
 
-def of_sizes(chosen: Selection, door_of: Callable[[Choice], Any], by_size: Callable[..., Any]) -> Any:
-    """The one door of what was chosen, or `by_size` of several, each with its most cells; None for the reference."""
-    doors = [(door_of(choice), most) for choice, most in chosen.choices]
-    if any(door is None for door, _ in doors):
+def of_sizes(chosen: Selection, fast_call_of: Callable[[Choice], Any], by_size: Callable[..., Any]) -> Any:
+    """The fast call of what was chosen, or `by_size` of several, each with its most cells; None of the reference."""
+    fast_calls = [(fast_call_of(choice), most) for choice, most in chosen.choices]
+    if any(fast_call is None for fast_call, _ in fast_calls):
         return None
-    return doors[0][0] if chosen.only else partial(by_size, doors)
+    return fast_calls[0][0] if chosen.only else partial(by_size, fast_calls)
 
 
 def run(choice: Choice, specialization: Specialization, arrays: Sequence[Array]) -> list[Array]:
@@ -195,18 +197,18 @@ def _takes_numbers(signature: Signature, term: Term, value: Value) -> bool:
     return settled or (term.element is not Family.ANY and value.dtype is _ALONE.get(term.element))
 
 
-def _door(label: str, signature: Signature, choice: Choice, specialization: Specialization) -> Entry | None:
+def _fast_call(label: str, signature: Signature, choice: Choice, specialization: Specialization) -> Entry | None:
     scalars = [value.scalar for value in specialization.instance.outputs]
     match choice.runner:
         case None:
             return None
         case BuiltProgram(library=path) if path is not None and choice.runner.generated.program.single is not None:
             symbol = f"{choice.runner.generated.program.kernels[0].name}_kernel"
-            generated: Entry = Door(path, symbol, arguments_of(signature, specialization), scalars, label).call
+            generated: Entry = FastCall(path, symbol, arguments_of(signature, specialization), scalars, label).call
             return generated
         case UserKernel(language=language) if LANGUAGES[language].is_native:
             path_and_symbol = library_of(choice.runner, specialization.instance, specialization.constants)
-            by_hand: Entry = Door(
+            by_hand: Entry = FastCall(
                 *path_and_symbol, arguments_of(signature, specialization, packed=True), scalars, label
             ).call
             return by_hand
@@ -223,7 +225,7 @@ def _door(label: str, signature: Signature, choice: Choice, specialization: Spec
 
 
 def in_memory(program: BuiltProgram) -> Run:
-    """A program on arrays whose axes are in the order of memory, as doors read them."""
+    """A program on arrays whose axes are in the order of memory, as fast calls read them."""
     if program.generated.program.single is None:
         return array_runner(program)
     return lambda *arrays: program.kernels[0](*arrays, threads=threads(), empty=empty)
@@ -247,7 +249,7 @@ def into(program: BuiltProgram) -> Into | None:
 
 
 def as_called(run: Run, specialization: Specialization) -> Run:
-    """A kernel that takes arrays as the caller sees them, on such as doors read them."""
+    """A kernel that takes arrays as the caller sees them, on such as fast calls read them."""
     if not any(layout.axes for layout in specialization.layouts):
         return run
     return lambda *arrays: run(*(specialization.layout(at).as_called(array) for at, array in enumerate(arrays)))
@@ -263,7 +265,7 @@ def _plainly(
     *,
     into: Into | None = None,
 ) -> Any:
-    """A door in Python, to what is not one kernel in C. What it refuses, it misses: the whole way tells why."""
+    """A fast call in Python, to what is not one kernel in C. What it refuses, it misses: the whole way tells why."""
     if len(arguments) != len(ends):
         return MISS
     arrays = [read_argument(end, each) for end, each in zip(ends, arguments, strict=True)]
@@ -280,7 +282,7 @@ def _plainly(
     return whole if out is None else write(label, whole, out, arguments)
 
 
-def _by_size(doors: Sequence[tuple[Entry, float]], arguments: tuple[Any, ...], out: Any = None) -> Any:
-    """The door for the size of the largest array."""
+def _by_size(fast_calls: Sequence[tuple[Entry, float]], arguments: tuple[Any, ...], out: Any = None) -> Any:
+    """The fast call for the size of the largest array."""
     cells = max((each.size for each in arguments if isinstance(each, np.ndarray)), default=0)
-    return next(door for door, most in doors if cells <= most)(arguments, out)
+    return next(fast_call for fast_call, most in fast_calls if cells <= most)(arguments, out)

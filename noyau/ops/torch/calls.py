@@ -1,4 +1,4 @@
-"""Calls of an op on tensors of torch: through a door where nothing of torch looks on, else as an operator of torch.
+"""Calls of an op on tensors of torch: by a fast call where nothing of torch looks on, else as an operator of torch.
 
 Without a signature each kind of call gets one, as on arrays.
 """
@@ -45,7 +45,7 @@ from noyau.kernels.programs.generate import (
 )
 from noyau.kernels.reference import graph_of, runs_as_written
 from noyau.kernels.trust import fingerprint
-from noyau.ops.dispatch.calls import DOORS, Calls, UnsignedCalls
+from noyau.ops.dispatch.calls import FAST_CALLS, Calls, UnsignedCalls
 from noyau.ops.dispatch.choice import Explanation, Selection, explained
 from noyau.ops.dispatch.fast_entries import run
 from noyau.ops.torch.autograd import (
@@ -145,8 +145,8 @@ class TensorCalls:
         if is_negated(arguments):
             arguments = tuple(map(in_memory, arguments))
         if not runs_as_written():
-            for door in self.others.get(constants_key(constants), ()) if constants else self.plain:
-                results = door(arguments)
+            for fast_call in self.others.get(constants_key(constants), ()) if constants else self.plain:
+                results = fast_call(arguments)
                 if results is not MISS:
                     return results
         arguments = self.promoted(self.admitted(arguments))
@@ -164,8 +164,8 @@ class TensorCalls:
         bound = self.bound(arrays_of(arguments), constants)
         wanted = specialization_of(self.signature, bound, known)
         chosen = calls.choosing.choose(wanted)
-        door = self.door(chosen, constants)
-        results = MISS if door is None else door(arguments)
+        fast_call = self.fast_call(chosen, constants)
+        results = MISS if fast_call is None else fast_call(arguments)
         if results is not MISS:
             return results
         choice = chosen.at(max((array.size for array in bound.arrays), default=0))
@@ -181,11 +181,11 @@ class TensorCalls:
         with device_errors(self.called, device):
             require_free(self.called)
             chosen, cells = self.chosen(arguments, constants, device)
-            door, choice = self.door(chosen, constants), chosen.at(cells)
-            if door is None or choice.runner is None:
+            fast_call, choice = self.fast_call(chosen, constants), chosen.at(cells)
+            if fast_call is None or choice.runner is None:
                 raise UnsupportedError(refusal(self.called, device, chosen))
-            results = door(arguments)
-            return call_or_refuse(door, arguments) if results is MISS else results
+            results = fast_call(arguments)
+            return call_or_refuse(fast_call, arguments) if results is MISS else results
 
     def chosen(self, arguments: Given, constants: Constants, device: str) -> tuple[Selection, int]:
         """The selection for tensors on a device, and how many cells the largest of them has."""
@@ -205,18 +205,18 @@ class TensorCalls:
         chosen, cells = self.chosen(arguments, constants, device_of(arguments))
         return explained(self.calls.choosing, chosen, cells)
 
-    def door(self, chosen: Selection, constants: Constants) -> Entry | None:
-        """The door of what was chosen, kept from now on; None where the reference runs."""
-        door = entry(self.called, self.signature, chosen)
+    def fast_call(self, chosen: Selection, constants: Constants) -> Entry | None:
+        """The fast call of what was chosen, kept from now on; None where the reference runs."""
+        fast_call = entry(self.called, self.signature, chosen)
         if chosen.until < inf or library.awaits_room() or not self.calls.choosing.is_kept(chosen):
-            return door
+            return fast_call
         with self.lock:
-            if door is not None and not constants:
-                self.plain = (door, *self.plain)[:DOORS]
-            elif door is not None:
+            if fast_call is not None and not constants:
+                self.plain = (fast_call, *self.plain)[:FAST_CALLS]
+            elif fast_call is not None:
                 key = constants_key(constants)
-                self.others[key] = (door, *self.others.get(key, ()))[:DOORS]
-        return door
+                self.others[key] = (fast_call, *self.others.get(key, ()))[:FAST_CALLS]
+        return fast_call
 
     def bound(self, arrays: Given, constants: Constants) -> Bound:
         """Bind tensors that are shown as arrays."""

@@ -1,4 +1,4 @@
-"""Doors for tensors of what was chosen for a key: in C where one kernel is the whole program, else in Python.
+"""Fast calls for tensors of what was chosen for a key: in C where one kernel is the whole program, else in Python.
 
 On a GPU, what was launched for tensors of these shapes before is launched again.
 """
@@ -18,7 +18,7 @@ from noyau.errors import InputError, UnsupportedError
 from noyau.frontends.torch.sites import TO_TORCH
 from noyau.hosts.numpy.fast_calls import MISS, Argument, read_argument
 from noyau.hosts.torch.cuda.device import device_errors
-from noyau.hosts.torch.fast_calls import TensorDoor, is_plain, through_arrays
+from noyau.hosts.torch.fast_calls import TensorFastCall, is_plain, through_arrays
 from noyau.hosts.torch.tensors import array_like, array_of, tensor_of
 from noyau.kernels.call import caller_of, library_of
 from noyau.kernels.programs.generate import CPU, BuiltProgram, Specialization
@@ -35,20 +35,20 @@ Entry: TypeAlias = Callable[[tuple[Any, ...]], Any]
 def entry(label: str, signature: Signature, chosen: Selection) -> Entry | None:
     """The entry that takes the tensors and numbers of a call as they are, and gives new tensors; MISS where they are of
     another key. None where the reference runs."""
-    door: Entry | None = of_sizes(chosen, lambda choice: _door(label, signature, choice, chosen), _by_size)
-    return door
+    fast_call: Entry | None = of_sizes(chosen, lambda choice: _fast_call(label, signature, choice, chosen), _by_size)
+    return fast_call
 
 
-def _door(label: str, signature: Signature, choice: Choice, chosen: Selection) -> Entry | None:
+def _fast_call(label: str, signature: Signature, choice: Choice, chosen: Selection) -> Entry | None:
     specialization = chosen.wanted
     match choice.runner:
         case None:
             return None
         case UserKernel(language=language) if LANGUAGES[language].is_native:
             path_and_symbol = library_of(choice.runner, specialization.instance, specialization.constants)
-            return TensorDoor(*path_and_symbol, arguments_of(signature, specialization, packed=True), label).call
+            return TensorFastCall(*path_and_symbol, arguments_of(signature, specialization, packed=True), label).call
         case UserKernel() if caller_of(choice.runner, gpu=True) is not None:
-            return HandDoor(choice.runner, specialization, arguments_of(signature, specialization), label)
+            return HandFastCall(choice.runner, specialization, arguments_of(signature, specialization), label)
         case BuiltProgram() if choice.runner.library is not None or specialization.device != CPU:
             return through_program(choice.runner, arguments_of(signature, specialization), label, choice.tiles)
         case _:
@@ -62,27 +62,27 @@ def refusal(label: str, device: str, chosen: Selection) -> str:
     return f"{label}: no kernel may run on {device} ({message}); copy the tensors to the CPU, or use noyau.reference()"
 
 
-def call_or_refuse(door: Entry, arguments: tuple[Any, ...]) -> Any:
+def call_or_refuse(fast_call: Entry, arguments: tuple[Any, ...]) -> Any:
     """Call an entry with what it has missed, which says why it gives nothing. UnsupportedError where it cannot."""
-    if isinstance(door, DeviceDoor):
-        return door.insist(arguments)
+    if isinstance(fast_call, DeviceFastCall):
+        return fast_call.insist(arguments)
     raise UnsupportedError("no kernel takes these tensors as they lie; give packed ones: x.contiguous()")
 
 
 def through_program(
     program: BuiltProgram, ends: Sequence[Argument], label: str, tiles: Mapping[str, int] = USUAL
 ) -> Entry:
-    """The door of a built program, in C or on a GPU."""
+    """The fast call of a built program, in C or on a GPU."""
     if LANGUAGES[program.generated.language].on_gpu:
-        return DeviceDoor(program, ends, label, tiles)
+        return DeviceFastCall(program, ends, label, tiles)
     kernel = program.generated.program.single
     if kernel is not None and program.library is not None:
-        return TensorDoor(program.library, f"{kernel.name}_kernel", ends, label).call
+        return TensorFastCall(program.library, f"{kernel.name}_kernel", ends, label).call
     return partial(_hosted, ends, TensorProgram(program))
 
 
 def _hosted(ends: Sequence[Argument], run: Callable[..., list[torch.Tensor]], arguments: tuple[Any, ...]) -> Any:
-    """A door in Python, to a program of several steps. What it refuses, it misses: the whole way tells why."""
+    """A fast call in Python, to a program of several steps. What it refuses, it misses: the whole way tells why."""
     if len(arguments) != len(ends):
         return MISS
     tensors = [_read(end, each) for end, each in zip(ends, arguments, strict=True)]
@@ -103,10 +103,10 @@ def _read(end: Argument, each: Any) -> torch.Tensor | None:
     return each.detach() if is_plain(each) and read_argument(end, array_of(each)) is not None else None
 
 
-def _by_size(doors: Sequence[tuple[Entry, float]], arguments: tuple[Any, ...]) -> Any:
-    """The door for the size of the largest tensor."""
+def _by_size(fast_calls: Sequence[tuple[Entry, float]], arguments: tuple[Any, ...]) -> Any:
+    """The fast call for the size of the largest tensor."""
     cells = max((each.numel() for each in arguments if isinstance(each, torch.Tensor)), default=0)
-    return next(door for door, most in doors if cells <= most)(arguments)
+    return next(fast_call for fast_call, most in fast_calls if cells <= most)(arguments)
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -115,10 +115,10 @@ MOST_SCALARS = 64
 _ALIGNED = 15
 
 
-class DeviceDoor:
-    """A built program on tensors of a GPU: `door(arguments)` takes a tuple of them, and Python numbers where `ends`
-    says so, and gives a new tensor, or a tuple of several; MISS where an argument is not as `ends` says, sizes are
-    refused, or launches run for them that its certificate is not of. A tensor without axes may lie on the CPU."""
+class DeviceFastCall:
+    """A built program on tensors of a GPU: `fast_call(arguments)` takes a tuple of them, and Python numbers where
+    `ends` says so, and gives a new tensor, or a tuple of several; MISS where an argument is not as `ends` says, sizes
+    are refused, or launches run for them that its certificate is not of. A tensor without axes may lie on the CPU."""
 
     def __init__(self, built: BuiltProgram, ends: Sequence[Argument], called: str, tiles: Mapping[str, int]) -> None:
         self.ends, self.called = tuple(ends), called
@@ -228,7 +228,7 @@ class DeviceDoor:
 
 def missed(_: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Stands for what is certified by another program."""
-    raise NotImplementedError("a door misses such tensors before it calls anything")
+    raise NotImplementedError("a fast call misses such tensors before it calls anything")
 
 
 def filled(end: Argument, number: Any, device: torch.device) -> torch.Tensor | None:
@@ -242,8 +242,8 @@ def current_stream(device: torch.device) -> int:
     return int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0
 
 
-class HandDoor(DeviceDoor):
-    """A kernel of a user's on tensors, and on numbers where `ends` says so: as `DeviceDoor`."""
+class HandFastCall(DeviceFastCall):
+    """A kernel of a user's on tensors, and on numbers where `ends` says so: as `DeviceFastCall`."""
 
     def __init__(self, kernel: UserKernel, wanted: Specialization, ends: Sequence[Argument], called: str) -> None:
         from noyau.kernels.triton.calls import TritonKernel

@@ -97,7 +97,7 @@ def draw_back(forward: Graph, outputs: tuple[str, ...], draw: Draw, extra: Seque
 
 Tensors = Sequence[torch.Tensor]
 FEW = 2  # cases of a smoke certificate on a GPU, where each has launches of its own to compile
-DOORS = 8  # kept; the last one that was made comes first
+FAST_CALLS = 8  # kept; the last one that was made comes first
 
 
 class GraphKernels:
@@ -110,21 +110,21 @@ class GraphKernels:
 
     def __init__(self, graph: Graph, called: str, draw: Draw) -> None:
         self.graph, self.called, self.draw = graph, called, draw
-        self.doors: tuple[Entry, ...] = ()
+        self.fast_calls: tuple[Entry, ...] = ()
         self.programs: dict[tuple[Any, ...], list[BuiltProgram]] = {}
         self.lock = threading.Lock()
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         if is_negated(tensors):
             tensors = tuple(map(in_memory, tensors))
-        for door in self.doors:
-            results = door(tensors)
+        for fast_call in self.fast_calls:
+            results = fast_call(tensors)
             if results is not MISS:
                 return results
         return self.anew(list(map(in_memory, tensors)))
 
     def anew(self, tensors: Tensors) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """By a door that is kept from now on."""
+        """By a fast call that is kept from now on."""
         device = device_of(tensors)
         if device == "meta":
             shapes = results_of_graph(self.graph, tensors)
@@ -134,20 +134,20 @@ class GraphKernels:
 
             with device_errors(self.called, device):
                 require_free(self.called)
-                return self.through_door(tensors, device)
-        return self.through_door(tensors, device)
+                return self.through_fast_call(tensors, device)
+        return self.through_fast_call(tensors, device)
 
-    def through_door(self, tensors: Tensors, device: str) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    def through_fast_call(self, tensors: Tensors, device: str) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """The same, where that is."""
         tensors = [(each if layout_of(layout_array(each)) is not None else each.clone()).to(device) for each in tensors]
         layouts = tuple(layout_of(layout_array(each)) or Layout() for each in tensors)
         built = self.built(layouts, device, self.graph.bind([each.shape for each in tensors]))
         pairs = zip(self.graph.inputs, layouts, strict=True)
         ends = [Argument(node.dtype, len(node.shape), layout) for node, layout in pairs]
-        door = through_program(built, ends, self.called)
-        result = door(tuple(tensors))
+        fast_call = through_program(built, ends, self.called)
+        result = fast_call(tuple(tensors))
         if result is not MISS:
-            self.doors = (door, *self.doors)[:DOORS]
+            self.fast_calls = (fast_call, *self.fast_calls)[:FAST_CALLS]
             return result
         results = TensorProgram(built)(*tensors)  # it tells why
         return results[0] if len(results) == 1 else tuple(results)

@@ -1,5 +1,6 @@
-"""A built program on tensors: kernels by their doors, or launched on a GPU, and torch between them; scatters by torch,
-where no kernel merges in memory: on a GPU."""
+"""A built program on tensors: kernels by their fast calls, or launched on a GPU, and torch between them.
+
+Scatters are computed by torch where no kernel merges in memory: on a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from noyau.dtypes import DType
 from noyau.frontends.torch.sites import TO_TORCH
 from noyau.hosts.numpy.c_library import threads
 from noyau.hosts.numpy.fast_calls import MISS, Argument
-from noyau.hosts.torch.fast_calls import TensorDoor
+from noyau.hosts.torch.fast_calls import TensorFastCall
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Lookup, Node, Scatter, View
@@ -118,14 +119,16 @@ def _kernel(program: BuiltProgram, step: KernelStep, kernel: BuiltKernel) -> Ste
     layouts = [_LAYOUTS[buffer.layout] for buffer in step.kernel.of(Role.INPUT)]
     pairs = zip(step.graph.inputs, layouts, strict=True)
     ends = [Argument(node.dtype, len(node.shape), layout) for node, layout in pairs]
-    return partial(_through, TensorDoor(program.library, f"{step.kernel.name}_kernel", ends).call, kernel)
+    return partial(_through, TensorFastCall(program.library, f"{step.kernel.name}_kernel", ends).call, kernel)
 
 
-def _through(door: Callable[..., Any], kernel: BuiltKernel, tensors: list[Tensor], sizes: Sizes) -> Sequence[Tensor]:
-    """By the door; packed where a library left it otherwise; as arrays where no door takes it, which tells why not."""
-    results = door(tuple(tensors))
+def _through(
+    fast_call: Callable[..., Any], kernel: BuiltKernel, tensors: list[Tensor], sizes: Sizes
+) -> Sequence[Tensor]:
+    """Run by the fast call; packed where a library left it otherwise; as arrays where it takes none, which says why."""
+    results = fast_call(tuple(tensors))
     if results is MISS:
-        results = door(tuple(tensor.contiguous() for tensor in tensors))
+        results = fast_call(tuple(tensor.contiguous() for tensor in tensors))
     if results is MISS:
         return _through_arrays(kernel, tensors)
     return results if isinstance(results, tuple) else [results]

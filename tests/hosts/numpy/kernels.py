@@ -1,4 +1,4 @@
-"""Doors to kernels of NumPy functions, through the whole chain: traced, lowered, scheduled, printed, built."""
+"""Fast calls to kernels of NumPy functions, through the whole chain: traced, lowered, scheduled, printed, built."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from noyau.compiler.lowering.nest import lower
 from noyau.compiler.schedules.cpu.strategy_choice import schedule
 from noyau.dtypes import DType
 from noyau.frontends.numpy.trace import follow
-from noyau.hosts.numpy.fast_calls import Argument, Door
+from noyau.hosts.numpy.fast_calls import Argument, FastCall
 from noyau.ir.graph import Input, Node
 from noyau.signatures.instances import instance_of
 from noyau.signatures.types import parse
 from noyau.toolchain.c import compiler as c_compiler
 
 
-def door_of(
+def fast_call_of(
     function: Callable[..., Any],
     signature: str,
     *,
     dtype: DType = DType.F32,
     layouts: Sequence[Layout] = (),
     **said: Any,
-) -> Door:
-    """The door of a function with a signature; `dtype` is what its families are, `said` goes to every Argument."""
+) -> FastCall:
+    """The fast call of a function with a signature; `dtype` is what its families are, `said` goes to every Argument."""
     name = function.__name__.strip("<>")
     names = tuple(inspect.signature(function).parameters)
     read = parse(signature, names)
@@ -41,11 +41,11 @@ def door_of(
     lie = [*layouts, *(Layout(),) * (len(inputs) - len(layouts))]
     memory = laid_out(graph, lie)
     strided = strided_names(memory, lie)
-    kernel = schedule(lower(memory, f"door_{name}", *([strided] if strided else [])))
+    kernel = schedule(lower(memory, f"fast_call_{name}", *([strided] if strided else [])))
     path = c_compiler.compile_library([c_printer.source(kernel)])
     ends = [
         Argument(value.dtype, len(value.shape), layout, **({} if value.shape else said))
         for value, layout in zip(instance.inputs, lie, strict=True)
     ]
     scalars = [value.scalar for value in instance.outputs]
-    return Door(path, f"{kernel.name}_kernel", ends, scalars, name)
+    return FastCall(path, f"{kernel.name}_kernel", ends, scalars, name)

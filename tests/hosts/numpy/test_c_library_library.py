@@ -16,7 +16,7 @@ from noyau.toolchain.c import compiler as c_compiler
 def test_it_is_built_once_and_reads_arrays():
     made = library()
     assert made is not None and made is library()
-    assert made.doors
+    assert made.fast_calls
 
 
 def test_arrays_are_read_where_they_are_and_nowhere_else():
@@ -60,10 +60,10 @@ def test_without_a_compiler_there_is_none(monkeypatch):
     assert numpy_c_library.open_texts(*numpy_c_library.FILES) is None
 
 
-def test_a_numpy_that_is_laid_out_otherwise_has_no_doors(monkeypatch):
+def test_a_numpy_that_is_laid_out_otherwise_has_no_fast_calls(monkeypatch):
     monkeypatch.setattr(numpy_c_library, "reads_arrays", lambda: False)
     made = numpy_c_library.open_texts(*numpy_c_library.FILES)
-    assert made is not None and not made.doors
+    assert made is not None and not made.fast_calls
 
 
 def test_without_numpy_s_table_results_are_made_in_python(monkeypatch):

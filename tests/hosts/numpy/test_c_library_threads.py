@@ -14,9 +14,9 @@ import pytest
 from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.hosts.numpy.c_library import library, threads
-from noyau.hosts.numpy.fast_calls import Argument, Door
+from noyau.hosts.numpy.fast_calls import Argument, FastCall
 from noyau.toolchain.c import compiler as c_compiler
-from tests.hosts.numpy.kernels import door_of
+from tests.hosts.numpy.kernels import fast_call_of
 
 CELLS = 200_000
 FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -48,8 +48,8 @@ def count():
 
 
 @pytest.fixture(scope="module")
-def door() -> Door:
-    return door_of(twice, "f32[n] -> f32[n]")
+def fast_call() -> FastCall:
+    return fast_call_of(twice, "f32[n] -> f32[n]")
 
 
 # out[i]: where something of the thread that wrote it lies, once it has had time to be joined by others.
@@ -76,10 +76,10 @@ NOYAU_EXPORT const noyau_kernel who_kernel = {
 def test_no_more_threads_than_asked_for_run():
     header = files("noyau").joinpath("codegen", "c", "noyau.h").read_text(encoding="ascii")
     path = c_compiler.compile_library(["#define _POSIX_C_SOURCE 200809L\n" + header + WHO])
-    door, x = Door(path, "who_kernel", [Argument(DType.F32, 1)]), np.ones(64, np.float32)
+    fast_call, x = FastCall(path, "who_kernel", [Argument(DType.F32, 1)]), np.ones(64, np.float32)
     for number in (8, 3, 2, 1, 5):
         threads(number)
-        found = [len(set(door((x,)).tolist())) for _ in range(10)]
+        found = [len(set(fast_call((x,)).tolist())) for _ in range(10)]
         assert max(found) <= number
         assert number == 1 or max(found) > 1
 
@@ -113,7 +113,7 @@ def test_no_thread_at_all_is_refused(wrong):
     ],
 )
 def test_bits_do_not_depend_on_the_threads(function, signature, shape):
-    through, x = door_of(function, signature), np.random.default_rng(5).random(shape, np.float32)
+    through, x = fast_call_of(function, signature), np.random.default_rng(5).random(shape, np.float32)
     found = set()
     for number in (1, 2, 3, 8, 65):
         threads(number)
@@ -123,21 +123,21 @@ def test_bits_do_not_depend_on_the_threads(function, signature, shape):
 
 def test_small_work_wakes_nobody_and_a_launch_by_itself_only_where_it_is_large():
     program = (
-        "import numpy as np; from tests.hosts.numpy.kernels import door_of;"
+        "import numpy as np; from tests.hosts.numpy.kernels import fast_call_of;"
         "from tests.hosts.numpy.test_c_library_threads import twice, threads, workers;"
-        "threads(4); door = door_of(twice, 'f32[n] -> f32[n]');"
-        "[door((np.ones(3000, np.float32),)) for _ in range(100)]; print(workers());"
-        "door((np.ones(20_000, np.float32),)); print(workers());"
-        "[door((np.ones(20_000, np.float32),)) for _ in range(100)]; print(workers() > 0);"
-        "door((np.ones(1_000_000, np.float32),)); print(workers());"
-        "threads(2); door((np.ones(1_000_000, np.float32),)); print(workers())"
+        "threads(4); fast_call = fast_call_of(twice, 'f32[n] -> f32[n]');"
+        "[fast_call((np.ones(3000, np.float32),)) for _ in range(100)]; print(workers());"
+        "fast_call((np.ones(20_000, np.float32),)); print(workers());"
+        "[fast_call((np.ones(20_000, np.float32),)) for _ in range(100)]; print(workers() > 0);"
+        "fast_call((np.ones(1_000_000, np.float32),)); print(workers());"
+        "threads(2); fast_call((np.ones(1_000_000, np.float32),)); print(workers())"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=_root())
     assert told.stdout.split() == ["0", "0", "True", "3", "3"]
 
 
 def test_a_status_of_any_piece_fails_the_call():
-    through = door_of(taken, "f32[n], i64[m] -> f32[m]")
+    through = fast_call_of(taken, "f32[n], i64[m] -> f32[m]")
     threads(4)
     at = np.zeros(CELLS, np.int64)
     for where in (0, CELLS // 2, CELLS - 1):
@@ -148,13 +148,13 @@ def test_a_status_of_any_piece_fails_the_call():
     assert (through((np.ones(5, np.float32), at)) == 1).all()
 
 
-def test_callers_at_once_are_all_served(door):
+def test_callers_at_once_are_all_served(fast_call):
     threads(4)
     wrong = list[bool]()
 
     def work(number: int) -> None:
         x = np.full(CELLS, number, np.float32)
-        wrong.extend(not (door((x,)) == 2 * number).all() for _ in range(100))
+        wrong.extend(not (fast_call((x,)) == 2 * number).all() for _ in range(100))
 
     callers = [threading.Thread(target=work, args=(number,)) for number in range(6)]
     for caller in callers:
@@ -164,16 +164,16 @@ def test_callers_at_once_are_all_served(door):
     assert wrong == [False] * 600
 
 
-def test_beside_blas(door):
+def test_beside_blas(fast_call):
     """A matrix product has threads of its own, which look for work for a while."""
     threads(2)
     a = np.random.default_rng(1).random((300, 300))
     want = (2 * (a @ a).astype(np.float32)).ravel()
     for _ in range(30):
-        np.testing.assert_array_equal(door(((a @ a).astype(np.float32).ravel(),)), want)
+        np.testing.assert_array_equal(fast_call(((a @ a).astype(np.float32).ravel(),)), want)
 
 
-def test_other_threads_of_python_run_meanwhile(door):
+def test_other_threads_of_python_run_meanwhile(fast_call):
     x, out, seen = np.ones(20_000_000, np.float32), np.empty(20_000_000, np.float32), list[int]()
     done = threading.Event()
 
@@ -184,7 +184,7 @@ def test_other_threads_of_python_run_meanwhile(door):
     watcher = threading.Thread(target=watch)
     watcher.start()
     for _ in range(5):
-        door((x,), out)
+        fast_call((x,), out)
     done.set()
     watcher.join()
     assert len(seen) > 5
@@ -194,12 +194,12 @@ def test_other_threads_of_python_run_meanwhile(door):
 @pytest.mark.parametrize("before", [False, True])
 def test_a_forked_child_has_threads_of_its_own(before):
     program = (
-        "import os, sys, numpy as np; from tests.hosts.numpy.kernels import door_of;"
+        "import os, sys, numpy as np; from tests.hosts.numpy.kernels import fast_call_of;"
         "from tests.hosts.numpy.test_c_library_threads import twice, threads, workers;"
-        "threads(3); door, x = door_of(twice, 'f32[n] -> f32[n]'), np.ones(1_000_000, np.float32);"
-        f"[door((x,)) for _ in range(20 * {before})];"
+        "threads(3); fast_call, x = fast_call_of(twice, 'f32[n] -> f32[n]'), np.ones(1_000_000, np.float32);"
+        f"[fast_call((x,)) for _ in range(20 * {before})];"
         "child = os.fork();"
-        "right = all((door((x,)) == 2).all() for _ in range(20)) and workers() == 2;"
+        "right = all((fast_call((x,)) == 2).all() for _ in range(20)) and workers() == 2;"
         "child or os._exit(0 if right else 1);"
         "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or not right)"
     )
@@ -207,20 +207,20 @@ def test_a_forked_child_has_threads_of_its_own(before):
 
 
 @FORK
-def test_a_fork_while_another_thread_computes(door):
+def test_a_fork_while_another_thread_computes(fast_call):
     threads(3)
     x, done = np.ones(3_000_000, np.float32), threading.Event()
 
     def work() -> None:
         while not done.is_set():
-            door((x,))
+            fast_call((x,))
 
     other = threading.Thread(target=work)
     other.start()
     try:
         codes = []
         for _ in range(5):
-            child = multiprocessing.get_context("fork").Process(target=_computes, args=(door,))
+            child = multiprocessing.get_context("fork").Process(target=_computes, args=(fast_call,))
             child.start()
             child.join(30)
             if child.is_alive():
@@ -232,21 +232,21 @@ def test_a_fork_while_another_thread_computes(door):
     assert codes == [0] * 5
 
 
-def _computes(door: Door) -> None:
+def _computes(fast_call: FastCall) -> None:
     x = np.ones(500_000, np.float32)
-    os._exit(0 if all((door((x,)) == 2).all() for _ in range(5)) else 1)
+    os._exit(0 if all((fast_call((x,)) == 2).all() for _ in range(5)) else 1)
 
 
-def test_signals_are_python_s(door):
+def test_signals_are_python_s(fast_call):
     """Workers take none: a handler runs in the main thread, soon."""
     threads(4)
-    door((np.ones(CELLS, np.float32),))
+    fast_call((np.ones(CELLS, np.float32),))
     got = list[int]()
     before = signal.signal(signal.SIGUSR1, lambda number, _: got.append(number))
     try:
         for _ in range(20):
             os.kill(os.getpid(), signal.SIGUSR1)
-            door((np.ones(CELLS, np.float32),))
+            fast_call((np.ones(CELLS, np.float32),))
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert len(got) == 20

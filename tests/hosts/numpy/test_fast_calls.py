@@ -14,8 +14,8 @@ from noyau.dtypes import DType
 from noyau.errors import BuildError, CheckError, InputError, OutsideError
 from noyau.hosts.numpy import c_library as numpy_c_library
 from noyau.hosts.numpy import fast_calls
-from noyau.hosts.numpy.fast_calls import MISS, Argument, Door, in_python
-from tests.hosts.numpy.kernels import door_of
+from noyau.hosts.numpy.fast_calls import MISS, Argument, FastCall, in_python
+from tests.hosts.numpy.kernels import fast_call_of
 
 LAYOUTS = (PACKED, Layout(Order.PERMUTED, (1, 0)), INNER, STRIDED)
 
@@ -50,16 +50,16 @@ def shorter(x):
 
 
 @pytest.fixture(scope="module")
-def door() -> Door:
-    return door_of(axpy, "f32[n], f32[n], f32 -> f32[n]", numbers=(int, float))
+def fast_call() -> FastCall:
+    return fast_call_of(axpy, "f32[n], f32[n], f32 -> f32[n]", numbers=(int, float))
 
 
 @pytest.fixture(scope="module", params=["c", "python"])
-def either(door, request) -> Door:
-    """The same door, by the runtime's C and without it."""
+def either(fast_call, request) -> FastCall:
+    """The same fast call, by the runtime's C and without it."""
     if request.param == "c":
-        return door
-    other = door_of(axpy, "f32[n], f32[n], f32 -> f32[n]", numbers=(int, float))
+        return fast_call
+    other = fast_call_of(axpy, "f32[n], f32[n], f32 -> f32[n]", numbers=(int, float))
     other.call = in_python(other)
     return other
 
@@ -69,9 +69,9 @@ def arguments(cells: int = 10) -> tuple[np.ndarray, np.ndarray]:
     return rng.random(cells, np.float32), rng.random(cells, np.float32)
 
 
-def test_a_call_goes_through_c(door):
-    assert door.in_c
-    assert "door" in repr(door.call)
+def test_a_call_goes_through_c(fast_call):
+    assert fast_call.in_c
+    assert "fast_call" in repr(fast_call.call)
 
 
 @pytest.mark.parametrize("a", [2.0, 2, np.float32(2), np.array(2, np.float32)])
@@ -130,8 +130,8 @@ def test_inputs_may_be_read_only_and_stay_as_they_are(either):
 
 
 @pytest.mark.parametrize("kept", LAYOUTS, ids=str)
-def test_a_door_is_for_one_layout(kept):
-    through = door_of(softmax, "f32[m, n] -> f32[m, n]", layouts=[kept])
+def test_a_fast_call_is_for_one_layout(kept):
+    through = fast_call_of(softmax, "f32[m, n] -> f32[m, n]", layouts=[kept])
     values = np.random.default_rng(1).random((5, 7), np.float32)
     arrays = [lie(values, each) for each in LAYOUTS] + [
         np.concatenate([values, values], 1)[::-2, 7:],
@@ -153,7 +153,7 @@ def test_a_door_is_for_one_layout(kept):
 
 def test_strides_that_are_no_whole_cells_miss():
     rows = np.zeros(4, [("tag", "u1"), ("x", "f4", 3)])["x"]
-    through = door_of(twice, "f32[m, n] -> f32[m, n]", layouts=[STRIDED])
+    through = fast_call_of(twice, "f32[m, n] -> f32[m, n]", layouts=[STRIDED])
     assert through((rows,)) is MISS
 
 
@@ -163,7 +163,7 @@ DTYPES = [dtype for dtype in DType if dtype not in (DType.OTHER, DType.BOOL) and
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.value)
 @pytest.mark.parametrize("cells", [0, 1, 17])
 def test_every_dtype(dtype, cells):
-    through = door_of(twice, f"{dtype.value}[n] -> {dtype.value}[n]", dtype=dtype)
+    through = fast_call_of(twice, f"{dtype.value}[n] -> {dtype.value}[n]", dtype=dtype)
     x = np.arange(cells).astype(dtype.numpy)
     made = through((x,))
     assert made.dtype == dtype.numpy and made.shape == (cells,)
@@ -173,7 +173,7 @@ def test_every_dtype(dtype, cells):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.value)
 def test_numbers_of_every_dtype_are_as_numpy_takes_them(dtype):
-    through = door_of(twice, f"{dtype.value} -> {dtype.value}", dtype=dtype, numbers=(int, float))
+    through = fast_call_of(twice, f"{dtype.value} -> {dtype.value}", dtype=dtype, numbers=(int, float))
     number = 3 if dtype.kind in ("int", "uint") else 1.1
     for given in (number, dtype.numpy.type(number), np.array(number, dtype.numpy)):
         made = through((given,))
@@ -189,14 +189,14 @@ def test_numbers_of_every_dtype_are_as_numpy_takes_them(dtype):
 
 
 def test_large_unsigned_numbers():
-    through = door_of(twice, "u64 -> u64", dtype=DType.U64, numbers=(int,))
+    through = fast_call_of(twice, "u64 -> u64", dtype=DType.U64, numbers=(int,))
     assert through(((1 << 63) - 1,)) == (1 << 64) - 2
     assert through(((1 << 63) + 5,)) == 10  # around
 
 
 def test_numbers_only_where_they_are_taken():
-    def through(arrays: bool, numbers: tuple[type, ...]) -> Door:
-        return door_of(twice, "f32 -> f32", arrays=arrays, numbers=numbers)
+    def through(arrays: bool, numbers: tuple[type, ...]) -> FastCall:
+        return fast_call_of(twice, "f32 -> f32", arrays=arrays, numbers=numbers)
 
     assert through(True, ())((1.0,)) is MISS
     assert through(True, (int,))((1.0,)) is MISS
@@ -206,26 +206,26 @@ def test_numbers_only_where_they_are_taken():
     assert through(False, (float,))((1.0,)) == 2
 
 
-def test_a_door_for_one_value_and_one_for_axes_of_one_cell():
-    fixed = door_of(twice, "i64 -> i64", dtype=DType.I64, numbers=(int,), equals=7)
+def test_a_fast_call_for_one_value_and_one_for_axes_of_one_cell():
+    fixed = fast_call_of(twice, "i64 -> i64", dtype=DType.I64, numbers=(int,), equals=7)
     assert fixed((7,)) == 14 and fixed((np.int64(7),)) == 14
     assert fixed((8,)) is MISS
-    made = door_of(twice, "f32[m, n] -> f32[m, n]")
-    row = Door(made.path, made.symbol, [Argument(DType.F32, 2, ones=(True, False))])
+    made = fast_call_of(twice, "f32[m, n] -> f32[m, n]")
+    row = FastCall(made.path, made.symbol, [Argument(DType.F32, 2, ones=(True, False))])
     assert row((np.ones((1, 3), np.float32),)).shape == (1, 3)
     assert row((np.ones((2, 3), np.float32),)) is MISS
     assert row((np.ones((1, 1), np.float32),)) is MISS
 
 
 def test_scalar_results_are_numpy_s():
-    through = door_of(total, "f32[n] -> f32")
+    through = fast_call_of(total, "f32[n] -> f32")
     for cells in (0, 5, 100_000):
         made = through((np.ones(cells, np.float32),))
         assert type(made) is np.float32 and made == cells
 
 
 def test_several_results_are_a_tuple():
-    through = door_of(both, "f32[n] -> low: f32[n], high: f32[n]")
+    through = fast_call_of(both, "f32[n] -> low: f32[n], high: f32[n]")
     x, _ = arguments()
     low, high = through((x,))
     np.testing.assert_array_equal(low, x + x)
@@ -233,41 +233,43 @@ def test_several_results_are_a_tuple():
 
 
 def test_sizes_that_give_no_shape_miss():
-    through = door_of(shorter, "f32[n] -> f32[n - 1]")
+    through = fast_call_of(shorter, "f32[n] -> f32[n - 1]")
     assert through((np.ones(1, np.float32),)).shape == (0,)
     assert through((np.ones(0, np.float32),)) is MISS
 
 
 def test_an_index_out_of_bounds_names_the_op():
-    through = door_of(taken, "f32[n], i64[m] -> f32[m]")
+    through = fast_call_of(taken, "f32[n], i64[m] -> f32[m]")
     x, at = np.arange(5, dtype=np.float32), np.array([0, 4])
     assert [*through((x, at))] == [0, 4]
     with pytest.raises(OutsideError, match=r"taken: an index is outside the axis that it looks into"):
         through((x, np.array([0, 5])))
 
 
-def test_a_door_of_other_arguments_than_its_kernel_is_refused(door):
-    with pytest.raises(CheckError, match="axpy: its door has other arguments or results than its kernel, door_axpy"):
-        Door(door.path, door.symbol, [Argument(DType.F32, 1)] * 3, name="axpy")
+def test_a_fast_call_of_other_arguments_than_its_kernel_is_refused(fast_call):
+    with pytest.raises(
+        CheckError, match="axpy: its fast call has other arguments or results than its kernel, fast_call_axpy"
+    ):
+        FastCall(fast_call.path, fast_call.symbol, [Argument(DType.F32, 1)] * 3, name="axpy")
     with pytest.raises(BuildError, match="cannot be loaded"):
-        Door(door.path, "nothing_kernel", door.arguments)
+        FastCall(fast_call.path, "nothing_kernel", fast_call.arguments)
 
 
-def test_calls_leave_no_references_behind(door):
+def test_calls_leave_no_references_behind(fast_call):
     x, y = arguments()
     large = np.ones(100_000, np.float32)
     out, number = np.empty_like(x), 1.5
 
     def refused() -> None:
         with pytest.raises(InputError):
-            door((x, y, 1.0), x)
+            fast_call((x, y, 1.0), x)
 
     calls = [
-        lambda: door((x, y, number)),
-        lambda: door((x, y, np.float32(2)), out),
-        lambda: door((x, y, "no")),
-        lambda: door((large, large, 2)),
-        lambda: door((x, y, number), np.empty(20, np.float32)[::2]),
+        lambda: fast_call((x, y, number)),
+        lambda: fast_call((x, y, np.float32(2)), out),
+        lambda: fast_call((x, y, "no")),
+        lambda: fast_call((large, large, 2)),
+        lambda: fast_call((x, y, number), np.empty(20, np.float32)[::2]),
         refused,
     ]
     watched = (x, y, large, out, number, x.dtype, np.ndarray, MISS, None, ())
@@ -284,19 +286,19 @@ def test_calls_leave_no_references_behind(door):
         assert after[1] - before[1] < 50
 
 
-def test_a_door_lives_as_long_as_its_function():
-    call = door_of(twice, "f32[n] -> f32[n]").call
+def test_a_fast_call_lives_as_long_as_its_function():
+    call = fast_call_of(twice, "f32[n] -> f32[n]").call
     gc.collect()
     made = call((np.ones(3, np.float32),), None)
     assert [*made] == [2, 2, 2]
 
 
-def test_threads_share_a_door(door):
+def test_threads_share_a_fast_call(fast_call):
     wrong: list[bool] = []
 
     def work(seed: int) -> None:
         x, y = arguments(1000 + 50_000 * (seed % 2))
-        wrong.extend(not np.array_equal(door((x, y, 2.0)), 2 * x + y) for _ in range(50))
+        wrong.extend(not np.array_equal(fast_call((x, y, 2.0)), 2 * x + y) for _ in range(50))
 
     workers = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
     for worker in workers:
@@ -307,14 +309,14 @@ def test_threads_share_a_door(door):
 
 
 def test_threads_in_a_first_call(monkeypatch):
-    """Nobody has asked for the C yet, and each makes a door of its own."""
+    """Nobody has asked for the C yet, and each makes a fast call of its own."""
     fresh = numpy_c_library.Loader("arguments", lambda: numpy_c_library.open_texts(*numpy_c_library.FILES))
     monkeypatch.setattr(fast_calls, "library", fresh)
     ready = threading.Barrier(4)
 
     def first(number: int) -> bool:
         ready.wait()
-        through = door_of(twice, "f32[n] -> f32[n]")
+        through = fast_call_of(twice, "f32[n] -> f32[n]")
         return through.in_c and through((np.full(300_000, number, np.float32),)).sum() == number * 600_000
 
     with ThreadPoolExecutor(4) as pool:

@@ -9,7 +9,7 @@ from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.hosts.numpy import fast_calls
 from noyau.hosts.numpy.fast_calls import MISS, Argument, in_python
-from tests.hosts.numpy.kernels import door_of
+from tests.hosts.numpy.kernels import fast_call_of
 
 
 def scaled(x, a):
@@ -22,30 +22,30 @@ def total(x):
 
 @pytest.mark.parametrize("layout", [Layout(), Layout(Order.PERMUTED, (1, 0)), STRIDED], ids=str)
 def test_a_call_in_python_is_one_in_c(layout):
-    door = door_of(scaled, "f32[m, n], f32 -> f32[m, n]", layouts=[layout], numbers=(float,))
-    call = in_python(door)
+    fast_call = fast_call_of(scaled, "f32[m, n], f32 -> f32[m, n]", layouts=[layout], numbers=(float,))
+    call = in_python(fast_call)
     x = lie(np.random.default_rng(3).random((4, 5), np.float32), layout)
-    assert call((x, 2.5)).tobytes() == door((x, 2.5)).tobytes()
+    assert call((x, 2.5)).tobytes() == fast_call((x, 2.5)).tobytes()
     assert call((x.astype(np.float64), 2.5)) is MISS
     assert call((np.ones((2, 2, 2), np.float32), 2.5)) is MISS
 
 
 def test_a_scalar_result_is_numpy_s():
-    made = in_python(door_of(total, "f32[n] -> f32"))((np.ones(6, np.float32),))
+    made = in_python(fast_call_of(total, "f32[n] -> f32"))((np.ones(6, np.float32),))
     assert type(made) is np.float32 and made == 6
 
 
-def test_where_the_c_is_not_there_doors_are_of_python(monkeypatch):
+def test_where_the_c_is_not_there_fast_calls_are_of_python(monkeypatch):
     monkeypatch.setattr(fast_calls, "library", lambda: None)
-    door = door_of(total, "f32[n] -> f32")
-    assert not door.in_c
-    assert door((np.ones(6, np.float32),)) == 6
+    fast_call = fast_call_of(total, "f32[n] -> f32")
+    assert not fast_call.in_c
+    assert fast_call((np.ones(6, np.float32),)) == 6
 
 
 def test_an_index_out_of_bounds():
-    door = door_of(lambda x, at: x[at], "f32[n], i64[m] -> f32[m]")
+    fast_call = fast_call_of(lambda x, at: x[at], "f32[n], i64[m] -> f32[m]")
     with pytest.raises(InputError, match="an index is outside the axis that it looks into"):
-        in_python(door)((np.ones(3, np.float32), np.array([3])))
+        in_python(fast_call)((np.ones(3, np.float32), np.array([3])))
 
 
 @pytest.mark.parametrize(

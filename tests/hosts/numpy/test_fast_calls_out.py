@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from noyau.errors import InputError
-from noyau.hosts.numpy.fast_calls import MISS, Door, in_python
-from tests.hosts.numpy.kernels import door_of
+from noyau.hosts.numpy.fast_calls import MISS, FastCall, in_python
+from tests.hosts.numpy.kernels import fast_call_of
 
 
 def both(x, y):
@@ -17,16 +17,16 @@ def added(x, y):
 
 
 @pytest.fixture(scope="module", params=["c", "python"])
-def one(request) -> Door:
-    made = door_of(added, "f32[m, n], f32[m, n] -> f32[m, n]")
+def one(request) -> FastCall:
+    made = fast_call_of(added, "f32[m, n], f32[m, n] -> f32[m, n]")
     if request.param == "python":
         made.call = in_python(made)
     return made
 
 
 @pytest.fixture(scope="module")
-def two() -> Door:
-    return door_of(both, "f32[n], f32[n] -> low: f32[n], high: f32[n]")
+def two() -> FastCall:
+    return fast_call_of(both, "f32[n], f32[n] -> low: f32[n], high: f32[n]")
 
 
 def arguments(shape: tuple[int, ...] = (3, 4)) -> tuple[np.ndarray, np.ndarray]:

@@ -162,7 +162,7 @@ def test_tensors_of_float8_in_and_out(name):
 
 @pytest.mark.parametrize("recorded", [False, True])
 def test_zeros_that_have_no_memory_and_views_that_negate_are_read_as_what_they_are(recorded):
-    for _ in range(2):  # the second call is by a door
+    for _ in range(2):  # the second call is by a fast_call
         for x in (torch._efficientzerotensor((3, 4)), torch.randn(3, 4, dtype=torch.complex64).conj().imag):
             made = softmax(x.requires_grad_() if recorded else x)
             assert torch.allclose(made, torch.softmax(x.clone(), -1))

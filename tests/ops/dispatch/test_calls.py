@@ -27,7 +27,7 @@ def ways(op, monkeypatch):
     return seen
 
 
-def test_calls_alike_go_through_the_same_door(monkeypatch):
+def test_calls_alike_go_through_the_same_fast_call(monkeypatch):
     op = softmax_op()
     seen = ways(op, monkeypatch)
     for rows in range(5):
@@ -35,7 +35,7 @@ def test_calls_alike_go_through_the_same_door(monkeypatch):
     assert len(seen) == 1
 
 
-def test_constants_have_doors_of_their_own(monkeypatch):
+def test_constants_have_fast_calls_of_their_own(monkeypatch):
     op, x = scale_op(), numbers(4)
     seen = ways(op, monkeypatch)
     for _ in range(3):
@@ -45,8 +45,8 @@ def test_constants_have_doors_of_their_own(monkeypatch):
     assert len(seen) == 3
 
 
-def test_the_last_doors_are_kept(monkeypatch):
-    monkeypatch.setattr(calls, "DOORS", 2)
+def test_the_last_fast_calls_are_kept(monkeypatch):
+    monkeypatch.setattr(calls, "FAST_CALLS", 2)
     op, rows = softmax_op(), numbers(3, 4)
     for rank in range(1, 5):
         op(rows.reshape((1,) * (rank - 1) + (12,)))
@@ -85,7 +85,7 @@ def test_a_parameter_named_out_is_an_input():
     assert np.array_equal(doubled(out=numbers(3)), 2 * numbers(3))
 
 
-def test_what_does_not_fit_after_a_door_is_there():
+def test_what_does_not_fit_after_a_fast_call_is_there():
     op = linear_op()
     op(numbers(2, 3), numbers(3, 4), numbers(4))
     with pytest.raises(SignatureError, match=r"linear: .*bias: f32\[5\].* does not fit f32\[n\]"):
@@ -145,7 +145,7 @@ def test_results_go_to_other_arrays_by_dlpack(view):
     op = scale_op()
     room = np.zeros(8, np.float32)
     x = numbers(len(room[view]))
-    for _ in range(2):  # the second time through a door
+    for _ in range(2):  # the second time through a fast_call
         producer = Producer(room[view])
         assert op(x, 2, out=producer) is producer
         assert np.array_equal(room[view], 2 * x)
@@ -159,14 +159,14 @@ def test_results_go_to_other_arrays_by_dlpack(view):
     assert not room.any()
 
 
-def test_within_reference_no_door_is_taken():
+def test_within_reference_no_fast_call_is_taken():
     op, x = softmax_op(), numbers(3, 4)
     op(x)
     with noyau.reference():
         assert np.array_equal(op(x), op.reference(x))
 
 
-def test_attaching_a_kernel_forgets_the_doors():
+def test_attaching_a_kernel_forgets_the_fast_calls():
     op, x = scale_op(), numbers(3)
     op(x, 2.0)
     op.kernel(lambda x, by: np.zeros_like(x), returns=True, trust=True)

@@ -65,7 +65,7 @@ def test_first_calls_of_many_keys(monkeypatch):
 
     at_once(*(lambda k=k: calls(k) for k in range(THREADS)))
     assert len(decided) == len(set(decided)) == 3
-    assert len(op.calls.plain) == 3  # one door a key
+    assert len(op.calls.plain) == 3  # one fast call a key
     for k in range(THREADS):
         for got in made[k]:
             assert got.tobytes() == op(rows[k].reshape(got.shape)).tobytes()

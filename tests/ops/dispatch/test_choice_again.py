@@ -112,7 +112,7 @@ def test_two_sizes_of_a_key_wait_for_room_each(clock, disk):
     assert list(op.calls.choosing.chosen.values()) == [[second, third]]
 
 
-def test_a_door_that_there_was_no_room_for_is_made_again_in_c(monkeypatch):
+def test_a_fast_call_that_there_was_no_room_for_is_made_again_in_c(monkeypatch):
     """The kernel is there already, and the C that reads its arguments is not."""
     op, x, now = softmax_op(), numbers(2, 3), [1000.0]
     choose(op, x)
@@ -131,7 +131,7 @@ def test_a_door_that_there_was_no_room_for_is_made_again_in_c(monkeypatch):
     assert op.calls.entries == {}
     now[0] += numpy_c_library.AGAIN_S + 1
     made += [op(x), op(x)]
-    assert [type(door).__name__ for door in op.calls.plain] == ["builtin_function_or_method"]
+    assert [type(fast_call).__name__ for fast_call in op.calls.plain] == ["builtin_function_or_method"]
     assert len({each.tobytes() for each in made}) == 1
 
 

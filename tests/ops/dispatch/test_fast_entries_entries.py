@@ -22,7 +22,7 @@ def wanted(op, *arrays):
     return specialization_of(op.signature, bind(op.signature, arrays, {}, op.name), op.calls.all({}))
 
 
-def door(op, *arrays):
+def fast_call(op, *arrays):
     return entry(op.name, op.signature, op.calls.choosing.choose(wanted(op, *arrays)))
 
 
@@ -47,8 +47,8 @@ def two_results():
         (two_results(), [numbers(3, 4)]),
     ],
 )
-def test_a_door_gives_what_the_reference_gives(op, arrays):
-    made = door(op, *arrays)(tuple(arrays), None)
+def test_a_fast_call_gives_what_the_reference_gives(op, arrays):
+    made = fast_call(op, *arrays)(tuple(arrays), None)
     want = op.reference(*arrays)
     for got, right in zip(*(x if isinstance(x, tuple) else (x,) for x in (made, want)), strict=True):
         assert np.allclose(got, right, rtol=1e-5)
@@ -60,7 +60,7 @@ def test_what_is_of_another_key_is_missed():
         (softmax_op(), [numbers(3, 4)], [[numbers(3, 4).astype(np.float64)], [numbers(4)], [numbers(4, 3).T], []]),
         (linear_op(), [numbers(3, 4), numbers(4, 5), numbers(5)], [[numbers(3, 4)], [numbers(3, 4)] * 3]),
     ):
-        made = door(op, *given)
+        made = fast_call(op, *given)
         assert [made(tuple(other), None) for other in others] == [MISS] * len(others)
 
 
@@ -70,10 +70,10 @@ def test_results_are_written_where_they_are_wanted():
         (linear_op(), [numbers(3, 4), numbers(4, 5), numbers(5)], (3, 5)),
     ):
         out = np.zeros((5, *shape), np.float32)[::2][1]
-        assert door(op, *given)(tuple(given), out) is out
+        assert fast_call(op, *given)(tuple(given), out) is out
         assert np.allclose(out, op.reference(*given), rtol=1e-5)
         with pytest.raises(InputError, match=r"shares memory|float64"):
-            door(op, *given)(tuple(given), given[0] if shape == given[0].shape else out.astype(np.float64))
+            fast_call(op, *given)(tuple(given), given[0] if shape == given[0].shape else out.astype(np.float64))
 
 
 def test_kernels_by_hand_take_their_arrays_packed():
@@ -119,7 +119,7 @@ def test_by_size_each_kernel_runs_where_it_was_the_fastest():
     assert np.array_equal(made((numbers(40), 1.0), None), numbers(40))
 
 
-def test_the_reference_has_no_door():
+def test_the_reference_has_no_fast_call():
     op = scale_op()
     chosen = Selection(wanted(op, numbers(3), 1.0), ((Choice("reference", "numpy", "", None), float("inf")),), ())
     assert entry(op.name, op.signature, chosen) is None
@@ -151,27 +151,27 @@ def in_numba():
 
 
 def test_numba_writes_its_results_where_they_are_wanted(in_numba):
-    built, door, x = in_numba
+    built, fast_call, x = in_numba
     out = np.zeros_like(x)
     assert into(built)([x, np.float32(2)], (out,))
     assert np.array_equal(out, 2 * x)
-    assert door((x, 3.0), out) is out
+    assert fast_call((x, 3.0), out) is out
     assert np.array_equal(out, 3 * x)
 
 
 def test_what_numba_does_not_write_to_is_copied_to(in_numba):
-    built, door, x = in_numba
+    built, fast_call, x = in_numba
     wide = np.zeros(2 * x.size, np.float32)
     assert not into(built)([x, np.float32(2)], (wide[::2],))
     assert not into(built)([x, np.float32(2)], ("nothing",))
-    door((x, 3.0), wide[::2])
+    fast_call((x, 3.0), wide[::2])
     assert np.array_equal(wide[::2], 3 * x)
     assert not wide[1::2].any()
     with pytest.raises(InputError, match="shares memory with an argument"):
-        door((x, 3.0), x)
+        fast_call((x, 3.0), x)
 
 
 def test_large_results_of_numba_lie_in_memory_that_was_used_before(in_numba):
-    _, door, x = in_numba
-    addresses = {door((x, 2.0), None).ctypes.data for _ in range(4)}
+    _, fast_call, x = in_numba
+    addresses = {fast_call((x, 2.0), None).ctypes.data for _ in range(4)}
     assert len(addresses) == 1

@@ -36,7 +36,7 @@ def test_numbers_and_sizes():
     assert spread(torch.ones(3, dtype=torch.float64), 4).tolist() == [3, 3, 3, 3]
 
 
-def test_a_second_call_goes_through_the_door_of_the_first():
+def test_a_second_call_goes_through_the_fast_call_of_the_first():
     x = torch.randn(2, 3)
     doubled(x)
     calls = tensor_calls(doubled.calls)
@@ -72,7 +72,7 @@ def test_however_the_cells_lie(x):
         assert torch.allclose(softmax(x), torch.softmax(x, -1))
 
 
-def test_what_is_decided_while_an_op_forgets_has_no_door(monkeypatch):
+def test_what_is_decided_while_an_op_forgets_has_no_fast_call(monkeypatch):
     x = torch.ones(2, 3)
     doubled.calls.forget()
     calls = tensor_calls(doubled.calls)

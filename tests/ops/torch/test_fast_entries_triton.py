@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def door():
+def fast_call():
     op = triton_ops.scaled
     bound = bind(op.signature, (torch.ones(5).numpy(), 2.0), {}, op.name)
     wanted = replace(specialization_of(op.signature, bound, {}), device=DEVICE)
@@ -37,12 +37,12 @@ def door():
 
 def test_a_kernel_by_hand_is_called_on_tensors_and_numbers():
     x = torch.arange(100.0, device=DEVICE)
-    assert torch.equal(door()((x, 3.0)), 3 * x)
-    assert torch.equal(door()((x, torch.tensor(3.0))), 3 * x)
+    assert torch.equal(fast_call()((x, 3.0)), 3 * x)
+    assert torch.equal(fast_call()((x, torch.tensor(3.0))), 3 * x)
 
 
 def test_what_is_of_another_key_is_missed():
-    made = door()
+    made = fast_call()
     x = torch.arange(5.0, device=DEVICE)
     assert made((x.double(), 3.0)) is MISS
     assert made((x.reshape(1, 5), 3.0)) is MISS

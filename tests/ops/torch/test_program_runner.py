@@ -1,4 +1,4 @@
-"""Programs on tensors: kernels by their doors, torch between them."""
+"""Programs on tensors: kernels by their fast calls, torch between them."""
 
 from __future__ import annotations
 

@@ -131,5 +131,5 @@ def test_an_op_that_no_other_process_finds_is_refused():
         watch_in_worker(KernelCase(kernel, specialization_of(local.signature, bound, {}).instance, [X], {}))
 
 
-def test_the_door_knows_triton():
+def test_the_fast_call_knows_triton():
     assert is_watched("triton")

@@ -27,7 +27,7 @@ from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.compiler.partition.cut import Group, Partition, scalars_of
 from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
 from noyau.hosts.numpy.fast_calls import MISS, Argument
-from noyau.hosts.torch.fast_calls import TensorDoor, library, mapped_memory
+from noyau.hosts.torch.fast_calls import TensorFastCall, library, mapped_memory
 from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.sites import TracedGraph, sizes_of
 from noyau.hosts.torch.tensors import array_of, in_memory, tensor_of
@@ -81,43 +81,43 @@ def open_kernel(name: str, library: Path, ends: KernelEnds, scalars: Sequence[np
     `scalars` has the numbers that stand for inputs, in their order, None where a tensor is given; a tensor that is not
     packed is copied. BuildError where the library cannot be loaded; a call raises InputError where an index is out of
     bounds or shapes do not fit."""
-    door = TensorDoor(library, f"{name}_kernel", ends.inputs, name, mapped_memory)
+    fast_call = TensorFastCall(library, f"{name}_kernel", ends.inputs, name, mapped_memory)
     fixed = [None if each is None else tensor_of(np.asarray(each)) for each in scalars]
-    call = _filled(door.call, fixed) if any(each is not None for each in fixed) else door.call
+    call = _filled(fast_call.call, fixed) if any(each is not None for each in fixed) else fast_call.call
 
     def run(*tensors: Tensor) -> Any:
         result = call(tensors)
         if result is MISS:
             result = call(tuple(_packed(each) for each in tensors))
         if result is MISS:
-            return _by_arrays(door, fixed, tensors)
+            return _by_arrays(fast_call, fixed, tensors)
         return result
 
     run.__name__ = run.__qualname__ = name
     return run
 
 
-def _filled(door: Callable[..., Any], fixed: Sequence[Tensor | None]) -> Callable[[tuple[Tensor, ...]], Any]:
-    """The door behind its numbers."""
+def _filled(fast_call: Callable[..., Any], fixed: Sequence[Tensor | None]) -> Callable[[tuple[Tensor, ...]], Any]:
+    """The fast call behind its numbers."""
 
     def call(tensors: tuple[Tensor, ...]) -> Any:
         others = iter(tensors)
-        return door(tuple(next(others) if each is None else each for each in fixed))
+        return fast_call(tuple(next(others) if each is None else each for each in fixed))
 
     return call
 
 
 def _packed(tensor: Tensor) -> Tensor:
-    """The tensor as a door takes it: its own cells, in C order."""
+    """The tensor as a fast call takes it: its own cells, in C order."""
     result: Tensor = in_memory(tensor.detach()).contiguous()
     return result
 
 
-def _by_arrays(door: TensorDoor, fixed: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> Any:
+def _by_arrays(fast_call: TensorFastCall, fixed: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> Any:
     """The slow way, which says what does not fit."""
     others = iter(_packed(each) for each in tensors)
     arrays = [(next(others) if each is None else each) for each in fixed]
-    result = tuple(tensor_of(array) for array in door.native(*map(array_of, arrays)))
+    result = tuple(tensor_of(array) for array in fast_call.native(*map(array_of, arrays)))
     return result if len(result) > 1 else result[0]
 
 
@@ -150,15 +150,15 @@ class AheadOfTime:
         self._sketches: dict[str, Sketch] = {}
         # The C that calls kernels takes a compiler half a second; Triton, twice that for what calls the driver.
         begun = (begin_triton if on_gpu else library) if waits else None
-        self._doors = Thread(target=begun, daemon=True)
+        self._fast_calls = Thread(target=begun, daemon=True)
 
     def __enter__(self) -> AheadOfTime:
-        self._doors.start()
+        self._fast_calls.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.closed = True
-        self._doors.join()
+        self._fast_calls.join()
         self.certification.__exit__()
 
     def begin(self, program: fx.Graph) -> None:
@@ -181,7 +181,7 @@ class AheadOfTime:
 
     def ready(self) -> None:
         """Wait for what a first kernel needs and is found out beside."""
-        self._doors.join()
+        self._fast_calls.join()
 
     def candidates(self, sketch: Sketch) -> list[Candidate]:
         """The kernels of a graph with their evidence; nothing else is built or checked any more after that."""

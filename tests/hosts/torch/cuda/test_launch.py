@@ -19,7 +19,7 @@ from noyau.hosts.torch.cuda.array_kernels import DeviceKernel  # noqa: E402
 from noyau.hosts.torch.cuda.guarded_memory import Room, answers  # noqa: E402
 from noyau.hosts.torch.cuda.launch import CallRecord, Launcher, ReplayPlan, TextTorch, record_call  # noqa: E402
 from noyau.kernels.programs.generate import build  # noqa: E402
-from noyau.ops.torch.fast_entries import DeviceDoor  # noqa: E402
+from noyau.ops.torch.fast_entries import DeviceFastCall  # noqa: E402
 from noyau.ops.torch.program_runner import TensorProgram  # noqa: E402
 from tests.hosts.torch import kinds  # noqa: E402
 from tests.ops.dispatch.ops import generated, softmax_op  # noqa: E402
@@ -90,24 +90,24 @@ def test_programs_run_on_tensors_where_triton_interprets():
         launcher([torch.ones(2, 7), torch.ones(6)])
 
 
-def test_a_door_of_a_program_of_several_steps():
+def test_a_fast_call_of_a_program_of_several_steps():
     if not cuda_launch.load.__globals__["interprets"]():
         pytest.skip("Triton does not interpret")
     built = build(kinds.layer.generated("triton"))
-    door = DeviceDoor(built, [Argument(DType.F32, 2), Argument(DType.F32, 2)], "layer", {})
+    fast_call = DeviceFastCall(built, [Argument(DType.F32, 2), Argument(DType.F32, 2)], "layer", {})
     w = torch.nn.Parameter(torch.randn(7, 3))
     for _ in range(3):
         x = torch.randn(5, 7)
         with torch.no_grad():
-            made = door((x, w))
+            made = fast_call((x, w))
             assert torch.allclose(made, torch.tanh(x @ w), atol=1e-6)
-    assert len(door.known) == 1
-    assert door((x.double(), w)) is MISS
-    assert door((x.numpy(), w)) is MISS
-    assert door((x,)) is MISS
+    assert len(fast_call.known) == 1
+    assert fast_call((x.double(), w)) is MISS
+    assert fast_call((x.numpy(), w)) is MISS
+    assert fast_call((x,)) is MISS
 
 
-def test_a_door_misses_what_its_certificate_is_not_of(monkeypatch):
+def test_a_fast_call_misses_what_its_certificate_is_not_of(monkeypatch):
     """Other launches run for long rows; once that is known, nothing is asked again."""
     if not cuda_launch.load.__globals__["interprets"]():
         pytest.skip("Triton does not interpret")
@@ -117,14 +117,14 @@ def test_a_door_misses_what_its_certificate_is_not_of(monkeypatch):
     short = generated(softmax_op(), torch.ones(2, 5).numpy(), language="triton")
     long = replace(short, wanted=replace(short.wanted, sizes={"batch_0": 2, "n": 300}))
     short = replace(short, wanted=replace(short.wanted, sizes={"batch_0": 2, "n": 5}))
-    doors = [DeviceDoor(build(each), [Argument(DType.F32, 2)], "softmax", {}) for each in (short, long)]
-    assert torch.allclose(doors[0]((x[:, :7].clone(),)), torch.softmax(x[:, :7], -1))
-    assert doors[0]((x,)) is MISS
-    monkeypatch.setattr(DeviceDoor, "sizes", lambda *_: asked.append(1))
-    assert doors[0]((x.clone(),)) is MISS
+    fast_calls = [DeviceFastCall(build(each), [Argument(DType.F32, 2)], "softmax", {}) for each in (short, long)]
+    assert torch.allclose(fast_calls[0]((x[:, :7].clone(),)), torch.softmax(x[:, :7], -1))
+    assert fast_calls[0]((x,)) is MISS
+    monkeypatch.setattr(DeviceFastCall, "sizes", lambda *_: asked.append(1))
+    assert fast_calls[0]((x.clone(),)) is MISS
     assert not asked
     monkeypatch.undo()
-    assert torch.allclose(doors[1]((x,)), torch.softmax(x, -1), atol=1e-6)
+    assert torch.allclose(fast_calls[1]((x,)), torch.softmax(x, -1), atol=1e-6)
 
 
 def test_what_is_written_beside_an_output_is_found():

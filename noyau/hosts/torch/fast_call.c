@@ -19,7 +19,7 @@ static struct {
 } torch;
 
 enum { ON_THE_CPU = 1, MOST_RANK = 64 };
-enum { LARGE = FAILURES + 1 }; /* what `self` of a door for tensors holds besides */
+enum { LARGE = FAILURES + 1 }; /* what `self` of a fast call for tensors holds besides */
 enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6 };
 
 /* DLPack's code and bits of ONNX's element types, as code << 8 | bits. */
@@ -60,13 +60,14 @@ static int read_tensor(const argument_end *end, py *object, void **data, int64_t
 }
 
 /* A tensor of any values, and where its cells are. What is large lies in memory that was used before. */
-static py *make_tensor(py *self, const door *door, const result_end *end, int32_t rank, const int64_t *dims, void **data) {
+static py *make_tensor(py *self, const fast_call *call, const result_end *end, int32_t rank, const int64_t *dims,
+                       void **data) {
     double bytes = end->item;
     for (int32_t axis = 0; axis < rank; axis++) bytes *= (double)dims[axis];
     py *given = python.tuple_new(1), *shape = given ? shape_tuple(rank, dims) : NULL;
     if (!shape) return given ? python.drop(given), NULL : NULL;
     python.tuple_put(given, 0, shape);
-    py *made = python.call(python.tuple_item(self, bytes < (double)door->made_apart ? EMPTY : LARGE), given, end->descr);
+    py *made = python.call(python.tuple_item(self, bytes < (double)call->made_apart ? EMPTY : LARGE), given, end->descr);
     python.drop(given);
     tensor_view view;
     if (made && torch.read(made, &view)) return python.drop(made), NULL;
@@ -74,19 +75,19 @@ static py *make_tensor(py *self, const door *door, const result_end *end, int32_
     return made;
 }
 
-/* tensor_door(arguments): the results, or MISS. */
-static py *noyau_tensor_door_call(py *self, py *const *given, ptrdiff_t count) {
+/* tensor_fast_call(arguments): the results, or MISS. */
+static py *noyau_tensor_fast_call_run(py *self, py *const *given, ptrdiff_t count) {
     if (count != 1) return returned(python.tuple_item(self, MISS));
     return called(self, given[0], NULL, read_tensor, make_tensor);
 }
 
-NOYAU_EXPORT method noyau_tensor_door_method;
-method noyau_tensor_door_method = {"tensor_door", noyau_tensor_door_call, 0x80 /* METH_FASTCALL */,
-                                   "tensor_door(arguments): the results, or MISS"};
+NOYAU_EXPORT method noyau_tensor_fast_call_method;
+method noyau_tensor_fast_call_method = {"tensor_fast_call", noyau_tensor_fast_call_run, 0x80 /* METH_FASTCALL */,
+                                   "tensor_fast_call(arguments): the results, or MISS"};
 
 /* How tensors are read, and their types. */
-NOYAU_EXPORT void noyau_tensor_door_open(int (*read)(py *, tensor_view *), py *tensor, py *parameter);
-void noyau_tensor_door_open(int (*read)(py *, tensor_view *), py *tensor, py *parameter) {
+NOYAU_EXPORT void noyau_tensor_fast_call_open(int (*read)(py *, tensor_view *), py *tensor, py *parameter);
+void noyau_tensor_fast_call_open(int (*read)(py *, tensor_view *), py *tensor, py *parameter) {
     torch.read = read;
     torch.tensor = tensor;
     torch.parameter = parameter;

@@ -25,11 +25,12 @@ static py *make_apart(py *self, const result_end *end, int32_t rank, const int64
     return made;
 }
 
-static py *make_array(py *self, const door *door, const result_end *end, int32_t rank, const int64_t *dims, void **data) {
+static py *make_array(py *self, const fast_call *call, const result_end *end, int32_t rank, const int64_t *dims,
+                      void **data) {
     double bytes = end->item;
     for (int32_t axis = 0; axis < rank; axis++) bytes *= (double)dims[axis];
     py *made;
-    if (bytes >= (double)door->made_apart || !python.array_new) {
+    if (bytes >= (double)call->made_apart || !python.array_new) {
         made = make_apart(self, end, rank, dims);
     } else {
         intptr_t extents[rank + 1];
@@ -72,14 +73,14 @@ static int apart(py *left, int32_t left_item, py *right, int32_t right_item) {
 }
 
 /* Whether result `at` of `out` shares no memory with an argument, nor with a result before it. */
-static int is_apart(const door *door, py *given, py *const *out, int32_t at) {
-    for (int32_t k = 0; k < door->kernel->inputs; k++) {
+static int is_apart(const fast_call *call, py *given, py *const *out, int32_t at) {
+    for (int32_t k = 0; k < call->kernel->inputs; k++) {
         py *other = python.tuple_item(given, k);
         if (type_of(other) != python.ndarray) continue;
-        if (!apart(out[at], door->results[at].item, other, door->arguments[k].item)) return 0;
+        if (!apart(out[at], call->results[at].item, other, call->arguments[k].item)) return 0;
     }
     for (int32_t k = 0; k < at; k++)
-        if (!apart(out[at], door->results[at].item, out[k], door->results[k].item)) return 0;
+        if (!apart(out[at], call->results[at].item, out[k], call->results[k].item)) return 0;
     return 1;
 }
 
@@ -107,11 +108,11 @@ static int32_t run_kernel(const noyau_kernel *kernel, void **buffers, const int6
 }
 
 /* The results as the caller gets them: one, or a tuple; takes them over. */
-static py *packed(const door *door, py **results) {
-    const int32_t count = door->kernel->outputs;
+static py *packed(const fast_call *call, py **results) {
+    const int32_t count = call->kernel->outputs;
     int right = 1;
     for (int32_t k = 0; k < count; k++) {
-        if (!door->results[k].scalar) continue;
+        if (!call->results[k].scalar) continue;
         py *scalar = python.item(results[k], python.nothing);
         python.drop(results[k]);
         results[k] = scalar;
@@ -125,46 +126,47 @@ static py *packed(const door *door, py **results) {
     return made;
 }
 
-/* How a door makes a result of a shape, and says where its cells are. */
-typedef py *maker(py *self, const door *door, const result_end *end, int32_t rank, const int64_t *dims, void **data);
+/* How a fast call makes a result of a shape, and says where its cells are. */
+typedef py *maker(py *self, const fast_call *call, const result_end *end, int32_t rank, const int64_t *dims,
+                  void **data);
 
 /* Makes the results, runs, and gives them. */
-static py *into_new(py *self, const door *door, maker *make, void **buffers, const int64_t *sizes) {
-    const noyau_kernel *kernel = door->kernel;
+static py *into_new(py *self, const fast_call *call, maker *make, void **buffers, const int64_t *sizes) {
+    const noyau_kernel *kernel = call->kernel;
     py *results[kernel->outputs + 1];
-    int64_t dims[door->most_dims + 1];
+    int64_t dims[call->most_dims + 1];
     int32_t made = 0;
     for (; made < kernel->outputs; made++) {
         const int32_t at = kernel->inputs + made;
         kernel->shape(sizes, made, dims);
-        results[made] = make(self, door, &door->results[made], kernel->ranks[at], dims, &buffers[at]);
+        results[made] = make(self, call, &call->results[made], kernel->ranks[at], dims, &buffers[at]);
         if (!results[made]) break;
     }
     const int32_t status = made == kernel->outputs ? run_kernel(kernel, buffers, sizes) : NOYAU_OK;
-    if (made == kernel->outputs && status == NOYAU_OK) return packed(door, results);
+    if (made == kernel->outputs && status == NOYAU_OK) return packed(call, results);
     for (int32_t k = 0; k < made; k++) python.drop(results[k]);
     return status == NOYAU_OK ? NULL : failure(self, status);
 }
 
 /* Runs into `out`: at once where every array of it can be written as it is, else Python copies results into it. */
-static py *into_given(py *self, const door *door, py *given, py *out, void **buffers, const int64_t *sizes) {
-    const noyau_kernel *kernel = door->kernel;
+static py *into_given(py *self, const fast_call *call, py *given, py *out, void **buffers, const int64_t *sizes) {
+    const noyau_kernel *kernel = call->kernel;
     py *results[kernel->outputs + 1];
-    int64_t dims[door->most_dims + 1];
+    int64_t dims[call->most_dims + 1];
     const int several = type_of(out) == python.tuple;
     int right = several ? python.tuple_size(out) == kernel->outputs : kernel->outputs == 1;
     for (int32_t k = 0; right && k < kernel->outputs; k++) {
         results[k] = several ? python.tuple_item(out, k) : out;
         kernel->shape(sizes, k, dims);
-        right = is_writable(&door->results[k], results[k], kernel->ranks[kernel->inputs + k], dims) &&
-                is_apart(door, given, results, k);
+        right = is_writable(&call->results[k], results[k], kernel->ranks[kernel->inputs + k], dims) &&
+                is_apart(call, given, results, k);
         if (right) buffers[kernel->inputs + k] = ((array_fields *)inside(results[k]))->data;
     }
     if (right) {
         const int32_t status = run_kernel(kernel, buffers, sizes);
         return status == NOYAU_OK ? returned(out) : failure(self, status);
     }
-    py *made = into_new(self, door, make_array, buffers, sizes), *three = made ? python.tuple_new(3) : NULL;
+    py *made = into_new(self, call, make_array, buffers, sizes), *three = made ? python.tuple_new(3) : NULL;
     if (!three) return made ? python.drop(made), NULL : NULL;
     python.tuple_put(three, 0, made);
     python.tuple_put(three, 1, returned(out));
@@ -175,9 +177,9 @@ static py *into_given(py *self, const door *door, py *given, py *out, void **buf
 }
 
 /* Whether the kernel has a result of this shape for these sizes. */
-static int has_shapes(const door *door, const int64_t *sizes) {
-    const noyau_kernel *kernel = door->kernel;
-    int64_t dims[door->most_dims + 1];
+static int has_shapes(const fast_call *call, const int64_t *sizes) {
+    const noyau_kernel *kernel = call->kernel;
+    int64_t dims[call->most_dims + 1];
     for (int32_t k = 0; k < kernel->outputs; k++) {
         kernel->shape(sizes, k, dims);
         for (int32_t axis = 0; axis < kernel->ranks[kernel->inputs + k]; axis++)
@@ -186,29 +188,29 @@ static int has_shapes(const door *door, const int64_t *sizes) {
     return 1;
 }
 
-/* The results of a call, or MISS where the arguments are not of the door's key. */
+/* The results of a call, or MISS where the arguments are not of the fast call's key. */
 static py *called(py *self, py *given, py *out, reader *read, maker *make) {
-    const door *door = python.long_address(python.tuple_item(self, DOOR));
-    const noyau_kernel *kernel = door->kernel;
+    const fast_call *call = python.long_address(python.tuple_item(self, FAST_CALL));
+    const noyau_kernel *kernel = call->kernel;
     py *miss = python.tuple_item(self, MISS);
     const int32_t inputs = kernel->inputs;
     if (type_of(given) != python.tuple || python.tuple_size(given) != inputs) return returned(miss);
     void *buffers[inputs + kernel->outputs + kernel->scratch + 1];
-    int64_t dims[door->dims + 1], sizes[kernel->sizes + 1], *next = dims;
+    int64_t dims[call->dims + 1], sizes[kernel->sizes + 1], *next = dims;
     const int64_t *shapes[inputs + 1];
     _Alignas(SLOT) unsigned char slots[inputs + 1][SLOT];
     for (int32_t k = 0; k < inputs; k++) {
-        const argument_end *end = &door->arguments[k];
+        const argument_end *end = &call->arguments[k];
         if (!read_argument(read, end, python.tuple_item(given, k), &buffers[k], slots[k], next)) return returned(miss);
         shapes[k] = next;
         next += 2 * end->rank;
     }
-    if (kernel->bind(shapes, sizes) || !has_shapes(door, sizes)) return returned(miss);
-    return out ? into_given(self, door, given, out, buffers, sizes) : into_new(self, door, make, buffers, sizes);
+    if (kernel->bind(shapes, sizes) || !has_shapes(call, sizes)) return returned(miss);
+    return out ? into_given(self, call, given, out, buffers, sizes) : into_new(self, call, make, buffers, sizes);
 }
 
-/* door(arguments, out=None): the results, or MISS. */
-static py *noyau_door_call(py *self, py *const *given, ptrdiff_t count) {
+/* fast_call(arguments, out=None): the results, or MISS. */
+static py *noyau_fast_call_run(py *self, py *const *given, ptrdiff_t count) {
     if (count < 1 || count > 2) return returned(python.tuple_item(self, MISS));
     return called(self, given[0], count == 2 && given[1] != python.none ? given[1] : NULL, read_array, make_array);
 }
@@ -222,13 +224,13 @@ typedef struct { /* Python's PyMethodDef */
     const char *doc;
 } method;
 
-NOYAU_EXPORT method noyau_door_method;
-method noyau_door_method = {"door", noyau_door_call, 0x80 /* METH_FASTCALL */,
-                            "door(arguments, out=None): the results, or MISS"};
+NOYAU_EXPORT method noyau_fast_call_method;
+method noyau_fast_call_method = {"fast_call", noyau_fast_call_run, 0x80 /* METH_FASTCALL */,
+                            "fast_call(arguments, out=None): the results, or MISS"};
 
 /* Takes Python's functions and objects, in the order of `python`; `bytes` is that struct's size as the caller knows it. */
-NOYAU_EXPORT int32_t noyau_door_open(const void *table, int64_t bytes);
-int32_t noyau_door_open(const void *table, int64_t bytes) {
+NOYAU_EXPORT int32_t noyau_fast_call_open(const void *table, int64_t bytes);
+int32_t noyau_fast_call_open(const void *table, int64_t bytes) {
     if (bytes != (int64_t)sizeof python) return 0;
     memcpy(&python, table, sizeof python);
     return 1;

@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch")
 from noyau.frontends.torch.sites import FROM_TORCH, TO_TORCH  # noqa: E402
 from noyau.hosts.torch import fast_calls  # noqa: E402
 from noyau.hosts.torch import fast_calls as torch_fast_calls  # noqa: E402
-from noyau.hosts.torch.fast_calls import TensorDoor  # noqa: E402
+from noyau.hosts.torch.fast_calls import TensorFastCall  # noqa: E402
 from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of  # noqa: E402
 
 
@@ -41,25 +41,25 @@ def picked(x, at):
     return x[at]
 
 
-def door(op, *ends):
+def fast_call(op, *ends):
     made = op.generated("c", [end.dtype for end in ends], [end.rank for end in ends])
     built = build(made)
-    return TensorDoor(built.library, f"{made.program.kernels[0].name}_kernel", ends, op.name)
+    return TensorFastCall(built.library, f"{made.program.kernels[0].name}_kernel", ends, op.name)
 
 
 @pytest.fixture(params=["in C", "in Python"])
 def through(request):
-    """A door as it is called: the function in C, or what stands in for it."""
-    return (lambda door: door.call) if request.param == "in C" else fast_calls.in_python
+    """A fast call as it is called: the function in C, or what stands in for it."""
+    return (lambda fast_call: fast_call.call) if request.param == "in C" else fast_calls.in_python
 
 
 def test_torch_is_read_in_c():
     assert torch_fast_calls.library() is not None
-    assert door(doubled, Argument(DType.F32, 1)).in_c
+    assert fast_call(doubled, Argument(DType.F32, 1)).in_c
 
 
-def test_a_door_that_there_was_no_room_for_goes_to_c_as_soon_as_there_is(monkeypatch):
-    """Also for who holds the call of the door, as programs of several kernels and modules do."""
+def test_a_fast_call_that_there_was_no_room_for_goes_to_c_as_soon_as_there_is(monkeypatch):
+    """Also for who holds the call of the fast call, as programs of several kernels and modules do."""
     full = OutputError("no room")
     full.__cause__, x, now = OSError(errno.ENOSPC, "as the disk says"), torch.arange(3.0), [1000.0]
     there = fast_calls.library
@@ -73,7 +73,7 @@ def test_a_door_that_there_was_no_room_for_goes_to_c_as_soon_as_there_is(monkeyp
     monkeypatch.setattr(numpy_c_library, "monotonic", lambda: now[0])
     monkeypatch.setattr(fast_calls, "library", fresh)
     with pytest.warns(RuntimeWarning, match="which tensors are read by, cannot be built now: no room"):
-        made = door(doubled, Argument(DType.F32, 1))
+        made = fast_call(doubled, Argument(DType.F32, 1))
     held = made.call
     assert not made.in_c
     assert held((x,)).tolist() == [0, 2, 4]
@@ -99,14 +99,14 @@ def test_an_op_keeps_no_way_that_waits_for_room(monkeypatch):
 @pytest.mark.parametrize("dtype", [*FROM_TORCH.values()], ids=lambda dtype: dtype.value)
 def test_every_dtype_goes_in_and_comes_out(dtype, through):
     wanted = torch.tensor([[1, 0, 1], [0, 1, 1]]).to(TO_TORCH[dtype])
-    made = through(door(doubled, Argument(dtype, 2)))((wanted,))
+    made = through(fast_call(doubled, Argument(dtype, 2)))((wanted,))
     assert type(made) is torch.Tensor
     assert from_torch(made.dtype) is dtype
     assert (array_of(made) == doubled.reference(array_of(wanted))).all()
 
 
 def test_several_results_and_numbers(through):
-    call = through(door(around, Argument(DType.F32, 1), Argument(DType.F32, 0, numbers=(int, float))))
+    call = through(fast_call(around, Argument(DType.F32, 1), Argument(DType.F32, 0, numbers=(int, float))))
     low, high = call((torch.arange(3.0), 0.5))
     assert low.tolist() == [-0.5, 0.5, 1.5]
     assert high.tolist() == [0.5, 1.5, 2.5]
@@ -129,14 +129,14 @@ def test_several_results_and_numbers(through):
     ids=lambda each: f"{type(each).__name__} {getattr(each, 'dtype', '')} {getattr(each, 'layout', '')}",
 )
 def test_what_is_of_another_key_is_missed(other, through):
-    assert through(door(doubled, Argument(DType.F32, 1)))((other,)) is MISS
+    assert through(fast_call(doubled, Argument(DType.F32, 1)))((other,)) is MISS
 
 
 def test_subclasses_other_than_parameters_are_missed():
     class Mine(torch.Tensor):
         pass
 
-    call = door(doubled, Argument(DType.F32, 1)).call
+    call = fast_call(doubled, Argument(DType.F32, 1)).call
     assert call((torch.ones(3).as_subclass(Mine),)) is MISS
     assert call((torch.nn.Parameter(torch.ones(3)),)).tolist() == [2, 2, 2]
     assert not call((torch.nn.Parameter(torch.ones(3)),)).requires_grad
@@ -158,7 +158,7 @@ def test_layouts_are_told_apart_as_numpy_has_them(layout, x, through):
         doubled.description,
         noyau.kernels.programs.generate.Specialization(doubled.instance([DType.F32], [2]), layouts=(layout,)),
     )
-    found = TensorDoor(
+    found = TensorFastCall(
         build(made).library, f"{made.program.kernels[0].name}_kernel", [Argument(DType.F32, 2, layout)], "doubled"
     )
     made = through(found)((x,))
@@ -167,14 +167,14 @@ def test_layouts_are_told_apart_as_numpy_has_them(layout, x, through):
 
 
 def test_nothing_and_a_lot_of_cells(through):
-    call = through(door(doubled, Argument(DType.F32, 2)))
+    call = through(fast_call(doubled, Argument(DType.F32, 2)))
     assert call((torch.zeros(0, 5),)).shape == (0, 5)
     large = torch.randn(700, 1000)
     assert torch.equal(call((large,)), large * 2)
 
 
 def test_large_results_lie_in_memory_that_was_used_before():
-    call = door(doubled, Argument(DType.F32, 1)).call
+    call = fast_call(doubled, Argument(DType.F32, 1)).call
     large = torch.ones(1 << 20)
     first = call((large,))
     address = first.data_ptr()
@@ -186,7 +186,7 @@ def test_large_results_lie_in_memory_that_was_used_before():
 
 
 def test_results_do_not_depend_on_the_number_of_threads():
-    call, x = door(doubled, Argument(DType.F32, 2)).call, torch.randn(300, 1001)
+    call, x = fast_call(doubled, Argument(DType.F32, 2)).call, torch.randn(300, 1001)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
@@ -200,10 +200,10 @@ def test_results_do_not_depend_on_the_number_of_threads():
 def test_errors_of_the_kernel(through):
     ends = (Argument(DType.F32, 1), Argument(DType.I64, 1))
     with pytest.raises(InputError, match="picked: an index is outside the axis"):
-        through(door(picked, *ends))((torch.zeros(3), torch.tensor([5])))
-    made = door(doubled, Argument(DType.F32, 1))
-    with pytest.raises(CheckError, match="doubled: its door has other arguments or results than its kernel"):
-        TensorDoor(made.path, made.symbol, [Argument(DType.F32, 2)], "doubled")
+        through(fast_call(picked, *ends))((torch.zeros(3), torch.tensor([5])))
+    made = fast_call(doubled, Argument(DType.F32, 1))
+    with pytest.raises(CheckError, match="doubled: its fast call has other arguments or results than its kernel"):
+        TensorFastCall(made.path, made.symbol, [Argument(DType.F32, 2)], "doubled")
 
 
 @pytest.mark.parametrize("array", [np.arange(3)[::-1], np.broadcast_to(np.float32(2), (3,))], ids=["negative", "fixed"])
