@@ -41,7 +41,7 @@ from noyau.jobs.bench.record import FILLING, RETURNING
 from noyau.kernels.programs.generate import specialization_of, trace_reference
 from noyau.ops.op import Op
 from noyau.signatures.binding import bind
-from noyau.timing.bandwidth import measure_around, measure_copy, measure_read
+from noyau.timing.bandwidth import measure_copy, measure_nontemporal, measure_read
 from noyau.timing.conditions import last_level_bytes
 from noyau.timing.machine import this_machine
 from noyau.timing.rates import machine_rates
@@ -290,7 +290,7 @@ def run(case: Case, budget_s: float) -> dict[str, Any]:
     (at,) = found.at
     functions_s = scalar_s(graph_of(case), at.sizes)
     moved = at.work.bytes_moved
-    copy_s, read_s = cold_s(moved, measure_copy, measure_around), cold_s(at.work.read_bytes, measure_read)
+    copy_s, read_s = cold_s(moved, measure_copy, measure_nontemporal), cold_s(at.work.read_bytes, measure_read)
     times = {
         row.name: {way: at.time_s(row.name, way) for way in (RETURNING, FILLING)} for row in at.rows if not row.skipped
     }

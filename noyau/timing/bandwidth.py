@@ -81,7 +81,7 @@ def _least_s(read_bytes: int, written_bytes: int, threads: int) -> float:
     """As `floor_s`, at the best rate of what is kept and of what is measured now."""
     moved, alone = read_bytes + written_bytes, abs(read_bytes - written_bytes)
     copies = max(copy_rate(moved, threads), copy_rate(moved // 2, threads), measure_copy(moved, threads))
-    copies = max(copies, measure_around(moved, threads))
+    copies = max(copies, measure_nontemporal(moved, threads))
     reads = copies
     if read_bytes > written_bytes:
         reads = max(copies, read_rate(moved, threads), read_rate(moved // 2, threads), measure_read(moved, threads))
@@ -101,7 +101,7 @@ def measure_copy(moved_bytes: int, threads: int, clock: Clock = time.perf_counte
     return threads * 2 * part_bytes * rounds / max(copied_s - calls_s, 0.1 * copied_s)
 
 
-def measure_around(moved_bytes: int, threads: int) -> float:
+def measure_nontemporal(moved_bytes: int, threads: int) -> float:
     """As `measure_copy`, of a copy whose stores go around the caches, as those of kernels do where much is written; 0
     where there is no compiler to build it with."""
     try:
@@ -126,7 +126,7 @@ def _copy_rate(moved_bytes: int, threads: int) -> float:
 
 
 def _best_copy(moved_bytes: int, threads: int) -> float:
-    return max(measure_copy(moved_bytes, threads), measure_around(moved_bytes, threads))
+    return max(measure_copy(moved_bytes, threads), measure_nontemporal(moved_bytes, threads))
 
 
 def _pair(size_bytes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -79,16 +79,16 @@ def test_a_real_read_has_a_rate(nothing_kept):
 
 def test_copies_around_the_caches_are_copies_too(monkeypatch, nothing_kept):
     """A kernel whose stores go around the caches is not held to those that do not."""
-    assert 1e6 < bandwidth.measure_around(1 << 20, 1) < 1e14
+    assert 1e6 < bandwidth.measure_nontemporal(1 << 20, 1) < 1e14
     monkeypatch.setattr(bandwidth, "measure_copy", lambda *given: 1e9)
-    monkeypatch.setattr(bandwidth, "measure_around", lambda *given: 3e9)
+    monkeypatch.setattr(bandwidth, "measure_nontemporal", lambda *given: 3e9)
     assert copy_rate(1 << 20, 1) == 3e9
     assert bandwidth.mistake(1e-3, 1_500_000, 1_500_000, 1) == ""
 
 
 def test_without_a_compiler_there_are_no_such_copies(monkeypatch):
     monkeypatch.setattr(bandwidth, "memory_loops", raising(BuildError("no compiler")))
-    assert bandwidth.measure_around(1 << 20, 1) == 0
+    assert bandwidth.measure_nontemporal(1 << 20, 1) == 0
 
 
 def raising(error):
@@ -101,7 +101,7 @@ def raising(error):
 def test_it_is_measured_once_for_each_size_class(monkeypatch, nothing_kept):
     measured = []
     monkeypatch.setattr(bandwidth, "measure_copy", lambda *given: measured.append(given) or float(len(measured)))
-    monkeypatch.setattr(bandwidth, "measure_around", lambda *given: 0.5)
+    monkeypatch.setattr(bandwidth, "measure_nontemporal", lambda *given: 0.5)
     assert [copy_rate(n, 1) for n in (1 << 20, (1 << 20) - 5, (1 << 19) + 1)] == [1.0] * 3
     assert copy_rate(1 << 20, 2) == copy_rate(600_000, 2) == 2.0
     assert copy_rate((1 << 20) + 1, 1) == 3.0
@@ -115,7 +115,7 @@ def test_it_is_measured_once_for_each_size_class(monkeypatch, nothing_kept):
 @pytest.fixture
 def rates(monkeypatch):
     """A machine that copies 1 GB/s and reads 2 GB/s, by what is kept and by what is measured."""
-    names = ("copy_rate", "measure_copy", "measure_around", "read_rate", "measure_read")
+    names = ("copy_rate", "measure_copy", "measure_nontemporal", "read_rate", "measure_read")
     for name, rate in zip(names, (1e9, 1e9, 1e9, 2e9, 2e9), strict=True):
         monkeypatch.setattr(bandwidth, name, lambda moved_bytes, threads, rate=rate: rate)
 

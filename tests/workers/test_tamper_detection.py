@@ -299,7 +299,7 @@ def test_faster_than_the_memory_is_a_mistake(rate, caught, monkeypatch):
     """A thousandth of a second for a megabyte: on a machine that moves 1 GB/s it can be, on a slower one it cannot."""
     monkeypatch.setattr(bandwidth, "copy_rate", lambda moved_bytes, threads: rate)
     monkeypatch.setattr(bandwidth, "measure_copy", lambda moved_bytes, threads: rate)
-    monkeypatch.setattr(bandwidth, "measure_around", lambda moved_bytes, threads: 0.0)
+    monkeypatch.setattr(bandwidth, "measure_nontemporal", lambda moved_bytes, threads: 0.0)
     reason = bandwidth.mistake(1e-3, read_bytes=500_000, written_bytes=500_000, threads=1)
     assert reason.startswith("it took 0.001 s, and what it must move takes") is caught
 
@@ -308,7 +308,7 @@ def test_a_curve_of_a_busier_hour_accuses_nobody(monkeypatch):
     """What was kept says that copies are slow; now they are not."""
     monkeypatch.setattr(bandwidth, "copy_rate", lambda moved_bytes, threads: 1e8)
     monkeypatch.setattr(bandwidth, "measure_copy", lambda moved_bytes, threads: 1e9)
-    monkeypatch.setattr(bandwidth, "measure_around", lambda moved_bytes, threads: 0.0)
+    monkeypatch.setattr(bandwidth, "measure_nontemporal", lambda moved_bytes, threads: 0.0)
     assert bandwidth.mistake(1e-3, 500_000, 500_000, 1) == ""
     assert bandwidth.mistake(0.8e-3, 500_000, 500_000, 1) != ""
 

@@ -41,7 +41,7 @@ UNROLLED = 16  # cells of a strip that gcc 12 unrolls whole; beside a hint it th
 AT_ONCE = 64  # lines that are fetched one after the other: those of a block of a fold
 
 
-def fetch_ahead(kernel: ir.Kernel) -> ir.Kernel:
+def insert_prefetches(kernel: ir.Kernel) -> ir.Kernel:
     """In passes that compute more than they read, else in the last of several that fold a row, strip by strip, the same
     strip of the next row is fetched."""
     inputs = {buffer.name: buffer for buffer in kernel.of(ir.Role.INPUT)}
@@ -210,7 +210,7 @@ LEAST_BYTES = 64  # of a run of cells that is worth it: a line of a cache
 LEAST_CELLS = 64  # of a run whose length varies
 
 
-def write_around(kernel: ir.Kernel, least_bytes: int) -> ir.Kernel:
+def write_nontemporal(kernel: ir.Kernel, least_bytes: int) -> ir.Kernel:
     """Innermost loops that store runs of neighbouring cells of outputs, each output of `least_bytes` or more: tiles of
     cells, then their stores around the caches."""
     outputs = {buffer.name: buffer for buffer in kernel.of(ir.Role.OUTPUT)}

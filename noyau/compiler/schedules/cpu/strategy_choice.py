@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from noyau.compiler.schedules.cpu.argument_bounds import keep_shares, note_signs
-from noyau.compiler.schedules.cpu.cache_hints import fetch_ahead, in_whole_tiles, write_around
+from noyau.compiler.schedules.cpu.cache_hints import in_whole_tiles, insert_prefetches, write_nontemporal
 from noyau.compiler.schedules.cpu.folds import MANY, are_alike, is_ordered, lets_of_folds
 from noyau.compiler.schedules.cpu.lanes import cut_at_bounds, in_lines, in_pairs
 from noyau.compiler.schedules.cpu.rows_in_lanes import folds_of_folds, short_rows
@@ -57,8 +57,8 @@ USUAL = Options(stages=True, turned="any")
 def schedule(kernel: Kernel, options: Options = USUAL) -> Kernel:
     """The kernel, flat and with every loop bound, each launch by the strategy that fits it."""
     flat = nan_apart(note_signs(flatten(kernel)))
-    kernel = fetch_ahead(each(flat, [launch.body for launch in flat.launches], partial(_one, options=options)))
-    kernel = in_whole_tiles(write_around(kernel, options.around_bytes) if options.around_bytes else kernel)
+    kernel = insert_prefetches(each(flat, [launch.body for launch in flat.launches], partial(_one, options=options)))
+    kernel = in_whole_tiles(write_nontemporal(kernel, options.around_bytes) if options.around_bytes else kernel)
     kernel = cut_at_bounds(kernel)
     kernel = in_pairs(kernel) if options.pairs else kernel
     kernel = keep_shares(in_stages(kernel) if options.stages else kernel)

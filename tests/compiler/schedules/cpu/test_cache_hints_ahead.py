@@ -4,7 +4,7 @@ import pytest
 
 from noyau.codegen.c import printer as c_printer
 from noyau.compiler.lowering.nest import lower
-from noyau.compiler.schedules.cpu.cache_hints import fetch, fetch_ahead, next_rows, threads_of
+from noyau.compiler.schedules.cpu.cache_hints import fetch, insert_prefetches, next_rows, threads_of
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.compiler.schedules.primitives import is_dear
 from noyau.dtypes import DType
@@ -67,7 +67,7 @@ def test_a_kernel_without_threads_stays():
     g = Group()
     g.map("exp", g.input("x", F32))
     made = flat(g.graph())
-    assert fetch_ahead(made) == made
+    assert insert_prefetches(made) == made
 
 
 def test_the_place_is_a_row_further():

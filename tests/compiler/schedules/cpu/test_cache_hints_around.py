@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from noyau.codegen.c import printer as c_printer
-from noyau.compiler.schedules.cpu.cache_hints import TILE, write_around
+from noyau.compiler.schedules.cpu.cache_hints import TILE, write_nontemporal
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.compiler.schedules.primitives import minimum
 from noyau.dtypes import DType
@@ -168,7 +168,7 @@ def test_a_length_whose_name_is_another_s_too_is_not_known(sizes, goes_around):
         Buffer(*each) for each in (("x", F32, (Dim.of("n"),), Role.INPUT), ("y", F32, (Dim.of("n"),), Role.OUTPUT))
     )
     pieces = tuple(piece(var, size) for var, size in zip(("#a", "#b"), sizes, strict=True))
-    made = write_around(Kernel("twice", buffers, (), (Launch(pieces),)), 1)
+    made = write_nontemporal(Kernel("twice", buffers, (), (Launch(pieces),)), 1)
     assert bool(around(made)) == goes_around
 
 

@@ -31,7 +31,7 @@ ROWS = {"rows": 9}
 @pytest.fixture
 def machine(monkeypatch):
     """A machine that copies a gigabyte a second."""
-    for name in ("copy_rate", "measure_copy", "measure_around"):
+    for name in ("copy_rate", "measure_copy", "measure_nontemporal"):
         monkeypatch.setattr(bandwidth, name, lambda moved, threads: 1e9)
 
 
