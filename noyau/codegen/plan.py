@@ -24,7 +24,7 @@ from noyau.ir.operators import OPERATORS
 from noyau.text import printable
 
 _WIDTH = 110  # of a line of a certificate
-DEAR = 4  # flops from which a function says what a kernel is about
+COSTLY = 4  # flops from which a function says what a kernel is about
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def _words(kind: Kind) -> list[str]:
             return [monoid]
         case Gather():
             return ["gather"]
-        case Map(function) if OPERATORS[function].flops >= DEAR and function not in ("divide", "reciprocal"):
+        case Map(function) if OPERATORS[function].flops >= COSTLY and function not in ("divide", "reciprocal"):
             return [function]
         case _:
             return []

@@ -28,7 +28,7 @@ from noyau.ir.walk import (
 )
 
 Statements = tuple[ir.Statement, ...]
-DEAR = 8  # flops of a function of which a core does not do as many as memory brings cells
+COSTLY = 8  # flops of a function of which a core does not do as many as memory brings cells
 
 
 def most_of(value: ir.Expr) -> int:
@@ -295,9 +295,9 @@ def either(condition: ir.Expr, this: Statements, other: Statements) -> Statement
     return ir.If(condition, this), ir.If(ir.Call("logical_not", (condition,), DType.BOOL), other)
 
 
-def is_dear(body: Iterable[ir.Statement]) -> bool:
+def is_costly(body: Iterable[ir.Statement]) -> bool:
     """Whether statements have a function that takes longer than a cell takes to memory."""
-    return any(flops_of(expr) >= DEAR for expr in every_expression(body))
+    return any(flops_of(expr) >= COSTLY for expr in every_expression(body))
 
 
 def apart(body: Statements) -> list[Statements]:

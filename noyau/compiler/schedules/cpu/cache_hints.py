@@ -25,7 +25,7 @@ from noyau.compiler.schedules.primitives import (
     Statements,
     change_each,
     either,
-    is_dear,
+    is_costly,
     most_of,
     stride_of,
     tiled,
@@ -66,7 +66,7 @@ class _Next:
 
     def at(self, loop: ir.Loop, strip: ir.Loop) -> frozenset[str]:
         """The inputs whose next strip is fetched with a strip."""
-        if is_dear(strip.body):
+        if is_costly(strip.body):
             return frozenset(self.inputs)
         return frozenset(name for name, variable in self.folds.items() if variable == loop.var)
 
@@ -78,7 +78,7 @@ def _last_folds(body: Statements, inputs: Mapping[str, ir.Buffer]) -> dict[str, 
     for loop in (s for s in every_statement(body) if isinstance(s, ir.Loop)):
         strip = _strip_of(loop)
         for load in () if strip is None else _loads(strip.body, inputs):
-            if strip is not None and is_dear(strip.body):
+            if strip is not None and is_costly(strip.body):
                 computed.add(load.buffer)
             elif strip is not None and stride_of(load, loop.var) == Dim.of(_lanes(loop, strip)):
                 read.setdefault(load.buffer, []).append(loop.var)
@@ -125,7 +125,7 @@ def _lanes(loop: ir.Loop, strip: ir.Loop) -> int:
 
 def _fetching(loop: ir.Loop, strip: ir.Loop, lines: Sequence[ir.Prefetch]) -> Statements:
     """A loop over strips that fetches lines: with each strip, or those of all strips before the first."""
-    if not lines or is_dear(strip.body) or _lanes(loop, strip) > UNROLLED:
+    if not lines or is_costly(strip.body) or _lanes(loop, strip) > UNROLLED:
         return (replace(loop, body=(*lines, *loop.body)),)
     rounds = highest(loop.extent, {})
     most = None if rounds is None else rounds.constant
@@ -278,7 +278,7 @@ def _bytes(loop: ir.Loop, change: _Around) -> Dim | None:
     if (
         loop.axis is ir.Axis.SERIAL
         or not all(isinstance(s, ir.Let | ir.Store) for s in loop.body)
-        or is_dear(loop.body)
+        or is_costly(loop.body)
     ):
         return None
     stores, known = _stores(loop), _most(loop, change)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count as counter_from
 
-from noyau.compiler.schedules.primitives import Statements, change_each, is_dear, minimum
+from noyau.compiler.schedules.primitives import Statements, change_each, is_costly, minimum
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike, Shape, product
@@ -112,7 +112,7 @@ def total_of(
     `rests` are as in `expand_folds`."""
     lanes = lanes or (MANY if MONOIDS[fold.monoid].wants_lanes or _known(fold.loops[-1][1]) >= LONG else FEW)
     lanes = 1 if is_ordered(fold) else min(lanes, _known(fold.loops[-1][1]) or lanes)
-    apart = rests or _is_short(fold) or MONOIDS[fold.monoid].wants_lanes or is_dear(fold.body)
+    apart = rests or _is_short(fold) or MONOIDS[fold.monoid].wants_lanes or is_costly(fold.body)
     if lanes == 1 or _is_short(fold):
         state = state_of(fold, name, wide=wide and lanes == 1)
         return lanes_of(fold, state, lanes, name, rests=apart), state

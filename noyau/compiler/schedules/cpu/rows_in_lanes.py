@@ -37,7 +37,7 @@ from noyau.compiler.schedules.primitives import (
     chain,
     coalesce,
     divides,
-    is_dear,
+    is_costly,
     nested,
     reindex,
     sink,
@@ -253,7 +253,7 @@ def short_rows(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
     if not rows or any(isinstance(s, ir.Loop) and has_loops(s) for s in inner):
         return None
     inner, run = (inner, None) if folds else ((loops[-1],), _one_run(rows, loops[-1]))
-    dear = bool(folds) and any(map(_is_expensive, inner)) and _reads_one(inner, rows)
+    dear = bool(folds) and any(map(_is_costly, inner)) and _reads_one(inner, rows)
     most = MAP_CELLS if run else DEAR_CELLS if dear else CELLS
     try:
         few = _are_few(_lengths(inner), rows[-1].extent, most)
@@ -262,13 +262,13 @@ def short_rows(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
         return None
 
 
-def _is_expensive(statement: ir.Statement) -> bool:
+def _is_costly(statement: ir.Statement) -> bool:
     """Whether a pass over a row computes something that takes longer than its cell takes to memory."""
     match statement:
         case ir.Let(_, ir.Fold(body=body, value=value)):
-            return is_dear((*body, ir.Let("", value)))
+            return is_costly((*body, ir.Let("", value)))
         case ir.Loop(body=body):
-            return is_dear(body)
+            return is_costly(body)
         case _:
             return False
 

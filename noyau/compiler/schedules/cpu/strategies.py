@@ -42,7 +42,7 @@ from noyau.compiler.schedules.cpu.folds import (
 from noyau.compiler.schedules.cpu.tiles import side_by_side
 from noyau.compiler.schedules.cpu.transposes import hoist
 from noyau.compiler.schedules.primitives import (
-    DEAR,
+    COSTLY,
     Statements,
     around_fold,
     bind,
@@ -153,7 +153,7 @@ def row(kernel: ir.Kernel, *, lanes: int = 32, kept: bool = True, rests: bool = 
 def keep_rows(body: Statements) -> Statements:
     """The statements of a row, or loops on threads over rows, with what is dear in memory of the thread."""
     folds = [fold for fold in folds_in(body) if len(fold.loops) == 1]
-    dear = [s for s in folds[-1].body if isinstance(s, ir.Let) and flops_of(s.value) >= DEAR] if folds else []
+    dear = [s for s in folds[-1].body if isinstance(s, ir.Let) and flops_of(s.value) >= COSTLY] if folds else []
     if not dear or any(name.startswith("#") for name in folds[-1].loops[0][1].names):
         return body
     return _in_row(body, dear[-1], folds[-1].loops[0][1])

@@ -13,7 +13,15 @@ from dataclasses import replace
 from functools import partial
 
 from noyau.compiler.schedules.cpu.folds import filled
-from noyau.compiler.schedules.primitives import DEAR, Statements, change_each, drop_unused, reindex, tiled, with_bodies
+from noyau.compiler.schedules.primitives import (
+    COSTLY,
+    Statements,
+    change_each,
+    drop_unused,
+    reindex,
+    tiled,
+    with_bodies,
+)
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
@@ -56,7 +64,7 @@ def stages_of(body: Statements) -> list[Statements]:
     dear = False
     for statement in body:
         wait = _depth(statement, depths)
-        if isinstance(statement, ir.Let) and flops_of(statement.value) >= DEAR:
+        if isinstance(statement, ir.Let) and flops_of(statement.value) >= COSTLY:
             if dear or wait >= DEEP:
                 stages.append([])
                 depths, wait = {}, 0

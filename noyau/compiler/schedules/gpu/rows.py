@@ -41,7 +41,7 @@ from noyau.compiler.schedules.gpu.tiles import (
     taken_of,
     together,
 )
-from noyau.compiler.schedules.primitives import Statements, chain, drop_unused, is_dear, variables_of
+from noyau.compiler.schedules.primitives import Statements, chain, drop_unused, is_costly, variables_of
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, product
@@ -189,7 +189,7 @@ def _beside(inner: Statements) -> ir.Tile:
     folds = folds_in(inner)
     if not folds:
         return PIECES
-    hard = len(folds) == 1 or len(_held(inner)) > 1 or any(is_dear(fold.body) for fold in folds)
+    hard = len(folds) == 1 or len(_held(inner)) > 1 or any(is_costly(fold.body) for fold in folds)
     return HARD if hard and any(isinstance(s, ir.Loop) for s in inner) else SIDE
 
 

@@ -39,7 +39,7 @@ from noyau.compiler.schedules.primitives import (
     drop_unused,
     each,
     flatten,
-    is_dear,
+    is_costly,
     sink,
     stride_of,
     variables_of,
@@ -329,7 +329,7 @@ def _loaded_again(kernel: ir.Kernel, launch: ir.Launch) -> ir.Reload | None:
             folded += [(tile.tile, tile.body)] if word == FOLDED else []
             written += tile.body if word == WRITTEN else ()
     folded += [(fold.tile, fold.body) for fold in folds_in(body)]
-    if _passes_over(body) or len(folded) != 1 or is_dear(folded[0][1]):
+    if _passes_over(body) or len(folded) != 1 or is_costly(folded[0][1]):
         return None
     tile_of_fold = folded[0][0]
     read, again = ({(e.buffer, e.where is None) for e in loads_of(s)} for s in (folded[0][1], written))

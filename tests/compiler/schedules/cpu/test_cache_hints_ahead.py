@@ -6,7 +6,7 @@ from noyau.codegen.c import printer as c_printer
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.schedules.cpu.cache_hints import fetch, insert_prefetches, next_rows, threads_of
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
-from noyau.compiler.schedules.primitives import is_dear
+from noyau.compiler.schedules.primitives import is_costly
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.loop_verifier import check
@@ -152,7 +152,7 @@ def test_what_takes_longer_than_memory():
         (made,) = flat(g.graph()).launches[0].body
         return made.body[0]
 
-    assert [name for name in ("negative", "sqrt", "exp", "tanh") if is_dear(loop(name).body)] == ["exp", "tanh"]
+    assert [name for name in ("negative", "sqrt", "exp", "tanh") if is_costly(loop(name).body)] == ["exp", "tanh"]
 
 
 def test_rows_that_have_a_stride():
