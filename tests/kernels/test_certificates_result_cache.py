@@ -95,4 +95,4 @@ def test_a_graph_is_told_in_full():
 
 def test_the_code_that_judges_is_a_part_of_the_key():
     assert certificates._code(("verify",)) != certificates._code(("ir",))
-    assert len(list(certificates._files(certificates.files("noyau").joinpath("timing")))) > 5
+    assert len(list(certificates._files(certificates.files("noyau").joinpath("timing")))) > 10
