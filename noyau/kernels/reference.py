@@ -7,7 +7,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +49,9 @@ class _Unwarned:
         return _UNWARNED.get()
 
 
+_FILTER: Any = ("ignore", _Unwarned(), RuntimeWarning, None, 0)
+
+
 @contextmanager
 def without_warnings() -> Iterator[None]:
     """A block in which NumPy warns of no number: sizes of 0, infinities and NaN are given on purpose where a kernel is
@@ -58,8 +61,10 @@ def without_warnings() -> Iterator[None]:
             yield
         return
     filters: Any = warnings.filters
-    if not filters or not isinstance(filters[0][1], _Unwarned):
-        filters.insert(0, ("ignore", _Unwarned(), RuntimeWarning, None, 0))  # before those that were set since
+    if filters[:1] != [_FILTER]:  # before those that were set since
+        with suppress(ValueError):
+            filters.remove(_FILTER)
+        filters.insert(0, _FILTER)
     token = _UNWARNED.set(True)
     try:
         with np.errstate(all="ignore"):

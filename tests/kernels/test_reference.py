@@ -231,6 +231,18 @@ def test_other_threads_are_warned_and_keep_their_filters(worker_inside):
     assert is_warned()
 
 
+def test_filters_that_others_set_before_it_do_not_make_another_filter():
+    with warnings.catch_warnings():
+        for _ in range(3):
+            with without_warnings():
+                assert not is_warned()
+            warnings.simplefilter("error")
+            count = len(warnings.filters)
+        with without_warnings():
+            assert not is_warned()
+        assert len(warnings.filters) == count
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a fork")
 def test_a_fork_beside_an_unwarned_thread_is_warned_and_waits_for_nobody(worker_inside):
