@@ -50,24 +50,19 @@ class TensorProgram(ProgramRunner):
         super().__init__(built, _calls(built, tiles), lambda value: tensor_of(value).to(self.device))
 
     def __call__(self, *tensors: Tensor) -> list[Tensor]:
-        inputs = [laid_out(tensor, layout) for tensor, layout in zip(tensors, self.layouts, strict=True)]
-        sizes = self.solve(inputs)
-        values: list[Any] = [*inputs, *self.room]
-        for place, value in self.constants:
-            values[place] = value
-        for call, reads, writes in self.steps:
-            results = call([values[place] for place in reads], sizes)
-            for place, result in zip(writes, results, strict=True):
-                values[place] = result
-        return [values[place] for place in self.results]
+        return super().__call__(*self.in_layout(tensors))
+
+    def in_layout(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The tensors as the kernels take them."""
+        return [laid_out(tensor, layout) for tensor, layout in zip(tensors, self.layouts, strict=True)]
 
     def followed(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], Callable[..., tuple[Tensor, ...]] | None]:
         """The same, and what does it again on tensors that lie alike, where that is one launch or a few on a GPU."""
-        results = self(*tensors)
+        inputs = self.in_layout(tensors)
+        results = super().__call__(*inputs)
         if not self.is_single:
             return results, None
         step = self.steps[0][0]
-        inputs = [laid_out(tensor, layout) for tensor, layout in zip(tensors, self.layouts, strict=True)]
         is_copied = any(one.data_ptr() != other.data_ptr() for one, other in zip(inputs, tensors, strict=True))
         return results, None if is_copied or not isinstance(step, DeviceStep) else step.launcher.known(inputs)
 
