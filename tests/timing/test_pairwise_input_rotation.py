@@ -94,3 +94,8 @@ def test_packed_sets_are_apart():
     made = packed_sets(3, [np.zeros(5, np.float32), np.zeros((), np.int8)])
     assert [array.shape for array in made[0]] == [(5,), ()]
     assert not any(np.shares_memory(one, other) for one in made[0] for other in made[1])
+
+
+def test_one_draw_is_not_enough():
+    with pytest.raises(InputError, match="same input every time"):
+        Rotation(draws(count=1), 2, np.random.default_rng(0))
