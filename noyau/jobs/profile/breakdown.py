@@ -17,10 +17,11 @@ from noyau.errors import BuildError, InputError
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.ir.graph import names_of
 from noyau.ir.sizes import bind
+from noyau.jobs.profile.attribution import Attribution, Positions, attributions_of
 from noyau.jobs.profile.onnx_overheads import Overhead
 from noyau.jobs.profile.record import LargeValue, NodeTime, OperatorTime, PathTime
 from noyau.jobs.profile.session_runs import TimedSession
-from noyau.jobs.profile.traces import Attribution, NodeRuns, Positions, attributions_of
+from noyau.jobs.profile.traces import NodeRuns
 from noyau.timing.bandwidth import copy_rate, floor_s, gain_s
 from noyau.verify.inputs import Inputs
 

@@ -12,7 +12,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from noyau.jobs.profile.record import LargeValue, NodeMemory, OperatorTime, PathTime, Profile, ProfiledSize
-from noyau.jobs.report.text import Show, TableRow, hanging, show_of, table
+from noyau.jobs.report.tables import TableRow, table
+from noyau.jobs.report.text import Show, hanging, show_of
 from noyau.text import printable
 from noyau.timing.comparison import spell_s
 

@@ -18,7 +18,8 @@ import numpy as np
 
 from noyau.errors import OutputError
 from noyau.hosts.onnxruntime.sessions import OPTIMIZED, WEIGHTS
-from noyau.jobs.profile.traces import NodeRuns, TraceEvent, node_runs, read_trace, with_numbers, with_subgraphs
+from noyau.jobs.profile.attribution import with_numbers, with_subgraphs
+from noyau.jobs.profile.traces import NodeRuns, TraceEvent, node_runs, read_trace
 from noyau.jobs.profile.worker_sessions import time_runs, weigh_runs
 from noyau.timing.comparison import Comparison, compare
 from noyau.timing.pairwise import WorkerSide

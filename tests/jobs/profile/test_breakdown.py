@@ -10,12 +10,12 @@ from noyau.compiler.partition.costs import Traffic
 from noyau.errors import BuildError
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.profile import breakdown
+from noyau.jobs.profile.attribution import with_numbers
 from noyau.jobs.profile.breakdown import break_down, by_operator, largest_values, removed, source_shapes, traffic_of
 from noyau.jobs.profile.onnx_overheads import Overhead
 from noyau.jobs.profile.record import NodeTime
 from noyau.jobs.profile.run import subject_of
 from noyau.jobs.profile.session_runs import TimedSession
-from noyau.jobs.profile.traces import with_numbers
 from noyau.timing.comparison import Comparison
 from noyau.verify.inputs import make_inputs
 from tests.jobs.profile.traced import event

@@ -5,7 +5,7 @@ import pytest
 from onnx import numpy_helper
 
 from noyau.hosts.onnxruntime.sessions import OPTIMIZED, open_session
-from noyau.jobs.profile.traces import attributions_of, with_numbers, with_subgraphs
+from noyau.jobs.profile.attribution import attributions_of, with_numbers, with_subgraphs
 from tests.hosts.models import HOSTILE
 from tests.small_models import KINDS, NODE, chain, model_of, twice, value, with_branches, with_loop
 
