@@ -21,7 +21,7 @@ from noyau.jobs.bench.record import COLD, HOT, RETURNING, BenchPoint, BenchRecor
 from noyau.jobs.bench.tasks import BenchOptions, BenchTask, by_function, function_inputs, functions_of, op_tasks
 from noyau.jobs.bench.torch_candidates import DeviceCandidate, of_op, on_host
 from noyau.jobs.bench.workload import Workload
-from noyau.jobs.machine.run import clocks
+from noyau.jobs.machine.gpu import clocks
 from noyau.ops.op import Op
 from noyau.text import as_json
 from noyau.timing.comparison import Series, compare_all

@@ -1,0 +1,116 @@
+"""The rates of a processor as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from noyau.text import printable, several
+from noyau.timing.rates import MachineRates
+
+_LADDER = ("L1", "L2", "L3")
+
+
+def machine_tables(rates: MachineRates) -> Iterator[RenderableType]:
+    """The record for a terminal."""
+    machine = rates.machine
+    caches = ", ".join(f"{name} {_bytes(size)}" for name, size in rates.caches.items()) or "unknown"
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(machine.versions.items()))
+    facts = {
+        "processor": f"{machine.cpu}, {machine.cores} cores, {machine.level}",
+        "caches": f"{caches} (of a core; the last one may be shared)",
+        "compiler": machine.compiler,
+        "system": machine.os,
+        "versions": versions,
+        "measured": rates.date,
+    }
+    yield from facts_text(facts)
+    yield Text()
+    yield _ladder(rates)
+    yield Text()
+    yield _curves(rates)
+    yield Text()
+    for name, gains in rates.scaling.items():
+        scaling = ", ".join(f"{count}: {gain:.2f}x" for count, gain in gains.items())
+        yield Text(f"threads, {name:<7} {scaling}")
+    yield Text()
+    yield from _rates(rates.rates)
+
+
+def levels(caches: Mapping[str, int], sizes: tuple[int, ...]) -> dict[str, int]:
+    """A size that stands for each level: the largest that fills at most half of it, and for DRAM the largest at all."""
+    bandwidths = {
+        name: max((size for size in sizes if 2 * size <= caches[name]), default=sizes[0])
+        for name in _LADDER
+        if name in caches
+    }
+    return {**bandwidths, "DRAM": sizes[-1]}
+
+
+def _ladder(rates: MachineRates) -> Table:
+    threads, rows = sorted(rates.copy), []
+    for level, size in levels(rates.caches, tuple(rates.copy[1])).items():
+        # What is in the caches of all cores together is that much larger; each has its own part.
+        at = {count: min(size * count if level in ("L1", "L2") else size, max(rates.copy[1])) for count in threads}
+        at = {count: max(each for each in rates.copy[1] if each <= at[count]) for count in threads}
+        rows.append((level, *(_rate(curve[at[n]]) for n in threads for curve in (rates.copy[n], rates.read[n]))))
+    return number_table("GB/s by level", ["", *_headings(threads)], rows)
+
+
+def _curves(rates: MachineRates) -> Table:
+    threads = sorted(rates.copy)
+    rows = [
+        (_bytes(size), *(_rate(curve[count][size]) for count in threads for curve in (rates.copy, rates.read)))
+        for size in rates.copy[1]
+    ]
+    return number_table("GB/s by the bytes that move", ["bytes", *_headings(threads)], rows)
+
+
+def _headings(threads: Sequence[int]) -> list[str]:
+    return [f"{what}, {several(count, 'thread')}" for count in threads for what in ("copy", "read")]
+
+
+def number_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table of numbers, to the right, but those of a column without a heading."""
+    table = Table(box=None, title=title, title_justify="left")
+    for name in headings:
+        table.add_column(name, justify="right" if name else "left")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def facts_text(facts: Mapping[str, str]) -> Iterator[Text]:
+    yield from (Text(f"{name:<10} {printable(fact)}") for name, fact in facts.items())
+
+
+def _rates(rates: Mapping[str, float]) -> Iterator[RenderableType]:
+    """Functions by row and dtypes by column, then conversions from the dtype of a row to that of a column."""
+    functions = {name: rate for name, rate in rates.items() if not name.rpartition("_")[0].endswith("_to")}
+    conversions = {name.replace("_to_", "_"): rate for name, rate in rates.items() if name not in functions}
+    yield Text("billions of values per second, one thread, in a cache", style="table.title")
+    yield _by_dtype("", functions)
+    yield Text("\nbillions of conversions per second, likewise: from the row to the column", style="table.title")
+    yield _by_dtype("from", conversions)
+
+
+def _by_dtype(corner: str, rates: Mapping[str, float]) -> Table:
+    table = Table(box=None)
+    dtypes = sorted({name.rpartition("_")[2] for name in rates}, key=lambda name: (len(name), name))
+    table.add_column(corner)
+    for dtype in dtypes:
+        table.add_column(dtype, justify="right")
+    for name in sorted({name.rpartition("_")[0] for name in rates}):
+        table.add_row(name, *(_rate(rates.get(f"{name}_{dtype}")) for dtype in dtypes))
+    return table
+
+
+def _rate(rate: float | None) -> str:
+    return "" if rate is None else f"{rate / 1e9:.3g}"
+
+
+def _bytes(size: int) -> str:
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
