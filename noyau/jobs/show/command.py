@@ -52,7 +52,7 @@ def _show_python(arguments: argparse.Namespace) -> int:
     """An op or a torch module of a file."""
     from rich.console import Console
 
-    from noyau.jobs.show.stages import show_op
+    from noyau.jobs.show.op_view import show_op
     from noyau.ops.op import Op
     from noyau.ops.op_files import load_op_or_module
 

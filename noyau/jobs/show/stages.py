@@ -1,4 +1,4 @@
-"""The stages of the compiler, from graph to text, of each kernel of a model, an op or a module; the view of an op."""
+"""The stages of the compiler, from graph to text, of each kernel of a model, an op or a module."""
 
 from __future__ import annotations
 
@@ -9,22 +9,14 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from types import MappingProxyType
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from noyau.codegen.language import GENERATIONS
-from noyau.codegen.plan import Planned, spell
-from noyau.errors import InputError, UnsupportedError
-from noyau.ir.graph import Node
-from noyau.ir.loops import Role
+from noyau.codegen.plan import Planned
+from noyau.errors import InputError
 from noyau.ir.text import graph_text, kernel_text
-from noyau.jobs.report.text import hanging, plain
-from noyau.kernels.programs.generate import GeneratedProgram, Specialization, generate, print_program
-from noyau.kernels.programs.program import KernelStep, LibraryStep, Step
-from noyau.kernels.reference import Description
-from noyau.signatures.instances import usual_sizes
-from noyau.signatures.types import Instance
+from noyau.jobs.report.records import plain
 from noyau.text import Printed, printable
 
 STAGES = ("graph", "normal", "loops", "scheduled", "text")
@@ -116,98 +108,3 @@ def stages_of(kernel: Planned) -> KernelStages:
         "text": lambda: kernel.text,
     }
     return KernelStages(kernel.operator, printers)
-
-
-def _stages_of_step(generated: GeneratedProgram, step: KernelStep) -> KernelStages:
-    """A kernel of an op; the graph is that of the whole op."""
-    program = generated.program
-    alone = program if len(program.kernels) == 1 else type(program)(step.graph, (step,))
-    printers: dict[str, Callable[[], str]] = {
-        "graph": lambda: graph_text(generated.graph),
-        "normal": lambda: graph_text(step.graph),
-        "loops": lambda: kernel_text(step.lowered),
-        "scheduled": lambda: kernel_text(step.kernel),
-        "text": lambda: print_program(alone, generated.language, ""),
-    }
-    return KernelStages(step.kernel.name, printers)
-
-
-@dataclass(frozen=True, slots=True)
-class ShownOp(Staged):
-    """View of an op, before anything is compiled; prints itself. `program`: it for usual inputs, or
-    why there is none."""
-
-    description: Description
-    instance: Instance
-    program: GeneratedProgram | str
-
-    @property
-    def stages(self) -> list[KernelStages]:
-        if isinstance(self.program, str):
-            raise InputError(f"nothing is generated: {self.program}")
-        steps = self.program.program.steps
-        return [_stages_of_step(self.program, step) for step in steps if isinstance(step, KernelStep)]
-
-    def source(self, kernel: str | None = None, language: str = "c") -> str:
-        """The text of an attached kernel, or of the generated ones in a language (`kernel` is then one of their names,
-        or nothing).
-
-        InputError where there is none of that name or language, or the op is not traced."""
-        attached = {each.name: each.text for each in self.description.kernels}
-        if kernel in attached:
-            return attached[kernel]
-        if GENERATIONS.get(language) is None:
-            raise InputError(f"there is no language {printable(language)} yet; there are: {', '.join(GENERATIONS)}")
-        if isinstance(self.program, str):
-            raise InputError(f"nothing is generated: {self.program}")
-        names = [each.name for each in self.program.program.kernels]
-        if kernel is not None and kernel not in names:
-            known = ", ".join((*attached, *names)) or "none"
-            raise InputError(f"the op has no kernel {printable(kernel)}; its kernels are: {known}")
-        if language == self.program.language:
-            return self.program.text
-        return generate(self.description, self.program.wanted, language).text
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text.assemble((printable(self.description.name), "bold"), f"  {printable(str(self.instance))}")
-        yield from hanging(printable(self.description.place), options.max_width, "  ", style="dim")
-        if isinstance(self.program, str):
-            yield from hanging(printable(self.program), options.max_width, "\nnothing is generated: ", "    ")
-        else:
-            for step in self.program.program.steps:
-                yield from _op_step(step, options.max_width)
-            if self.program.program.cuts:
-                yield Text("\nWhy these are not one kernel", style="bold")
-            for where, reason in self.program.program.cuts:
-                yield from hanging(printable(f"{where}: {reason}"), options.max_width, "  ", "      ")
-        for kernel in self.description.kernels:
-            yield Text.assemble("\n", (printable(kernel.name), "bold"), f"  attached, in {kernel.language}")
-            yield from hanging(printable(kernel.place), options.max_width, "  ", style="dim")
-
-
-def show_op(description: Description, instance: Instance, language: str = "c") -> ShownOp:
-    """View an op for inputs of these dtypes and ranks, in a language."""
-    try:
-        wanted = Specialization(instance, description.reference.constants, sizes=usual_sizes(instance, {}))
-        result: GeneratedProgram | str = generate(description, wanted, language)
-    except UnsupportedError as error:
-        result = str(error)
-    return ShownOp(description, instance, result)
-
-
-def _op_step(step: Step, width: int) -> Iterator[RenderableType]:
-    match step:
-        case KernelStep(kernel):
-            count = len(kernel.launches)
-            yield Text.assemble("\n", (kernel.name, "bold"), f"  a kernel{f' of {count} launches' * (count > 1)}")
-            for role, word in ((Role.INPUT, "reads"), (Role.OUTPUT, "writes")):
-                for number, buffer in enumerate(kernel.of(role)):
-                    yield from hanging(printable(spell(buffer)), width, f"  {'' if number else word:8}", " " * 12)
-        case LibraryStep(graph, reason):
-            yield Text.assemble("\n", (printable(graph.outputs[0]), "bold"), "  by NumPy")
-            yield from hanging(", ".join(map(_typed, graph.inputs)), width, "  reads   ", " " * 12)
-            yield from hanging(printable(reason), width, "  ", "    ", style="dim")
-
-
-def _typed(node: Node) -> str:
-    return printable(f"{node.output}: {node.dtype.value}[{', '.join(map(str, node.shape))}]")

@@ -8,7 +8,7 @@ from rich.console import Console
 
 import noyau
 from noyau.errors import InputError
-from noyau.jobs.show.stages import show_op
+from noyau.jobs.show.op_view import show_op
 from tests.ops.dispatch.ops import linear_op, softmax_op
 
 

@@ -9,7 +9,8 @@ import noyau
 from noyau.errors import InputError
 from noyau.jobs.optimize.torch.explain import explain
 from noyau.jobs.show.model import show
-from noyau.jobs.show.stages import STAGES, aligned, show_op
+from noyau.jobs.show.op_view import show_op
+from noyau.jobs.show.stages import STAGES, aligned
 from tests.small_models import twice, written
 
 
