@@ -8,7 +8,7 @@ from typing import Any
 
 from noyau.errors import CheckError
 from noyau.jobs.bench.workload import Workload
-from noyau.jobs.report.text import Record, number
+from noyau.jobs.report.records import Record, number
 from noyau.kernels.programs.generate import Specialization
 from noyau.text import as_json, fields_json
 from noyau.timing.comparison import Comparison, Series, Verdict

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from noyau.jobs.bench.record import FILLING, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes
-from noyau.jobs.report import text as report_text
+from noyau.jobs.report.tables import TableRow, fits, shorten, table
 from noyau.jobs.report.text import Show, hanging, show_of
 from noyau.timing.comparison import Verdict, spell_s
 
@@ -54,13 +54,11 @@ def _ranked(at: BenchPoint, width: int, show: Show) -> Iterator[Text]:
     """The table; without its flops where a line has no room for them."""
     columns = _columns(at)
     for left in (columns, tuple(name for name in columns if name != _FLOPS)):
-        rows = [
-            report_text.TableRow(show(row.title), _cells(row, at, left), show(_remark(row, at))) for row in at.ranked
-        ]
-        headings = [name or show(report_text.shorten(f"vs {at.against}", _LONGEST_RIVAL)) for name in left]
-        if report_text.fits(_CANDIDATE, headings, rows, width):
+        rows = [TableRow(show(row.title), _cells(row, at, left), show(_remark(row, at))) for row in at.ranked]
+        headings = [name or show(shorten(f"vs {at.against}", _LONGEST_RIVAL)) for name in left]
+        if fits(_CANDIDATE, headings, rows, width):
             break
-    yield from report_text.table(_CANDIDATE, headings, rows, width)
+    yield from table(_CANDIDATE, headings, rows, width)
 
 
 def _floor(at: BenchPoint) -> str:

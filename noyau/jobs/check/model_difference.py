@@ -24,7 +24,8 @@ from noyau.hosts.onnxruntime.sessions import open_session, run
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
-from noyau.jobs.report.text import Record, hanging
+from noyau.jobs.report.records import Record
+from noyau.jobs.report.text import hanging
 from noyau.text import printable
 from noyau.verify.certificate import SHARE, Failure, Outcome
 from noyau.verify.inputs import load_inputs

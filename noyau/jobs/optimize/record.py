@@ -10,7 +10,7 @@ from typing import Any
 from noyau.codegen.plan import Plan
 from noyau.compiler.partition.cut import Partition
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive, overall
-from noyau.jobs.report.text import Record
+from noyau.jobs.report.records import Record
 from noyau.text import fields_json
 from noyau.timing.comparison import Verdict
 from noyau.timing.conditions import Conditions, unsteady

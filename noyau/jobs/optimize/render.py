@@ -16,7 +16,8 @@ from rich.text import Text
 
 from noyau.hosts.onnxruntime.inputs import spell
 from noyau.jobs.optimize.record import EndToEnd, KernelRecord, NotFused, Report
-from noyau.jobs.report.text import Show, hanging, shorten
+from noyau.jobs.report.tables import shorten
+from noyau.jobs.report.text import Show, hanging
 from noyau.text import several
 from noyau.timing.comparison import Verdict, spell_s
 

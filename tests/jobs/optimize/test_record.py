@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from noyau.jobs.optimize.record import BindingRecord, EndToEnd
-from noyau.jobs.report.text import number
+from noyau.jobs.report.records import number
 from noyau.text import as_json
 from noyau.timing.comparison import Verdict
 from noyau.timing.conditions import Conditions

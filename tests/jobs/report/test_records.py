@@ -11,7 +11,7 @@ import pytest
 
 from noyau.errors import OutputError
 from noyau.jobs.command_line import require_place
-from noyau.jobs.report.text import write_text
+from noyau.jobs.report.records import write_text
 from tests.jobs.report.samples import BARE, HOSTILE, REPORT, hostile
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.jobs.report.text import TableRow, shorten, table
+from noyau.jobs.report.tables import TableRow, shorten, table
 
 ROWS = [
     TableRow("MatMul", ("12", "600 us  60%")),

@@ -20,7 +20,8 @@ from noyau.hosts.torch.modules.executor import eager
 from noyau.jobs.optimize.torch import candidates as torch_candidates
 from noyau.jobs.optimize.torch.backend import CompiledGraph, trace_with_autograd
 from noyau.jobs.optimize.torch.run import as_inputs, left
-from noyau.jobs.report.text import Record, hanging
+from noyau.jobs.report.records import Record
+from noyau.jobs.report.text import hanging
 from noyau.jobs.show.stages import KernelStages, Staged, stages_of
 from noyau.text import printable, several
 from noyau.toolchain.c import compiler as c_compiler
