@@ -13,7 +13,7 @@ from noyau.version import __version__
 
 if TYPE_CHECKING:
     from noyau.hosts.numpy.c_library import threads
-    from noyau.hosts.onnxruntime.subgraph import Between
+    from noyau.hosts.onnxruntime.path_ends import Between
     from noyau.jobs.bench.autotune import tune
     from noyau.jobs.bench.run import bench
     from noyau.jobs.check.run import check

@@ -1,154 +1,16 @@
-"""Subgraph between the ends of a path: its operators, and whether they enclose a graph.
-
-The ends of a path: `A,B:C`, the values that it begins at and those that it leads to.
-"""
+"""Subgraph between the ends of a path: its operators, and whether they enclose a graph."""
 
 from __future__ import annotations
 
-import difflib
-import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from noyau.compiler.partition.cut import Partition
 from noyau.errors import InputError
+from noyau.hosts.onnxruntime.path_ends import Between, Ends, ends_of
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.ir.graph import Constant, Input, Iota, Node
 from noyau.text import printable
-
-LONGEST = 1 << 14  # letters of a text that is taken apart
-SHOWN = 3  # names that are suggested
-_FORM = "the ends of a path are A,B:C, the values that it begins at and those that it leads to"
-
-
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """The values of a model that a path begins at, and those that it leads to; prints as `--between` takes it."""
-
-    sources: tuple[str, ...]
-    results: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return ":".join(",".join(map(_escaped, names)) for names in (self.sources, self.results))
-
-
-Letter = tuple[str, bool]  # and whether a backslash stands before it
-Between = str | tuple[Sequence[str], Sequence[str]] | Ends
-
-
-def ends_of(between: Between, names: Collection[str]) -> Ends:
-    """The ends of a path as a user gives them, among the `known` values of a model.
-
-    A text is split at a colon and at commas. Names may have both in them: of all ways to split, the one in which every
-    name is known is taken; a backslash before a comma, a colon or a backslash makes it a part of a name. InputError
-    where a name is not known (the closest are suggested), is there twice, or where several ways would do."""
-    match between:
-        case str():
-            ends = _parsed(between, frozenset(names))
-        case Ends():
-            ends = between
-        case (sources, results) if not isinstance(sources, str) and not isinstance(results, str):
-            ends = Ends(tuple(sources), tuple(results))
-        case _:
-            raise InputError(f'between={between!r} is not (["A", "B"], ["C"])')
-    _require(ends, names)
-    return ends
-
-
-def closest(name: str, names: Collection[str], *, cutoff: float = 0.0) -> list[str]:
-    """The known names that are most like one: at most three, the best first."""
-    if len(names) > 20_000 or len(name) > 500:
-        names = [each for each in names if name.lower() in each.lower()][:2000]
-    short = [each for each in names if len(each) <= 500]
-    return difflib.get_close_matches(name, short, SHOWN, cutoff)
-
-
-def no_value(name: str, names: Collection[str]) -> InputError:
-    """The error that names the values that are most like it."""
-    like = ", ".join(map(printable, closest(name, names)))
-    return InputError(f"the model has no value {printable(name)}{f'; close to it are: {like}' if like else ''}")
-
-
-def _require(ends: Ends, names: Collection[str]) -> None:
-    everything = (*ends.sources, *ends.results)
-    if not ends.sources or not ends.results or not all(everything):
-        raise InputError(f"a path needs a value that it begins at and one that it leads to: {_FORM}")
-    for name in everything:
-        if name not in names:
-            raise no_value(name, names)
-        if everything.count(name) > 1:
-            raise InputError(f"{printable(name)} is there twice: each end of a path is named once")
-
-
-def _escaped(name: str) -> str:
-    return "".join(f"\\{letter}" if letter in "\\,:" else letter for letter in name)
-
-
-def _parsed(text: str, names: frozenset[str]) -> Ends:
-    """The one way to split the text into known names; else the plain way, for its names to be complained of."""
-    letters = list(_letters(text))
-    if len(letters) > LONGEST:
-        raise InputError(f"--between has {len(letters)} letters, more than {LONGEST}: give fewer ends")
-    entries = dict.fromkeys(_readings(letters, names))
-    if len(entries) > 1:
-        first, second, *_ = entries
-        raise InputError(f"{printable(text)} can be read as {first} and as {second}: give one of these")
-    if entries:
-        return next(iter(entries))
-    colons = _places(letters, ":")
-    if not colons:
-        raise InputError(f"--between {printable(text)} has no colon: {_FORM}")
-    return Ends(_plain(letters[: colons[-1]]), _plain(letters[colons[-1] + 1 :]))
-
-
-def _places(letters: Sequence[Letter], separator: str) -> list[int]:
-    """Positions of separators that no backslash makes a part of a name."""
-    return [at for at, letter in enumerate(letters) if letter == (separator, False)]
-
-
-def _plain(letters: Sequence[Letter]) -> tuple[str, ...]:
-    """The names between the commas."""
-    stops = [-1, *_places(letters, ","), len(letters)]
-    return tuple(_text(letters[start + 1 : end]) for start, end in itertools.pairwise(stops))
-
-
-def _text(letters: Sequence[Letter]) -> str:
-    return "".join(letter for letter, _ in letters)
-
-
-def _letters(text: str) -> Iterator[Letter]:
-    quoted = False
-    for letter in text:
-        if letter == "\\" and not quoted:
-            quoted = True
-            continue
-        if quoted and letter not in "\\,:":
-            yield "\\", False
-        yield letter, quoted and letter in "\\,:"
-        quoted = False
-    if quoted:
-        yield "\\", False
-
-
-def _readings(letters: Sequence[Letter], names: frozenset[str]) -> Iterator[Ends]:
-    for at in _places(letters, ":"):
-        for sources in _lists(letters[:at], names):
-            for results in _lists(letters[at + 1 :], names):
-                yield Ends(sources, results)
-
-
-def _lists(letters: Sequence[Letter], known: frozenset[str]) -> list[tuple[str, ...]]:
-    """At most two ways to split at commas into known names."""
-    text = _text(letters)
-    ways: dict[int, list[tuple[str, ...]]] = {0: [()]}  # up to where -> the names before it
-    for end in (*_places(letters, ","), len(letters)):
-        results = [
-            (*names, text[start:end]) for start, before in ways.items() if text[start:end] in known for names in before
-        ]
-        if results:
-            ways[end + 1] = results[:2]
-    return ways.get(len(letters) + 1, [])
-
 
 LEAKS_SHOWN = 4  # values that are told to leak
 

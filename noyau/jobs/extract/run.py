@@ -32,8 +32,9 @@ from noyau.frontends import onnx as frontend
 from noyau.hosts.onnxruntime.activations import capture_of
 from noyau.hosts.onnxruntime.inputs import model_inputs
 from noyau.hosts.onnxruntime.model_files import save_files
+from noyau.hosts.onnxruntime.path_ends import Between
 from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
-from noyau.hosts.onnxruntime.subgraph import Between, Path, path_between
+from noyau.hosts.onnxruntime.subgraph import Path, path_between
 from noyau.ir.graph import Graph
 from noyau.ir.loops import Kernel, Role
 from noyau.ir.walk import extent_of

@@ -16,9 +16,10 @@ from noyau.dtypes import from_onnx
 from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime.function_bodies import subgraphs
 from noyau.hosts.onnxruntime.inputs import sizes_for
+from noyau.hosts.onnxruntime.path_ends import Between
 from noyau.hosts.onnxruntime.sessions import version
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
-from noyau.hosts.onnxruntime.subgraph import Between, cut_of
+from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable
 from noyau.jobs.profile.breakdown import ProfiledModel, break_down, by_operator, largest_values, removed
 from noyau.jobs.profile.onnx_overheads import Overhead, measure_overhead

@@ -16,8 +16,9 @@ from noyau.compiler.partition.cut import Cut, Partition
 from noyau.errors import BuildError, InputError
 from noyau.hosts.onnxruntime.activations import Activations
 from noyau.hosts.onnxruntime.model_files import library_path, library_state
+from noyau.hosts.onnxruntime.path_ends import Between
 from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
-from noyau.hosts.onnxruntime.subgraph import Between, cut_of
+from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels

@@ -26,9 +26,10 @@ from noyau.hosts.onnxruntime.inputs import (
     model_names,
     spell,
 )
+from noyau.hosts.onnxruntime.path_ends import closest
 from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.hosts.onnxruntime.source_model import SourceModel
-from noyau.hosts.onnxruntime.subgraph import closest, cut_of
+from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable
 from noyau.jobs.optimize.candidate import Candidate, right
 from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels, recall_options, tune

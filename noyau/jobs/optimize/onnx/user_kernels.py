@@ -24,8 +24,9 @@ from noyau.compiler.passes.rewrite import nameless
 from noyau.dtypes import DType
 from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
 from noyau.hosts.onnxruntime.activations import Activations
+from noyau.hosts.onnxruntime.path_ends import Ends
 from noyau.hosts.onnxruntime.source_model import SourceModel
-from noyau.hosts.onnxruntime.subgraph import Ends, Path, path_between
+from noyau.hosts.onnxruntime.subgraph import Path, path_between
 from noyau.ir.graph import Graph
 from noyau.ir.loops import Buffer, Kernel, Launch, Role
 from noyau.ir.sizes import plan

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noyau.errors import InputError
-from noyau.hosts.onnxruntime.subgraph import Ends, closest, ends_of, no_value
+from noyau.hosts.onnxruntime.path_ends import Ends, closest, ends_of, no_value
 
 KNOWN = ("x", "y", "/model/layers.0/Mul_output_0", "onnx::MatMul_470", "a,b", "a", "b", "c\\d", "a:b", "\u00e9t\u00e9")
 
