@@ -25,7 +25,8 @@ from noyau.compiler.passes.rewrite import nameless
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options, schedule
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.hosts.onnxruntime.activations import Activations, end_places
-from noyau.hosts.onnxruntime.session_workers import FEW_BINDINGS, Workers
+from noyau.hosts.onnxruntime.session_workers import Workers
+from noyau.hosts.onnxruntime.worker_session import FEW_BINDINGS
 from noyau.ir.graph import Constant, names_of
 from noyau.jobs.optimize.candidate import Candidate, attempt, certify
 from noyau.kernels.certificates import CertificateTask, judge
