@@ -23,7 +23,8 @@ from noyau.compiler.autodiff.reverse import Derived, derive, gradient_name
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.torch.sites import TO_TORCH
-from noyau.hosts.torch.operator_registry import TorchOperator, register, results_of_graph
+from noyau.hosts.torch.fake_tensors import results_of_graph
+from noyau.hosts.torch.operator_registry import TorchOperator, register
 from noyau.hosts.torch.tensors import has_tangent, is_recorded, is_unwatched
 from noyau.ir.graph import Graph, Node
 from noyau.ops.torch.graph_kernels import Draw, GraphKernels, draw_back

@@ -20,8 +20,9 @@ from noyau.errors import InputError, SignatureError, UnsupportedError
 from noyau.hosts.numpy.dlpack import lies_on_gpu
 from noyau.hosts.numpy.fast_calls import MISS
 from noyau.hosts.torch import require_torch
-from noyau.hosts.torch.fast_calls import library
-from noyau.hosts.torch.operator_registry import TorchOperator, bound_of, register, results_of, stand_in
+from noyau.hosts.torch.exchange_library import library
+from noyau.hosts.torch.fake_tensors import bound_of, results_of, stand_in
+from noyau.hosts.torch.operator_registry import TorchOperator, register
 from noyau.hosts.torch.tensors import (
     array_like,
     arrays_of,

@@ -20,7 +20,7 @@ from noyau.compiler.autodiff.reverse import gradient_name
 from noyau.compiler.lowering.input_layouts import Layout, layout_of, lie
 from noyau.errors import BuildError, CheckError, MissingExtraError, NoyauError, OutputError, UnsupportedError
 from noyau.hosts.numpy.fast_calls import MISS, Argument
-from noyau.hosts.torch.operator_registry import results_of_graph
+from noyau.hosts.torch.fake_tensors import results_of_graph
 from noyau.hosts.torch.tensors import device_of, in_memory, is_negated, layout_array
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
