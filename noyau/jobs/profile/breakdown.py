@@ -1,28 +1,22 @@
-"""The measured time by node, by operator type and by fusable path."""
+"""The measured time of a run, shared out among nodes and operator types; and the largest values."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from noyau.codegen.plan import Plan
-from noyau.compiler.partition.costs import Traffic, traffic
-from noyau.compiler.partition.cut import Group
-from noyau.errors import BuildError, InputError
 from noyau.hosts.onnxruntime.source_model import SourceModel
-from noyau.ir.graph import names_of
-from noyau.ir.sizes import bind
-from noyau.jobs.profile.attribution import Attribution, Positions, attributions_of
+from noyau.jobs.profile.attribution import Attribution, attributions_of
 from noyau.jobs.profile.onnx_overheads import Overhead
+from noyau.jobs.profile.paths import ProfiledModel, TimedNodes, paths
 from noyau.jobs.profile.record import LargeValue, NodeTime, OperatorTime, PathTime
 from noyau.jobs.profile.session_runs import TimedSession
 from noyau.jobs.profile.traces import NodeRuns
-from noyau.timing.bandwidth import copy_rate, floor_s, gain_s
 from noyau.verify.inputs import Inputs
 
 # In bytes, by the names that onnxruntime has for element types.
@@ -34,17 +28,6 @@ _ELEMENTS = {
 }
 _MOST_VALUES = 5
 
-Shapes = Mapping[str, Sequence[int]]
-Spot = tuple[int, int]  # a kernel of a plan, and one of its places
-
-
-@dataclass(frozen=True, slots=True)
-class TimedNodes:
-    """A node that ran: its record, and the positions that it stands for."""
-
-    record: NodeTime
-    positions: Positions
-
 
 @dataclass(frozen=True, slots=True)
 class BrokenDown:
@@ -55,32 +38,6 @@ class BrokenDown:
     paths: tuple[PathTime, ...]
     between_s: float
     scaled: float
-
-
-@dataclass(frozen=True, slots=True)
-class ProfiledModel:
-    """A model to profile, and its kernels as `noyau optimize` would make them."""
-
-    original: SourceModel
-    plan: Plan
-    free: Positions  # shape arithmetic
-
-    def spots(self) -> dict[int, Spot]:
-        """The spot of each node position that a kernel would cover."""
-        return {
-            position: (number, place)
-            for number, kernel in enumerate(self.plan.kernels)
-            for place, group in enumerate(kernel.groups)
-            for position in group.positions
-        }
-
-    def spot_of(self, positions: Positions, spots: Mapping[int, Spot]) -> Spot | None:
-        """The place of a kernel that holds most of some nodes; none where one of them is in no path, for a node that
-        onnxruntime runs for both stays."""
-        places = [spots.get(position) for position in sorted(positions - self.free)]
-        if not places or None in places:
-            return None
-        return Counter(places).most_common(1)[0][0]
 
 
 def break_down(
@@ -132,58 +89,6 @@ def by_operator(nodes: Iterable[NodeTime], operators: Iterable[str]) -> tuple[Op
     own = set(operators)
     rows = [OperatorTime(name, len(s), sum(s), statistics.median(s), name in own) for name, s in times.items()]
     return tuple(sorted(rows, key=lambda row: -row.time_s))
-
-
-def paths(
-    subject: ProfiledModel, nodes: Sequence[TimedNodes], inputs: Inputs, shapes: Shapes, threads: int
-) -> Iterator[PathTime]:
-    """The fusable paths of the planned kernels, in the order of their possible gain."""
-    spots, at = subject.spots(), defaultdict[Spot, list[NodeTime]](list)
-    for node in nodes:
-        spot = subject.spot_of(node.positions, spots)
-        if spot is not None:
-            at[spot].append(node.record)
-    gains = []
-    for number, kernel in enumerate(subject.plan.kernels):
-        places = [at[number, place] for place in range(len(kernel.groups))]
-        times_s = [sum(node.time_s for node in place) for place in places]
-        moved = [traffic_of(group, inputs.sizes, shapes) for group in kernel.groups]
-        floors_s = [None if each is None else least_s(each, threads) for each in moved]
-        whole = None not in moved
-        gains.append(
-            PathTime(
-                kernel.operator,
-                len(places),
-                kernel.replaces,
-                tuple(node.operator for node in max(places, key=len)),
-                sum(map(len, places)),
-                sum(times_s),
-                sum(each.bytes for each in moved if each is not None) if whole else None,
-                sum(each or 0.0 for each in floors_s) if whole else None,
-                sum(gain_s(time_s, each) for time_s, each in zip(times_s, floors_s, strict=True) if each is not None),
-            )
-        )
-    yield from sorted(gains, key=lambda path: (-path.gain_s, -path.time_s))
-
-
-def traffic_of(group: Group, sizes: Mapping[str, int], shapes: Shapes) -> Traffic | None:
-    """The bytes that a group must move, or None where a size is not known."""
-    read = [node for node in group.original.inputs if node.output in shapes]
-    names, actual = [node.output for node in read], [shapes[node.output] for node in read]
-    try:
-        numbers = {**sizes, **bind([node.shape for node in read], actual, names)}
-        return traffic(group.graph, numbers) if names_of(group.graph) <= numbers.keys() else None
-    except (InputError, ZeroDivisionError):
-        return None
-
-
-def least_s(moved: Traffic, threads: int) -> float:
-    """The floor of so much traffic, as reports have it; where there is no compiler to measure reads with, that of a
-    copy."""
-    try:
-        return floor_s(moved.read_bytes, moved.written_bytes, threads)
-    except BuildError:
-        return moved.bytes / copy_rate(moved.bytes, threads)
 
 
 def source_shapes(original: SourceModel, inputs: Inputs) -> dict[str, Sequence[int]]:

@@ -21,8 +21,9 @@ from noyau.hosts.onnxruntime.sessions import version
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
 from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable
-from noyau.jobs.profile.breakdown import ProfiledModel, break_down, by_operator, largest_values, removed
+from noyau.jobs.profile.breakdown import break_down, by_operator, largest_values, removed
 from noyau.jobs.profile.onnx_overheads import Overhead, measure_overhead
+from noyau.jobs.profile.paths import ProfiledModel
 from noyau.jobs.profile.record import NodeMemory, NodeTime, Profile, ProfiledSize
 from noyau.jobs.profile.session_runs import SessionBench
 from noyau.text import printable

@@ -6,13 +6,12 @@ import numpy as np
 import onnx
 import pytest
 
-from noyau.compiler.partition.costs import Traffic
-from noyau.errors import BuildError
 from noyau.hosts.onnxruntime.source_model import open_model
-from noyau.jobs.profile import breakdown
+from noyau.jobs.profile import paths
 from noyau.jobs.profile.attribution import with_numbers
-from noyau.jobs.profile.breakdown import break_down, by_operator, largest_values, removed, source_shapes, traffic_of
+from noyau.jobs.profile.breakdown import break_down, by_operator, largest_values, removed, source_shapes
 from noyau.jobs.profile.onnx_overheads import Overhead
+from noyau.jobs.profile.paths import traffic_of
 from noyau.jobs.profile.record import NodeTime
 from noyau.jobs.profile.run import subject_of
 from noyau.jobs.profile.session_runs import TimedSession
@@ -27,7 +26,7 @@ NONE = Overhead()
 
 @pytest.fixture(autouse=True)
 def _machine_that_moves_a_gigabyte_a_second(monkeypatch):
-    monkeypatch.setattr(breakdown, "floor_s", lambda read, written, threads: (read + written) * 1e-9)
+    monkeypatch.setattr(paths, "floor_s", lambda read, written, threads: (read + written) * 1e-9)
 
 
 @pytest.fixture
@@ -196,12 +195,3 @@ def test_the_largest_values_have_the_names_of_the_model():
         ("", "float", (9, 9), 324),
         (model.graph.node[1].output[0], "float16", (100,), 200),
     ]
-
-
-def test_without_a_compiler_the_floor_is_that_of_a_copy(monkeypatch):
-    def missing(*_: object) -> float:
-        raise BuildError("no compiler")
-
-    monkeypatch.setattr(breakdown, "floor_s", missing)
-    monkeypatch.setattr(breakdown, "copy_rate", lambda moved, threads: 1e9 * threads)
-    assert breakdown.least_s(Traffic(3000, 1000), 2) == pytest.approx(2e-6)

@@ -8,7 +8,6 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from noyau.jobs.profile.record import NodeMemory
-from noyau.jobs.profile.render import label, labels, spell_bytes
 from tests.hosts.models import HOSTILE
 from tests.jobs.profile.samples import NODES, OPERATORS, PATHS, at, profile
 
@@ -125,19 +124,3 @@ def test_that_times_are_scaled_is_told():
     assert "All is scaled by 1.30, to add up to a run." in " ".join(
         shown(replace(profile(), at=(at(scaled=1.3),))).split()
     )
-
-
-def test_columns_are_named_after_what_differs():
-    assert labels(profile(1, 128), str) == ["sequence=1", "sequence=128"]
-    assert labels(profile(1, 1), str) == ["batch=1, sequence=1"] * 2
-    assert label(at(7)) == "batch=1, sequence=7"
-
-
-def test_bytes_in_words():
-    assert [spell_bytes(each) for each in (0, 1023, 1 << 10, 3 << 19, 5 << 30)] == [
-        "0 B",
-        "1023 B",
-        "1 KiB",
-        "1.5 MiB",
-        "5 GiB",
-    ]
