@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from noyau.errors import InputError, SignatureError
-from noyau.jobs.bench.candidates import signature_of
 from noyau.jobs.bench.inputs import usual_numbers
+from noyau.jobs.bench.op_candidates import signature_of
 from noyau.jobs.bench.record import BenchPoint, BenchRecord
 from noyau.jobs.bench.run import Numbers, combinations, device_of, timed
 from noyau.jobs.bench.tasks import BenchOptions, largest
+from noyau.jobs.bench.variants import Say, with_variants
 from noyau.jobs.bench.winners import is_able, winner_of
-from noyau.jobs.check.run import check
 from noyau.kernels.programs.generate import CPU, specialization_of
-from noyau.kernels.trust import ineligible
-from noyau.kernels.user_kernel import UserKernel, choose_constants
 from noyau.ops.dispatch.winners import Winner, record
 from noyau.ops.op import Op
 from noyau.signatures.binding import Bound, bind
 from noyau.text import Printed, as_json
 from noyau.timing.comparison import spell_s
 
-Say = Callable[[str], None]
-
 _CELLS = (1 << 10, 1 << 14, 1 << 18, 1 << 22)  # of the largest input, where nobody says sizes
-_MOST_VARIANTS = 64
-_CHECK_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -93,7 +86,7 @@ def tune(
 
     for arguments, numbers in _wishes(op, args, sizes):
         bound = _bind_arguments(op, arguments, numbers, seed)
-        form, reasons = _with_variants(op, bound, report, place or CPU)
+        form, reasons = with_variants(op, bound, report, place or CPU)
         left_out |= reasons
         wishes = BenchOptions(arguments or None, [numbers], budget_s, seed=seed, searches=True)
         records.append(timed(form, place, wishes, report, record=bool(place)))
@@ -146,36 +139,3 @@ def on_host(arguments: Any) -> Any:
     from noyau.jobs.bench.torch_candidates import on_host as copied
 
     return copied(arguments)
-
-
-def _with_variants(op: Op[..., Any], bound: Bound, say: Say, device: str) -> tuple[Op[..., Any], dict[str, str]]:
-    """The op with those attached kernels that may run, one for each choice of their constants; why others may not."""
-    reference, kernels, left_out = op.description.reference, [], {}
-    for kernel in op.kernels.values():
-        reason = ineligible(kernel, reference, bound.instance, reference.constants, device)
-        if reason:
-            left_out[kernel.name] = reason
-            continue
-        for variant in variants(kernel):
-            if variant is not kernel and not variant.usage.trust:
-                say(f"checking {variant.name}")
-                if not check(Op(replace(op.description, kernels=(variant,))), budget_s=_CHECK_S).ok:
-                    left_out[variant.name] = "noyau.check finds it wrong"
-                    continue
-            kernels.append(variant)
-    return Op(replace(op.description, kernels=tuple(kernels))), left_out
-
-
-def variants(kernel: UserKernel) -> Iterator[UserKernel]:
-    """A kernel with each choice of those of its constants that are lists, named by them; itself where none is."""
-    lists = {name: value for name, value in kernel.usage.constants.items() if isinstance(value, list)}
-    if not lists:
-        yield kernel
-        return
-    choices = list(itertools.product(*lists.values()))
-    if len(choices) > _MOST_VARIANTS:
-        raise InputError(f"{kernel.called} has {len(choices)} choices of constants, and {_MOST_VARIANTS} are the most")
-    for choice in choices:
-        chosen = tuple(zip(lists, choice, strict=True))
-        named = ", ".join(f"{name}={value}" for name, value in chosen)
-        yield replace(choose_constants(kernel, chosen), name=f"{kernel.name} ({named})")

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from noyau.jobs.bench.record import FILLING, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes
+from noyau.jobs.bench.record import BenchPoint, BenchRecord
+from noyau.jobs.bench.times import FILLING, HOT, RETURNING, CandidateTimes
 from noyau.jobs.report.tables import TableRow, fits, shorten, table
 from noyau.jobs.report.text import Show, hanging, show_of
 from noyau.timing.comparison import Verdict, spell_s

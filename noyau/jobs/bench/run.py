@@ -1,4 +1,4 @@
-"""`noyau.bench`: what is to be timed, the race on NumPy's arrays, with and without `out=`, and the record."""
+"""`noyau.bench`: what is to be timed, at which sizes and where; the races and the record."""
 
 from __future__ import annotations
 
@@ -8,36 +8,20 @@ import operator
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, SupportsIndex, TypeAlias
 
-import numpy as np
-
-from noyau.errors import BuildError, InputError, NoyauError
-from noyau.jobs.bench.candidates import Entry, Function
-from noyau.jobs.bench.inputs import Arrays, as_arguments
-from noyau.jobs.bench.race import Entrant, ResultJudge, Say, Sides, name_of, pools, race, shortened
-from noyau.jobs.bench.record import COLD, FILLING, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes
-from noyau.jobs.bench.tasks import Arguments, BenchOptions, BenchTask, function_tasks, functions_of, op_tasks
+from noyau.errors import BuildError, InputError
+from noyau.jobs.bench.candidates import Function
+from noyau.jobs.bench.inputs import as_arguments
+from noyau.jobs.bench.numpy_track import NumpyTrack
+from noyau.jobs.bench.race import Say, name_of, pools, race
+from noyau.jobs.bench.record import BenchPoint, BenchRecord
+from noyau.jobs.bench.tasks import Arguments, BenchOptions, function_tasks, functions_of, op_tasks
 from noyau.jobs.bench.winners import record_winner
-from noyau.jobs.bench.workload import Workload
 from noyau.jobs.command_line import progress
 from noyau.ops.op import Op
-from noyau.timing.comparison import Series, compare_all
-from noyau.timing.conditions import last_level_bytes
 from noyau.timing.machine import this_machine
-from noyau.timing.pairwise import (
-    HOT_BYTES,
-    RotatingSide,
-    Rotation,
-    call_once,
-    cold_sets,
-    first_calls,
-    hot_sets,
-    packed_sets,
-)
 from noyau.workers.resources import processors
-from noyau.workers.tamper_detection import poison, seconds
 
 Numbers: TypeAlias = Mapping[str, int | Sequence[int]]
 MOST_SIZES = 16
@@ -149,117 +133,3 @@ def combinations(sizes: Numbers) -> list[dict[str, int]]:
     if not combined or len(combined) > MOST_SIZES:
         raise InputError(f"{len(combined)} sets of sizes are asked for; give from 1 to {MOST_SIZES}")
     return combined
-
-
-@dataclass(slots=True)
-class NumpyTrack:
-    """A task on this machine's cores. `cold`: as a user asked for it, or None."""
-
-    task: BenchTask
-    cold: bool | None
-    seed: int
-    cores: int
-    machine: str = "machine"
-
-    def first(self, entry: Entry, judge: ResultJudge) -> Entrant | CandidateTimes:
-        """A candidate that was called and is right, or why it is not timed."""
-        assert entry.returning is not None
-        try:
-            first = first_calls(entry.returning, judge.inputs)
-        except NoyauError as error:
-            if entry.other is not None and isinstance(error.__cause__, TypeError | AttributeError):
-                return self.first(replace(entry.other, is_peer=entry.is_peer, is_judge=entry.is_judge), judge)
-            return CandidateTimes(entry.name, entry.language, shortened(str(error), entry.name))
-        fault = judge.fault(first.outputs, entry.is_judge)
-        if fault and not entry.is_peer:
-            return CandidateTimes(entry.name, entry.language, fault, first_s=first.first_s)
-        return _filling(entry, Entrant(entry, first.outputs, first.first_s, first.peak_bytes, fault), judge)
-
-    def temperatures(self) -> tuple[str, ...]:
-        """Both where they may differ, unless a user says otherwise: what stays in a core's cache is timed hot alone,
-        and what is in no cache has one time."""
-        set_bytes = sum(array.nbytes for array in self.task.drawn.draws[0])
-        differ = HOT_BYTES < set_bytes < 2 * last_level_bytes()
-        return (HOT, COLD) if (differ if self.cold is None else self.cold) else (HOT,)
-
-    def sides(
-        self, runners: Sequence[Entrant], temperature: str, judge: ResultJudge, *, last: bool
-    ) -> Sides[RotatingSide]:
-        """Every candidate in every way, on one rotation of inputs and one of outputs."""
-        rng, draws = np.random.default_rng(self.seed), self.task.drawn.draws
-        set_bytes = sum(array.nbytes for array in draws[0])
-        rotation = Rotation(draws, hot_sets(set_bytes) if temperature == HOT else cold_sets(set_bytes), rng)
-        memory: dict[tuple[str, ...], list[Arrays]] = {}
-        sides = {}
-        for runner in runners:
-            for way, candidate in ((RETURNING, runner.entry.returning), (FILLING, runner.entry.filling)):
-                if candidate is None:
-                    continue
-                into = _memory(memory, runner.like, len(rotation.sets)) if candidate.into else []
-                sides[runner.entry.name, way] = RotatingSide(candidate, rotation, runner.like, rng, seconds, into)
-        self._choose(sides, runners, judge.affordable if last else judge.affordable // 2)
-        return sides
-
-    def _choose(self, sides: Sides[RotatingSide], runners: Sequence[Entrant], verified: int) -> None:
-        """Set the number of runs of each side that are verified; where it is one, one of each candidate, in a random
-        way."""
-        rng = np.random.default_rng([self.seed, len(sides)])
-        for runner in runners:
-            own = [side for (name, _), side in sides.items() if name == runner.entry.name]
-            place = int(rng.integers(len(own)))
-            for at, side in enumerate(own):
-                side.verified = verified if verified != 1 or at == place else 0
-
-    def compare(self, sides: Sequence[RotatingSide], budget_s: float) -> Series:
-        """All sides timed in rounds, in samples of several calls."""
-        return compare_all(sides, budget_s=budget_s, seed=self.seed, clock=seconds)
-
-    def look(self, side: RotatingSide, runner: Entrant) -> None:
-        """Do nothing: runs tell their seconds alone."""
-
-    def check(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> str:
-        """The fault of a timed run, or nothing."""
-        return self.task.check(inputs, outputs)
-
-    def outputs(self, runner: Entrant) -> Sequence[np.ndarray]:
-        """The outputs of a first call."""
-        return runner.like
-
-    def floor_s(self, work: Workload, *, cold: bool) -> float | None:
-        """The least seconds that memory needs."""
-        return work.floor_s(self.cores, cold=cold)
-
-    def mistake(self, row: CandidateTimes, at: BenchPoint, sides: Mapping[str, Sides[RotatingSide]]) -> str:
-        """Why the faster of its ways cannot be that fast, or nothing; it is timed again before that is said."""
-        least_s = at.least_s(row.name, HOT)
-        if least_s is None:
-            return ""
-        pairs = zip(sides[HOT].items(), at.races[HOT].series.calls, strict=True)
-        own = [(side, calls) for ((name, _), side), calls in pairs if name == row.name]
-        return at.work.mistake(least_s, self.cores, lambda: min(side.lasts(calls) / calls for side, calls in own))
-
-
-def _filling(entry: Entry, runner: Entrant, judge: ResultJudge) -> Entrant:
-    """Without its way with `out=` where that is not taken."""
-    if entry.filling is None:
-        return runner
-    outputs = tuple(np.empty_like(each) for each in runner.like)
-    poison(outputs)
-    try:
-        fault = judge.fault(call_once(entry.filling, judge.inputs, outputs), entry.is_judge)
-    except NoyauError as error:
-        fault = shortened(str(error), entry.name)
-    if fault and not runner.fault:
-        runner.entry = replace(entry, filling=None)
-        runner.notes.append(f"not timed with out=: {fault}")
-    return runner
-
-
-def _memory(memory: dict[tuple[str, ...], list[Arrays]], like: Sequence[np.ndarray], sets: int) -> list[Arrays]:
-    """Outputs for each set of inputs, of these shapes and dtypes: made once."""
-    key = tuple(f"{array.dtype}{array.shape}" for array in like)
-    if key not in memory:
-        memory[key] = packed_sets(sets, like)
-        for arrays in memory[key]:
-            poison(arrays)
-    return memory[key]

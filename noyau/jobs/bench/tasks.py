@@ -12,8 +12,9 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import InputError, NoyauError
 from noyau.ir.graph import Graph
-from noyau.jobs.bench.candidates import CandidateCall, Entry, Function, of_functions, of_op, signature_of
+from noyau.jobs.bench.candidates import CandidateCall, Entry, Function, of_functions
 from noyau.jobs.bench.inputs import InputMaker, Views, draw_by, usual_numbers, vary
+from noyau.jobs.bench.op_candidates import of_op, signature_of
 from noyau.jobs.bench.workload import Workload, work_of_arrays, work_of_graph
 from noyau.kernels.programs.generate import Specialization, lazy_graph, specialization_of, trace_reference
 from noyau.kernels.reference import graph_of

@@ -13,8 +13,9 @@ import torch
 from noyau.errors import InputError, NoyauError, SignatureError
 from noyau.hosts.numpy.fast_calls import MISS
 from noyau.hosts.torch.tensors import array_of, tensor_of
-from noyau.jobs.bench.candidates import Entry, signature_of
+from noyau.jobs.bench.candidates import Entry
 from noyau.jobs.bench.inputs import InputMaker, InputView
+from noyau.jobs.bench.op_candidates import signature_of
 from noyau.jobs.bench.tasks import BenchTask
 from noyau.jobs.bench.winners import tilings
 from noyau.kernels.call import caller_of

@@ -16,10 +16,12 @@ from noyau.hosts.torch.cuda.comparison_sides import TensorRotation, Tensors, Ten
 from noyau.hosts.torch.cuda.device import require_free
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.jobs.bench.candidates import Entry, Function
-from noyau.jobs.bench.race import Entrant, ResultJudge, Say, Sides, name_of, race
-from noyau.jobs.bench.record import COLD, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes
+from noyau.jobs.bench.race import Say, name_of, race
+from noyau.jobs.bench.record import BenchPoint, BenchRecord
 from noyau.jobs.bench.tasks import BenchOptions, BenchTask, by_function, function_inputs, functions_of, op_tasks
+from noyau.jobs.bench.times import COLD, HOT, RETURNING, CandidateTimes
 from noyau.jobs.bench.torch_candidates import DeviceCandidate, of_op, on_host
+from noyau.jobs.bench.track import Entrant, ResultJudge, Sides
 from noyau.jobs.bench.workload import Workload
 from noyau.jobs.machine.gpu import clocks
 from noyau.ops.op import Op

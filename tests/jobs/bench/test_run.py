@@ -9,8 +9,9 @@ import pytest
 
 import noyau
 from noyau.errors import CheckError, InputError, SignatureError
-from noyau.jobs.bench import run
+from noyau.jobs.bench import numpy_track
 from noyau.jobs.bench.run import combinations
+from noyau.jobs.bench.workload import Workload
 from noyau.timing import pairwise
 from tests.jobs.bench.samples import add_op
 
@@ -18,7 +19,7 @@ from tests.jobs.bench.samples import add_op
 @pytest.fixture(autouse=True)
 def _small_caches(monkeypatch):
     """Cold inputs are made in no time."""
-    for module in (pairwise, run):
+    for module in (pairwise, numpy_track):
         monkeypatch.setattr(module, "last_level_bytes", lambda: 1 << 20)
 
 
@@ -266,7 +267,7 @@ def test_who_seems_too_fast_is_called_again_beside_the_floor(monkeypatch):
         again.append((set(calls - before), took_s > 0))
         return "too fast" if len(again) == 2 else ""
 
-    monkeypatch.setattr(run.Workload, "mistake", mistake)
+    monkeypatch.setattr(Workload, "mistake", mistake)
     found = noyau.bench({name: counted(name) for name in ("first", "second")}, np.ones(100), budget_s=0.05)
     assert again == [({"first"}, True), ({"second"}, True)]
     assert [bool(row.notes) for row in found.at[0].rows] == [False, True]

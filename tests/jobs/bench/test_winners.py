@@ -6,10 +6,10 @@ import numpy as np
 
 import noyau
 from noyau.errors import OutputError
-from noyau.jobs.bench.candidates import REFERENCE
-from noyau.jobs.bench.record import RETURNING
+from noyau.jobs.bench.times import RETURNING
 from noyau.jobs.bench.winners import winner_of
 from noyau.kernels.programs.generate import specialization_of
+from noyau.ops.dispatch.choice import REFERENCE
 from noyau.signatures.binding import bind
 from noyau.toolchain import cache
 from tests.jobs.bench.samples import add_op, at

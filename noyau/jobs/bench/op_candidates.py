@@ -1,0 +1,128 @@
+"""The candidates of an op: its reference as it is written, attached kernels, generated ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from noyau.codegen.language import LANGUAGES
+from noyau.errors import NoyauError, SignatureError
+from noyau.jobs.bench.candidates import Array, Arrays, CandidateCall, Entry, Function, one_or_all
+from noyau.kernels.call import FunctionKernel, caller_of
+from noyau.kernels.programs.generate import Specialization, key_of, specialization_of
+from noyau.kernels.reference import empty_outputs
+from noyau.kernels.user_kernel import UserKernel
+from noyau.ops.dispatch.choice import REFERENCE, Choice, Selection, Selector
+from noyau.ops.dispatch.fast_entries import entry
+from noyau.ops.op import Op
+from noyau.signatures.binding import Bound
+from noyau.signatures.types import Instance, Signature
+from noyau.timing.pairwise import Contender
+
+
+def signature_of(op: Op[..., Any]) -> Signature:
+    """The signature of an op. SignatureError where it has none."""
+    if op.signature is None:
+        raise SignatureError(f"{op.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
+    return op.signature
+
+
+def of_op(op: Op[..., Any], bound: Bound, constants: Mapping[str, Any], calling: CandidateCall) -> Iterator[Entry]:
+    """An op's reference as it is written, then each attached kernel, then each generated one."""
+    yield _reference(op, bound.instance, constants, calling)
+    request = specialization_of(signature_of(op), bound, constants)
+    for kernel in op.kernels.values():
+        try:
+            yield _attached_entry(op, kernel, request, bound, calling)
+        except SignatureError as error:
+            yield Entry(kernel.name, kernel.language, skipped=f"it does not take these inputs: {error}")
+        except NoyauError as error:
+            yield Entry(kernel.name, kernel.language, fault=str(error))
+    choosing = Selector(op.description)
+    for language in request.languages:
+        name, program = f"generated {language}", choosing.program(request, key_of(request), language)
+        if isinstance(program, str):
+            yield Entry(name, language, skipped=program)
+        else:
+            yield _through_fast_call(op, name, Choice(language, language, "", program), request, calling)
+
+
+def _reference(op: Op[..., Any], instance: Instance, constants: Mapping[str, Any], calling: CandidateCall) -> Entry:
+    reference = op.description.reference
+    function, fills = reference.function, bool(reference.outputs)
+
+    def returning(*arguments: Any) -> object:
+        if not fills:
+            return _own(function(*arguments, **constants), arguments)
+        targets = empty_outputs(instance, [np.asarray(each) for each in arguments])
+        function(*arguments, *targets, **constants)
+        return targets
+
+    def filling(*arguments: Any, out: Arrays) -> object:
+        return function(*arguments, *out, **constants)
+
+    call_once = Contender(REFERENCE, returning, takes=calling.plain, gives=calling.gives)
+    into = Contender(REFERENCE, filling, True, calling.plain) if fills else None
+    return Entry(REFERENCE, "", call_once, into, is_judge=True)
+
+
+def _own(result: Any, arguments: Sequence[Any]) -> Any:
+    """The results of a reference, views of its arguments copied: an op gives memory of its own."""
+    if isinstance(result, tuple | list):
+        return tuple(_own(part, arguments) for part in result)
+    is_view = isinstance(result, Array) and any(
+        np.may_share_memory(result, each) for each in arguments if isinstance(each, Array)
+    )
+    return result.copy() if is_view else result
+
+
+def _through_fast_call(
+    op: Op[..., Any], name: str, choice: Choice, request: Specialization, calling: CandidateCall
+) -> Entry:
+    """A kernel as a call of the op runs it."""
+    fast_call = entry(op.name, signature_of(op), Selection(request, ((choice, math.inf),), ()))
+    assert fast_call is not None
+
+    def filling(*arguments: Any, out: Any) -> object:
+        return fast_call(arguments, out)
+
+    usual = Contender(name, lambda *arguments: fast_call(arguments, None), takes=calling.plain, gives=calling.gives)
+    return Entry(name, choice.language, usual, Contender(name, filling, True, calling.plain, one_or_all))
+
+
+def _attached_entry(
+    op: Op[..., Any], kernel: UserKernel, request: Specialization, bound: Bound, calling: CandidateCall
+) -> Entry:
+    """An attached kernel: in C as a call of the op runs it, in Python as it is called itself. BuildError and
+    SignatureError as it is built."""
+    if caller_of(kernel) is None:
+        return Entry(kernel.name, kernel.language, skipped=f"it is in {kernel.language}, which needs a GPU")
+    if LANGUAGES[kernel.language].is_native:
+        return _through_fast_call(op, kernel.name, Choice(kernel.name, kernel.language, "", kernel), request, calling)
+    call_once = FunctionKernel(kernel, request.instance, request.constants)
+    takes = calling.views.memory_as_given
+    if kernel.usage.returns or kernel.usage.updates:
+        return Entry(kernel.name, kernel.language, Contender(kernel.name, call_once, takes=takes))
+    likes = [(shape, value.dtype.numpy) for shape, value in zip(bound.shapes, bound.instance.outputs, strict=True)]
+    filling = _direct(call_once) or (lambda *inputs, out: call_once.run(inputs, out))
+
+    def returning(*inputs: Array) -> object:
+        targets = [np.empty(*like) for like in likes]
+        filling(*inputs, out=targets)
+        return targets
+
+    usual = Contender(kernel.name, returning, takes=takes)
+    return Entry(kernel.name, kernel.language, usual, Contender(kernel.name, filling, True, takes))
+
+
+def _direct(call_once: FunctionKernel) -> Function | None:
+    """The kernel's own function on inputs, then outputs, where nothing else is said of it: as quick as it is."""
+    usage, function = call_once.kernel.usage, call_once.kernel.function
+    scalars = any(value.scalar for value in call_once.instance.inputs)
+    if function is None or usage.args is not None or usage.init or scalars or call_once.named_constants():
+        return None
+    plain = function
+    return lambda *inputs, out: plain(*inputs, *out)
