@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from noyau.hosts.onnxruntime import sessions
+from noyau.hosts.onnxruntime import runs, sessions
 from noyau.hosts.onnxruntime.function_bodies import FusedNode, ModelValues, reads, recompute, subgraphs
 from tests.hosts.kernels import F32, Arrays, model_of
 
@@ -79,7 +79,7 @@ def with_outer_shape(extra: list[onnx.NodeProto], outputs: list[str]) -> onnx.Mo
 
 
 def run(model: onnx.ModelProto, feeds: Arrays, library: Path | None = None) -> Arrays:
-    return sessions.run(sessions.open_session(model.SerializeToString(), library, threads=1, optimized=False), feeds)
+    return runs.run(sessions.open_session(model.SerializeToString(), library, threads=1, optimized=False), feeds)
 
 
 def same(model: onnx.ModelProto, other: onnx.ModelProto, feeds: Arrays | None = None) -> bool:

@@ -13,7 +13,7 @@ from noyau.codegen.onnx.emitter import NodeWriter
 from noyau.codegen.onnx.printer import spell
 from noyau.dtypes import DType
 from noyau.frontends.onnx import import_model
-from noyau.hosts.onnxruntime import sessions
+from noyau.hosts.onnxruntime import runs, sessions
 from noyau.hosts.onnxruntime.write_back import value_info, value_type
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Graph, Input, Kind, Node
@@ -44,7 +44,7 @@ def spelled(graph: Graph, opset: int = 18) -> onnx.ModelProto:
 
 
 def by_onnxruntime(model: onnx.ModelProto, feeds: Arrays) -> list[np.ndarray]:
-    made = sessions.run(sessions.open_session(model.SerializeToString(), threads=1), feeds)
+    made = runs.run(sessions.open_session(model.SerializeToString(), threads=1), feeds)
     return [made[value.name] for value in model.graph.output]
 
 

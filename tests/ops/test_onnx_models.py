@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 import noyau
 from noyau.dtypes import DType
 from noyau.errors import CheckError, FindingKind, InputError, SignatureError, UnsupportedError
-from noyau.hosts.onnxruntime import model_files, sessions
+from noyau.hosts.onnxruntime import model_files, runs
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.ops import onnx_models
 from noyau.ops.onnx_models import to_onnx
@@ -101,7 +101,7 @@ def test_kernels_and_body_give_what_the_reference_gives(name):
     assert made.texts
     plain = to_onnx(op, kernel=None, **said)
     assert plain.library is None
-    found = [sessions.run(session, feeds) for session in (made.session(), made.session(kernels=False), plain.session())]
+    found = [runs.run(session, feeds) for session in (made.session(), made.session(kernels=False), plain.session())]
     found += [dict(zip(found[0], ReferenceEvaluator(made.model).run(None, feeds), strict=True))]
     for results in found:
         for want, got in zip(wanted, results.values(), strict=True):
@@ -165,7 +165,7 @@ def test_a_kernel_of_one_s_own():
     assert made.certificates == ()
     assert made.model.functions[0].doc_string == "certificate: written by hand; see noyau.check"
     for kernels in (True, False):
-        got = sessions.run(made.session(kernels=kernels), {"x": x, "by": np.float32(3)})
+        got = runs.run(made.session(kernels=kernels), {"x": x, "by": np.float32(3)})
         assert got["out"].tolist() == (x * 6).tolist()
 
 
@@ -251,14 +251,14 @@ def test_newer_opsets(tmp_path):
     newest = min(onnx.defs.onnx_opset_version(), 23)
     made = to_onnx(softmax, opset=newest, kernel=None)
     assert made.model.opset_import[0].version == newest
-    assert sessions.run(made.session(), {"x": np.zeros((1, 2), np.float32)})["out"].tolist() == [[0.5, 0.5]]
+    assert runs.run(made.session(), {"x": np.zeros((1, 2), np.float32)})["out"].tolist() == [[0.5, 0.5]]
 
 
 def test_a_model_of_bfloat16():
     made = to_onnx(softmax, dtypes={"float": "bf16"})
     x = np.zeros((1, 4), DType.BF16.numpy)
     for kernels in (True, False):
-        got = sessions.run(made.session(kernels=kernels), {"x": x})["out"]
+        got = runs.run(made.session(kernels=kernels), {"x": x})["out"]
         assert (got.dtype, got.tolist()) == (x.dtype, [[0.25] * 4])
 
 

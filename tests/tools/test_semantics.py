@@ -11,7 +11,8 @@ from onnx import TensorProto, helper
 from noyau.codegen import cmath
 from noyau.dtypes import DType
 from noyau.frontends.onnx import import_model
-from noyau.hosts.onnxruntime.sessions import open_session, run
+from noyau.hosts.onnxruntime.runs import run
+from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.ir.graph_interpreter import evaluate
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, UNDEFINED

@@ -15,7 +15,8 @@ from noyau.compiler.partition.cut import Group
 from noyau.errors import InputError
 from noyau.hosts.onnxruntime.function_bodies import reads
 from noyau.hosts.onnxruntime.inputs import ModelInputs
-from noyau.hosts.onnxruntime.sessions import open_session, run
+from noyau.hosts.onnxruntime.runs import run
+from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators
 from noyau.hosts.onnxruntime.submodel import extract
 from noyau.ir.graph import Graph, names_of

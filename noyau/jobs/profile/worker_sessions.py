@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from noyau.errors import InputError, UnsupportedError
-from noyau.hosts.onnxruntime.sessions import BoundRun, PlainRun, ends_run, one_line, open_session, run
+from noyau.hosts.onnxruntime.runs import BoundRun, PlainRun, ends_run, run
+from noyau.hosts.onnxruntime.sessions import one_line, open_session
 from noyau.workers.array_files import is_text, read_arrays
 from noyau.workers.resources import forget_peak, peak_bytes, resident_bytes
 from noyau.workers.tamper_detection import seconds

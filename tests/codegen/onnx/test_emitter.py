@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 from noyau.codegen.onnx.emitter import NodeWriter, OnnxTerm, SizeWriter
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.hosts.onnxruntime import sessions
+from noyau.hosts.onnxruntime import runs, sessions
 from noyau.ir.dims import Dim, maximum
 from noyau.ir.graph import Input, Node
 
@@ -30,7 +30,7 @@ def computed(writer: NodeWriter, output: str, shape: tuple[int, int]) -> list[in
     """A value of the model where its input has that shape, by two runtimes that agree."""
     model, feeds = finished(writer, output), {"x": np.zeros(shape, np.float32)}
     first = np.asarray(ReferenceEvaluator(model).run(None, feeds)[0])
-    second = sessions.run(sessions.open_session(model.SerializeToString(), threads=1), feeds)[output]
+    second = runs.run(sessions.open_session(model.SerializeToString(), threads=1), feeds)[output]
     assert first.tolist() == second.tolist()
     return list(np.atleast_1d(first))
 

@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from onnx import helper
 
 from noyau.errors import BuildError, GraphError, InputError, MissingExtraError, ModelError
-from noyau.hosts.onnxruntime import custom_ops, sessions
+from noyau.hosts.onnxruntime import custom_ops, runs, sessions
 from noyau.toolchain.c import compiler as c_compiler
 from tests.hosts.kernels import F32, I64, STAND_INS, Arrays, build_library, kernel_text, model_of
 
@@ -40,7 +40,7 @@ def marked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(model: onnx.ModelProto, feeds: Arrays, library: Path | None = None, threads: int = 1) -> Arrays:
-    return sessions.run(sessions.open_session(model.SerializeToString(), library, threads=threads), feeds)
+    return runs.run(sessions.open_session(model.SerializeToString(), library, threads=threads), feeds)
 
 
 def scale_add(rows: int = 3) -> tuple[Arrays, np.ndarray]:
@@ -173,8 +173,8 @@ def test_an_input_that_does_not_fit_is_named(library: Path) -> None:
     feeds, _ = scale_add()
     session = sessions.open_session(STAND_INS["scale_add"].fused("scale_add_1f").SerializeToString(), library)
     with pytest.raises(InputError, match=r"noyau::scale_add_1f: input 1 of shape \[7\] does not fit"):
-        sessions.run(session, {**feeds, "w": np.ones(7, np.float32)})
-    assert sessions.run(session, feeds)["out"].shape == (3, 40)  # and the session still works
+        runs.run(session, {**feeds, "w": np.ones(7, np.float32)})
+    assert runs.run(session, feeds)["out"].shape == (3, 40)  # and the session still works
 
 
 def test_an_input_of_another_rank_is_named(library: Path) -> None:
@@ -183,7 +183,7 @@ def test_an_input_of_another_rank_is_named(library: Path) -> None:
     node = helper.make_node("softmax_1f", ["x"], ["out"], domain="noyau")
     session = sessions.open_session(model_of([node], [value], [out]).SerializeToString(), library)
     with pytest.raises(InputError, match=r"noyau::softmax_1f: input 0 of shape \[5, 6\] does not fit"):
-        sessions.run(session, {"x": np.ones((5, 6), np.float32)})
+        runs.run(session, {"x": np.ones((5, 6), np.float32)})
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -196,8 +196,8 @@ def test_an_index_out_of_bounds_is_an_error(count: int, threads: int, library: P
         ids = feeds["ids"].copy()
         ids[-1] = wrong
         with pytest.raises(InputError, match="noyau::take_1f: an index is out of bounds"):
-            sessions.run(session, {**feeds, "ids": ids})
-    assert_array_equal(sessions.run(session, feeds)["out"], feeds["table"][feeds["ids"]])
+            runs.run(session, {**feeds, "ids": ids})
+    assert_array_equal(runs.run(session, feeds)["out"], feeds["table"][feeds["ids"]])
 
 
 def test_a_session_may_run_in_several_threads_at_once(library: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_session_may_run_in_several_threads_at_once(library: Path) -> None:
     def job(number: int) -> bool:
         name = names[number % 2]
         feeds = STAND_INS[name].feeds(np.random.default_rng(number), 10 + number)
-        found = sessions.run(pairs[name][number // 2 % 2], feeds)["out"]
+        found = runs.run(pairs[name][number // 2 % 2], feeds)["out"]
         return np.allclose(found, run(STAND_INS[name].plain(), feeds)["out"], rtol=1e-5, atol=1e-3)
 
     with ThreadPoolExecutor(4) as pool:

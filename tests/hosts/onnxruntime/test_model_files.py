@@ -20,7 +20,7 @@ from onnx import numpy_helper
 from onnx.external_data_helper import set_external_data
 
 from noyau.errors import ModelError, OutputError
-from noyau.hosts.onnxruntime import model_files, sessions
+from noyau.hosts.onnxruntime import model_files, runs, sessions
 from noyau.hosts.onnxruntime.model_files import library_path, save
 from tests.hosts.kernels import STAND_INS, build_library, kernel_text, model_of
 from tests.large_model import write_large_model
@@ -90,7 +90,7 @@ def test_a_strange_name_is_only_a_name(name: str, out: Path, tmp_path: Path) -> 
     assert sorted(contents(out)) == sorted([name, name.removesuffix(".onnx") + ".so"])
     session = sessions.open_session(out / name, library_path(out / name))
     feeds = STAND_INS["scale_add"].feeds(np.random.default_rng(0), 2)
-    assert sessions.run(session, feeds)["out"].shape == (2, 40)
+    assert runs.run(session, feeds)["out"].shape == (2, 40)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def with_data(folder: Path, location: str = "m.data") -> onnx.ModelProto:
 
 def result(path: Path) -> np.ndarray:
     feeds = {"x": np.ones((2, 40), np.float32), "s": np.array(0, np.float32)}
-    return sessions.run(sessions.open_session(path), feeds)["out"]
+    return runs.run(sessions.open_session(path), feeds)["out"]
 
 
 def test_external_data_stays_where_it_is_in_the_same_folder(tmp_path: Path) -> None:

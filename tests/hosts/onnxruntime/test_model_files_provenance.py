@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from onnx import helper
 
 import noyau
-from noyau.hosts.onnxruntime import sessions
+from noyau.hosts.onnxruntime import runs, sessions
 from noyau.hosts.onnxruntime.function_bodies import FusedNode
 from noyau.hosts.onnxruntime.model_files import Provenance, library_state, provenance_of, sha256_of, sign, take_apart
 from noyau.hosts.onnxruntime.write_back import write_back
@@ -78,8 +78,8 @@ def test_a_model_without_kernels_is_left_as_it_is(tmp_path: Path) -> None:
 
 def test_a_signed_model_runs(signed: onnx.ModelProto) -> None:
     feeds = arrays_for(twice())
-    found = sessions.run(sessions.open_session(signed.SerializeToString()), feeds)["y"]
-    assert_allclose(found, sessions.run(sessions.open_session(twice().SerializeToString()), feeds)["y"], rtol=1e-5)
+    found = runs.run(sessions.open_session(signed.SerializeToString()), feeds)["y"]
+    assert_allclose(found, runs.run(sessions.open_session(twice().SerializeToString()), feeds)["y"], rtol=1e-5)
 
 
 def test_the_library_is_known_by_its_bytes(tmp_path: Path, signed: onnx.ModelProto) -> None:
@@ -106,8 +106,8 @@ def test_taken_apart_it_is_the_model_that_it_was(signed: onnx.ModelProto) -> Non
     names = [name for node in apart.graph.node for name in node.output]
     assert len(set(names)) == len(names)
     feeds = arrays_for(twice())
-    found = sessions.run(sessions.open_session(apart.SerializeToString()), feeds)["y"]
-    assert_allclose(found, sessions.run(sessions.open_session(twice().SerializeToString()), feeds)["y"], rtol=1e-5)
+    found = runs.run(sessions.open_session(apart.SerializeToString()), feeds)["y"]
+    assert_allclose(found, runs.run(sessions.open_session(twice().SerializeToString()), feeds)["y"], rtol=1e-5)
     assert len(signed.functions) == 2  # the model itself is unchanged
 
 
@@ -125,9 +125,7 @@ def test_shapes_that_a_body_reads_besides_are_found_again() -> None:
     feeds = {"x": np.arange(6, dtype=np.float32), "like": np.zeros((2, 3), np.float32)}
     apart = take_apart(fused)
     assert [node.op_type for node in apart.graph.node] == ["Shape", "Exp", "Neg", "Reshape"]
-    assert_allclose(
-        sessions.run(sessions.open_session(apart.SerializeToString()), feeds)["y"].ravel(), -np.exp(feeds["x"])
-    )
+    assert_allclose(runs.run(sessions.open_session(apart.SerializeToString()), feeds)["y"].ravel(), -np.exp(feeds["x"]))
 
 
 def claimed(**changes: object) -> onnx.ModelProto:

@@ -7,7 +7,7 @@ from onnx import helper
 
 from noyau.errors import ModelError
 from noyau.hosts.onnxruntime import source_model
-from noyau.hosts.onnxruntime.sessions import run
+from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.source_model import external_bytes, foreign_operators, fused_operators, open_model
 from tests.large_model import write_large_model
 from tests.small_models import (

@@ -14,7 +14,7 @@ from onnx.external_data_helper import set_external_data
 
 from noyau.dtypes import DType
 from noyau.errors import GraphError
-from noyau.hosts.onnxruntime import sessions
+from noyau.hosts.onnxruntime import runs, sessions
 from noyau.hosts.onnxruntime.function_bodies import FusedNode, ModelValues, ValueType, reads, recompute
 from noyau.hosts.onnxruntime.submodel import extract
 from noyau.hosts.onnxruntime.write_back import write_back
@@ -27,7 +27,7 @@ MODELS = Path(__file__).parents[3] / "noyau" / "jobs" / "demo" / "models"
 def run(model: onnx.ModelProto, feeds: Arrays, library: Path | None = None) -> Arrays:
     if all(value.HasField("type") for value in model.graph.output):  # onnxruntime needs none, the checker does
         onnx.checker.check_model(model)
-    return sessions.run(sessions.open_session(model.SerializeToString(), library, threads=1, optimized=False), feeds)
+    return runs.run(sessions.open_session(model.SerializeToString(), library, threads=1, optimized=False), feeds)
 
 
 def every_value(model: onnx.ModelProto, feeds: Arrays) -> Arrays:
@@ -38,7 +38,7 @@ def every_value(model: onnx.ModelProto, feeds: Arrays) -> Arrays:
     whole.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
     session = sessions.open_session(whole.SerializeToString(), threads=1, optimized=False)
     stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    return {**stored, **feeds, **sessions.run(session, feeds)}
+    return {**stored, **feeds, **runs.run(session, feeds)}
 
 
 def kind_of(array: np.ndarray) -> ValueType:
@@ -104,7 +104,7 @@ def test_external_initializers_are_referred_to(tmp_path: Path) -> None:
     part = extract(model, [0], ["x"], ["y"])
     assert part.graph.initializer[0] == model.graph.initializer[0]
     (tmp_path / "part.onnx").write_bytes(part.SerializeToString())
-    found = sessions.run(sessions.open_session(tmp_path / "part.onnx"), {"x": np.zeros(2000, np.float32)})
+    found = runs.run(sessions.open_session(tmp_path / "part.onnx"), {"x": np.zeros(2000, np.float32)})
     assert_array_equal(found["y"], np.ones(2000))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import CheckError
-from noyau.hosts.onnxruntime.sessions import BoundRun
+from noyau.hosts.onnxruntime.runs import BoundRun
 from noyau.hosts.onnxruntime.worker_session import ServedSession
 
 

@@ -14,7 +14,7 @@ from onnx.external_data_helper import set_external_data
 
 from noyau.dtypes import DType
 from noyau.errors import GraphError
-from noyau.hosts.onnxruntime import sessions
+from noyau.hosts.onnxruntime import runs, sessions
 from noyau.hosts.onnxruntime.function_bodies import FusedNode, ValueType, reads
 from noyau.hosts.onnxruntime.write_back import refusals, write_back
 from tests.hosts.kernels import STAND_INS, Arrays, build_library, kernel_text, model_of
@@ -296,7 +296,7 @@ def test_external_data_stays_in_its_file(tmp_path: Path) -> None:
     onnx.save(found, tmp_path / "found.onnx")
     feeds = {"x": np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)}
     session = sessions.open_session(tmp_path / "found.onnx", threads=1, optimized=False)
-    assert_array_equal(sessions.run(session, feeds)["z"], run(model, feeds)["z"])
+    assert_array_equal(runs.run(session, feeds)["z"], run(model, feeds)["z"])
 
 
 def test_the_models_own_functions_are_kept_and_may_be_called_from_a_body() -> None:

@@ -5,7 +5,7 @@ import onnx
 
 from noyau.codegen import plan as codegen_plan
 from noyau.dtypes import DType
-from noyau.hosts.onnxruntime import sessions, write_back
+from noyau.hosts.onnxruntime import runs, sessions, write_back
 from noyau.hosts.onnxruntime.function_bodies import ValueType
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.hosts.onnxruntime.write_back import installable, library, put_back, value_type
@@ -36,8 +36,8 @@ def test_the_library_has_the_kernels_and_lies_in_the_cache(tmp_path, empty_cache
     assert built.parent == empty_cache
     assert library(plan.kernels, c_compiler.DEFAULTS) == built
     assert library([], c_compiler.DEFAULTS) is None
-    wanted = sessions.run(sessions.open_session(tmp_path / "model.onnx"), feeds)["y"]
-    found = sessions.run(sessions.open_session(fused.SerializeToString(), built), feeds)["y"]
+    wanted = runs.run(sessions.open_session(tmp_path / "model.onnx"), feeds)["y"]
+    found = runs.run(sessions.open_session(fused.SerializeToString(), built), feeds)["y"]
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 

@@ -17,7 +17,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from noyau.hosts.onnxruntime import sessions
+from noyau.hosts.onnxruntime import runs, sessions
 from noyau.jobs.cli import main
 from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from noyau.jobs.optimize.onnx.run import OptimizedModel
@@ -136,9 +136,9 @@ def test_external_data_goes_with_the_model(tmp_path):
     assert main(["optimize", str(path), "-o", str(tmp_path / "out" / "f.onnx")]) == 0
     assert files(tmp_path / "out") == ["f.onnx", "f.so", "w.data"]
     feeds = {"x": np.ones((2, 6), np.float32)}
-    wanted = sessions.run(sessions.open_session(path), feeds)["y"]
+    wanted = runs.run(sessions.open_session(path), feeds)["y"]
     for library in (tmp_path / "out" / "f.so", None):
-        found = sessions.run(sessions.open_session(tmp_path / "out" / "f.onnx", library), feeds)["y"]
+        found = runs.run(sessions.open_session(tmp_path / "out" / "f.onnx", library), feeds)["y"]
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
@@ -204,9 +204,9 @@ def test_hostile_names_are_only_names(name, tmp_path, monkeypatch, capsys):
     assert files(tmp_path) == sorted([*before, "out.onnx", "out.so", "record.json"])
     assert [node.domain for node in onnx.load("out.onnx").graph.node] == ["noyau"]
     feeds = {x: np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)}
-    wanted = sessions.run(sessions.open_session(path), feeds)
+    wanted = runs.run(sessions.open_session(path), feeds)
     for library in (tmp_path / "out.so", None):
-        found = sessions.run(sessions.open_session(tmp_path / "out.onnx", library), feeds)
+        found = runs.run(sessions.open_session(tmp_path / "out.onnx", library), feeds)
         for each, array in wanted.items():
             np.testing.assert_allclose(found[each], array, rtol=1e-4, atol=1e-5)
     assert main(["show", str(path)]) == 0
@@ -376,7 +376,7 @@ def test_a_long_chain_and_one_that_doubles(tmp_path, capsys):
     nodes = [NODE("Add", [f"v{k}", f"v{k}"], [f"v{k + 1}"]) for k in range(60)]
     model = model_of([NODE("Identity", ["x"], ["v0"]), *nodes], [value("x")], [value("v60")])
     assert main(["optimize", str(written(model, tmp_path)), "--keep", "all"]) == 0
-    found = sessions.run(
+    found = runs.run(
         sessions.open_session(tmp_path / "model.fused.onnx", tmp_path / "model.fused.so"), arrays_for(model)
     )
     np.testing.assert_array_equal(found["v60"], arrays_for(model)["x"] * np.float32(2.0**60))

@@ -4,7 +4,8 @@ import numpy as np
 import onnx
 import pytest
 
-from noyau.hosts.onnxruntime.sessions import open_session, run
+from noyau.hosts.onnxruntime.runs import run
+from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.jobs.profile.onnx_overheads import CHAINS, LENGTH, chain
 
 

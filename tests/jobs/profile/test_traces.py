@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from noyau.errors import OutputError
-from noyau.hosts.onnxruntime.sessions import OPTIMIZED, open_session, run
+from noyau.hosts.onnxruntime.runs import run
+from noyau.hosts.onnxruntime.sessions import OPTIMIZED, open_session
 from noyau.jobs.profile.traces import NodeRuns, TraceEvent, nested, node_runs, read_trace
 from tests.jobs.profile.traced import event, loop, told, written_trace
 from tests.small_models import arrays_for, twice

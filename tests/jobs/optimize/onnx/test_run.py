@@ -14,7 +14,7 @@ import pytest
 import noyau
 from noyau.codegen import plan as codegen_plan
 from noyau.errors import InputError, ModelError
-from noyau.hosts.onnxruntime import sessions, write_back
+from noyau.hosts.onnxruntime import runs, sessions, write_back
 from noyau.jobs.optimize.onnx import candidates as onnx_candidates
 from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
@@ -79,7 +79,7 @@ def tokens(batch: int, length: int) -> dict[str, np.ndarray]:
 
 
 def answers(model: Path | bytes, feeds: dict[str, np.ndarray], library: Path | None = None) -> dict[str, np.ndarray]:
-    return sessions.run(sessions.open_session(model, library, threads=1), feeds)
+    return runs.run(sessions.open_session(model, library, threads=1), feeds)
 
 
 def assert_close(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray], tolerance: float = 1e-5) -> None:
@@ -107,7 +107,7 @@ def test_plain_onnxruntime_runs_the_llama_right_with_and_without_the_library(eit
 def test_the_session_of_the_result_is_that_of_the_files(either, saved):
     feeds = tokens(2, 9)
     session = either[1].session(threads=1)
-    assert_close(sessions.run(session, feeds), answers(saved, feeds, saved.with_suffix(".so")), 0)
+    assert_close(runs.run(session, feeds), answers(saved, feeds, saved.with_suffix(".so")), 0)
 
 
 def test_the_report_has_the_fields_that_it_promises(either, saved):
@@ -280,7 +280,7 @@ def test_a_wrong_kernel_is_dropped_and_its_cell_is_told(planted, tmp_path):
     assert wrong.name not in {node.op_type for node in made.model.graph.node}
     assert "wrong at " in made.source(wrong.name).partition("*/")[0]
     feeds = arrays_for(twice())
-    assert_close(sessions.run(made.session(), feeds), answers(tmp_path / "model.onnx", feeds))
+    assert_close(runs.run(made.session(), feeds), answers(tmp_path / "model.onnx", feeds))
 
 
 def test_a_kernel_that_does_not_build_is_dropped_and_the_rest_goes_on(planted, tmp_path):
@@ -307,7 +307,7 @@ def test_a_place_that_the_model_refuses_is_told_and_the_others_go_on(tmp_path, m
     left = next(each for each in made.report.not_fused if each.reason == "it does not please")
     assert left.nodes == ("Tanh#0", "Mul#1", "Sigmoid#2")
     feeds = arrays_for(twice())
-    assert_close(sessions.run(made.session(), feeds), answers(tmp_path / "model.onnx", feeds))
+    assert_close(runs.run(made.session(), feeds), answers(tmp_path / "model.onnx", feeds))
 
 
 def test_a_part_that_cannot_be_timed_is_kept_on_demand_alone(tmp_path, monkeypatch):
@@ -364,7 +364,7 @@ def test_a_fused_model_is_fused_again(tmp_path):
     quick(twice(), tmp_path).save(tmp_path / "once.onnx")
     again = optimize(tmp_path / "once.onnx", QUICK)
     feeds = arrays_for(twice())
-    assert_close(sessions.run(again.session(), feeds), answers(tmp_path / "model.onnx", feeds))
+    assert_close(runs.run(again.session(), feeds), answers(tmp_path / "model.onnx", feeds))
 
 
 def test_the_same_model_gives_the_same_bytes(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from rich.console import Console
 
 import noyau
 from noyau.errors import ModelError
-from noyau.hosts.onnxruntime import sessions
+from noyau.hosts.onnxruntime import runs, sessions
 from noyau.hosts.onnxruntime.model_files import provenance_of
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
@@ -82,9 +82,9 @@ def test_optimised_again_it_gives_the_same_kernels(tmp_path):
     again.save(tmp_path / "twice.onnx")
     assert provenance_of(again.model).source_sha256 == hashlib.sha256((tmp_path / "once.onnx").read_bytes()).hexdigest()
     feeds = {"input_ids": np.arange(10).reshape(2, 5), "attention_mask": np.ones((2, 5), np.int64)}
-    wanted = sessions.run(sessions.open_session(llama("dynamo")), feeds)
+    wanted = runs.run(sessions.open_session(llama("dynamo")), feeds)
     for library in (tmp_path / "twice.so", None):
-        found = sessions.run(sessions.open_session(tmp_path / "twice.onnx", library), feeds)
+        found = runs.run(sessions.open_session(tmp_path / "twice.onnx", library), feeds)
         for name, array in wanted.items():
             np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5)
 
@@ -98,8 +98,8 @@ def test_where_nothing_is_kept_the_model_is_the_one_before_it_was_fused(first, f
     assert provenance_of(made.model) is None
     assert [node.op_type for node in made.model.graph.node] == [node.op_type for node in twice().graph.node]
     feeds = arrays_for(twice())
-    found = sessions.run(sessions.open_session(made.model.SerializeToString()), feeds)["y"]
-    wanted = sessions.run(sessions.open_session(folder / "model.onnx"), feeds)["y"]
+    found = runs.run(sessions.open_session(made.model.SerializeToString()), feeds)["y"]
+    wanted = runs.run(sessions.open_session(folder / "model.onnx"), feeds)["y"]
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from noyau.errors import InputError
-from noyau.hosts.onnxruntime import sessions
+from noyau.hosts.onnxruntime import runs, sessions
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.jobs.cli import main
@@ -38,7 +38,7 @@ def quick(model, *ops, **wishes):
 
 
 def answers(model):
-    return sessions.run(sessions.open_session(model), arrays_for(normed()))
+    return runs.run(sessions.open_session(model), arrays_for(normed()))
 
 
 def test_a_right_kernel_goes_into_every_place_of_its_path(model, tmp_path):
@@ -50,9 +50,9 @@ def test_a_right_kernel_goes_into_every_place_of_its_path(model, tmp_path):
     made.save(tmp_path / "fused.onnx")
     fused = onnx.load(tmp_path / "fused.onnx")
     assert [node.op_type for node in fused.graph.node].count(first.planned.operator) == 2
-    got = sessions.run(made.session(), arrays_for(normed()))["y"]
+    got = runs.run(made.session(), arrays_for(normed()))["y"]
     assert np.allclose(got, answers(model)["y"], 1e-5, 1e-6)
-    plain = sessions.run(sessions.open_session(tmp_path / "fused.onnx"), arrays_for(normed()))["y"]
+    plain = runs.run(sessions.open_session(tmp_path / "fused.onnx"), arrays_for(normed()))["y"]
     assert np.array_equal(plain, answers(model)["y"])  # without the library the bodies run
 
 
@@ -112,7 +112,7 @@ def test_a_bad_kernel_is_left_out_and_told_and_the_model_is_unharmed(model, tmp_
     assert told in first.reason
     assert told.split(" (")[0] in str(made.report.kernels[0].reason)
     assert first.planned.operator not in [node.op_type for node in made.model.graph.node]
-    got = sessions.run(made.session(), arrays_for(normed()))["y"]
+    got = runs.run(made.session(), arrays_for(normed()))["y"]
     assert np.allclose(got, answers(model)["y"], 1e-5, 1e-6)
 
 
@@ -163,7 +163,7 @@ def test_a_product_of_one_s_own_takes_the_place_of_the_library_s(model, tmp_path
     made = quick(model, written(tmp_path), product(tmp_path, "product"))
     assert [one.kept for one in made.candidates] == [True, True], [one.reason for one in made.candidates]
     assert "MatMul" not in [node.op_type for node in made.model.graph.node]
-    got = sessions.run(made.session(), arrays_for(normed()))["y"]
+    got = runs.run(made.session(), arrays_for(normed()))["y"]
     assert np.allclose(got, answers(model)["y"], 1e-5, 1e-6)
 
 

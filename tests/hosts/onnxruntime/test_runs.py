@@ -9,7 +9,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from noyau.errors import InputError, UnsupportedError
-from noyau.hosts.onnxruntime.sessions import BoundRun, bound_run, open_session
+from noyau.hosts.onnxruntime.runs import BoundRun, bound_run
+from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.timing.comparison import compare
 
 FLOAT, INT64, STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING

@@ -1,0 +1,147 @@
+"""Runs of a session: on arrays by name, and as callables that only run, whose ends lie in memory bound beforehand."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import InputError, UnsupportedError
+from noyau.hosts.onnxruntime.sessions import load_onnxruntime, one_line
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+Arrays = Mapping[str, np.ndarray]
+
+_ALIGNMENT_BYTES = 64  # as onnxruntime's own memory
+_POISON = 0xA5
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def run(session: onnxruntime.InferenceSession, feeds: Arrays, names: Sequence[str] = ()) -> dict[str, np.ndarray]:
+    """The outputs of a session by name, all or those of some names, for arrays by name; bfloat16 is ml_dtypes'.
+    InputError where onnxruntime refuses the arrays, UnsupportedError where an output is no array that noyau has."""
+    names = names or [output.name for output in session.get_outputs()]
+    try:
+        values = session.run_with_ort_values(names, {name: ort_value(array) for name, array in feeds.items()})
+    except UnsupportedError:
+        raise
+    except Exception as error:
+        raise InputError(f"onnxruntime does not run: {one_line(error)}") from error
+    return {name: _array(name, value) for name, value in zip(names, values, strict=True)}
+
+
+def ort_value(array: np.ndarray) -> onnxruntime.OrtValue:
+    """An array as onnxruntime takes it; it shares the memory of a contiguous array."""
+    runtime = load_onnxruntime()
+    packed = np.require(array, requirements="C")  # ascontiguousarray would make a scalar one-dimensional
+    if packed.dtype != _BFLOAT16:
+        return runtime.OrtValue.ortvalue_from_numpy(packed)
+    if not hasattr(runtime.OrtValue, "ortvalue_from_numpy_with_onnx_type"):
+        raise UnsupportedError(f"onnxruntime {runtime.__version__} takes no bfloat16 from Python; install a newer one")
+    return runtime.OrtValue.ortvalue_from_numpy_with_onnx_type(packed.view(np.uint16), DType.BF16.onnx)
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    if not value.is_tensor():
+        raise UnsupportedError(f"the output {name!r} is {value.data_type()}, not a tensor; remove it from the outputs")
+    if value.data_type() != "tensor(bfloat16)":
+        return np.asarray(value.numpy())
+    shape = tuple(value.shape())
+    if 0 in shape:
+        return np.empty(shape, _BFLOAT16)
+    size_bytes = int(np.prod(shape, dtype=np.int64)) * _BFLOAT16.itemsize
+    return np.frombuffer(ctypes.string_at(value.data_ptr(), size_bytes), _BFLOAT16).reshape(shape).copy()
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRun:
+    """A run of a session, as a callable. `outputs` is where it writes, by name: outputs of strings are not there."""
+
+    session: onnxruntime.InferenceSession
+    binding: Any
+    outputs: Arrays
+    held: tuple[Any, ...]  # what the binding points into
+
+    def __call__(self) -> None:
+        self.session.run_with_iobinding(self.binding)
+
+    def poison(self) -> None:
+        """Make the outputs no run's: a run has to write every cell again."""
+        for array in self.outputs.values():
+            array.reshape(-1).view(np.uint8)[:] = _POISON
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRun:
+    """A run of a session that makes its ends anew each time, as a callable: for strings, and for what is no tensor."""
+
+    session: onnxruntime.InferenceSession
+    arrays: Arrays
+    outputs: Arrays = field(default_factory=dict)  # nothing is kept
+
+    def __call__(self) -> None:
+        self.session.run(None, dict(self.arrays))
+
+
+def ends_run(session: onnxruntime.InferenceSession, arrays: Arrays) -> BoundRun | PlainRun:
+    """A bound run, or a plain one where an end cannot be bound. InputError where the session refuses the arrays."""
+    try:
+        return bound_run(session, arrays)
+    except UnsupportedError:
+        plain = PlainRun(session, arrays)
+    try:
+        plain()
+    except Exception as error:
+        raise InputError(f"onnxruntime does not run: {one_line(error)}") from error
+    return plain
+
+
+def bound_run(session: onnxruntime.InferenceSession, arrays: Arrays, like: Arrays | None = None) -> BoundRun:
+    """A callable that runs the session on copies of these arrays and allocates nothing for its ends.
+
+    Its outputs are shaped as those of `like`, what a run of the session gave; without it the session runs once, to show
+    that. The outputs are poisoned. InputError where it refuses the arrays, UnsupportedError where an input is strings
+    or an output is no tensor. For timing, open the session with a number of threads."""
+    like = first_outputs(session, arrays) if like is None else like
+    binding, held = session.io_binding(), []
+    for name, array in arrays.items():
+        copy = _aligned(array.shape, array.dtype)
+        copy[...] = array
+        held.append(ort_value(copy))
+        binding.bind_ortvalue_input(name, held[-1])
+    outputs = {}
+    for name, array in like.items():
+        if array.dtype.hasobject:
+            binding.bind_output(name)
+            continue
+        outputs[name] = _aligned(array.shape, array.dtype)
+        held.append(ort_value(outputs[name]))
+        binding.bind_ortvalue_output(name, held[-1])
+    bound = BoundRun(session, binding, outputs, tuple(held))
+    bound.poison()
+    return bound
+
+
+def first_outputs(session: onnxruntime.InferenceSession, arrays: Arrays) -> Arrays:
+    """Outputs of the session for these arrays. Errors as those of `bound_run`."""
+    known = {value.name for value in (*session.get_inputs(), *session.get_overridable_initializers())}
+    for name, array in arrays.items():
+        if name not in known:
+            raise InputError(f"the model has no input {name!r}; it has {', '.join(map(repr, sorted(known)))}")
+        if array.dtype.hasobject or array.dtype.kind in "US":
+            raise UnsupportedError(f"the input {name!r} holds strings, which cannot be bound; run the session itself")
+    return run(session, arrays)
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    size_bytes = math.prod(shape) * dtype.itemsize
+    block = np.empty(size_bytes + _ALIGNMENT_BYTES, np.uint8)
+    return block[-block.ctypes.data % _ALIGNMENT_BYTES :][:size_bytes].view(dtype).reshape(shape)
