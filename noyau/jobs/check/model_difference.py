@@ -17,11 +17,12 @@ from noyau.errors import CheckError, FindingKind, InputError
 from noyau.frontends import onnx as frontend
 from noyau.hosts.onnxruntime.activations import lost_values, part_for
 from noyau.hosts.onnxruntime.function_bodies import DOMAIN
-from noyau.hosts.onnxruntime.inputs import Dims, bindings, inputs_at, model_names
-from noyau.hosts.onnxruntime.inputs import spell as spell_sizes
+from noyau.hosts.onnxruntime.inputs import inputs_at
 from noyau.hosts.onnxruntime.model_files import library_path
 from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.sessions import open_session
+from noyau.hosts.onnxruntime.size_bindings import Dims, bindings, model_names
+from noyau.hosts.onnxruntime.size_bindings import spell as spell_sizes
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate

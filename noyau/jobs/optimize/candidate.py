@@ -12,7 +12,7 @@ from pathlib import Path
 from noyau.codegen.plan import Planned
 from noyau.compiler.partition.costs import Traffic
 from noyau.errors import NoyauError
-from noyau.hosts.onnxruntime.inputs import spell
+from noyau.hosts.onnxruntime.size_bindings import spell
 from noyau.timing.comparison import Comparison, Verdict
 from noyau.verify.certificate import Certificate
 

@@ -14,20 +14,10 @@ from noyau.codegen.plan import Plan, Planned, no_such, without
 from noyau.compiler.partition.cut import Group, Partition
 from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime.activations import ActivationCapture, Activations, capture_at, capture_of, capture_twice
-from noyau.hosts.onnxruntime.inputs import (
-    MOST_BYTES,
-    Dims,
-    ModelInputs,
-    bindings,
-    first_of,
-    inputs_at,
-    largest_bytes,
-    model_inputs,
-    model_names,
-    spell,
-)
+from noyau.hosts.onnxruntime.inputs import MOST_BYTES, ModelInputs, inputs_at, largest_bytes, model_inputs
 from noyau.hosts.onnxruntime.path_ends import closest
 from noyau.hosts.onnxruntime.session_workers import Workers
+from noyau.hosts.onnxruntime.size_bindings import Dims, bindings, first_of, model_names, spell
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable

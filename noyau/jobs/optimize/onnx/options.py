@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from noyau.errors import InputError
-from noyau.hosts.onnxruntime.inputs import Dims
 from noyau.hosts.onnxruntime.path_ends import Between
 from noyau.hosts.onnxruntime.sessions import version
+from noyau.hosts.onnxruntime.size_bindings import Dims
 from noyau.jobs.optimize.candidate import KEEPS
 from noyau.ops.op import Op
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     import onnx
 from collections.abc import Iterable, Iterator
 
-from noyau.hosts.onnxruntime.inputs import ModelInputs, spell
+from noyau.hosts.onnxruntime.inputs import ModelInputs
+from noyau.hosts.onnxruntime.size_bindings import spell
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, fused_operators
 from noyau.jobs.optimize.candidate import BindingTiming, decisive
 from noyau.jobs.optimize.onnx.host import SizeSchedule

@@ -6,17 +6,7 @@ import pytest
 
 from noyau.errors import InputError
 from noyau.frontends.onnx import import_model
-from noyau.hosts.onnxruntime.inputs import (
-    MOST_ASKED,
-    MOST_OPEN,
-    bindings,
-    first_of,
-    inputs_at,
-    largest_bytes,
-    leading,
-    model_names,
-    spell,
-)
+from noyau.hosts.onnxruntime.size_bindings import MOST_ASKED, MOST_OPEN, bindings, first_of, leading, model_names, spell
 from tests.small_models import NODE, model_of, value
 
 
@@ -76,13 +66,3 @@ def test_sizes_go_by_the_names_of_the_model():
 
 def test_the_leading_sizes():
     assert leading(model(x=("b", "n"), y=("n",), z=("k", "n", 3))) == {"b", "k"}
-
-
-def test_inputs_are_made_up_for_sizes():
-    assert inputs_at(TOKENS, {"batch": 2, "sequence": 3}, ["mask"], 0).arrays["ids"].shape == (2, 3)
-
-
-def test_the_largest_value_is_told_before_anything_runs():
-    made = model(x=("n", "n", 4))
-    assert largest_bytes(made.graph, {"n": 1000}) == 16_000_000
-    assert largest_bytes(made.graph, {}) == 0

@@ -6,7 +6,7 @@ import pytest
 from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.frontends.onnx import import_model
-from noyau.hosts.onnxruntime.inputs import CELLS, model_inputs, small_sizes
+from noyau.hosts.onnxruntime.inputs import CELLS, inputs_at, largest_bytes, model_inputs, small_sizes
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Graph, Input, Map, Node
 from tests.small_models import BARE, FLOAT, INT64, KINDS, NODE, model_of, overridable, value
@@ -93,3 +93,14 @@ def test_integers_and_floats():
     model = model_of(nodes, [value("table", (7, 2)), value("ids", ("n",), INT64)], [value("y", ("n", 2), FLOAT)])
     arrays = model_inputs(import_model(model), [graph(1)], {}, None, 0).full.arrays
     assert 0 <= arrays["ids"].min() <= arrays["ids"].max() < 7
+
+
+def test_inputs_are_made_up_for_sizes():
+    tokens = imported({"ids": ("batch", "sequence"), "mask": ("batch", "sequence")})
+    assert inputs_at(tokens, {"batch": 2, "sequence": 3}, ["mask"], 0).arrays["ids"].shape == (2, 3)
+
+
+def test_the_largest_value_is_told_before_anything_runs():
+    made = imported({"x": ("n", "n", 4)})
+    assert largest_bytes(made.graph, {"n": 1000}) == 16_000_000
+    assert largest_bytes(made.graph, {}) == 0
