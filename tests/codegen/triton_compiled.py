@@ -64,7 +64,7 @@ def fault(given: Case) -> str:
 
     from noyau.dtypes import DType
     from noyau.frontends.torch.sites import TO_TORCH
-    from noyau.hosts.torch.cuda.launch import foretell, function_of
+    from noyau.hosts.torch.cuda.launch_records import foretell, function_of
     from noyau.ir.loops import Launch
     from noyau.toolchain.triton.parallel_compile import task_of
 

@@ -179,7 +179,7 @@ from triton.runtime import driver
 
 from noyau.toolchain.triton.parallel_compile import ParallelCompiler
 from noyau.ir.loops import Kernel, Launch
-from noyau.hosts.torch.cuda.launch import foretell, function_of
+from noyau.hosts.torch.cuda.launch_records import foretell, function_of
 
 
 class Driver:

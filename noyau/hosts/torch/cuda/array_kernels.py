@@ -13,7 +13,7 @@ import torch
 from noyau.errors import BuildError, CheckError
 from noyau.hosts.torch.cuda.device import device_errors, guard, missing_device
 from noyau.hosts.torch.cuda.guarded_memory import Room, answers
-from noyau.hosts.torch.cuda.launch import TAPE, function_of
+from noyau.hosts.torch.cuda.launch_records import TAPE, function_of
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.ir.loops import Buffer, Kernel, Role
 from noyau.toolchain.guard_zones import PLAIN, Empty, Order, changed_input, poison_of, refuse_unwritten

@@ -129,7 +129,7 @@ class FirstCall:
 
     def launches(self, device: torch.device) -> list[Launching]:
         """Launches for tensors on a device that lie so; of their cells nothing is read."""
-        from noyau.hosts.torch.cuda.launch import foretell
+        from noyau.hosts.torch.cuda.launch_records import foretell
 
         call = call_of(self.kernel, self.layouts)
         results = [torch.empty_strided(*lies, dtype=dtype, device=device) for *lies, dtype in self.forms]

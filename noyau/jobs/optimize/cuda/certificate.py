@@ -144,7 +144,7 @@ class DeviceTrial:
 
     def run(self, own: Sequence[Tensor], room: Room) -> tuple[Tensor, ...]:
         """The results of the kernel in poisoned memory."""
-        from noyau.hosts.torch.cuda.launch import TAPE
+        from noyau.hosts.torch.cuda.launch_records import TAPE
 
         before, TAPE.empty = TAPE.empty, room.empty
         try:

@@ -15,9 +15,11 @@ from noyau.compiler.schedules.gpu import rows  # noqa: E402
 from noyau.dtypes import DType  # noqa: E402
 from noyau.hosts.numpy.fast_calls import MISS, Argument  # noqa: E402
 from noyau.hosts.torch.cuda import launch as cuda_launch  # noqa: E402
+from noyau.hosts.torch.cuda import launch_records  # noqa: E402
 from noyau.hosts.torch.cuda.array_kernels import DeviceKernel  # noqa: E402
 from noyau.hosts.torch.cuda.guarded_memory import Room, answers  # noqa: E402
-from noyau.hosts.torch.cuda.launch import CallRecord, Launcher, ReplayPlan, TextTorch, record_call  # noqa: E402
+from noyau.hosts.torch.cuda.launch import Launcher, ReplayPlan  # noqa: E402
+from noyau.hosts.torch.cuda.launch_records import CallRecord, TextTorch, record_call  # noqa: E402
 from noyau.kernels.programs.generate import build  # noqa: E402
 from noyau.ops.torch.fast_entries import DeviceFastCall  # noqa: E402
 from noyau.ops.torch.program_runner import TensorProgram  # noqa: E402
@@ -77,7 +79,7 @@ def test_errors_of_a_launch_are_told(monkeypatch):
 
 
 def test_programs_run_on_tensors_where_triton_interprets():
-    if not cuda_launch.load.__globals__["interprets"]():
+    if not launch_records.load.__globals__["interprets"]():
         pytest.skip("Triton does not interpret")
     x, w = torch.randn(5, 7), torch.randn(7, 3)
     (made,) = TensorProgram(build(kinds.layer.generated("triton")))(x, w)
@@ -91,7 +93,7 @@ def test_programs_run_on_tensors_where_triton_interprets():
 
 
 def test_a_fast_call_of_a_program_of_several_steps():
-    if not cuda_launch.load.__globals__["interprets"]():
+    if not launch_records.load.__globals__["interprets"]():
         pytest.skip("Triton does not interpret")
     built = build(kinds.layer.generated("triton"))
     fast_call = DeviceFastCall(built, [Argument(DType.F32, 2), Argument(DType.F32, 2)], "layer", {})
@@ -109,7 +111,7 @@ def test_a_fast_call_of_a_program_of_several_steps():
 
 def test_a_fast_call_misses_what_its_certificate_is_not_of(monkeypatch):
     """Other launches run for long rows; once that is known, nothing is asked again."""
-    if not cuda_launch.load.__globals__["interprets"]():
+    if not launch_records.load.__globals__["interprets"]():
         pytest.skip("Triton does not interpret")
     monkeypatch.setattr(rows, "KEPT", 8)
     monkeypatch.setattr(rows, "SHORT", 1 << 20)

@@ -1,0 +1,149 @@
+"""Records of calls of a text of language `triton`: what it launches, on which grids, with which arguments."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from noyau.errors import InputError
+from noyau.hosts.torch.cuda.device import require_grid
+from noyau.ir.loops import Kernel
+from noyau.toolchain.triton.module import load
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRecord:
+    """A compiled kernel, on what grid, with what: `arguments` has None where a tensor goes, and `places` where each of
+    these is among inputs and allocations."""
+
+    kernel: Any
+    grid: tuple[int, int, int]
+    arguments: tuple[Any, ...]
+    places: tuple[tuple[int, int], ...]
+
+
+@dataclass(slots=True)
+class CallRecord:
+    """Record of one call. `allocations`: shape and dtype of each; `results`: where they are among inputs and
+    allocations; `again`: whether doing that again is the same call."""
+
+    inputs: Sequence[Tensor]
+    called: str
+    allocations: list[tuple[tuple[int, ...], torch.dtype]] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
+    launched: list[LaunchRecord] = field(default_factory=list)
+    results: tuple[int, ...] = ()
+    again: bool = True
+
+    def place(self, tensor: object) -> int:
+        """Index of a tensor among inputs and allocations; -1 where it is none of them."""
+        known = (*self.inputs, *self.tensors)
+        return next((at for at, each in enumerate(known) if each is tensor), -1)
+
+    def note(self, kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> None:
+        """A launch that was done."""
+        places = [(at, self.place(each)) for at, each in enumerate(arguments) if isinstance(each, Tensor)]
+        self.again &= hasattr(kernel, "run") and all(place >= 0 for _, place in places)
+        whole = tuple(None if isinstance(each, Tensor) else each for each in arguments)
+        x, y, z = (*grid, 1, 1)[:3]
+        self.launched.append(LaunchRecord(kernel, (x, y, z), whole, tuple(places)))
+
+
+class _Tape(threading.local):
+    """State of this thread: the record that is written, launches for later, and the allocator of results."""
+
+    noted: CallRecord | None = None
+    foretold: list[tuple[Any, Sequence[Any], Mapping[str, Any]]] | None = None
+    empty: Callable[..., Tensor] = torch.empty
+
+
+TAPE = _Tape()
+
+
+class TextTorch:
+    """The name `torch` in a text: its allocations are noted, or made by another function."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    @staticmethod
+    def empty(shape: int | tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        noted, shape = TAPE.noted, (shape,) if isinstance(shape, int) else shape
+        if noted is not None:
+            noted.allocations.append((shape, dtype))
+        tensor = TAPE.empty(shape, dtype=dtype, device=device)
+        if noted is not None:
+            noted.tensors.append(tensor)
+        return tensor
+
+
+class TextLaunch:
+    """The name of a launch in a text: as Triton's function, but noted."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
+        def launch(*arguments: Any, **options: Any) -> Any:
+            if TAPE.foretold is not None:
+                TAPE.foretold.append((self.function, arguments, options))
+                return None
+            noted = TAPE.noted
+            if noted is not None:
+                require_grid(noted.called, grid)
+            kernel = self.function[grid](*arguments, **options)
+            if noted is not None:
+                noted.note(kernel, grid, arguments)
+            return kernel
+
+        return launch
+
+
+@cache
+def namespace(text: str) -> Mapping[str, Any]:
+    """The names of a text, whose allocations and launches are noted."""
+    names = load(text)
+    names["torch"] = TextTorch()
+    return names
+
+
+def function_of(text: str, kernel: Kernel) -> Callable[..., Any]:
+    """The function of a kernel in a text."""
+    names = namespace(text)
+    for at in range(len(kernel.launches)):
+        launch = names.get(f"{kernel.name}_{at}")
+        if launch is not None and not isinstance(launch, TextLaunch):
+            names[f"{kernel.name}_{at}"] = TextLaunch(launch)  # type: ignore[index]  # a dict behind a Mapping
+    result: Callable[..., Any] = names[kernel.name]
+    return result
+
+
+def record_call(
+    noted: CallRecord, function: Callable[..., Any], tensors: Sequence[Tensor], tiles: Mapping[str, int]
+) -> Any:
+    """Call a function of a text, and note what it does in `noted`."""
+    before, TAPE.noted = TAPE.noted, noted
+    try:
+        return function(*tensors, **tiles)
+    except ValueError as error:  # of the text: shapes that do not fit
+        raise InputError(f"{noted.called}: {error}") from error
+    finally:
+        TAPE.noted = before
+
+
+def foretell(
+    function: Callable[..., Any], tensors: Sequence[Tensor]
+) -> list[tuple[Any, Sequence[Any], Mapping[str, Any]]]:
+    """Launches that a function of a text would make for tensors: functions of Triton's, their arguments and options."""
+    before, TAPE.foretold = TAPE.foretold, []
+    try:
+        function(*tensors)
+        return TAPE.foretold
+    finally:
+        TAPE.foretold = before
