@@ -11,9 +11,11 @@ import numpy as np
 import torch
 
 from noyau.errors import CheckError, InputError
+from noyau.hosts.torch.cuda.call_snapshots import result_tensors
 from noyau.hosts.torch.cuda.clock import clock_of, conditions_of, device_text, measured_gpu
-from noyau.hosts.torch.cuda.comparison_sides import TensorRotation, Tensors, TensorSide, alike, result_tensors
+from noyau.hosts.torch.cuda.comparison_sides import TensorSide
 from noyau.hosts.torch.cuda.device import require_free
+from noyau.hosts.torch.cuda.tensor_rotation import TensorRotation, Tensors, alike
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.jobs.bench.candidates import Entry, Function
 from noyau.jobs.bench.race import Say, name_of, race

@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from noyau.errors import InputError  # noqa: E402
-from noyau.hosts.torch.cuda.comparison_sides import (  # noqa: E402
+from noyau.hosts.torch.cuda.tensor_rotation import (  # noqa: E402
     TensorRotation,
     alike,
     flat_of,

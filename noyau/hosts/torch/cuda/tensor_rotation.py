@@ -1,0 +1,109 @@
+"""Tensors that are new each time: sets of them on a device, whose values change before they come again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from noyau.errors import InputError
+
+Tensors = tuple[torch.Tensor, ...]
+SETS = 2  # that a side goes through: no call has the memory of the one before
+_CELLS = 3
+_STRETCH = 64  # the share of the cells that a change takes in: what it brings into the cache is no more
+
+
+@dataclass(frozen=True, slots=True)
+class SetRenewal:
+    """Renewal of one set: for each piece the tensor, where it begins, how many cells, and of which draw."""
+
+    pieces: tuple[tuple[int, int, int, int], ...]
+
+    def apply(self, tensors: Sequence[torch.Tensor], sources: Sequence[Sequence[torch.Tensor]]) -> None:
+        """Put it on the queue."""
+        for number, start, count, source in self.pieces:
+            flat_of(tensors[number])[start : start + count] = flat_of(sources[source][number])[start : start + count]
+
+
+class TensorRotation:
+    """Sets of tensors, used in turn, as `fresh.Rotation` has arrays: what a set holds is always cells of draws in their
+    own places, so that indices, masks and the like stay valid. InputError where draws are unlike, or fewer than two."""
+
+    def __init__(self, draws: Sequence[Sequence[torch.Tensor]], rng: np.random.Generator, sets: int = SETS) -> None:
+        refuse_unlike(draws)
+        self.rng, self.next = rng, 0
+        self.sources = [tuple(map(alike, draw)) for draw in draws]
+        self.sets: list[Tensors] = [tuple(map(alike, draws[k % len(draws)])) for k in range(sets)]
+
+    def turn(self) -> tuple[int, SetRenewal]:
+        """The set whose turn it is, and what is to become new in it."""
+        number, self.next = self.next, (self.next + 1) % len(self.sets)
+        pieces = [piece for at, tensor in enumerate(self.sets[number]) for piece in self._pieces(at, tensor)]
+        return number, SetRenewal(tuple(pieces))
+
+    def _pieces(self, at: int, tensor: torch.Tensor) -> list[tuple[int, int, int, int]]:
+        cells, pieces = len(flat_of(tensor)), []
+        if cells:
+            counts = [1] * _CELLS + [max(cells // _STRETCH, 1)]
+            for count in counts:
+                start = int(self.rng.integers(cells - count + 1))
+                pieces.append((at, start, count, int(self.rng.integers(len(self.sources)))))
+        return pieces
+
+
+def refuse_unlike(draws: Sequence[Sequence[torch.Tensor]]) -> None:
+    """InputError where there is but one draw, or where draws differ in their shapes, dtypes or layouts."""
+    kinds = [[(t.shape, t.dtype, t.stride(), t.device) for t in draw] for draw in draws]
+    if len(draws) < 2:
+        raise InputError("one draw of inputs would be the same input every time: give two or more")
+    if any(kind != kinds[0] for kind in kinds):
+        raise InputError("the draws of tensors differ in shape, dtype, layout or device; draw them alike")
+
+
+def flat_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory that a tensor spans, along one axis, from its first cell to its last."""
+    if not tensor.numel():
+        return tensor.reshape(-1)
+    span = 1 + sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.as_strided((span,), (1,))
+
+
+def alike(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, of memory of its own."""
+    flat = flat_of(tensor.detach())
+    return flat.clone().as_strided(tensor.shape, tensor.stride(), 0)
+
+
+def poison(tensors: Sequence[torch.Tensor]) -> None:
+    """Make the memory no call's: each cell has to be written again."""
+    for tensor in tensors:
+        flat = flat_of(tensor)
+        flat.view(torch.uint8).fill_(0xA5) if flat.dtype is not torch.bool else flat.fill_(True)
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of one shape hold the same bits."""
+    if one.dtype is not other.dtype or one.shape != other.shape:
+        return False
+    if not one.numel():
+        return True
+    a, b = (each.contiguous().reshape(-1) for each in (one, other))
+    if one.dtype is not torch.bool:
+        a, b = a.view(torch.uint8), b.view(torch.uint8)
+    return bool(torch.equal(a, b))
+
+
+def shares_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors lie on the same bytes, as far as their spans tell."""
+    if one.device != other.device or not one.numel() or not other.numel():
+        return False
+    (a, b), (c, d) = _span(one), _span(other)
+    return a < d and c < b
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    start = tensor.data_ptr()
+    return start, start + len(flat_of(tensor)) * tensor.element_size()
