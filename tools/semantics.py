@@ -19,7 +19,7 @@ from noyau.codegen.numpy import printer as numpy_printer
 from noyau.codegen.onnx import printer as onnx_printer
 from noyau.codegen.onnx.emitter import NodeWriter
 from noyau.codegen.tables import SCALARS
-from noyau.compiler.autodiff.gradient_builder import formula_texts
+from noyau.compiler.autodiff.formulas import formula_texts
 from noyau.compiler.autodiff.reductions import WORDS
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError

@@ -1,63 +1,16 @@
-"""Reverse mode: the gradient of a graph as a graph, cut into what runs forward, what is saved, and what runs back.
-
-What an einsum of two operands gives back to one of them: another einsum, its letters in another order.
-"""
+"""Reverse mode: the gradient of a graph as a graph, cut into what runs forward, what is saved, and what runs back."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import assert_never
 
-from noyau.compiler.autodiff.gradient_builder import GradientBuilder, map_back, zero_where_zero
-from noyau.compiler.autodiff.reductions import reduce_back, scan_back
+from noyau.compiler.autodiff.adjoints import Adjoints, gradient_name
 from noyau.compiler.autodiff.saved_values import split
-from noyau.compiler.autodiff.simplification import invariant_values, simplify_gradient
-from noyau.compiler.autodiff.views import gather_back, scatter_back, select_back, view_back
-from noyau.dtypes import DType
+from noyau.compiler.autodiff.simplification import simplify_gradient
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim
-from noyau.ir.graph import (
-    Constant,
-    Contract,
-    Gather,
-    Graph,
-    Input,
-    Iota,
-    Map,
-    Node,
-    Opaque,
-    Part,
-    Reduce,
-    Scan,
-    Scatter,
-    Select,
-    View,
-)
+from noyau.ir.graph import Graph, Input, Map
 from noyau.ir.graph_verifier import check
-from noyau.ir.monoids import MONOIDS
-from noyau.ir.operators import Fact, has
-
-
-def contract_back(
-    builder: GradientBuilder, node: Node, equation: str, operands: Sequence[Node], gradient: Node, position: int
-) -> Node:
-    """The gradient of the operand at a position. No operand is transposed: the equation says the order. Letters that
-    the operand alone has were summed, so that their gradient is read again along them."""
-    terms, result = equation.replace(" ", "").split("->")
-    letters, this, other = terms.split(","), operands[position], operands[1 - position]
-    own, others = letters[position], letters[1 - position]
-    if "." in equation or any(len(set(each)) < len(each) for each in (own, others, result)):
-        raise UnsupportedError(f"{node.output}: the einsum {equation} names an axis twice, and has no derivative")
-    rest_letters = "".join(letter for letter in own if letter in result or letter in others)
-    shape = tuple(this.shape[own.index(letter)] for letter in rest_letters)
-    dtype = gradient.dtype
-    pair = [(result, gradient), (others, builder.cast(other, dtype))]
-    pair = pair if position == 0 else pair[::-1]
-    turned = f"{pair[0][0]},{pair[1][0]}->{rest_letters}"
-    product = builder.emit(Contract(turned), [each for _, each in pair], dtype, shape)
-    places = [Dim.of(f"#{own.index(letter)}") for letter in rest_letters]
-    return builder.cast(builder.view(product, this.shape, places), this.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +28,6 @@ class Derived:
     backward: Graph
     gradient: Graph
     wanted: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Gradient:
-    """Gradient that one reader of a value gives back to it.
-
-    `masked`: where it is 0, the value was not chosen, so that 0 is all that it hands on, also through a derivative that
-    is infinite or NaN there. `doubt`: it went through such derivatives, and is 0 wherever this value is."""
-
-    value: Node
-    masked: bool = False
-    doubt: Node | None = None
 
 
 def derive(graph: Graph, inputs: Sequence[str]) -> Derived:
@@ -109,7 +50,7 @@ def gradient_of(graph: Graph, inputs: Sequence[str]) -> Graph:
         if not node.dtype.is_float:
             raise UnsupportedError(f"{name} is {node.dtype.value}: only floats have gradients")
     gradients = [gradient_name(name) for name in graph.outputs]
-    return check(simplify_gradient(_Deriving(graph, inputs).run(), gradients, graph.outputs))
+    return check(simplify_gradient(Adjoints(graph, inputs).run(), gradients, graph.outputs))
 
 
 def without_copies(graph: Graph) -> Graph:
@@ -130,142 +71,3 @@ def without_copies(graph: Graph) -> Graph:
         if node.output not in copies
     )
     return replace(graph, nodes=nodes)
-
-
-def gradient_name(output: str) -> str:
-    """Name the gradient of an output, an input of the backward graph."""
-    return f"grad_{output}"
-
-
-class _Deriving:
-    """One derivation: the nodes so far, and for each value what its readers have given back."""
-
-    def __init__(self, graph: Graph, inputs: Sequence[str]) -> None:
-        self.graph, self.wanted, self.builder = graph, inputs, GradientBuilder(graph)
-        self.gradients: dict[str, list[Gradient]] = {}
-        self.reached = carriers(graph, inputs)
-
-    def run(self) -> Graph:
-        gradients = [
-            self.output_gradient(name) for name in dict.fromkeys(self.graph.outputs) if self.graph[name].dtype.is_float
-        ]
-        for node in reversed(self.graph.nodes):
-            if node.output in self.gradients and not isinstance(node.kind, Input):
-                self.builder.stem = gradient_name(node.output)
-                self.back(node, self.total(node))
-        outputs = [self.result(name) for name in self.wanted]
-        inputs = [*self.graph.inputs, *gradients]
-        names = {node.output for node in inputs}
-        rest = [node for node in self.builder.nodes if node.output not in names]
-        return Graph((*inputs, *rest), tuple(outputs), self.graph.demands)
-
-    def output_gradient(self, name: str) -> Node:
-        """The gradient of an output, as an input."""
-        node, label = self.graph[name], gradient_name(name)
-        if self.builder.unused(label) != label:
-            raise UnsupportedError(f"{label} is a value of the graph; the gradient of {name} must bear that name")
-        node_in = self.builder.add_input(label, node.dtype, node.shape)
-        if name in self.reached:
-            self.gradients[name] = [Gradient(node_in)]
-        return node_in
-
-    def total(self, node: Node) -> Gradient:
-        """The sum of what a value's readers gave back; half types are summed in float32."""
-        parts = self.gradients[node.output]
-        doubts = {part.doubt and part.doubt.output for part in parts}
-        if len(doubts) > 1:
-            parts = [self.without_doubt(part) for part in parts]
-        exact = node.dtype if len(parts) == 1 else node.dtype.compute
-        total = self.builder.cast(parts[0].value, exact)
-        for part in parts[1:]:
-            total = self.builder.call("add", total, self.builder.cast(part.value, exact))
-        return Gradient(self.builder.cast(total, node.dtype), all(part.masked for part in parts), parts[0].doubt)
-
-    def without_doubt(self, gradient: Gradient) -> Gradient:
-        """The gradient without doubt."""
-        if gradient.doubt is None:
-            return gradient
-        return Gradient(zero_where_zero(self.builder, gradient.value, gradient.doubt), gradient.masked)
-
-    def result(self, name: str) -> str:
-        """The gradient of an input under a name of its own."""
-        node, label = self.graph[name], self.builder.unused(gradient_name(name))
-        self.builder.stem = label
-        if name in self.gradients:
-            total = self.without_doubt(self.total(node)).value
-        else:
-            total = self.builder.full(0.0, node.dtype, node.shape)
-        return self.builder.add(Node(label, Map("identity"), (total.output,), node.dtype, node.shape)).output
-
-    def back(self, node: Node, gradient: Gradient) -> None:
-        """Give a value's gradient back to what it was made of."""
-        function = node.kind.function if isinstance(node.kind, Map) else ""
-        if not function or has(function, Fact.CHOOSES):
-            gradient = self.without_doubt(gradient)
-        masked, doubt = _keeps_mask(node, gradient.masked), gradient.doubt
-        if function and gradient.masked and not has(function, Fact.CHOOSES | Fact.LINEAR):
-            doubt = doubt or gradient.value
-        operands = [self.graph[name] for name in node.inputs]
-        for position, operand in enumerate(operands):
-            if operand.output in self.reached:
-                share = self.one(node, operands, gradient, position)
-                if share is not None:
-                    self.gradients.setdefault(operand.output, []).append(Gradient(share, masked, doubt))
-
-    def one(self, node: Node, operands: Sequence[Node], gradient: Gradient, position: int) -> Node | None:
-        """The gradient of one operand, or None where it is 0."""
-        builder, operand, above = self.builder, operands[position], gradient.value
-        match node.kind:
-            case Map(function):
-                return map_back(builder, node, function, operands, above, position)
-            case Reduce(monoid, axes):
-                below = reduce_back(builder, node, node.kind, operand, above)
-                if not gradient.masked or MONOIDS[monoid].linear:
-                    return below
-                return zero_where_zero(
-                    builder, below, builder.expand_along(builder.cast(above, below.dtype), axes, below.shape)
-                )
-            case Scan():
-                return scan_back(builder, node, node.kind, operand, above)
-            case View(index):
-                return view_back(builder, index, operand.shape, above)
-            case Select():
-                return select_back(builder, node.kind, operands, above, position)
-            case Gather():
-                return gather_back(builder, node.kind, operands, above)
-            case Scatter():
-                return scatter_back(builder, node, node.kind, operands, above, position)
-            case Contract(equation):
-                return contract_back(builder, node, equation, operands, above, position)
-            case Opaque(name):
-                raise UnsupportedError(f"{node.output} is made by {name}, which has no derivative here")
-            case Part():
-                raise UnsupportedError(f"{node.output} is a result of what has no derivative here")
-            case Input() | Constant() | Iota():
-                return None
-            case _:
-                assert_never(node.kind)
-
-
-def carriers(graph: Graph, starts: Sequence[str]) -> frozenset[str]:
-    """List the float values through which `starts` reach the outputs; integers, steps and invariant values carry
-    nothing."""
-    carriers, constant = set(starts), invariant_values(graph)
-    for node in graph.nodes:
-        flat = node.kind == Map("cast") and not node.dtype.is_float
-        flat |= isinstance(node.kind, Map) and has(node.kind.function, Fact.STEPS)
-        moves = node.dtype.is_float or node.dtype is DType.OTHER  # an Opaque of several results is of none
-        if moves and not flat and node.output not in constant and any(name in carriers for name in node.inputs):
-            carriers.add(node.output)
-    return frozenset(carriers)
-
-
-def _keeps_mask(node: Node, masked: bool) -> bool:
-    """Whether a 0 that a value gives back says that nobody chose what it was made of."""
-    match node.kind:
-        case Map(function):
-            return masked or has(function, Fact.CHOOSES)
-        case View() | Select() | Reduce() | Gather() | Scatter():
-            return masked
-        case _:
-            return False

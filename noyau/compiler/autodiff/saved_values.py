@@ -9,12 +9,12 @@ which least is computed again.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from math import inf
 from typing import assert_never
 
+from noyau.compiler.autodiff.minimum_cut import SINK, SOURCE, Network
 from noyau.compiler.partition.costs import cells
 from noyau.compiler.passes.normal_form import bound_sizes
 from noyau.ir.graph import (
@@ -40,7 +40,6 @@ from noyau.ir.operators import OPERATORS
 
 READ = 1 / 16  # what reading an input or an output costs, beside writing, holding and reading another value
 EXPENSIVE = 100  # flops a cell, about what a core does while it writes and reads a float32
-SOURCE, SINK = "<source", "<sink"  # no value's names: those of vertices end in < or >
 
 
 def split(graph: Graph, gradient: Graph) -> tuple[Graph, tuple[str, ...], Graph]:
@@ -61,7 +60,7 @@ def split(graph: Graph, gradient: Graph) -> tuple[Graph, tuple[str, ...], Graph]
 
 def _cut(graph: Graph, gradient: Graph, read: Iterable[str]) -> set[str]:
     """The values to save, or to read again."""
-    network, expensive = _Network(), _expensive(graph, gradient)
+    network, expensive = Network(), _expensive(graph, gradient)
     needed, visited = list(dict.fromkeys(read)), set[str]()
     for name in needed:
         network.join(f"{name}>", SINK, inf)
@@ -111,52 +110,6 @@ def _expensive(graph: Graph, gradient: Graph) -> set[str]:
             expensive_values.add(node.output)
             flops[node.output] = 0.0
     return expensive_values
-
-
-class _Network:
-    """Vertices and how much may flow between them: Edmonds and Karp, 1972."""
-
-    def __init__(self) -> None:
-        self.room: dict[str, dict[str, float]] = {}
-
-    def join(self, start: str, end: str, room: float) -> None:
-        self.room.setdefault(start, {}).setdefault(end, 0.0)
-        self.room.setdefault(end, {}).setdefault(start, 0.0)
-        self.room[start][end] += room
-
-    def before_the_last_cut(self) -> set[str]:
-        """The vertices on the source's side of the cheapest cut, of several the one that is nearest to the sink."""
-        while (path := self.path()) is not None:
-            flow = min(self.room[a][b] for a, b in path)
-            for a, b in path:
-                self.room[a][b] -= flow
-                self.room[b][a] += flow
-        behind, waiting = {SINK}, [SINK]
-        while waiting:
-            end = waiting.pop()
-            for start in self.room.get(end, {}):
-                if start not in behind and self.room[start][end] > 0:
-                    behind.add(start)
-                    waiting.append(start)
-        return self.room.keys() - behind
-
-    def path(self) -> list[tuple[str, str]] | None:
-        """A shortest way on which something may flow."""
-        parents: dict[str, str] = {SOURCE: SOURCE}
-        waiting = deque([SOURCE])
-        while waiting:
-            start = waiting.popleft()
-            for end, room in self.room.get(start, {}).items():
-                if room > 0 and end not in parents:
-                    parents[end] = start
-                    waiting.append(end)
-        if SINK not in parents:
-            return None
-        way, end = list[tuple[str, str]](), SINK
-        while end != SOURCE:
-            way.append((parents[end], end))
-            end = parents[end]
-        return way
 
 
 def _from(graph: Graph, gradient: Graph, saved: Collection[str], gradients: Collection[str]) -> Graph:

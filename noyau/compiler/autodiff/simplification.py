@@ -1,27 +1,17 @@
-"""The gradient as it comes of the rules, made simpler: equal values once, views composed, what nothing needs gone.
-
-By values that a graph's results are computed with but do not depend on, the gradient is 0. The maximum that softmax
-subtracts is such a value: were another number in its place, exp(x - m) would be scaled, its sum too, and the quotient
-would be the same. So no gradient need go through it. Of each value that is computed with one it is asked how it changes
-when each cell c of that one grows by d(c): not at all, by a multiple k d(c), or by a factor exp(k d(c)), where the
-index map tells which c. What changes otherwise ends the search.
-"""
+"""The gradient as it comes of the rules, made simpler: equal values once, views composed, what nothing needs gone."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from functools import partial
 
 from noyau.compiler.passes.algebra import simplify_algebra
 from noyau.compiler.passes.cleanup import compose_views, drop_unused, merge_equal
 from noyau.compiler.passes.rewrite import Rebuilder, rebuild, view_of
-from noyau.ir.dims import Dim, Shape, index_name, indices
-from noyau.ir.graph import Gather, Graph, Lookup, Map, Node, Reduce, View, downstream
-from noyau.ir.monoids import MONOIDS
-from noyau.ir.operators import Fact, has
-from noyau.ir.ranges import simplify
+from noyau.ir.dims import Shape, index_name
+from noyau.ir.graph import Graph, Map, Node, Reduce, View, downstream
 
 
 def simplify_gradient(graph: Graph, protected: Collection[str] = (), results: Collection[str] = ()) -> Graph:
@@ -141,148 +131,3 @@ def _by_quotient(node: Node, rebuilder: Rebuilder, back: Collection[str]) -> Ite
                 if earlier.kind == quotient.kind and earlier.inputs == (other, quotient.inputs[1]):
                     return (replace(node, inputs=(quotient.inputs[0], earlier.output)),)
     return (node,)
-
-
-class Unknown(Exception):
-    """A value changes in a way that is none of the three."""
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """A value grows by `times` the growth of the cell that `index` tells, or by that power of e where it `scales`."""
-
-    scales: bool
-    times: int
-    index: Shape
-
-
-def invariant_values(graph: Graph) -> frozenset[str]:
-    """The values, made of maxima and minima, on which no float output depends."""
-    invariant, candidates = set[str](), set[str]()
-    for node in graph.nodes:
-        if node.dtype.is_float and _is_candidate(graph, node, candidates):
-            candidates.add(node.output)
-            if is_invariant(graph, node):
-                invariant.add(node.output)
-    return frozenset(invariant)
-
-
-def _is_candidate(graph: Graph, node: Node, candidates: set[str]) -> bool:
-    match node.kind:
-        case Reduce(monoid, _):
-            return MONOIDS[monoid].chooses
-        case Map(function) if has(function, Fact.CHOOSES):
-            return any(_beneath(graph, name) in candidates for name in node.inputs)
-        case _:
-            return False
-
-
-def _beneath(graph: Graph, name: str) -> str:
-    """Look through the views and casts of a value."""
-    while isinstance(graph[name].kind, View) or graph[name].kind == Map("cast"):
-        name = graph[name].inputs[0]
-    return name
-
-
-def is_invariant(graph: Graph, start: Node) -> bool:
-    """Whether no float output changes with a value."""
-    changes: dict[str, Growth] = {start.output: Growth(False, 1, indices(len(start.shape)))}
-    behind = False
-    for node in graph.nodes:
-        if behind and node.dtype.is_float and any(name in changes for name in node.inputs):
-            try:
-                change = _change(node, [changes.get(name) for name in node.inputs])
-            except Unknown:
-                return False
-            if change is not None and change.times:
-                changes[node.output] = change
-        behind |= node.output == start.output
-    return not any(name in changes for name in graph.outputs)
-
-
-def _change(node: Node, changes: Sequence[Growth | None]) -> Growth | None:
-    """Derive the change of a value from those of its operands, of which one changes at least."""
-    match node.kind:
-        case Map(function):
-            return _mapped(function, changes)
-        case View(index=index) | Gather(index=index):
-            return _moved(node, changes[0], index)
-        case Reduce(monoid, axes):
-            return _reduced(monoid, axes, changes[0])
-        case _:
-            raise Unknown
-
-
-def _mapped(function: str, changes: Sequence[Growth | None]) -> Growth | None:
-    first = changes[0]
-    match function:
-        case "identity" | "cast":
-            return first
-        case "exp" if first and not first.scales:
-            return replace(first, scales=True)
-        case "log" if first and first.scales:
-            return replace(first, scales=False)
-        case "negative" if first:
-            return first if first.scales else replace(first, times=-first.times)
-        case "where" if changes[1] == changes[2]:
-            return changes[1]
-        case "add" | "subtract":
-            return _summed(function == "subtract", *changes)
-        case "multiply" | "divide":
-            return _multiplied(function == "divide", *changes)
-        case _:
-            raise Unknown
-
-
-def _summed(minus: bool, left: Growth | None, right: Growth | None) -> Growth | None:
-    """Growths add up; of factors, only alike ones stay one."""
-    if left == right and left is not None and left.scales:
-        return left
-    if any(each is not None and each.scales for each in (left, right)):
-        raise Unknown
-    return _together(minus, left, right)
-
-
-def _multiplied(below: bool, left: Growth | None, right: Growth | None) -> Growth | None:
-    """Factors multiply; a growth does not survive."""
-    if any(each is not None and not each.scales for each in (left, right)):
-        raise Unknown
-    return _together(below, left, right)
-
-
-def _together(minus: bool, left: Growth | None, right: Growth | None) -> Growth | None:
-    if right is not None and minus:
-        right = replace(right, times=-right.times)
-    if left is None or right is None:
-        return left or right
-    if left.index != right.index:
-        raise Unknown
-    return replace(left, times=left.times + right.times)
-
-
-def _moved(node: Node, change: Growth | None, index: Sequence[Dim | Lookup]) -> Growth | None:
-    """The change of what is read at an index."""
-    if change is None:
-        raise Unknown
-    named = {int(name[1:]) for dim in change.index for name in dim.names if name.startswith("#")}
-    here: dict[str, Dim] = {}
-    for axis in named:
-        entry = index[axis]
-        if isinstance(entry, Lookup):
-            raise Unknown
-        here[index_name(axis)] = entry
-    return replace(change, index=tuple(simplify(dim.replace(here), node.extents) for dim in change.index))
-
-
-def _reduced(monoid: str, axes: tuple[int, ...], change: Growth | None) -> Growth | None:
-    """The change of a reduction over axes along which all cells change alike."""
-    if change is None:
-        raise Unknown
-    if not (MONOIDS[monoid].passes_factors if change.scales else MONOIDS[monoid].passes_terms):
-        raise Unknown
-    names = {index_name(axis) for axis in axes}
-    if any(dim.names & names for dim in change.index):
-        raise Unknown
-    axes_used = {int(name[1:]) for dim in change.index for name in dim.names if name.startswith("#")}
-    moved = {index_name(axis): Dim.of(index_name(axis - sum(dropped < axis for dropped in axes))) for axis in axes_used}
-    return replace(change, index=tuple(dim.replace(moved) for dim in change.index))

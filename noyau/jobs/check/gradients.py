@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from noyau.compiler.autodiff.reverse import Derived, derive, gradient_name
+from noyau.compiler.autodiff.adjoints import gradient_name
+from noyau.compiler.autodiff.reverse import Derived, derive
 from noyau.compiler.lowering.input_layouts import Layout, Order, lie
 from noyau.dtypes import DType
 from noyau.errors import BuildError, FindingKind, InputError, NoyauError, SignatureError, UnsupportedError

@@ -19,7 +19,8 @@ import torch
 from torch._C._functorch import is_legacy_batchedtensor  # of autograd.grad(is_grads_batched=True)
 from torch._functorch.autograd_function import enable_single_level_autograd_function
 
-from noyau.compiler.autodiff.reverse import Derived, derive, gradient_name
+from noyau.compiler.autodiff.adjoints import gradient_name
+from noyau.compiler.autodiff.reverse import Derived, derive
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.torch.sites import TO_TORCH

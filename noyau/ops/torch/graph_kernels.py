@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from noyau.compiler.autodiff.reverse import gradient_name
+from noyau.compiler.autodiff.adjoints import gradient_name
 from noyau.compiler.lowering.input_layouts import Layout, layout_of, lie
 from noyau.errors import BuildError, CheckError, MissingExtraError, NoyauError, OutputError, UnsupportedError
 from noyau.hosts.numpy.fast_calls import MISS, Argument

@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.compiler.autodiff.gradient_builder import formula_texts
 from noyau.compiler.autodiff.reverse import gradient_of
 from noyau.dtypes import DType
 from noyau.ir.dims import shape_of
@@ -87,10 +86,3 @@ def test_derivatives_are_those_of_central_differences(name):
 def test_flat_functions_give_zeros(name):
     operands = operands_for(name, SPECIAL)
     assert all((found == 0).all() for found in gradients(name, operands, np.full(len(operands[0]), 2.0)))
-
-
-def test_formulas_are_spelt():
-    assert formula_texts("divide") == ("g / b", "-((g * y) / b)")
-    assert formula_texts("floor_divide") == ("0", "0")
-    assert formula_texts("where") == ("none", "(g where c, else 0)", "(0 where c, else g)")
-    assert formula_texts("shift_left") == ("none", "none")

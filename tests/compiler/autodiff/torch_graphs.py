@@ -13,7 +13,7 @@ from noyau.ir.graph import Constant, Gather, Graph, Input, Kind, Map, Node, Redu
 from noyau.ir.graph_interpreter import Evaluator, evaluate
 from noyau.ir.operators import Fact, has
 from tests.compiler.autodiff.test_gradient_builder_functions_torch import CALLED
-from tests.compiler.autodiff.test_reductions_reductions_torch import REDUCED, RUNNING
+from tests.compiler.autodiff.test_reductions_torch import REDUCED, RUNNING
 
 Tensor = torch.Tensor
 Arrays = Mapping[str, np.ndarray]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.compiler.autodiff.simplification import invariant_values
+from noyau.compiler.autodiff.shift_invariance import invariant_values
 from noyau.ir.graph import Map
 from tests.compiler.autodiff.numeric import agrees, arrays_for, traced
 

@@ -1,0 +1,131 @@
+"""Gradients of a graph's values, from the outputs back: the sum of what each reader of a value gives back to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from noyau.compiler.autodiff.gradient_builder import GradientBuilder, zero_where_zero
+from noyau.compiler.autodiff.rules import operand_gradient
+from noyau.compiler.autodiff.shift_invariance import invariant_values
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.ir.graph import Gather, Graph, Input, Map, Node, Reduce, Scatter, Select, View
+from noyau.ir.operators import Fact, has
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """Gradient that one reader of a value gives back to it.
+
+    `masked`: where it is 0, the value was not chosen, so that 0 is all that it hands on, also through a derivative that
+    is infinite or NaN there. `doubt`: it went through such derivatives, and is 0 wherever this value is."""
+
+    value: Node
+    masked: bool = False
+    doubt: Node | None = None
+
+
+def gradient_name(output: str) -> str:
+    """Name the gradient of an output, an input of the backward graph."""
+    return f"grad_{output}"
+
+
+class Adjoints:
+    """One derivation: the nodes so far, and for each value what its readers have given back."""
+
+    def __init__(self, graph: Graph, inputs: Sequence[str]) -> None:
+        self.graph, self.wanted, self.builder = graph, inputs, GradientBuilder(graph)
+        self.gradients: dict[str, list[Gradient]] = {}
+        self.reached = carriers(graph, inputs)
+
+    def run(self) -> Graph:
+        gradients = [
+            self.output_gradient(name) for name in dict.fromkeys(self.graph.outputs) if self.graph[name].dtype.is_float
+        ]
+        for node in reversed(self.graph.nodes):
+            if node.output in self.gradients and not isinstance(node.kind, Input):
+                self.builder.stem = gradient_name(node.output)
+                self.back(node, self.total(node))
+        outputs = [self.result(name) for name in self.wanted]
+        inputs = [*self.graph.inputs, *gradients]
+        names = {node.output for node in inputs}
+        rest = [node for node in self.builder.nodes if node.output not in names]
+        return Graph((*inputs, *rest), tuple(outputs), self.graph.demands)
+
+    def output_gradient(self, name: str) -> Node:
+        """The gradient of an output, as an input."""
+        node, label = self.graph[name], gradient_name(name)
+        if self.builder.unused(label) != label:
+            raise UnsupportedError(f"{label} is a value of the graph; the gradient of {name} must bear that name")
+        node_in = self.builder.add_input(label, node.dtype, node.shape)
+        if name in self.reached:
+            self.gradients[name] = [Gradient(node_in)]
+        return node_in
+
+    def total(self, node: Node) -> Gradient:
+        """The sum of what a value's readers gave back; half types are summed in float32."""
+        parts = self.gradients[node.output]
+        doubts = {part.doubt and part.doubt.output for part in parts}
+        if len(doubts) > 1:
+            parts = [self.without_doubt(part) for part in parts]
+        exact = node.dtype if len(parts) == 1 else node.dtype.compute
+        total = self.builder.cast(parts[0].value, exact)
+        for part in parts[1:]:
+            total = self.builder.call("add", total, self.builder.cast(part.value, exact))
+        return Gradient(self.builder.cast(total, node.dtype), all(part.masked for part in parts), parts[0].doubt)
+
+    def without_doubt(self, gradient: Gradient) -> Gradient:
+        """The gradient without doubt."""
+        if gradient.doubt is None:
+            return gradient
+        return Gradient(zero_where_zero(self.builder, gradient.value, gradient.doubt), gradient.masked)
+
+    def result(self, name: str) -> str:
+        """The gradient of an input under a name of its own."""
+        node, label = self.graph[name], self.builder.unused(gradient_name(name))
+        self.builder.stem = label
+        if name in self.gradients:
+            total = self.without_doubt(self.total(node)).value
+        else:
+            total = self.builder.full(0.0, node.dtype, node.shape)
+        return self.builder.add(Node(label, Map("identity"), (total.output,), node.dtype, node.shape)).output
+
+    def back(self, node: Node, gradient: Gradient) -> None:
+        """Give a value's gradient back to what it was made of."""
+        function = node.kind.function if isinstance(node.kind, Map) else ""
+        if not function or has(function, Fact.CHOOSES):
+            gradient = self.without_doubt(gradient)
+        masked, doubt = _keeps_mask(node, gradient.masked), gradient.doubt
+        if function and gradient.masked and not has(function, Fact.CHOOSES | Fact.LINEAR):
+            doubt = doubt or gradient.value
+        operands = [self.graph[name] for name in node.inputs]
+        for position, operand in enumerate(operands):
+            if operand.output in self.reached:
+                share = operand_gradient(self.builder, node, operands, gradient.value, position, masked=gradient.masked)
+                if share is not None:
+                    self.gradients.setdefault(operand.output, []).append(Gradient(share, masked, doubt))
+
+
+def carriers(graph: Graph, starts: Sequence[str]) -> frozenset[str]:
+    """List the float values through which `starts` reach the outputs; integers, steps and invariant values carry
+    nothing."""
+    carriers, constant = set(starts), invariant_values(graph)
+    for node in graph.nodes:
+        flat = node.kind == Map("cast") and not node.dtype.is_float
+        flat |= isinstance(node.kind, Map) and has(node.kind.function, Fact.STEPS)
+        moves = node.dtype.is_float or node.dtype is DType.OTHER  # an Opaque of several results is of none
+        if moves and not flat and node.output not in constant and any(name in carriers for name in node.inputs):
+            carriers.add(node.output)
+    return frozenset(carriers)
+
+
+def _keeps_mask(node: Node, masked: bool) -> bool:
+    """Whether a 0 that a value gives back says that nobody chose what it was made of."""
+    match node.kind:
+        case Map(function):
+            return masked or has(function, Fact.CHOOSES)
+        case View() | Select() | Reduce() | Gather() | Scatter():
+            return masked
+        case _:
+            return False

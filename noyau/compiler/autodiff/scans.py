@@ -1,0 +1,81 @@
+"""Derivatives of running results: the gradient of each cell that a scan took in.
+
+A scan in reverse is one forwards of flipped cells, and an exclusive one is an inclusive one whose results are one place
+further on: so each monoid has one rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from noyau.compiler.autodiff.gradient_builder import GradientBuilder
+from noyau.compiler.autodiff.views import scatter_to_zeros
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim, indices
+from noyau.ir.graph import Lookup, Node, Scan
+
+
+def scan_back(builder: GradientBuilder, node: Node, kind: Scan, operand: Node, gradient: Node) -> Node:
+    """The gradient of what a scan took in; that of a running max or min goes to the first of ties. UnsupportedError
+    where the monoid has no derivative."""
+    exact, axis = operand.dtype.compute, kind.axis
+    if kind.monoid == "sum":
+        turned = builder.scan(replace(kind, reverse=not kind.reverse), builder.cast(gradient, exact))
+        return builder.cast(turned, gradient.dtype)
+    if kind.monoid not in _RULES:
+        raise UnsupportedError(f"{node.output}: the running {kind.monoid} has no derivative")
+    wide, above = builder.cast(operand, exact), builder.cast(gradient, exact)
+    if kind.reverse:
+        wide, above = builder.flip(wide, axis), builder.flip(above, axis)
+    if kind.exclusive:
+        above = _later(builder, above, axis)
+    below = _RULES[kind.monoid](builder, kind.monoid, wide, above, axis)
+    return builder.flip(below, axis) if kind.reverse else below
+
+
+def _later(builder: GradientBuilder, value: Node, axis: int) -> Node:
+    """Each cell the one behind it, and 0 the last."""
+    longer = builder.pad(value, axis, Dim.of(0), value.shape[axis] + 1)
+    index = list(indices(len(value.shape)))
+    index[axis] = index[axis] + 1
+    return builder.view(longer, value.shape, index)
+
+
+def _product(builder: GradientBuilder, monoid: str, operand: Node, gradient: Node, axis: int) -> Node:
+    """Before the first zero of a row, the sum of g * y from each cell on, by the cell. At that zero, the same sum
+    without the cell, as far as the next zero. Behind it nothing, for all products there are 0."""
+    call, like = builder.call, builder.like
+    none, one = like(0.0, operand), like(1.0, operand)
+    is_zero = call("equal", operand, none)
+    zeros = builder.scan(Scan("sum", axis), call("where", is_zero, one, none))
+    clear, met_one = call("equal", zeros, none), call("equal", zeros, one)
+    first = call("logical_and", is_zero, met_one)
+    without = builder.scan(Scan("prod", axis), call("where", first, one, operand))
+    onwards = Scan("sum", axis, reverse=True)
+    before = builder.scan(onwards, call("where", clear, call("multiply", gradient, without), none))
+    at_zero = builder.scan(onwards, call("where", met_one, call("multiply", gradient, without), none))
+    share = call("divide", before, call("where", is_zero, one, operand))
+    return call("where", clear, share, call("where", first, at_zero, none))
+
+
+def _extreme(builder: GradientBuilder, monoid: str, operand: Node, gradient: Node, axis: int) -> Node:
+    """To the cell that was the largest, or the least, so far."""
+    where = builder.scan(Scan(f"arg{monoid}", axis), operand)
+    own = indices(len(operand.shape))
+    index = tuple(Lookup(1, own) if at == axis else dim for at, dim in enumerate(own))
+    return scatter_to_zeros(builder, index, operand.shape, gradient, where)
+
+
+def _logsumexp(builder: GradientBuilder, monoid: str, operand: Node, gradient: Node, axis: int) -> Node:
+    """exp(x) times the sum of g * exp(-y) from each cell on, by logarithms of what is above 0 and of what is below."""
+    call, none = builder.call, builder.like(0.0, gradient)
+    result = builder.scan(Scan("logsumexp", axis), operand)
+    parts = []
+    for sign in (gradient, call("negative", gradient)):
+        weight = call("subtract", call("log", call("maximum", sign, none)), result)
+        onwards = builder.scan(Scan("logsumexp", axis, reverse=True), weight)
+        parts.append(call("exp", call("add", operand, onwards)))
+    return call("subtract", parts[0], parts[1])
+
+
+_RULES = {"prod": _product, "max": _extreme, "min": _extreme, "logsumexp": _logsumexp}
