@@ -8,6 +8,7 @@ except ModuleNotFoundError as error:
     raise MissingExtraError("onnx is not installed; run: pip install 'noyau[onnx]'") from error
 
 from noyau.frontends.onnx.importer import ImportedModel, import_model, partition_model
-from noyau.frontends.onnx.reader import read, verify
+from noyau.frontends.onnx.reader import read
+from noyau.frontends.onnx.verifier import verify
 
 __all__ = ["ImportedModel", "import_model", "onnx", "partition_model", "read", "verify"]

@@ -1,18 +1,14 @@
-"""Composite operators that have no body in ONNX's schema, or whose body is worse than what its text says; among them
-those of onnxruntime's own domain.
-"""
+"""Norms and other composite operators that have no body in ONNX's schema, or whose body is worse than its text."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx.calculations import mean, swish
-from noyau.frontends.onnx.gathers import INDEXING, lookup
+from noyau.frontends.onnx.reductions import mean
 from noyau.frontends.onnx.sites import Importer, OnnxSite
-from noyau.ir.dims import Dim, indices
+from noyau.ir.dims import Dim
 from noyau.ir.graph import Node
 
 
@@ -27,10 +23,7 @@ def _layer_normalization(site: OnnxSite) -> list[Node]:
         raise UnsupportedError("LayerNormalization computes in a type that is no float")
     wide = site.cast(value, stash)
     result, centre, inverse = normalize_rows(site, wide, tuple(range(first, rank)), site.attribute("epsilon", 1e-5))
-    result = site.call("multiply", site.cast(result, value.dtype), site.input(1))
-    if site.has(2):
-        result = site.call("add", result, site.input(2))
-    return [result, centre, inverse]
+    return [rescale(site, site.cast(result, value.dtype), 1, 2), centre, inverse]
 
 
 def normalize_rows(site: OnnxSite, value: Node, axes: tuple[int, ...], epsilon: float) -> tuple[Node, Node, Node]:
@@ -65,9 +58,10 @@ def _batch_normalization(site: OnnxSite) -> Node:
 def _normalize(site: OnnxSite, value: Node, centre: Node, variance: Node, scale: Node, shift: Node) -> Node:
     spread = site.call("sqrt", site.call("add", variance, site.like(site.attribute("epsilon", 1e-5), variance)))
     deviation = site.call("subtract", value, site.cast(centre, value.dtype))
-    result = site.call("divide", deviation, site.cast(spread, value.dtype))
-    result = site.call("multiply", result, site.cast(scale, value.dtype))
-    return site.call("add", result, site.cast(shift, value.dtype))
+    scaled = site.call(
+        "multiply", site.call("divide", deviation, site.cast(spread, value.dtype)), site.cast(scale, value.dtype)
+    )
+    return site.call("add", scaled, site.cast(shift, value.dtype))
 
 
 def _by_channel(site: OnnxSite, value: Node, channel: Node) -> Node:
@@ -99,10 +93,9 @@ def _lp_normalization(site: OnnxSite) -> Node:
 
 def _global_pool(monoid: str) -> Importer:
     def pool(site: OnnxSite) -> Node:
-        value = site.input()
-        if len(value.shape) < 3:
+        value, axes = site.input(), tuple(range(2, site.rank()))
+        if not axes:
             raise UnsupportedError(f"{site.op} needs a rank of 3 or more")
-        axes = tuple(range(2, len(value.shape)))
         return mean(site, value, axes) if monoid == "mean" else site.reduce(monoid, value, axes, keep=True)
 
     return pool
@@ -110,17 +103,13 @@ def _global_pool(monoid: str) -> Importer:
 
 def _hardmax(site: OnnxSite) -> Node:
     """1 at the first of the largest along an axis, 0 elsewhere."""
-    value = site.input()
-    axis = site.axis(site.attribute("axis", -1), len(value.shape))
+    value, axis = site.input(), site.axis(site.attribute("axis", -1), site.rank())
     best = site.reduce("argmax", value, [axis], keep=True)
     same = site.call("equal", site.iota(Dim.of(f"#{axis}"), value.shape), best)
     return site.cast(same, value.dtype)
 
 
-_LEAST_EPSILON = 1e-12
-
-
-def _with_attributes(importer: Importer, *attributes: str) -> Importer:
+def with_attributes(importer: Importer, *attributes: str) -> Importer:
     """The importer, for nodes that have no other attributes than these."""
 
     def checked(site: OnnxSite) -> Node | Sequence[Node]:
@@ -132,66 +121,6 @@ def _with_attributes(importer: Importer, *attributes: str) -> Importer:
     return checked
 
 
-def _gelu(site: OnnxSite) -> Node:
-    """x / 2 * (1 + erf(x / sqrt(2))), of the sum of the inputs."""
-    value = _add_bias(site)
-    inner = site.call("erf", site.call("multiply", value, site.like(math.sqrt(0.5), value)))
-    return _gate(site, value, inner)
-
-
-def _fast_gelu(site: OnnxSite) -> Node:
-    """x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))), of the sum of the inputs."""
-    value = _add_bias(site)
-    square = site.call("multiply", site.call("multiply", value, value), site.like(0.044715, value))
-    cubic = site.call("multiply", value, site.call("add", square, site.like(1, value)))
-    inner = site.call("tanh", site.call("multiply", cubic, site.like(math.sqrt(2 / math.pi), value)))
-    return _gate(site, value, inner)
-
-
-def _add_bias(site: OnnxSite) -> Node:
-    value = site.input()
-    if not site.has(1):
-        return value
-    bias = site.input(1)
-    if len(bias.shape) != 1:
-        raise UnsupportedError(f"{site.op} is given a bias that is no vector")
-    return site.call("add", value, bias)
-
-
-def _gate(site: OnnxSite, value: Node, inner: Node) -> Node:
-    half = site.call("multiply", value, site.like(0.5, value))
-    return site.call("multiply", half, site.call("add", inner, site.like(1, value)))
-
-
-def _add_skip(site: OnnxSite, bias: int) -> tuple[Node, Node]:
-    """Input, skip and bias together, in the type that sums are made in; and as the sum that is an output."""
-    value = site.input(0)
-    total = site.call("add", *(site.cast(site.input(k), value.dtype.compute) for k in (0, 1)))
-    if total.shape != value.shape:
-        raise UnsupportedError(f"{site.op} is given a skip of another shape")
-    if site.has(bias):
-        total = site.call("add", total, site.cast(site.input(bias), total.dtype))
-    return total, site.cast(total, value.dtype)
-
-
-def _skip_layer_normalization(site: OnnxSite) -> list[Node]:
-    """LayerNormalization of input + skip + bias over the last axis; outputs: it, mean, 1 / spread, the sum."""
-    total, summed = _add_skip(site, 4)
-    result, centre, inverse = normalize_rows(site, total, (site.rank() - 1,), _epsilon(site))
-    result = _scale(site, site.cast(result, summed.dtype), 2, 3)
-    return [result, centre, inverse, site.call("identity", summed)]
-
-
-def _skip_simplified(site: OnnxSite) -> list[Node]:
-    """RMSNormalization of input + skip + bias over the last axis; its second output is never made."""
-    total, summed = _add_skip(site, 3)
-    result, inverse = root_mean_square(site, total, (site.rank() - 1,), _epsilon(site))
-    if len(site.outputs) > 1 and site.outputs[1]:
-        raise UnsupportedError(f"{site.op} gives no mean")
-    result = _scale(site, site.cast(result, summed.dtype), 2)
-    return [result, inverse, inverse, site.call("identity", summed)]
-
-
 def _simplified(site: OnnxSite) -> list[Node]:
     """RMSNormalization, of the dtype of its scale."""
     value, scale = site.input(0), site.input(1)
@@ -199,120 +128,17 @@ def _simplified(site: OnnxSite) -> list[Node]:
         raise UnsupportedError(f"{site.op} computes in a type that is not float32")
     first = site.axis(site.attribute("axis", -1), len(value.shape))
     wide = site.cast(value, value.dtype.compute)
-    result, inverse = root_mean_square(site, wide, tuple(range(first, len(value.shape))), _epsilon(site, 1e-5))
+    result, inverse = root_mean_square(site, wide, tuple(range(first, len(value.shape))), epsilon_of(site, 1e-5))
     return [site.call("multiply", site.cast(result, scale.dtype), scale), inverse]
 
 
-def _epsilon(site: OnnxSite, default: float = _LEAST_EPSILON) -> float:
+def epsilon_of(site: OnnxSite, default: float = 1e-12) -> float:
     return float(site.attribute("epsilon", default))
 
 
-def _scale(site: OnnxSite, value: Node, scale: int, shift: int | None = None) -> Node:
+def rescale(site: OnnxSite, value: Node, scale: int, shift: int | None = None) -> Node:
     value = site.call("multiply", value, site.input(scale))
     return site.call("add", value, site.input(shift)) if shift is not None and site.has(shift) else value
-
-
-def _embed_layer_normalization(site: OnnxSite) -> list[Node]:
-    """Rows of tables for words, positions and segments, summed and normalised; how many of each row the mask has."""
-    ids, rows = site.input(0), site.input(2)
-    if len(ids.shape) != 2:
-        raise UnsupportedError(f"{site.op} needs ids of rank 2")
-    total = site.cast(_row_of(site, rows, ids), rows.dtype.compute)
-    places = site.input(8) if site.has(8) else site.expand(site.iota("#0", (ids.shape[1],)), ids.shape)
-    total = site.call("add", total, site.cast(_row_of(site, site.input(3), places), total.dtype))
-    if site.has(1) and site.has(4):
-        total = site.call("add", total, site.cast(_row_of(site, site.input(4), site.input(1)), total.dtype))
-    result, _, _ = normalize_rows(site, total, (2,), _epsilon(site))
-    result = _scale(site, site.cast(result, rows.dtype), 5, 6)
-    return [result, _mask_index(site, ids), site.cast(site.call("identity", total), rows.dtype)]
-
-
-def _row_of(site: OnnxSite, table: Node, places: Node) -> Node:
-    """table[places[b, s]] for each b and s."""
-    if len(table.shape) != 2 or len(places.shape) != 2:
-        raise UnsupportedError(f"{site.op} needs tables and ids of rank 2")
-    at = indices(3)
-    return lookup(site, table, [(places, at[:2]), at[2]], (*places.shape, table.shape[1]))
-
-
-def _mask_index(site: OnnxSite, ids: Node) -> Node:
-    if not site.has(7):
-        return site.full(0, DType.I32, ids.shape[:1])
-    mask = site.input(7)
-    if site.attribute("mask_index_type", 0):
-        raise UnsupportedError(f"{site.op} gives a mask of another kind")
-    ones = site.cast(site.call("equal", mask, site.like(1, mask)), DType.I32)
-    return site.reduce("sum", ones, [1])
-
-
-def _rotary_embedding(site: OnnxSite) -> Node:
-    """Pairs of cells turned by the angle of their position: (a, b) becomes (a cos - b sin, a sin + b cos)."""
-    value, tables = site.input(0), [site.input(2), site.input(3)]
-    if site.attribute("scale", 1.0) != 1 or site.attribute("is_packed_batching", 0):
-        raise UnsupportedError(f"{site.op} is scaled or packed")
-    if len(value.shape) not in (3, 4) or any(len(table.shape) != 2 for table in tables):
-        raise UnsupportedError(f"{site.op} needs a value of rank 3 or 4, and tables of rank 2")
-    heads = _heads(site, value, tables[0].shape[1] * 2)
-    batch, length = heads.shape[0], heads.shape[2]
-    places = _places(site, batch, length)
-    cos, sin = (site.restore_axes(_row_of(site, table, places), [1]) for table in tables)
-    turned = _rotate(site, heads, cos, sin)
-    if len(value.shape) == 4:
-        return turned
-    return site.reshape(site.transpose(turned, (0, 2, 1, 3)), value.shape)
-
-
-def _heads(site: OnnxSite, value: Node, width: Dim) -> Node:
-    """The value as [batch, heads, length, width of a head]."""
-    if len(value.shape) == 4:
-        return value
-    count, partial = site.attribute("num_heads", 0), site.attribute("rotary_embedding_dim", 0)
-    if partial and not count:
-        raise UnsupportedError(f"{site.op} turns a part of each head, and does not say how many heads there are")
-    each = value.shape[2] // count if partial else width
-    split = site.reshape(value, (*value.shape[:2], value.shape[2] // each, each))
-    return site.transpose(split, (0, 2, 1, 3))
-
-
-def _places(site: OnnxSite, batch: Dim, length: Dim) -> Node:
-    """The position of each cell, as [batch, length]: given, or counted from a start."""
-    positions = site.input(1)
-    if len(positions.shape) == 2:
-        site.demand_equal(positions.shape[0], batch)
-        site.demand_equal(positions.shape[1], length)
-        return positions
-    start = site.drop_axes(positions, range(len(positions.shape)))
-    return site.expand(site.call("add", start, site.iota("#0", (length,))), (batch, length))
-
-
-def _rotate(site: OnnxSite, heads: Node, cos: Node, sin: Node) -> Node:
-    """A pair is a cell and the one half a width on; or, interleaved, two neighbours. What is beyond stays."""
-    half, near = cos.shape[3], bool(site.attribute("interleaved", 0))
-    low = site.slice(heads, 3, 0, half, 2 if near else 1)
-    high = site.slice(heads, 3, 1 if near else half, half, 2 if near else 1)
-    real = site.call("subtract", site.call("multiply", low, cos), site.call("multiply", high, sin))
-    imaginary = site.call("add", site.call("multiply", low, sin), site.call("multiply", high, cos))
-    rest = heads.shape[3] - half * 2
-    tail = [site.slice(heads, 3, half * 2, rest)] if rest != Dim.of(0) else []
-    if near:
-        pairs = site.concat([site.restore_axes(real, [4]), site.restore_axes(imaginary, [4])], 4)
-        return site.concat([site.reshape(pairs, (*heads.shape[:3], half * 2)), *tail], 3)
-    return site.concat([real, imaginary, *tail], 3)
-
-
-CONTRIBUTED: dict[str, Importer] = {
-    "BiasGelu": _with_attributes(_gelu),
-    "EmbedLayerNormalization": _with_attributes(_embed_layer_normalization, "epsilon", "mask_index_type"),
-    "FastGelu": _with_attributes(_fast_gelu),
-    "Gelu": _with_attributes(_gelu),
-    "QuickGelu": _with_attributes(swish(1.702), "alpha"),
-    "RotaryEmbedding": _with_attributes(
-        _rotary_embedding, "interleaved", "is_packed_batching", "num_heads", "rotary_embedding_dim", "scale"
-    ),
-    "SkipLayerNormalization": _with_attributes(_skip_layer_normalization, "epsilon"),
-    "SkipSimplifiedLayerNormalization": _with_attributes(_skip_simplified, "epsilon"),
-    "Trilu": _with_attributes(INDEXING["Trilu"], "upper"),
-}
 
 
 COMPOSITES: dict[str, Importer] = {
@@ -324,5 +150,5 @@ COMPOSITES: dict[str, Importer] = {
     "LayerNormalization": _layer_normalization,
     "LpNormalization": _lp_normalization,
     # onnxruntime's own, in the default domain, where ONNX has no such operator, or a later one
-    "SimplifiedLayerNormalization": _with_attributes(_simplified, "axis", "epsilon", "stash_type"),
+    "SimplifiedLayerNormalization": with_attributes(_simplified, "axis", "epsilon", "stash_type"),
 }

@@ -13,9 +13,15 @@ import onnx
 from noyau.compiler.partition.cut import Model, ModelOperator
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx.boundary_shapes import BoundaryTypes, Outcome, outcome_of
+from noyau.frontends.onnx.activations import ACTIVATIONS
+from noyau.frontends.onnx.boundaries import Boundary, ModelContext, Run
+from noyau.frontends.onnx.boundary_shapes import Outcome, outcome_of
+from noyau.frontends.onnx.boundary_types import BoundaryTypes, Inference
 from noyau.frontends.onnx.calculations import CALCULATIONS
-from noyau.frontends.onnx.composites import COMPOSITES, CONTRIBUTED
+from noyau.frontends.onnx.composites import COMPOSITES
+from noyau.frontends.onnx.contributed import CONTRIBUTED
+from noyau.frontends.onnx.conversions import CONVERSIONS
+from noyau.frontends.onnx.creation import CREATION
 from noyau.frontends.onnx.function_bodies import (
     FunctionBody,
     canonical,
@@ -26,16 +32,20 @@ from noyau.frontends.onnx.function_bodies import (
     schema_body,
 )
 from noyau.frontends.onnx.gathers import INDEXING
-from noyau.frontends.onnx.opaque import FOLDED, Boundary, ModelContext, Run, captures, foldable_nodes, reason_for
-from noyau.frontends.onnx.reader import Inference, Initializers, array_of, verify
+from noyau.frontends.onnx.model_values import Contents, ModelValues
+from noyau.frontends.onnx.opaque import FOLDED, captures, foldable_nodes, reason_for
+from noyau.frontends.onnx.reader import Initializers
+from noyau.frontends.onnx.reductions import REDUCTIONS
 from noyau.frontends.onnx.shape_arithmetic import constant_contents, shape_arithmetic
-from noyau.frontends.onnx.sites import Contents, ModelValues, OnnxSite
+from noyau.frontends.onnx.sites import OnnxSite
+from noyau.frontends.onnx.tensors import array_of
+from noyau.frontends.onnx.verifier import verify
 from noyau.frontends.onnx.views import VIEWS
 from noyau.ir.dims import Dim, product, shape_of
 from noyau.ir.graph import Graph, Input, Map, Node, Opaque, Part, constant
 from noyau.ir.sizes import Demand
 
-_FAMILIES = {**CALCULATIONS, **VIEWS, **INDEXING, **COMPOSITES}
+_FAMILIES = CALCULATIONS | ACTIVATIONS | CONVERSIONS | REDUCTIONS | VIEWS | INDEXING | CREATION | COMPOSITES
 _DOMAINS = {"": _FAMILIES, "com.microsoft": CONTRIBUTED}
 _DEEPEST, _MOST_NODES = 16, 4096
 _SMALL = 64

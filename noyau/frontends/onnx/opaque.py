@@ -1,21 +1,11 @@
-"""Boundaries: nodes that noyau does not look into, why, and how the interpreter runs them; nodes computed once."""
+"""Reasons why noyau does not look into a node, and the nodes that onnxruntime computes once."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from collections.abc import Iterator
 
-import numpy as np
 import onnx
 
-from noyau.dtypes import from_numpy
-from noyau.errors import UnsupportedError
-
-Run = Callable[[onnx.ModelProto, Mapping[str, np.ndarray]], Sequence[Any]]
 LIBRARY = frozenset(
     "Attention AveragePool Conv ConvInteger ConvTranspose DeformConv Einsum FlexAttention GRU Gemm GlobalLpPool LSTM "
     "LpPool MatMul MatMulInteger MaxPool QLinearConv QLinearMatMul RNN".split()
@@ -34,8 +24,6 @@ FUSED_OTHERS = frozenset(
     """BiasAdd BiasDropout BiasSoftmax BiasSplitGelu GatedRMSNorm GroupNorm QEmbedLayerNormalization SkipGroupNorm
     """.split()
 )
-
-_FAULTS = (NotImplementedError, RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError)
 
 
 def reason_for(node: onnx.NodeProto) -> str:
@@ -56,7 +44,7 @@ def reason_for(node: onnx.NodeProto) -> str:
 def captures(node: onnx.NodeProto) -> list[str]:
     """The outer values that the subgraphs of a node use, in order."""
     names: dict[str, None] = {}
-    for graph in _subgraphs(node):
+    for graph in subgraphs(node):
         own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
         own |= {tensor.values.name for tensor in graph.sparse_initializer}
         for inner in graph.node:
@@ -66,7 +54,7 @@ def captures(node: onnx.NodeProto) -> list[str]:
     return list(names)
 
 
-def _subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.g
@@ -92,86 +80,3 @@ def foldable_nodes(model: onnx.ModelProto) -> frozenset[int]:
             if any(node.input):
                 places.add(place)
     return frozenset(places)
-
-
-@dataclass(frozen=True)
-class ModelContext:
-    """The part of its model that a node needs to stand alone."""
-
-    opsets: Sequence[onnx.OperatorSetIdProto]
-    functions: Sequence[onnx.FunctionProto]
-    ir_version: int
-
-    def model(
-        self,
-        node: onnx.NodeProto,
-        inputs: Sequence[onnx.ValueInfoProto],
-        outputs: Sequence[onnx.ValueInfoProto],
-        initializers: Sequence[onnx.TensorProto] = (),
-    ) -> onnx.ModelProto:
-        """A model of one node."""
-        graph = onnx.helper.make_graph([node], "one_node", list(inputs), list(outputs), list(initializers))
-        model = onnx.helper.make_model(graph, opset_imports=list(self.opsets), functions=list(self.functions))
-        model.ir_version = self.ir_version
-        return model
-
-    def has_schema(self, node: onnx.NodeProto) -> bool:
-        """Whether ONNX or a function of the model says what the node's operator is."""
-        if any(f.domain == node.domain and f.name == node.op_type for f in self.functions):
-            return True
-        version = next((entry.version for entry in self.opsets if entry.domain == node.domain), 0)
-        try:
-            onnx.defs.get_schema(node.op_type, version, node.domain)
-        except onnx.defs.SchemaError:
-            return False
-        return True
-
-
-class Boundary:
-    """Runs one node: by `run` where that is given and can, else by ONNX's reference evaluator."""
-
-    def __init__(self, node: onnx.NodeProto, names: Sequence[str], around: ModelContext, run: Run | None) -> None:
-        self._node, self._names, self._around, self._run = node, tuple(names), around, run
-
-    def __call__(self, *operands: Any) -> tuple[Any, ...]:
-        """The results of the named outputs; UnsupportedError where nothing here can run the node."""
-        feeds = dict(zip(self._names, operands, strict=True))
-        outputs = [name for name in self._node.output if name]
-        if self._node.op_type == "MatMul" and self._node.domain == "":
-            return (np.matmul(*operands),)
-        if self._run is not None:
-            with suppress(UnsupportedError):
-                return tuple(self._run(self._model(feeds), feeds))
-        try:
-            return tuple(self._reference.run(outputs, feeds))
-        except _FAULTS as fault:
-            hint = "" if self._run else "; give onnxruntime as `run`"
-            raise UnsupportedError(f"the interpreter cannot run {self._node.op_type}: {fault}{hint}") from fault
-
-    def texts(self, position: int) -> tuple[str, ...]:
-        """The key that tells two boundaries of one operator apart: attributes, and the place where runs may differ."""
-        texts = [f"{a.name}:{hashlib.sha256(a.SerializeToString()).hexdigest()[:16]}" for a in self._node.attribute]
-        alone = self._node.op_type in RANDOM or self._node.domain not in ("", "ai.onnx") or any(_subgraphs(self._node))
-        outputs = "".join("1" if name else "0" for name in self._node.output)
-        return (self._node.domain, f"outputs:{outputs}", *sorted(texts), *((f"#{position}",) if alone else ()))
-
-    @cached_property
-    def _reference(self) -> Any:
-        from onnx.reference import ReferenceEvaluator
-
-        return ReferenceEvaluator(self._model({}))
-
-    def _model(self, feeds: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-        """The node alone; with the types of the inputs where arrays are given."""
-        names = dict.fromkeys(self._names)
-        inputs = [onnx.helper.make_value_info(name, _array_type(feeds.get(name))) for name in names]
-        outputs = [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in self._node.output if name]
-        return self._around.model(self._node, inputs, outputs)
-
-
-def _array_type(array: np.ndarray | None) -> onnx.TypeProto:
-    if not isinstance(array, np.ndarray):
-        return onnx.TypeProto()
-    dtype = from_numpy(array.dtype)
-    number = onnx.helper.np_dtype_to_tensor_dtype(array.dtype) if dtype is None else dtype.onnx
-    return onnx.helper.make_tensor_type_proto(number, array.shape)

@@ -5,20 +5,20 @@ A function takes the contents of the inputs it reads and gives those of the outp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import reduce
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from noyau.dtypes import DType, from_numpy, from_onnx
-from noyau.frontends.onnx.gathers import constant_array, minimum
-from noyau.frontends.onnx.sites import Contents, OnnxSite, light
-from noyau.ir.dims import Dim, equal, maximum, never_negative, product
+from noyau.dtypes import DType, from_numpy
+from noyau.frontends.onnx.cell_arithmetic import CELL_ARITHMETIC, Results, all_known
+from noyau.frontends.onnx.creation import constant_array
+from noyau.frontends.onnx.model_values import Contents
+from noyau.frontends.onnx.sites import OnnxSite
+from noyau.frontends.onnx.sizes import light
+from noyau.ir.dims import Dim, product
 
-_MOST_CELLS, _MOST_ROW = 256, 1
-_INTEGERS = (DType.I32, DType.I64)
-Results: TypeAlias = "list[Contents] | None"
+_MOST_CELLS = 256
 
 
 def shape_arithmetic(site: OnnxSite) -> Results:
@@ -45,12 +45,6 @@ def _contents_of(cells: Any, dtype: DType) -> Contents:
     return Contents(tuple(array.flat), array.shape, dtype)
 
 
-def _all_known(site: OnnxSite) -> list[Contents] | None:
-    operands = [site.contents(k) for k in range(len(site.inputs))]
-    complete = [contents for contents in operands if contents is not None]
-    return complete if operands and len(complete) == len(operands) else None
-
-
 def _move(function: Callable[[OnnxSite, np.ndarray], np.ndarray | None]) -> Callable[[OnnxSite], Results]:
     """An operator that only moves the cells of its first input."""
 
@@ -72,81 +66,6 @@ def _shape(site: OnnxSite) -> Results:
     dims = _dims_of(site)
     dims = dims[site.attribute("start", 0) : site.attribute("end", len(dims))]
     return [Contents(dims, (len(dims),), DType.I64)]
-
-
-def _cellwise(
-    function: Callable[..., Dim | None], *, result: DType | None = None, operands: slice = slice(None)
-) -> Callable[[OnnxSite], Results]:
-    """A function of cells, broadcast; `result` is the dtype where it is not that of the operands."""
-
-    def call(site: OnnxSite) -> Results:
-        known = _all_known(site)
-        if known is None or len({contents.dtype for contents in known[operands]}) != 1:
-            return None
-        arrays = np.broadcast_arrays(*(contents.cells for contents in known))
-        if arrays[0].size > max(_MOST_ROW, *(len(contents.dims) for contents in known)):  # a table is no shape
-            return None
-        cells = [function(*cell) for cell in zip(*(array.flat for array in arrays), strict=True)]
-        complete = tuple(cell for cell in cells if cell is not None)
-        dtype = result or known[operands][0].dtype
-        return [Contents(complete, arrays[0].shape, dtype)] if len(complete) == len(cells) else None
-
-    return call
-
-
-def _integer(function: Callable[..., Dim | None]) -> Callable[[OnnxSite], Results]:
-    """A cellwise function of integers (bools have no sum)."""
-    call = _cellwise(function)
-    return lambda site: contents if (contents := call(site)) and contents[0].dtype in _INTEGERS else None
-
-
-def _truth(function: Callable[[Dim, Dim], bool | None]) -> Callable[[OnnxSite], Results]:
-    """A cellwise comparison, the answer of which may not be known."""
-    return _cellwise(
-        lambda a, b: None if (answer := function(a, b)) is None else Dim.of(int(answer)), result=DType.BOOL
-    )
-
-
-def _divide(left: Dim, right: Dim) -> Dim | None:
-    """Division that truncates, which is floor division where nothing is negative."""
-    a, b = left.constant, right.constant
-    if a is not None and b:
-        return Dim.of(abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1))
-    return left // right if _is_positive(right) and never_negative(left) else None
-
-
-def _is_positive(dim: Dim) -> bool:
-    """Whether it is surely above 0; a size that is 0 divides nothing when the model runs."""
-    return never_negative(dim) if dim.constant is None else dim.constant > 0
-
-
-def _modulo(left: Dim, right: Dim) -> Dim | None:
-    a, b = left.constant, right.constant
-    if a is not None and b:
-        return Dim.of(a % b)
-    return left % right if _is_positive(right) and never_negative(left) else None
-
-
-def _at_most(left: Dim, right: Dim) -> bool | None:
-    if never_negative(right - left):
-        return True
-    return False if never_negative(left - right - 1) else None
-
-
-def _choose(condition: Dim, left: Dim, right: Dim) -> Dim | None:
-    if left == right:
-        return left
-    return None if condition.constant is None else left if condition.constant else right
-
-
-def _cast(site: OnnxSite, dtype: DType | None) -> Results:
-    contents = site.contents(0)
-    if contents is None or dtype is None or dtype.kind not in ("int", "uint", "bool"):
-        return None
-    if contents.integers is not None:
-        cells = np.array(contents.integers).astype(dtype.numpy)
-        return [Contents(tuple(Dim.of(int(cell)) for cell in cells), contents.shape, dtype)]
-    return [Contents(contents.dims, contents.shape, dtype)] if dtype in (DType.I32, DType.I64) else None
 
 
 def _gather(site: OnnxSite) -> Results:
@@ -172,7 +91,7 @@ def _slice(site: OnnxSite, cells: np.ndarray) -> np.ndarray | None:
 
 
 def _concat(site: OnnxSite) -> Results:
-    pieces = _all_known(site)
+    pieces = all_known(site)
     if pieces is None or len({contents.dtype for contents in pieces}) != 1:
         return None
     cells = np.concatenate([contents.cells for contents in pieces], site.attribute("axis", 0))
@@ -229,7 +148,7 @@ def _expand(site: OnnxSite, cells: np.ndarray) -> np.ndarray | None:
 
 
 def _range(site: OnnxSite) -> Results:
-    bounds = _all_known(site)
+    bounds = all_known(site)
     if bounds is None or any(contents.integers is None for contents in bounds):
         return None
     start, end, step = (contents.dims[0].constant or 0 for contents in bounds)
@@ -239,57 +158,21 @@ def _range(site: OnnxSite) -> Results:
     return [Contents(cells, (len(cells),), bounds[0].dtype)]
 
 
-def _reduction(function: Callable[[Sequence[Dim]], Dim]) -> Callable[[OnnxSite], Results]:
-    def reduce(site: OnnxSite) -> Results:
-        contents = site.contents(0)
-        if contents is None or len(contents.shape) != 1 or not contents.dims or contents.dtype not in _INTEGERS:
-            return None
-        if site.has(1) and not site.integers(1, "the axes") and site.attribute("noop_with_empty_axes", 0):
-            return [contents]
-        shape = (1,) if site.attribute("keepdims", 1) == 1 else ()
-        return [Contents((function(contents.dims),), shape, contents.dtype)]
-
-    return reduce
-
-
 ARITHMETIC: dict[str, Callable[[OnnxSite], Results]] = {
-    "Abs": _integer(lambda a: a if never_negative(a) else -a if never_negative(-a) else None),
-    "Add": _integer(lambda a, b: a + b),
-    "And": _cellwise(lambda a, b: a * b),
-    "Cast": lambda site: _cast(site, from_onnx(site.attribute("to", 0))),
-    "CastLike": lambda site: _cast(site, site.input(1).dtype if site.has(1) else None),
+    **CELL_ARITHMETIC,
     "Concat": _concat,
     "Constant": lambda site: _known(constant_array(site)),
     "ConstantOfShape": _constant_of_shape,
-    "Div": _integer(_divide),
-    "Equal": _truth(equal),
     "Expand": _move(_expand),
     "Gather": _gather,
-    "Greater": _truth(lambda a, b: _at_most(b, a - 1)),
-    "GreaterOrEqual": _truth(lambda a, b: _at_most(b, a)),
     "Identity": _move(lambda site, cells: cells),
-    "Less": _truth(lambda a, b: _at_most(a, b - 1)),
-    "LessOrEqual": _truth(_at_most),
-    "Max": _integer(lambda *cells: reduce(maximum, cells)),
-    "Min": _integer(lambda *cells: reduce(minimum, cells)),
-    "Mod": lambda site: None if site.attribute("fmod", 0) == 1 else _integer(_modulo)(site),
-    "Mul": _integer(lambda a, b: a * b),
-    "Neg": _integer(lambda a: -a),
-    "Not": _cellwise(lambda a: 1 - a),
-    "Or": _cellwise(lambda a, b: a + b - a * b),
     "Range": _range,
-    "ReduceMax": _reduction(lambda dims: reduce(maximum, dims)),
-    "ReduceMin": _reduction(lambda dims: reduce(minimum, dims)),
-    "ReduceProd": _reduction(product),
-    "ReduceSum": _reduction(lambda dims: sum(dims, Dim.of(0))),
     "Reshape": _move(_reshape),
     "Shape": _shape,
     "Size": lambda site: [Contents((product(_dims_of(site)),), (), DType.I64)],
     "Slice": _move(_slice),
     "Split": _split,
     "Squeeze": _move(lambda site, cells: np.squeeze(cells, site.integers(1, "the axes") if site.has(1) else None)),
-    "Sub": _integer(lambda a, b: a - b),
     "Transpose": _move(lambda site, cells: np.transpose(cells, site.attributes.get("perm"))),
     "Unsqueeze": _move(lambda site, cells: np.expand_dims(cells, site.integers(1, "the axes"))),
-    "Where": _cellwise(_choose, operands=slice(1, None)),
 }

@@ -296,7 +296,7 @@ def _constant_node(values: ModelValues, name: str) -> onnx.NodeProto:
     if tensor.data_location != tensor.EXTERNAL:
         attribute.t.CopyFrom(tensor)
         return node
-    from noyau.frontends.onnx.reader import array_of
+    from noyau.frontends.onnx.tensors import array_of
 
     array = array_of(tensor, values.folder)
     if array is None:

@@ -122,7 +122,7 @@ def _data_files(model: onnx.ModelProto, source: Path | None, folder: Path) -> li
         return []
     if source is None:
         raise OutputError("the model has external data, and it was not said which folder that lies in")
-    from noyau.frontends.onnx.reader import external_slice
+    from noyau.frontends.onnx.tensors import external_slice
 
     pairs = [(external_slice(tensor, source)[0], folder / location) for location, tensor in tensors.items()]
     return [(origin, target) for origin, target in pairs if not _same_data(origin, target)]

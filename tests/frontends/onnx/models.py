@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
@@ -46,3 +47,17 @@ def agree(
         assert got.shape == want.shape
         np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=tolerance, atol=tolerance)
     return found
+
+
+WORDS = {
+    "float": np.float32, "double": np.float64, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "int8": np.int8,
+    "int16": np.int16, "int32": np.int32, "int64": np.int64, "uint8": np.uint8, "uint16": np.uint16,
+    "uint32": np.uint32, "uint64": np.uint64, "bool": np.bool_,
+}  # fmt: skip
+
+
+def run(text: str, *arrays: np.ndarray, opset: int = 22) -> np.ndarray:
+    found = imported(text, opset)
+    assert not found.opaque, found.opaque
+    names = [node.output for node in found.graph.inputs]
+    return results(found, dict(zip(names, arrays, strict=True)))[0]

@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from noyau.errors import InputError, UnsupportedError
 from noyau.frontends import onnx as frontend
 from noyau.frontends.onnx.function_bodies import canonical, opsets_of
-from noyau.frontends.onnx.reader import array_of
+from noyau.frontends.onnx.tensors import array_of
 from noyau.hosts.onnxruntime.inputs import ModelInputs, model_inputs
 from noyau.hosts.torch.cuda.device import missing_device
 from noyau.hosts.torch.modules.onnx_operators import NodeCall, Value, run

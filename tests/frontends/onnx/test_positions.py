@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from noyau.dtypes import DType
-from noyau.frontends.onnx.gathers import position_at
+from noyau.frontends.onnx.positions import position_at
 from noyau.ir.dims import Dim, indices, shape_of
 from noyau.ir.graph import Input, Iota, Map, Node, Select, View, constant
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from noyau.frontends.onnx.reader import Inference
+from noyau.frontends.onnx.boundary_types import Inference
 from tests.frontends.onnx.models import imported, model
 
 

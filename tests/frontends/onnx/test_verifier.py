@@ -6,7 +6,7 @@ import onnx
 import pytest
 
 from noyau.errors import ModelError
-from noyau.frontends.onnx.reader import verify
+from noyau.frontends.onnx.verifier import verify
 from tests.frontends.onnx.models import model
 
 CHAIN = "(float[n] x) => (float[n] y) { a = Abs(x) b = Neg(a) y = Exp(b) }"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
-from tests.frontends.onnx.models import agree, imported, model, results
+from tests.frontends.onnx.models import WORDS, agree, imported, model, results, run
 
 X = np.array([[-300, -1.5, -0.5, 0.5], [1.5, 2.5, 127.4, 300]], np.float32)
 
@@ -43,3 +44,13 @@ def test_a_dynamic_one_goes_through_its_body():
 def test_a_type_that_noyau_has_not_is_a_boundary():
     text = "(float[n, m] x, float s) => (float8e5m2 y) { y = QuantizeLinear<output_dtype = 19>(x, s) }"
     assert "type that noyau has not" in imported(text, 21).opaque[0]
+
+
+@pytest.mark.parametrize("source", WORDS)
+@pytest.mark.parametrize("target", WORDS)
+def test_casts_among_all_dtypes(source, target):
+    values = np.array([0, 1, 2, 3, 100]).astype(WORDS[source])
+    number = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(WORDS[target]))
+    got = run(f"({source}[n] x) => ({target}[n] y) {{ y = Cast<to = {number}>(x) }}", values)
+    assert got.dtype == WORDS[target]
+    np.testing.assert_array_equal(got, values.astype(WORDS[target]))

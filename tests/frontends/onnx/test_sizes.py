@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from noyau.frontends.onnx.sites import SizeNames
+from noyau.frontends.onnx.sizes import SizeNames
 from noyau.ir.dims import Dim
 
 HOSTILE = [

@@ -2,36 +2,12 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
-import onnx
 import pytest
 
-from tests.frontends.onnx.models import agree, imported, model, results
+from tests.frontends.onnx.models import WORDS, agree, imported, model, results, run
 
-WORDS = {
-    "float": np.float32, "double": np.float64, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "int8": np.int8,
-    "int16": np.int16, "int32": np.int32, "int64": np.int64, "uint8": np.uint8, "uint16": np.uint16,
-    "uint32": np.uint32, "uint64": np.uint64, "bool": np.bool_,
-}  # fmt: skip
 SPECIAL = np.array([0, -0.0, 1, -1, 0.5, 1.5, 2.5, -0.5, 1e-3, -40, 90, np.inf, -np.inf, np.nan], np.float32)
-
-
-def run(text: str, *arrays: np.ndarray, opset: int = 22) -> np.ndarray:
-    found = imported(text, opset)
-    assert not found.opaque, found.opaque
-    names = [node.output for node in found.graph.inputs]
-    return results(found, dict(zip(names, arrays, strict=True)))[0]
-
-
-@pytest.mark.parametrize("source", WORDS)
-@pytest.mark.parametrize("target", WORDS)
-def test_casts_among_all_dtypes(source, target):
-    values = np.array([0, 1, 2, 3, 100]).astype(WORDS[source])
-    number = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(WORDS[target]))
-    got = run(f"({source}[n] x) => ({target}[n] y) {{ y = Cast<to = {number}>(x) }}", values)
-    assert got.dtype == WORDS[target]
-    np.testing.assert_array_equal(got, values.astype(WORDS[target]))
 
 
 @pytest.mark.parametrize("word", [word for word in WORDS if word != "bool"])

@@ -8,7 +8,8 @@ import onnx
 import pytest
 
 from noyau.errors import ModelError
-from noyau.frontends.onnx.reader import Initializers, array_of
+from noyau.frontends.onnx.reader import Initializers
+from noyau.frontends.onnx.tensors import array_of
 
 DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.bool_]
 DTYPES += [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]

@@ -1,0 +1,99 @@
+"""Embeddings: rows of tables summed and normalised, and rotations by the angle of a position."""
+
+from __future__ import annotations
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.onnx.composites import epsilon_of, normalize_rows, rescale
+from noyau.frontends.onnx.positions import lookup
+from noyau.frontends.onnx.sites import OnnxSite
+from noyau.ir.dims import Dim, indices
+from noyau.ir.graph import Node
+
+
+def embed_layer_normalization(site: OnnxSite) -> list[Node]:
+    """Rows of tables for words, positions and segments, summed and normalised; how many of each row the mask has."""
+    ids, rows = site.input(0), site.input(2)
+    if len(ids.shape) != 2:
+        raise UnsupportedError(f"{site.op} needs ids of rank 2")
+    total = site.cast(_row_of(site, rows, ids), rows.dtype.compute)
+    places = site.input(8) if site.has(8) else site.expand(site.iota("#0", (ids.shape[1],)), ids.shape)
+    total = site.call("add", total, site.cast(_row_of(site, site.input(3), places), total.dtype))
+    if site.has(1) and site.has(4):
+        total = site.call("add", total, site.cast(_row_of(site, site.input(4), site.input(1)), total.dtype))
+    result, _, _ = normalize_rows(site, total, (2,), epsilon_of(site))
+    result = rescale(site, site.cast(result, rows.dtype), 5, 6)
+    return [result, _mask_index(site, ids), site.cast(site.call("identity", total), rows.dtype)]
+
+
+def _row_of(site: OnnxSite, table: Node, places: Node) -> Node:
+    """table[places[b, s]] for each b and s."""
+    if len(table.shape) != 2 or len(places.shape) != 2:
+        raise UnsupportedError(f"{site.op} needs tables and ids of rank 2")
+    at = indices(3)
+    return lookup(site, table, [(places, at[:2]), at[2]], (*places.shape, table.shape[1]))
+
+
+def _mask_index(site: OnnxSite, ids: Node) -> Node:
+    if not site.has(7):
+        return site.full(0, DType.I32, ids.shape[:1])
+    mask = site.input(7)
+    if site.attribute("mask_index_type", 0):
+        raise UnsupportedError(f"{site.op} gives a mask of another kind")
+    ones = site.cast(site.call("equal", mask, site.like(1, mask)), DType.I32)
+    return site.reduce("sum", ones, [1])
+
+
+def rotary_embedding(site: OnnxSite) -> Node:
+    """Pairs of cells turned by the angle of their position: (a, b) becomes (a cos - b sin, a sin + b cos)."""
+    value, tables = site.input(0), [site.input(2), site.input(3)]
+    if site.attribute("scale", 1.0) != 1 or site.attribute("is_packed_batching", 0):
+        raise UnsupportedError(f"{site.op} is scaled or packed")
+    if len(value.shape) not in (3, 4) or any(len(table.shape) != 2 for table in tables):
+        raise UnsupportedError(f"{site.op} needs a value of rank 3 or 4, and tables of rank 2")
+    heads = _heads(site, value, tables[0].shape[1] * 2)
+    batch, length = heads.shape[0], heads.shape[2]
+    places = _places(site, batch, length)
+    cos, sin = (site.restore_axes(_row_of(site, table, places), [1]) for table in tables)
+    turned = _rotate(site, heads, cos, sin)
+    if len(value.shape) == 4:
+        return turned
+    return site.reshape(site.transpose(turned, (0, 2, 1, 3)), value.shape)
+
+
+def _heads(site: OnnxSite, value: Node, width: Dim) -> Node:
+    """The value as [batch, heads, length, width of a head]."""
+    if len(value.shape) == 4:
+        return value
+    count, partial = site.attribute("num_heads", 0), site.attribute("rotary_embedding_dim", 0)
+    if partial and not count:
+        raise UnsupportedError(f"{site.op} turns a part of each head, and does not say how many heads there are")
+    each = value.shape[2] // count if partial else width
+    split = site.reshape(value, (*value.shape[:2], value.shape[2] // each, each))
+    return site.transpose(split, (0, 2, 1, 3))
+
+
+def _places(site: OnnxSite, batch: Dim, length: Dim) -> Node:
+    """The position of each cell, as [batch, length]: given, or counted from a start."""
+    positions = site.input(1)
+    if len(positions.shape) == 2:
+        site.demand_equal(positions.shape[0], batch)
+        site.demand_equal(positions.shape[1], length)
+        return positions
+    start = site.drop_axes(positions, range(len(positions.shape)))
+    return site.expand(site.call("add", start, site.iota("#0", (length,))), (batch, length))
+
+
+def _rotate(site: OnnxSite, heads: Node, cos: Node, sin: Node) -> Node:
+    """A pair is a cell and the one half a width on; or, interleaved, two neighbours. What is beyond stays."""
+    half, near = cos.shape[3], bool(site.attribute("interleaved", 0))
+    low = site.slice(heads, 3, 0, half, 2 if near else 1)
+    high = site.slice(heads, 3, 1 if near else half, half, 2 if near else 1)
+    real = site.call("subtract", site.call("multiply", low, cos), site.call("multiply", high, sin))
+    imaginary = site.call("add", site.call("multiply", low, sin), site.call("multiply", high, cos))
+    rest = heads.shape[3] - half * 2
+    tail = [site.slice(heads, 3, half * 2, rest)] if rest != Dim.of(0) else []
+    if near:
+        pairs = site.concat([site.restore_axes(real, [4]), site.restore_axes(imaginary, [4])], 4)
+        return site.concat([site.reshape(pairs, (*heads.shape[:3], half * 2)), *tail], 3)
+    return site.concat([real, imaginary, *tail], 3)

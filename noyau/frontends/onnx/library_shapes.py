@@ -1,0 +1,133 @@
+"""Shapes of the results of library calls: products of matrices, attention, convolutions and pools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from noyau.dtypes import DType
+from noyau.frontends.onnx.reductions import terms
+from noyau.frontends.onnx.sites import OnnxSite
+from noyau.ir.dims import Dim, Shape
+
+Outcome: TypeAlias = "tuple[DType, tuple[Dim | None, ...]]"
+Rule: TypeAlias = "Callable[[OnnxSite], list[Outcome]]"
+
+
+def unknown(rank: int) -> tuple[None, ...]:
+    return (None,) * rank
+
+
+def _matmul(site: OnnxSite) -> list[Outcome]:
+    left, right = site.input(0), site.input(1)
+    if not left.shape or not right.shape:
+        return []
+    batch = site.broadcast([left.shape[:-2], right.shape[:-2]])
+    return [(left.dtype, (*batch, *left.shape[-2:-1], *(right.shape[-1:] if len(right.shape) > 1 else ())))]
+
+
+def _gemm(site: OnnxSite) -> list[Outcome]:
+    left, right = site.input(0), site.input(1)
+    if len(left.shape) != 2 or len(right.shape) != 2:
+        return []
+    rows = left.shape[1 if site.attribute("transA", 0) else 0]
+    return [(left.dtype, (rows, right.shape[0 if site.attribute("transB", 0) else 1]))]
+
+
+def _fused_matmul(site: OnnxSite) -> list[Outcome]:
+    """onnxruntime's own: either operand may be transposed; the batch is the middle axes where that is."""
+    left, right = site.input(0).shape, site.input(1).shape
+    if site.attribute("transBatchA", 0) or site.attribute("transBatchB", 0) or min(len(left), len(right)) < 2:
+        return [(site.input(0).dtype, unknown(max(len(left), len(right))))] if min(len(left), len(right)) > 1 else []
+    batch = site.broadcast([left[:-2], right[:-2]])
+    row, column = left[-1 if site.attribute("transA", 0) else -2], right[-2 if site.attribute("transB", 0) else -1]
+    return [(site.input(0).dtype, (*batch, row, column))]
+
+
+def _attention(site: OnnxSite) -> list[Outcome]:
+    """onnxruntime's own: queries, keys and values are one product of the input with the weights."""
+    value, weights, sizes = site.input(0), site.input(1), site.attribute("qkv_hidden_sizes", [])
+    if len(value.shape) != 3 or len(weights.shape) != 2:
+        return []
+    width = Dim.of(sizes[2]) if len(sizes) == 3 else weights.shape[1] // 3
+    return [(value.dtype, (*value.shape[:2], width)), (value.dtype, unknown(5))][: len(site.outputs)]
+
+
+def _multi_head_attention(site: OnnxSite) -> list[Outcome]:
+    """onnxruntime's own: the width of what is looked at times the heads; that of grouped queries is the queries'."""
+    query = site.input(0)
+    if len(query.shape) != 3:
+        return [(query.dtype, unknown(3))]
+    value = site.input(2).shape if site.has(2) else ()
+    same = site.op == "GroupQueryAttention" and site.has(1)
+    width = query.shape[2] if same else value[2] if len(value) == 3 and site.op == "MultiHeadAttention" else None
+    outcomes: list[Outcome] = [(query.dtype, (*query.shape[:2], width))]
+    return [*outcomes, *[(query.dtype, unknown(4))] * 2][: len(site.outputs)]
+
+
+def _einsum(site: OnnxSite) -> list[Outcome]:
+    inputs, output = terms(site.attribute("equation", ""))
+    operands = site.all_inputs()
+    pairs = [
+        pair for term, value in zip(inputs, operands, strict=False) for pair in zip(term, value.shape, strict=False)
+    ]
+    extents = dict(pairs)
+    return [(operands[0].dtype, tuple(extents.get(letter) for letter in output))]
+
+
+def _conv(site: OnnxSite) -> list[Outcome]:
+    value, weight = site.input(0), site.input(1)
+    kernel = [Dim.of(size) for size in site.attribute("kernel_shape", [])] or list(weight.shape[2:])
+    return [(value.dtype, (value.shape[0], weight.shape[0], *_windows(site, value.shape[2:], kernel)))]
+
+
+def _pool(site: OnnxSite) -> list[Outcome]:
+    value, kernel = site.input(), [Dim.of(size) for size in site.attribute("kernel_shape", [])]
+    shape = (*value.shape[:2], *_windows(site, value.shape[2:], kernel))
+    return [(value.dtype, shape), (DType.I64, shape)][: max(len(site.outputs), 1)]
+
+
+def _windows(site: OnnxSite, extents: Shape, kernel: Sequence[Dim]) -> tuple[Dim | None, ...]:
+    """The number of windows of a convolution or a pool along each axis."""
+    rank = len(extents)
+    strides = site.attribute("strides", []) or [1] * rank
+    dilations = site.attribute("dilations", []) or [1] * rank
+    pads, auto = site.attribute("pads", []) or [0] * (2 * rank), site.attribute("auto_pad", "NOTSET")
+    if (
+        not len(kernel) == len(strides) == len(dilations) == rank
+        or len(pads) != 2 * rank
+        or min(strides, default=1) < 1
+    ):
+        return unknown(rank)
+    if auto.startswith("SAME"):
+        return tuple((dim + (step - 1)) // step for dim, step in zip(extents, strides, strict=True))
+    if site.attribute("ceil_mode", 0):
+        return unknown(rank)
+    padded = [dim + (0 if auto == "VALID" else pads[k] + pads[k + rank]) for k, dim in enumerate(extents)]
+    reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
+    return tuple((dim - size) // step + 1 for dim, size, step in zip(padded, reach, strides, strict=True))
+
+
+def _global_pool(site: OnnxSite) -> list[Outcome]:
+    shape = site.input().shape
+    return [(site.input().dtype, (*shape[:2], *[Dim.of(1)] * (len(shape) - 2)))]
+
+
+LIBRARY_RULES: dict[str, Rule] = {
+    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool),
+    "Conv": _conv,
+    "Einsum": _einsum,
+    "Gemm": _gemm,
+    "GlobalLpPool": _global_pool,
+    "MatMul": _matmul,
+}
+CONTRIBUTED_RULES: dict[str, Rule] = {
+    "Attention": _attention,
+    "FusedConv": _conv,
+    "FusedGemm": _gemm,
+    "FusedMatMul": _fused_matmul,
+    "GroupQueryAttention": _multi_head_attention,
+    "MatMulNBits": lambda site: [(site.input().dtype, (*site.input().shape[:-1], Dim.of(site.attribute("N", 0))))],
+    "MultiHeadAttention": _multi_head_attention,
+    "TransposeMatMul": _fused_matmul,
+}

@@ -1,0 +1,113 @@
+"""The verifier of ONNX models: names, order, cycles, extents."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import onnx
+
+from noyau.errors import ModelError
+from noyau.frontends.onnx.function_bodies import opsets_of
+from noyau.frontends.onnx.opaque import captures
+from noyau.frontends.onnx.tensors import check_dims
+
+OLDEST_OPSET = 13
+
+
+def verify(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model itself; ModelError with one line where it is not well formed."""
+    opset = opsets_of(list(model.opset_import)).get("", OLDEST_OPSET)
+    if opset < OLDEST_OPSET:
+        raise ModelError(
+            f"the model has opset {opset}; noyau reads {OLDEST_OPSET} and later: convert it with "
+            f"onnx.version_converter.convert_version(model, {OLDEST_OPSET})"
+        )
+    for value in model.graph.input:
+        dims = [dim.dim_value for dim in value.type.tensor_type.shape.dim if dim.HasField("dim_value")]
+        check_dims(f"the input {value.name!r}", dims)
+    for tensor in model.graph.initializer:
+        check_dims(f"the initializer {tensor.name!r}", list(tensor.dims))
+    for sparse in model.graph.sparse_initializer:
+        check_dims(f"the initializer {sparse.values.name!r}", list(sparse.dims))
+    _check_names(model.graph)
+    _check_order(model.graph)
+    return model
+
+
+def _graph_inputs(graph: onnx.GraphProto) -> Iterator[str]:
+    """The names of the values that no node makes; initializers may be listed as inputs too."""
+    yield from dict.fromkeys(
+        [*(value.name for value in graph.input), *(tensor.name for tensor in graph.initializer)]
+        + [tensor.values.name for tensor in graph.sparse_initializer]
+    )
+
+
+def _check_names(graph: onnx.GraphProto) -> None:
+    for what, values in (("input", graph.input), ("initializer", graph.initializer), ("output", graph.output)):
+        name, count = max(Counter(value.name for value in values).items(), key=lambda item: item[1], default=("", 0))
+        if count > 1:
+            raise ModelError(f"{count} {what}s are called {name!r}")
+    names = set(_graph_inputs(graph))
+    if "" in names:
+        raise ModelError("an input or an initializer has no name")
+    for place, node in enumerate(graph.node):
+        for name in node.output:
+            if name in names:
+                raise ModelError(f"{name!r} is made twice; the second time by {_spell(place, node)}")
+            if name:
+                names.add(name)
+
+
+def _check_order(graph: onnx.GraphProto) -> None:
+    ready = set(_graph_inputs(graph))
+    makers = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
+    for place, node in enumerate(graph.node):
+        for name in [*node.input, *captures(node)]:
+            if not name or name in ready:
+                continue
+            if name not in makers:
+                raise ModelError(f"{_spell(place, node)} uses {name!r}, which nothing makes")
+            cycle = _cycle(graph, makers)
+            if cycle:
+                raise ModelError(f"the graph has a cycle through {' -> '.join(cycle)}")
+            raise ModelError(
+                f"the nodes are not in order: {_spell(place, node)} uses {name!r}, which "
+                f"{_spell(makers[name], graph.node[makers[name]])} makes later; sort them topologically"
+            )
+        ready.update(node.output)
+    absent = next((value.name for value in graph.output if value.name not in ready), None)
+    if absent is not None:
+        raise ModelError(f"the output {absent!r} is never made")
+
+
+def _cycle(graph: onnx.GraphProto, makers: dict[str, int]) -> list[str]:
+    """The places of one cycle, or nothing: what is left when every node that can run has run."""
+    needs = {
+        place: {makers[name] for name in [*node.input, *captures(node)] if name in makers}
+        for place, node in enumerate(graph.node)
+    }
+    left = set(needs)
+    users: dict[int, list[int]] = {}
+    for place, sources in needs.items():
+        for source in sources:
+            users.setdefault(source, []).append(place)
+    waiting = {place: len(sources) for place, sources in needs.items()}
+    free = [place for place, count in waiting.items() if not count]
+    while free:
+        place = free.pop()
+        left.discard(place)
+        for user in users.get(place, []):
+            waiting[user] -= 1
+            if not waiting[user]:
+                free.append(user)
+    if not left:
+        return []
+    path = [min(left)]
+    while path[-1] not in path[:-1]:
+        path.append(min(needs[path[-1]] & left))
+    return [_spell(place, graph.node[place]) for place in path[path.index(path[-1]) :]]
+
+
+def _spell(place: int, node: onnx.NodeProto) -> str:
+    return f"{node.op_type}#{place}"
