@@ -1,18 +1,12 @@
-"""Ops out of files of Python, by `PATH.py::OP`; and the op that a process holds, found again in another: by its module,
-or by its file."""
+"""Ops out of files of Python, by `PATH.py::OP`."""
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from noyau.errors import InputError, MissingExtraError, NoyauError
@@ -149,101 +143,3 @@ def _run(path: Path) -> dict[str, Any]:
     finally:
         sys.path.remove(str(path.absolute().parent))
     return vars(module)
-
-
-_IS_LOADING = [False]  # of this process: whether a file is run for its ops alone
-
-
-class Enough(BaseException):
-    """A file that is run for its ops alone has come to where it would check, time or tune one: it is run no further."""
-
-
-def end_loading() -> None:
-    """End the run of a file that is only run for its ops, where it begins to check, time or tune one."""
-    if _IS_LOADING[0]:
-        raise Enough
-
-
-@dataclass(frozen=True, slots=True)
-class Home:
-    """The place where an op is defined: `module` by name, or else `file`; its `name` there; a `digest` of it."""
-
-    module: str
-    file: str
-    name: str
-    digest: str
-
-
-def home_of(op: Op[..., Any]) -> Home | None:
-    """The place where another process finds the op, a global of a module that has a file; None where there is none."""
-    scope: Mapping[str, Any] = op.reference.__globals__
-    name = next((name for name, value in scope.items() if value is op), None) or _origin(op, scope)
-    file, module = scope.get("__file__"), scope.get("__name__", "")
-    if name is None or not isinstance(file, str) or not Path(file).is_file():
-        return None
-    loaded = sys.modules.get(module)
-    is_known = module != "__main__" and loaded is not None and vars(loaded) is scope
-    return Home(module if is_known else "", str(Path(file).absolute()), name, digest_of(scope[name]))
-
-
-def _origin(op: Op[..., Any], scope: Mapping[str, Any]) -> str | None:
-    """The global that an op is a part of: of the same reference, with its kernels among others."""
-    texts = {kernel.text for kernel in op.kernels.values()}
-    for name, value in scope.items():
-        is_like = isinstance(value, type(op)) and value.reference is op.reference
-        if is_like and texts <= {kernel.text for kernel in value.kernels.values()}:
-            return name
-    return None
-
-
-def runs_as_script(op: Op[..., Any]) -> bool:
-    """Whether it is defined in the script that is being run, of which all else would be run again too."""
-    return op.reference.__globals__.get("__name__") == "__main__"
-
-
-@lru_cache(maxsize=8)
-def reload_op(home: Home) -> Op[..., Any]:
-    """The op, from a run of its file up to its first check or timing. InputError where it is not there as it was."""
-    module = _module_of(home)
-    _IS_LOADING[0] = True
-    folder = str(Path(home.file).parent)
-    sys.path.insert(0, folder)
-    try:
-        module.__spec__.loader.exec_module(module)  # type: ignore[union-attr]
-    except Enough:
-        pass
-    except (Exception, SystemExit) as fault:
-        raise InputError(f"{home.file} fails when it is loaded again, with {type(fault).__name__}: {fault}") from fault
-    finally:
-        _IS_LOADING[0] = False
-        sys.path.remove(folder)
-    op: Op[..., Any] | None = vars(module).get(home.name)
-    if op is None or digest_of(op) != home.digest:
-        raise InputError(f"{home.file} has no such {home.name} when it is loaded again")
-    return op
-
-
-def digest_of(op: Op[..., Any]) -> str:
-    """A digest that tells whether a reloaded op is the same: of its reference, its signature, its kernels."""
-    code = op.reference.__code__
-    parts = [op.name, str(op.signature), code.co_code, repr(code.co_names)]
-    parts += [f"{kernel.name} {kernel.language} {kernel.text}" for kernel in op.kernels.values()]
-    return hashlib.sha256("\n".join(map(str, parts)).encode("utf-8", "replace")).hexdigest()
-
-
-def _module_of(home: Home) -> ModuleType:
-    """The module, not run yet."""
-    spec = _spec_by_name(home.module) if home.module else None
-    spec = spec or importlib.util.spec_from_file_location(f"noyau_file_{Path(home.file).stem}", home.file)
-    if spec is None or spec.loader is None:
-        raise InputError(f"{home.file} cannot be loaded again")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    return module
-
-
-def _spec_by_name(name: str) -> ModuleSpec | None:
-    try:
-        return importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        return None

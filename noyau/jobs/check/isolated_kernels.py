@@ -26,7 +26,7 @@ from noyau.kernels.call import SYMBOL, FunctionKernel, caller_of, library_of
 from noyau.kernels.certificates import pack
 from noyau.kernels.guarded_run import End, Guards, How
 from noyau.kernels.user_kernel import UserKernel, choose_constants
-from noyau.ops.op_files import Home, home_of, reload_op, runs_as_script
+from noyau.ops.op_homes import Home, home_of, reload_op, runs_as_script
 from noyau.signatures.binding import bind
 from noyau.signatures.types import Instance
 from noyau.toolchain.c.library import Native

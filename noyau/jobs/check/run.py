@@ -29,7 +29,7 @@ from noyau.jobs.check.kernel import OneKernel
 from noyau.jobs.check.op_lint import require_declared
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
-from noyau.ops.op_files import end_loading
+from noyau.ops.op_homes import end_loading
 from noyau.sanitizer import engine
 from noyau.sanitizer.c import build
 from noyau.verify.certificate import require_tolerance

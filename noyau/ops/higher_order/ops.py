@@ -1,91 +1,28 @@
-"""noyau.map, noyau.zip and noyau.reduce: ops on arrays of any rank, made of a function of numbers.
-
-What a check tries of an op that takes arrays of any rank: a few signatures, each an op of its own.
-"""
+"""Ops on arrays of any rank that are made of a function of numbers: noyau.map, noyau.zip and noyau.reduce."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType
 from typing import Any
 
 import numpy as np
 
-from noyau import functions
-from noyau.dtypes import DType, from_numpy
-from noyau.errors import SignatureError, UnsupportedError
+from noyau.dtypes import DType
+from noyau.errors import SignatureError
 from noyau.kernels.programs.generate import GeneratedProgram
 from noyau.kernels.reference import Description
-from noyau.ops.higher_order.scalar_trace import (
-    ReductionPlan,
-    Scalar,
-    graph_over,
-    inputs_of,
-    name_of,
-    over_arrays,
-    require_traceable,
-    state_dtype,
-    way_of,
-)
+from noyau.ops.higher_order.closures import Scalar
+from noyau.ops.higher_order.number_functions import inputs_of, name_of, over_arrays
+from noyau.ops.higher_order.python_numbers import beside
+from noyau.ops.higher_order.reduction import Ways, reduction_along, reduction_over
+from noyau.ops.higher_order.scalar_trace import graph_over, require_traceable
+from noyau.ops.higher_order.signature_forms import elements_of, map_signatures
 from noyau.ops.op import Op, op
-from noyau.signatures.types import Family
-
-Result = Callable[[DType], DType]  # of the dtype of all inputs, that of the result
-FAMILIES = ((Family.FLOAT, DType.F32, DType.F64), (Family.INT, DType.I64, DType.I32), (None, DType.BOOL, DType.BOOL))
-
-
-def elements_of(result: Result) -> Iterator[tuple[str, str]]:
-    """The element of the inputs and that of the result, as signatures have them: of the first family that it takes."""
-    for family, usual, other in FAMILIES:
-        try:
-            element, same = result(usual), result(other)
-        except UnsupportedError:
-            continue
-        if family is not None and (element, same) == (usual, other):
-            yield family.value, family.value
-        elif family is not None and element is same:
-            yield family.value, element.value
-        else:
-            yield usual.value, element.value
-        return
-
-
-def map_signatures(element: str, result: str, names: Sequence[str]) -> list[str]:
-    """Signatures of functions cell by cell: alike shapes, a row beside a matrix, a column beside a row."""
-    batch, row, column, out = fresh(names, "batch", "n", "m", "out")
-    same, rest = f"{element}[*{batch}, {row}]", ", ".join([f"{element}[{row}]"] * (len(names) - 1))
-    texts = [", ".join([same] * len(names)) + f" -> {out}: {result}[*{batch}, {row}]"]
-    if rest:
-        texts.append(f"{same}, {rest} -> {out}: {result}[*{batch}, {row}]")
-        texts.append(f"{element}[{column}, 1], {rest} -> {out}: {result}[{column}, {row}]")
-    return texts
-
-
-def reduce_signatures(element: str, result: str, name: str) -> dict[str, Mapping[str, Any]]:
-    """Signatures of a reduction, with its arguments: along the last axis, the first one, all of them."""
-    batch, row, column, out = fresh([name], "batch", "n", "m", "out")
-    return {
-        f"{element}[*{batch}, {row}] -> {out}: {result}[*{batch}]": {"axis": -1, "keepdims": False},
-        f"{element}[{row}, *{batch}] -> {out}: {result}[1, *{batch}]": {"axis": 0, "keepdims": True},
-        f"{element}[{column}, {row}] -> {out}: {result}": {"axis": None, "keepdims": False},
-    }
-
-
-def fresh(taken: Sequence[str], *wanted: str) -> list[str]:
-    """The wanted names, each made longer where an input has it."""
-    names = []
-    for name in wanted:
-        while name in taken:
-            name += "_"
-        names.append(name)
-    return names
-
 
 Forms = Callable[[], Sequence[Op[..., Any]]]
-_NUMBERS = (bool, int, float)
 
 
 class HigherOrder(Op[..., Any]):
@@ -105,10 +42,10 @@ class HigherOrder(Op[..., Any]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As every op; a number counts as NumPy has it beside the arrays."""
-        return super().__call__(*_beside(args), **kwargs)
+        return super().__call__(*beside(args), **kwargs)
 
     def explain(self, *args: Any, **kwargs: Any) -> Any:
-        return super().explain(*_beside(args), **kwargs)
+        return super().explain(*beside(args), **kwargs)
 
     def generated(
         self, language: str = "c", dtypes: Sequence[DType] = (), ranks: Sequence[int] = ()
@@ -164,45 +101,13 @@ def reduce(function: Scalar, start: float, *, name: str | None = None) -> Higher
         raise SignatureError(f"the start of noyau.reduce is a number, not {start!r}")
     title = name or f"reduce_{name_of(function)}"
     ways = Ways(step, start, title)
-    whole = _reduction(ways)
+    whole = reduction_over(ways)
     whole.__name__ = title
 
     def forms() -> list[Op[..., Any]]:
-        return [op(text, name=title)(_along(whole, **said)) for text, said in ways.texts().items()]
+        return [op(text, name=title)(reduction_along(whole, **said)) for text, said in ways.texts().items()]
 
     return HigherOrder(_described(whole, title, step.__code__), forms)
-
-
-class Ways:
-    """The plans of a reduction, by the dtype of its numbers."""
-
-    def __init__(self, step: FunctionType, start: float, called: str) -> None:
-        self.step, self.start, self.called = step, start, called
-        self.known: dict[np.dtype, ReductionPlan] = {}
-
-    def over(self, dtype: np.dtype) -> ReductionPlan:
-        """UnsupportedError where the function cannot be traced for numbers of this dtype."""
-        if dtype not in self.known:
-            self.known[dtype] = way_of(self.step, self.start, dtype, self.called)
-        return self.known[dtype]
-
-    def axes(self, axis: Any, rank: int) -> tuple[int, ...]:
-        """The axes that a call names, in order. SignatureError for one that there is not."""
-        if axis is None:
-            return tuple(range(rank))
-        axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
-        known = [isinstance(each, int | np.integer) and not isinstance(each, bool) for each in axes]
-        if not axes or not all(known) or any(not -rank <= each < rank for each in axes):
-            raise SignatureError(f"{self.called}: axis={axis!r} names no axis of {rank}")
-        places = sorted(operator.index(each) % rank for each in axes)
-        if len(set(places)) < len(places):
-            raise SignatureError(f"{self.called}: axis={axis!r} names an axis twice")
-        return tuple(places)
-
-    def texts(self) -> dict[str, Mapping[str, Any]]:
-        """Signatures of it, with the arguments that they are of."""
-        elements = next(elements_of(lambda dtype: state_dtype(self.over(dtype.numpy).dtype, self.called)), None)
-        return reduce_signatures(*elements, "x") if elements else {}
 
 
 def _elementwise(function: Scalar, inputs: int, way: str, name: str | None) -> HigherOrder:
@@ -228,54 +133,3 @@ def _described(function: Scalar, title: str, code: CodeType) -> Description:
     is_own = file.exists() and not file.is_relative_to(Path(__file__).parent)  # math.exp and its like have none
     described: Op[..., Any] = op(name=title)(function)
     return replace(described.description, file=file if is_own else None, line=code.co_firstlineno)
-
-
-def _along(whole: Scalar, axis: int | None, keepdims: bool) -> Scalar:
-    """A reduction along one axis, or along all."""
-
-    def along(x: Any) -> Any:
-        return whole(x, axis=axis, keepdims=keepdims)
-
-    return along
-
-
-def _beside(args: Sequence[Any]) -> tuple[Any, ...]:
-    """The arguments, where numbers of Python become arrays of the dtype that NumPy gives them beside the others; beside
-    tensors of torch they become tensors."""
-    if not any(type(each) in _NUMBERS for each in args):
-        return tuple(args)
-    tensors = [each for each in args if hasattr(each, "new_tensor")]
-    if tensors:
-        return tuple(_tensor(each, tensors) if type(each) in _NUMBERS else each for each in args)
-    dtypes = [each.dtype for each in args if isinstance(each, np.ndarray | np.generic)]
-    return tuple(_array(each, dtypes) if type(each) in _NUMBERS else each for each in args)
-
-
-def _array(number: float, dtypes: Sequence[np.dtype]) -> np.ndarray:
-    floats = [dtype for dtype in dtypes if (known := from_numpy(dtype)) is not None and known.is_float]
-    beside = floats if floats and not isinstance(number, bool) else dtypes
-    if floats and isinstance(number, float):
-        return np.asarray(number, np.result_type(*floats))
-    return np.asarray(number, np.result_type(*beside, number) if beside else None)
-
-
-def _tensor(number: float, tensors: Sequence[Any]) -> Any:
-    """A number as a tensor of torch, of the dtype of those beside it; a float beside integers is a float64."""
-    like = next((each for each in tensors if each.is_floating_point()), tensors[0])
-    widened = isinstance(number, float) and not like.is_floating_point()
-    return (like.detach().double() if widened else like.detach()).new_tensor(number)
-
-
-def _reduction(ways: Ways) -> Scalar:
-    """The reference of a reduction."""
-    step, start, join = ways.step, ways.start, functions.reduce
-
-    def reduction(x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
-        if not x.ndim:
-            return step(start, x)
-        way = ways.over(x.dtype)
-        cells = x if way.neutral is None else step(way.neutral, x)
-        merged = join(way.monoid, cells.astype(way.dtype), ways.axes(axis, x.ndim), keepdims=keepdims)
-        return way.joined(start, merged) if way.closes else merged
-
-    return reduction

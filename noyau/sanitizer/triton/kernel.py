@@ -19,7 +19,7 @@ from noyau.kernels.certificates import pack
 from noyau.kernels.triton.calls import TritonKernel, is_interpreted
 from noyau.kernels.triton.parameters import configs_of
 from noyau.kernels.user_kernel import UserKernel, choose_constants, python_function
-from noyau.ops.op_files import Home, home_of, reload_op
+from noyau.ops.op_homes import Home, home_of, reload_op
 from noyau.sanitizer.access_map import AccessMap, TracingShadow
 from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.records import Site, WatchedRun, unwritten

@@ -10,7 +10,7 @@ from noyau.ir.dims import Dim, shape_of
 from noyau.ir.graph import Graph, Input, Node
 from noyau.ir.sizes import Demand
 from noyau.kernels.programs.generate import build
-from noyau.ops.dispatch.fast_entries import array_runner, solver
+from noyau.ops.dispatch.program_runner import array_runner, solver
 from tests.ops.dispatch.ops import generated, linear_op, numbers
 
 

@@ -12,7 +12,7 @@ from noyau.ir.graph_interpreter import Evaluator
 
 torch = pytest.importorskip("torch")
 
-from noyau.ops.torch.program_runner import scatter  # noqa: E402
+from noyau.ops.torch.scatter import scatter  # noqa: E402
 
 ROW, COLUMN = Dim.of("#0"), Dim.of("#1")
 RNG = np.random.default_rng(0)

@@ -11,9 +11,10 @@ import pytest
 
 import noyau
 from noyau.errors import InputError
-from noyau.ops import op_files
+from noyau.ops import op_homes
 from noyau.ops.op import Op
-from noyau.ops.op_files import Enough, end_loading, home_of, load_op, reload_op, runs_as_script
+from noyau.ops.op_files import load_op
+from noyau.ops.op_homes import Enough, end_loading, home_of, reload_op, runs_as_script
 
 FILE = """
 import noyau
@@ -86,7 +87,7 @@ def test_a_file_is_run_up_to_its_first_check(file, what):
 
 
 def test_what_ends_the_loading_is_no_exception_that_a_file_catches(monkeypatch):
-    monkeypatch.setattr(op_files, "_IS_LOADING", [True])
+    monkeypatch.setattr(op_homes, "_IS_LOADING", [True])
     with pytest.raises(Enough):
         end_loading()
     assert not issubclass(Enough, Exception)
@@ -100,7 +101,7 @@ def test_a_file_that_was_changed_is_not_taken(file):
 
 
 def test_a_script_is_told(file):
-    file.write_text(FILE + "\nfrom noyau.ops.op_files import home_of, runs_as_script\n")
+    file.write_text(FILE + "\nfrom noyau.ops.op_homes import home_of, runs_as_script\n")
     file.write_text(file.read_text() + "print(runs_as_script(double), home_of(double).module == '')\n")
     environment = {**os.environ, "PYTHONPATH": str(Path(noyau.__file__).parent.parent)}
     found = subprocess.run([sys.executable, str(file)], capture_output=True, check=True, text=True, env=environment)
