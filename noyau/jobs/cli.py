@@ -25,8 +25,6 @@ from noyau.jobs.show import command as show_command
 from noyau.version import __version__
 from noyau.workers.signals import Termination, raise_on_signals
 
-_STATUSES = "Exit status: 0 right; 1 wrong, racy, or slower than asked; 2 unusable arguments."
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the result is the exit status. Errors of noyau are one line on stderr."""
@@ -83,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="noyau",
         description="Makes numerical Python and ML models faster with kernels that are checked against float64.",
-        epilog=_STATUSES,
+        epilog="Exit status: 0 right; 1 wrong, racy, or slower than asked; 2 unusable arguments.",
     )
     parser.add_argument("--version", action="version", version=f"noyau {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

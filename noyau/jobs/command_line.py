@@ -102,6 +102,13 @@ def progress() -> Iterator[Callable[[str], None]]:
         yield lambda step: status.update(Text(plain(step), no_wrap=True, overflow="ellipsis"))
 
 
+def print_rich(record: object) -> None:
+    """Print a record as a terminal shows it."""
+    from rich.console import Console
+
+    Console().print(record)
+
+
 def plain(text: str) -> str:
     """The text as one line that is safe to print, whatever a hostile file has put into it."""
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))

@@ -12,12 +12,10 @@ import numpy as np
 
 from noyau.hosts.numpy.dlpack import as_array, is_foreign
 from noyau.hosts.torch import as_tensors
-from noyau.jobs.bench.inputs import Views
+from noyau.jobs.bench.inputs import Array, Arrays, Views
 from noyau.ops.op import Op
 from noyau.timing.pairwise import Contender
 
-Array = np.ndarray
-Arrays = tuple[Array, ...]
 Function = Callable[..., object]
 
 

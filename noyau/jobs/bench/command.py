@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from noyau.errors import InputError
-from noyau.jobs.command_line import Command, declare_record, progress, require_place, sizes_of
-
-# What takes long to import is imported where it is used: Ctrl-C is then answered from the start.
+from noyau.jobs.command_line import Command, declare_record, print_rich, progress, require_place, sizes_of
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -37,8 +35,6 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     """0 where every candidate that runs is right, 1 where one is wrong."""
-    from rich.console import Console
-
     from noyau.jobs.bench.run import bench
     from noyau.ops.op_files import load_ops_or_functions
 
@@ -55,7 +51,7 @@ def _run(arguments: argparse.Namespace) -> int:
         record = bench(what, inputs, sizes=sizes, say=say, **how)
     if arguments.json is not None:
         record.write(arguments.json)
-    Console().print(record)
+    print_rich(record)
     return 0 if record.ok else 1
 
 

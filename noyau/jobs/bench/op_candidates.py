@@ -10,7 +10,8 @@ import numpy as np
 
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import NoyauError, SignatureError
-from noyau.jobs.bench.candidates import Array, Arrays, CandidateCall, Entry, Function, one_or_all
+from noyau.jobs.bench.candidates import CandidateCall, Entry, Function, one_or_all
+from noyau.jobs.bench.inputs import Array, Arrays
 from noyau.kernels.call import FunctionKernel, caller_of
 from noyau.kernels.programs.generate import Specialization, key_of, specialization_of
 from noyau.kernels.reference import empty_outputs

@@ -95,10 +95,7 @@ def name_of(what: Op[..., Any] | Mapping[str, Callable[..., object]]) -> str:
 
 def pools() -> dict[str, int]:
     """The threads of each pool that candidates may use, as far as it is loaded."""
-    sizes = {}
-    for name, ask in (("torch", "get_num_threads"), ("numba", "get_num_threads"), ("numexpr", "get_num_threads")):
-        count = getattr(sys.modules.get(name), ask, None)
-        if callable(count):
-            sizes[name] = int(count())
+    counts = {name: getattr(sys.modules.get(name), "get_num_threads", None) for name in ("torch", "numba", "numexpr")}
+    sizes = {name: int(count()) for name, count in counts.items() if callable(count)}
     wished = os.environ.get("OMP_NUM_THREADS", "")
     return sizes | ({"OMP_NUM_THREADS": int(wished)} if wished.isdecimal() else {})

@@ -9,14 +9,12 @@ from typing import Any
 from noyau.errors import CheckError
 from noyau.jobs.bench.times import COLD, FILLING, HOT, RETURNING, CandidateTimes, Race
 from noyau.jobs.bench.workload import Workload
-from noyau.jobs.report.records import Record, number
+from noyau.jobs.report.records import Record
 from noyau.kernels.programs.generate import Specialization
 from noyau.text import as_json, fields_json
 from noyau.timing.comparison import Comparison, Verdict
 from noyau.timing.conditions import Conditions, unsteady
 from noyau.timing.machine import Machine
-
-SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -110,8 +108,7 @@ class BenchPoint:
         record = {"way": way, "temperature": temperature, "median_s": race.series.median_s(at)}
         if (self.against, way) in race.sides:
             comparison = self.comparison(name, way=way, temperature=temperature)
-            record |= {"verdict": comparison.verdict.value, "speedup": number(comparison.speedup)}
-            record |= {"low": number(comparison.low), "high": number(comparison.high)}
+            record |= {name: getattr(comparison, name) for name in ("verdict", "speedup", "low", "high")}
         return {**record, "calls": race.series.calls[at], "samples_s": list(race.series.seconds[at])}
 
 
@@ -125,7 +122,7 @@ class BenchRecord(Record):
     threads: Mapping[str, int]
     at: tuple[BenchPoint, ...]
     gpu: Mapping[str, Any] | None = None
-    schema_version: int = field(default=SCHEMA_VERSION, init=False)
+    schema_version: int = field(default=1, init=False)
 
     @property
     def ok(self) -> bool:

@@ -106,7 +106,7 @@ def device_of(args: Arguments | None, device: str) -> str:
     if device not in ("", "cpu") and not re.fullmatch(r"cuda(:\d{1,3})?", device):
         raise InputError(f"device={device!r}: what can be timed on is cpu, cuda, or cuda:1 and the like")
     arguments = args if isinstance(args, list | tuple) else ()
-    if device.startswith("cuda") or any(hasattr(each, "is_cuda") and each.is_cuda for each in arguments):
+    if device.startswith("cuda") or any(getattr(each, "is_cuda", False) for each in arguments):
         from noyau.hosts.torch.cuda.device import absence
 
         if lacks := absence(int(device.partition(":")[2] or 0)):

@@ -14,7 +14,7 @@ from noyau.errors import InputError, NoyauError, SignatureError
 from noyau.hosts.numpy.fast_calls import MISS
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.jobs.bench.candidates import Entry
-from noyau.jobs.bench.inputs import InputMaker, InputView
+from noyau.jobs.bench.inputs import Array, InputMaker, InputView
 from noyau.jobs.bench.op_candidates import signature_of
 from noyau.jobs.bench.tasks import BenchTask
 from noyau.jobs.bench.winners import tilings
@@ -25,8 +25,6 @@ from noyau.ops.dispatch.choice import REFERENCE, Choice, Selection, Selector
 from noyau.ops.op import Op
 from noyau.ops.torch.fast_entries import entry
 from noyau.timing.pairwise import Contender
-
-Array = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ class DeviceCandidate:
 
 
 def viewed(view: InputView, memory: torch.Tensor) -> torch.Tensor:
-    """An argument of packed memory, as `View.argument` gives it of an array."""
+    """An argument of packed memory, as `InputView.argument` gives it of an array."""
     turned = memory.permute(*map(int, np.argsort(view.order))) if view.order else memory
     return turned if tuple(turned.shape) == view.shape else turned.expand(view.shape)
 

@@ -74,13 +74,9 @@ def work_of_graph(graph: Graph, sizes: Sizes) -> Workload:
 def flops_of(graph: Graph, sizes: Sizes) -> float | None:
     """Additions, multiplications, comparisons...: one each; None where a function is dearer than that, for then how
     many it takes is a matter of how it is computed."""
-    total = 0.0
-    for node in graph.nodes:
-        flops = _flops(graph, node, sizes)
-        if flops is None:
-            return None
-        total += flops
-    return total or None
+    each = [_flops(graph, node, sizes) for node in graph.nodes]
+    known = [flops for flops in each if flops is not None]
+    return (sum(known) or None) if len(known) == len(each) else None
 
 
 def _flops(graph: Graph, node: Node, sizes: Sizes) -> float | None:

@@ -11,8 +11,6 @@ from rich.text import Text
 from noyau.text import printable, several
 from noyau.timing.rates import MachineRates
 
-_LADDER = ("L1", "L2", "L3")
-
 
 def machine_tables(rates: MachineRates) -> Iterator[RenderableType]:
     """The record for a terminal."""
@@ -42,12 +40,11 @@ def machine_tables(rates: MachineRates) -> Iterator[RenderableType]:
 
 def levels(caches: Mapping[str, int], sizes: tuple[int, ...]) -> dict[str, int]:
     """A size that stands for each level: the largest that fills at most half of it, and for DRAM the largest at all."""
-    bandwidths = {
-        name: max((size for size in sizes if 2 * size <= caches[name]), default=sizes[0])
-        for name in _LADDER
-        if name in caches
+    known = {name: caches[name] for name in ("L1", "L2", "L3") if name in caches}
+    fitting = {
+        name: max((each for each in sizes if 2 * each <= size), default=sizes[0]) for name, size in known.items()
     }
-    return {**bandwidths, "DRAM": sizes[-1]}
+    return {**fitting, "DRAM": sizes[-1]}
 
 
 def _ladder(rates: MachineRates) -> Table:

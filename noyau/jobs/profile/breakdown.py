@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from noyau.dtypes import DType
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.jobs.profile.attribution import Attribution, attributions_of
 from noyau.jobs.profile.onnx_overheads import Overhead
@@ -19,13 +20,8 @@ from noyau.jobs.profile.session_runs import TimedSession
 from noyau.jobs.profile.traces import NodeRuns
 from noyau.verify.inputs import Inputs
 
-# In bytes, by the names that onnxruntime has for element types.
-_ELEMENTS = {
-    **dict.fromkeys(("bool", "int8", "uint8"), 1),
-    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
-    **dict.fromkeys(("int32", "uint32", "float"), 4),
-    **dict.fromkeys(("int64", "uint64", "double"), 8),
-}
+# In bytes, by the names that onnxruntime has for element types: NumPy's, but for two.
+_ELEMENTS = {dtype.numpy.name: dtype.bytes for dtype in DType} | {"float": 4, "double": 8}
 _MOST_VALUES = 5
 
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from noyau.jobs.command_line import Command, declare_inputs, declare_record, progress, require_place, sizes_of
-
-# What takes long to import is imported where it is used: Ctrl-C is then answered from the start.
+from noyau.jobs.command_line import (
+    Command,
+    declare_inputs,
+    declare_record,
+    print_rich,
+    progress,
+    require_place,
+    sizes_of,
+)
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -23,8 +29,6 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from rich.console import Console
-
     from noyau.jobs.profile.run import ProfileOptions, profile
 
     wishes = ProfileOptions(
@@ -40,7 +44,7 @@ def _run(arguments: argparse.Namespace) -> int:
         result = profile(arguments.model, wishes, say)
     if arguments.json is not None:
         result.write(arguments.json)
-    Console().print(result)
+    print_rich(result)
     return 0
 
 

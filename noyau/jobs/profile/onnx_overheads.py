@@ -3,8 +3,6 @@
 It writes out shapes and counts memory while its clock runs.
 That is some microseconds a node, more than a small node takes. How it goes by inputs, outputs and dimensions is
 measured on chains of nodes that do nothing; how much it is in all, on the model too.
-
-Models of many nodes that do next to nothing: what they take is what onnxruntime and its profiler take.
 """
 
 from __future__ import annotations
@@ -22,6 +20,7 @@ from noyau.jobs.profile.session_runs import SessionBench
 from noyau.jobs.profile.traces import NodeRuns
 from noyau.timing.comparison import Comparison
 
+LENGTH = 64  # nodes of a chain
 CHAINS = ((1, 0), (1, 4), (8, 0), (8, 4))  # inputs, dimensions
 _BUDGET_S = 0.08
 _FACTORS = 0.5, 2.0
@@ -69,12 +68,8 @@ class Overhead:
                 low = factor
             else:
                 high = factor
-        return self.times((low + high) / 2)
-
-    def times(self, factor: float) -> Overhead:
-        """The overhead multiplied; the time of a run without it stays."""
         added = ("node_s", "tensor_s", "extent_s", "after_s", "run_s")
-        return replace(self, **{name: factor * getattr(self, name) for name in added})
+        return replace(self, **{name: (low + high) / 2 * getattr(self, name) for name in added})
 
     def _factor(self, model: Comparison, nodes: Sequence[NodeRuns]) -> float:
         """The ratio of the overhead on a run of the model to that on a chain; 1 where noise hides it."""
@@ -120,9 +115,6 @@ def fit(chains: Sequence[MeasuredChain], one: MeasuredChain) -> Overhead:
     within_s = node_s + one.node.tensors * tensor_s + one.node.extents * extent_s
     run_s = max(one.traced_s - one.plain_s - within_s - after_s, 0.0)
     return Overhead(node_s, tensor_s, extent_s, after_s, run_s, max(one.plain_s - chains[0].plain_s, 0.0))
-
-
-LENGTH = 64  # nodes
 
 
 def chain(inputs: int, rank: int, length: int = LENGTH) -> onnx.ModelProto:

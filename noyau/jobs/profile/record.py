@@ -1,7 +1,4 @@
-"""The record of a profile, as `--json` writes it and the terminal shows it.
-
-Amdahl's law: what the whole gains at most when some of its parts take no more than the machine's floor.
-"""
+"""The record of a profile, as `--json` writes it and the terminal shows it."""
 
 from __future__ import annotations
 
@@ -13,8 +10,6 @@ from noyau.jobs.report.records import Record
 from noyau.text import as_json, fields_json
 from noyau.timing.bandwidth import ceiling
 from noyau.timing.machine import Machine
-
-SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +28,7 @@ class NodeTime:
 
 @dataclass(frozen=True, slots=True)
 class OperatorTime:
-    """All nodes of an operator type: seconds of a run together, and the median of a node. `own`: it is in the file."""
+    """All nodes of an operator type: seconds of a run together, and the median of a node; whether it is of the file."""
 
     operator: str
     nodes: int
@@ -61,8 +56,7 @@ class PathTime:
 
 @dataclass(frozen=True, slots=True)
 class LargeValue:
-    """A value that onnxruntime made: its name, "" where its optimizer named it; its element type in onnxruntime's
-    words, its shape and its bytes."""
+    """A value that onnxruntime made: its name, "" where its optimizer named it; `dtype` in onnxruntime's words."""
 
     name: str
     dtype: str
@@ -95,9 +89,8 @@ class NodeMemory:
 @dataclass(frozen=True, slots=True)
 class ProfiledSize:
     """The model with some sizes. `run_s`, `low_s` and `high_s`: the median, p10 and p90 of a run; `traced_s`: with
-    onnxruntime's profiler on, whose part is taken off from the nodes; `between_s`: what is in no node; `scaled`: what
-    the times of the nodes were multiplied by, so that all add up to a run; `removed`: nodes of the file that do not
-    run, for onnxruntime computed them beforehand or left them out."""
+    onnxruntime's profiler on, whose part is taken off from the nodes; `between_s`: what is in no node; `scaled`: the
+    factor of the nodes' times with which all adds up to a run; `removed`: nodes of the file that do not run."""
 
     sizes: Mapping[str, int]
     run_s: float
@@ -150,8 +143,7 @@ class Profile(Record):
     threads: int
     at: tuple[ProfiledSize, ...]
     top: int = 12
-    schema_version: int = field(default=SCHEMA_VERSION, init=False)
+    schema_version: int = field(default=1, init=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data in a fixed order; a number that is not known, or not finite, is None."""
         return {"schema_version": self.schema_version, **fields_json(self, without=("top",))}

@@ -172,14 +172,8 @@ def profile_size(
         NodeMemory(weights_bytes(original), **steps, largest=largest_values(ran)),
         result.scaled,
         unrun,
-        (*inputs.notes, *history(original), *remarks(records, unrun, doubt)),
+        (*inputs.notes, *remarks(original, records, unrun, doubt)),
     )
-
-
-def history(original: SourceModel) -> Iterator[str]:
-    """Notes on the origin of the model."""
-    if original.written is not None:
-        yield "noyau has fused this model: it is profiled as it was before, and as it runs without its library"
 
 
 def every_operator(*graphs: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str]:
@@ -189,8 +183,10 @@ def every_operator(*graphs: onnx.GraphProto | onnx.FunctionProto) -> Iterator[st
         yield from every_operator(*subgraphs(node))
 
 
-def remarks(nodes: Sequence[NodeTime], unrun: int, doubt: str) -> Iterator[str]:
+def remarks(original: SourceModel, nodes: Sequence[NodeTime], unrun: int, doubt: str) -> Iterator[str]:
     """Notes for the reader of the profile."""
+    if original.written is not None:
+        yield "noyau has fused this model: it is profiled as it was before, and as it runs without its library"
     lost = [node for node in nodes if not node.stands_for]
     if lost:
         kinds = ", ".join(dict.fromkeys(printable(node.operator) for node in lost))

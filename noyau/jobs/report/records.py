@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import math
 import os
 import secrets
 import sys
@@ -86,8 +85,3 @@ def plain(record: RenderableType) -> str:
     with console.capture() as captured:
         console.print(record)
     return captured.get().rstrip("\n")
-
-
-def number(value: float | None) -> float | None:
-    """A number that JSON has, or None."""
-    return None if value is None or not math.isfinite(value) else float(value)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from noyau.errors import InputError
-from noyau.jobs.command_line import Command, declare_between
+from noyau.jobs.command_line import Command, declare_between, print_rich
 
 if TYPE_CHECKING:
     from noyau.jobs.show.stages import Staged
@@ -32,61 +33,33 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from rich.console import Console
-
+    kernel, language = arguments.kernel, arguments.language or "c"
     if arguments.model.partition("::")[0].endswith(".py"):
-        return _show_python(arguments)
+        return _show_python(arguments, kernel, language)
     from noyau.jobs.show.model import show
 
     shown = show(arguments.model, target=arguments.target, between=arguments.between)
-    if _print_stages(shown, arguments):
-        return 0
-    if arguments.kernel is None:
-        Console().print(shown)
-    else:
-        print(shown.source(arguments.kernel, arguments.language or "c"), end="")
-    return 0
+    return _print(shown, arguments, None if kernel is None else lambda: shown.source(kernel, language))
 
 
-def _show_python(arguments: argparse.Namespace) -> int:
+def _show_python(arguments: argparse.Namespace, kernel: str | None, language: str) -> int:
     """An op or a torch module of a file."""
-    from rich.console import Console
-
+    from noyau.jobs.optimize.torch import job
     from noyau.jobs.show.op_view import show_op
     from noyau.ops.op import Op
     from noyau.ops.op_files import load_op_or_module
 
     target = load_op_or_module(arguments.model)
     if not isinstance(target, Op):
-        return _show_module(arguments, *target)
-    language = arguments.language if arguments.stage or arguments.diff else None
-    seen = show_op(target.description, target.usual(), language or "c")
-    if _print_stages(seen, arguments):
-        return 0
-    if arguments.kernel is None and arguments.language is None:
-        Console().print(seen)
-    else:
-        print(seen.source(arguments.kernel, arguments.language or "c"), end="")
-    return 0
+        explained = job("explain").explain(*target)
+        return _print(explained, arguments, None if kernel is None else lambda: explained.stage("text", kernel))
+    seen = show_op(target.description, target.usual(), language if arguments.stage or arguments.diff else "c")
+    is_whole = kernel is None and arguments.language is None
+    return _print(seen, arguments, None if is_whole else lambda: seen.source(kernel, language))
 
 
-def _show_module(arguments: argparse.Namespace, module: object, inputs: object) -> int:
-    from rich.console import Console
-
-    from noyau.jobs.optimize.torch import job
-
-    explained = job("explain").explain(module, inputs)
-    if arguments.kernel is not None and arguments.stage is None and arguments.diff is None:
-        print(explained.stage("text", arguments.kernel), end="")
-    elif not _print_stages(explained, arguments):
-        Console().print(explained)
-    return 0
-
-
-def _print_stages(shown: Staged, arguments: argparse.Namespace) -> bool:
-    """Print what `--stage` or `--diff` asks for; False where neither does. InputError where both do."""
-    from rich.console import Console
-
+def _print(shown: Staged, arguments: argparse.Namespace, source: Callable[[], str] | None) -> int:
+    """Print what `--stage` or `--diff` asks for, else the source, else the view. InputError where both ask."""
     if arguments.stage is not None and arguments.diff is not None:
         raise InputError("--stage prints stages one after the other, --diff two side by side: give one of them")
     if arguments.stage is not None:
@@ -95,8 +68,12 @@ def _print_stages(shown: Staged, arguments: argparse.Namespace) -> bool:
         stages = arguments.diff.split(",")
         if len(stages) != 2:
             raise InputError(f"--diff {arguments.diff} is not two stages: --diff graph,normal")
-        Console().print(shown.difference(stages[0], stages[1], arguments.kernel))
-    return arguments.stage is not None or arguments.diff is not None
+        print_rich(shown.difference(stages[0], stages[1], arguments.kernel))
+    elif source is not None:
+        print(source(), end="")
+    else:
+        print_rich(shown)
+    return 0
 
 
 COMMAND = Command("groups, reasons, kernels, compiler stages", _declare, _run)

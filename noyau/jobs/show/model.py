@@ -28,7 +28,6 @@ from noyau.jobs.show.stages import KernelStages, Staged, stages_of
 from noyau.text import Printed, printable, several
 from noyau.toolchain.c import compiler as c_compiler
 
-_MOST_PLACES = 4
 _TRIED = "adversarial inputs alone: noyau optimize tries it on activations of the model too"
 
 
@@ -49,7 +48,6 @@ class ShownModel(Staged, Printed):
 
     def source(self, kernel: str, language: str = "c") -> str:
         """The text of one kernel under its certificate: it is built and tried on adversarial inputs for that.
-
         InputError where there is none of that name or language."""
         if language not in LANGUAGES or not LANGUAGES[language].is_native:
             native = ", ".join(name for name, each in LANGUAGES.items() if each.is_native)
@@ -113,17 +111,15 @@ def reasons(cuts: tuple[Cut, ...], operators: tuple[str, ...]) -> Iterator[tuple
     """Each reason once, after the operators that it holds for; the most frequent first."""
     places: dict[str, list[str]] = defaultdict(list)
     for cut in cuts:
-        name = f"{operators[cut.producer]}#{cut.producer}"
-        if cut.consumer is not None:
-            name += f" -> {operators[cut.consumer]}#{cut.consumer}"
-        places[cut.reason].append(name)
+        ends = (position for position in (cut.producer, cut.consumer) if position is not None)
+        places[cut.reason].append(" -> ".join(f"{operators[position]}#{position}" for position in ends))
     for reason, names in sorted(places.items(), key=lambda item: -len(item[1])):
         yield _few(names), reason
 
 
 def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_PLACES} more" if len(names) > _MOST_PLACES else ""
-    return ", ".join(names[:_MOST_PLACES]) + more
+    """The first four names, and the number of the others."""
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def show(path: str | Path, *, target: str = "native", between: Between | None = None) -> ShownModel:

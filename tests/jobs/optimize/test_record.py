@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from noyau.jobs.optimize.record import BindingRecord, EndToEnd
-from noyau.jobs.report.records import number
 from noyau.text import as_json
 from noyau.timing.comparison import Verdict
 from noyau.timing.conditions import Conditions
@@ -87,7 +86,7 @@ def test_doubts_are_told_with_what_to_do_where_anything_was_timed():
 def test_numbers_of_numpy_are_plain_numbers():
     kernel = dataclasses.replace(KEPT, bytes=np.int64(7), speedup=np.float32(1.5), error=np.float64(2))
     assert json.loads(json.dumps(kernel.to_json()))["bytes"] == 7
-    assert type(number(np.float32(1.5))) is float
+    assert type(as_json(np.float32(1.5))) is float
 
 
 def test_the_rate_is_bytes_over_time():

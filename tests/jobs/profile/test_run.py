@@ -78,8 +78,9 @@ def test_inputs_of_one_s_own(quick, tmp_path):
 def test_a_model_that_noyau_has_fused(quick, tmp_path):
     original = profile_run.open_model(written(twice(), tmp_path))
     provenance = Provenance("1", "x86-64-v3", "", "")
-    assert list(profile_run.history(original)) == []
-    assert "profiled as it was before" in next(profile_run.history(replace(original, written=provenance)))
+    assert list(profile_run.remarks(original, [], 0, "")) == []
+    (told,) = profile_run.remarks(replace(original, written=provenance), [], 0, "")
+    assert "profiled as it was before" in told
 
 
 def test_outputs_that_nobody_reads_and_values_that_nobody_needs(quick, tmp_path):
@@ -166,9 +167,10 @@ def test_what_is_told_on_the_way(quick, tmp_path):
     ]
 
 
-def test_nodes_that_are_not_known_are_told_of():
+def test_nodes_that_are_not_known_are_told_of(tmp_path):
+    original = profile_run.open_model(written(twice(), tmp_path))
     lost = profile_run.NodeTime("Odd\n", (), True, 1, 1.0)
-    told = list(profile_run.remarks([lost, lost], 3, "the host took 2 s away"))
+    told = list(profile_run.remarks(original, [lost, lost], 3, "the host took 2 s away"))
     assert told == [
         "2 nodes that onnxruntime's optimizer made stand for none of the file that is known: 'Odd\\n'",
         "3 nodes of the file do not run: onnxruntime computed them beforehand, or left them out",
