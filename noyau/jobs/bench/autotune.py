@@ -9,9 +9,10 @@ from typing import Any
 from noyau.errors import InputError, SignatureError
 from noyau.jobs.bench.inputs import usual_numbers
 from noyau.jobs.bench.op_candidates import signature_of
+from noyau.jobs.bench.op_tasks import largest
 from noyau.jobs.bench.record import BenchPoint, BenchRecord
 from noyau.jobs.bench.run import Numbers, combinations, device_of, timed
-from noyau.jobs.bench.tasks import BenchOptions, largest
+from noyau.jobs.bench.tasks import BenchOptions
 from noyau.jobs.bench.variants import Say, with_variants
 from noyau.jobs.bench.winners import is_able, winner_of
 from noyau.kernels.programs.generate import CPU, specialization_of
@@ -136,6 +137,6 @@ def on_host(arguments: Any) -> Any:
     """A tensor on a GPU as an array; all else as it is."""
     if not getattr(arguments, "is_cuda", False):
         return arguments
-    from noyau.jobs.bench.torch_candidates import on_host as copied
+    from noyau.jobs.bench.torch.candidates import on_host as copied
 
     return copied(arguments)

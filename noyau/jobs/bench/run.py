@@ -14,9 +14,10 @@ from noyau.errors import BuildError, InputError
 from noyau.jobs.bench.candidates import Function
 from noyau.jobs.bench.inputs import as_arguments
 from noyau.jobs.bench.numpy_track import NumpyTrack
+from noyau.jobs.bench.op_tasks import op_tasks
 from noyau.jobs.bench.race import Say, name_of, pools, race
 from noyau.jobs.bench.record import BenchPoint, BenchRecord
-from noyau.jobs.bench.tasks import Arguments, BenchOptions, function_tasks, functions_of, op_tasks
+from noyau.jobs.bench.tasks import Arguments, BenchOptions, function_tasks, functions_of
 from noyau.jobs.bench.winners import record_winner
 from noyau.jobs.command_line import progress
 from noyau.ops.op import Op
@@ -68,7 +69,7 @@ def timed(
 ) -> BenchRecord:
     """As `bench`, here or on a GPU."""
     if place:
-        from noyau.jobs.bench.torch_cuda import bench_on_device
+        from noyau.jobs.bench.torch.run import bench_on_device
 
         result = bench_on_device(what, place, wishes, say)
         for at in result.at if record else ():
@@ -111,7 +112,7 @@ def device_of(args: Arguments | None, device: str) -> str:
 
         if lacks := absence(int(device.partition(":")[2] or 0)):
             raise BuildError(lacks)
-        from noyau.jobs.bench.torch_candidates import device_name
+        from noyau.jobs.bench.torch.candidates import device_name
 
         return device or device_name(arguments)
     return ""

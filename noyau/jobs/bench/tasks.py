@@ -1,28 +1,20 @@
-"""The tasks of a bench, one for each set of sizes: inputs, candidates and the check of results against a truth."""
+"""The task of a bench at one set of sizes; the tasks of plain functions, and their check against the first."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from noyau.dtypes import DType
 from noyau.errors import InputError, NoyauError
-from noyau.ir.graph import Graph
 from noyau.jobs.bench.candidates import CandidateCall, Entry, Function, of_functions
-from noyau.jobs.bench.inputs import InputMaker, Views, draw_by, usual_numbers, vary
-from noyau.jobs.bench.op_candidates import of_op, signature_of
-from noyau.jobs.bench.workload import Workload, work_of_arrays, work_of_graph
-from noyau.kernels.programs.generate import Specialization, lazy_graph, specialization_of, trace_reference
-from noyau.kernels.reference import graph_of
-from noyau.ops.op import Op
-from noyau.signatures.binding import Bound, bind
-from noyau.timing.output_checks import Arrays, Check, arrays_of, by_graph, by_reference, is_float
+from noyau.jobs.bench.inputs import InputMaker, draw_by, vary
+from noyau.jobs.bench.workload import Workload
+from noyau.kernels.programs.generate import Specialization
+from noyau.timing.output_checks import Arrays, Check, arrays_of, by_reference, is_float
 from noyau.timing.pairwise import Contender, call_once
-from noyau.verify.values import LazyGraph
 
 Arguments: TypeAlias = Sequence[Any] | Callable[..., Sequence[Any]]
 
@@ -56,79 +48,6 @@ class BenchTask:
     flops: float | None = None
     request: Specialization | None = None
     cells: int = 0
-
-
-def op_tasks(op: Op[..., Any], wishes: BenchOptions, *, judge_alone: bool = False) -> Iterator[BenchTask]:
-    """Tasks of an op, and of its peers; `judge_alone`: with its reference as the only candidate. SignatureError where
-    it has no signature, or inputs do not fit it."""
-    constants = op.description.reference.constants
-    for numbers in wishes.sizes:
-        inputs, bound = _op_inputs(op, numbers, wishes)
-        scalars = tuple(value.scalar for value in bound.instance.inputs)
-        calling = CandidateCall(inputs.views, scalars, tuple(value.dtype.numpy for value in bound.instance.outputs))
-        others = (replace(entry, is_peer=True) for entry in of_functions(wishes.peers, calling))
-        own = of_op(op, bound, constants, calling)
-        entries = (next(own),) if judge_alone else (*own, *others)
-        request = specialization_of(signature_of(op), bound, constants)
-        check = _op_check(op, entries[0], bound, request, calling)
-        work = _op_work(op, request, bound)
-        yield BenchTask(bound.sizes, inputs, _apart(entries), check, work, None, request, largest(bound))
-
-
-def largest(bound: Bound) -> int:
-    """The cells of the largest array of a call."""
-    return max((array.size for array in bound.arrays), default=0)
-
-
-def _apart(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """The candidates. InputError where two have one name."""
-    names = [entry.name for entry in entries]
-    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
-    if twice is not None:
-        raise InputError(f"two candidates are called {twice}; give the peer another name")
-    return tuple(entries)
-
-
-def _op_check(op: Op[..., Any], judge: Entry, bound: Bound, request: Specialization, calling: CandidateCall) -> Check:
-    """By the certificate; in float64, where the reference itself would be the truth, against a longer one."""
-    assert judge.returning is not None
-    if any(value.dtype is DType.F64 for value in bound.instance.inputs):
-        return by_function(judge.returning, calling.dtypes)
-    reference = op.description.reference
-    graph = graph_of(reference, bound.instance, reference.constants)
-    return by_op(graph, calling.views, calling.dtypes, lazy_graph(reference, request))
-
-
-def _op_inputs(op: Op[..., Any], numbers: dict[str, int], wishes: BenchOptions) -> tuple[InputMaker, Bound]:
-    """Draws for an op, and what they bind."""
-    signature, args, seed = signature_of(op), wishes.args, wishes.seed
-    constants = op.known(op.description.reference.constants)
-    bound = partial(bind, signature, known=constants, called=op.name)
-    if args is not None and not callable(args):
-        if numbers:
-            raise InputError(f"{op.name}: both inputs and sizes are given; the sizes are those of the inputs")
-        inputs = vary(bound(op.arguments(args, {})[0]).arrays, seed)
-    else:
-        usual = numbers if args or op.inputs is not None else usual_numbers(signature, constants, numbers)
-
-        def bound_arrays(number: int) -> Sequence[Any]:
-            rng = np.random.default_rng(seed + number)
-            return bound(tuple(args(rng, **usual)) if args else op.make(seed + number, **usual)).arrays
-
-        inputs = draw_by(bound_arrays)
-    return inputs, bound(inputs.views.memory_as_given(inputs.draws[0]))
-
-
-def _op_work(op: Op[..., Any], request: Specialization, bound: Bound) -> Workload:
-    """From the traced graph; where it cannot be traced, all inputs and outputs of the signature."""
-    try:
-        return work_of_graph(trace_reference(op.description.reference, request), bound.sizes)
-    except NoyauError:
-        outputs = [
-            np.broadcast_to(np.empty((), value.dtype.numpy), shape)
-            for value, shape in zip(bound.instance.outputs, bound.shapes, strict=True)
-        ]
-        return work_of_arrays(bound.arrays, outputs)
 
 
 def functions_of(what: object, wishes: BenchOptions) -> dict[str, Function]:
@@ -186,20 +105,6 @@ def _judge(entry: Entry, inputs: tuple[np.ndarray, ...]) -> tuple[Contender, lis
     return candidate, [np.asarray(part) for part in parts]
 
 
-def by_op(graph: Graph, views: Views, dtypes: Sequence[np.dtype[Any]], spelling: LazyGraph | None = None) -> Check:
-    """By the certificate against an op's reference, of which `graph` is made, and `spelt` traced. Results of other
-    widths are narrowed."""
-    judged = by_graph(graph, spelling)
-
-    def check(inputs: Arrays, outputs: Arrays) -> str:
-        if misfit := _count(outputs, len(dtypes)):
-            return misfit
-        summary = judged(views.memory_as_given(tuple(inputs)), narrowed(outputs, dtypes))
-        return summary.removeprefix("tried on 1 case: ")
-
-    return check
-
-
 def by_function(judge: Contender, dtypes: Sequence[np.dtype[Any]]) -> Check:
     """Against a plain function: for the truth in float64, or longer where inputs are float64, as far as it takes that;
     as it is for what is allowed."""
@@ -217,7 +122,7 @@ def by_function(judge: Contender, dtypes: Sequence[np.dtype[Any]]) -> Check:
             except NoyauError:  # it takes no wider floats
                 return results(*(array.copy() for array in inputs))
 
-        return _count(outputs, len(dtypes)) or by_reference(results, truth)(inputs, narrowed(outputs, dtypes))
+        return count_fault(outputs, len(dtypes)) or by_reference(results, truth)(inputs, narrowed(outputs, dtypes))
 
     return check
 
@@ -230,5 +135,6 @@ def narrowed(outputs: Arrays, dtypes: Sequence[np.dtype[Any]]) -> list[np.ndarra
     ]
 
 
-def _count(outputs: Arrays, expected: int) -> str:
+def count_fault(outputs: Arrays, expected: int) -> str:
+    """The fault of results that are too few or too many, or nothing."""
     return "" if len(outputs) == expected else f"gave {len(outputs)} results, and {expected} are wanted"

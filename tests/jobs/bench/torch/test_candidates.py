@@ -9,7 +9,7 @@ import noyau  # noqa: E402
 from noyau.errors import BuildError, InputError  # noqa: E402
 from noyau.jobs.bench.inputs import draw_by, vary  # noqa: E402
 from noyau.jobs.bench.run import device_of  # noqa: E402
-from noyau.jobs.bench.torch_candidates import DeviceCandidate, device_name, on_host, tile_text  # noqa: E402
+from noyau.jobs.bench.torch.candidates import DeviceCandidate, device_name, on_host, tile_text  # noqa: E402
 
 CPU = torch.device("cpu")
 

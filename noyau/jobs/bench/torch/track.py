@@ -1,0 +1,123 @@
+"""The race on the tensors of a GPU, by the clock of its stream."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from noyau.errors import CheckError
+from noyau.hosts.torch.cuda.call_snapshots import result_tensors
+from noyau.hosts.torch.cuda.clock import clock_of
+from noyau.hosts.torch.cuda.comparison_sides import TensorSide
+from noyau.hosts.torch.cuda.tensor_rotation import TensorRotation, Tensors, alike
+from noyau.hosts.torch.tensors import array_of
+from noyau.jobs.bench.candidates import Entry
+from noyau.jobs.bench.record import BenchPoint
+from noyau.jobs.bench.tasks import BenchTask
+from noyau.jobs.bench.times import COLD, HOT, RETURNING, CandidateTimes
+from noyau.jobs.bench.torch.candidates import DeviceCandidate
+from noyau.jobs.bench.track import Entrant, ResultJudge, Sides
+from noyau.jobs.bench.workload import Workload
+from noyau.timing.comparison import Series, compare_all
+from noyau.timing.gpu_rate_cache import GpuRates
+from noyau.timing.queue_clock import BlockedClock
+from noyau.workers.tamper_detection import seconds
+
+_FEW = 0.9  # the share of calls that must have been on the queue before they began
+
+
+@dataclass(slots=True)
+class CudaTrack:
+    """A `Track`: a task on a GPU by the clock of its stream. `number` is the device, `card` how fast it moves bytes."""
+
+    task: BenchTask
+    on: DeviceCandidate
+    number: int
+    card: GpuRates
+    seed: int
+    cold: bool
+    machine: str = "GPU"
+    clock: BlockedClock = field(init=False)
+    draws: list[Tensors] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clock, self.draws = clock_of(self.number), self.on.draws()
+
+    def first(self, entry: Entry, judge: ResultJudge) -> Entrant | CandidateTimes:
+        assert entry.returning is not None
+        set_ = tuple(map(alike, self.draws[-1]))
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        held, begin_s = torch.cuda.memory_allocated(), seconds()
+        try:
+            results, fault = result_tensors(entry.returning.run(*self.on.arguments(set_)))
+            torch.cuda.synchronize()
+            if fault:
+                raise CheckError(fault)
+        except Exception as error:  # noqa: BLE001  whatever a candidate raises is told of it
+            return CandidateTimes(
+                entry.name, entry.language, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            )
+        runner = Entrant(entry, results, seconds() - begin_s, torch.cuda.max_memory_allocated() - held)
+        runner.fault = judge.fault(self.outputs(runner), entry.is_judge)
+        if runner.fault and not entry.is_peer:
+            return CandidateTimes(entry.name, entry.language, runner.fault, first_s=runner.first_s)
+        if entry.note:
+            runner.notes.append(entry.note)
+        return runner
+
+    def temperatures(self) -> tuple[str, ...]:
+        """Both, unless a user says otherwise; none where no tensor is given."""
+        if not self.draws[0]:
+            return ()
+        return (HOT, COLD) if self.cold else (HOT,)
+
+    def sides(
+        self, runners: Sequence[Entrant], temperature: str, judge: ResultJudge, *, last: bool
+    ) -> Sides[TensorSide]:
+        rng = np.random.default_rng(self.seed)
+        rotation = TensorRotation(self.draws, rng)
+        # Where a check takes long, one timed run of a candidate is judged, among the last ones.
+        verified = int(last) if judge.affordable == 1 else judge.affordable // 2
+        how = (self.clock, temperature == COLD, rng, self.on.arguments, verified)
+        return {
+            (each.entry.name, RETURNING): TensorSide(
+                each.entry.name, each.entry.returning.run, rotation, each.like, *how
+            )
+            for each in runners
+            if each.entry.returning is not None
+        }
+
+    def compare(self, sides: Sequence[TensorSide], budget_s: float) -> Series:
+        """All sides timed in rounds, call by call."""
+        return compare_all(sides, budget_s=budget_s, seed=self.seed, sample_s=0.0, clock=seconds)
+
+    def look(self, side: TensorSide, runner: Entrant) -> None:
+        """The time that Python takes to launch a call; a note where the times may hold it."""
+        runner.host_s = statistics.median(sample.host_s for sample in side.samples)
+        if side.unblocked > (1 - _FEW) * len(side.samples):
+            message = f"{side.unblocked} of {len(side.samples)} calls began before all of them was launched"
+            runner.notes.append(f"{message}: its times may hold what Python takes; it may wait for the GPU")
+
+    def check(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> str:
+        return self.task.check(self.on.arrays(inputs), outputs)
+
+    def outputs(self, runner: Entrant) -> Sequence[np.ndarray]:
+        return [array_of(each.cpu()) for each in runner.like]
+
+    def floor_s(self, work: Workload, *, cold: bool) -> float | None:
+        usual = COLD if cold else HOT
+        return self.card.floor_s(work.read_bytes, work.written_bytes, usual) if work.bytes_moved else None
+
+    def mistake(self, row: CandidateTimes, at: BenchPoint, sides: Mapping[str, Sides[TensorSide]]) -> str:
+        """Why its time at some temperature cannot be, or nothing."""
+        for temperature in at.races:
+            took_s = at.time_s(row.name, temperature=temperature)
+            fault = took_s and self.card.mistake(took_s, at.work.read_bytes, at.work.written_bytes, temperature)
+            if fault:
+                return fault
+        return ""
