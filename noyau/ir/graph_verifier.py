@@ -6,105 +6,85 @@ from typing import assert_never
 
 from noyau.dtypes import DType
 from noyau.errors import GraphError
-from noyau.ir.dims import Dim, index_name, same_shape, shape_of
-from noyau.ir.graph import (
-    Constant,
-    Contract,
-    Gather,
-    Graph,
-    Input,
-    Iota,
-    Lookup,
-    Map,
-    Node,
-    Opaque,
-    Part,
-    Reduce,
-    Scan,
-    Scatter,
-    Select,
-    View,
-)
+from noyau.ir import graph as ir
+from noyau.ir.dims import Dim, same_shape, shape_of
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, dtype_of
 
 
-def check(graph: Graph) -> Graph:
+def check(graph: ir.Graph) -> ir.Graph:
     """The graph itself; GraphError names the first value that breaks a rule."""
-    earlier: dict[str, Node] = {}
+    earlier: dict[str, ir.Node] = {}
     for node in graph.nodes:
-        missing = [name for name in node.inputs if name not in earlier]
-        if missing:
+        if missing := [name for name in node.inputs if name not in earlier]:
             raise GraphError(f"{node.output} uses {missing[0]} before it is made")
         if node.output in earlier:
             raise GraphError(f"{node.output} is made twice")
-        reason = _count_fault(node) or _fault(node, tuple(earlier[name] for name in node.inputs))
-        if reason:
+        if reason := _count_fault(node) or _fault(node, tuple(earlier[name] for name in node.inputs)):
             raise GraphError(f"{node.output}: {reason}")
         earlier[node.output] = node
-    absent = [name for name in graph.outputs if name not in earlier]
-    if absent:
+    if absent := [name for name in graph.outputs if name not in earlier]:
         raise GraphError(f"the output {absent[0]} is never made")
     return graph
 
 
-def _count_fault(node: Node) -> str | None:
+def _count_fault(node: ir.Node) -> str | None:
     """A number of inputs that the kind does not take, or None."""
     match node.kind:
-        case Opaque():
+        case ir.Opaque():
             return None
-        case Input() | Constant() | Iota():
+        case ir.Input() | ir.Constant() | ir.Iota():
             expected = 0
-        case Map(function):
+        case ir.Map(function):
             expected = OPERATORS[function].arity if function in OPERATORS else len(node.inputs)
-        case Reduce() | Scan() | View() | Part():
+        case ir.Reduce() | ir.Scan() | ir.View() | ir.Part():
             expected = 1
-        case Select(_, starts):
+        case ir.Select(_, starts):
             expected = max(len(starts), 1)
-        case Gather(index):
-            expected = 1 + max((entry.input for entry in index if isinstance(entry, Lookup)), default=0)
-        case Scatter():
+        case ir.Gather(index):
+            expected = 1 + max((entry.input for entry in index if isinstance(entry, ir.Lookup)), default=0)
+        case ir.Scatter():
             expected = 3
-        case Contract():
+        case ir.Contract():
             expected = 2
         case _:
             assert_never(node.kind)
     return None if len(node.inputs) == expected else f"{len(node.inputs)} inputs, but it takes {expected}"
 
 
-def _fault(node: Node, inputs: tuple[Node, ...]) -> str | None:
+def _fault(node: ir.Node, inputs: tuple[ir.Node, ...]) -> str | None:
     """Describe the first fault of a node, or give None."""
     match node.kind:
-        case Input() | Opaque() | Part():
+        case ir.Input() | ir.Opaque() | ir.Part():
             return None
-        case Constant(value):
+        case ir.Constant(value):
             fine = value.dtype == node.dtype.numpy and shape_of(value.shape) == node.shape
             array = f"the array is {value.dtype}{list(value.shape)}"
             return None if fine else f"{array}, not {node.dtype.value}{node.shape}"
-        case Iota(index):
+        case ir.Iota(index):
             return _index_fault((index,), node)
-        case Map(function):
+        case ir.Map(function):
             return _map_fault(function, node, inputs)
-        case Reduce(monoid, axes):
+        case ir.Reduce(monoid, axes):
             return _reduce_fault(monoid, axes, node, inputs[0])
-        case Scan(monoid, axis, _, _):
+        case ir.Scan(monoid, axis, _, _):
             fine = monoid in MONOIDS and 0 <= axis < len(node.shape) and node.shape == inputs[0].shape
             return None if fine else f"the scan of {monoid} along {axis} does not fit {node.shape}"
-        case View(index):
+        case ir.View(index):
             return _view_fault(index, node, inputs[0])
-        case Select(axis, starts):
+        case ir.Select(axis, starts):
             return _select_fault(axis, starts, node, inputs)
-        case Gather(index):
+        case ir.Gather(index):
             return _gather_fault(index, node, inputs)
-        case Scatter(index, _):
+        case ir.Scatter(index, _):
             return None if len(index) == len(node.shape) else "the index does not have the rank of the result"
-        case Contract(equation):
+        case ir.Contract(equation):
             return None if "->" in equation and len(inputs) == 2 else f"{equation} is no einsum of two operands"
         case _:
             assert_never(node.kind)
 
 
-def _map_fault(function: str, node: Node, inputs: tuple[Node, ...]) -> str | None:
+def _map_fault(function: str, node: ir.Node, inputs: tuple[ir.Node, ...]) -> str | None:
     if function not in OPERATORS:
         return f"{function} is not in the operator table"
     for operand in inputs:
@@ -119,7 +99,7 @@ def _map_fault(function: str, node: Node, inputs: tuple[Node, ...]) -> str | Non
     return None if result is node.dtype else f"{function} does not give {node.dtype.value}"
 
 
-def _reduce_fault(monoid: str, axes: tuple[int, ...], node: Node, operand: Node) -> str | None:
+def _reduce_fault(monoid: str, axes: tuple[int, ...], node: ir.Node, operand: ir.Node) -> str | None:
     if monoid not in MONOIDS:
         return f"{monoid} is not in the table of monoids"
     if operand.dtype.kind not in MONOIDS[monoid].accepts or MONOIDS[monoid].result(operand.dtype) is not node.dtype:
@@ -131,13 +111,12 @@ def _reduce_fault(monoid: str, axes: tuple[int, ...], node: Node, operand: Node)
     return None if fine else f"what is left of {operand.shape} without {axes} is not {node.shape}"
 
 
-def _index_fault(index: tuple[Dim, ...], node: Node) -> str | None:
-    axes = {index_name(axis) for axis in range(len(node.shape))}
-    strange = [name for dim in index for name in dim.names if name.startswith("#") and name not in axes]
+def _index_fault(index: tuple[Dim, ...], node: ir.Node) -> str | None:
+    strange = [name for dim in index for name in dim.names if name.startswith("#") and name not in node.extents]
     return f"{strange[0]} is no index of a value of rank {len(node.shape)}" if strange else None
 
 
-def _view_fault(index: tuple[Dim, ...], node: Node, operand: Node) -> str | None:
+def _view_fault(index: tuple[Dim, ...], node: ir.Node, operand: ir.Node) -> str | None:
     if len(index) != len(operand.shape):
         return f"the index has {len(index)} entries for an operand of rank {len(operand.shape)}"
     if operand.dtype is not node.dtype:
@@ -145,28 +124,26 @@ def _view_fault(index: tuple[Dim, ...], node: Node, operand: Node) -> str | None
     return _index_fault(index, node)
 
 
-def _select_fault(axis: int, starts: tuple[Dim, ...], node: Node, inputs: tuple[Node, ...]) -> str | None:
+def _select_fault(axis: int, starts: tuple[Dim, ...], node: ir.Node, inputs: tuple[ir.Node, ...]) -> str | None:
     if not inputs or not 0 <= axis < len(node.shape) or starts[0] != Dim.of(0):
         return f"{len(inputs)} pieces from {starts} along axis {axis} of a value of rank {len(node.shape)}"
-    ends = (*starts[1:], node.shape[axis])
-    for piece, start, end in zip(inputs, starts, ends, strict=True):
+    for piece, start, end in zip(inputs, starts, (*starts[1:], node.shape[axis]), strict=True):
         shape = (*node.shape[:axis], end - start, *node.shape[axis + 1 :])
         if piece.dtype is not node.dtype or not same_shape(piece.shape, shape):
             return f"the piece {piece.output} is {piece.dtype.value}{piece.shape}, not {node.dtype.value}{shape}"
     return None
 
 
-def _gather_fault(index: tuple[Dim | Lookup, ...], node: Node, inputs: tuple[Node, ...]) -> str | None:
+def _gather_fault(index: tuple[Dim | ir.Lookup, ...], node: ir.Node, inputs: tuple[ir.Node, ...]) -> str | None:
     if len(index) != len(inputs[0].shape):
         return f"the index has {len(index)} entries for an operand of rank {len(inputs[0].shape)}"
     for entry in index:
-        if isinstance(entry, Lookup):
-            if inputs[entry.input].dtype not in (DType.I32, DType.I64):
-                return f"the indices {inputs[entry.input].output} are {inputs[entry.input].dtype.value}"
-            if len(entry.at) != len(inputs[entry.input].shape):
-                return f"the indices {inputs[entry.input].output} are looked up with {len(entry.at)} entries"
-            if fault := _index_fault(entry.at, node):
-                return fault
-        elif fault := _index_fault((entry,), node):
+        if isinstance(entry, ir.Lookup):
+            indices = inputs[entry.input]
+            if indices.dtype not in (DType.I32, DType.I64):
+                return f"the indices {indices.output} are {indices.dtype.value}"
+            if len(entry.at) != len(indices.shape):
+                return f"the indices {indices.output} are looked up with {len(entry.at)} entries"
+        if fault := _index_fault(entry.at if isinstance(entry, ir.Lookup) else (entry,), node):
             return fault
     return None

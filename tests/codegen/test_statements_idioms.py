@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from noyau.codegen.statements import (
-    LONG,
-    begun_by,
-    is_only_stored,
-    one_by_one,
-    otherwise,
-    size_of,
-    steps_of,
-)
+from noyau.codegen.statements import LONG, begun_by, is_only_stored, one_by_one, otherwise, size_of, steps_of
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Alloc, Call, Const, If, Index, Let, Space, Store, Var

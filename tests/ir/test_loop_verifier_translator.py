@@ -6,16 +6,7 @@ import pytest
 from noyau.errors import GraphError
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.loop_interpreter import run
-from noyau.ir.loops import (
-    Alloc,
-    Const,
-    Fold,
-    If,
-    Let,
-    Space,
-    Store,
-    Var,
-)
+from noyau.ir.loops import Alloc, Const, Fold, If, Let, Space, Store, Var
 from tests.nests import ONE, ROW, X8, N, call, kernel, less, load, loop, store
 from tests.nodes import BOOL, F32, F64, I32
 

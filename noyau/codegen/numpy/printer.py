@@ -19,25 +19,8 @@ from noyau.compiler.lowering.names import Names, identifier
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.functions import OF_TABLE
+from noyau.ir import graph as ir
 from noyau.ir.dims import Dim, Shape, index_name
-from noyau.ir.graph import (
-    Constant,
-    Contract,
-    Gather,
-    Graph,
-    Input,
-    Iota,
-    Map,
-    Node,
-    Opaque,
-    Part,
-    Reduce,
-    Scan,
-    Scatter,
-    Select,
-    View,
-    names_of,
-)
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.sizes import plan
 
@@ -64,7 +47,7 @@ class NumpyFunction:
     imports: tuple[str, ...]
 
 
-def write(graph: Graph, name: str, inputs: Sequence[str] = ()) -> NumpyFunction:
+def write(graph: ir.Graph, name: str, inputs: Sequence[str] = ()) -> NumpyFunction:
     """The function that computes a graph; `inputs` says in which order it takes them.
 
     UnsupportedError, with what it is, for a boundary: what noyau does not look into has no text; and for a size that
@@ -75,9 +58,9 @@ def write(graph: Graph, name: str, inputs: Sequence[str] = ()) -> NumpyFunction:
 class Readers:
     """The nodes of a graph that read each value."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: ir.Graph) -> None:
         self.graph = graph
-        self.of: dict[str, list[Node]] = {}
+        self.of: dict[str, list[ir.Node]] = {}
         for node in graph.nodes:
             for name in node.inputs:
                 self.of.setdefault(name, []).append(node)
@@ -89,21 +72,21 @@ class Readers:
             live |= set(node.inputs) if node.output in live else set()
         return live
 
-    def restore_axes(self, node: Node) -> bool:
+    def restore_axes(self, node: ir.Node) -> bool:
         """Whether it is a reduction of which all readers put its axes back, so that it may keep them."""
         readers = self.of.get(node.output, [])
-        if not isinstance(node.kind, Reduce) or node.output in self.graph.outputs or not readers:
+        if not isinstance(node.kind, ir.Reduce) or node.output in self.graph.outputs or not readers:
             return False
         rank = len(self.graph[node.inputs[0]].shape)
         left = [axis for axis in range(rank) if axis not in node.kind.axes]
         index = tuple(Dim.of(index_name(axis)) for axis in left)
-        restored = all(each.kind == View(index) and len(each.shape) == rank for each in readers)
+        restored = all(each.kind == ir.View(index) and len(each.shape) == rank for each in readers)
         return restored and all([each.shape[axis] for axis in left] == list(node.shape) for each in readers)
 
 
 @dataclass
 class _Printer:
-    graph: Graph
+    graph: ir.Graph
     name: str
     order: Sequence[str]
     names: Names = field(default_factory=Names)
@@ -126,7 +109,7 @@ class _Printer:
         """The sizes, in the order of the inputs' shapes. UnsupportedError where no shape tells one."""
         shapes = [self.graph[name].shape for name in self.order]
         bound = {binding.size for binding in plan(shapes)}
-        loose = sorted(names_of(self.graph) - bound)
+        loose = sorted(ir.names_of(self.graph) - bound)
         if loose:
             raise UnsupportedError(
                 f"the size {loose[0]} does not follow from what the path reads: add a value that has it"
@@ -175,15 +158,15 @@ class _Printer:
         self.terms[name] = whole
         return whole.text
 
-    def bind(self, node: Node, term: NumpyTerm) -> NumpyTerm:
+    def bind(self, node: ir.Node, term: NumpyTerm) -> NumpyTerm:
         """The value under its name where it is one of the model's, is used twice, or is long; else the expression."""
         plain = term.text.isidentifier() or term.number
         inner = "~" in node.output and (self.uses[node.output] == 1 or plain) and len(term.text) <= _SHORT
-        if plain or inner or isinstance(node.kind, Input | Constant):
+        if plain or inner or isinstance(node.kind, ir.Input | ir.Constant):
             return term
         return self.assign(node, term)
 
-    def assign(self, node: Node, term: NumpyTerm) -> NumpyTerm:
+    def assign(self, node: ir.Node, term: NumpyTerm) -> NumpyTerm:
         name = self.names.fresh(friendly(node.output))
         self.lines.append(f"{name} = {term.text}")
         return NumpyTerm(name, ATOM, term.shape)
@@ -205,43 +188,43 @@ class _Printer:
     def whole(self, name: str) -> NumpyTerm:
         return values.full(self.terms[name], self.graph[name], self.extents)
 
-    def term(self, node: Node) -> NumpyTerm:
+    def term(self, node: ir.Node) -> NumpyTerm:
         """The expression that computes a value."""
         sources = [self.graph[name] for name in node.inputs]
         match node.kind:
-            case Input():
+            case ir.Input():
                 return NumpyTerm(self.inputs[node.output], ATOM, node.shape)
-            case Constant():
+            case ir.Constant():
                 return self.constant(node)
-            case Iota(index):
+            case ir.Iota(index):
                 return self.iota(index, node)
-            case Map(function):
+            case ir.Map(function):
                 return values.map_term(function, [self.terms[name] for name in node.inputs], node, sources[-1].dtype)
-            case Reduce():
+            case ir.Reduce():
                 keep = self.readers.restore_axes(node)
                 return values.reduce_term(node.kind, self.whole(node.inputs[0]), sources[0], node, keep=keep)
-            case Scan():
+            case ir.Scan():
                 return values.scan_term(node.kind, self.whole(node.inputs[0]), sources[0])
-            case View(index):
+            case ir.View(index):
                 return self.view(index, node, sources[0])
-            case Select(axis, _):
+            case ir.Select(axis, _):
                 pieces = ", ".join(self.whole(name).text for name in node.inputs)
                 return NumpyTerm(f"np.concatenate([{pieces}], {axis})", ATOM, node.shape)
-            case Gather():
+            case ir.Gather():
                 return values.gather_term(node, [self.terms[n] for n in node.inputs], sources, self.extents, self.grid)
-            case Scatter():
+            case ir.Scatter():
                 return self.scatter(node.kind, node)
-            case Contract(equation):
+            case ir.Contract(equation):
                 return values.contract_term(equation, [self.whole(name) for name in node.inputs], node)
-            case Opaque(name) | Part(name):
+            case ir.Opaque(name) | ir.Part(name):
                 raise UnsupportedError(
                     f"{node.output} is made by {name}, which has no text in NumPy: end the path there"
                 )
             case _:
                 assert_never(node.kind)
 
-    def constant(self, node: Node) -> NumpyTerm:
-        assert isinstance(node.kind, Constant)
+    def constant(self, node: ir.Node) -> NumpyTerm:
+        assert isinstance(node.kind, ir.Constant)
         value = node.kind.value
         if value.size != 1:
             listed = _list_text(value.tolist())
@@ -254,33 +237,33 @@ class _Printer:
         return constant_term(number, node.dtype, name)
 
     def is_exponent(self, name: str) -> bool:
-        return any(reader.kind == Map("power") and reader.inputs[1] == at for reader, at in self.readers_of(name))
+        return any(reader.kind == ir.Map("power") and reader.inputs[1] == at for reader, at in self.readers_of(name))
 
-    def readers_of(self, name: str) -> Iterator[tuple[Node, str]]:
+    def readers_of(self, name: str) -> Iterator[tuple[ir.Node, str]]:
         """The readers of a value, also through views of it, each with the name that it reads."""
         for reader in self.readers.of.get(name, ()):
-            if isinstance(reader.kind, View):
+            if isinstance(reader.kind, ir.View):
                 yield from self.readers_of(reader.output)
             else:
                 yield reader, name
 
-    def role(self, node: Node) -> str:
+    def role(self, node: ir.Node) -> str:
         """The name of a constant: eps where a root is taken of a sum with it, scale where it is a factor; else as in
         the model."""
         for reader, _ in self.readers_of(node.output):
-            above = {each.kind.function for each, _ in self.readers_of(reader.output) if isinstance(each.kind, Map)}
+            above = {each.kind.function for each, _ in self.readers_of(reader.output) if isinstance(each.kind, ir.Map)}
             match reader.kind:
-                case Map("add" | "maximum") if above & _ROOTS:
+                case ir.Map("add" | "maximum") if above & _ROOTS:
                     return "eps"
-                case Map("multiply" | "divide"):
+                case ir.Map("multiply" | "divide"):
                     return "scale"
-                case Map("where"):
+                case ir.Map("where"):
                     return "fill"
                 case _:
                     continue
         return friendly(node.output)
 
-    def iota(self, index: Dim, node: Node) -> NumpyTerm:
+    def iota(self, index: Dim, node: ir.Node) -> NumpyTerm:
         """An index or a size as a value."""
         if not any(name.startswith("#") for name in index.names):
             return self.extents.term(index, node.dtype)
@@ -291,13 +274,13 @@ class _Printer:
             counter = NumpyTerm(self.extents.text(index, self.grid(node.shape)), 0, shape)
         return values.cast_term(counter, DType.I64, node.dtype)
 
-    def view(self, index: Shape, node: Node, source: Node) -> NumpyTerm:
+    def view(self, index: Shape, node: ir.Node, source: ir.Node) -> NumpyTerm:
         operand = self.terms[source.output]
         if self.readers.restore_axes(source):
             return operand
         return values.view_term(index, operand, source, node, self.extents, self.grid)
 
-    def scatter(self, kind: Scatter, node: Node) -> NumpyTerm:
+    def scatter(self, kind: ir.Scatter, node: ir.Node) -> NumpyTerm:
         """A copy, in which the updates are merged in statements."""
         table, _, updates = (self.whole(name) for name in node.inputs)
         operands = [self.whole(name) for name in node.inputs]

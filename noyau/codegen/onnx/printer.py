@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import assert_never
 
@@ -17,29 +17,13 @@ from noyau.codegen.onnx.maps import CellWriter, cast, map_term
 from noyau.compiler.lowering.names import identifier
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.ir.graph import (
-    Constant,
-    Contract,
-    Gather,
-    Graph,
-    Input,
-    Iota,
-    Map,
-    Node,
-    Opaque,
-    Part,
-    Reduce,
-    Scan,
-    Scatter,
-    Select,
-    View,
-)
+from noyau.ir import graph as ir
 from noyau.ir.sizes import Demand
 
 
-def spell(graph: Graph, writer: NodeWriter, names: Mapping[str, str], measured: Iterable[Node] = ()) -> range:
-    """Write the nodes that compute the outputs of a graph; the result are their positions. `called`: the names in the
-    model of its inputs and outputs, and of those `measured`, inputs of the whole model that tell sizes too.
+def spell(graph: ir.Graph, writer: NodeWriter, names: Mapping[str, str], measured: Iterable[ir.Node] = ()) -> range:
+    """Write the nodes that compute the outputs of a graph; the result are their positions. `names`: those in the model
+    of its inputs and outputs, and of those `measured`, inputs of the whole model that tell sizes too.
 
     UnsupportedError, with the name of what it is, where something has no ONNX operator."""
     start = len(writer.nodes)
@@ -50,18 +34,16 @@ def spell(graph: Graph, writer: NodeWriter, names: Mapping[str, str], measured: 
 
 @dataclass
 class _Speller:
-    graph: Graph
+    graph: ir.Graph
     writer: NodeWriter
     called: Mapping[str, str]
-    measured: tuple[Node, ...]
-    terms: dict[str, OnnxTerm] = field(default_factory=dict)
+    measured: tuple[ir.Node, ...]
 
     def __post_init__(self) -> None:
-        inputs = {node.output: self.called[node.output] for node in self.graph.inputs}
         self.sizes = SizeWriter(self.writer, (*self.graph.inputs, *self.measured), self.called)
         self.readers = Readers(self.graph)
-        self.fixed = set(inputs.values())  # names that stay
-        self.terms = {name: OnnxTerm(inputs[name], self.graph[name].dtype, self.graph[name].shape) for name in inputs}
+        self.terms = {n.output: OnnxTerm(self.called[n.output], n.dtype, n.shape) for n in self.graph.inputs}
+        self.fixed = {term.name for term in self.terms.values()}  # names that stay
 
     def write(self) -> None:
         live = self.readers.live()
@@ -69,24 +51,20 @@ class _Speller:
         for node in self.graph.nodes:
             if node.output in live and node.output not in self.terms:
                 self.writer.stem = identifier(node.output)
-                value = self.value(node)
+                try:
+                    value = self.term(node)
+                except UnsupportedError as error:
+                    raise UnsupportedError(f"{node.output}: {error}") from error
                 self.terms[node.output] = self.demanded(value) if node is guarded else value
         for name in self.graph.outputs:
             self.finish(name)
 
-    def least(self, live: Collection[str]) -> Node | None:
+    def least(self, live: Collection[str]) -> ir.Node | None:
         """The computed value of the fewest axes: what is asked of the sizes is asked there, for it costs a pass."""
-        able = (Map, Reduce, Scan, Select, Gather, Scatter, Contract)
+        able = (ir.Map, ir.Reduce, ir.Scan, ir.Select, ir.Gather, ir.Scatter, ir.Contract)
         nodes = [node for node in self.graph.nodes if node.output in live]
         computed = [node for node in nodes if isinstance(node.kind, able)] or nodes[-1:]
         return min(computed, key=lambda node: sum(dim.constant is None for dim in node.shape), default=None)
-
-    def value(self, node: Node) -> OnnxTerm:
-        """The value of a node; what has no spelling is named with it."""
-        try:
-            return self.term(node)
-        except UnsupportedError as error:
-            raise UnsupportedError(f"{node.output}: {error}") from error
 
     def finish(self, name: str) -> None:
         """An output, whole, under its name."""
@@ -103,59 +81,57 @@ class _Speller:
     def whole(self, name: str) -> OnnxTerm:
         return whole(self.terms[name], self.graph[name].shape, self.sizes)
 
-    def term(self, node: Node) -> OnnxTerm:
+    def term(self, node: ir.Node) -> OnnxTerm:
         sources = [self.graph[name] for name in node.inputs]
         operands = [self.terms[name] for name in node.inputs]
         if ZERO in node.shape:  # it has no cells, whatever makes them
             return self.writer.number(0, node.dtype)
         match node.kind:
-            case Input():
+            case ir.Input():
                 return self.terms[node.output]
-            case Constant(value):
+            case ir.Constant(value):
                 return OnnxTerm(self.writer.constant(value), node.dtype, node.shape)
-            case Iota(index):
+            case ir.Iota(index):
                 return cast(CellWriter(self.writer), self.sizes.indexed(index, node.shape), node.dtype)
-            case Map(function):
+            case ir.Map(function):
                 return map_term(CellWriter(self.writer), function, operands, node.dtype)
-            case Reduce():
+            case ir.Reduce():
                 keep = self.keeps_axes(node)
                 return reduce_term(node.kind, self.whole(node.inputs[0]), node.dtype, self.sizes, keep=keep)
-            case Scan():
+            case ir.Scan():
                 return scan_term(node.kind, self.whole(node.inputs[0]), node.dtype, self.writer)
-            case View() if self.keeps_axes(sources[0]):
+            case ir.View() if self.keeps_axes(sources[0]):
                 return operands[0]
-            case View(index):
+            case ir.View(index):
                 return view_term(index, operands[0], sources[0].shape, node.shape, self.sizes)
-            case Select(axis, _):
+            case ir.Select(axis, _):
                 pieces = [self.whole(name).name for name in node.inputs]
                 return OnnxTerm(self.writer.emit("Concat", *pieces, axis=axis), node.dtype, node.shape)
-            case Gather():
+            case ir.Gather():
                 return gather_term(node, operands, sources, self.sizes)
-            case Scatter():
+            case ir.Scatter():
                 return scatter_term(node, operands, sources, self.sizes)
-            case Contract(equation):
+            case ir.Contract(equation):
                 wholes = [self.whole(name) for name in node.inputs]
                 return contract_term(equation, wholes, node.dtype, node.shape, self.writer)
-            case Opaque(name):
+            case ir.Opaque(name):
                 raise UnsupportedError(f"{name} has no ONNX operator that is known here")
-            case Part(position):
+            case ir.Part(position):
                 raise UnsupportedError(f"result {position} of what has no ONNX operator")
             case _:
                 assert_never(node.kind)
 
-    def keeps_axes(self, node: Node) -> bool:
+    def keeps_axes(self, node: ir.Node) -> bool:
         """Whether it is a reduction that keeps its axes, as 1."""
-        is_place = isinstance(node.kind, Reduce) and node.kind.monoid.startswith("arg")
+        is_place = isinstance(node.kind, ir.Reduce) and node.kind.monoid.startswith("arg")
         return not is_place and self.readers.restore_axes(node)
 
     def demanded(self, term: OnnxTerm) -> OnnxTerm:
         """The value, where all that is demanded of the sizes holds; else an index outside of a table fails the call."""
         cells = CellWriter(self.writer)
-        holds = [self.holds(demand) for demand in self.graph.demands]
-        sure = reduce(partial(cells, "And"), holds)
+        sure = reduce(partial(cells, "And"), map(self.holds, self.graph.demands))
         place = self.writer.cast(cells("Not", sure), DType.I64)
-        table = self.writer.constant(np.array([True]))
-        sure = OnnxTerm(self.writer.emit("Gather", table, place.name), DType.BOOL, ())
+        sure = OnnxTerm(self.writer.emit("Gather", self.writer.constant(np.array([True])), place.name), DType.BOOL, ())
         return map_term(cells, "where", [sure, term, term], term.dtype)
 
     def holds(self, demand: Demand) -> OnnxTerm:

@@ -13,6 +13,7 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimOp, Shape, maximum, product, strides_of
+from noyau.ir.substitution import rewrite, substitute
 from noyau.ir.walk import (
     all_dims,
     every_expression,
@@ -22,8 +23,6 @@ from noyau.ir.walk import (
     folds_in,
     is_fold,
     loads_of,
-    rewrite,
-    substitute,
     touched,
 )
 

@@ -12,8 +12,9 @@ from noyau.codegen.language import GENERATIONS
 from noyau.codegen.plan import spell
 from noyau.errors import InputError, UnsupportedError
 from noyau.ir.graph import Node
+from noyau.ir.graph_printer import graph_text
+from noyau.ir.loop_printer import kernel_text
 from noyau.ir.loops import Role
-from noyau.ir.text import graph_text, kernel_text
 from noyau.jobs.report.text import hanging
 from noyau.jobs.show.stages import KernelStages, Staged
 from noyau.kernels.programs.generate import GeneratedProgram, Specialization, generate, print_program

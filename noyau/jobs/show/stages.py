@@ -15,7 +15,8 @@ from rich.text import Text
 
 from noyau.codegen.plan import Planned
 from noyau.errors import InputError
-from noyau.ir.text import graph_text, kernel_text
+from noyau.ir.graph_printer import graph_text
+from noyau.ir.loop_printer import kernel_text
 from noyau.jobs.report.records import plain
 from noyau.text import Printed, printable
 

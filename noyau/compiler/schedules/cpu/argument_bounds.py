@@ -14,7 +14,8 @@ from itertools import product
 from noyau.compiler.schedules.primitives import Statements, most_of, with_bodies
 from noyau.ir.dims import Dim, DimLike
 from noyau.ir.loops import Assumption, Call, Expr, Fold, If, Kernel, Let, Loop, Statement, Var
-from noyau.ir.walk import every_statement, rewrite
+from noyau.ir.substitution import rewrite
+from noyau.ir.walk import every_statement
 
 LONG = 256  # cells of a loop that is worth the inverse of a sum
 

@@ -35,7 +35,8 @@ from noyau.dtypes import DType
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike, Shape, product
 from noyau.ir.ranges import highest
-from noyau.ir.walk import every_statement, loads_of, substitute
+from noyau.ir.substitution import substitute
+from noyau.ir.walk import every_statement, loads_of
 
 UNROLLED = 16  # cells of a strip that gcc 12 unrolls whole; beside a hint it then makes no vectors of them
 AT_ONCE = 64  # lines that are fetched one after the other: those of a block of a fold

@@ -48,7 +48,8 @@ from noyau.compiler.schedules.primitives import (
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike, product
-from noyau.ir.walk import all_dims, every_statement, fold_of, folds_in, is_fold, loads_of, rewrite, substitute
+from noyau.ir.substitution import rewrite, substitute
+from noyau.ir.walk import all_dims, every_statement, fold_of, folds_in, is_fold, loads_of
 
 SHORT = 64  # values of an inner fold that are added one by one in float32: NumPy has 16 to each of its partial sums
 TILE = 32  # rows, or values of an outer fold, side by side: gcc 12 unrolls loops over 16, and vectorises no more

@@ -27,7 +27,8 @@ from noyau.compiler.schedules.primitives import (
 )
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Expr, Fold, Kernel, Loop, Role, opposite, when
-from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of, rewrite
+from noyau.ir.substitution import rewrite
+from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of
 
 
 @dataclass(frozen=True, slots=True)

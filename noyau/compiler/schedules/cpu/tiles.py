@@ -26,7 +26,8 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike
-from noyau.ir.walk import all_dims, every_expression, every_statement, flops_of, loads_of, operands, rewrite, substitute
+from noyau.ir.substitution import rewrite, substitute
+from noyau.ir.walk import all_dims, every_expression, every_statement, flops_of, loads_of, operands
 
 TILE = 64  # cells: few, so that memory brings the next ones while these are computed, but several vectors
 DEEP = 5  # flops that wait for each other, from which a function that is dear has a stage of its own

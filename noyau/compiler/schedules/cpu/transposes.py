@@ -34,7 +34,8 @@ from noyau.compiler.schedules.primitives import (
 )
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike
-from noyau.ir.walk import every_statement, loads_of, rewrite, substitute
+from noyau.ir.substitution import rewrite, substitute
+from noyau.ir.walk import every_statement, loads_of
 
 
 def transpose(kernel: ir.Kernel, *, along: str, across: str, tile: int = 16) -> ir.Kernel:

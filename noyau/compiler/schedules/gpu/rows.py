@@ -45,7 +45,8 @@ from noyau.compiler.schedules.primitives import Statements, chain, drop_unused, 
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, product
-from noyau.ir.walk import every_statement, fold_of, folds_in, is_fold, loads_of, substitute
+from noyau.ir.substitution import substitute
+from noyau.ir.walk import every_statement, fold_of, folds_in, is_fold, loads_of
 
 LINE = 16  # bytes that a thread moves at once
 

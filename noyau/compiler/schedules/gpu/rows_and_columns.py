@@ -45,7 +45,8 @@ from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, maximum
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.sizes import plan
-from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of, rewrite, substitute
+from noyau.ir.substitution import rewrite, substitute
+from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of
 
 LEAST, MOST = 640, 8192  # cells of a row that a program keeps together with what is added to each column
 PROGRAMS = 132  # that rows are shared out to, as often as SIDE cells hold one: on a large GPU all of them run at once

@@ -50,16 +50,8 @@ from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.operators import Fact, has
-from noyau.ir.walk import (
-    every_expression,
-    every_statement,
-    expressions,
-    fold_of,
-    folds_in,
-    loads_of,
-    on_threads,
-    rewrite,
-)
+from noyau.ir.substitution import rewrite
+from noyau.ir.walk import every_expression, every_statement, expressions, fold_of, folds_in, loads_of, on_threads
 
 # Few cells are those of few threads: what is dear is compiled once for each.
 FLAT = ir.Tile("BLOCK", ir.TilePolicy.LIMITED, 1024)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noyau.ir.sizes import Size, dim_of, size_of
+from noyau.ir.symbolic_sizes import Size, dim_of, size_of
 
 N = Size(dim_of(0) + "n")
 

@@ -1,106 +1,15 @@
-"""Both IRs as text, one grammar each (docs/architecture.md); a text is for readers and is not parsed again.
-
-A line of a graph is `name: dtype[shape] = kind(inputs)`. A line of a kernel is a statement; the body of a loop, a
-condition or a fold is indented. Names of a model are escaped where they hold control characters.
-"""
+"""Printer of the loop IR, for readers: a line is a statement; the body of a loop, a condition or a fold is indented."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
-import numpy as np
-
 from noyau.ir import loops as ir
-from noyau.ir.dims import Dim, Shape
-from noyau.ir.graph import (
-    Constant,
-    Contract,
-    Gather,
-    Graph,
-    Input,
-    Iota,
-    Kind,
-    Lookup,
-    Map,
-    Node,
-    Opaque,
-    Part,
-    Reduce,
-    Scan,
-    Scatter,
-    Select,
-    View,
-)
+from noyau.ir.graph_printer import listed, typed
 from noyau.text import printable
 
 _INDENT = "    "
-_MOST_CELLS = 4  # of a constant that is printed cell by cell
-
-
-def graph_text(graph: Graph) -> str:
-    """The lines of a graph: its nodes in order, what it demands of sizes, its outputs."""
-    lines = [f"{_typed(node.output, node.dtype.value, node.shape)} = {_node(node)}" for node in graph.nodes]
-    demands = [f"demand {demand}" for demand in graph.demands]
-    return "\n".join([*lines, *demands, f"return {', '.join(map(printable, graph.outputs))}"])
-
-
-def _typed(name: str, dtype: str, shape: Shape) -> str:
-    return f"{printable(name)}: {dtype}[{_list(shape)}]"
-
-
-def _list(dims: Sequence[Dim | int]) -> str:
-    return ", ".join(map(str, dims))
-
-
-def _node(node: Node) -> str:
-    operands = ", ".join(map(printable, node.inputs))
-    return _kind(node.kind, node.inputs) + (f"({operands})" if operands else "")
-
-
-def _kind(kind: Kind, inputs: Sequence[str]) -> str:
-    match kind:
-        case Input():
-            return "input"
-        case Constant(value):
-            return _constant(value)
-        case Iota(index):
-            return f"iota[{index}]"
-        case Map(function):
-            return function
-        case Reduce(monoid, axes):
-            return f"reduce {monoid}[{_list(axes)}]"
-        case Scan(monoid, axis, exclusive, reverse):
-            return f"scan {monoid}[{axis}{', exclusive' * exclusive}{', reverse' * reverse}]"
-        case View(index):
-            return f"view[{_list(index)}]"
-        case Select(axis, starts):
-            return f"select[{axis}: {_list(starts)}]"
-        case Gather(index):
-            return f"gather[{_places(index, inputs)}]"
-        case Scatter(index, monoid):
-            return f"scatter {monoid or 'last'}[{_places(index, inputs)}]"
-        case Contract(equation):
-            return f"contract {equation}"
-        case Opaque(name):
-            return f"opaque {printable(name)}"
-        case Part(position):
-            return f"part[{position}]"
-        case _:
-            assert_never(kind)
-
-
-def _constant(value: np.ndarray) -> str:
-    if value.size > _MOST_CELLS:
-        return f"constant of {value.size} cells"
-    return f"constant {', '.join(str(cell) for cell in value.ravel().tolist())}"
-
-
-def _places(index: Sequence[Dim | Lookup], inputs: Sequence[str]) -> str:
-    return ", ".join(
-        f"{printable(inputs[each.input])}[{_list(each.at)}]" if isinstance(each, Lookup) else str(each)
-        for each in index
-    )
 
 
 def kernel_text(kernel: ir.Kernel) -> str:
@@ -112,9 +21,9 @@ def kernel_text(kernel: ir.Kernel) -> str:
 
 
 def _buffer(buffer: ir.Buffer) -> str:
-    strides = "" if buffer.strides is None else f" strides [{_list(buffer.strides)}]"
+    strides = "" if buffer.strides is None else f" strides [{listed(buffer.strides)}]"
     source = "" if buffer.source in ("", buffer.name) else f"  # {printable(buffer.source)}"
-    return f"{buffer.role.value} {_typed(buffer.name, buffer.dtype.value, buffer.shape)}{strides}{source}"
+    return f"{buffer.role.value} {typed(buffer.name, buffer.dtype.value, buffer.shape)}{strides}{source}"
 
 
 def _guard(guard: ir.Guard) -> str:
@@ -156,7 +65,7 @@ def _statement(statement: ir.Statement, margin: str) -> Iterator[str]:
         case ir.Let(name, value):
             yield f"{margin}{name} = {_expr(value)}"
         case ir.Store(buffers, index, values, merge):
-            cells = ", ".join(f"{buffer}[{_list(index)}]" for buffer in buffers)
+            cells = ", ".join(f"{buffer}[{listed(index)}]" for buffer in buffers)
             how = f"{merge}=" if merge else "="
             yield f"{margin}{cells} {how} {', '.join(map(_expr, values))}"
         case ir.Loop(var, extent, axis, body, tile):
@@ -166,9 +75,9 @@ def _statement(statement: ir.Statement, margin: str) -> Iterator[str]:
             yield f"{margin}if {_expr(condition)}:"
             yield from _block(body, margin + _INDENT)
         case ir.Alloc(name, dtype, shape, space):
-            yield f"{margin}alloc {space.value} {_typed(name, dtype.value, shape)}"
+            yield f"{margin}alloc {space.value} {typed(name, dtype.value, shape)}"
         case ir.Prefetch(buffer, index, lines):
-            yield f"{margin}prefetch {buffer}[{_list(index)}]{f', {lines} lines' if lines > 1 else ''}"
+            yield f"{margin}prefetch {buffer}[{listed(index)}]{f', {lines} lines' if lines > 1 else ''}"
         case ir.Require(index, extent):
             yield f"{margin}require 0 <= {index} < {extent}"
         case ir.Zero() | ir.MergeLanes() | ir.TransposeTile() | ir.StreamStore():
@@ -192,7 +101,7 @@ def _intrinsic(intrinsic: ir.Intrinsic) -> str:
             return f"transpose {memory}[{to}] step {to_step} = {buffer}[{start}] step {step}"
         case ir.StreamStore(buffer, index, memory, start, extent, _, lines):
             how = "stream lines" if lines else "stream"
-            return f"{how} {buffer}[{_list(index)}] = {memory}[{start}], {extent} cells"
+            return f"{how} {buffer}[{listed(index)}] = {memory}[{start}], {extent} cells"
         case _:
             assert_never(intrinsic)
 
@@ -207,9 +116,9 @@ def _expr(expr: ir.Expr) -> str:
             return str(dim)
         case ir.Load(buffer, index, _, where, other):
             mask = "" if where is None else f" where {_expr(where)} else {_expr(other) if other else 'unset'}"
-            return f"{buffer}[{_list(index)}]{mask}"
+            return f"{buffer}[{listed(index)}]{mask}"
         case ir.InWholeLines(length, cells, places):
-            begins = ", ".join(f"{name}[{_list(index)}]" for name, index in places)
+            begins = ", ".join(f"{name}[{listed(index)}]" for name, index in places)
             return f"in_whole_lines({length} = {cells}, {begins})"
         case ir.Call(function, operands, dtype):
             named = f"cast {dtype.value}" if function == "cast" else function

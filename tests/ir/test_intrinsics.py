@@ -9,6 +9,7 @@ import pytest
 
 from noyau.errors import GraphError
 from noyau.ir.dims import Dim, shape_of
+from noyau.ir.intrinsics import loops_of
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import (
@@ -27,7 +28,8 @@ from noyau.ir.loops import (
     TransposeTile,
     Zero,
 )
-from noyau.ir.walk import dims_in, every_expression, every_statement, expressions, loops_of, rewrite, substitute
+from noyau.ir.substitution import rewrite, substitute
+from noyau.ir.walk import dims_in, every_expression, every_statement, expressions
 from tests.nests import ONE, ONE_CELL, ROW, X8, N, kernel, load, loop, store
 from tests.nodes import BOOL, F32
 

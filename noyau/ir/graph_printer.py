@@ -1,0 +1,82 @@
+"""Printer of the graph IR, for readers: a line is `name: dtype[shape] = kind(inputs)`, and none is parsed again.
+
+Names of a model are escaped where they hold control characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+import numpy as np
+
+from noyau.ir import graph as ir
+from noyau.ir.dims import Dim, Shape
+from noyau.text import printable
+
+_MOST_CELLS = 4  # of a constant that is printed cell by cell
+
+
+def graph_text(graph: ir.Graph) -> str:
+    """The lines of a graph: its nodes in order, what it demands of sizes, its outputs."""
+    lines = [f"{typed(node.output, node.dtype.value, node.shape)} = {_node(node)}" for node in graph.nodes]
+    demands = [f"demand {demand}" for demand in graph.demands]
+    return "\n".join([*lines, *demands, f"return {', '.join(map(printable, graph.outputs))}"])
+
+
+def typed(name: str, dtype: str, shape: Shape) -> str:
+    return f"{printable(name)}: {dtype}[{listed(shape)}]"
+
+
+def listed(dims: Sequence[Dim | int]) -> str:
+    return ", ".join(map(str, dims))
+
+
+def _node(node: ir.Node) -> str:
+    operands = ", ".join(map(printable, node.inputs))
+    return _kind(node.kind, node.inputs) + (f"({operands})" if operands else "")
+
+
+def _kind(kind: ir.Kind, inputs: Sequence[str]) -> str:
+    match kind:
+        case ir.Input():
+            return "input"
+        case ir.Constant(value):
+            return _constant(value)
+        case ir.Iota(index):
+            return f"iota[{index}]"
+        case ir.Map(function):
+            return function
+        case ir.Reduce(monoid, axes):
+            return f"reduce {monoid}[{listed(axes)}]"
+        case ir.Scan(monoid, axis, exclusive, reverse):
+            return f"scan {monoid}[{axis}{', exclusive' * exclusive}{', reverse' * reverse}]"
+        case ir.View(index):
+            return f"view[{listed(index)}]"
+        case ir.Select(axis, starts):
+            return f"select[{axis}: {listed(starts)}]"
+        case ir.Gather(index):
+            return f"gather[{_places(index, inputs)}]"
+        case ir.Scatter(index, monoid):
+            return f"scatter {monoid or 'last'}[{_places(index, inputs)}]"
+        case ir.Contract(equation):
+            return f"contract {equation}"
+        case ir.Opaque(name):
+            return f"opaque {printable(name)}"
+        case ir.Part(position):
+            return f"part[{position}]"
+        case _:
+            assert_never(kind)
+
+
+def _constant(value: np.ndarray) -> str:
+    if value.size > _MOST_CELLS:
+        return f"constant of {value.size} cells"
+    return f"constant {', '.join(str(cell) for cell in value.ravel().tolist())}"
+
+
+def _places(index: Sequence[Dim | ir.Lookup], inputs: Sequence[str]) -> str:
+    return ", ".join(
+        f"{printable(inputs[each.input])}[{listed(each.at)}]" if isinstance(each, ir.Lookup) else str(each)
+        for each in index
+    )
