@@ -62,7 +62,7 @@ def _gpu(device: str, *, refresh: bool) -> GpuRates | None:
     if not device and not (has_driver() and importlib.util.find_spec("torch")):
         return None
     try:
-        from noyau.hosts.torch.cuda.clock import measured_gpu
+        from noyau.hosts.torch.cuda.rates import measured_gpu
     except ImportError as error:
         raise MissingExtraError("a GPU is measured with torch; run: pip install torch") from error
     number = int(device.partition(":")[2] or 0)

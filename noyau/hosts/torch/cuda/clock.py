@@ -1,30 +1,18 @@
-"""The clock on CUDA: the current stream of a device as a queue, events as marks, a kernel that spins to hold it.
-
-Rates of a device that it measures: copies, reads and fills by size, products by dtype, launches, and transfers between
-the host and it.
-"""
+"""The clock on CUDA: the current stream of a device as a queue, events as marks, a kernel that spins to hold it."""
 
 from __future__ import annotations
 
-import datetime
-import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 
-from noyau.errors import BuildError, MissingExtraError
-from noyau.hosts.torch.cuda.device import absence
-from noyau.timing.gpu_rate_cache import COLD, HOT, SIZES, Curves, GpuIdentity, GpuRates, keep, recall_gpu
-from noyau.timing.queue_clock import BlockedClock, Call, Times, interleave, ratio
-from noyau.version import __version__
+from noyau.errors import MissingExtraError
+from noyau.timing.queue_clock import BlockedClock, Call, Times, interleave
 from noyau.workers.nvml import GpuConditions, driver_version, gpu_conditions
-from noyau.workers.tamper_detection import seconds
 
 try:
     import torch
 except ImportError as error:
     raise MissingExtraError("torch is not installed; run: pip install torch") from error
-
-__all__ = ["TimedStream", "Times", "clock_of", "conditions_of", "device_text", "ratio", "time_calls"]
 
 FLUSH_BYTES = 1 << 28  # written between calls: several times the L2 of any GPU
 SPIN_CYCLES = 1 << 22  # about 2 ms: long enough that what an event costs does not matter
@@ -122,189 +110,3 @@ def triton_version() -> str:
         except PackageNotFoundError:
             continue
     return "none"
-
-
-_SAMPLES = 12
-_PRODUCT = 8192
-_SLOW_PRODUCT = 4096  # of dtypes that the matrix units do not have, or slowly
-_TRANSFERS = (1 << 16, 1 << 20, 1 << 24, 1 << 28)
-_LAUNCHES = 200
-
-
-def measured_gpu(device: int = 0, *, refresh: bool = False) -> GpuRates:
-    """A device, as it was measured before; measured now where it never was or `refresh` asks for it.
-
-    BuildError where there is no CUDA device; takes some seconds."""
-    if lacks := absence(device):
-        raise BuildError(lacks)
-    recalled_value = None if refresh else recall_gpu(device_text(device))
-    if recalled_value is None:
-        with torch.cuda.device(device):
-            recalled_value = _measured_now(device)
-        keep(device_text(device), recalled_value)
-    return recalled_value
-
-
-def gpu_of(device: int) -> GpuIdentity:
-    """A device, as torch and the driver tell of it."""
-    properties = torch.cuda.get_device_properties(device)
-    versions = {"noyau": __version__, "torch": torch.__version__, "cuda": str(torch.version.cuda)}
-    return GpuIdentity(
-        properties.name,
-        properties.multi_processor_count,
-        int(getattr(properties, "L2_cache_size", 0)),
-        properties.total_memory,
-        f"{properties.major}.{properties.minor}",
-        driver_version(),
-        {**versions, "triton": triton_version()},
-    )
-
-
-def _measured_now(device: int) -> GpuRates:
-    clock, start = clock_of(device), conditions_of(device)
-    room = torch.cuda.mem_get_info(device)[0]
-    sizes = [size for size in SIZES if 2 * size < room]
-    curves = {
-        name: {temperature: _curve(clock, calls, sizes, temperature) for temperature in (HOT, COLD)}
-        for name, calls in (("copy", _copies), ("read", _reads), ("fill", _fills))
-    }
-    read: Curves = {name: curve for name, curve in curves["read"].items() if curve}
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return GpuRates(
-        gpu_of(device),
-        curves["copy"],
-        read,
-        curves["fill"],
-        dict(_products(clock)),
-        _launches(clock),
-        _transfers(),
-        _flush(clock, device),
-        (start, conditions_of(device)),
-        today,
-    )
-
-
-def _curve(
-    clock: BlockedClock, calls: Callable[[int], list[Call]], sizes: list[int], temperature: str
-) -> dict[int, float]:
-    """Bytes per second by the bytes that move: of the best of some kernels."""
-    entries = {}
-    for size in sizes:
-        rates = [size / _median_s(clock, call, cold=temperature == COLD) for call in calls(size)]
-        if rates:
-            entries[size] = max(rates)
-    return entries
-
-
-def _median_s(clock: BlockedClock, call: Call, *, cold: bool, samples: int = _SAMPLES) -> float:
-    for _ in range(3):
-        clock.sample(call, cold=cold)
-    took_s = statistics.median(clock.sample(call, cold=cold).took_s for _ in range(samples))
-    return max(took_s, 1e-9)
-
-
-def _words(count_bytes: int) -> torch.Tensor:
-    return torch.randint(0, 1 << 30, (max(count_bytes // 4, 1),), dtype=torch.int32, device="cuda")
-
-
-def _copies(moved_bytes: int) -> list[Call]:
-    source = _words(moved_bytes // 2)
-    target = torch.empty_like(source)
-    return [lambda: target.copy_(source), lambda: torch.bitwise_not(source, out=target)]
-
-
-def _fills(moved_bytes: int) -> list[Call]:
-    target = _words(moved_bytes)
-    return [target.zero_, lambda: target.fill_(7)]
-
-
-def _reads(moved_bytes: int) -> list[Call]:
-    try:
-        from noyau.hosts.torch.cuda.read_kernel import reader
-    except MissingExtraError:
-        return []
-    return [reader(_words(moved_bytes))]
-
-
-def _products(clock: BlockedClock) -> Iterator[tuple[str, float]]:
-    """Flops per second of a product of random matrices, by dtype."""
-    allowed = torch.backends.cuda.matmul.allow_tf32
-    for name, dtype, size in (
-        ("float64", torch.float64, _SLOW_PRODUCT),
-        ("float32", torch.float32, _SLOW_PRODUCT),
-        ("tf32", torch.float32, _PRODUCT),
-        ("float16", torch.float16, _PRODUCT),
-        ("bfloat16", torch.bfloat16, _PRODUCT),
-    ):
-        torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
-        try:
-            yield name, _flops(clock, dtype, size)
-        finally:
-            torch.backends.cuda.matmul.allow_tf32 = allowed
-
-
-def _flops(clock: BlockedClock, dtype: torch.dtype, size: int) -> float:
-    a, b = (torch.randn(size, size, device="cuda").to(dtype) for _ in range(2))
-    out = torch.empty_like(a)
-    return 2 * size**3 / _median_s(clock, lambda: torch.mm(a, b, out=out), cold=False, samples=8)
-
-
-def _launches(clock: BlockedClock) -> dict[str, float]:
-    """Seconds of what a launch costs."""
-    cell = torch.zeros(1, dtype=torch.int32, device="cuda")
-    calls: dict[str, Call] = {"torch": lambda: cell.fill_(1)}
-    try:
-        from noyau.hosts.torch.cuda.read_kernel import idler
-
-        calls["triton"] = idler(cell)
-    except MissingExtraError:
-        pass
-    entries = {"empty_pair": clock.overhead_s}
-    for name, call in calls.items():
-        entries[f"kernel, {name}"] = _median_s(clock, call, cold=False)
-        entries[f"host, {name}"] = statistics.median(clock.sample(call, cold=False).host_s for _ in range(_SAMPLES))
-        entries[f"row of launches, {name}"] = _in_a_row(call)
-    entries["until the host knows"] = statistics.median(_until_known(calls["torch"]) for _ in range(_SAMPLES))
-    return entries
-
-
-def _in_a_row(call: Call) -> float:
-    """Seconds of one launch of many."""
-    torch.cuda.synchronize()
-    begin_s = seconds()
-    for _ in range(_LAUNCHES):
-        call()
-    torch.cuda.synchronize()
-    return (seconds() - begin_s) / _LAUNCHES
-
-
-def _until_known(call: Call) -> float:
-    torch.cuda.synchronize()
-    begin_s = seconds()
-    call()
-    torch.cuda.synchronize()
-    return seconds() - begin_s
-
-
-def _transfers() -> Mapping[str, Mapping[int, float]]:
-    """Bytes per second between host and device, by the clock of the host, until both are done."""
-    by_name: dict[str, dict[int, float]] = {}
-    for size in _TRANSFERS:
-        there = torch.empty(size, dtype=torch.uint8, device="cuda")
-        for kind in ("pageable", "pinned"):
-            here = torch.ones(size, dtype=torch.uint8, pin_memory=kind == "pinned")
-            for way, target, source in (("to device", there, here), ("to host", here, there)):
-
-                def call(target: torch.Tensor = target, source: torch.Tensor = source) -> object:
-                    return target.copy_(source, non_blocking=True)
-
-                took_s = min(_until_known(call) for _ in range(4))
-                by_name.setdefault(f"{way}, {kind}", {})[size] = size / took_s
-    return by_name
-
-
-def _flush(clock: BlockedClock, device: int) -> dict[str, float]:
-    """Seconds of a copy of what fits in the L2, hot and cold."""
-    fits = max(gpu_of(device).l2_bytes // 4, 1 << 20)
-    call = _copies(fits)[1]
-    return {HOT: _median_s(clock, call, cold=False), COLD: _median_s(clock, call, cold=True)}

@@ -11,8 +11,9 @@ import torch
 
 from noyau.errors import CheckError, InputError
 from noyau.hosts.torch.cuda.call_snapshots import result_tensors
-from noyau.hosts.torch.cuda.clock import clock_of, conditions_of, device_text, measured_gpu
+from noyau.hosts.torch.cuda.clock import clock_of, conditions_of, device_text
 from noyau.hosts.torch.cuda.device import require_free
+from noyau.hosts.torch.cuda.rates import measured_gpu
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.jobs.bench.candidates import Entry, Function
 from noyau.jobs.bench.op_tasks import op_tasks

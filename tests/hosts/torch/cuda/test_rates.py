@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from noyau.errors import BuildError  # noqa: E402
-from noyau.hosts.torch.cuda.clock import measured_gpu  # noqa: E402
+from noyau.hosts.torch.cuda.rates import measured_gpu  # noqa: E402
 from noyau.timing.gpu_rate_cache import COLD, HOT  # noqa: E402
 
 
