@@ -87,10 +87,9 @@ class FastCall:
         self.called = name or self.native.name
         require_fitting(self.called, self.native, self.arguments, len(self.scalars))
         c_library = library()
-        self.in_c = c_library is not None and c_library.fast_calls
-        self.call: Callable[..., Any] = (
-            in_c(self, c_library) if c_library is not None and c_library.fast_calls else in_python(self)
-        )
+        reads = c_library if c_library is not None and c_library.fast_calls else None
+        self.in_c = reads is not None
+        self.call: Callable[..., Any] = in_python(self) if reads is None else in_c(self, reads)
 
     def __call__(self, arguments: tuple[Any, ...], out: Any = None) -> Any:
         return self.call(arguments, out)

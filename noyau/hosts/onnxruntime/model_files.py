@@ -145,13 +145,12 @@ def _make_folders(folder: Path, within: Path, undo: contextlib.ExitStack) -> Non
         if each == within:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(within))
         each.mkdir()
-        undo.callback(_remove_folder, each)
+        undo.callback(_try, each.rmdir)
 
 
 def _linked(origin: Path, target: Path, leftovers: contextlib.ExitStack) -> Path:
     """A hard link to the data beside its target, or a copy on another file system."""
-    fresh = _fresh(target.parent)
-    leftovers.callback(_remove, fresh)
+    fresh = _fresh(target.parent, leftovers)
     try:
         os.link(origin, fresh)
     except OSError:
@@ -161,8 +160,7 @@ def _linked(origin: Path, target: Path, leftovers: contextlib.ExitStack) -> Path
 
 def _written(pour: Callable[[int], None], folder: Path, leftovers: contextlib.ExitStack) -> Path:
     """A new file in the folder, filled and on the disk; it goes with `leftovers` unless it was renamed."""
-    fresh = _fresh(folder)
-    leftovers.callback(_remove, fresh)
+    fresh = _fresh(folder, leftovers)
     file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         pour(file)
@@ -190,10 +188,9 @@ def _install(fresh: Path, final: Path, undo: contextlib.ExitStack, leftovers: co
     if final.exists() and not final.is_file():
         raise ValueError("it is no plain file")  # a device or a pipe would be gone
     if not os.path.lexists(final):
-        undo.callback(_remove, final)
+        undo.callback(_try, final.unlink)
     else:
-        before = _fresh(final.parent)
-        leftovers.callback(_remove, before)
+        before = _fresh(final.parent, leftovers)
         undo.callback(_restore, before, final)
         try:
             os.link(final, before, follow_symlinks=False)
@@ -207,18 +204,16 @@ def _restore(before: Path, final: Path) -> None:
         before.replace(final)
 
 
-def _fresh(folder: Path) -> Path:
-    return folder / f".noyau-{secrets.token_hex(8)}.tmp"
+def _fresh(folder: Path, leftovers: contextlib.ExitStack) -> Path:
+    """A new name in the folder; the file of that name goes with `leftovers`."""
+    path = folder / f".noyau-{secrets.token_hex(8)}.tmp"
+    leftovers.callback(_try, path.unlink)
+    return path
 
 
-def _remove(path: Path) -> None:
+def _try(removal: Callable[[], None]) -> None:
     with contextlib.suppress(OSError):
-        path.unlink(missing_ok=True)
-
-
-def _remove_folder(folder: Path) -> None:
-    with contextlib.suppress(OSError):
-        folder.rmdir()
+        removal()
 
 
 def _settle(folder: Path) -> None:

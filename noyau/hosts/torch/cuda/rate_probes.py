@@ -1,4 +1,4 @@
-"""Probes of a device: copies, reads and fills by size, products by dtype, launches, and transfers from and to the host."""
+"""Probes of a device: copies, reads and fills by size, products by dtype, launches, and transfers to and from it."""
 
 from __future__ import annotations
 
@@ -98,27 +98,19 @@ def launches(clock: BlockedClock) -> dict[str, float]:
     for name, call in calls.items():
         entries[f"kernel, {name}"] = _median_s(clock, call, cold=False)
         entries[f"host, {name}"] = statistics.median(clock.sample(call, cold=False).host_s for _ in range(_SAMPLES))
-        entries[f"row of launches, {name}"] = _in_a_row(call)
+        entries[f"row of launches, {name}"] = _until_known(call, _LAUNCHES)
     entries["until the host knows"] = statistics.median(_until_known(calls["torch"]) for _ in range(_SAMPLES))
     return entries
 
 
-def _in_a_row(call: Call) -> float:
-    """Seconds of one launch of many."""
+def _until_known(call: Call, launches: int = 1) -> float:
+    """Seconds of one launch of so many in a row, until the host knows of the last."""
     torch.cuda.synchronize()
     begin_s = seconds()
-    for _ in range(_LAUNCHES):
+    for _ in range(launches):
         call()
     torch.cuda.synchronize()
-    return (seconds() - begin_s) / _LAUNCHES
-
-
-def _until_known(call: Call) -> float:
-    torch.cuda.synchronize()
-    begin_s = seconds()
-    call()
-    torch.cuda.synchronize()
-    return seconds() - begin_s
+    return (seconds() - begin_s) / launches
 
 
 def transfers() -> Mapping[str, Mapping[int, float]]:

@@ -14,17 +14,11 @@ from noyau.hosts.torch.tensors import in_memory
 Boxed = Callable[[list[Any]], Any]
 _ATEN = torch.ops.aten
 _METHODS = {  # of the same arguments, in the same order
-    _ATEN.view.default: "view",
+    **{getattr(_ATEN, name).default: name for name in "view reshape expand permute t unsqueeze detach".split()},
     _ATEN._unsafe_view.default: "view",
-    _ATEN.reshape.default: "reshape",
-    _ATEN.expand.default: "expand",
-    _ATEN.permute.default: "permute",
     _ATEN.transpose.int: "transpose",
-    _ATEN.t.default: "t",
-    _ATEN.unsqueeze.default: "unsqueeze",
     _ATEN.squeeze.dim: "squeeze",
     _ATEN.select.int: "select",
-    _ATEN.detach.default: "detach",
 }
 _FUNCTIONS = {
     _ATEN.linear.default: torch.nn.functional.linear,
@@ -38,13 +32,10 @@ def eager(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
     given too: the list of arguments is emptied."""
     del inputs
     shorten(module.graph)
-    names = [node for node in module.graph.nodes if node.op == "placeholder"]
     codegen = getattr(fx.graph, "_BoxedCodeGen", None)
-    if codegen is None or not names:
+    if codegen is None or not module.graph.find_nodes(op="placeholder"):
         return _unboxed(module.forward)
-    graph = fx.Graph()
-    known: dict[fx.Node, fx.Node] = {}
-    graph.output(graph.graph_copy(module.graph, known))
+    graph = copy_graph(module.graph)
     for node in graph.nodes:
         node.meta = {}  # what torch found of shapes is large, and lives as long as the function
         call_bound(node)
@@ -110,13 +101,12 @@ def shorten(graph: fx.Graph) -> None:
     """Let torch make in one call what the graph spells in several: what there is already is not made again, and a
     product with a transposed matrix is a linear layer, which calls the same function of BLAS."""
     merge_equal(graph)
-    aten = torch.ops.aten
     for node in list(graph.nodes):
-        if node.target not in (aten.mm.default, aten.addmm.default) or node.kwargs:
+        if node.target not in (_ATEN.mm.default, _ATEN.addmm.default) or node.kwargs:
             continue
         *bias, value, turned = node.args
-        if turned.target is aten.t.default and all(getattr(each.meta.get("val"), "ndim", 0) == 1 for each in bias):
-            node.target, node.args = aten.linear.default, (value, turned.args[0], *bias)
+        if turned.target is _ATEN.t.default and all(getattr(each.meta.get("val"), "ndim", 0) == 1 for each in bias):
+            node.target, node.args = _ATEN.linear.default, (value, turned.args[0], *bias)
             if not turned.users:
                 graph.erase_node(turned)
 

@@ -18,9 +18,9 @@ from noyau.errors import DeviceError, ModelError, UnsupportedError
 from noyau.text import printable
 
 _PACKETS = ("aten", "prims")
-_OPERATORS = "getitem add sub mul floordiv mod neg eq ne lt le gt ge truediv and_ or_ pow".split()
+_ARITHMETIC = "getitem add sub mul floordiv mod neg eq ne lt le gt ge truediv and_ or_ pow"
 _PYTHON: Mapping[str, Callable[..., Any]] = {
-    **{name: getattr(operator, name) for name in _OPERATORS},
+    **{name: getattr(operator, name) for name in _ARITHMETIC.split()},
     "sym_max": torch.sym_max,
     "sym_min": torch.sym_min,
     "trunc": math.trunc,
@@ -122,10 +122,9 @@ def graph_from_json(nodes: Any, kernels: Mapping[str, Callable[..., Any]]) -> fx
 
 def _function(target: Any, kernels: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
     packet, _, rest = str(target).partition(".")
-    if packet == _KERNEL and rest in kernels:
-        return kernels[rest]
-    if packet == "python" and rest in _PYTHON:
-        return _PYTHON[rest]
+    by_name = {_KERNEL: kernels, "python": _PYTHON}.get(packet, {})
+    if rest in by_name:
+        return by_name[rest]
     name, _, overload = rest.rpartition(".")
     if packet in _PACKETS and name.isidentifier() and overload.isidentifier():
         overload_here = getattr(getattr(getattr(torch.ops, packet), name, None), overload, None)
@@ -144,7 +143,7 @@ def _value(data: Any, known: Mapping[str, fx.Node]) -> Any:
             return known[name]
         case {"float": ("inf" | "-inf" | "nan") as number}:
             return float(number)
-        case {"device": str(name)} if re.fullmatch(r"cpu|cuda(:\d{1,3})?", name, re.ASCII):
+        case {"device": str(name)}:
             return device_here(name)
         case dict():
             for word, table in _TABLES.items():

@@ -14,11 +14,10 @@ import torch
 from torch import fx
 
 from noyau.compiler.partition.cut import Group, scalars_of
-from noyau.frontends.torch.sites import TO_TORCH
+from noyau.hosts.torch.fake_tensors import results_of_graph
 from noyau.hosts.torch.modules.sites import is_size, order_of
 from noyau.hosts.torch.operator_registry import define, schema_of
 from noyau.ir.graph import Graph
-from noyau.ir.sizes import plan
 from noyau.toolchain.cache import digest
 
 _LOCK = threading.Lock()
@@ -44,21 +43,10 @@ def operator_of(name: str, group: Group, kernel: Callable[..., Any]) -> Any:
 def fake_of(graph: Graph, are_tensors: Sequence[bool]) -> Callable[..., Any]:
     """Fake kernel, on tensors without cells: new tensors, packed, of the shapes that follow from theirs. Inputs
     of which `are_tensors` is false are numbers."""
-    shapes = [node.shape for node in graph.inputs]
-    bindings = plan(shapes)
-    places = [at for at, is_given in enumerate(are_tensors) if is_given]
-    outputs = [graph[name] for name in graph.outputs]
 
     def fake(*tensors: torch.Tensor) -> Any:
-        known = dict(zip(places, tensors, strict=True))
-        sizes: dict[str, Any] = {}
-        for each in bindings:
-            extent = known[each.input].shape[each.axis]
-            sizes[each.size] = (extent - each.offset.evaluate(sizes)) // each.factor
-        results = [
-            tensors[0].new_empty([dim.evaluate(sizes) for dim in node.shape], dtype=TO_TORCH[node.dtype])
-            for node in outputs
-        ]
+        remaining = iter(tensors)
+        results = results_of_graph(graph, [next(remaining) if each else None for each in are_tensors])
         return results[0] if len(results) == 1 else tuple(results)
 
     return fake
