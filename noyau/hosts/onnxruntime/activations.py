@@ -13,12 +13,11 @@ import numpy as np
 from noyau.codegen.plan import Planned
 from noyau.compiler.partition.cut import Group
 from noyau.errors import InputError
-from noyau.hosts.onnxruntime.function_bodies import reads
 from noyau.hosts.onnxruntime.inputs import ModelInputs
 from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators
-from noyau.hosts.onnxruntime.submodel import extract
+from noyau.hosts.onnxruntime.submodel import lost_values, part_for
 from noyau.ir.graph import Graph, names_of
 from noyau.verify.inputs import Inputs
 
@@ -141,28 +140,3 @@ class ActivationCapture:
             session = open_session(content, folder=self.folder, optimized=False, prepacked=False)
             self._session, self._inputs = session, inputs
         return session
-
-
-def part_for(model: onnx.ModelProto, wanted: Iterable[str]) -> onnx.ModelProto:
-    """The nodes that make some values, as a model with these outputs and the inputs that are needed for them."""
-    graph = model.graph
-    makers = {name: position for position, node in enumerate(graph.node) for name in node.output if name}
-    names = [name for name in dict.fromkeys(wanted) if name in makers]
-    needed, waiting = set[str](), list(names)
-    while waiting:
-        name = waiting.pop()
-        if name not in needed:
-            needed.add(name)
-            waiting += reads(graph.node[makers[name]]) if name in makers else ()
-    stored = {tensor.name for tensor in graph.initializer}
-    inputs = [value.name for value in graph.input if value.name in needed - stored]
-    return extract(model, sorted({makers[name] for name in needed & makers.keys()}), inputs, names)
-
-
-def lost_values(model: onnx.ModelProto, without: Collection[int], absent: Iterable[str]) -> set[str]:
-    """The values that need a node at one of some positions, or one of some values."""
-    lost = set(absent)
-    for position, node in enumerate(model.graph.node):
-        if position in without or not lost.isdisjoint(reads(node)):
-            lost.update(filter(None, node.output))
-    return lost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from noyau.dtypes import DType
@@ -12,7 +12,6 @@ from noyau.hosts.onnxruntime.write_back import value_info
 
 if TYPE_CHECKING:
     import onnx
-
 
 _IR_OF_LOOSE_INITIALIZERS, _IR_OF_FUNCTIONS = 4, 8
 
@@ -106,3 +105,28 @@ def _write_ends(
             graph.output.append(fields[name])
         else:
             graph.output.add(name=name)
+
+
+def part_for(model: onnx.ModelProto, wanted: Iterable[str]) -> onnx.ModelProto:
+    """The nodes that make some values, as a model with these outputs and the inputs that are needed for them."""
+    graph = model.graph
+    makers = {name: position for position, node in enumerate(graph.node) for name in node.output if name}
+    names = [name for name in dict.fromkeys(wanted) if name in makers]
+    needed, waiting = set[str](), list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed.add(name)
+            waiting += reads(graph.node[makers[name]]) if name in makers else ()
+    stored = {tensor.name for tensor in graph.initializer}
+    inputs = [value.name for value in graph.input if value.name in needed - stored]
+    return extract(model, sorted({makers[name] for name in needed & makers.keys()}), inputs, names)
+
+
+def lost_values(model: onnx.ModelProto, without: Collection[int], absent: Iterable[str]) -> set[str]:
+    """The values that need a node at one of some positions, or one of some values."""
+    lost = set(absent)
+    for position, node in enumerate(model.graph.node):
+        if position in without or not lost.isdisjoint(reads(node)):
+            lost.update(filter(None, node.output))
+    return lost

@@ -15,7 +15,6 @@ from rich.text import Text
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import CheckError, FindingKind, InputError
 from noyau.frontends import onnx as frontend
-from noyau.hosts.onnxruntime.activations import lost_values, part_for
 from noyau.hosts.onnxruntime.function_bodies import DOMAIN
 from noyau.hosts.onnxruntime.inputs import inputs_at
 from noyau.hosts.onnxruntime.model_files import library_path
@@ -24,6 +23,7 @@ from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.size_bindings import Dims, bindings, model_names
 from noyau.hosts.onnxruntime.size_bindings import spell as spell_sizes
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
+from noyau.hosts.onnxruntime.submodel import lost_values, part_for
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.report.records import Record

@@ -5,17 +5,13 @@ import pytest
 
 from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime import activations as onnxruntime_capture
-from noyau.hosts.onnxruntime.activations import ActivationCapture, lost_values, part_for
+from noyau.hosts.onnxruntime.activations import ActivationCapture
 from noyau.hosts.onnxruntime.sessions import open_session
 from tests.large_model import write_large_model
 from tests.small_models import (
     KINDS,
-    NODE,
-    chain,
-    model_of,
     overridable,
     twice,
-    value,
     with_branches,
     with_strange_operator,
 )
@@ -52,13 +48,6 @@ def test_nothing_runs_where_nothing_is_wanted(tmp_path):
     assert capture(twice(), tmp_path, {"x": X}, ["x", "w"]) == {}
 
 
-def test_what_the_values_do_not_need_is_not_in_the_part():
-    part = part_for(twice(), ["a"])
-    assert [node.op_type for node in part.graph.node] == ["Tanh", "Mul", "Sigmoid"]
-    assert (len(part.graph.initializer), len(part.graph.output)) == (0, 1)
-    assert len(part_for(twice(), ["b"]).graph.initializer) == 1
-
-
 def test_weights_in_other_files_are_found(tmp_path):
     model = write_large_model(tmp_path, hidden=8, intermediate=16)
     import onnx
@@ -71,7 +60,6 @@ def test_weights_in_other_files_are_found(tmp_path):
 
 def test_what_needs_a_node_that_does_not_run_is_left_out(tmp_path):
     model, x = with_strange_operator(), np.ones(4, np.float32)
-    assert lost_values(model, [3], []) == {"v", "e", "y"}
     assert list(capture(model, tmp_path, {"x": x}, ["w", "v", "y"], without=[3])) == ["w"]
     with pytest.raises(ModelError, match="Strange"):
         capture(model, tmp_path, {"x": x}, ["y"])
@@ -90,8 +78,6 @@ def test_an_initializer_that_is_an_input_keeps_its_value(tmp_path):
 def test_what_a_branch_reads_from_outside_is_needed(tmp_path):
     feeds = {"x": np.ones(4, np.float32), "c": np.array(False)}
     np.testing.assert_array_equal(capture(with_branches(), tmp_path, feeds, ["y"])["y"], -feeds["x"])
-    nodes = [*chain("x", "hidden"), NODE("MatMul", ["x", "x"], ["z"])]
-    assert len(part_for(model_of(nodes, [value("x", (3, 3))], [value("z", (3, 3))]), ["z"]).graph.node) == 1
 
 
 def test_inputs_that_do_not_fit_are_an_error(tmp_path):

@@ -1,7 +1,6 @@
 """A graph of torch's as JSON and back: operators by name, arguments as data.
 
-Nothing in such a text is code. Operators are those of ATen and of torch's primitives, arithmetic on sizes, and kernels
-by name; whatever else a text names is refused."""
+Nothing in it is code: operators are those of ATen and torch's primitives, arithmetic on sizes, and kernels by name."""
 
 from __future__ import annotations
 
@@ -27,9 +26,12 @@ _PYTHON: Mapping[str, Callable[..., Any]] = {
 }
 _KERNEL = "kernel"
 _DTYPES = {str(each): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
-_LAYOUTS = {str(each): each for each in (torch.strided,)}
 _FORMATS = {str(each): each for each in (torch.contiguous_format, torch.preserve_format, torch.channels_last)}
-_TABLES: Mapping[str, Mapping[str, Any]] = {"dtype": _DTYPES, "layout": _LAYOUTS, "format": _FORMATS}
+_TABLES: Mapping[str, Mapping[str, Any]] = {
+    "dtype": _DTYPES,
+    "layout": {"torch.strided": torch.strided},
+    "format": _FORMATS,
+}
 
 
 def graph_to_json(graph: fx.Graph, kernels: Mapping[Any, str]) -> list[dict[str, Any]]:
@@ -88,8 +90,8 @@ def device_here(name: str) -> torch.device:
     DeviceError for a GPU of a higher number than there are here."""
     if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", name, re.ASCII):
         raise ValueError(f"{name!r} is no device")
-    number, count = int(name.partition(":")[2] or 0), torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if count and number >= count:
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count and int(name.partition(":")[2] or 0) >= count:
         raise DeviceError(f"the module was saved for {name}, and there are {count} GPUs here; save it for cuda:0")
     return torch.device(name if torch.cuda.is_available() else "cpu")
 
@@ -107,14 +109,13 @@ def graph_from_json(nodes: Any, kernels: Mapping[str, Callable[..., Any]]) -> fx
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ModelError(f"a node of the saved graph cannot be read: {printable(repr(error))}") from error
         if op == "placeholder":
-            node = graph.placeholder(f"input_{len(known)}")
+            known[str(name)] = graph.placeholder(f"input_{len(known)}")
         elif op == "output":
-            node = graph.output(args[0] if args else ())
+            known[str(name)] = graph.output(args[0] if args else ())
         elif op == "call_function":
-            node = graph.call_function(_function(target, kernels), args, kwargs)
+            known[str(name)] = graph.call_function(_function(target, kernels), args, kwargs)
         else:
             raise ModelError(f"{printable(str(op))} is no kind of node in a saved graph")
-        known[str(name)] = node
     if not nodes or nodes[-1].get("op") != "output":
         raise ModelError("the graph of a saved module ends with its output, and this one does not")
     return graph
