@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
-from itertools import count
-from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -15,13 +12,13 @@ from torch import Tensor, fx
 from noyau.compiler.partition.cut import Group
 from noyau.errors import InputError
 from noyau.frontends.torch.sites import size_hint
-from noyau.hosts.torch.modules.sites import TracedGraph, isolate, sizes_of
+from noyau.hosts.torch.modules.sites import TracedGraph, isolate
+from noyau.hosts.torch.modules.sizes import Sized, sizes_of
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.ir.graph import Map, Node, Select, View
 from noyau.verify.inputs import Maker, Use, is_under_a_root
 
 Pattern = Callable[[Tensor, torch.Generator], Tensor]
-Sized = Callable[[Any], int]
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 _ODD = 50  # of so many cells, one is odd
 
@@ -132,44 +129,6 @@ def _stays_positive(use: Use) -> bool:
             return True
         case _:
             return False
-
-
-def other_sizes(source: TracedGraph) -> list[Sized]:
-    """Sizes that torch did not see, where sizes of its graph are names: about half of each, and primes above them; no
-    two names have the same. None where a name stands in no size alone."""
-    visited: dict[Any, int] = {}
-    for node in source.program.nodes:
-        fake = node.meta.get("val") if node.op == "placeholder" else None
-        for size in (*fake.shape, *fake.stride()) if isinstance(fake, Tensor) else (fake,):
-            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                visited[size.node.expr] = size_hint(size)
-    if not visited:
-        return []
-    halves, primes = set[int](), set[int]()
-    half = {name: _beyond(max(1, size // 2), halves, lambda _: True) for name, size in visited.items()}
-    prime = {name: _beyond(size, primes, _is_prime) for name, size in visited.items()}
-    return [partial(_size_at, half), partial(_size_at, prime)]
-
-
-def _beyond(size: int, occupied: set[int], fits: Callable[[int], bool]) -> int:
-    """The first number above a size that fits and is not taken, which then it is."""
-    result = next(number for number in count(size + 1) if fits(number) and number not in occupied)
-    occupied.add(result)
-    return result
-
-
-def _is_prime(number: int) -> bool:
-    return number > 1 and all(number % step for step in range(2, isqrt(number) + 1))
-
-
-def _size_at(numbers: Mapping[Any, int], size: Any) -> int:
-    """A size of torch's where its names are these numbers. InputError where it has names that are none of them."""
-    if isinstance(size, int):
-        return int(size)
-    number = size.node.expr.subs(numbers)
-    if not number.is_Integer:
-        raise InputError(f"the size {number} has names that stand in no size alone")
-    return int(number)
 
 
 def perturb(value: Any, noise: torch.Generator) -> Any:

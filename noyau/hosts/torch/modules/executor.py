@@ -55,21 +55,6 @@ def copy_graph(graph: fx.Graph) -> fx.Graph:
     return result
 
 
-def is_static(graph: fx.Graph) -> bool:
-    """Whether every size in a graph is a number."""
-    return not any(is_symbolic(node.meta.get("val")) for node in graph.nodes)
-
-
-def is_symbolic(value: Any) -> bool:
-    """Whether a size in what a node makes, or in a list of such, is a name."""
-    if isinstance(value, tuple | list):
-        return any(map(is_symbolic, value))
-    if isinstance(value, torch.Tensor):
-        sizes = (*value.shape, *value.stride(), value.storage_offset())
-        return any(not isinstance(size, int) for size in sizes)
-    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
-
-
 def with_device_errors(called: str, function: Boxed) -> Boxed:
     """A function on a GPU whose errors of memory and of the device are one line each."""
 

@@ -6,33 +6,16 @@ A part of a graph of torch's as a graph of its own, and tensors to run it with.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
-from noyau.compiler.partition.cut import (
-    Cut,
-    Group,
-    Model,
-    ModelOperator,
-    Partition,
-    Speller,
-    group_of,
-    partition,
-    with_kernel,
-    worth,
-)
-from noyau.compiler.partition.sites import DefUse, Positions, StructuralKey, StructuralKeys
-from noyau.compiler.passes.normal_form import normalise
-from noyau.errors import UnsupportedError
+from noyau.compiler.partition.cut import Group, Model, ModelOperator
 from noyau.frontends.torch.importer import ImportedGraph, import_graph
 from noyau.frontends.torch.sites import size_hint
-from noyau.ir.dims import Dim, index_name
-from noyau.ir.graph import Constant, Graph, Input, Node, View
-from noyau.ir.sizes import bind
 
 RESULT = "it is what the graph returns"
 _LAID = "_as_laid_out"
@@ -89,76 +72,6 @@ def device_of(program: fx.Graph) -> torch.device:
     return next(gpus, CPU)
 
 
-def cut(source: TracedGraph, speller: Speller | None = None, *, reasons: bool = True) -> Partition:
-    """The groups that are worth a kernel, which writes each value as torch would lay it out. What only shows a value in
-    another way stays torch's: there it is free. `speller`, `reasons`: as `partition` takes them."""
-    result = partition(source.model, speller=speller, reasons=reasons)
-    groups, cuts, laying = list[Group](), list(result.cuts), _Laying(source, DefUse(source.model))
-    for group in result.groups:
-        positions = trimmed(source, frozenset(group.positions), laying.def_use)
-        reason = "torch shows a value in another way, which is free"
-        if positions:
-            try:
-                whole = laying.group(positions, group)
-                if whole is not None:
-                    groups.append(whole)
-                    continue
-            except UnsupportedError as error:
-                reason = str(error)
-        cuts += [Cut(position, None, reason) for position in group.positions]
-    return Partition(tuple(groups), tuple(cuts))
-
-
-class _Laying:
-    """Groups as torch lays them out; one that is like another is made after that."""
-
-    def __init__(self, source: TracedGraph, def_use: DefUse) -> None:
-        self.source, self.def_use, self.structural_keys = source, def_use, StructuralKeys(def_use)
-        self.groups: dict[Hashable, tuple[StructuralKey, Group]] = {}
-
-    def group(self, positions: Positions, whole: Group) -> Group | None:
-        """The group of what is left of one, None where it is not worth a kernel. UnsupportedError for no group."""
-        match = self.structural_keys.key_of(positions)
-        orders = [order_of(self.source.givers[name].meta["val"]) for name in self.def_use.ends(positions)[0]]
-        key = match and (match.key, str(orders))
-        if match and key in self.groups:
-            (first, group), graph = self.groups[key], self.source.model.graph
-            names = dict(zip(first.names, match.names, strict=True))
-            alike = group.at(
-                positions, names | {memory_name(old): memory_name(new) for old, new in names.items()}, graph
-            )
-            if alike is not None:
-                return alike
-        if positions != frozenset(whole.positions):
-            whole = group_of(self.source.model, positions, self.def_use)
-        shows_inputs_alone = all(isinstance(node.kind, Input | Constant | View) for node in whole.graph.nodes)
-        if not worth(positions, whole.graph) or shows_inputs_alone:
-            return None
-        whole = as_torch_lays_it(whole, self.source)
-        if match:
-            self.groups[key] = match, whole
-        return whole
-
-
-def as_torch_lays_it(group: Group, source: TracedGraph) -> Group:
-    """The group whose kernel writes its values in the order that they have in torch's memory: what reads them may
-    depend on that. UnsupportedError where they are not side by side there, or no kernel writes so."""
-    orders = {name: order_of(source.givers[name].meta["val"]) for name in group.outputs}
-    if all(order is None for order in orders.values()):
-        return group
-    nodes, outputs = list(group.original.nodes), list[str]()
-    for name in group.outputs:
-        order, node = orders[name], group.original[name]
-        if order is not None:
-            index = tuple(Dim.of(index_name(order.index(axis))) for axis in range(len(order)))
-            shape = tuple(node.shape[axis] for axis in order)
-            nodes.append(Node(memory_name(name), View(index), (name,), node.dtype, shape))
-        outputs.append(name if order is None else memory_name(name))
-    turned = replace(group.original, nodes=tuple(nodes), outputs=tuple(outputs))
-    graph = normalise(turned)
-    return with_kernel(replace(group, original=replace(turned, outputs=graph.outputs), graph=graph))
-
-
 def memory_name(name: str) -> str:
     """Name of a value in the order of memory."""
     return f"{name}{_LAID}"
@@ -167,49 +80,6 @@ def memory_name(name: str) -> str:
 def plain(name: str) -> str:
     """The value that something shows in the order of memory, or the name itself."""
     return name.removesuffix(_LAID)
-
-
-def order_of(fake: torch.Tensor) -> list[int] | None:
-    """The axes of a tensor from the outermost in memory to the innermost; None where that is their own order.
-
-    UnsupportedError where its cells are not side by side."""
-    if fake.is_contiguous():
-        return None
-    order = sorted(range(fake.dim()), key=lambda axis: (-size_hint(fake.stride(axis)), axis))
-    expected = 1
-    for axis in reversed(order):
-        extent = size_hint(fake.shape[axis])
-        if extent > 1 and size_hint(fake.stride(axis)) != expected:
-            raise UnsupportedError("the cells of a value are not side by side in torch's memory")
-        expected *= extent
-    return order
-
-
-def trimmed(source: TracedGraph, positions: frozenset[int], def_use: DefUse) -> frozenset[int]:
-    """The positions of a group without the views at its ends, which others read or that show what others have."""
-    left = set(positions)
-    while True:
-        gone = {position for position in left if is_view(source, position) and _is_loose(def_use, position, left)}
-        if not gone:
-            return frozenset(left)
-        left -= gone
-
-
-def _is_loose(def_use: DefUse, position: int, positions: set[int]) -> bool:
-    """Whether a view at an end of a group can leave it, and something outside reads it."""
-    readers = set(def_use.consumers(position))
-    makers = set(def_use.producers(position))
-    return bool(readers - positions) and (not readers & positions or not makers & positions)
-
-
-def is_view(source: TracedGraph, position: int) -> bool:
-    """Whether torch makes a view there, which takes no time."""
-    target = source.nodes[position].target
-    if not isinstance(target, torch._ops.OpOverload):
-        return False
-    return any(each.alias_info is not None and not each.alias_info.is_write for each in target._schema.returns) or (
-        target in (torch.ops.aten._unsafe_view.default, torch.ops.aten.alias.default)
-    )
 
 
 def is_size(node: fx.Node) -> bool:
@@ -276,15 +146,3 @@ def draw(node: fx.Node) -> Any:
     shape, strides = [size_hint(extent) for extent in fake.shape], [size_hint(stride) for stride in fake.stride()]
     tensor = torch.empty_strided(shape, strides, dtype=fake.dtype)
     return tensor.normal_() if fake.dtype.is_floating_point else tensor.zero_()
-
-
-def sizes_of(group: Group, source: TracedGraph, sized: Callable[[Any], int] = size_hint) -> dict[str, int]:
-    """The sizes of a group as torch saw them, or as `sized` has them. InputError where they do not fit together."""
-    return sizes_in(group.original, source, sized)
-
-
-def sizes_in(graph: Graph, source: TracedGraph, sized: Callable[[Any], int] = size_hint) -> dict[str, int]:
-    """The sizes of a graph over values of torch's, as `sizes_of` has them."""
-    inputs = [node for node in graph.inputs if node.output in source.givers]
-    shapes = [[sized(extent) for extent in source.givers[node.output].meta["val"].shape] for node in inputs]
-    return bind([node.shape for node in inputs], shapes, [node.output for node in inputs])

@@ -25,7 +25,8 @@ from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.errors import GraphError, UnsupportedError
 from noyau.frontends.torch.sites import size_hint
 from noyau.hosts.torch.cuda.device_call import DeviceCall
-from noyau.hosts.torch.modules.sites import TracedGraph, order_of
+from noyau.hosts.torch.modules.groups import order_of
+from noyau.hosts.torch.modules.sites import TracedGraph
 from noyau.ir.graph import Constant, Graph
 from noyau.ir.loops import Kernel
 from noyau.jobs.optimize.torch.candidates import input_names

@@ -29,8 +29,10 @@ from noyau.errors import BuildError, FindingKind, InputError
 from noyau.frontends.torch.sites import FROM_TORCH
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.cuda.guarded_memory import Fault, Flag, Room, answers, brought, differ, holds_poison
-from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer, other_sizes, perturb
-from noyau.hosts.torch.modules.sites import TracedGraph, isolate, order_of, plain, sizes_of
+from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer, perturb
+from noyau.hosts.torch.modules.groups import order_of
+from noyau.hosts.torch.modules.sites import TracedGraph, isolate, plain
+from noyau.hosts.torch.modules.sizes import other_sizes, sizes_of
 from noyau.jobs.optimize.candidate import Candidate, certify
 from noyau.jobs.optimize.cuda import candidates
 from noyau.jobs.optimize.cuda.candidates import call_of, layouts_of

@@ -15,11 +15,12 @@ from noyau.compiler.partition.costs import traffic
 from noyau.compiler.partition.cut import Partition
 from noyau.errors import CheckError, UnsupportedError
 from noyau.hosts.torch.modules import executor
-from noyau.hosts.torch.modules import sites as modules_sites
+from noyau.hosts.torch.modules import groups as modules_groups
 from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer
 from noyau.hosts.torch.modules.rewrite import KernelSwap
 from noyau.hosts.torch.modules.simplification import updates
-from noyau.hosts.torch.modules.sites import TracedGraph, isolate, sizes_in, sizes_of
+from noyau.hosts.torch.modules.sites import TracedGraph, isolate
+from noyau.hosts.torch.modules.sizes import sizes_in, sizes_of
 from noyau.ir.loops import Kernel, Role
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.cuda import candidates as cuda_candidates
@@ -123,10 +124,10 @@ class CudaBench:
 def plan_for_triton(source: TracedGraph, *, reasons: bool = True) -> tuple[Partition, Plan]:
     """The groups of a graph and their kernels, all of which Triton takes: it is asked for the few kinds that come of
     the cut, and at each step of another cut only where it takes one of them not, which is rare."""
-    cut = modules_sites.cut(source, require_inputs, reasons=reasons)
+    cut = modules_groups.cut(source, require_inputs, reasons=reasons)
     plan = cuda_candidates.plan(cut.groups, source)
     if plan.refused:
-        cut = modules_sites.cut(source, cuda_candidates.triton_text, reasons=reasons)
+        cut = modules_groups.cut(source, cuda_candidates.triton_text, reasons=reasons)
         plan = cuda_candidates.plan(cut.groups, source)
     return cut, plan
 

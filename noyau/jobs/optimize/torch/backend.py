@@ -31,10 +31,11 @@ from noyau.errors import BuildError, UnsupportedError
 from noyau.hosts.torch.cuda.device import beside_captures
 from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules import sites as modules_sites
-from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, is_symbolic, with_device_errors
+from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors
 from noyau.hosts.torch.modules.rewrite import KernelSwap, rewrite
 from noyau.hosts.torch.modules.simplification import drop_detached, keep_compared, merge_equal
 from noyau.hosts.torch.modules.sites import TracedGraph
+from noyau.hosts.torch.modules.sizes import is_static, is_symbolic
 from noyau.ir import ranges
 from noyau.jobs.optimize import pipeline
 from noyau.jobs.optimize.candidate import Candidate
@@ -236,7 +237,7 @@ class GraphCompiler:
 def is_prompt(program: fx.Graph, wishes: CompileOptions, record: GraphRecord) -> bool:
     """Whether the first result of a graph does not wait for its kernels: on a GPU, where nobody reads the record."""
     on_gpu = modules_sites.device_of(program) != modules_sites.CPU
-    return on_gpu and may_wait(wishes, record) and executor.is_static(program)
+    return on_gpu and may_wait(wishes, record) and is_static(program)
 
 
 def may_wait(wishes: CompileOptions, record: GraphRecord) -> bool:

@@ -29,8 +29,10 @@ from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
 from noyau.hosts.numpy.fast_calls import MISS, Argument
 from noyau.hosts.torch.exchange_library import library
 from noyau.hosts.torch.fast_calls import TensorFastCall, mapped_memory
+from noyau.hosts.torch.modules import groups as modules_groups
 from noyau.hosts.torch.modules import sites as modules_sites
-from noyau.hosts.torch.modules.sites import TracedGraph, sizes_of
+from noyau.hosts.torch.modules.sites import TracedGraph
+from noyau.hosts.torch.modules.sizes import sizes_of
 from noyau.hosts.torch.tensors import array_of, in_memory, tensor_of
 from noyau.ir import ranges
 from noyau.ir.graph import Graph
@@ -177,7 +179,7 @@ class AheadOfTime:
 
     def sketched(self, source: TracedGraph) -> Sketch:
         """A graph cut into kernels; the reasons of the cuts where `reasons` is."""
-        cut = modules_sites.cut(source, reasons=self.reasons)
+        cut = modules_groups.cut(source, reasons=self.reasons)
         return Sketch(source, cut, plan(cut.groups, source.operators, c_compiler.level()))
 
     def ready(self) -> None:

@@ -15,6 +15,7 @@ from torch import fx
 from noyau.codegen.plan import Plan
 from noyau.compiler.partition.cut import Partition
 from noyau.errors import UnsupportedError
+from noyau.hosts.torch.modules import groups as modules_groups
 from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.executor import eager
 from noyau.jobs.optimize.torch import candidates as torch_candidates
@@ -77,7 +78,7 @@ def explain_graph(program: fx.Graph, kind: str) -> CompiledGraph:
     """The groups of one graph and the texts of their kernels, none built."""
     try:
         source = modules_sites.trace_graph(program)
-        cut = modules_sites.cut(source)
+        cut = modules_groups.cut(source)
         return CompiledGraph(kind, source, cut, torch_candidates.plan(cut.groups, source.operators, c_compiler.level()))
     except UnsupportedError as reason:
         return CompiledGraph(kind, None, Partition((), ()), Plan(()), whole=str(reason))

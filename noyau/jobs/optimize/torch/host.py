@@ -21,7 +21,8 @@ from noyau.errors import CheckError, InputError, NoyauError
 from noyau.frontends.torch.sites import size_hint
 from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules.rewrite import KernelSwap, operator_of
-from noyau.hosts.torch.modules.sites import TracedGraph, draw, isolate, plain, sizes_in, sizes_of
+from noyau.hosts.torch.modules.sites import TracedGraph, draw, isolate, plain
+from noyau.hosts.torch.modules.sizes import sizes_in, sizes_of
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.pipeline import Sizes

@@ -18,9 +18,11 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from noyau.errors import InputError  # noqa: E402
 from noyau.frontends.torch.sites import FROM_TORCH  # noqa: E402
 from noyau.hosts.torch.cuda import guarded_memory  # noqa: E402
-from noyau.hosts.torch.modules import device_inputs  # noqa: E402
+from noyau.hosts.torch.modules import groups as modules_groups  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
-from noyau.hosts.torch.modules.sites import sizes_of  # noqa: E402
+from noyau.hosts.torch.modules import sizes  # noqa: E402
+from noyau.hosts.torch.modules.device_inputs import Drawer  # noqa: E402
+from noyau.hosts.torch.modules.sizes import sizes_of  # noqa: E402
 from noyau.jobs.optimize.cuda.certificate import POISONS, DeviceTrial, _unwritten  # noqa: E402
 from noyau.toolchain.guard_zones import poison_of  # noqa: E402
 from noyau.verify.adversarial import SMOKE  # noqa: E402
@@ -29,7 +31,7 @@ from noyau.verify.adversarial import SMOKE  # noqa: E402
 def trial_of(function, *args):
     """A group of a function whose sizes are names, before it has a kernel."""
     found = modules_sites.trace_graph(make_fx(function, tracing_mode="symbolic")(*args).graph)
-    (group,) = modules_sites.cut(found).groups
+    (group,) = modules_groups.cut(found).groups
     kernel: Any = None
     return DeviceTrial(kernel, group, found)
 
@@ -53,9 +55,9 @@ def test_sizes_that_torchs_own_nodes_do_not_take_are_left_out():
 def test_a_size_with_a_name_that_stands_in_no_size_alone_is_refused():
     shape = SimpleNamespace(node=SimpleNamespace(expr=sympy.Symbol("s0") * sympy.Symbol("s1")))
     (s0, s1) = shape.node.expr.free_symbols
-    assert device_inputs._size_at({s0: 3, s1: 5}, shape) == 15
+    assert sizes._size_at({s0: 3, s1: 5}, shape) == 15
     with pytest.raises(InputError, match="stand in no size alone"):
-        device_inputs._size_at({s0: 3}, shape)
+        sizes._size_at({s0: 3}, shape)
 
 
 def test_memory_that_runs_out_is_no_size_that_is_left_out(monkeypatch):
@@ -70,7 +72,7 @@ def test_memory_that_runs_out_is_no_size_that_is_left_out(monkeypatch):
 
 def test_sizes_that_are_numbers_are_those_that_torch_saw():
     found = modules_sites.trace_graph(make_fx(lambda x: (x * 2.5).exp(), tracing_mode="fake")(torch.randn(4, 3)).graph)
-    (group,) = modules_sites.cut(found).groups
+    (group,) = modules_groups.cut(found).groups
     kernel: Any = None
     assert not sizes_of(group, found)
     assert not list(DeviceTrial(kernel, group, found).elsewhere(modules_sites.CPU))
@@ -125,7 +127,7 @@ def certificate_of(kernel, monkeypatch):
     found = modules_sites.trace_graph(
         make_fx(lambda x: torch.softmax(x * 2.5, -1), tracing_mode="fake")(torch.randn(8, 30)).graph
     )
-    (group,) = modules_sites.cut(found).groups
+    (group,) = modules_groups.cut(found).groups
 
     def run(self, own, room):
         made = room.empty((8, 30), dtype=torch.float32, device=modules_sites.CPU)
@@ -134,7 +136,7 @@ def certificate_of(kernel, monkeypatch):
 
     monkeypatch.setattr(DeviceTrial, "run", run)
     call: Any = SimpleNamespace(name="softmax")
-    drawer = device_inputs.Drawer(group, found, modules_sites.CPU)
+    drawer = Drawer(group, found, modules_sites.CPU)
     with np.errstate(all="ignore"):
         return DeviceTrial(call, group, found).certificate(drawer, SMOKE)
 

@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from noyau.compiler.schedules.gpu import rows  # noqa: E402
+from noyau.hosts.torch.modules import groups as modules_groups  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
 from noyau.jobs.optimize.candidate import Candidate  # noqa: E402
 from noyau.jobs.optimize.cuda import candidates as cuda_candidates  # noqa: E402
@@ -35,7 +36,7 @@ def test_what_fails_is_a_reason(error, empty_cache, monkeypatch):
     monkeypatch.setattr(cuda_certification, "_certificate", fails)
     monkeypatch.setattr(cuda_host, "kernel_of", fails)
     found = modules_sites.trace_graph(graph_of(lambda x: (x * 2.5).exp(), (torch.randn(4, 3),)))
-    (planned,) = torch_candidates.plan(modules_sites.cut(found).groups, found.operators, c_compiler.level()).kernels
+    (planned,) = torch_candidates.plan(modules_groups.cut(found).groups, found.operators, c_compiler.level()).kernels
     memory = CertifiedKernels()
     (one,) = cuda_certification.certify_all([planned], found, modules_sites.CPU, print, FULL, memory)
     assert one.reason == f"does not run: {error}" and one.planned is planned
@@ -52,7 +53,7 @@ def test_rows_that_programs_share_are_certified(monkeypatch):
         pytest.skip("Triton does not interpret")
     monkeypatch.setattr(rows, "SHORT", 8)
     found = modules_sites.trace_graph(graph_of(lambda x: torch.softmax(x * 2.5, -1), (torch.randn(2, 30),)))
-    (planned,) = cuda_candidates.plan(modules_sites.cut(found).groups, found).kernels
+    (planned,) = cuda_candidates.plan(modules_groups.cut(found).groups, found).kernels
     assert "_of_piece" in planned.text
     (one,) = cuda_certification.certify_all([planned], found, modules_sites.CPU, print, SMOKE, CertifiedKernels())
     assert not one.reason
@@ -68,7 +69,7 @@ def test_a_kernel_is_judged_on_each_kind_of_device(monkeypatch):
     )
     monkeypatch.setattr(cuda_certification, "certificate_key", lambda *_: "")
     found = modules_sites.trace_graph(graph_of(lambda x: (x * 2.5).exp(), (torch.randn(4, 3),)))
-    planned = torch_candidates.plan(modules_sites.cut(found).groups, found.operators, c_compiler.level()).kernels
+    planned = torch_candidates.plan(modules_groups.cut(found).groups, found.operators, c_compiler.level()).kernels
     for count in (1, 2, 2):
         cuda_certification.certify_all(planned, found, modules_sites.CPU, print)
         assert len(asked) == count

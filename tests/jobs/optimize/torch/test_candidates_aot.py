@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from noyau.errors import BuildError  # noqa: E402
+from noyau.hosts.torch.modules import groups as modules_groups  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
 from noyau.jobs.optimize.torch import candidates as torch_certification  # noqa: E402
 from noyau.jobs.optimize.torch.backend import GraphCompiler, GraphRecord  # noqa: E402
@@ -21,8 +22,8 @@ def gated(x, y):
 
 def test_what_the_backward_needs_is_ready_before_it_is_asked_for(monkeypatch):
     cuts, building = [], []
-    cut, library_of = modules_sites.cut, torch_certification.library_of
-    monkeypatch.setattr(modules_sites, "cut", lambda *args, **words: cuts.append(args) or cut(*args, **words))
+    cut, library_of = modules_groups.cut, torch_certification.library_of
+    monkeypatch.setattr(modules_groups, "cut", lambda *args, **words: cuts.append(args) or cut(*args, **words))
     monkeypatch.setattr(torch_certification, "library_of", lambda text: building.append(text) or library_of(text))
     monkeypatch.setattr(torch_certification.MEMORY, "candidates", {})
     function, record = compiled(gated)

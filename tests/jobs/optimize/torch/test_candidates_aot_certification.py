@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from noyau.hosts.torch.modules import groups as modules_groups  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
 from noyau.jobs.optimize.candidate import Candidate, decide  # noqa: E402
 from noyau.jobs.optimize.torch import candidates as torch_candidates  # noqa: E402
@@ -24,7 +25,7 @@ def found():
 
 @pytest.fixture(scope="module")
 def planned(found):
-    (one,) = torch_candidates.plan(modules_sites.cut(found).groups, found.operators, c_compiler.level()).kernels
+    (one,) = torch_candidates.plan(modules_groups.cut(found).groups, found.operators, c_compiler.level()).kernels
     return one
 
 
@@ -36,7 +37,7 @@ def certify(kernels, found, effort=FULL, memory=None):
 def test_a_wrong_kernel_is_dropped_with_its_first_cell(found, planned):
     args = torch.randn(4, 3), torch.randn(3, 4)
     other = modules_sites.trace_graph(graph_of(lambda x, y: (x.t() * 2.5 - y).exp(), args))
-    (another,) = torch_candidates.plan(modules_sites.cut(other).groups, other.operators, c_compiler.level()).kernels
+    (another,) = torch_candidates.plan(modules_groups.cut(other).groups, other.operators, c_compiler.level()).kernels
     wrong = replace(another, groups=planned.groups, graph=planned.graph)
     (one,) = certify([wrong], found)
     assert "wrong at" in one.reason

@@ -4,6 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from noyau.hosts.torch.modules import groups as modules_groups  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
 from noyau.jobs.optimize.candidate import Candidate, decide  # noqa: E402
 from noyau.jobs.optimize.pipeline import time_at  # noqa: E402
@@ -25,7 +26,7 @@ def found():
 
 @pytest.fixture(scope="module")
 def planned(found):
-    (one,) = torch_candidates.plan(modules_sites.cut(found).groups, found.operators, c_compiler.level()).kernels
+    (one,) = torch_candidates.plan(modules_groups.cut(found).groups, found.operators, c_compiler.level()).kernels
     return one
 
 

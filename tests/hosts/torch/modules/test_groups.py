@@ -4,7 +4,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from noyau.hosts.torch.modules.sites import cut, trace_graph  # noqa: E402
+from noyau.hosts.torch.modules.groups import cut  # noqa: E402
+from noyau.hosts.torch.modules.sites import trace_graph  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
 from tests.jobs.optimize.torch.modules import F  # noqa: E402
 
