@@ -33,6 +33,7 @@ from noyau.jobs.command_line import sizes_of
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.run import optimize
 from noyau.jobs.profile import run as profile_run
+from noyau.jobs.profile.options import ProfileOptions, bindings
 from noyau.text import as_json
 from noyau.timing.comparison import Comparison, Verdict, spell_s
 from noyau.timing.conditions import conditions
@@ -108,9 +109,9 @@ def timed(
 
 def rows(subject: Subject, dims: Mapping[str, list[int]], threads: int, budget_s: float) -> Iterator[dict[str, Any]]:
     """What came of each of the sizes: the gain, and the ceiling of the profile."""
-    asked, start = profile_run.bindings(dims), conditions()
+    asked, start = bindings(dims), conditions()
     found = timed(subject, asked, threads, budget_s)
-    wishes = profile_run.ProfileOptions(dims, threads=threads, budget_s=budget_s)
+    wishes = ProfileOptions(dims, threads=threads, budget_s=budget_s)
     profile = profile_run.profile(subject.original.path, wishes, lambda step: None)
     meanwhile = {"before": as_json(start), "after": as_json(conditions())}
     for sizes, (comparison, told), at in zip(asked, found, profile.at, strict=True):

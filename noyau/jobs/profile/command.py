@@ -29,7 +29,8 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from noyau.jobs.profile.run import ProfileOptions, profile
+    from noyau.jobs.profile.options import ProfileOptions
+    from noyau.jobs.profile.run import profile
 
     wishes = ProfileOptions(
         dims=sizes_of(arguments.dim),

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import select
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event as Signal
-from threading import Thread
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from noyau.errors import OutputError
 from noyau.hosts.onnxruntime.sessions import OPTIMIZED, WEIGHTS
 from noyau.jobs.profile.attribution import with_numbers, with_subgraphs
+from noyau.jobs.profile.temporary_files import discard, parse, writing
 from noyau.jobs.profile.traces import NodeRuns, TraceEvent, node_runs, read_trace
 from noyau.jobs.profile.worker_sessions import time_runs, weigh_runs
 from noyau.timing.comparison import Comparison, compare
@@ -32,7 +27,6 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, np.ndarray]
 
 _PATIENCE_S = 600.0  # for a large model to be opened
-_PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,58 +106,8 @@ class SessionBench:
                 return worker.ask(weigh_runs, path.absolute(), inputs, self.threads, prepacked)
 
 
-def parse(kind: type[onnx.ModelProto], path: Path) -> onnx.ModelProto:
-    """The model of a file that onnxruntime wrote; OutputError where it is not whole."""
-    try:
-        return kind.FromString(path.read_bytes())
-    except Exception as error:
-        raise OutputError(
-            f"onnxruntime did not write its optimized model to {path.parent}: is there room for it? "
-            "TMPDIR=FOLDER names another place"
-        ) from error
-
-
 def timed_runs(runs: list[list[TraceEvent]], comparison: Comparison) -> list[list[TraceEvent]]:
     """The runs that were timed, of all that the profiler has seen: the last ones. Where it was full before the end, for
     it keeps a million events, the later half of what it has."""
     calls = comparison.pairs * comparison.calls
     return runs[-calls:] if len(runs) >= calls else runs[len(runs) // 2 :]
-
-
-@contextlib.contextmanager
-def writing() -> Iterator[None]:
-    """OutputError where files for the profile cannot be written."""
-    try:
-        yield
-    except OutputError:
-        raise
-    except OSError as error:
-        raise OutputError(
-            f"files for the profile cannot be written to {tempfile.gettempdir()}: {error.strerror}; "
-            "TMPDIR=FOLDER names another place"
-        ) from error
-
-
-@contextlib.contextmanager
-def discard(path: Path) -> Iterator[None]:
-    """A pipe in place of a file: what is written to it goes nowhere and takes no room, be it gigabytes of weights."""
-    if not hasattr(os, "mkfifo"):
-        yield
-        return
-    os.mkfifo(path)
-    end, source = Signal(), os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    thread = Thread(target=_drain, args=(source, end), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        end.set()
-        thread.join()
-        os.close(source)
-        path.unlink(missing_ok=True)
-
-
-def _drain(source: int, end: Signal) -> None:
-    while not end.is_set():
-        if select.select([source], [], [], 0.1)[0] and not os.read(source, _PIECE_BYTES):
-            end.wait(0.05)  # nobody writes to it now

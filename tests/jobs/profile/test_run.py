@@ -11,7 +11,8 @@ import noyau
 from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime.model_files import Provenance
 from noyau.jobs.profile import run as profile_run
-from noyau.jobs.profile.run import ProfileOptions, bindings, profile
+from noyau.jobs.profile.options import ProfileOptions
+from noyau.jobs.profile.run import profile
 from tests.jobs.profile.near import USUAL
 from tests.small_models import BARE, KINDS, NODE, llama, model_of, plain, twice, value, written
 
@@ -140,12 +141,6 @@ def test_a_model_that_does_not_run_with_its_inputs(quick, tmp_path):
 def test_wishes_that_mean_nothing(wishes, message, quick, tmp_path):
     with pytest.raises(InputError, match=message):
         profile(written(plain(), tmp_path), ProfileOptions(**{"budget_s": QUICK, **wishes}))
-
-
-def test_sizes_are_taken_side_by_side():
-    assert bindings({}) == [{}]
-    assert bindings({"a": 3, "b": [1, 2]}) == [{"a": 3, "b": 1}, {"a": 3, "b": 2}]
-    assert bindings({"a": [3], "b": (1, 2), "c": (5, 6)}) == [{"a": 3, "b": 1, "c": 5}, {"a": 3, "b": 2, "c": 6}]
 
 
 def test_one_path_alone(quick, tmp_path):

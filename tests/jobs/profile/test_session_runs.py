@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ from onnx import numpy_helper
 
 from noyau.errors import InputError, ModelError, OutputError
 from noyau.hosts.onnxruntime.sessions import WEIGHTS
-from noyau.jobs.profile.session_runs import SessionBench, discard, parse, timed_runs, writing
+from noyau.jobs.profile.session_runs import SessionBench, timed_runs
 from noyau.timing.comparison import Comparison
 from tests.jobs.profile.traced import event
 from tests.small_models import BARE, NODE, arrays_for, model_of, twice, value, with_loop, written
@@ -52,21 +51,6 @@ def test_weights_are_written_nowhere(bench):
     assert list(bench.folder.iterdir()) == []
 
 
-def test_what_is_discarded_takes_no_room(tmp_path):
-    with discard(tmp_path / "w"):
-        (tmp_path / "w").write_bytes(bytes(4 << 20))  # more than a pipe holds
-        assert not (tmp_path / "w").is_file()
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("content", [None, b"\xff" * 9])
-def test_an_optimized_model_that_was_not_written(content, tmp_path):
-    if content is not None:
-        (tmp_path / "o.onnx").write_bytes(content)
-    with pytest.raises(OutputError, match=r"did not write its optimized model to .*: is there room for it\? TMPDIR="):
-        parse(onnx.ModelProto, tmp_path / "o.onnx")
-
-
 def test_the_timed_runs_are_the_last_ones():
     runs = [[event(f"n{k}", 0, 1)] for k in range(9)]
     comparison = Comparison((1.0,) * 3, (2.0,) * 3, calls=2)
@@ -89,14 +73,6 @@ def test_a_bench_leaves_nothing(near):
     with SessionBench(1) as bench:
         bench.run(twice(), ARRAYS, 0.02)
     assert not bench.folder.exists()
-
-
-def test_nowhere_to_write(near, tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-    with pytest.raises(OutputError, match=r"cannot be written to .*: No such file or directory; TMPDIR=FOLDER names"):
-        SessionBench(1).__enter__()
-    with pytest.raises(OutputError, match="one line"), writing():
-        raise OutputError("one line")
 
 
 def test_no_room_left(near, bench, monkeypatch):
