@@ -63,7 +63,7 @@ def fault(given: Case) -> str:
     from triton.compiler.compiler import make_backend
 
     from noyau.dtypes import DType
-    from noyau.frontends.torch.sites import TO_TORCH
+    from noyau.frontends.torch.tensors import TO_TORCH
     from noyau.hosts.torch.cuda.launch_records import foretell, function_of
     from noyau.ir.loops import Launch
     from noyau.toolchain.triton.parallel_compile import task_of

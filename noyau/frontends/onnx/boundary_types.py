@@ -10,7 +10,7 @@ import onnx
 
 from noyau.dtypes import DType, from_onnx
 from noyau.frontends.onnx.boundaries import ModelContext
-from noyau.frontends.onnx.boundary_shapes import Outcome
+from noyau.frontends.onnx.library_shapes import Outcome
 from noyau.frontends.onnx.model_values import ModelValues
 from noyau.ir.dims import Dim, Shape
 from noyau.workers.channel import Channel

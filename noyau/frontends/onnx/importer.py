@@ -15,7 +15,7 @@ from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.activations import ACTIVATIONS
 from noyau.frontends.onnx.boundaries import Boundary, ModelContext, Run
-from noyau.frontends.onnx.boundary_shapes import Outcome, outcome_of
+from noyau.frontends.onnx.boundary_shapes import outcome_of
 from noyau.frontends.onnx.boundary_types import BoundaryTypes, Inference
 from noyau.frontends.onnx.calculations import CALCULATIONS
 from noyau.frontends.onnx.composites import COMPOSITES
@@ -32,6 +32,7 @@ from noyau.frontends.onnx.function_bodies import (
     schema_body,
 )
 from noyau.frontends.onnx.gathers import INDEXING
+from noyau.frontends.onnx.library_shapes import Outcome
 from noyau.frontends.onnx.model_values import Contents, ModelValues
 from noyau.frontends.onnx.opaque import FOLDED, captures, foldable_nodes, reason_for
 from noyau.frontends.onnx.reader import Initializers

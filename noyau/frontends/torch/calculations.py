@@ -1,19 +1,13 @@
-"""ATen's functions that compute with cells: scalar functions, reductions and scans, products of matrices, and the norms
-and softmaxes that it keeps whole.
-
-Operands are cast to the dtype in which torch computes them. Products of matrices are Contract nodes.
-"""
+"""ATen's scalar functions. Operands are cast to the dtype in which torch computes them."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch.sites import ATEN, AtenSite, Handler, dtype_of, promote
-from noyau.ir.dims import product
-from noyau.ir.graph import Node, Scan
+from noyau.frontends.torch.sites import ATEN, AtenSite, Handler, promote
+from noyau.ir.graph import Node
 from noyau.ir.operators import BOOL, OPERATORS, Fact, Operator, has
 
 
@@ -74,10 +68,10 @@ def _with_alpha(function: str, left: int, right: int) -> Handler:
 
 def times(site: AtenSite, value: Node, factor: float) -> Node:
     """The value times a number, where that is not 1."""
-    return value if factor == 1 else _times(site, value, factor)
+    return value if factor == 1 else scale_by(site, value, factor)
 
 
-def _times(site: AtenSite, value: Node, factor: float) -> Node:
+def scale_by(site: AtenSite, value: Node, factor: float) -> Node:
     return apply(site, "multiply", value, site.builder.constant(factor, value.dtype))
 
 
@@ -105,39 +99,6 @@ def _clamp(site: AtenSite) -> Node:
     return value if high is None else apply(site, "minimum", value, site.operand(high, site.dtype))
 
 
-def _hardtanh(site: AtenSite) -> Node:
-    low = site.operand(site.number(1, "min_val", -1), site.dtype)
-    high = site.operand(site.number(2, "max_val", 1), site.dtype)
-    return apply(site, "minimum", apply(site, "maximum", in_result(site, 0), low), high)
-
-
-def _leaky_relu(site: AtenSite) -> Node:
-    value, slope = in_result(site, 0), site.number(1, "negative_slope", 0.01)
-    above = apply(site, "greater", value, site.builder.constant(0, value.dtype))
-    return apply(site, "where", above, value, _times(site, value, slope))
-
-
-def _elu(site: AtenSite) -> Node:
-    value = in_result(site, 0)
-    alpha, scale, inner = (site.number(*each) for each in ((1, "alpha", 1), (2, "scale", 1), (3, "input_scale", 1)))
-    above = apply(site, "greater", value, site.builder.constant(0, value.dtype))
-    below = _times(site, apply(site, "expm1", _times(site, value, inner)), alpha * scale)
-    return apply(site, "where", above, _times(site, value, scale), below)
-
-
-def _gelu(site: AtenSite) -> Node:
-    """x P(X <= x), exactly or by tanh (Hendrycks and Gimpel, Gaussian Error Linear Units, 2016)."""
-    value = in_result(site, 0)
-    half, one = (site.builder.constant(number, value.dtype) for number in (0.5, 1.0))
-    if site.number(1, "approximate", "none") == "none":
-        bent = apply(site, "erf", _times(site, value, math.sqrt(0.5)))
-    else:
-        cube = apply(site, "multiply", apply(site, "multiply", value, value), value)
-        inner = apply(site, "add", value, _times(site, cube, 0.044715))
-        bent = apply(site, "tanh", _times(site, inner, math.sqrt(2 / math.pi)))
-    return apply(site, "multiply", apply(site, "multiply", half, value), apply(site, "add", one, bent))
-
-
 def _sign(site: AtenSite) -> Node:
     """1 above 0, -1 below, else 0, also of NaN."""
     value = in_result(site, 0)
@@ -159,250 +120,33 @@ def _of_floats(function: str) -> Handler:
     return handle
 
 
-ATEN.update(
-    {
-        **{f"{name}.default": of_operands(function, 0) for name, function in UNARY.items()},
-        **{
-            f"{name}.{kind}": of_operands(function, 0, 1)
-            for name, function in BINARY.items()
-            for kind in ("Tensor", "Scalar", "default")
-        },
-        **{f"{name}.{kind}": compare(f) for name, f in COMPARISONS.items() for kind in ("Tensor", "Scalar")},
-        **{f"{name}.default": logical(function) for name, function in LOGICAL.items()},
-        **{f"add.{kind}": _with_alpha("add", 0, 1) for kind in ("Tensor", "Scalar")},
-        **{f"sub.{kind}": _with_alpha("subtract", 0, 1) for kind in ("Tensor", "Scalar")},
-        **{f"rsub.{kind}": _with_alpha("subtract", 1, 0) for kind in ("Tensor", "Scalar")},
-        **{f"div.{kind}": _divide for kind in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")},
-        **{f"floor_divide.{kind}": of_operands("floor_divide", 0, 1) for kind in ("default", "Scalar")},
-        **{f"pow.{kind}": of_operands("power", 0, 1) for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar")},
-        **{f"clamp.{kind}": _clamp for kind in ("default", "Tensor")},
-        **{f"where.{kind}": _choose(0, 1, 2) for kind in ("self", "ScalarSelf", "ScalarOther", "Scalar")},
-        **{f"masked_fill.{kind}": _choose(1, 2, 0) for kind in ("Scalar", "Tensor")},
-        **dict.fromkeys(
-            [f"{name}.default" for name in ("clone", "alias", "detach", "lift_fresh_copy", "contiguous")],
-            lambda site: site.value(0),
-        ),
-        "relu.default": lambda site: apply(site, "maximum", in_result(site, 0), site.builder.constant(0, site.dtype)),
-        "hardtanh.default": _hardtanh,
-        "leaky_relu.default": _leaky_relu,
-        "elu.default": _elu,
-        "gelu.default": _gelu,
-        "silu.default": lambda site: apply(
-            site, "multiply", in_result(site, 0), apply(site, "sigmoid", in_result(site, 0))
-        ),
-        "square.default": of_operands("multiply", 0, 0),
-        "sign.default": _sign,
-        **{f"{name}.default": _of_floats(function) for name, function in OF_FLOATS.items()},
-        **dict.fromkeys(
-            ("_to_copy.default", "prims.convert_element_type.default", "to.dtype"),
-            lambda site: site.builder.cast(site.value(0), site.dtype),
-        ),
-    }
-)
-
-
-def einsum_of(equation: str) -> Handler:
-    """An einsum of two operands."""
-    return lambda site: site.builder.contract(equation, [site.value(0), site.value(1)])
-
-
-def _matmul(site: AtenSite) -> Node:
-    """A product of ranks 1 to n, the axes before the last two broadcast."""
-    left, right = site.value(0), site.value(1)
-    if min(len(left.shape), len(right.shape)) > 2 and len(left.shape) != len(right.shape):
-        raise UnsupportedError("aten.matmul of different ranks above 2 is left to torch")
-    letters = "cdefgh"[: max(len(left.shape), len(right.shape), 2) - 2]
-    rows = letters[len(letters) - max(len(left.shape) - 2, 0) :] + ("i" if len(left.shape) > 1 else "") + "k"
-    columns = letters[len(letters) - max(len(right.shape) - 2, 0) :] + "k" + ("j" if len(right.shape) > 1 else "")
-    result = letters + ("i" if len(left.shape) > 1 else "") + ("j" if len(right.shape) > 1 else "")
-    return site.builder.contract(f"{rows},{columns}->{result}", [left, right])
-
-
-def _linear(site: AtenSite) -> Node:
-    value, weight = site.value(0), site.value(1)
-    letters = "abcdefgh"[: len(value.shape) - 1]
-    product = site.builder.contract(f"{letters}k,jk->{letters}j", [value, weight])
-    bias = site.argument(2, "bias")
-    return product if bias is None else apply(site, "add", product, site.value(2, "bias"))
-
-
-def _product_plus(equation: str) -> Handler:
-    """beta c + alpha a @ b."""
-
-    def handle(site: AtenSite) -> Node:
-        product = site.builder.contract(equation, [site.value(1), site.value(2)])
-        beta, alpha = site.number(3, "beta", 1), site.number(4, "alpha", 1)
-        product = times(site, product, alpha)
-        if beta == 0:
-            return product
-        return apply(site, "add", times(site, site.operand(site.argument(0), product.dtype), beta), product)
-
-    return handle
-
-
-ATEN.update(
-    {
-        "mm.default": einsum_of("ik,kj->ij"),
-        "bmm.default": einsum_of("bik,bkj->bij"),
-        "mv.default": einsum_of("ik,k->i"),
-        "dot.default": einsum_of("k,k->"),
-        "outer.default": einsum_of("i,j->ij"),
-        "matmul.default": _matmul,
-        "linear.default": _linear,
-        "addmm.default": _product_plus("ik,kj->ij"),
-        "baddbmm.default": _product_plus("bik,bkj->bij"),
-        "addmv.default": _product_plus("ik,k->i"),
-    }
-)
-
-
-def _axes(site: AtenSite, position: int, value: Node) -> tuple[int, ...]:
-    return site.axes(site.argument(position, "dim"), len(value.shape))
-
-
-def _keeps(site: AtenSite, position: int) -> bool:
-    return bool(site.argument(position, "keepdim", False))
-
-
-def reduction(monoid: str, *, asks: DType | None = None) -> Handler:
-    """A reduction with `dim` and `keepdim`, or over everything; computed in the dtype of the result, or in `asks`."""
-
-    def handle(site: AtenSite) -> Node:
-        value = site.operand(site.argument(0), asks or site.dtype)
-        return site.builder.reduce(monoid, value, _axes(site, 1, value), keep=_keeps(site, 2))
-
-    return handle
-
-
-def mean_of(site: AtenSite, value: Node, axes: tuple[int, ...], *, less: float = 0) -> Node:
-    """The sum over axes that stay, over how many there are, less some."""
-    total = site.builder.reduce("sum", value, axes, keep=True)
-    count = site.builder.size(product([value.shape[axis] for axis in axes]), value.dtype)
-    if less:
-        zero = site.builder.constant(0, value.dtype)
-        count = apply(site, "maximum", apply(site, "subtract", count, site.builder.constant(less, value.dtype)), zero)
-    return apply(site, "divide", total, count)
-
-
-def _mean(site: AtenSite) -> Node:
-    value = in_result(site, 0)
-    axes = _axes(site, 1, value)
-    result = mean_of(site, value, axes)
-    return result if _keeps(site, 2) else site.builder.drop_axes(result, axes)
-
-
-def _variance_over(site: AtenSite, value: Node, axes: tuple[int, ...], correction: float) -> tuple[Node, Node]:
-    """The variance, by deviations from the mean, and the mean; axes stay."""
-    centre = mean_of(site, value, axes)
-    away = apply(site, "subtract", value, centre)
-    return mean_of(site, apply(site, "multiply", away, away), axes, less=correction), centre
-
-
-def _spread(site: AtenSite) -> tuple[Node, Node]:
-    value = site.value(0)
-    correction = site.argument(2, "correction")
-    axes = _axes(site, 1, value)
-    spread, centre = _variance_over(site, value, axes, 1 if correction is None else float(correction))
-    if _keeps(site, 3):
-        return spread, centre
-    return site.builder.drop_axes(spread, axes), site.builder.drop_axes(centre, axes)
-
-
-def _ends(largest: str, place: str) -> Handler:
-    """The largest along an axis and where it is, as two results."""
-
-    def handle(site: AtenSite) -> tuple[Node, ...]:
-        value = site.value(0)
-        axes = (site.axis(site.argument(1), len(value.shape)),)
-        return tuple(
-            site.builder.reduce(monoid, value, axes if value.shape else (), keep=_keeps(site, 2))
-            for monoid in (largest, place)
-        )
-
-    return handle
-
-
-def _place(monoid: str) -> Handler:
-    """argmax and argmin: without an axis, in the flat value."""
-
-    def handle(site: AtenSite) -> Node:
-        value, axis = site.value(0), site.argument(1, "dim")
-        if axis is None:
-            value = site.builder.reshape(value, (product(value.shape),))
-        axes = (site.axis(axis or 0, len(value.shape)),)
-        return site.builder.reduce(monoid, value, axes, keep=_keeps(site, 2))
-
-    return handle
-
-
-def _scan(monoid: str) -> Handler:
-    def handle(site: AtenSite) -> Node:
-        value = in_result(site, 0)
-        if not value.shape:
-            return value
-        return site.builder.scan(Scan(monoid, site.axis(site.argument(1), len(value.shape))), value)
-
-    return handle
-
-
-def _exponentials(site: AtenSite) -> tuple[Node, Node, Node]:
-    """x - max, exp of it, and the sum of that, over one axis, which stays."""
-    value = in_result(site, 0)
-    axes = (site.axis(site.argument(1), len(value.shape)),) if value.shape else ()
-    below = apply(site, "subtract", value, site.builder.reduce("max", value, axes, keep=True))
-    raised = apply(site, "exp", below)
-    return below, raised, site.builder.reduce("sum", raised, axes, keep=True)
-
-
-def _softmax(site: AtenSite) -> Node:
-    _, raised, total = _exponentials(site)
-    return apply(site, "divide", raised, total)
-
-
-def _log_softmax(site: AtenSite) -> Node:
-    below, _, total = _exponentials(site)
-    return apply(site, "subtract", below, apply(site, "log", total))
-
-
-def _layer_norm(site: AtenSite) -> tuple[Node, ...]:
-    """The normalised value, the mean and 1 over the spread, as aten.native_layer_norm gives them."""
-    value = site.value(0)
-    wide = site.builder.cast(value, value.dtype.compute)
-    count, eps = len(site.argument(1)), float(site.number(4, "eps", 1e-5))
-    axes = tuple(range(len(value.shape) - count, len(value.shape)))
-    variance, centre = _variance_over(site, wide, axes, 0)
-    inverse = apply(site, "rsqrt", apply(site, "add", variance, site.builder.constant(eps, wide.dtype)))
-    normalized = apply(site, "multiply", apply(site, "subtract", wide, centre), inverse)
-    for position, function in ((2, "multiply"), (3, "add")):
-        if site.argument(position) is not None:
-            normalized = apply(site, function, normalized, site.operand(site.argument(position), wide.dtype))
-    results = [site.builder.cast(normalized, value.dtype), centre, inverse]
-    kinds = [meta.dtype for meta in site.meta]
-    return tuple(site.builder.cast(each, dtype_of(kind)) for each, kind in zip(results, kinds, strict=True))
-
-
-ATEN.update(
-    {
-        **dict.fromkeys(("sum.default", "sum.dim_IntList"), reduction("sum")),
-        **dict.fromkeys(("prod.default", "prod.dim_int"), reduction("prod")),
-        **dict.fromkeys(("max.default", "amax.default"), reduction("max")),
-        **dict.fromkeys(("min.default", "amin.default"), reduction("min")),
-        "logsumexp.default": reduction("logsumexp"),
-        "max.dim": _ends("max", "argmax"),
-        "min.dim": _ends("min", "argmin"),
-        **{f"{name}.default": _place(name) for name in ("argmax", "argmin")},
-        **{
-            f"{name}.{kind}": reduction(name, asks=DType.BOOL)
-            for name in ("any", "all")
-            for kind in ("default", "dim", "dims")
-        },
-        **dict.fromkeys(("mean.default", "mean.dim"), _mean),
-        "var.correction": lambda site: _spread(site)[0],
-        "var_mean.correction": _spread,
-        "cumsum.default": _scan("sum"),
-        "cumprod.default": _scan("prod"),
-        "_softmax.default": _softmax,
-        "_log_softmax.default": _log_softmax,
-        "native_layer_norm.default": _layer_norm,
-    }
-)
+ATEN |= {
+    **{f"{name}.default": of_operands(function, 0) for name, function in UNARY.items()},
+    **{
+        f"{name}.{kind}": of_operands(function, 0, 1)
+        for name, function in BINARY.items()
+        for kind in ("Tensor", "Scalar", "default")
+    },
+    **{f"{name}.{kind}": compare(f) for name, f in COMPARISONS.items() for kind in ("Tensor", "Scalar")},
+    **{f"{name}.default": logical(function) for name, function in LOGICAL.items()},
+    **{f"add.{kind}": _with_alpha("add", 0, 1) for kind in ("Tensor", "Scalar")},
+    **{f"sub.{kind}": _with_alpha("subtract", 0, 1) for kind in ("Tensor", "Scalar")},
+    **{f"rsub.{kind}": _with_alpha("subtract", 1, 0) for kind in ("Tensor", "Scalar")},
+    **{f"div.{kind}": _divide for kind in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")},
+    **{f"floor_divide.{kind}": of_operands("floor_divide", 0, 1) for kind in ("default", "Scalar")},
+    **{f"pow.{kind}": of_operands("power", 0, 1) for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar")},
+    **{f"clamp.{kind}": _clamp for kind in ("default", "Tensor")},
+    **{f"where.{kind}": _choose(0, 1, 2) for kind in ("self", "ScalarSelf", "ScalarOther", "Scalar")},
+    **{f"masked_fill.{kind}": _choose(1, 2, 0) for kind in ("Scalar", "Tensor")},
+    **dict.fromkeys(
+        [f"{name}.default" for name in ("clone", "alias", "detach", "lift_fresh_copy", "contiguous")],
+        lambda site: site.value(0),
+    ),
+    "square.default": of_operands("multiply", 0, 0),
+    "sign.default": _sign,
+    **{f"{name}.default": _of_floats(function) for name, function in OF_FLOATS.items()},
+    **dict.fromkeys(
+        ("_to_copy.default", "prims.convert_element_type.default", "to.dtype"),
+        lambda site: site.builder.cast(site.value(0), site.dtype),
+    ),
+}

@@ -1,24 +1,19 @@
-"""One ATen operator being imported: its operands as values of the graph, and how new ones are emitted.
-
-ATen operators that noyau does not look into: boundaries, evaluated by torch itself.
-"""
+"""One ATen operator being imported: its operands as values of the graph, and how new ones are emitted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, TypeAlias
 
-import ml_dtypes
-import numpy as np
 import torch
 from torch import fx
 
-from noyau.dtypes import CELLS, DType
+from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
+from noyau.frontends.torch.tensors import dim_of, dtype_of, shape_from, unsupported_cells
 from noyau.ir.builder import GraphBuilder
-from noyau.ir.dims import Dim, Shape, maximum, product
+from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Node
 
 Made: TypeAlias = "Node | Dim | tuple[Node | None, ...] | None"
@@ -126,127 +121,3 @@ def _plain(fake: Any) -> Any:
     if isinstance(fake, torch.Tensor):
         return torch.empty([1] * (fake.dim() > 0), dtype=fake.dtype, device="meta")
     return 0 if isinstance(fake, torch.SymInt) else fake
-
-
-Array = np.ndarray
-
-
-def as_tensor(array: Array, dtype: DType) -> torch.Tensor:
-    """An array as a tensor of this dtype, where torch has it; bfloat16 by its bits."""
-    if array.dtype == ml_dtypes.bfloat16:
-        return torch.from_numpy(np.array(array).view(np.int16)).view(torch.bfloat16)
-    tensor = torch.from_numpy(np.array(array))
-    return tensor.to(TO_TORCH[dtype]) if dtype in TO_TORCH else tensor  # complex numbers are as they come
-
-
-def as_array(tensor: torch.Tensor) -> Array:
-    """A tensor as an array; bfloat16 by its bits."""
-    plain = tensor.detach().contiguous()
-    if plain.dtype is torch.bfloat16:
-        bits: Array = plain.view(torch.int16).numpy()
-        return bits.view(ml_dtypes.bfloat16)
-    array: Array = plain.numpy()
-    return array
-
-
-def evaluator(node: fx.Node, operands: Sequence[Node], values: dict[fx.Node, Made]) -> Callable[..., tuple[Array, ...]]:
-    """The operator as a function of the arrays of its tensors. Floats that are given wider are narrowed: torch has one
-    kernel a dtype."""
-    function: Any = node.target
-    places = {name.output: at for at, name in enumerate(operands)}
-
-    def evaluate(*arrays: Array) -> tuple[Array, ...]:
-        def tensor(argument: fx.Node) -> Any:
-            value = values[argument]
-            if isinstance(value, Node):
-                return as_tensor(np.asarray(arrays[places[value.output]]), value.dtype)
-            return _size(argument, value, operands, arrays)
-
-        result = function(*fx.node.map_arg(node.args, tensor), **fx.node.map_arg(node.kwargs, tensor))
-        return tuple(as_array(each) for each in (result if isinstance(result, tuple | list) else (result,)))
-
-    return evaluate
-
-
-def _size(argument: fx.Node, value: Any, operands: Sequence[Node], arrays: Sequence[Array]) -> int:
-    """A size that the operator is given, from the shapes of its tensors."""
-    assert isinstance(value, Dim), argument
-    sizes: dict[str, int] = {}
-    for operand, array in zip(operands, arrays, strict=True):
-        for dim, extent in zip(operand.shape, np.shape(array), strict=True):
-            if dim == Dim.of(str(dim)):
-                sizes[str(dim)] = extent
-    return int(value.evaluate(sizes))
-
-
-TO_TORCH: dict[DType, torch.dtype] = {dtype: getattr(torch, dtype.numpy.name) for dtype in CELLS}
-# What graphs of torch are taken from: where they cast to float8, torch itself does.
-FROM_TORCH = {theirs: ours for ours, theirs in TO_TORCH.items() if not ours.is_float8}
-
-
-def dtype_of(theirs: torch.dtype) -> DType:
-    """The DType of a dtype of torch. UnsupportedError where noyau has none: complex, quantised, float8."""
-    if theirs not in FROM_TORCH:
-        raise UnsupportedError(f"there is no dtype for {theirs} here: f16, bf16, f32, f64, integers and bool are")
-    return FROM_TORCH[theirs]
-
-
-def unsupported_cells(tensor: torch.Tensor) -> str:
-    """The reason why noyau has no cells for a tensor (complex, float8, sparse, quantised), or nothing."""
-    if tensor.layout is not torch.strided:
-        return f"laid out as {tensor.layout}"
-    if tensor.is_quantized:
-        return f"quantised ({tensor.dtype})"
-    return "" if tensor.dtype in FROM_TORCH else f"of {tensor.dtype}"
-
-
-def cells_of(tensor: torch.Tensor) -> DType:
-    """The dtype of an input, or of what a boundary makes; OTHER where noyau has no cells for it."""
-    return DType.OTHER if unsupported_cells(tensor) else FROM_TORCH[tensor.dtype]
-
-
-def dim_of(size: Any) -> Dim:
-    """An extent: an integer, or what a SymInt is of its symbols. UnsupportedError where a Dim cannot say it."""
-    if isinstance(size, int):
-        return Dim.of(int(size))
-    return _of_expression(size.node.expr)
-
-
-def size_hint(size: Any) -> int:
-    """A size as the number that it was when torch traced. UnsupportedError for one that depends on values."""
-    number = size if isinstance(size, int) else size.node.hint
-    if number is None:
-        raise UnsupportedError(f"the size {size} depends on values: torch has no number for it when it traces")
-    return int(number)
-
-
-def shape_from(value: torch.Tensor) -> Shape:
-    """The shape of a tensor, a fake one too."""
-    return tuple(dim_of(extent) for extent in value.shape)
-
-
-def _of_expression(expression: Any) -> Dim:
-    """A sympy expression of integers. It is read by the names of its classes: sympy itself is not imported."""
-    kind = type(expression).__name__
-    if expression.is_Integer:
-        return Dim.of(int(expression))
-    if expression.is_Symbol:
-        return Dim.of(str(expression.name))
-    parts = [_of_expression(part) for part in expression.args]
-    match kind:
-        case "Add":
-            return sum(parts, Dim.of(0))
-        case "Mul":
-            return product(parts)
-        case "FloorDiv" | "CleanDiv" | "IntTrueDiv":
-            return parts[0] // parts[1]
-        case "Mod" | "PythonMod":
-            return parts[0] % parts[1]
-        case "Max":
-            return reduce(maximum, parts)
-        case "Min":
-            return reduce(lambda dim, part: dim - maximum(dim - part, 0), parts)
-        case "Pow" if expression.args[1].is_Integer and int(expression.args[1]) > 0:
-            return product([parts[0]] * int(expression.args[1]))
-        case _:
-            raise UnsupportedError(f"the size {expression} is no polynomial with divisions: {kind} is not in it")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from noyau.frontends.torch.sites import TO_TORCH
+from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.tensors import device_of, dtype_of
 from noyau.ir.dims import Shape
 from noyau.ir.graph import Graph

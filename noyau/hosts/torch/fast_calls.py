@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from noyau.dtypes import DType
-from noyau.frontends.torch.sites import TO_TORCH
+from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.numpy import memory
 from noyau.hosts.numpy.c_library import Library
 from noyau.hosts.numpy.fast_calls import MISS, Argument, FastCall, ResultEnd, ends_of, failures, require_fitting

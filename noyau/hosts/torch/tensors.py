@@ -20,7 +20,7 @@ from torch.autograd import forward_ad
 
 from noyau.dtypes import DType
 from noyau.errors import SignatureError, UnsupportedError
-from noyau.frontends.torch.sites import TO_TORCH
+from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.numpy.dlpack import lies_on_gpu
 from noyau.signatures.types import Family, Signature
 

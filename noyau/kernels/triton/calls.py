@@ -17,7 +17,7 @@ import numpy as np
 from noyau.compiler.lowering.input_layouts import packed_strides
 from noyau.dtypes import DType
 from noyau.errors import CheckError, MissingExtraError, NoyauError, SignatureError, UnsupportedError
-from noyau.frontends.torch.sites import TO_TORCH
+from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.cuda.device import guard, require_free, require_grid
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.kernels.reference import bind_sizes

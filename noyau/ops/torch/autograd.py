@@ -23,7 +23,7 @@ from noyau.compiler.autodiff.adjoints import gradient_name
 from noyau.compiler.autodiff.reverse import Derived, derive
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch.sites import TO_TORCH
+from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.fake_tensors import results_of_graph
 from noyau.hosts.torch.operator_registry import TorchOperator, register
 from noyau.hosts.torch.tensors import has_tangent, is_recorded, is_unwatched

@@ -15,7 +15,7 @@ import torch
 
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import InputError, UnsupportedError
-from noyau.frontends.torch.sites import TO_TORCH
+from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.numpy.fast_calls import MISS, Argument, read_argument
 from noyau.hosts.torch.cuda.device import device_errors
 from noyau.hosts.torch.fast_calls import TensorFastCall, is_plain, through_arrays

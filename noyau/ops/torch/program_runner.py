@@ -12,7 +12,7 @@ import torch
 from noyau.codegen.language import LANGUAGES
 from noyau.compiler.lowering.input_layouts import INNER, PACKED, STRIDED, Layout, Order
 from noyau.dtypes import DType
-from noyau.frontends.torch.sites import TO_TORCH
+from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.numpy.c_library import threads
 from noyau.hosts.numpy.fast_calls import MISS, Argument
 from noyau.hosts.torch.fast_calls import TensorFastCall

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from noyau.dtypes import DType
-from noyau.frontends.torch.sites import TO_TORCH
+from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Lookup, Scatter
 

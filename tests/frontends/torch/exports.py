@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from noyau.frontends.torch.importer import ImportedGraph, import_graph
-from noyau.frontends.torch.sites import as_array
+from noyau.frontends.torch.tensors import as_array
 from noyau.ir.graph_interpreter import evaluate
 
 

@@ -42,46 +42,6 @@ def test_views(dynamic):
     )
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_pieces(dynamic):
-    compare(
-        lambda x: (
-            torch.cat([x, x * 2], 1),
-            torch.stack([x, x], -1),
-            *x.split(2, -1),
-            *torch.split(x, [1, 5], 2),
-            *x.chunk(2, 2),
-            *x.unbind(0)[:2],
-            F.pad(x, (1, 2, 0, 3), value=0.5),
-            torch.roll(x, 1, 2),
-        ),
-        numbers(3, 4, 6),
-        dynamic=False,
-    )
-    compare(
-        lambda x: (torch.cat([x, x * 2], 1), x.repeat(2, 1, 3), F.pad(x, (1, 2))), numbers(3, 4, 6), dynamic=dynamic
-    )
-
-
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_what_is_made_of_nothing(dynamic):
-    compare(
-        lambda x: (
-            torch.zeros_like(x) + torch.ones(x.shape[0], 1, 1),
-            torch.full((x.shape[0], 2), 3.5),
-            torch.arange(x.shape[1]) * 2,
-            torch.arange(1, x.shape[1], 2),
-            torch.arange(0.5, 3.0, 0.5),
-            torch.full_like(x, 7, dtype=torch.int64),
-            x.tril(),
-            x.triu(1),
-            torch.eye(4) + x.new_zeros(4, 4),
-        ),
-        numbers(3, 4, 6),
-        dynamic=dynamic,
-    )
-
-
 def test_diagonals():
     compare(lambda x: (x.diagonal(), x.diagonal(1, 1, 2), torch.diagonal(x, -1, 0, 2)), numbers(3, 4, 5))
 

@@ -19,7 +19,7 @@ from noyau.ops import torch_entry
 
 torch = pytest.importorskip("torch")
 
-from noyau.frontends.torch.sites import FROM_TORCH, TO_TORCH  # noqa: E402
+from noyau.frontends.torch.tensors import FROM_TORCH, TO_TORCH  # noqa: E402
 from noyau.hosts.torch import fast_calls  # noqa: E402
 from noyau.hosts.torch.fast_calls import TensorFastCall  # noqa: E402
 from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of  # noqa: E402

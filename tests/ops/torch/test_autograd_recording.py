@@ -29,7 +29,7 @@ from tests.hosts.torch.kinds import (
 
 torch = pytest.importorskip("torch")
 
-from noyau.frontends.torch.sites import TO_TORCH  # noqa: E402
+from noyau.frontends.torch.tensors import TO_TORCH  # noqa: E402
 from noyau.hosts.torch.tensors import array_of, tensor_of  # noqa: E402
 from noyau.ops.torch.graph_kernels import (  # noqa: E402
     GraphKernels,

@@ -15,7 +15,7 @@ from tests.ops.dispatch.ops import forgetting
 
 torch = pytest.importorskip("torch")
 
-from noyau.frontends.torch.sites import TO_TORCH  # noqa: E402
+from noyau.frontends.torch.tensors import TO_TORCH  # noqa: E402
 from noyau.ops.torch_entry import tensor_calls  # noqa: E402
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from noyau.errors import FindingKind
-from noyau.frontends.torch.sites import FROM_TORCH
+from noyau.frontends.torch.tensors import FROM_TORCH
 from noyau.hosts.torch.tensors import array_of
 from noyau.toolchain.guard_zones import poison_of
 

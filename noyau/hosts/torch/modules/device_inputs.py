@@ -11,7 +11,7 @@ from torch import Tensor, fx
 
 from noyau.compiler.partition.cut import Group
 from noyau.errors import InputError
-from noyau.frontends.torch.sites import size_hint
+from noyau.frontends.torch.tensors import size_hint
 from noyau.hosts.torch.modules.sites import TracedGraph, isolate
 from noyau.hosts.torch.modules.sizes import Sized, sizes_of
 from noyau.hosts.torch.tensors import tensor_of

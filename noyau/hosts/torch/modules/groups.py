@@ -11,7 +11,7 @@ from noyau.compiler.partition.cut import Cut, Group, Partition, Speller, group_o
 from noyau.compiler.partition.sites import DefUse, Positions, StructuralKey, StructuralKeys
 from noyau.compiler.passes.normal_form import normalise
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch.sites import size_hint
+from noyau.frontends.torch.tensors import size_hint
 from noyau.hosts.torch.modules.sites import TracedGraph, memory_name
 from noyau.ir.dims import Dim, index_name
 from noyau.ir.graph import Constant, Input, Node, View

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch.sites import FROM_TORCH
+from noyau.frontends.torch.tensors import FROM_TORCH
 from noyau.hosts.torch.tensors import tensor_of
 
 Value: TypeAlias = "torch.Tensor | np.ndarray | None"

@@ -15,7 +15,7 @@ from torch import fx
 
 from noyau.compiler.partition.cut import Group, Model, ModelOperator
 from noyau.frontends.torch.importer import ImportedGraph, import_graph
-from noyau.frontends.torch.sites import size_hint
+from noyau.frontends.torch.tensors import size_hint
 
 RESULT = "it is what the graph returns"
 _LAID = "_as_laid_out"

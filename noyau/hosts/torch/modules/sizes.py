@@ -13,7 +13,7 @@ from torch import Tensor, fx
 
 from noyau.compiler.partition.cut import Group
 from noyau.errors import InputError
-from noyau.frontends.torch.sites import size_hint
+from noyau.frontends.torch.tensors import size_hint
 from noyau.hosts.torch.modules.sites import TracedGraph
 from noyau.ir.graph import Graph
 from noyau.ir.sizes import bind

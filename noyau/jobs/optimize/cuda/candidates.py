@@ -23,7 +23,7 @@ from noyau.compiler.partition.cut import Group, scalars_of
 from noyau.compiler.passes.rewrite import nameless
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.errors import GraphError, UnsupportedError
-from noyau.frontends.torch.sites import size_hint
+from noyau.frontends.torch.tensors import size_hint
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.groups import order_of
 from noyau.hosts.torch.modules.sites import TracedGraph

@@ -26,7 +26,7 @@ from torch.utils import _pytree as pytree
 from noyau.codegen.plan import Planned
 from noyau.compiler.partition.cut import Group
 from noyau.errors import BuildError, FindingKind, InputError
-from noyau.frontends.torch.sites import FROM_TORCH
+from noyau.frontends.torch.tensors import FROM_TORCH
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.cuda.guarded_memory import Fault, Flag, Room, answers, brought, differ, holds_poison
 from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer, perturb

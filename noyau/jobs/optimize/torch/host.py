@@ -18,7 +18,7 @@ from noyau.codegen.plan import Plan, Planned
 from noyau.compiler.partition.costs import Traffic, traffic
 from noyau.compiler.partition.cut import Group, Partition, scalars_of
 from noyau.errors import CheckError, InputError, NoyauError
-from noyau.frontends.torch.sites import size_hint
+from noyau.frontends.torch.tensors import size_hint
 from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules.rewrite import KernelSwap, operator_of
 from noyau.hosts.torch.modules.sites import TracedGraph, draw, isolate, plain

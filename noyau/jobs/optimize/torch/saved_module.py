@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 from noyau.codegen.language import generated_on
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import BuildError, InputError, ModelError, NoyauError, OutputError, UnsupportedError
-from noyau.frontends.torch.sites import TO_TORCH
+from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.numpy.fast_calls import Argument
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager
 from noyau.hosts.torch.modules.graph_json import device_here, graph_from_json, graph_to_json

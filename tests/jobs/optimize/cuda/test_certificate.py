@@ -16,7 +16,7 @@ import sympy  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from noyau.errors import InputError  # noqa: E402
-from noyau.frontends.torch.sites import FROM_TORCH  # noqa: E402
+from noyau.frontends.torch.tensors import FROM_TORCH  # noqa: E402
 from noyau.hosts.torch.cuda import guarded_memory  # noqa: E402
 from noyau.hosts.torch.modules import groups as modules_groups  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402

@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch")
 
 from noyau.dtypes import DType  # noqa: E402
 from noyau.errors import UnsupportedError  # noqa: E402
-from noyau.frontends.torch.sites import FROM_TORCH, TO_TORCH, dim_of, dtype_of, shape_from  # noqa: E402
+from noyau.frontends.torch.tensors import FROM_TORCH, TO_TORCH, dim_of, dtype_of, shape_from  # noqa: E402
 from noyau.ir.dims import Dim  # noqa: E402
 
 

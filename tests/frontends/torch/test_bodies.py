@@ -6,11 +6,9 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch._functorch.aot_autograd import aot_function  # noqa: E402
 
-from noyau.frontends.torch.importer import (  # noqa: E402
-    body,
-    import_graph,
-)
-from noyau.frontends.torch.sites import as_array  # noqa: E402
+from noyau.frontends.torch.bodies import body  # noqa: E402
+from noyau.frontends.torch.importer import import_graph  # noqa: E402
+from noyau.frontends.torch.tensors import as_array  # noqa: E402
 from noyau.ir.graph_interpreter import evaluate  # noqa: E402
 from tests.frontends.torch.test_calculations import numbers  # noqa: E402
 

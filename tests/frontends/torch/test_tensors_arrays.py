@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from noyau.dtypes import DType  # noqa: E402
-from noyau.frontends.torch.sites import as_array, as_tensor  # noqa: E402
+from noyau.frontends.torch.tensors import as_array, as_tensor  # noqa: E402
 
 
 @pytest.mark.parametrize(

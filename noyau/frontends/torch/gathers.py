@@ -1,0 +1,133 @@
+"""ATen's gathers and scatters, whose places are values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.torch.calculations import apply, times
+from noyau.frontends.torch.sites import ATEN, AtenSite, Handler, Made
+from noyau.ir.dims import Dim, Shape, index_name, indices
+from noyau.ir.graph import Lookup, Node
+
+_MONOIDS = {"sum": "sum", "add": "sum", "prod": "prod", "multiply": "prod", "amax": "max", "amin": "min"}
+
+
+def _from_the_end(site: AtenSite, places: Node, extent: Dim) -> Node:
+    """Indices in int64, of which those below 0 count from the end."""
+    wide = site.builder.cast(places, DType.I64)
+    below = apply(site, "less", wide, site.builder.constant(0, DType.I64))
+    return apply(site, "where", below, apply(site, "add", wide, site.builder.size(extent, DType.I64)), wide)
+
+
+def _embedding(site: AtenSite) -> Node:
+    table, where = site.value(0), site.builder.cast(site.value(1), DType.I64)
+    at = indices(len(where.shape))
+    index: list[Dim | Lookup] = [Lookup(1, at), Dim.of(index_name(len(at)))]
+    return site.builder.gather(index, [table, where], site.shape)
+
+
+def _looked_along(site: AtenSite) -> tuple[Node, int, Node]:
+    """A value, the axis along which it is looked up, and the indices."""
+    value = site.value(0)
+    return value, site.axis(site.argument(1), len(value.shape)), site.builder.cast(site.value(2), DType.I64)
+
+
+def _gather(*, row: bool) -> Handler:
+    """out[i, j] = value[where[i, j], j] along an axis; of a `row`, value[where[i], j]."""
+
+    def handle(site: AtenSite) -> Node:
+        value, axis, where = _looked_along(site)
+        index = _along(axis, indices(len((value if row else where).shape)), row=row)
+        return site.builder.gather(index, [value, where], site.shape)
+
+    return handle
+
+
+def _along(axis: int, own: Shape, *, row: bool = False) -> list[Dim | Lookup]:
+    """An index whose entry at an axis is looked up for each cell, or for each place along the axis (`row`)."""
+    return [Lookup(1, (at,) if row else own) if k == axis else at for k, at in enumerate(own)]
+
+
+def _index(site: AtenSite) -> Node:
+    """value[i, :, j]: arrays of indices, broadcast together; their axes come where the first one stands if they are
+    neighbours, else in front."""
+    value, entries = site.value(0), list(site.argument(1))
+    places = [at for at, each in enumerate(entries) if each is not None]
+    arrays = [site.tensor(entries[at]) for at in places]
+    if any(array.dtype is DType.BOOL for array in arrays):
+        raise UnsupportedError("a mask of bools has a result of unknown shape; it is left to torch")
+    common = site.builder.broadcast([array.shape for array in arrays])
+    first = places[0] if places == list(range(places[0], places[0] + len(places))) else 0
+    own, last = indices(len(value.shape) - len(places) + len(common)), first + len(common)
+    index: list[Dim | Lookup] = []
+    operands, others = [value], iter((*own[:first], *own[last:]))
+    for axis in range(len(value.shape)):
+        if axis in places:
+            array = arrays[places.index(axis)]
+            operands.append(site.builder.expand(_from_the_end(site, array, value.shape[axis]), common))
+            index.append(Lookup(len(operands) - 1, own[first:last]))
+        else:
+            index.append(next(others))
+    return site.builder.gather(index, operands, site.shape)
+
+
+def _scatter(monoid: str | None) -> Handler:
+    """The inverse of gather: updates merged at the places that are looked up along an axis."""
+
+    def handle(site: AtenSite) -> Node:
+        value, axis, where = _looked_along(site)
+        updates, own = site.operand(site.argument(3), value.dtype), indices(len(where.shape))
+        if updates.shape != where.shape and updates.shape:
+            updates = site.builder.view(updates, where.shape, own)  # the first of its cells
+        updates = site.builder.expand(updates, where.shape)
+        return site.builder.scatter(_along(axis, own), monoid, [value, where, updates])
+
+    return handle
+
+
+def _scatter_reduce(site: AtenSite) -> Made:
+    """scatter_reduce, over what is there."""
+    kind = site.number(4, "reduce", None)
+    if kind not in _MONOIDS or not site.argument(5, "include_self", True):
+        raise UnsupportedError(f"scatter_reduce by {kind!r} without what is there is left to torch")
+    return _scatter(_MONOIDS[kind])(site)
+
+
+def _index_add(site: AtenSite) -> Node:
+    """value[where[i]] += updates[i] along an axis."""
+    value, axis, where = _looked_along(site)
+    updates = times(site, site.value(3), site.number(4, "alpha", 1))
+    index = _along(axis, indices(len(updates.shape)), row=True)
+    return site.builder.scatter(index, "sum", [value, where, updates])
+
+
+def _index_put(site: AtenSite) -> Node:
+    """value[i] = updates, or += them, by one array of indices."""
+    value, entries = site.value(0), list(site.argument(1))
+    places = [at for at, each in enumerate(entries) if each is not None]
+    arrays: Sequence[Node] = [site.tensor(entries[at]) for at in places]
+    if len(arrays) != 1 or arrays[0].dtype is DType.BOOL:
+        raise UnsupportedError("index_put by several arrays or a mask is left to torch")
+    axis, rank = places[0], len(arrays[0].shape)
+    where = _from_the_end(site, arrays[0], value.shape[axis])
+    shape = (*value.shape[:axis], *where.shape, *value.shape[axis + 1 :])
+    updates = site.builder.expand(site.operand(site.argument(2), value.dtype), shape)
+    own, monoid = indices(len(shape)), "sum" if site.argument(3, "accumulate", False) else None
+    index: list[Dim | Lookup] = [*own[:axis], Lookup(1, own[axis : axis + rank]), *own[axis + rank :]]
+    return site.builder.scatter(index, monoid, [value, where, updates])
+
+
+ATEN |= {
+    "embedding.default": _embedding,
+    "index_select.default": _gather(row=True),
+    "gather.default": _gather(row=False),
+    "index.Tensor": _index,
+    "_unsafe_index.Tensor": _index,
+    **{f"scatter.{kind}": _scatter(None) for kind in ("src", "value")},
+    "scatter_add.default": _scatter("sum"),
+    "scatter_reduce.two": _scatter_reduce,
+    "index_add.default": _index_add,
+    **{f"{name}.default": _index_put for name in ("index_put", "_unsafe_index_put")},
+}

@@ -1,0 +1,98 @@
+"""ATen's pieces side by side: splits, concatenations, pads, slices put back."""
+
+from __future__ import annotations
+
+from noyau.errors import UnsupportedError
+from noyau.frontends.torch.sites import ATEN, AtenSite, Handler
+from noyau.frontends.torch.tensors import shape_from
+from noyau.frontends.torch.views import first_of
+from noyau.ir.dims import Dim
+from noyau.ir.graph import Node
+
+
+def _split(site: AtenSite) -> tuple[Node, ...]:
+    value = site.value(0)
+    axis = site.axis(site.argument(2, "dim", 0), len(value.shape))
+    return tuple(site.builder.split(value, axis, [shape_from(piece)[axis] for piece in site.meta]))
+
+
+def _unbind(site: AtenSite) -> tuple[Node, ...]:
+    value = site.value(0)
+    axis = site.axis(site.argument(1, "dim", 0), len(value.shape))
+    pieces = site.builder.split(value, axis, [Dim.of(1)] * len(site.meta))
+    return tuple(site.builder.drop_axes(piece, (axis,)) for piece in pieces)
+
+
+def _concatenate(site: AtenSite) -> Node:
+    pieces = [site.operand(piece, site.dtype) for piece in site.argument(0)]
+    whole = [piece for piece in pieces if piece.shape != (Dim.of(0),)] or pieces  # torch skips empty vectors
+    return site.builder.concat(whole, site.axis(site.argument(1, "dim", 0), len(whole[0].shape)))
+
+
+def _stack(site: AtenSite) -> Node:
+    pieces = [site.operand(piece, site.dtype) for piece in site.argument(0)]
+    axis = site.axis(site.argument(1, "dim", 0), len(pieces[0].shape) + 1)
+    return site.builder.concat([site.builder.restore_axes(piece, (axis,)) for piece in pieces], axis)
+
+
+def _pad(site: AtenSite) -> Node:
+    """Constant padding: pairs of before and after, from the last axis on; a negative one cuts."""
+    value, pads = site.value(0), [site.dim(pad) for pad in site.argument(1)]
+    filling = site.builder.constant(site.number(2, "value", 0), value.dtype)
+    for at in range(len(pads) // 2):
+        axis = len(value.shape) - 1 - at
+        value = _pad_axis(site, value, axis, pads[2 * at], pads[2 * at + 1], filling)
+    return value
+
+
+def _pad_axis(site: AtenSite, value: Node, axis: int, before: Dim, after: Dim, filling: Node) -> Node:
+    for pad in (before, after):
+        if pad.constant is None or pad.constant < 0:
+            raise UnsupportedError(f"constant_pad_nd by {pad} is left to torch")
+
+    def side(length: Dim) -> list[Node]:
+        shape = (*value.shape[:axis], length, *value.shape[axis + 1 :])
+        return [site.builder.expand(filling, shape)] if length != Dim.of(0) else []
+
+    pieces = [*side(before), value, *side(after)]
+    return site.builder.concat(pieces, axis) if len(pieces) > 1 else value
+
+
+def _within(site: AtenSite, piece: Node, axis: int, start: Dim, whole: Node) -> Node:
+    """A piece between what `whole` has before and after it along an axis."""
+    end = start + piece.shape[axis]
+    _, before = site.builder.split(whole, axis, [Dim.of(0), start])
+    _, after = site.builder.split(whole, axis, [end, whole.shape[axis] - end])
+    filled = [each for each in (before, piece, after) if each.shape[axis] != Dim.of(0)] or [piece]
+    return site.builder.concat(filled, axis) if len(filled) > 1 else filled[0]
+
+
+def _put(*, slices: bool, backward: bool) -> Handler:
+    """A slice or a place along an axis as another value, of whole `value(0)`; or its gradient, which lies where the
+    slice was, and 0 elsewhere."""
+
+    def handle(site: AtenSite) -> Node:
+        axis = site.axis(site.argument(2, "dim", 0), len(site.shape))
+        if slices and int(site.number(5, "step", 1)) != 1:
+            raise UnsupportedError(f"{site.node.target} of every n-th cell is left to torch")
+        piece = site.value(0) if backward else site.operand(site.argument(1), site.dtype)
+        piece = piece if slices else site.builder.restore_axes(piece, (axis,))
+        whole = site.builder.full(0, site.dtype, site.shape) if backward else site.value(0)
+        return _within(site, piece, axis, first_of(site, site.argument(3, "start"), site.meta, axis), whole)
+
+    return handle
+
+
+ATEN |= {
+    **{f"split.{kind}": _split for kind in ("Tensor", "default")},
+    "split_with_sizes.default": _split,
+    "chunk.default": _split,
+    "unbind.int": _unbind,
+    "cat.default": _concatenate,
+    "stack.default": _stack,
+    "constant_pad_nd.default": _pad,
+    "slice_backward.default": _put(slices=True, backward=True),
+    "select_backward.default": _put(slices=False, backward=True),
+    "slice_scatter.default": _put(slices=True, backward=False),
+    "select_scatter.default": _put(slices=False, backward=False),
+}

@@ -1,0 +1,160 @@
+"""ATen's reductions and scans, and the norms and softmaxes that it keeps whole."""
+
+from __future__ import annotations
+
+from noyau.dtypes import DType
+from noyau.frontends.torch.calculations import apply, in_result
+from noyau.frontends.torch.sites import ATEN, AtenSite, Handler
+from noyau.frontends.torch.tensors import dtype_of
+from noyau.ir.dims import product
+from noyau.ir.graph import Node, Scan
+
+
+def _axes(site: AtenSite, position: int, value: Node) -> tuple[int, ...]:
+    return site.axes(site.argument(position, "dim"), len(value.shape))
+
+
+def _keeps(site: AtenSite, position: int) -> bool:
+    return bool(site.argument(position, "keepdim", False))
+
+
+def reduction(monoid: str, *, asks: DType | None = None) -> Handler:
+    """A reduction with `dim` and `keepdim`, or over everything; computed in the dtype of the result, or in `asks`."""
+
+    def handle(site: AtenSite) -> Node:
+        value = site.operand(site.argument(0), asks or site.dtype)
+        return site.builder.reduce(monoid, value, _axes(site, 1, value), keep=_keeps(site, 2))
+
+    return handle
+
+
+def mean_of(site: AtenSite, value: Node, axes: tuple[int, ...], *, less: float = 0) -> Node:
+    """The sum over axes that stay, over how many there are, less some."""
+    total = site.builder.reduce("sum", value, axes, keep=True)
+    count = site.builder.size(product([value.shape[axis] for axis in axes]), value.dtype)
+    if less:
+        zero = site.builder.constant(0, value.dtype)
+        count = apply(site, "maximum", apply(site, "subtract", count, site.builder.constant(less, value.dtype)), zero)
+    return apply(site, "divide", total, count)
+
+
+def _mean(site: AtenSite) -> Node:
+    value = in_result(site, 0)
+    axes = _axes(site, 1, value)
+    result = mean_of(site, value, axes)
+    return result if _keeps(site, 2) else site.builder.drop_axes(result, axes)
+
+
+def _variance_over(site: AtenSite, value: Node, axes: tuple[int, ...], correction: float) -> tuple[Node, Node]:
+    """The variance, by deviations from the mean, and the mean; axes stay."""
+    centre = mean_of(site, value, axes)
+    away = apply(site, "subtract", value, centre)
+    return mean_of(site, apply(site, "multiply", away, away), axes, less=correction), centre
+
+
+def _spread(site: AtenSite) -> tuple[Node, Node]:
+    value = site.value(0)
+    correction = site.argument(2, "correction")
+    axes = _axes(site, 1, value)
+    spread, centre = _variance_over(site, value, axes, 1 if correction is None else float(correction))
+    if _keeps(site, 3):
+        return spread, centre
+    return site.builder.drop_axes(spread, axes), site.builder.drop_axes(centre, axes)
+
+
+def _ends(largest: str, place: str) -> Handler:
+    """The largest along an axis and where it is, as two results."""
+
+    def handle(site: AtenSite) -> tuple[Node, ...]:
+        value = site.value(0)
+        axes = (site.axis(site.argument(1), len(value.shape)),)
+        return tuple(
+            site.builder.reduce(monoid, value, axes if value.shape else (), keep=_keeps(site, 2))
+            for monoid in (largest, place)
+        )
+
+    return handle
+
+
+def _place(monoid: str) -> Handler:
+    """argmax and argmin: without an axis, in the flat value."""
+
+    def handle(site: AtenSite) -> Node:
+        value, axis = site.value(0), site.argument(1, "dim")
+        if axis is None:
+            value = site.builder.reshape(value, (product(value.shape),))
+        axes = (site.axis(axis or 0, len(value.shape)),)
+        return site.builder.reduce(monoid, value, axes, keep=_keeps(site, 2))
+
+    return handle
+
+
+def _scan(monoid: str) -> Handler:
+    def handle(site: AtenSite) -> Node:
+        value = in_result(site, 0)
+        if not value.shape:
+            return value
+        return site.builder.scan(Scan(monoid, site.axis(site.argument(1), len(value.shape))), value)
+
+    return handle
+
+
+def _exponentials(site: AtenSite) -> tuple[Node, Node, Node]:
+    """x - max, exp of it, and the sum of that, over one axis, which stays."""
+    value = in_result(site, 0)
+    axes = (site.axis(site.argument(1), len(value.shape)),) if value.shape else ()
+    below = apply(site, "subtract", value, site.builder.reduce("max", value, axes, keep=True))
+    raised = apply(site, "exp", below)
+    return below, raised, site.builder.reduce("sum", raised, axes, keep=True)
+
+
+def _softmax(site: AtenSite) -> Node:
+    _, raised, total = _exponentials(site)
+    return apply(site, "divide", raised, total)
+
+
+def _log_softmax(site: AtenSite) -> Node:
+    below, _, total = _exponentials(site)
+    return apply(site, "subtract", below, apply(site, "log", total))
+
+
+def _layer_norm(site: AtenSite) -> tuple[Node, ...]:
+    """The normalised value, the mean and 1 over the spread, as aten.native_layer_norm gives them."""
+    value = site.value(0)
+    wide = site.builder.cast(value, value.dtype.compute)
+    count, eps = len(site.argument(1)), float(site.number(4, "eps", 1e-5))
+    axes = tuple(range(len(value.shape) - count, len(value.shape)))
+    variance, centre = _variance_over(site, wide, axes, 0)
+    inverse = apply(site, "rsqrt", apply(site, "add", variance, site.builder.constant(eps, wide.dtype)))
+    normalized = apply(site, "multiply", apply(site, "subtract", wide, centre), inverse)
+    for position, function in ((2, "multiply"), (3, "add")):
+        if site.argument(position) is not None:
+            normalized = apply(site, function, normalized, site.operand(site.argument(position), wide.dtype))
+    results = [site.builder.cast(normalized, value.dtype), centre, inverse]
+    kinds = [meta.dtype for meta in site.meta]
+    return tuple(site.builder.cast(each, dtype_of(kind)) for each, kind in zip(results, kinds, strict=True))
+
+
+ATEN |= {
+    **dict.fromkeys(("sum.default", "sum.dim_IntList"), reduction("sum")),
+    **dict.fromkeys(("prod.default", "prod.dim_int"), reduction("prod")),
+    **dict.fromkeys(("max.default", "amax.default"), reduction("max")),
+    **dict.fromkeys(("min.default", "amin.default"), reduction("min")),
+    "logsumexp.default": reduction("logsumexp"),
+    "max.dim": _ends("max", "argmax"),
+    "min.dim": _ends("min", "argmin"),
+    **{f"{name}.default": _place(name) for name in ("argmax", "argmin")},
+    **{
+        f"{name}.{kind}": reduction(name, asks=DType.BOOL)
+        for name in ("any", "all")
+        for kind in ("default", "dim", "dims")
+    },
+    **dict.fromkeys(("mean.default", "mean.dim"), _mean),
+    "var.correction": lambda site: _spread(site)[0],
+    "var_mean.correction": _spread,
+    "cumsum.default": _scan("sum"),
+    "cumprod.default": _scan("prod"),
+    "_softmax.default": _softmax,
+    "_log_softmax.default": _log_softmax,
+    "native_layer_norm.default": _layer_norm,
+}
