@@ -91,20 +91,29 @@ def _write_ends(
     types = {name: kind for name, kind in types.items() if kind.dtype is not DType.OTHER}
     for name in inputs:
         if name in types:
-            graph.input.append(value_info(original, name, types[name].dtype.onnx, types[name].shape))
+            graph.input.append(value_info(original, name, types[name]))
         elif name in fields and fields[name].HasField("type"):
             graph.input.append(fields[name])
         elif name in stored:
-            graph.input.append(value_info(original, name, stored[name].data_type, stored[name].dims))
+            graph.input.append(_type_of_tensor(original, stored[name]))
         else:
             raise GraphError(f"the type of the input {name!r} is not known; give it in `types`")
     for name in outputs:
         if name in types:
-            graph.output.append(value_info(original, name, types[name].dtype.onnx, types[name].shape))
+            graph.output.append(value_info(original, name, types[name]))
         elif name in fields:
             graph.output.append(fields[name])
         else:
             graph.output.add(name=name)
+
+
+def _type_of_tensor(graph: onnx.GraphProto, tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
+    value = type(graph)().value_info.add(name=tensor.name)
+    value.type.tensor_type.elem_type = tensor.data_type
+    value.type.tensor_type.shape.SetInParent()
+    for size in tensor.dims:
+        value.type.tensor_type.shape.dim.add(dim_value=size)
+    return value
 
 
 def part_for(model: onnx.ModelProto, wanted: Iterable[str]) -> onnx.ModelProto:

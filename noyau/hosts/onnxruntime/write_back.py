@@ -242,17 +242,15 @@ def _write_types(graph: onnx.GraphProto, fused: Sequence[FusedNode]) -> None:
     for part in fused:
         for name, kind in zip(part.outputs, part.output_types, strict=False):
             if name not in typed and kind.dtype is not DType.OTHER:
-                graph.value_info.append(value_info(graph, name, kind.dtype.onnx, kind.shape))
+                graph.value_info.append(value_info(graph, name, kind))
 
 
-def value_info(
-    graph: onnx.GraphProto, name: str, element: int, shape: Iterable[int | str | None]
-) -> onnx.ValueInfoProto:
-    """A value's type, of a number of ONNX's and a shape, as a message of the same kind as those of `graph`."""
+def value_info(graph: onnx.GraphProto, name: str, kind: ValueType) -> onnx.ValueInfoProto:
+    """A value's type as a message of the same kind as those of `graph`."""
     value = type(graph)().value_info.add(name=name)
-    value.type.tensor_type.elem_type = element
+    value.type.tensor_type.elem_type = kind.dtype.onnx
     value.type.tensor_type.shape.SetInParent()
-    for dim in shape:
+    for dim in kind.shape:
         entry = value.type.tensor_type.shape.dim.add()
         if isinstance(dim, int):
             entry.dim_value = dim

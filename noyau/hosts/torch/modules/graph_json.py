@@ -27,11 +27,8 @@ _PYTHON: Mapping[str, Callable[..., Any]] = {
 _KERNEL = "kernel"
 _DTYPES = {str(each): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
 _FORMATS = {str(each): each for each in (torch.contiguous_format, torch.preserve_format, torch.channels_last)}
-_TABLES: Mapping[str, Mapping[str, Any]] = {
-    "dtype": _DTYPES,
-    "layout": {"torch.strided": torch.strided},
-    "format": _FORMATS,
-}
+_LAYOUTS = {"torch.strided": torch.strided}
+_TABLES: Mapping[str, Mapping[str, Any]] = {"dtype": _DTYPES, "layout": _LAYOUTS, "format": _FORMATS}
 
 
 def graph_to_json(graph: fx.Graph, kernels: Mapping[Any, str]) -> list[dict[str, Any]]:
