@@ -19,8 +19,8 @@ import tree_sitter
 import tree_sitter_c
 
 from noyau.codegen import cmath
-from noyau.codegen.numba.expressions import literal_text
 from noyau.codegen.numba.intrinsics import BIT_CASTS, FILE
+from noyau.codegen.numba.spellings import literal_text
 from noyau.errors import UnsupportedError
 
 KINDS = {

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 from noyau.codegen.c import printer as c_printer
-from noyau.codegen.numba import expressions as numba_expressions
+from noyau.codegen.numba import names as numba_names
 from noyau.codegen.numba import printer as numba_printer
 from noyau.codegen.triton import printer as triton_printer
 from noyau.codegen.triton import tables as triton_tables
@@ -117,7 +117,7 @@ _ALL = (
         packages=("numba",),
         is_jit=True,
         thread_pool="numba",
-        generation=Generation(numba_printer.together, numba_printer.SCHEDULE, numba_expressions.RESERVED),
+        generation=Generation(numba_printer.together, numba_printer.SCHEDULE, numba_names.RESERVED),
     ),
     Language("numba_cuda", packages=("numba",), decorators=r"numba\.(.*\.)?cuda\.", grid=Grid.THREADS),
     Language(

@@ -10,7 +10,7 @@ from operator import attrgetter
 from threading import Lock
 
 from noyau.codegen.c import printer as c_printer
-from noyau.codegen.c.expressions import comment_text
+from noyau.codegen.c.spellings import comment_text
 from noyau.codegen.language import GENERATIONS
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.partition.costs import bytes_moved, flops

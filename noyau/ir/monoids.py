@@ -272,8 +272,6 @@ _TABLE = (
 
 MONOIDS = {monoid.name: monoid for monoid in _TABLE}
 BY_FUNCTION = {monoid.function: monoid.name for monoid in _TABLE if monoid.function}
-
-
 STEPS: dict[str, Graph] = {}  # the graph of each, by its name: its inputs are the state and a value
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noyau.codegen.c import printer as c_printer
-from noyau.codegen.c.expressions import TYPES
+from noyau.codegen.c.spellings import TYPES
 from noyau.codegen.identifiers import RESERVED, Scopes, fitting, wish_of
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.schedules.cpu.strategy_choice import schedule

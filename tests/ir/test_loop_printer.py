@@ -57,14 +57,8 @@ HEAD = """kernel k
     guard 1 <= n
     guard 2 <= n unless rows = 0
 """
-
-
 LOAD = Load("x", (Dim.of("#r"), Dim.of("#c")), F32)
-
-
 FOLD = Fold("sum", (("#c", n),), (Let("y", LOAD),), Var("y", F32), F32)
-
-
 STATEMENTS: dict[str, loops.Statement] = {
     "y = exp(x[#r, #c])": Let("y", Call("exp", (LOAD,), F32)),
     "y = cast i64(f32 2.0)": Let("y", Call("cast", (Const(2.0, F32),), I64)),

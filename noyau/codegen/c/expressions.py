@@ -1,119 +1,20 @@
-"""The spellings of C (types, operators, functions), and expressions of the loop IR in it; two neighbouring cells of
-bfloat16 are one word in loops that `schedules.cpu.packed_pairs` has made."""
+"""Expressions of the loop IR in C."""
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-
-import numpy as np
+from collections.abc import Iterator
 
 from noyau.codegen import statements
+from noyau.codegen.c.pairs import Open, before, pairs_of
+from noyau.codegen.c.spellings import INTEGER_FUNCTIONS, PREFIX, TYPES, const_text, narrow
 from noyau.codegen.identifiers import Scopes
 from noyau.codegen.statements import is_variable
-from noyau.codegen.tables import closed, opened, parameters_of
-from noyau.dtypes import CELLS, DType
+from noyau.codegen.tables import closed, opened
+from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, DimOp, Shape, never_negative
-from noyau.ir.loops import Alloc, Axis, Buffer, Expr, InWholeLines, Kernel, Load, Loop, Store
+from noyau.ir.loops import Buffer, Expr, InWholeLines, Kernel, Load, Loop, Store
 from noyau.ir.ranges import at_least_one, lowest
-from noyau.ir.walk import every_expression
-
-WIDTH = 116  # of a line that holds a loop and what it does
-_WORDS = {DType.BOOL: "bool", DType.F32: "float", DType.F64: "double"}
-TYPES = {dtype: _WORDS.get(dtype, f"{dtype.storage.numpy.name}_t") for dtype in CELLS}
-PREFIX = {"negative": "-", "logical_not": "!", "bitwise_not": "~"}
-# bodies over T and its unsigned twin U, of a and b; division by zero gives what division by one does: no trap
-INTEGER_FUNCTIONS = {
-    "abs": ("return a < 0 ? (T)(0 - (U)a) : a;", "return a;"),
-    "sign": ("return (T)((a > 0) - (a < 0));", "return a > 0;"),
-    **dict.fromkeys(("maximum", "fmax"), ("return a > b ? a : b;", "return a > b ? a : b;")),
-    **dict.fromkeys(("minimum", "fmin"), ("return a < b ? a : b;", "return a < b ? a : b;")),
-    "divide": ("return b == -1 ? (T)(0 - (U)a) : (T)(a / (b ? b : 1));", "return a / (b ? b : 1);"),
-    "fmod": ("return b == -1 ? 0 : (T)(a % (b ? b : 1));", "return a % (b ? b : 1);"),
-    "floor_divide": (
-        "if (b == -1) return (T)(0 - (U)a);\n    if (!b) return a;\n"
-        "    return (T)(a / b - (a % b != 0 && (a < 0) != (b < 0)));",
-        "return a / (b ? b : 1);",
-    ),
-    "floor_mod": (
-        "if (b == -1 || !b) return 0;\n    const T m = (T)(a % b);\n"
-        "    return m != 0 && (m < 0) != (b < 0) ? (T)(m + b) : m;",
-        "return a % (b ? b : 1);",
-    ),
-    "power": (
-        "if (b < 0) return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;\n"
-        "    U base = (U)a, made = 1;\n    for (T left = b; left > 0; left /= 2) {\n"
-        "        if (left & 1) made = (U)(made * base);\n        base = (U)(base * base);\n    }\n    return (T)made;",
-        "T made = 1;\n    for (T left = b; left > 0; left /= 2) {\n"
-        "        if (left & 1) made = (T)(made * a);\n        a = (T)(a * a);\n    }\n    return made;",
-    ),
-    "shift_left": (
-        "return b >= 0 && b < (T)(8 * sizeof(T)) ? (T)((U)a << b) : 0;",
-        "return b < 8 * sizeof(T) ? (T)((uint64_t)a << b) : 0;",
-    ),
-    "shift_right": (
-        "return b >= 0 && b < (T)(8 * sizeof(T)) ? (T)(a >> b) : 0;",
-        "return b < 8 * sizeof(T) ? (T)(a >> b) : 0;",
-    ),
-}
-
-
-def integer_function(function: str, dtype: str) -> str:
-    """The C function of an integer operation, as its text."""
-    signed, unsigned = INTEGER_FUNCTIONS[function]
-    kind = TYPES[DType(dtype)]
-    twin = kind if kind.startswith("u") or kind == "bool" else f"u{kind}"
-    body = signed if kind.startswith("int") else unsigned
-    text = re.sub(r"\bT\b", kind, re.sub(r"\bU\b", twin, body))
-    arguments = ", ".join(f"{kind} {name}" for name in parameters_of(function))
-    return f"static inline {kind} noyau_{function}_{dtype}({arguments})\n{{\n    {text}\n}}"
-
-
-def const_text(value: float | int | bool, dtype: DType) -> str:
-    """A number as a C literal of its dtype."""
-    if dtype is DType.BOOL:
-        return "true" if value else "false"
-    if dtype.is_float8:
-        return str(int(np.array(value, dtype.numpy).view(np.uint8)))
-    if dtype.is_float:
-        return _float_text(float(value), "f" if dtype is DType.F32 else "")
-    number = int(value)
-    if number == -(2**63):
-        return "INT64_MIN"
-    suffix = {DType.I64: "LL", DType.U64: "ULL", DType.U32: "U"}.get(dtype, "")
-    text = f"{number}{suffix}"
-    return f"({text})" if number < 0 else text
-
-
-def narrow(text: str, dtype: DType) -> str:
-    """C has computed small integers as int: cut the result back."""
-    return f"(({TYPES[dtype]})({text}))" if dtype.kind in ("int", "uint") and dtype.bytes < 4 else f"({text})"
-
-
-def _float_text(value: float, suffix: str) -> str:
-    if math.isnan(value):
-        return "NAN"
-    if suffix:
-        with np.errstate(over="ignore"):  # beyond its range it is infinite
-            value = float(str(np.float32(value)))
-    if math.isinf(value):
-        return "INFINITY" if value > 0 else "(-INFINITY)"
-    text = repr(value)
-    text = text if any(c in text for c in ".e") else f"{text}.0"
-    return f"({text}{suffix})" if text.startswith("-") else f"{text}{suffix}"
-
-
-def comment_text(text: str) -> str:
-    """The text as a C comment, whatever stands in it."""
-    if not text:
-        return ""
-    safe = "".join(c if c == "\n" or 32 <= ord(c) < 127 else "?" for c in text).replace("\\", "/")
-    safe = re.sub(r"/(?=\*)|\*(?=/)|\?(?=\?)", r"\g<0> ", safe)
-    lines = [line if len(line) <= 4 * WIDTH else f"{line[: 4 * WIDTH]}..." for line in safe.strip().splitlines()]
-    return "/* " + "\n   ".join(lines) + " */"
 
 
 class CExpressions(statements.Expressions):
@@ -235,46 +136,3 @@ class CExpressions(statements.Expressions):
         self.functions.add("noyau_f32_to_bf16_pair")
         both = f"noyau_f32_to_bf16_pair({pairs.halves[first]}, {self.top(store.values[0])})"
         return f"noyau_store_pair(&{self.cell(*first)}, {both});"
-
-
-Place = tuple[str, Shape]
-
-
-@dataclass(slots=True)
-class Open:
-    """The pairs of the loop that is being printed: the words that were loaded, and the cells whose neighbours come."""
-
-    words: dict[Place, str] = field(default_factory=dict)
-    halves: dict[Place, str] = field(default_factory=dict)
-    stored: frozenset[Place] = frozenset()
-
-
-def pairs_of(loop: Loop, memory: Mapping[str, Buffer | Alloc]) -> tuple[list[Place], list[Place]]:
-    """The pairs of a loop in lanes over pairs, each by the place of its first cell: those that are loaded, and those
-    that are stored."""
-    if loop.axis is not Axis.LANES:
-        return [], []
-    loads = dict.fromkeys((e.buffer, e.index) for e in every_expression(loop.body) if isinstance(e, Load))
-    stores = dict.fromkeys((s.buffers[0], s.index) for s in loop.body if isinstance(s, Store) and _is_float(s))
-    loaded, stored = ([p for p in places if _begins(p, places, loop.var, memory)] for places in (loads, stores))
-    return loaded, stored
-
-
-def _begins(place: Place, places: Mapping[Place, None], variable: str, memory: Mapping[str, Buffer | Alloc]) -> bool:
-    """Whether a cell is the first one of a pair, of which both are there."""
-    name, index = place
-    step = index[-1].replace({variable: Dim.of(variable) + 1}) - index[-1]
-    is_bf16 = name in memory and memory[name].dtype is DType.BF16 and len(index) == 1
-    return is_bf16 and step == Dim.of(2) and after(place) in places and before(place) not in places
-
-
-def after(place: Place) -> Place:
-    return place[0], (*place[1][:-1], place[1][-1] + 1)
-
-
-def before(place: Place) -> Place:
-    return place[0], (*place[1][:-1], place[1][-1] - 1)
-
-
-def _is_float(store: Store) -> bool:
-    return store.merge is None and [value.dtype for value in store.values] == [DType.F32]

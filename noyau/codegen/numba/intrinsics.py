@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from noyau.codegen.cmath import callees_first
-from noyau.codegen.numba.expressions import KINDS
+from noyau.codegen.numba.spellings import KINDS
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Expr, Load, MergeLanes
 from noyau.ir.monoids import MONOIDS, Symbolic

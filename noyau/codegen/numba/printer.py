@@ -11,18 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from noyau.codegen.identifiers import refuse_name, wish_of
 from noyau.codegen.numba import intrinsics
-from noyau.codegen.numba.expressions import (
-    KINDS,
-    NUMPY,
-    RESERVED,
-    NumbaExpressions,
-    NumbaNames,
-    const_text,
-    integer_function,
-    is_number,
-    tile_of,
-)
+from noyau.codegen.numba.expressions import NumbaExpressions, is_number
+from noyau.codegen.numba.index_bounds import tile_of
 from noyau.codegen.numba.intrinsics import LEAST_LANES, STACK_CELLS, merged_by
+from noyau.codegen.numba.names import RESERVED, NumbaNames
+from noyau.codegen.numba.spellings import KINDS, NUMPY, const_text, integer_function
 from noyau.codegen.statements import INDENT, Statements, is_variable, rounds_apart
 from noyau.codegen.tables import closed, opened
 from noyau.compiler.schedules.cpu.strategy_choice import Options

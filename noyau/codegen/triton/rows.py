@@ -88,8 +88,6 @@ def noyau_again(held, cells, inside, AGAIN: tl.constexpr):
     if AGAIN:
         held = tl.load(cells, mask=inside, other=0, eviction_policy="evict_first").to(held.dtype)
     return held'''
-
-
 ROWS = {"scale": SCALE, "quotient": QUOTIENT, "inside": INSIDE, "led": LED, "of row": OF_ROW, "again": AGAIN}
 
 

@@ -17,7 +17,7 @@ from pathlib import Path as File
 import numpy as np
 
 from noyau.codegen.c import printer as c_printer
-from noyau.codegen.c.expressions import TYPES
+from noyau.codegen.c.spellings import TYPES
 from noyau.codegen.numpy.printer import NumpyFunction, write
 from noyau.codegen.numpy.terms import SizeText
 from noyau.compiler.lowering.names import identifier

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from noyau.codegen.c.expressions import TYPES, CExpressions, const_text, integer_function
+from noyau.codegen.c.expressions import CExpressions
 from noyau.codegen.c.interface import interface
+from noyau.codegen.c.spellings import TYPES, const_text, integer_function
 from noyau.codegen.identifiers import Scopes
 from noyau.codegen.language import LANGUAGES
 from noyau.dtypes import DType

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.codegen.c.expressions import TYPES
+from noyau.codegen.c.spellings import TYPES
 from noyau.codegen.language import LANGUAGES
 from noyau.dtypes import DType
 from noyau.errors import SignatureError

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.codegen.c.expressions import TYPES
+from noyau.codegen.c.spellings import TYPES
 from noyau.codegen.language import LANGUAGES
 from noyau.dtypes import from_numpy
 from noyau.errors import FindingKind, SignatureError

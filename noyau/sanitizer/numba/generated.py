@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba.core.registry import CPUDispatcher
 
-from noyau.codegen.numba.expressions import KINDS
+from noyau.codegen.numba.spellings import KINDS
 from noyau.ir.loops import SIDE
 from noyau.kernels.programs.generate import BuiltProgram
 from noyau.sanitizer.compiled_numbers import MATH

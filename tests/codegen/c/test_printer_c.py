@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noyau.codegen.c import printer as c_printer
-from noyau.codegen.c.expressions import comment_text
+from noyau.codegen.c.spellings import comment_text
 from noyau.errors import GraphError, InputError, UnsupportedError
 from noyau.ir.dims import Dim, product
 from noyau.ir.loops import (

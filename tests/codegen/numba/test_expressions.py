@@ -8,7 +8,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from noyau.codegen.numba.expressions import NumbaExpressions, NumbaNames
+from noyau.codegen.numba.expressions import NumbaExpressions
+from noyau.codegen.numba.names import NumbaNames
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, maximum
 from noyau.ir.loops import Alloc, Axis, Const, Fold, Index, Space, Var

@@ -13,7 +13,7 @@ from noyau.codegen.numba import intrinsics as numba_math
 from noyau.codegen.tables import SCALARS
 from noyau.errors import UnsupportedError
 from tests.codegen import test_cmath
-from tests.codegen.numba.test_expressions_tables_numba_tables import everything, names_of
+from tests.codegen.numba.test_spellings import everything, names_of
 from tests.codegen.numba_kernels import build
 from tests.jobs.check.groups import Group
 from tests.nodes import F32, F64

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from noyau.codegen.c import printer as c_printer
-from noyau.codegen.c.expressions import after, before, pairs_of
+from noyau.codegen.c.pairs import after, before, pairs_of
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.dtypes import DType
 from noyau.ir.loops import Axis, Loop

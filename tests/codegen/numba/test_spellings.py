@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from noyau.codegen.numba import printer as numba_printer
-from noyau.codegen.numba.expressions import (
+from noyau.codegen.numba.spellings import (
     INTEGER_FUNCTIONS,
     KINDS,
     NUMPY,
@@ -21,7 +21,7 @@ from noyau.compiler.schedules.cpu.strategy_choice import schedule
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.operators import OPERATORS, dtype_of
-from tests.codegen.c.test_expressions_tables import CONSTANTS, EITHER_ZERO, MAPS, exactly, operands, tolerance
+from tests.codegen.c.test_spellings import CONSTANTS, EITHER_ZERO, MAPS, exactly, operands, tolerance
 from tests.codegen.numba_kernels import build
 from tests.codegen.values import FLOAT8, NUMBERS, grid, ulps, values
 from tests.jobs.check.groups import Group

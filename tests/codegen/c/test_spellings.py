@@ -10,7 +10,7 @@ import pytest
 
 from noyau.codegen import cmath
 from noyau.codegen.c import printer as c_printer
-from noyau.codegen.c.expressions import INTEGER_FUNCTIONS, TYPES, const_text, integer_function, narrow
+from noyau.codegen.c.spellings import INTEGER_FUNCTIONS, TYPES, const_text, integer_function, narrow
 from noyau.codegen.tables import SCALARS
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule

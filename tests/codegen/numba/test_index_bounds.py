@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from noyau.codegen.numba.expressions import is_inside, out_of_tiles, tile_of
+from noyau.codegen.numba.index_bounds import is_inside, out_of_tiles, tile_of
 from noyau.compiler.schedules.primitives import minimum
 from noyau.ir.dims import Dim
 

@@ -1,0 +1,103 @@
+"""Spellings of Python for Numba: types, numbers, operators, functions of integers.
+
+Numba computes integers in 64 bits, and a float32 beside a float64 or an integer in float64: every number in the text
+has the type that it is computed in, and results of narrower integers are cut back.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from noyau.codegen.tables import parameters_of
+from noyau.dtypes import CELLS, DType
+
+# What kernels compute in, by the short names that the text gives to NumPy's types; halves and float8 are bits.
+KINDS = {dtype: dtype.storage.value for dtype in CELLS}
+NUMPY = {
+    **{f"i{bits}": f"np.int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": f"np.uint{bits}" for bits in (8, 16, 32, 64)},
+    **{f"f{bits}": f"np.float{bits}" for bits in (32, 64)},
+}
+PREFIX = {"negative": "-", "logical_not": "not ", "bitwise_not": "~"}
+OF_BOOLS = {"maximum": "|", "minimum": "&"}
+_DIVIDES = "if b == T(0):\n    return a\n"
+_BY_MINUS_ONE = "if b == T(-1):\n    return T(-a)\n"
+_NOTHING_LEFT = "if (b == T(-1)) | (b == T(0)):\n    return T(0)\n"
+_MULTIPLIES = (
+    "made = T(1)\nwhile b > T(0):\n    if (b & T(1)) != T(0):\n        made = T(made * a)\n"
+    "    a = T(a * a)\n    b = T(b >> T(1))\nreturn made"
+)
+
+# Bodies over T, of a and b, of signed and of unsigned integers; a division by zero is one by one.
+INTEGER_FUNCTIONS = {
+    "abs": ("return T(-a) if a < T(0) else a", "return a"),
+    "sign": ("return T(1) if a > T(0) else T(-1) if a < T(0) else T(0)", "return T(1) if a > T(0) else T(0)"),
+    **dict.fromkeys(("maximum", "fmax"), ("return a if a > b else b", "return a if a > b else b")),
+    **dict.fromkeys(("minimum", "fmin"), ("return a if a < b else b", "return a if a < b else b")),
+    "divide": (
+        f"{_BY_MINUS_ONE}{_DIVIDES}"
+        "whole = T(a // b)\nreturn T(whole + T(1)) if (a % b != T(0)) & ((a < T(0)) != (b < T(0))) else whole",
+        f"{_DIVIDES}return T(a // b)",
+    ),
+    "fmod": (
+        f"{_NOTHING_LEFT}rest = T(a % b)\n"
+        "return T(rest - b) if (rest != T(0)) & ((rest < T(0)) != (a < T(0))) else rest",
+        "return T(a % b) if b != T(0) else T(0)",
+    ),
+    "floor_divide": (f"{_BY_MINUS_ONE}{_DIVIDES}return T(a // b)", f"{_DIVIDES}return T(a // b)"),
+    "floor_mod": (f"{_NOTHING_LEFT}return T(a % b)", "return T(a % b) if b != T(0) else T(0)"),
+    "power": (
+        "if b < T(0):\n    odd = T(-1) if (b & T(1)) != T(0) else T(1)\n"
+        f"    return T(1) if a == T(1) else odd if a == T(-1) else T(0)\n{_MULTIPLIES}",
+        _MULTIPLIES,
+    ),
+    "shift_left": (
+        "return T(a << b) if (b >= T(0)) & (b < T(WIDTH)) else T(0)",
+        "return T(a << b) if b < T(WIDTH) else T(0)",
+    ),
+    "shift_right": (
+        "return T(a >> b) if (b >= T(0)) & (b < T(WIDTH)) else T(0)",
+        "return T(a >> b) if b < T(WIDTH) else T(0)",
+    ),
+}
+
+
+def integer_function(function: str, dtype: str) -> str:
+    """The Python function of an integer operation, as its text."""
+    signed, unsigned = INTEGER_FUNCTIONS[function]
+    kind = DType(dtype)
+    body = signed if kind.kind == "int" else unsigned
+    body = body.replace("T(WIDTH)", f"T({8 * kind.bytes})").replace("T(", f"{KINDS[kind]}(")
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    return f"@scalar\ndef noyau_{function}_{dtype}({', '.join(parameters_of(function))}):\n{lines}"
+
+
+def const_text(value: float | int | bool, dtype: DType) -> str:
+    """A number in Python, as an operand of anything."""
+    if dtype.is_float8:
+        value = int(np.array(value, dtype.numpy).view(np.uint8))
+    text = literal_text(value, KINDS[dtype.compute])
+    return f"({text})" if text.startswith("-") else text
+
+
+def literal_text(value: float, kind: str) -> str:
+    """A number of a kind in Python: float64 and int64 are its own, the others are converted."""
+    if kind == "bool":
+        return str(bool(value))
+    if kind not in ("f32", "f64"):
+        return str(int(value)) if kind == "i64" else f"{kind}({int(value)})"
+    wide = float(value)
+    if kind == "f32":
+        with np.errstate(over="ignore"):
+            single = np.float32(wide)
+        short = float(str(single))  # a few digits, that mean the same number
+        wide = short if np.float32(short) == single else float(single)
+    text = "np.nan" if math.isnan(wide) else f"{'-' * (wide < 0)}np.inf" if math.isinf(wide) else repr(wide)
+    return text if kind == "f64" else f"f32({text})"
+
+
+def narrow(text: str, dtype: DType) -> str:
+    """Numba has computed small integers in 64 bits: cut the result back."""
+    return f"{KINDS[dtype]}({text})" if dtype.kind in ("int", "uint") else f"({text})"
