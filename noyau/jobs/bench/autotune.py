@@ -10,10 +10,11 @@ from noyau.errors import InputError, SignatureError
 from noyau.jobs.bench.inputs import usual_numbers
 from noyau.jobs.bench.op_candidates import signature_of
 from noyau.jobs.bench.op_tasks import largest
+from noyau.jobs.bench.race import Say
 from noyau.jobs.bench.record import BenchPoint, BenchRecord
 from noyau.jobs.bench.run import Numbers, combinations, device_of, timed
 from noyau.jobs.bench.tasks import BenchOptions
-from noyau.jobs.bench.variants import Say, with_variants
+from noyau.jobs.bench.variants import with_variants
 from noyau.jobs.bench.winners import is_able, winner_of
 from noyau.kernels.programs.generate import CPU, specialization_of
 from noyau.ops.dispatch.winners import Winner, record

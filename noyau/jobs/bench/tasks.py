@@ -122,19 +122,18 @@ def by_function(judge: Contender, dtypes: Sequence[np.dtype[Any]]) -> Check:
             except NoyauError:  # it takes no wider floats
                 return results(*(array.copy() for array in inputs))
 
-        return count_fault(outputs, len(dtypes)) or by_reference(results, truth)(inputs, narrowed(outputs, dtypes))
+        return by_reference(results, truth)(inputs, outputs)
 
-    return check
-
-
-def narrowed(outputs: Arrays, dtypes: Sequence[np.dtype[Any]]) -> list[np.ndarray]:
-    """Floats in the dtypes that are wanted; all else as it is."""
-    return [
-        array.astype(dtype) if is_float(array.dtype) and is_float(dtype) else array
-        for array, dtype in zip(outputs, dtypes, strict=True)
-    ]
+    return of_dtypes(check, dtypes)
 
 
-def count_fault(outputs: Arrays, expected: int) -> str:
-    """The fault of results that are too few or too many, or nothing."""
-    return "" if len(outputs) == expected else f"gave {len(outputs)} results, and {expected} are wanted"
+def of_dtypes(check: Check, dtypes: Sequence[np.dtype[Any]]) -> Check:
+    """The check of as many results as there are dtypes, of floats in these, whatever floats come."""
+
+    def narrowed(inputs: Arrays, outputs: Arrays) -> str:
+        if len(outputs) != len(dtypes):
+            return f"gave {len(outputs)} results, and {len(dtypes)} are wanted"
+        pairs = zip(outputs, dtypes, strict=True)
+        return check(inputs, [a.astype(to) if is_float(a.dtype) and is_float(to) else a for a, to in pairs])
+
+    return narrowed

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from noyau.errors import InputError
+from noyau.jobs.bench.race import Say
 from noyau.jobs.check.run import check
 from noyau.kernels.trust import ineligible
 from noyau.kernels.user_kernel import UserKernel, choose_constants
 from noyau.ops.op import Op
 from noyau.signatures.binding import Bound
 
-Say = Callable[[str], None]
 _MOST_VARIANTS = 64
 _CHECK_S = 5.0
 

@@ -33,11 +33,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from noyau.jobs.profile.run import profile
 
     wishes = ProfileOptions(
-        dims=sizes_of(arguments.dim),
-        inputs=arguments.inputs,
-        threads=arguments.threads,
-        between=arguments.between,
-        top=arguments.top,
+        sizes_of(arguments.dim), arguments.inputs, arguments.threads, arguments.between, top=arguments.top
     )
     if arguments.json is not None:
         require_place(arguments.json, arguments.model)

@@ -59,9 +59,8 @@ class CudaTrack:
             if fault:
                 raise CheckError(fault)
         except Exception as error:  # noqa: BLE001  whatever a candidate raises is told of it
-            return CandidateTimes(
-                entry.name, entry.language, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            )
+            problem = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            return CandidateTimes(entry.name, entry.language, problem)
         runner = Entrant(entry, results, seconds() - begin_s, torch.cuda.max_memory_allocated() - held)
         runner.fault = judge.fault(self.outputs(runner), entry.is_judge)
         if runner.fault and not entry.is_peer:
