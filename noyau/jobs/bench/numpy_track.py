@@ -57,9 +57,8 @@ class NumpyTrack:
         """Every candidate in every way, on one rotation of inputs and one of outputs."""
         rng, draws = np.random.default_rng(self.seed), self.task.drawn.draws
         set_bytes = sum(array.nbytes for array in draws[0])
-        rotation = pairwise.Rotation(
-            draws, pairwise.hot_sets(set_bytes) if temperature == HOT else pairwise.cold_sets(set_bytes), rng
-        )
+        sets_of = pairwise.hot_sets if temperature == HOT else pairwise.cold_sets
+        rotation = pairwise.Rotation(draws, sets_of(set_bytes), rng)
         memory: dict[tuple[str, ...], list[Arrays]] = {}
         sides = {}
         for runner in runners:
@@ -67,9 +66,8 @@ class NumpyTrack:
                 if candidate is None:
                     continue
                 into = _memory(memory, runner.like, len(rotation.sets)) if candidate.into else []
-                sides[runner.entry.name, way] = pairwise.RotatingSide(
-                    candidate, rotation, runner.like, rng, seconds, into
-                )
+                side = pairwise.RotatingSide(candidate, rotation, runner.like, rng, seconds, into)
+                sides[runner.entry.name, way] = side
         self._choose(sides, runners, judge.affordable if last else judge.affordable // 2)
         return sides
 

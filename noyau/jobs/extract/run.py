@@ -35,8 +35,8 @@ from noyau.version import __version__
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """A path as an op, before it is written. `graph`: what it computes; `written`: its reference; `arrays`: what it
-    reads in the model, by parameter; `notes`: where these come from; `unfused`: why no kernel could be generated."""
+    """A path as an op, before it is written. `graph`: what it computes; `arrays`: what it reads in the model, by
+    parameter; `notes`: where these come from."""
 
     model: str
     path: Path

@@ -94,16 +94,13 @@ def _path(name: str, every: Sequence[ProfiledSize], show: Show, *, alone: bool) 
     label = f"for {_few(first.replaces, show)}"
     if sorted(first.runs_as) != sorted(first.replaces):
         label += f"; onnxruntime runs {_few(first.runs_as, show) or 'none of them'}"
+    gains = [share_text(path.gain_s, at.run_s) for path, at in zip(paths, every, strict=True)]
     if alone:
-        at, path = every[0], paths[0]
-        floor = "-" if path.floor_s is None else spell_s(path.floor_s)
-        moves = "-" if path.bytes is None else spell_bytes(path.bytes)
-        return TableRow(
-            show(name), (str(path.places), _time(path, at), moves, floor, share_text(path.gain_s, at.run_s)), label
-        )
-    cells = [
-        f"{spell_s(path.time_s)} {share_text(path.gain_s, at.run_s):>4}" for path, at in zip(paths, every, strict=True)
-    ]
+        floor = "-" if first.floor_s is None else spell_s(first.floor_s)
+        moves = "-" if first.bytes is None else spell_bytes(first.bytes)
+        cells = [_time(first, every[0]), moves, floor, *gains]
+    else:
+        cells = [f"{spell_s(path.time_s)} {gain:>4}" for path, gain in zip(paths, gains, strict=True)]
     return TableRow(show(name), (str(first.places), *cells), label)
 
 
