@@ -80,18 +80,10 @@ class SessionBench:
         with writing(), tempfile.TemporaryDirectory(dir=self.folder) as name, discard(Path(name) / WEIGHTS):
             folder = Path(name)
             (folder / "model.onnx").write_bytes(numbered_model.SerializeToString())
-            inputs = write_arrays(arrays, folder)
+            inputs, tensors = write_arrays(arrays, folder), None if data is None else data.absolute()
+            options = {"folder": tensors, "threads": self.threads, "prepacked": prepacked, "optimized": optimized}
             for side, trace in zip(self.sides, (None, folder), strict=True):
-                side.open(
-                    time_runs,
-                    folder / "model.onnx",
-                    inputs,
-                    folder=None if data is None else data.absolute(),
-                    threads=self.threads,
-                    prepacked=prepacked,
-                    optimized=optimized,
-                    trace=trace,
-                )
+                side.open(time_runs, folder / "model.onnx", inputs, trace=trace, **options)
             before, after = map(WorkerSide, self.sides)
             comparison = compare(before, after, budget_s=budget_s)
             runs = read_trace(Path(after.tell()["trace"]))

@@ -41,20 +41,10 @@ class TimedRuns:
         return {"trace": self.call.session.end_profiling() if self.traced else None}
 
 
-def time_runs(
-    model: Path,
-    inputs: Told,
-    *,
-    folder: Path | None,
-    threads: int,
-    prepacked: bool,
-    optimized: bool,
-    trace: Path | None,
-) -> TimedRuns:
-    """A session of a model file, opened and bound; `trace` is the folder for what the profiler writes."""
-    session = open_session(
-        model.read_bytes(), threads=threads, optimized=optimized, folder=folder, prepacked=prepacked, trace=trace
-    )
+def time_runs(model: Path, inputs: Told, *, trace: Path | None, **options: Any) -> TimedRuns:
+    """A session of a model file, opened with some `options` of `open_session` and bound; `trace` is the folder for what
+    the profiler writes."""
+    session = open_session(model.read_bytes(), trace=trace, **options)
     return TimedRuns(ends_run(session, read_arrays(inputs)), trace is not None)
 
 
