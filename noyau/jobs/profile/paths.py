@@ -71,20 +71,12 @@ def paths(
         times_s = [sum(node.time_s for node in place) for place in places]
         moved = [traffic_of(group, inputs.sizes, shapes) for group in kernel.groups]
         floors_s = [None if each is None else least_s(each, threads) for each in moved]
-        whole = None not in moved
-        gains.append(
-            PathTime(
-                kernel.operator,
-                len(places),
-                kernel.replaces,
-                tuple(node.operator for node in max(places, key=len)),
-                sum(map(len, places)),
-                sum(times_s),
-                sum(each.bytes for each in moved if each is not None) if whole else None,
-                sum(each or 0.0 for each in floors_s) if whole else None,
-                sum(gain_s(time_s, each) for time_s, each in zip(times_s, floors_s, strict=True) if each is not None),
-            )
-        )
+        whole, runs_as = None not in moved, tuple(node.operator for node in max(places, key=len))
+        bytes_moved = sum(each.bytes for each in moved if each is not None) if whole else None
+        floor = sum(each or 0.0 for each in floors_s) if whole else None
+        gain = sum(gain_s(time_s, each) for time_s, each in zip(times_s, floors_s, strict=True) if each is not None)
+        ends = (kernel.operator, len(places), kernel.replaces, runs_as, sum(map(len, places)))
+        gains.append(PathTime(*ends, sum(times_s), bytes_moved, floor, gain))
     yield from sorted(gains, key=lambda path: (-path.gain_s, -path.time_s))
 
 

@@ -94,22 +94,19 @@ def profile_size(
     result = break_down(subject, inputs, ran, overhead, wishes.threads)
     records, unrun = tuple(node.record for node in result.nodes), removed(result.nodes, original)
     low_s, high_s = ran.comparison.quantiles_s(0.1, 0.9)[0]
-    return ProfiledSize(
-        named(original, inputs.sizes),
+    run = (
         ran.comparison.before_median_s,
         low_s,
         high_s,
         ran.comparison.after_median_s,
         result.between_s,
         len(ran.runs),
-        records,
-        by_operator(records, every_operator(original.model.graph, *original.model.functions)),
-        result.paths,
-        NodeMemory(weights_bytes(original), **steps, largest=largest_values(ran)),
-        result.scaled,
-        unrun,
-        (*inputs.notes, *remarks(original, records, unrun, doubt)),
     )
+    operators = by_operator(records, every_operator(original.model.graph, *original.model.functions))
+    memory = NodeMemory(weights_bytes(original), **steps, largest=largest_values(ran))
+    notes = (*inputs.notes, *remarks(original, records, unrun, doubt))
+    sizes = named(original, inputs.sizes)
+    return ProfiledSize(sizes, *run, records, operators, result.paths, memory, result.scaled, unrun, notes)
 
 
 def every_operator(*graphs: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str]:
