@@ -15,7 +15,8 @@ from noyau.codegen.plan import Plan, Planned
 from noyau.compiler.partition.cut import Partition
 from noyau.errors import CheckError, NoyauError
 from noyau.hosts.onnxruntime.size_bindings import spell
-from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decide
+from noyau.jobs.optimize.binding_timing import BindingTiming
+from noyau.jobs.optimize.candidate import Candidate, decide
 from noyau.timing.comparison import Verdict
 
 Say = Callable[[str], None]

@@ -10,27 +10,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from noyau.codegen import plan as codegen_plan
-from noyau.codegen.plan import Plan, Planned, no_such, without
-from noyau.compiler.partition.cut import Group, Partition
-from noyau.errors import InputError, ModelError
-from noyau.hosts.onnxruntime.activations import ActivationCapture, Activations, capture_at, capture_of, capture_twice
-from noyau.hosts.onnxruntime.inputs import MOST_BYTES, ModelInputs, inputs_at, largest_bytes, model_inputs
-from noyau.hosts.onnxruntime.path_ends import closest
+from noyau.codegen.plan import Plan, Planned
+from noyau.compiler.partition.cut import Partition
+from noyau.hosts.onnxruntime.activations import Activations, capture_of, capture_twice
+from noyau.hosts.onnxruntime.inputs import model_inputs
 from noyau.hosts.onnxruntime.session_workers import Workers
-from noyau.hosts.onnxruntime.size_bindings import Dims, bindings, first_of, model_names, spell
+from noyau.hosts.onnxruntime.size_bindings import first_of, model_names, spell
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable
 from noyau.jobs.optimize.candidate import Candidate, right
-from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels, recall_options, tune
-from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, Deadline, OnnxBench, with_idle
-from noyau.jobs.optimize.onnx.options import OptimizeOptions
+from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels
+from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench, with_idle
+from noyau.jobs.optimize.onnx.options import Deadline, OptimizeOptions
+from noyau.jobs.optimize.onnx.place_choice import choose_places
+from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
+from noyau.jobs.optimize.onnx.tuning import tune
+from noyau.jobs.optimize.onnx.tuning_memory import recall_options
 from noyau.jobs.optimize.onnx.user_kernels import try_isolated, user_kernels_of
 from noyau.jobs.optimize.onnx.whole_model import LIMIT_S, FinalModel, settle, with_kernels
 from noyau.jobs.optimize.pipeline import Say, Sizes, announce
 from noyau.kernels.certificates import MOST_AT_ONCE, Certifiers
 from noyau.text import several
-from noyau.timing.conditions import Conditions, conditions, is_brief
+from noyau.timing.conditions import Conditions, conditions
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.workers.resources import processors
 
@@ -140,75 +142,3 @@ class OnnxHost:
             return self.scenes
         self.schedule.notes.append(f"the whole model is not timed: {self.deadline.fault}")
         return []
-
-
-def choose_places(plan: Plan, only: Sequence[str], drop: Sequence[str]) -> Plan:
-    """The plan with the places that are asked for: those that `only` names, or all, without those that `drop` names.
-
-    A name is that of a kernel, for all of its places, or of a value that a kernel writes, for that place alone. What is
-    left out is among the refused. InputError for a name that is neither."""
-    places = [group for kernel in plan.kernels for group in kernel.groups]
-    names = {group.positions for name in only for group in places_by_name(plan, name)}
-    names = names if only else {group.positions for group in places}
-    names -= {group.positions for name in drop for group in places_by_name(plan, name)}
-    return without(plan, [(group, "left out as asked") for group in places if group.positions not in names])
-
-
-def places_by_name(plan: Plan, name: str) -> list[Group]:
-    """The places of a kernel, or the one that writes a value. InputError where there is none of that name."""
-    for kernel in plan.kernels:
-        if kernel.operator == name:
-            return list(kernel.groups)
-    writers = [group for kernel in plan.kernels for group in kernel.groups if name in group.outputs]
-    if writers:
-        return writers
-    values = [output for kernel in plan.kernels for group in kernel.groups for output in group.outputs]
-    raise no_such(name, plan.kernels, closest(name, values, cutoff=0.75))
-
-
-@dataclass(frozen=True, slots=True)
-class SizeSchedule:
-    """The sizes of each round of a model, by `dims` or by itself, with its inputs and what flows through it at them.
-
-    `usual`: what flows with the first; `capturing` may have a session that shows what does with others."""
-
-    original: SourceModel
-    feeds: ModelInputs
-    usual: Activations
-    dims: Dims
-    seed: int = 0
-    capturing: ActivationCapture | None = None
-    notes: list[str] = field(default_factory=list)
-
-    def bindings(self) -> list[dict[str, int]]:
-        """The sizes of each round; a user's arrays have theirs. The first alone where clocks are to be brief."""
-        fixed = not self.feeds.made_up or not self.feeds.full.arrays
-        imported = self.original.imported
-        first, *others = [dict(self.feeds.full.sizes)] if fixed else bindings(imported, self.dims)
-        assert fixed or first == dict(self.feeds.full.sizes)
-        return [first, *(sizes for sizes in others if not is_brief() and self._fits(sizes))]
-
-    def _fits(self, sizes: dict[str, int]) -> bool:
-        """Whether the largest value has room at sizes that nobody asked for; if not, that is noted."""
-        imported = self.original.imported
-        largest = 0 if self.dims else largest_bytes(imported.graph, sizes)
-        if largest > MOST_BYTES:
-            at = spell(model_names(imported, sizes))
-            self.note(f"not timed at {at}: a value takes {largest / 2**30:.1f} GiB; --dim asks for that")
-        return largest <= MOST_BYTES
-
-    def activations(self, candidates: Sequence[Candidate], sizes: dict[str, int]) -> Activations | None:
-        """The values that right kernels read at some sizes; None, and a note, where the model does not run."""
-        if sizes == dict(self.feeds.full.sizes):
-            return self.usual
-        try:
-            inputs = inputs_at(self.original.imported, sizes, self.feeds.missing, self.seed)
-            return capture_at(self.original, right(candidates), inputs, self.feeds.made_up, self.capturing)
-        except (InputError, ModelError) as error:
-            self.note(f"not timed at {spell(model_names(self.original.imported, sizes))}: {error}")
-            return None
-
-    def note(self, text: str) -> None:
-        """Note something for the report, once."""
-        if text not in self.notes:
-            self.notes.append(text)

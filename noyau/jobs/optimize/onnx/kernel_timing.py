@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,18 +11,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from noyau.compiler.partition.costs import traffic
-from noyau.compiler.partition.cut import Group
-from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError, NoyauError
 from noyau.hosts.onnxruntime.activations import Activations
-from noyau.hosts.onnxruntime.function_bodies import ValueType
 from noyau.hosts.onnxruntime.session_workers import Feed, Job, Workers
 from noyau.hosts.onnxruntime.source_model import SourceModel
-from noyau.hosts.onnxruntime.submodel import extract
 from noyau.hosts.onnxruntime.worker_session import MOST_BINDINGS
-from noyau.hosts.onnxruntime.write_back import value_type
 from noyau.ir.graph import names_of
-from noyau.jobs.optimize.candidate import BindingTiming, Candidate
+from noyau.jobs.optimize.binding_timing import BindingTiming
+from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.onnx.kernel_models import Arrays, idle_model, parts, stamps
+from noyau.jobs.optimize.onnx.options import Deadline
 from noyau.kernels.certificates import keep_late, keep_timing, recall_late, recall_timing, timing_key
 from noyau.timing.bandwidth import floor_s, mistake
 from noyau.timing.comparison import DECIDED, NARROW
@@ -32,25 +29,6 @@ from noyau.toolchain.cache import digest, today
 
 if TYPE_CHECKING:
     import onnx
-
-Arrays = Mapping[str, np.ndarray]
-
-
-@dataclass(frozen=True, slots=True)
-class Deadline:
-    """The moment at which all work has to end: so many seconds after it is made."""
-
-    within_s: float
-    start_s: float = field(default_factory=time.monotonic)
-
-    @property
-    def passed(self) -> bool:
-        return time.monotonic() - self.start_s > self.within_s
-
-    @property
-    def fault(self) -> str:
-        """The words for why work ends, or nothing."""
-        return f"no time is left of the {self.within_s:g} s that were given" if self.passed else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +66,7 @@ class OnnxBench:
     cold: bool = False
     idle_s: float = 0.0
     new_keys: set[str] = field(default_factory=set)  # the keys of what was timed in this run
-    deadline: Deadline = Deadline(math.inf)
+    deadline: Deadline = field(default_factory=lambda: Deadline(math.inf))
 
     def timing(self, candidate: Candidate) -> BindingTiming:
         """The kernel in its first place, after, against the operators there, before. InputError where what it reads
@@ -99,7 +77,7 @@ class OnnxBench:
         group = kernel.groups[0]
         if self.activations.of(group.original) is None:
             raise InputError("what it reads could not be captured")
-        before, after, read = parts(group, self)
+        before, after, read = parts(group, self.original, self.fused, self.activations.arrays)
         sizes = self.activations.sizes_of(group.original)
         moved = traffic(group.graph, sizes) if names_of(group.graph) <= sizes.keys() else None
         cold = self.cold and moved is not None and matters(moved.bytes)
@@ -192,54 +170,15 @@ class OnnxBench:
         return timings
 
 
-def stamps(model: onnx.ModelProto, folder: Path) -> Iterator[str]:
-    """The files of a model's external data, with when they were changed."""
-    names = {
-        entry.value for tensor in model.graph.initializer for entry in tensor.external_data if entry.key == "location"
-    }
-    for name in sorted(names):
-        try:
-            status = (folder / name).stat()
-        except (OSError, ValueError):
-            continue
-        yield f"{name} {status.st_size} {status.st_mtime_ns}"
-
-
 def with_idle(bench: OnnxBench) -> OnnxBench:
     """The bench that knows what a run takes that does nothing: a kernel that is timed alone has it, one in a model has
     not. Where that cannot be timed, it is taken for nothing."""
-    model, arrays = _idle(bench.original.model), {"x": np.zeros(1, np.float32)}
+    model, arrays = idle_model(bench.original.model), {"x": np.zeros(1, np.float32)}
     try:
         (timing,) = replace(bench, library=None).compare(model, model, [BenchmarkCase({}, arrays)], "idle")
     except NoyauError:
         return bench
     return bench if timing is None else replace(bench, idle_s=timing.hot.before_median_s)
-
-
-def _idle(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A model that copies one number, of the versions of another."""
-    result = type(model)(ir_version=model.ir_version)
-    result.opset_import.extend(each for each in model.opset_import if not each.domain)
-    result.graph.name = "idle"
-    result.graph.node.add(op_type="Identity", input=["x"], output=["y"])
-    for name, ends in (("x", result.graph.input), ("y", result.graph.output)):
-        tensor = ends.add(name=name).type.tensor_type
-        tensor.elem_type = DType.F32.onnx
-        tensor.shape.dim.add(dim_value=1)
-    return result
-
-
-def parts(group: Group, bench: OnnxBench) -> tuple[onnx.ModelProto, onnx.ModelProto, Arrays]:
-    """A group's operators as a model, its kernel as one, and what both read."""
-    position = next(k for k, node in enumerate(bench.fused.graph.node) if set(group.outputs) <= set(node.output))
-    tensors, arrays = bench.original.imported.initializers, bench.activations.arrays
-    names = dict.fromkeys(bench.fused.graph.node[position].input)
-    read = {name: arrays[name] for name in names if name in arrays and name not in tensors}
-    types = {name: ValueType(dtype, (None,) * a.ndim) for name, a in read.items() if (dtype := from_numpy(a.dtype))}
-    types |= {node.output: value_type(node) for node in group.graph.nodes}
-    before = extract(bench.original.model, group.positions, tuple(read), group.outputs, types)
-    after = extract(bench.fused, [position], tuple(read), group.outputs, types)
-    return before, after, read
 
 
 def matters(moved_bytes: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,3 +71,20 @@ def check_options(wishes: OptimizeOptions) -> None:
         if getattr(wishes, name) < 0:
             raise InputError(f"{name}={getattr(wishes, name)} must not be negative")
     version()
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The moment at which all work has to end: so many seconds after it is made."""
+
+    within_s: float
+    start_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def passed(self) -> bool:
+        return time.monotonic() - self.start_s > self.within_s
+
+    @property
+    def fault(self) -> str:
+        """The words for why work ends, or nothing."""
+        return f"no time is left of the {self.within_s:g} s that were given" if self.passed else ""

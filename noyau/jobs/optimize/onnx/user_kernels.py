@@ -8,46 +8,36 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from noyau.codegen.language import LANGUAGES
 from noyau.codegen.plan import Planned
 from noyau.compiler.lowering.names import identifier
 from noyau.compiler.partition.cut import Group
 from noyau.compiler.partition.sites import DefUse
-from noyau.compiler.passes.rewrite import nameless
-from noyau.dtypes import DType
 from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
 from noyau.hosts.onnxruntime.activations import Activations
-from noyau.hosts.onnxruntime.path_ends import Ends
 from noyau.hosts.onnxruntime.source_model import SourceModel
-from noyau.hosts.onnxruntime.subgraph import Path, path_between
-from noyau.ir.graph import Graph
+from noyau.hosts.onnxruntime.subgraph import path_between
 from noyau.ir.loops import Buffer, Kernel, Launch, Role
 from noyau.ir.sizes import plan
-from noyau.jobs.extract.run import path_graph, wires_of
+from noyau.jobs.extract.run import wires_of
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import activation_cases
+from noyau.jobs.optimize.onnx.occurrences import Occurrence, places_of
+from noyau.jobs.optimize.onnx.path_ops import ends_of_op, instance_of, kernel_of
 from noyau.kernels.c.syntax import functions_of
 from noyau.kernels.c.text import c_source
 from noyau.kernels.certificates import IsolatedLibrary
-from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.ops.op_files import load_op
-from noyau.signatures.types import Instance
-from noyau.text import printable
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.adversarial import cases
 
-if TYPE_CHECKING:
-    import onnx
-
-WHERE = "BETWEEN"  # what a file calls the ends of its path
 PATIENCE_S = 20.0  # for one call
 
 
@@ -95,7 +85,7 @@ def _planned(original: SourceModel, op: Op[Any, Any], target: str) -> Planned:
     path = path_between(original, ends_of_op(op))
     places, kernel = places_of(original, path), kernel_of(op)
     graph = places[0].graph
-    instance = _instance(op, graph)
+    instance = instance_of(op, graph)
     digest = hashlib.sha256(f"{target}\n{c_source(kernel, instance, 'kernel')}".encode()).hexdigest()[:8]
     operator = f"{identifier(op.name)}_{digest}"
     text = c_source(kernel, instance, operator)
@@ -103,53 +93,6 @@ def _planned(original: SourceModel, op: Op[Any, Any], target: str) -> Planned:
     groups = tuple(_group(wires, place, operator) for place in places)
     replaces = tuple(original.operators[position] for position in groups[0].positions)
     return Planned(operator, groups[0].kernel, graph, groups, replaces, text, by_hand=True)
-
-
-def ends_of_op(op: Op[Any, Any]) -> tuple[Sequence[str], Sequence[str]]:
-    """The ends of the path that an op was extracted from. InputError where its file does not name them."""
-    ends = op.reference.__globals__.get(WHERE)
-    message = f'{op.name} does not say where it lies in the model: its file needs {WHERE} = (["A"], ["C"])'
-    match ends:
-        case ((tuple() | list()) as sources, (tuple() | list()) as results):
-            names = [*sources, *results]
-        case _:
-            raise InputError(message)
-    if not all(isinstance(name, str) for name in names):
-        raise InputError(message)
-    return sources, results
-
-
-def kernel_of(op: Op[Any, Any]) -> UserKernel:
-    """The kernel in C that was attached last. InputError where there is none, or where a model cannot have it."""
-    kernels = [kernel for kernel in op.kernels.values() if LANGUAGES[kernel.language].is_native]
-    if not kernels:
-        names = ", ".join(f"{kernel.name}[{kernel.language}]" for kernel in op.kernels.values()) or "none"
-        raise InputError(
-            f'{op.name} has no kernel in C (its kernels: {names}): {op.name}.kernel("{op.name}.c") attaches one'
-        )
-    if kernels[-1].usage.options.get("flags"):
-        raise InputError(
-            f"{kernels[-1].called} asks for flags, and all kernels of a model are built alike: leave them out"
-        )
-    return kernels[-1]
-
-
-def _instance(op: Op[Any, Any], graph: Graph) -> Instance:
-    """The op as its path calls it. InputError where it does not take what that reads, or give what it makes."""
-    try:
-        instance = op.instance([node.dtype for node in graph.inputs], [len(node.shape) for node in graph.inputs])
-    except NoyauError as error:
-        reads = ", ".join(f"{printable(node.output)}: {_spell(node.dtype, len(node.shape))}" for node in graph.inputs)
-        raise InputError(f"{op.name} does not fit its path, which reads {reads}: {error}") from error
-    ends = instance.outputs, [graph[name] for name in graph.outputs]
-    gives, makes = (", ".join(_spell(each.dtype, len(each.shape)) for each in values) for values in ends)
-    if gives != makes:
-        raise InputError(f"{op.name} does not fit its path: it gives {gives}, and the path makes {makes}")
-    return instance
-
-
-def _spell(dtype: DType, rank: int) -> str:
-    return f"{dtype.value} of rank {rank}"
 
 
 def _group(wires: DefUse, place: Occurrence, operator: str) -> Group:
@@ -189,115 +132,3 @@ def try_isolated(
             except NoyauError as fault:
                 return replace(candidate, reason=f"{fault} ({case.label})")
     return candidate
-
-
-@dataclass(frozen=True, slots=True)
-class Occurrence:
-    """A path, and what it computes, its inputs in the order in which an op takes them."""
-
-    path: Path
-    graph: Graph
-
-
-def places_of(original: SourceModel, path: Path) -> list[Occurrence]:
-    """The path itself, then every other place of the model that computes the same, in the model's order.
-
-    Places do not overlap: of two that do, the earlier one is taken."""
-    wires = wires_of(original)
-    first = _ordered(path_graph(wires, path), path.ends.sources)
-    places, taken = [Occurrence(path, first)], set(path.positions)
-    for ends in _candidates(original, path):
-        try:
-            other = path_between(original, ends)
-            graph = _ordered(path_graph(wires, other), ends.sources)
-        except NoyauError:
-            continue
-        if taken.isdisjoint(other.positions) and nameless(graph) == nameless(first):
-            places.append(Occurrence(other, graph))
-            taken |= other.positions
-    return places
-
-
-def _ordered(graph: Graph, sources: tuple[str, ...]) -> Graph:
-    """The graph with its inputs at the front: the sources, then the others as they come."""
-    inputs = [graph[name] for name in sources if name in graph.by_name]
-    inputs += [node for node in graph.inputs if node.output not in sources]
-    names = {node.output for node in inputs}
-    return replace(graph, nodes=(*inputs, *(node for node in graph.nodes if node.output not in names)))
-
-
-def _candidates(original: SourceModel, path: Path) -> Iterator[Ends]:
-    """The ends of each place that hangs together as the path does."""
-    walk = _PathWalk(original, path)
-    result = max(path.ends.results, key=lambda name: walk.makers[name])
-    last = walk.nodes[walk.makers[result]]
-    at = list(last.output).index(result)
-    for position, node in enumerate(walk.nodes):
-        if position != walk.makers[result] and node.op_type == last.op_type and len(node.output) > at:
-            ends = walk.ends(result, node.output[at])
-            if ends is not None:
-                yield ends
-
-
-class _PathWalk:
-    """A path beside another place: which value there is which value here."""
-
-    def __init__(self, original: SourceModel, path: Path) -> None:
-        self.path, self.nodes = path, original.model.graph.node
-        self.makers = {name: at for at, node in enumerate(self.nodes) for name in node.output if name}
-        self.readers: dict[str, list[onnx.NodeProto]] = {}
-        for node in self.nodes:
-            for name in node.input:
-                self.readers.setdefault(name, []).append(node)
-
-    def ends(self, result: str, other: str) -> Ends | None:
-        """The ends of the place in which one value is another; None where its operators are not the same."""
-        known = self.backwards({result: other})
-        if known is None:
-            return None
-        for position in sorted(self.path.positions):
-            self.forwards(self.nodes[position], known)
-        names = (self.path.ends.sources, self.path.ends.results)
-        if not all(known.get(name) for each in names for name in each):
-            return None
-        sources, results = (tuple(known[name] for name in each) for each in names)
-        return Ends(sources, results)
-
-    def backwards(self, mapping: dict[str, str]) -> dict[str, str] | None:
-        """Match what the operators read that make a value, one after the other, up to the sources."""
-        waiting, done = list(mapping), set[str]()
-        while waiting:
-            name = waiting.pop()
-            if name in done or name in self.path.ends.sources or self.makers.get(name) not in self.path.positions:
-                continue
-            done.add(name)
-            if mapping[name] not in self.makers:
-                return None
-            one, other = self.nodes[self.makers[name]], self.nodes[self.makers[mapping[name]]]
-            if not _alike(one, other):
-                return None
-            for left, right in (
-                *zip(one.input, other.input, strict=True),
-                *zip(one.output, other.output, strict=False),
-            ):
-                mapping.setdefault(left, right)
-            waiting += [left for left in one.input if left]
-        return mapping
-
-    def forwards(self, one: onnx.NodeProto, mapping: dict[str, str]) -> None:
-        """An operator that makes another result, found by what it reads of what is known."""
-        if all(name in mapping for name in one.output if name):
-            return
-        read = [mapping[name] for name in one.input if name in mapping]
-        for other in self.readers.get(read[0], ()) if read else ():
-            same = _alike(one, other) and all(
-                mapping.get(left, right) == right for left, right in zip(one.input, other.input, strict=True)
-            )
-            if same:
-                mapping.update(zip(one.input, other.input, strict=True))
-                mapping.update(zip(one.output, other.output, strict=False))
-                return
-
-
-def _alike(one: onnx.NodeProto, other: onnx.NodeProto) -> bool:
-    return (one.op_type, one.domain, len(one.input)) == (other.op_type, other.domain, len(other.input))

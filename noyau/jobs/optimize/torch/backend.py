@@ -1,8 +1,7 @@
-"""`torch.compile(module, backend="noyau")`: what dynamo captures goes through AOTAutograd to noyau.
+"""`torch.compile(module, backend="noyau")`: each graph that dynamo captured, cut into groups, judged and rewritten.
 
-torch finds it by the entry point `noyau` of the group `torch_dynamo_backends`. Each graph of ATen operators is cut into
-groups, judged, rewritten, and handed to what runs the rest. The first result of one on a GPU does not wait for kernels:
-torch's own run first, noyau's from the second call, for a graph that is called once would never win their making back.
+torch finds it by the entry point `noyau` of the group `torch_dynamo_backends`. The first result of a graph on a GPU
+does not wait for kernels, for a graph that is called once would never win their making back.
 """
 
 from __future__ import annotations
@@ -12,46 +11,32 @@ import gc
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any
 
-import torch
 from torch import fx
-from torch._dynamo.utils import flatten_graph_inputs
-from torch._functorch import config
-from torch._functorch.aot_autograd import aot_module_simplified
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.utils._python_dispatch import _disable_current_modes
 
 from noyau.codegen.plan import Plan
 from noyau.compiler.partition.cut import Partition
 from noyau.errors import BuildError, UnsupportedError
-from noyau.hosts.torch.cuda.device import beside_captures
 from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules import sites as modules_sites
-from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors
+from noyau.hosts.torch.modules.executor import Boxed
 from noyau.hosts.torch.modules.rewrite import KernelSwap, rewrite
-from noyau.hosts.torch.modules.simplification import drop_detached, keep_compared, merge_equal
-from noyau.hosts.torch.modules.sites import TracedGraph
-from noyau.hosts.torch.modules.sizes import is_static, is_symbolic
+from noyau.hosts.torch.modules.sizes import is_symbolic
 from noyau.ir import ranges
-from noyau.jobs.optimize import pipeline
-from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.torch.candidates import AheadOfTime, begin_triton
-from noyau.jobs.optimize.torch.host import TorchHost
+from noyau.jobs.optimize.torch.autograd_trace import cut_in_two, decompositions, trace_with_autograd
+from noyau.jobs.optimize.torch.candidates import AheadOfTime
+from noyau.jobs.optimize.torch.graph_hosts import optimize_graph, runner
+from noyau.jobs.optimize.torch.graph_record import CompiledGraph, GraphRecord
+from noyau.jobs.optimize.torch.lazy_compile import compile_lazily, is_prompt, may_wait
 from noyau.jobs.optimize.torch.options import CompileOptions, options_from
 from noyau.toolchain.garbage_collection import without_collections
 from noyau.toolchain.triton.parallel_compile import COMPILER
 from noyau.workers.resources import give_back
 
-if TYPE_CHECKING:
-    from noyau.jobs.optimize.cuda.host import CudaHost
-
 log = logging.getLogger("noyau")
-Partitioner: TypeAlias = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
-_ONE = Lock()  # of graphs that are compiled in the second call: kernels of two would be timed beside each other
 
 
 def backend(
@@ -90,95 +75,6 @@ def compile_captured(
 
         compiler = GraphCompiler(wishes, record, ahead)
         return trace_with_autograd(module, inputs, compiler.compile, decompositions(wishes.rest), partition)
-
-
-def cut_in_two(
-    joint: fx.GraphModule, *args: Any, num_fwd_outputs: int, **kwargs: Any
-) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """The graphs of forward and backward, cut where the least must be kept."""
-    drop_detached(joint.graph)
-    merge_equal(joint.graph)
-    keep_compared(joint.graph, num_fwd_outputs)
-    with config.patch(cse=False):  # it is done, and torch's own imports all of inductor
-        forward, backward = min_cut_rematerialization_partition(joint, *args, num_fwd_outputs=num_fwd_outputs, **kwargs)
-    return forward, backward
-
-
-def trace_with_autograd(
-    module: fx.GraphModule,
-    inputs: Sequence[Any],
-    compiler: Callable[[fx.GraphModule, Sequence[Any], str], Callable[..., Any]],
-    taken_apart: Mapping[Any, Any] | None = None,
-    partition: Partitioner = cut_in_two,
-) -> Callable[..., Any]:
-    """Trace what dynamo captured, functional and cut into the graphs of forward and backward by `partition`, each given
-    to `compiler` with its kind: inference, forward or backward."""
-
-    def of_kind(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
-        return lambda graph, examples: compiler(graph, examples, kind)
-
-    def traced(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        run = aot_module_simplified(
-            graph,
-            examples,
-            fw_compiler=of_kind("forward"),
-            bw_compiler=backward,
-            inference_compiler=of_kind("inference"),
-            partition_fn=partition,
-            decompositions=dict(taken_apart or {}),
-            keep_inference_input_mutations=any(getattr(each, "is_cuda", False) for each in examples),  # device_inplace
-        )
-        return torch._dynamo.disable(run)  # type: ignore[no-any-return]
-
-    def backward(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        """In the midst of a run, neither compiled by dynamo nor giving what it compiles."""
-        return torch._dynamo.disable(torch._dynamo.disable(of_kind("backward"))(graph, examples))  # type: ignore[no-any-return]
-
-    if any(isinstance(each, list | tuple | dict) for each in inputs):
-        return flatten_graph_inputs(module, inputs, traced)  # type: ignore[no-any-return]
-    return traced(module, inputs)
-
-
-def decompositions(rest: str) -> Mapping[Any, Any]:
-    """Decompositions before noyau sees a graph: for inductor, what it wants to; else nothing, so that what no kernel
-    covers runs as one kernel of torch's. noyau imports composites through their bodies."""
-    if rest == "eager":
-        return {}
-    from torch._inductor import lowering  # noqa: F401  the table names it, and does not import it
-    from torch._inductor.decomposition import select_decomp_table
-
-    return select_decomp_table()  # type: ignore[no-any-return]
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledGraph:
-    """Outcome of one graph: `kind` is inference, forward or backward; `whole` says why all of it was left to torch,
-    where it was."""
-
-    kind: str
-    source: TracedGraph | None
-    partition: Partition
-    plan: Plan
-    candidates: tuple[Candidate, ...] = ()
-    whole: str = ""
-
-    @property
-    def kept(self) -> tuple[Candidate, ...]:
-        return tuple(one for one in self.candidates if one.kept)
-
-
-@dataclass(slots=True)
-class GraphRecord:
-    """Every graph that was compiled for a module, in order; none where it `forgets`: they are large, and torch keeps
-    what compiles them as long as the module."""
-
-    graphs: list[CompiledGraph] = field(default_factory=list)
-    forgets: bool = False
-
-    def tell(self, graph: CompiledGraph) -> None:
-        """A graph that was compiled."""
-        if not self.forgets:
-            self.graphs.append(graph)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,92 +128,3 @@ class GraphCompiler:
             graph = CompiledGraph(kind, None, Partition((), ()), Plan(()), whole=str(reason))
         record.tell(graph)
         return run(fx.GraphModule(module, rewrite(module.graph, swaps)) if swaps else module, inputs)
-
-
-def is_prompt(program: fx.Graph, wishes: CompileOptions, record: GraphRecord) -> bool:
-    """Whether the first result of a graph does not wait for its kernels: on a GPU, where nobody reads the record."""
-    on_gpu = modules_sites.device_of(program) != modules_sites.CPU
-    return on_gpu and may_wait(wishes, record) and is_static(program)
-
-
-def may_wait(wishes: CompileOptions, record: GraphRecord) -> bool:
-    """Whether kernels of a GPU may come after a graph's first result."""
-    return wishes.prompt and wishes.rest == "eager" and record.forgets
-
-
-def runner(program: fx.Graph, wishes: CompileOptions) -> Callable[[fx.GraphModule, Sequence[Any]], Boxed]:
-    """Executor of a graph, its kernels and the rest: on a GPU in one flat function, where that is not inductor."""
-    if wishes.rest == "eager" and modules_sites.device_of(program) != modules_sites.CPU:
-        from noyau.hosts.torch.modules import flat_codegen  # a hundred modules, which nobody needs without a GPU
-
-        return partial(flat_codegen.flat, replays=wishes.graphs)
-    return executor.RESTS[wishes.rest]
-
-
-def optimize_graph(
-    program: fx.Graph, kind: str, wishes: CompileOptions, ahead: AheadOfTime, *, registered: bool
-) -> tuple[CompiledGraph, list[KernelSwap]]:
-    """The kernels of a graph, each with its evidence, and how those that are kept take the places of torch's nodes.
-    UnsupportedError where an input is nothing that noyau knows."""
-    host = host_of(program, wishes, ahead, registered)
-    outcome = pipeline.optimize(host, wishes.keep, log.debug)
-    return CompiledGraph(kind, host.source, outcome.partition, outcome.plan, outcome.candidates), outcome.installed
-
-
-def host_of(program: fx.Graph, wishes: CompileOptions, ahead: AheadOfTime, registered: bool) -> TorchHost | CudaHost:
-    """The host that a graph runs on: the CPU, or the device of its tensors."""
-    sketch = ahead.sketch(program)
-    source = sketch.source if sketch else modules_sites.trace_graph(program)
-    if source.device == modules_sites.CPU:
-        return TorchHost(sketch or ahead.sketched(source), wishes, ahead, registered)
-    from noyau.jobs.optimize.cuda.host import CudaHost, with_updates_apart  # Triton's modules, which no CPU needs
-
-    return CudaHost(with_updates_apart(source), source.device, wishes, ahead, registered)
-
-
-class LazyCompile:
-    """A function of a list of tensors, which it empties: the nodes of a graph one by one, by torch's kernels, in the
-    first call and while another thread compiles, this graph or another one; from the second on what `compiled` gives.
-    Nothing is compiled while a CUDA graph is captured: the capture has torch's kernels."""
-
-    def __init__(self, module: fx.GraphModule, compiled: Callable[[], Boxed]) -> None:
-        self.plain: Boxed | None = eager(fx.GraphModule(module, copy_graph(module.graph)), [])
-        self.compiled: Callable[[], Boxed] | None = compiled
-        self.known: Boxed | None = None
-        self.begun: Thread | None = None
-        self.device = modules_sites.device_of(module.graph)
-
-    def __call__(self, arguments: list[Any]) -> Any:
-        plain = self.plain  # before `known`: one of them is there, whatever other threads do
-        known = self.known
-        if known is None and not torch.cuda.is_current_stream_capturing() and _ONE.acquire(blocking=False):
-            try:
-                with beside_captures(), without_collections():
-                    known = self.now()
-            finally:
-                _ONE.release()
-        run = known or plain
-        assert run is not None
-        return run(arguments)
-
-    def now(self) -> Boxed | None:
-        """Compile once; None in the first call, with which Triton begins."""
-        if self.begun is None:
-            begun = Thread(target=begin_triton, daemon=True)  # beside what comes between the first two calls
-            begun.start()
-            self.begun = begun
-        elif self.known is None:
-            assert self.compiled is not None
-            if self.device.type == "cuda":
-                torch.cuda.synchronize(self.device)  # kernels are timed when what was asked for before is done
-            self.known = self.compiled()
-            self.plain = self.compiled = None  # they hold the graph
-        return self.known
-
-
-def compile_lazily(module: fx.GraphModule, compiled: Callable[[], Boxed]) -> Boxed:
-    """`LazyCompile` as AOTAutograd takes it."""
-    result = LazyCompile(module, compiled)
-    run = with_device_errors("a compiled graph", result)
-    run.prompt = result  # type: ignore[attr-defined]
-    return run

@@ -47,8 +47,6 @@ from noyau.verify.certificate import Certificate
 
 Tensor: TypeAlias = torch.Tensor
 OPTIONS = c_compiler.CompilerOptions(export=True)
-
-
 SHELF = Shelf(12)  # of all graphs of the process
 _BEGINNING = Lock()  # of Triton: what two threads find out at once they both work for
 MOST_AT_ONCE = 8

@@ -22,10 +22,13 @@ from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.rewrite import KernelSwap, rewrite
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.cuda.saved_kernels import CallForm
-from noyau.jobs.optimize.record import EndToEnd, Report, left_alone, not_fused, record
+from noyau.jobs.optimize.kernel_records import left_alone, not_fused, record
+from noyau.jobs.optimize.record import EndToEnd, Report
 from noyau.jobs.optimize.torch import saved_module
-from noyau.jobs.optimize.torch.backend import CompiledGraph, GraphRecord, compile_captured, optimize_graph
+from noyau.jobs.optimize.torch.backend import compile_captured
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, ends_of
+from noyau.jobs.optimize.torch.graph_hosts import optimize_graph
+from noyau.jobs.optimize.torch.graph_record import CompiledGraph, GraphRecord
 from noyau.jobs.optimize.torch.options import CompileKeywords, CompileOptions, options_from
 from noyau.jobs.optimize.torch.saved_module import export
 from noyau.text import path_of

@@ -12,9 +12,11 @@ from noyau.compiler.partition.costs import Traffic
 from noyau.errors import CheckError, UnsupportedError
 from noyau.hosts.onnxruntime.activations import Activations
 from noyau.hosts.onnxruntime.session_workers import Workers
-from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decide
+from noyau.jobs.optimize.binding_timing import BindingTiming
+from noyau.jobs.optimize.candidate import Candidate, decide
 from noyau.jobs.optimize.onnx import kernel_timing
-from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench, matters, stamps
+from noyau.jobs.optimize.onnx.kernel_models import parts, stamps
+from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench, matters
 from noyau.jobs.optimize.pipeline import time_at
 from noyau.kernels import certificates
 from noyau.timing import bandwidth
@@ -237,9 +239,13 @@ def test_a_time_without_known_bytes_is_not_doubted(scene, bench, monkeypatch):
     assert timing_of(scene[1][0], bench()).mistake == ""
 
 
+def parts_of(scene, made):
+    return parts(scene[1][0].groups[0], made.original, made.fused, made.activations.arrays)
+
+
 def test_scenes_that_take_too_long_are_left_out_but_the_first(scene, bench, empty_cache, monkeypatch):
     made = dataclasses.replace(bench(), whole=True)  # what noise made AMBIGUOUS is taken again too
-    before, after, read = kernel_timing.parts(scene[1][0].groups[0], made)
+    before, after, read = parts_of(scene, made)
     scenes = [BenchmarkCase({"rows": rows}, {"x": np.ones((rows, 6), np.float32)}) for rows in (3, 4)]
     first, second = made.compare(before, after, scenes, "text", 0.0)
     assert first.hot.pairs >= 6 and second is None
@@ -252,7 +258,7 @@ def test_scenes_that_take_too_long_are_left_out_but_the_first(scene, bench, empt
 
 
 def test_scenes_of_an_earlier_run_are_taken_and_others_are_timed(scene, bench, clear, empty_cache):
-    before, after, _ = kernel_timing.parts(scene[1][0].groups[0], bench())
+    before, after, _ = parts_of(scene, bench())
     scenes = [BenchmarkCase({"rows": rows}, {"x": np.ones((rows, 6), np.float32)}) for rows in (3, 4)]
     bench().compare(before, after, scenes[:1], "text")
     recalled, second = bench().compare(before, after, scenes, "text")
@@ -274,6 +280,6 @@ def test_where_nothing_can_be_timed_a_run_takes_nothing(bench, monkeypatch):
 
 
 def test_strings_cannot_go_to_another_process(scene, bench, empty_cache):
-    before, after, _ = kernel_timing.parts(scene[1][0].groups[0], bench())
+    before, after, _ = parts_of(scene, bench())
     with pytest.raises(UnsupportedError, match="cannot go to another process"):
         bench().compare(before, after, [BenchmarkCase({}, {"x": np.array(["a"], object)})], "")

@@ -12,11 +12,13 @@ import pytest
 from noyau.errors import InputError
 from noyau.hosts.onnxruntime import inputs
 from noyau.hosts.onnxruntime.inputs import ModelInputs
-from noyau.jobs.optimize.candidate import BindingTiming, Candidate
-from noyau.jobs.optimize.onnx import host, kernel_timing
-from noyau.jobs.optimize.onnx.host import OnnxHost, SizeSchedule
-from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, Deadline, OnnxBench
-from noyau.jobs.optimize.onnx.options import DEFAULTS
+from noyau.jobs.optimize.binding_timing import BindingTiming
+from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.onnx import options, size_schedule
+from noyau.jobs.optimize.onnx.host import OnnxHost
+from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench
+from noyau.jobs.optimize.onnx.options import DEFAULTS, Deadline
+from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
 from noyau.jobs.optimize.pipeline import announce, race
 from noyau.timing.conditions import briefly
 from noyau.verify.inputs import Inputs
@@ -120,7 +122,7 @@ def test_a_user_s_arrays_are_one_round(scene, judged, bench, asked):
 
 
 def test_sizes_beyond_the_memory_are_left_out_and_told(course, judged, bench, asked, monkeypatch):
-    monkeypatch.setattr(host, "MOST_BYTES", 128 * 6 * 4)
+    monkeypatch.setattr(size_schedule, "MOST_BYTES", 128 * 6 * 4)
     raced(bench(), judged, course, LONG, "faster", lambda _: None)
     assert sizes(asked[0]) == [1, 1, 128, 128]
     assert course.notes == ["not timed at rows=1024: a value takes 0.0 GiB; --dim asks for that"]
@@ -128,14 +130,14 @@ def test_sizes_beyond_the_memory_are_left_out_and_told(course, judged, bench, as
 
 
 def test_sizes_that_the_model_does_not_run_with_are_told(course, judged, bench, asked, monkeypatch):
-    look = host.capture_at
+    look = size_schedule.capture_at
 
     def refusing(original, kernels, inputs, made_up, capturing):
         if inputs.sizes["rows"] == 128:
             raise InputError("it must be odd")
         return look(original, kernels, inputs, made_up, capturing)
 
-    monkeypatch.setattr(host, "capture_at", refusing)
+    monkeypatch.setattr(size_schedule, "capture_at", refusing)
     made = raced(bench(), judged, course, LONG, "faster", lambda _: None)
     assert sizes(asked[0]) == [1, 1, 1024, 1024]
     assert course.notes == ["not timed at rows=128: it must be odd"]
@@ -157,7 +159,7 @@ def test_without_time_nothing_is_timed_and_nothing_is_kept(course, judged, bench
 def test_what_was_timed_before_the_time_was_over_counts(course, judged, bench, monkeypatch):
     clock = iter([0.0, 1.0, *[99.0] * 20])
     deadline = Deadline(10.0, 0.0)
-    monkeypatch.setattr(kernel_timing.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(options.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(OnnxBench, "compare", timed_as(2))
     first, second = raced(bench(), judged, course, deadline, "faster", lambda _: None).judged
     assert first.kept and len(first.timings) == 1

@@ -11,10 +11,11 @@ torch = pytest.importorskip("torch")
 
 from noyau.errors import DeviceError  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
-from noyau.jobs.optimize.torch import backend as torch_compile  # noqa: E402
-from noyau.jobs.optimize.torch.backend import (  # noqa: E402
-    GraphRecord,
+from noyau.jobs.optimize.torch import lazy_compile  # noqa: E402
+from noyau.jobs.optimize.torch.graph_record import GraphRecord  # noqa: E402
+from noyau.jobs.optimize.torch.lazy_compile import (  # noqa: E402
     compile_lazily,
+    is_prompt,
 )
 from noyau.jobs.optimize.torch.options import CompileOptions  # noqa: E402
 
@@ -24,7 +25,7 @@ def capturing(monkeypatch):
     """Whether a CUDA graph is captured."""
     found = []
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: bool(found))
-    monkeypatch.setattr(torch_compile, "begin_triton", lambda: None)
+    monkeypatch.setattr(lazy_compile, "begin_triton", lambda: None)
     return found
 
 
@@ -97,7 +98,7 @@ def test_nothing_is_made_during_a_capture_or_twice(capturing):
 
 def test_a_capture_begins_nothing(capturing, monkeypatch):
     begun = []
-    monkeypatch.setattr(torch_compile, "begin_triton", lambda: begun.append(1))
+    monkeypatch.setattr(lazy_compile, "begin_triton", lambda: begun.append(1))
     run, x = made(lambda: lambda arguments: "by a kernel"), torch.ones(3)
     capturing.append(True)
     assert torch.equal(run([x]), x) and not begun
@@ -130,7 +131,7 @@ def test_kernels_are_made_when_the_gpu_is_done(capturing, monkeypatch):
     assert events == [gpu, "compiled"]
 
 
-class Late(torch_compile.LazyCompile):
+class Late(lazy_compile.LazyCompile):
     """Whose kernels another thread makes as soon as one has looked for them and found none."""
 
     @property
@@ -164,7 +165,7 @@ def test_another_thread_may_come_before_the_first_call_has_begun(capturing, monk
             super().start()
 
     run, x = made(lambda: lambda arguments: "by a kernel"), torch.ones(3)
-    monkeypatch.setattr(torch_compile, "Thread", Starting)
+    monkeypatch.setattr(lazy_compile, "Thread", Starting)
     assert torch.equal(run([x]), x)
     assert torch.equal(beside[0], torch.zeros(3))
     assert run([x]) == "by a kernel"
@@ -173,13 +174,13 @@ def test_another_thread_may_come_before_the_first_call_has_begun(capturing, monk
 def test_what_is_read_or_has_sizes_that_are_names_is_compiled_at_once(monkeypatch):
     graph = torch.fx.symbolic_trace(lambda x: torch.relu(x)).graph
     monkeypatch.setattr(modules_sites, "device_of", lambda program: torch.device("cuda", 0))
-    assert torch_compile.is_prompt(graph, CompileOptions(), GraphRecord(forgets=True))
-    assert not torch_compile.is_prompt(graph, CompileOptions(), GraphRecord())
-    assert not torch_compile.is_prompt(graph, CompileOptions(prompt=False), GraphRecord(forgets=True))
-    assert not torch_compile.is_prompt(graph, CompileOptions(rest="inductor"), GraphRecord(forgets=True))
+    assert is_prompt(graph, CompileOptions(), GraphRecord(forgets=True))
+    assert not is_prompt(graph, CompileOptions(), GraphRecord())
+    assert not is_prompt(graph, CompileOptions(prompt=False), GraphRecord(forgets=True))
+    assert not is_prompt(graph, CompileOptions(rest="inductor"), GraphRecord(forgets=True))
     next(iter(graph.nodes)).meta["val"] = torch.SymInt.__new__(torch.SymInt)
-    assert not torch_compile.is_prompt(graph, CompileOptions(), GraphRecord(forgets=True))
+    assert not is_prompt(graph, CompileOptions(), GraphRecord(forgets=True))
     monkeypatch.undo()
-    assert not torch_compile.is_prompt(
+    assert not is_prompt(
         torch.fx.symbolic_trace(lambda x: torch.relu(x)).graph, CompileOptions(), GraphRecord(forgets=True)
     )

@@ -9,8 +9,9 @@ import pytest
 from noyau.codegen import plan as codegen_plan
 from noyau.compiler.partition.costs import Traffic
 from noyau.hosts.onnxruntime.source_model import open_model
-from noyau.jobs.optimize.candidate import BindingTiming, Candidate
-from noyau.jobs.optimize.record import record
+from noyau.jobs.optimize.binding_timing import BindingTiming
+from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.kernel_records import record
 from noyau.timing.comparison import Comparison, Verdict
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.certificate import Certificate, Errors, Outcome

@@ -1,0 +1,109 @@
+"""The report of a run: the kernels, the whole model, remarks on inputs and clocks, and what fusing could gain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from noyau.hosts.onnxruntime.inputs import ModelInputs
+from noyau.hosts.onnxruntime.size_bindings import spell
+from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, fused_operators
+from noyau.jobs.optimize.binding_timing import BindingTiming, decisive
+from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.kernel_records import binding, left_alone, not_fused, record
+from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
+from noyau.jobs.optimize.onnx.whole_model import FinalModel, Whole
+from noyau.jobs.optimize.pipeline import Optimization
+from noyau.jobs.optimize.record import EndToEnd, Report
+from noyau.text import printable
+from noyau.timing import bandwidth
+from noyau.timing.comparison import Verdict
+from noyau.timing.conditions import Conditions
+from noyau.timing.machine import this_machine
+from noyau.toolchain.c import compiler as c_compiler
+
+
+def report_of(
+    outcome: Optimization[FinalModel],
+    schedule: SizeSchedule,
+    options: c_compiler.CompilerOptions,
+    meanwhile: tuple[Conditions, Conditions],
+) -> Report:
+    """The report of one run: the kernels, the whole model, and why the rest is as it is."""
+    bench, whole, candidates = outcome.installed.bench, outcome.installed.whole, outcome.candidates
+    original, feeds, decider = bench.original, schedule.feeds, decisive(whole.timings)
+    names = [f"{operator}#{position}" for position, operator in enumerate(original.operators)]
+    return Report(
+        this_machine(options),
+        original.name,
+        len(original.model.graph.node),
+        len(bench.fused.graph.node),
+        None if decider is None else ceiling(candidates, decider),
+        tuple(record(one) for one in candidates),
+        end_to_end(whole, candidates),
+        not_fused(left_alone(names, outcome.partition, outcome.plan)),
+        (*feeds.full.notes, *remarks(original, feeds, candidates, whole), *schedule.notes),
+        meanwhile,
+    )
+
+
+def remarks(original: SourceModel, feeds: ModelInputs, candidates: Sequence[Candidate], whole: Whole) -> Iterator[str]:
+    """Yield what else a reader has to know of the inputs, of the checks and of the clock."""
+    if feeds.made_up and feeds.small.sizes != feeds.full.sizes and candidates:
+        called = original.imported.sizes
+        sizes = (f"{printable(called.get(name, name))}={size}" for name, size in feeds.small.sizes.items())
+        yield f"kernels are checked on smaller ones, of {', '.join(sizes)}"
+    yield from (f"{one.planned.operator}: {one.note}" for one in candidates if one.note)
+    fused = fused_operators(original.model)
+    if fused:
+        names = ", ".join(printable(f"{count} {name}") for name, count in fused.items())
+        yield f"already fused by onnxruntime: {names}{'' if candidates else '; nothing else is left to fuse'}"
+    for operator in dict.fromkeys(foreign_operators(original.model).values()):
+        yield f"{printable(operator)} is no operator of plain onnxruntime: what needs it is neither captured nor timed"
+    for name in feeds.missing:
+        yield f"{printable(name)}: of a type that cannot be made up: what needs it is not timed; give --inputs F.npz"
+    yield from whole.notes
+    yield from missing_in_ceiling(candidates, whole)
+    for timing in whole.timings:
+        if timing.verdict is Verdict.AMBIGUOUS:
+            yield f"the whole model, {timing}; {timing.comparison.advice}"
+    timings = [*whole.timings, *(timing for one in candidates for timing in one.timings)]
+    days = sorted({timing.timed_on for timing in timings if timing.recalled})
+    if days:
+        some = "" if all(timing.recalled for timing in timings) else "some of the "
+        yield f"{some}times are of earlier runs: timed on {', '.join(days)}; --fresh times anew"
+
+
+def missing_in_ceiling(candidates: Sequence[Candidate], whole: Whole) -> Iterator[str]:
+    """The kernels that are in no ceiling at some bindings, for they were dropped before they were timed there."""
+    without: dict[str, list[str]] = {}
+    for timing in whole.timings:
+        lost = [one for one in candidates if one.timings and all(each.sizes != timing.sizes for each in one.timings)]
+        if lost:
+            names = ", ".join(one.planned.operator for one in lost)
+            without.setdefault(names, []).append(spell(timing.sizes))
+    for names, places in without.items():
+        yield f"{names}: dropped before the times at {'; '.join(places)}, so not in what fusing could gain there"
+
+
+def end_to_end(whole: Whole, candidates: Sequence[Candidate]) -> EndToEnd:
+    """The record of the whole model; empty where it was not timed."""
+    comparison = whole.comparison
+    if comparison is None:
+        return EndToEnd()
+    each = tuple(replace(binding(timing), ceiling=ceiling(candidates, timing)) for timing in whole.timings)
+    return EndToEnd(
+        comparison.before_median_s, comparison.after_median_s, whole.verdict, comparison.speedup, whole.apart, each
+    )
+
+
+def ceiling(candidates: Iterable[Candidate], whole: BindingTiming) -> float | None:
+    """The most that fusing could gain at one binding (Amdahl): every place of every kernel at its floor. The time of a
+    part that ran alone has in it what a run takes that does nothing; in the model that is there once."""
+    gains_s = [
+        len(one.planned.groups) * bandwidth.gain_s(timing.hot.before_median_s - timing.idle_s, timing.floor_s)
+        for one in candidates
+        for timing in one.timings
+        if timing.sizes == whole.sizes and timing.floor_s is not None
+    ]
+    return bandwidth.ceiling(whole.hot.before_median_s, gains_s)

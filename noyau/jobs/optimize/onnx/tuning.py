@@ -1,0 +1,105 @@
+"""The search among options of a schedule: a few are timed against the usual ones, the best that is right is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from noyau.codegen.plan import Planned
+from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options
+from noyau.errors import UnsupportedError
+from noyau.hosts.onnxruntime.activations import Activations
+from noyau.hosts.onnxruntime.session_workers import Workers
+from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.onnx.candidates import compile_kernels
+from noyau.jobs.optimize.onnx.direct_calls import Arrays, surely_faster
+from noyau.jobs.optimize.onnx.tuning_memory import arrays_of, tuning_key, variant
+from noyau.toolchain import cache as toolchain_cache
+from noyau.toolchain.c import compiler as c_compiler
+from noyau.toolchain.cache import today
+from noyau.workers.tamper_detection import seconds
+from noyau.workers.worker import pin
+
+SEARCHED = (
+    replace(USUAL, kept=False),
+    replace(USUAL, lanes=16),
+    replace(USUAL, lanes=32),
+    replace(USUAL, lanes=64),
+    replace(USUAL, around_bytes=0),
+    replace(USUAL, stages=False),
+)
+WINS_FROM = 1.03  # surely so much faster: less is not worth another text
+LOSES_BELOW = 0.97
+BUDGET_S = 15.0  # for all kernels of a model
+
+
+def variants(kernel: Planned, target: str) -> dict[Options, Planned]:
+    """The kernels that other options make, each text once; none of those that the language refuses."""
+    entries: dict[str, tuple[Options, Planned]] = {}
+    for options in SEARCHED:
+        with contextlib.suppress(UnsupportedError):
+            result = variant(kernel, options, target)
+            entries.setdefault(result.operator, (options, result))
+    entries.pop(kernel.operator, None)
+    return dict(entries.values())
+
+
+def tune(
+    candidates: Sequence[Candidate],
+    seens: Sequence[Activations],
+    options: c_compiler.CompilerOptions,
+    workers: Workers,
+    certify: Callable[[Candidate], Candidate],
+    threads: int = 1,
+    budget_s: float = BUDGET_S,
+) -> Iterator[Candidate]:
+    """Each kernel with the options that are fastest on what flows through the model, over all that was seen, and slower
+    on none of it, if it then has its certificate.
+
+    Variants are called directly, in turns with the kernel as it is, in processes of their own; what is found is kept.
+    Nothing is tried any more once `budget_s` is spent. `certify` gives a kernel its certificate, or a reason."""
+    end_s = seconds() + budget_s
+    pin(workers.workers, 1)
+    for one in candidates:
+        shapes = [arrays for arrays in (arrays_of(one, activations) for activations in seens) if arrays is not None]
+        if not shapes or seconds() > end_s:
+            yield one
+            continue
+        speedup, best, winner = Tuning(options, workers, certify).best(one, shapes)
+        fields = {"options": dataclasses.asdict(best), "speedup": speedup, "tuned_on": today()}
+        toolchain_cache.keep(tuning_key(one.planned, shapes[0], options.target, threads), fields)
+        yield winner
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The compiler, the clock and the judge of variants."""
+
+    options: c_compiler.CompilerOptions
+    workers: Workers
+    certify: Callable[[Candidate], Candidate]
+
+    def best(self, candidate: Candidate, shapes: Sequence[Arrays]) -> tuple[float, Options, Candidate]:
+        """The fastest variant that is right, its options, and how much faster it is; the kernel itself where none
+        is."""
+        each = variants(candidate.planned, self.options.target)
+        others = zip(each, compile_kernels(list(each.values()), self.options), strict=True)
+        timings = [(self.over_all(candidate, other, shapes), options, other) for options, other in others]
+        for speedup, options, other in sorted(timings, key=lambda timing: -timing[0]):
+            if speedup < WINS_FROM:
+                break
+            if not self.certify(other).reason:
+                return speedup, options, other
+        return 1.0, USUAL, candidate
+
+    def over_all(self, candidate: Candidate, other: Candidate, shapes: Sequence[Arrays]) -> float:
+        """The geometric mean of how many times as fast another kernel is; 0 where it is slower for a shape."""
+        results = list[float]()
+        for arrays in shapes:
+            results.append(surely_faster(candidate, other, arrays, self.options, self.workers))
+            if results[-1] < LOSES_BELOW:
+                return 0.0
+        return math.exp(sum(map(math.log, results)) / len(results))

@@ -1,0 +1,55 @@
+"""The host of a graph of torch, the CPU or a GPU: its kernels, by the pipeline, and the executor of the rest."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch import fx
+
+from noyau.hosts.torch.modules import executor
+from noyau.hosts.torch.modules import sites as modules_sites
+from noyau.hosts.torch.modules.executor import Boxed
+from noyau.hosts.torch.modules.rewrite import KernelSwap
+from noyau.jobs.optimize import pipeline
+from noyau.jobs.optimize.torch.candidates import AheadOfTime
+from noyau.jobs.optimize.torch.graph_record import CompiledGraph
+from noyau.jobs.optimize.torch.host import TorchHost
+from noyau.jobs.optimize.torch.options import CompileOptions
+
+if TYPE_CHECKING:
+    from noyau.jobs.optimize.cuda.host import CudaHost
+
+log = logging.getLogger("noyau")
+
+
+def runner(program: fx.Graph, wishes: CompileOptions) -> Callable[[fx.GraphModule, Sequence[Any]], Boxed]:
+    """Executor of a graph, its kernels and the rest: on a GPU in one flat function, where that is not inductor."""
+    if wishes.rest == "eager" and modules_sites.device_of(program) != modules_sites.CPU:
+        from noyau.hosts.torch.modules import flat_codegen  # a hundred modules, which nobody needs without a GPU
+
+        return partial(flat_codegen.flat, replays=wishes.graphs)
+    return executor.RESTS[wishes.rest]
+
+
+def optimize_graph(
+    program: fx.Graph, kind: str, wishes: CompileOptions, ahead: AheadOfTime, *, registered: bool
+) -> tuple[CompiledGraph, list[KernelSwap]]:
+    """The kernels of a graph, each with its evidence, and how those that are kept take the places of torch's nodes.
+    UnsupportedError where an input is nothing that noyau knows."""
+    host = host_of(program, wishes, ahead, registered)
+    outcome = pipeline.optimize(host, wishes.keep, log.debug)
+    return CompiledGraph(kind, host.source, outcome.partition, outcome.plan, outcome.candidates), outcome.installed
+
+
+def host_of(program: fx.Graph, wishes: CompileOptions, ahead: AheadOfTime, registered: bool) -> TorchHost | CudaHost:
+    """The host that a graph runs on: the CPU, or the device of its tensors."""
+    sketch = ahead.sketch(program)
+    source = sketch.source if sketch else modules_sites.trace_graph(program)
+    if source.device == modules_sites.CPU:
+        return TorchHost(sketch or ahead.sketched(source), wishes, ahead, registered)
+    from noyau.jobs.optimize.cuda.host import CudaHost, with_updates_apart  # Triton's modules, which no CPU needs
+
+    return CudaHost(with_updates_apart(source), source.device, wishes, ahead, registered)
