@@ -93,15 +93,9 @@ def profile_size(
     doubt = unsteady(before, conditions(), processors())
     result = break_down(subject, inputs, ran, overhead, wishes.threads)
     records, unrun = tuple(node.record for node in result.nodes), removed(result.nodes, original)
-    low_s, high_s = ran.comparison.quantiles_s(0.1, 0.9)[0]
-    run = (
-        ran.comparison.before_median_s,
-        low_s,
-        high_s,
-        ran.comparison.after_median_s,
-        result.between_s,
-        len(ran.runs),
-    )
+    comparison = ran.comparison
+    low_s, high_s = comparison.quantiles_s(0.1, 0.9)[0]
+    run = (comparison.before_median_s, low_s, high_s, comparison.after_median_s, result.between_s, len(ran.runs))
     operators = by_operator(records, every_operator(original.model.graph, *original.model.functions))
     memory = NodeMemory(weights_bytes(original), **steps, largest=largest_values(ran))
     notes = (*inputs.notes, *remarks(original, records, unrun, doubt))
