@@ -193,8 +193,7 @@ def _roll_axis(a: TracedArray, by: Any, axis: int) -> Any:
 
 def _pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
     """np.pad: constant, edge, wrap, reflect and symmetric by one extent at most."""
-    a = array_of(array)
-    values = options.pop("constant_values", 0)
+    a, values = array_of(array), options.pop("constant_values", 0)
     if not isinstance(mode, str) or mode not in _PADS or options:
         raise UnsupportedError(f"np.pad is traced with mode= one of {', '.join(_PADS)}, without {', '.join(options)}")
     for axis, (width, value) in enumerate(zip(_pairs(pad_width, a.ndim), _pairs(values, a.ndim), strict=True)):
@@ -299,18 +298,16 @@ def _end_piece(a: TracedArray, value: Any, axis: int) -> TracedArray:
 
 enter(FUNCTIONS, concatenate, stack, _hstack, _split, _tile, _repeat, _resize, _insert, _delete)
 enter(FUNCTIONS, _roll, _pad, _diff)
-FUNCTIONS.update(
-    {
-        "vstack": lambda tup, **options: concatenate(_at_least("atleast_2d", tup), axis=0, **options),
-        "column_stack": lambda tup: concatenate(
-            [call("transpose", call("atleast_2d", x)) if x.ndim < 2 else x for x in traced(*tup)], axis=1
-        ),
-        "dstack": lambda tup: concatenate(_at_least("atleast_3d", tup), axis=2),
-        "append": lambda arr, values, axis=None: concatenate([arr, values], axis=axis),
-        "array_split": partial(_split, even=False),
-        "vsplit": lambda ary, sections: _split(ary, sections, 0),
-        "hsplit": lambda ary, sections: _split(ary, sections, 1 if array_of(ary).ndim > 1 else 0),
-        "dsplit": lambda ary, sections: _split(ary, sections, 2),
-        "unstack": lambda x, *, axis=0: tuple(call("moveaxis", x, axis, 0)),
-    }
-)
+FUNCTIONS |= {
+    "vstack": lambda tup, **options: concatenate(_at_least("atleast_2d", tup), axis=0, **options),
+    "column_stack": lambda tup: concatenate(
+        [call("transpose", call("atleast_2d", x)) if x.ndim < 2 else x for x in traced(*tup)], axis=1
+    ),
+    "dstack": lambda tup: concatenate(_at_least("atleast_3d", tup), axis=2),
+    "append": lambda arr, values, axis=None: concatenate([arr, values], axis=axis),
+    "array_split": partial(_split, even=False),
+    "vsplit": lambda ary, sections: _split(ary, sections, 0),
+    "hsplit": lambda ary, sections: _split(ary, sections, 1 if array_of(ary).ndim > 1 else 0),
+    "dsplit": lambda ary, sections: _split(ary, sections, 2),
+    "unstack": lambda x, *, axis=0: tuple(call("moveaxis", x, axis, 0)),
+}

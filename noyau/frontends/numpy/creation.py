@@ -88,8 +88,7 @@ def tri(tape: Tape, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **opt
 
 def indices(tape: Tape, dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     """np.indices: the index along each axis, of the whole shape or of that axis alone."""
-    shape = shape_of(tuple(dimensions))
-    grids = []
+    shape, grids = shape_of(tuple(dimensions)), []
     for axis in range(len(shape)):
         own = tuple(dim if k == axis else Dim.of(1) for k, dim in enumerate(shape)) if sparse else shape
         grids.append(index_array(tape, Dim.of(index_name(axis)), own, dtype))

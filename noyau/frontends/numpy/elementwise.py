@@ -23,8 +23,7 @@ def where(condition: Any, *branches: Any) -> TracedArray:
     """np.where of three arrays."""
     if len(branches) != 2:
         raise UnsupportedError("np.where of a condition alone has a result of unknown shape; give it both values")
-    tape = tape_of([condition, *branches])
-    dtype = common_dtype(branches)
+    tape, dtype = tape_of([condition, *branches]), common_dtype(branches)
     first, second = (as_node(tape, each, dtype) for each in branches)
     return TracedArray(tape, apply(tape, "where", as_node(tape, as_traced(tape, condition), DType.BOOL), first, second))
 
@@ -44,8 +43,7 @@ def _select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0
 def _choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise") -> Any:
     if out is not None:
         raise UnsupportedError("np.choose is traced without out=")
-    count = len(choices)
-    tape = tape_of([a, choices])
+    count, tape = len(choices), tape_of([a, choices])
     a = as_traced(tape, a)
     if mode == "raise":
         dtype = common_dtype([*choices])
@@ -88,8 +86,7 @@ def _round(a: Any, decimals: int = 0, out: Any = None) -> Any:
 
 
 def _astype(x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe", **options: Any) -> TracedArray:
-    x = array_of(x)
-    target = dtype_from(dtype)
+    x, target = array_of(x), dtype_from(dtype)
     if not np.can_cast(x.dtype, target.numpy, casting):
         raise UnsupportedError(f"a cast of {x.dtype} to {target.numpy} is not {casting!r}; NumPy refuses it too")
     if options.get("copy") is False and target is x.node.dtype:
@@ -305,39 +302,35 @@ def _nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, n
 
 enter(FUNCTIONS, where, _select, _choose, _clip, _round, _astype, _copy, _asarray, _array, _isclose, _array_equal)
 enter(FUNCTIONS, _sinc, _trapezoid, _meshgrid, _cross, _nan_to_num)
-FUNCTIONS.update(
-    {
-        "around": _round,
-        "fix": lambda x, out=None: UFUNCS["trunc"](array_of(x), out=out),
-        "asanyarray": _asarray,
-        "ascontiguousarray": lambda a, dtype=None, **options: _in_order(call("atleast_1d", _asarray(a, dtype)), "C"),
-        "asfortranarray": lambda a, dtype=None: _in_order(call("atleast_1d", _asarray(a, dtype)), "F"),
-        **{name: _like(name, value) for name, value in (("zeros_like", 0), ("ones_like", 1), ("empty_like", 0))},
-        "full_like": _like("full_like", None),
-        "allclose": lambda a, b, *args, **options: call("all", _isclose(a, b, *args, **options)),
-        "array_equiv": lambda a1, a2: call("all", UFUNCS["equal"](*traced(a1, a2))),
-        "tril": _band(np.less_equal),
-        "triu": _band(np.greater_equal),
-        "ix_": _ix_,
-        "isposinf": _is_infinite(np.inf),
-        "isneginf": _is_infinite(-np.inf),
-        "real": lambda val: array_of(val)[...],
-        "iscomplexobj": lambda x: False,
-        "result_type": lambda *operands: common_dtype(operands).numpy,
-        "can_cast": lambda a, to, casting="safe": np.can_cast(a.dtype, to, casting),
-        **{f"nan{name}": _without_nan(name, neutral) for name, neutral in (("sum", 0), ("prod", 1))},
-        **{f"nan{name}": _without_nan(name, neutral) for name, neutral in (("cumsum", 0), ("cumprod", 1))},
-        **{f"nan{name}": _without_nan(name, end) for name, end in (("argmax", -np.inf), ("argmin", np.inf))},
-        **{f"nan{name}": _over_numbers(name) for name in ("mean", "var", "std")},
-        "nanmax": _nan_extreme("max", -np.inf),
-        "nanmin": _nan_extreme("min", np.inf),
-    }
-)
+FUNCTIONS |= {
+    "around": _round,
+    "fix": lambda x, out=None: UFUNCS["trunc"](array_of(x), out=out),
+    "asanyarray": _asarray,
+    "ascontiguousarray": lambda a, dtype=None, **options: _in_order(call("atleast_1d", _asarray(a, dtype)), "C"),
+    "asfortranarray": lambda a, dtype=None: _in_order(call("atleast_1d", _asarray(a, dtype)), "F"),
+    **{name: _like(name, value) for name, value in (("zeros_like", 0), ("ones_like", 1), ("empty_like", 0))},
+    "full_like": _like("full_like", None),
+    "allclose": lambda a, b, *args, **options: call("all", _isclose(a, b, *args, **options)),
+    "array_equiv": lambda a1, a2: call("all", UFUNCS["equal"](*traced(a1, a2))),
+    "tril": _band(np.less_equal),
+    "triu": _band(np.greater_equal),
+    "ix_": _ix_,
+    "isposinf": _is_infinite(np.inf),
+    "isneginf": _is_infinite(-np.inf),
+    "real": lambda val: array_of(val)[...],
+    "iscomplexobj": lambda x: False,
+    "result_type": lambda *operands: common_dtype(operands).numpy,
+    "can_cast": lambda a, to, casting="safe": np.can_cast(a.dtype, to, casting),
+    **{f"nan{name}": _without_nan(name, neutral) for name, neutral in (("sum", 0), ("prod", 1))},
+    **{f"nan{name}": _without_nan(name, neutral) for name, neutral in (("cumsum", 0), ("cumprod", 1))},
+    **{f"nan{name}": _without_nan(name, end) for name, end in (("argmax", -np.inf), ("argmin", np.inf))},
+    **{f"nan{name}": _over_numbers(name) for name in ("mean", "var", "std")},
+    "nanmax": _nan_extreme("max", -np.inf),
+    "nanmin": _nan_extreme("min", np.inf),
+}
 METHODS.update({"copy": lambda a, order="C": a._like(call("copy", a, order))})
 METHODS.update(dict.fromkeys(("conj", "conjugate"), UFUNCS["conjugate"]))
-UFUNCS.update(
-    {
-        "fmax.reduce": lambda a, axis=0, **options: call("nanmax", a, axis, **options),
-        "fmin.reduce": lambda a, axis=0, **options: call("nanmin", a, axis, **options),
-    }
-)
+UFUNCS |= {
+    "fmax.reduce": lambda a, axis=0, **options: call("nanmax", a, axis, **options),
+    "fmin.reduce": lambda a, axis=0, **options: call("nanmin", a, axis, **options),
+}

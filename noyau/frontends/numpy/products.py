@@ -31,8 +31,7 @@ def matmul(a: Any, b: Any, out: Any = None, **options: Any) -> Any:
 
 def product_of(ufunc: np.ufunc, pair: Sequence[Any], equation: str) -> TracedArray:
     """A sum of products of two operands, in the dtype of a ufunc's loop; bools are and-ed and or-ed."""
-    tape = tape_of(pair)
-    dtypes = loop_dtypes(ufunc, pair)
+    tape, dtypes = tape_of(pair), loop_dtypes(ufunc, pair)
     nodes = [as_node(tape, *each) for each in zip(pair, dtypes, strict=False)]
     if nodes[0].dtype is DType.BOOL:
         count = tape.contract(equation, [tape.cast(node, DType.I64) for node in nodes])

@@ -269,22 +269,20 @@ def _accumulate(monoid: str, name: str, dtype: Any = None) -> Callable[..., Any]
 
 
 enter(FUNCTIONS, _mean, count_nonzero, _average)
-FUNCTIONS.update(
-    {
-        "sum": _sum_like("sum", "add", 0),
-        "prod": _sum_like("prod", "multiply", 1),
-        "var": _spread,
-        "std": lambda a, *args, out=None, **options: UFUNCS["sqrt"](_spread(a, *args, **options), out=out),
-        **dict.fromkeys(("max", "amax"), _extreme("max", "any", "maximum")),
-        **dict.fromkeys(("min", "amin"), _extreme("min", "all", "minimum")),
-        **{name: _logical(name) for name in ("any", "all")},
-        **{name: _arg(name) for name in ("argmax", "argmin")},
-        **{f"cum{monoid}": scan_function(monoid, f"cum{monoid}") for monoid in ("sum", "prod")},
-        "ptp": lambda a, axis=None, out=None, keepdims=False: UFUNCS["subtract"](
-            call("max", a, axis, keepdims=keepdims), call("min", a, axis, keepdims=keepdims), out=out
-        ),
-    }
-)
+FUNCTIONS |= {
+    "sum": _sum_like("sum", "add", 0),
+    "prod": _sum_like("prod", "multiply", 1),
+    "var": _spread,
+    "std": lambda a, *args, out=None, **options: UFUNCS["sqrt"](_spread(a, *args, **options), out=out),
+    **dict.fromkeys(("max", "amax"), _extreme("max", "any", "maximum")),
+    **dict.fromkeys(("min", "amin"), _extreme("min", "all", "minimum")),
+    **{name: _logical(name) for name in ("any", "all")},
+    **{name: _arg(name) for name in ("argmax", "argmin")},
+    **{f"cum{monoid}": scan_function(monoid, f"cum{monoid}") for monoid in ("sum", "prod")},
+    "ptp": lambda a, axis=None, out=None, keepdims=False: UFUNCS["subtract"](
+        call("max", a, axis, keepdims=keepdims), call("min", a, axis, keepdims=keepdims), out=out
+    ),
+}
 UFUNCS.update({f"{ufunc}.reduce": _over_ufunc(name) for ufunc, name in BY_FUNCTION.items()})
 UFUNCS["logaddexp.reduce"] = _logsumexp
 UFUNCS["logical_xor.reduce"] = lambda a, axis=0, **more: call("sum", call("astype", a, bool), axis, **more) % 2 == 1

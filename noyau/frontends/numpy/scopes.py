@@ -175,8 +175,7 @@ class Module:
         self._scope, self._module = scope, module
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self._module, name)
-        inside = self._module.__name__
+        value, inside = getattr(self._module, name), self._module.__name__
         if inside.startswith("numpy.random") or inside == "random" or value is np.random:
             raise UnsupportedError(RANDOM)
         if inside == "numpy" and (name in ALWAYS or name in WHERE_SYMBOLIC or name in FUNCTIONS):

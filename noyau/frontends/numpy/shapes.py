@@ -186,8 +186,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> TracedA
     left = a.node.shape[first] - start[0], a.node.shape[second] - start[1]
     count = left[0] if tape.at_most(left[0], left[1], usual=True) else left[1]
     count = count if tape.at_most(0, count, usual=True) else Dim.of(0)
-    own = indices(len(rest) + 1)
-    index = [Dim.of(0)] * a.ndim
+    own, index = indices(len(rest) + 1), [Dim.of(0)] * a.ndim
     for at, axis in enumerate(rest):
         index[axis] = own[at]
     index[first], index[second] = own[-1] + start[0], own[-1] + start[1]
@@ -196,18 +195,16 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> TracedA
 
 enter(FUNCTIONS, _reshape, _ravel, _transpose, _swapaxes, _moveaxis, _rollaxis, _squeeze, _expand_dims)
 enter(FUNCTIONS, _broadcast_to, _broadcast_arrays, _flip, _rot90, diagonal)
-FUNCTIONS.update(
-    {
-        "flatten": lambda a, order="C": call("copy", _ravel(a, order)),
-        **dict.fromkeys(("matrix_transpose", "linalg.matrix_transpose"), lambda x: _swapaxes(x, -1, -2)),
-        "flipud": lambda m: _flip(m, 0),
-        "fliplr": lambda m: _flip(m, 1),
-        **{f"atleast_{rank}d": _atleast(rank) for rank in (1, 2, 3)},
-        "trace": lambda a, offset=0, axis1=0, axis2=1, dtype=None, out=None: call(
-            "sum", diagonal(a, offset, axis1, axis2), -1, dtype=dtype, out=out
-        ),
-        "shape": lambda a: array_of(a).shape,
-        "ndim": lambda a: array_of(a).ndim,
-        "size": lambda a, axis=None: array_of(a).size if axis is None else array_of(a).shape[axis],
-    }
-)
+FUNCTIONS |= {
+    "flatten": lambda a, order="C": call("copy", _ravel(a, order)),
+    **dict.fromkeys(("matrix_transpose", "linalg.matrix_transpose"), lambda x: _swapaxes(x, -1, -2)),
+    "flipud": lambda m: _flip(m, 0),
+    "fliplr": lambda m: _flip(m, 1),
+    **{f"atleast_{rank}d": _atleast(rank) for rank in (1, 2, 3)},
+    "trace": lambda a, offset=0, axis1=0, axis2=1, dtype=None, out=None: call(
+        "sum", diagonal(a, offset, axis1, axis2), -1, dtype=dtype, out=out
+    ),
+    "shape": lambda a: array_of(a).shape,
+    "ndim": lambda a: array_of(a).ndim,
+    "size": lambda a, axis=None: array_of(a).size if axis is None else array_of(a).shape[axis],
+}

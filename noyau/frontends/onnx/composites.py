@@ -8,7 +8,6 @@ from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.reductions import mean
 from noyau.frontends.onnx.sites import Importer, OnnxSite
-from noyau.ir.dims import Dim
 from noyau.ir.graph import Node
 
 
@@ -58,9 +57,8 @@ def _batch_normalization(site: OnnxSite) -> Node:
 def _normalize(site: OnnxSite, value: Node, centre: Node, variance: Node, scale: Node, shift: Node) -> Node:
     spread = site.call("sqrt", site.call("add", variance, site.like(site.attribute("epsilon", 1e-5), variance)))
     deviation = site.call("subtract", value, site.cast(centre, value.dtype))
-    scaled = site.call(
-        "multiply", site.call("divide", deviation, site.cast(spread, value.dtype)), site.cast(scale, value.dtype)
-    )
+    quotient = site.call("divide", deviation, site.cast(spread, value.dtype))
+    scaled = site.call("multiply", quotient, site.cast(scale, value.dtype))
     return site.call("add", scaled, site.cast(shift, value.dtype))
 
 
@@ -81,11 +79,10 @@ def _instance_normalization(site: OnnxSite) -> Node:
 def _lp_normalization(site: OnnxSite) -> Node:
     """x / norm along an axis, and 0 where the norm is 0."""
     value, order = site.input(), site.attribute("p", 2)
-    axis = site.axis(site.attribute("axis", -1), len(value.shape))
     if order not in (1, 2):
         raise UnsupportedError(f"LpNormalization of order {order} has no meaning")
     each = site.call("multiply", value, value) if order == 2 else site.call("abs", value)
-    norm = site.reduce("sum", each, [axis], keep=True)
+    norm = site.reduce("sum", each, [site.axis(site.attribute("axis", -1), site.rank())], keep=True)
     norm = site.call("sqrt", norm) if order == 2 else norm
     zero = site.like(0, value)
     return site.call("where", site.call("equal", norm, zero), zero, site.call("divide", value, norm))
@@ -105,8 +102,7 @@ def _hardmax(site: OnnxSite) -> Node:
     """1 at the first of the largest along an axis, 0 elsewhere."""
     value, axis = site.input(), site.axis(site.attribute("axis", -1), site.rank())
     best = site.reduce("argmax", value, [axis], keep=True)
-    same = site.call("equal", site.iota(Dim.of(f"#{axis}"), value.shape), best)
-    return site.cast(same, value.dtype)
+    return site.cast(site.call("equal", site.iota(f"#{axis}", value.shape), best), value.dtype)
 
 
 def with_attributes(importer: Importer, *attributes: str) -> Importer:

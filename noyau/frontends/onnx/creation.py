@@ -31,8 +31,7 @@ def _float_range(site: OnnxSite) -> Node:
     cells = np.ceil((float(end) - float(start)) / float(step)) if step else np.nan
     if not np.isfinite(cells):
         raise UnsupportedError("Range is given a step of 0, or a bound that is not finite")
-    count = max(int(cells), 0)
-    dtype = site.input(0).dtype
+    count, dtype = max(int(cells), 0), site.input(0).dtype
     at = site.cast(site.iota("#0", (Dim.of(count),)), dtype)
     return site.call("add", site.call("multiply", at, site.constant(step, dtype)), site.constant(start, dtype))
 
@@ -60,8 +59,7 @@ def _eye_like(site: OnnxSite) -> Node:
 def _one_hot(site: OnnxSite) -> Node:
     """on where the index along the new axis equals the (wrapped) index, else off."""
     value, values = site.input(0), site.input(2)
-    depth = _depth(site)
-    rank = len(value.shape) + 1
+    depth, rank = _depth(site), len(value.shape) + 1
     axis = site.axis(site.attribute("axis", -1), rank)
     shape = (*value.shape[:axis], depth, *value.shape[axis:])
     positions = site.cast(value, DType.I64)

@@ -56,9 +56,7 @@ def rotary_embedding(site: OnnxSite) -> Node:
     places = _places(site, batch, length)
     cos, sin = (site.restore_axes(_row_of(site, table, places), [1]) for table in tables)
     turned = _rotate(site, heads, cos, sin)
-    if len(value.shape) == 4:
-        return turned
-    return site.reshape(site.transpose(turned, (0, 2, 1, 3)), value.shape)
+    return turned if len(value.shape) == 4 else site.reshape(site.transpose(turned, (0, 2, 1, 3)), value.shape)
 
 
 def _heads(site: OnnxSite, value: Node, width: Dim) -> Node:

@@ -34,6 +34,24 @@ class FunctionBody:
     def opsets(self) -> dict[str, int]:
         return opsets_of(list(self.function.opset_import))
 
+    def resolve(self, node: onnx.NodeProto) -> onnx.NodeProto:
+        """A node of the body whose references to the function's attributes are replaced by their values."""
+        if not any(attribute.ref_attr_name or _has_graph(attribute) for attribute in node.attribute):
+            return node
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        del copy.attribute[:]
+        for attribute in node.attribute:
+            if _has_graph(attribute):
+                raise UnsupportedError(f"{node.op_type} is control flow")
+            if not attribute.ref_attr_name:
+                copy.attribute.append(attribute)
+            elif attribute.ref_attr_name in self.attributes:
+                value = copy.attribute.add()
+                value.CopyFrom(self.attributes[attribute.ref_attr_name])
+                value.name = attribute.name
+        return copy
+
 
 NEWEST_OPSET = 28  # of the default domain; a later one may mean something else by a name
 
@@ -92,25 +110,6 @@ def _type_of(node: Node) -> onnx.TypeProto:
     """The ONNX type of a value of noyau: names of sizes as dimension names, other Dims in words."""
     dims = [dim.constant if dim.constant is not None else str(dim) for dim in node.shape]
     return onnx.helper.make_tensor_type_proto(node.dtype.onnx, dims)
-
-
-def resolve(node: onnx.NodeProto, bound: Attributes) -> onnx.NodeProto:
-    """A node of a body whose references to the function's attributes are replaced by their values."""
-    if not any(attribute.ref_attr_name or _has_graph(attribute) for attribute in node.attribute):
-        return node
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    del copy.attribute[:]
-    for attribute in node.attribute:
-        if _has_graph(attribute):
-            raise UnsupportedError(f"{node.op_type} is control flow")
-        if not attribute.ref_attr_name:
-            copy.attribute.append(attribute)
-        elif attribute.ref_attr_name in bound:
-            value = copy.attribute.add()
-            value.CopyFrom(bound[attribute.ref_attr_name])
-            value.name = attribute.name
-    return copy
 
 
 def _has_graph(attribute: onnx.AttributeProto) -> bool:

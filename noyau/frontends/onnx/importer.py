@@ -22,15 +22,7 @@ from noyau.frontends.onnx.composites import COMPOSITES
 from noyau.frontends.onnx.contributed import CONTRIBUTED
 from noyau.frontends.onnx.conversions import CONVERSIONS
 from noyau.frontends.onnx.creation import CREATION
-from noyau.frontends.onnx.function_bodies import (
-    FunctionBody,
-    canonical,
-    conform,
-    model_body,
-    opsets_of,
-    resolve,
-    schema_body,
-)
+from noyau.frontends.onnx.function_bodies import FunctionBody, canonical, conform, model_body, opsets_of, schema_body
 from noyau.frontends.onnx.gathers import INDEXING
 from noyau.frontends.onnx.library_shapes import Outcome
 from noyau.frontends.onnx.model_values import Contents, ModelValues
@@ -269,7 +261,7 @@ class _ModelImporter:
             if site.steps[0] > _MOST_NODES or len(self.values.nodes) - site.first > _MOST_NODES:
                 raise UnsupportedError(f"the body of {proto.op_type} is too large")
             try:
-                results = self.convert(resolve(node, body.attributes), scope, body.opsets, site, depth + 1)
+                results = self.convert(body.resolve(node), scope, body.opsets, site, depth + 1)
             except UnsupportedError as refusal:
                 raise UnsupportedError(f"in the body of {proto.op_type}: {refusal}") from refusal
             scope.update((name, value) for name, value in zip(node.output, results, strict=False) if name)

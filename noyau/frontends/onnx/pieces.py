@@ -76,13 +76,9 @@ def _reflect(at: Dim, extent: Dim) -> Dim:
     return far - maximum(distance, -distance)
 
 
-def _clamped(at: Dim, extent: Dim) -> Dim:
-    return minimum(maximum(at, 0), extent - 1)
-
-
 _SOURCES: dict[str, Callable[[Dim, Dim], Dim]] = {
     "reflect": _reflect,
-    "edge": _clamped,
+    "edge": lambda at, extent: minimum(maximum(at, 0), extent - 1),
     "wrap": lambda at, extent: at % extent,
 }
 

@@ -31,8 +31,7 @@ def _einsum(site: OnnxSite) -> Node:
     if len(operands) != 2 or any(len(set(term)) != len(term) for term in inputs):
         raise UnsupportedError("Einsum of more than two operands, or of a diagonal, is a library call")
     shape = tuple(extents[letter] for letter in output)
-    equation = f"{inputs[0]},{inputs[1]}->{output}"
-    return site.emit(Contract(equation), operands, operands[0].dtype, shape)
+    return site.emit(Contract(f"{inputs[0]},{inputs[1]}->{output}"), operands, operands[0].dtype, shape)
 
 
 def terms(equation: str) -> tuple[list[str], str]:
@@ -56,8 +55,7 @@ def _sum_diagonals(site: OnnxSite, value: Node, term: str, output: str, extents:
 
 def reduction_axes(site: OnnxSite) -> tuple[int, ...]:
     """The axes of a ReduceX, an attribute or (ReduceSum since 13, all since 18) a constant input."""
-    rank = site.rank()
-    listed = site.attributes.get("axes")
+    rank, listed = site.rank(), site.attributes.get("axes")
     if listed is None and site.has(1):
         listed = site.integers(1, "the axes")
     if not listed:
@@ -94,10 +92,6 @@ def _square(site: OnnxSite, value: Node) -> Node:
     return site.call("multiply", value, value)
 
 
-def _absolute(site: OnnxSite, value: Node) -> Node:
-    return value if value.dtype.kind == "uint" else site.call("abs", value)
-
-
 def mean(site: OnnxSite, value: Node, axes: tuple[int, ...], *, keep: bool = True) -> Node:
     """The sum over axes divided by their number of cells."""
     wide = site.cast(value, value.dtype.compute)
@@ -116,9 +110,8 @@ def _log_sum_exp(site: OnnxSite) -> Node:
 
 def _arg(monoid: str) -> Importer:
     def reduce(site: OnnxSite) -> Node:
-        value = site.input()
+        value, last = site.input(), bool(site.attribute("select_last_index", 0))
         axis = site.axis(site.attribute("axis", 0), len(value.shape))
-        last = bool(site.attribute("select_last_index", 0))
         source = site.slice(value, axis, value.shape[axis] - 1, value.shape[axis], -1) if last else value
         result = site.reduce(monoid, source, [axis], keep=_keeps(site))
         return site.call("subtract", site.iota(value.shape[axis] - 1), result) if last else result
@@ -144,7 +137,9 @@ REDUCTIONS: dict[str, Importer] = {
     **{MONOIDS[name].onnx: _reduction(_same, name, _same) for name in ("sum", "prod", "max", "min")},
     "CumProd": _scan("prod"),
     "CumSum": _scan("sum"),
-    "ReduceL1": _reduction(_absolute, "sum", _same),
+    "ReduceL1": _reduction(
+        lambda site, value: value if value.dtype.kind == "uint" else site.call("abs", value), "sum", _same
+    ),
     "ReduceL2": _reduction(_square, "sum", _call("sqrt")),
     "ReduceLogSum": _reduction(_same, "sum", _call("log")),
     "ReduceLogSumExp": _log_sum_exp,

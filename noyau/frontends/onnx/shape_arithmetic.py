@@ -142,9 +142,7 @@ def _constant_of_shape(site: OnnxSite) -> Results:
 
 def _expand(site: OnnxSite, cells: np.ndarray) -> np.ndarray | None:
     extents = _extents(site, 1)
-    if extents is None:
-        return None
-    return np.broadcast_to(cells, np.broadcast_shapes(cells.shape, extents))
+    return None if extents is None else np.broadcast_to(cells, np.broadcast_shapes(cells.shape, extents))
 
 
 def _range(site: OnnxSite) -> Results:

@@ -38,9 +38,7 @@ class OnnxSite(GraphBuilder):
         self.demands = values.demands.setdefault(place, {})
         self.first, self.steps = len(values.nodes), [0]
 
-    def at(
-        self, op: str, opset: int, inputs: Sequence[str], outputs: Sequence[str], attributes: Mapping[str, Any]
-    ) -> OnnxSite:
+    def at(self, op: str, opset: int, inputs: list[str], outputs: list[str], attributes: dict[str, Any]) -> OnnxSite:
         """The node itself, or one of its function's body, with what is to be known of it."""
         site = copy(self)
         site.op, site.opset, site.inputs, site.outputs, site.attributes = op, opset, inputs, outputs, attributes
@@ -57,8 +55,7 @@ class OnnxSite(GraphBuilder):
         """The extent that ONNX gives several; where one may be 1 when the model runs, that they fit is demanded."""
         extent = dims[0]
         for dim in dims[1:]:
-            left = extent
-            extent, certain = broadcast_dim(left, dim)
+            left, (extent, certain) = extent, broadcast_dim(extent, dim)
             if not certain:
                 capped = is_capped(left, dim) or is_capped(dim, left)
                 self.demands[Demand(left, dim, "equal" if capped else "broadcast")] = None

@@ -35,21 +35,16 @@ def _reshape(site: OnnxSite) -> Node:
     value, target = site.input(), site.vector(1, "the extents").dims
     keep_zero = bool(site.attribute("allowzero", 0))
     shape = reshape_target(value.shape, target, keep_zero=keep_zero)
-    if not keep_zero:
-        _demand_extents(site, value.shape, target)
+    if not keep_zero:  # a size of the target is 0 only where the old extent is, for which it would stand
+        for old, dim in zip(value.shape, target, strict=False):
+            if dim.constant is None and old % dim != Dim.of(0):
+                site.demand_at_most(old * maximum(1 - dim, 0), Dim.of(0))
     if Dim.of(-1) in target:
         free = target.index(Dim.of(-1))
         others = product(dim for axis, dim in enumerate(shape) if axis != free)
         if others * shape[free] != product(value.shape):
             site.demand_at_most(Dim.of(1), others)
     return site.reshape(value, shape)
-
-
-def _demand_extents(site: OnnxSite, shape: Shape, target: Sequence[Dim]) -> None:
-    """That a size of the target is 0 only where the old extent is, for which it would stand."""
-    for old, dim in zip(shape, target, strict=False):
-        if dim.constant is None and old % dim != Dim.of(0):
-            site.demand_at_most(old * maximum(1 - dim, 0), Dim.of(0))
 
 
 def _flatten(site: OnnxSite) -> Node:

@@ -138,10 +138,10 @@ ATEN |= {
     **{f"clamp.{kind}": _clamp for kind in ("default", "Tensor")},
     **{f"where.{kind}": _choose(0, 1, 2) for kind in ("self", "ScalarSelf", "ScalarOther", "Scalar")},
     **{f"masked_fill.{kind}": _choose(1, 2, 0) for kind in ("Scalar", "Tensor")},
-    **dict.fromkeys(
-        [f"{name}.default" for name in ("clone", "alias", "detach", "lift_fresh_copy", "contiguous")],
-        lambda site: site.value(0),
-    ),
+    **{
+        f"{name}.default": lambda site: site.value(0)
+        for name in "clone alias detach lift_fresh_copy contiguous".split()
+    },
     "square.default": of_operands("multiply", 0, 0),
     "sign.default": _sign,
     **{f"{name}.default": _of_floats(function) for name, function in OF_FLOATS.items()},

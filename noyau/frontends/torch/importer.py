@@ -13,16 +13,7 @@ from torch import fx
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch import (  # noqa: F401  they fill ATEN
-    activations,
-    calculations,
-    creation,
-    gathers,
-    pieces,
-    products,
-    reductions,
-    views,
-)
+from noyau.frontends.torch import activations, calculations, creation, gathers, pieces, products, reductions, views  # noqa: F401
 from noyau.frontends.torch.bodies import body
 from noyau.frontends.torch.boundaries import evaluator
 from noyau.frontends.torch.sites import ATEN, AtenSite, Made
@@ -196,7 +187,8 @@ class _GraphImporter:
         """An operator that torch evaluates, over the tensors among its arguments; None where it makes none."""
         values = [self.values[each] for each in node.all_input_nodes]
         operands = list({value.output: value for value in values if isinstance(value, Node)}.values())
-        kind = Opaque(str(node.target), evaluator(node, operands, dict(self.values)), (repr(_plain(node)),))
+        plain = fx.node.map_arg((node.args, node.kwargs), lambda each: "%")  # what tells two of one name apart
+        kind = Opaque(str(node.target), evaluator(node, operands, dict(self.values)), (repr(plain),))
         results = node.meta["val"]
         if isinstance(results, torch.Tensor):
             return self.builder.emit(kind, operands, cells_of(results), shape_from(results))
@@ -241,11 +233,6 @@ class _GraphImporter:
 def _is_tensor(node: fx.Node) -> bool:
     """Whether a node makes tensors, as far as torch tells."""
     return isinstance(node.meta.get("val"), torch.Tensor | tuple | list)
-
-
-def _plain(node: fx.Node) -> Any:
-    """The arguments of an operator that are no tensors: what tells two of one name apart."""
-    return fx.node.map_arg((node.args, node.kwargs), lambda each: "%")
 
 
 def _flat(results: Any) -> list[Any]:

@@ -53,8 +53,7 @@ def _variance_over(site: AtenSite, value: Node, axes: tuple[int, ...], correctio
 
 
 def _spread(site: AtenSite) -> tuple[Node, Node]:
-    value = site.value(0)
-    correction = site.argument(2, "correction")
+    value, correction = site.value(0), site.argument(2, "correction")
     axes = _axes(site, 1, value)
     spread, centre = _variance_over(site, value, axes, 1 if correction is None else float(correction))
     if _keeps(site, 3):

@@ -64,9 +64,7 @@ def cells_of(tensor: torch.Tensor) -> DType:
 
 def dim_of(size: Any) -> Dim:
     """An extent: an integer, or what a SymInt is of its symbols. UnsupportedError where a Dim cannot say it."""
-    if isinstance(size, int):
-        return Dim.of(int(size))
-    return _of_expression(size.node.expr)
+    return Dim.of(int(size)) if isinstance(size, int) else _of_expression(size.node.expr)
 
 
 def size_hint(size: Any) -> int:

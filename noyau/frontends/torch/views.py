@@ -11,11 +11,6 @@ from noyau.ir.dims import Dim, indices
 from noyau.ir.graph import Node
 
 
-def _permute(site: AtenSite) -> Node:
-    value = site.value(0)
-    return site.builder.transpose(value, [site.axis(axis, len(value.shape)) for axis in site.argument(1)])
-
-
 def _transpose(site: AtenSite) -> Node:
     value = site.value(0)
     order = list(range(len(value.shape)))
@@ -86,8 +81,7 @@ def _repeat(site: AtenSite) -> Node:
 
 def _diagonal(site: AtenSite) -> Node:
     value = site.value(0)
-    rank = len(value.shape)
-    offset = int(site.number(1, "offset", 0))
+    rank, offset = len(value.shape), int(site.number(1, "offset", 0))
     one, two = (site.axis(site.number(*each), rank) for each in ((2, "dim1", 0), (3, "dim2", 1)))
     along_it = Dim.of(f"#{rank - 2}")
     others = iter(indices(len(site.shape) - 1))
@@ -100,7 +94,9 @@ ATEN |= {
         ("view.default", "_unsafe_view.default", "reshape.default"),
         lambda site: site.builder.reshape(site.value(0), site.shape),
     ),
-    "permute.default": _permute,
+    "permute.default": lambda site: site.builder.transpose(
+        site.value(0), [site.axis(axis, len(site.value(0).shape)) for axis in site.argument(1)]
+    ),
     "transpose.int": _transpose,
     "t.default": lambda site: site.builder.transpose(site.value(0), range(len(site.value(0).shape))[::-1]),
     "unsqueeze.default": _unsqueeze,
