@@ -37,60 +37,54 @@ class Terms:
         return value if isinstance(value, Node) else self.tape.constant(value, like.dtype)
 
 
-def square(tape: Tape, x: Node) -> Node:
-    return apply(tape, "multiply", x, x)
+def square(of: Terms, x: Node) -> Node:
+    return of("multiply", x, x)
 
 
-def isfinite(tape: Tape, x: Node) -> Node:
+def isfinite(of: Terms, x: Node) -> Node:
     if not x.dtype.is_float:
-        return apply(tape, "equal", x, x)
-    of = Terms(tape)
+        return of("equal", x, x)
     return of("logical_not", of("logical_or", of("is_nan", x), of("is_inf", x)))
 
 
-def signbit(tape: Tape, x: Node) -> Node:
+def signbit(of: Terms, x: Node) -> Node:
     """Below 0, or -0.0, whose reciprocal is -inf. The sign of a NaN is not seen."""
-    of = Terms(tape)
     below_zero = of("logical_and", of("equal", x, 0), of("less", of("reciprocal", x), 0))
     return of("logical_or", of("less", x, 0), below_zero)
 
 
-def copysign(tape: Tape, a: Node, b: Node) -> Node:
-    of = Terms(tape)
+def copysign(of: Terms, a: Node, b: Node) -> Node:
     size = of("abs", a)
-    return of("where", signbit(tape, b), of("negative", size), size)
+    return of("where", signbit(of, b), of("negative", size), size)
 
 
-def cbrt(tape: Tape, x: Node) -> Node:
+def cbrt(of: Terms, x: Node) -> Node:
     """A power, and a step of Newton's method, which takes away what the rounding of 1/3 adds."""
-    of = Terms(tape)
     size = of("abs", x)
     root = of("power", size, 1 / 3)
     beyond = of("divide", of("subtract", root, of("divide", size, of("multiply", root, root))), 3)
     better = of("subtract", root, beyond)
-    usual = of("logical_and", isfinite(tape, size), of("greater", size, 0))
-    return copysign(tape, of("where", usual, better, size), x)
+    usual = of("logical_and", isfinite(of, size), of("greater", size, 0))
+    return copysign(of, of("where", usual, better, size), x)
 
 
-def hypot(tape: Tape, a: Node, b: Node) -> Node:
+def hypot(of: Terms, a: Node, b: Node) -> Node:
     """In a wider dtype where there is one; else of numbers scaled by the larger. An infinity beats a NaN."""
-    of = Terms(tape)
     first, second = of("abs", a), of("abs", b)
     if a.dtype is not DType.F64:
-        wide = tuple(tape.cast(each, DType.F32 if a.dtype is DType.F16 else DType.F64) for each in (first, second))
-        length = of("sqrt", of("add", square(tape, wide[0]), square(tape, wide[1])))
-        length = tape.cast(length, a.dtype)
+        wide = tuple(of.tape.cast(each, DType.F32 if a.dtype is DType.F16 else DType.F64) for each in (first, second))
+        length = of("sqrt", of("add", square(of, wide[0]), square(of, wide[1])))
+        length = of.tape.cast(length, a.dtype)
     else:
         large, small = of("maximum", first, second), of("minimum", first, second)
         ratio = of("where", of("equal", large, 0), 0.0, of("divide", small, large))
-        length = of("multiply", large, of("sqrt", of("add", square(tape, ratio), 1)))
+        length = of("multiply", large, of("sqrt", of("add", square(of, ratio), 1)))
     away = of("logical_or", of("is_inf", a), of("is_inf", b))
     return of("where", away, np.inf, length)
 
 
-def logaddexp(two: bool, tape: Tape, a: Node, b: Node) -> Node:
+def logaddexp(two: bool, of: Terms, a: Node, b: Node) -> Node:
     """log(exp(a) + exp(b)), or that to the base 2, without overflow."""
-    of = Terms(tape)
     away = of("negative", of("abs", of("subtract", a, b)))
     more = of("log1p", of("exp2" if two else "exp", away))
     more = of("multiply", more, 1 / log(2)) if two else more
@@ -98,27 +92,24 @@ def logaddexp(two: bool, tape: Tape, a: Node, b: Node) -> Node:
     return of("where", of("equal", a, b), equal, of("add", of("maximum", a, b), more))
 
 
-def heaviside(tape: Tape, x: Node, at_zero: Node) -> Node:
-    of = Terms(tape)
+def heaviside(of: Terms, x: Node, at_zero: Node) -> Node:
     above = of("where", of("equal", x, 0), at_zero, 1.0)
     return of("where", of("is_nan", x), x, of("where", of("less", x, 0), 0.0, above))
 
 
-def scale(factor: float, tape: Tape, x: Node) -> Node:
-    return Terms(tape)("multiply", x, factor)
+def scale(factor: float, of: Terms, x: Node) -> Node:
+    return of("multiply", x, factor)
 
 
-def modf(tape: Tape, x: Node) -> tuple[Node, Node]:
-    of = Terms(tape)
+def modf(of: Terms, x: Node) -> tuple[Node, Node]:
     whole = of("truncate", x)
     part = of("where", of("is_inf", x), 0.0, of("subtract", x, whole))
-    return copysign(tape, part, x), whole
+    return copysign(of, part, x), whole
 
 
-def bitwise_count(tape: Tape, x: Node) -> Node:
+def bitwise_count(of: Terms, x: Node) -> Node:
     """The ones of |x|, counted in pairs, fours and eights (Hacker's Delight, 5-1)."""
-    of = Terms(tape)
-    word = tape.cast(x if x.dtype.kind == "uint" else of("abs", x), DType.U64)
+    word = of.tape.cast(x if x.dtype.kind == "uint" else of("abs", x), DType.U64)
     if x.dtype.kind == "int":
         keep = int(highest(DType.U64)) >> (64 - 8 * x.dtype.bytes)
         word = of("bitwise_and", word, keep)
@@ -126,7 +117,7 @@ def bitwise_count(tape: Tape, x: Node) -> Node:
         high = of("bitwise_and", of("shift_right", word, shift), mask)
         word = of("add", of("bitwise_and", word, mask), high)
     word = of("bitwise_and", of("add", word, of("shift_right", word, 4)), 0x0F0F0F0F0F0F0F0F)
-    return tape.cast(of("shift_right", of("multiply", word, 0x0101010101010101), 56), DType.U8)
+    return of.tape.cast(of("shift_right", of("multiply", word, 0x0101010101010101), 56), DType.U8)
 
 
 COMPOSED: dict[str, Make] = {
@@ -134,10 +125,14 @@ COMPOSED: dict[str, Make] = {
     "logaddexp2": partial(logaddexp, True),
     **dict.fromkeys(("deg2rad", "radians"), partial(scale, pi / 180)),
     **dict.fromkeys(("rad2deg", "degrees"), partial(scale, 180 / pi)),
-    "divmod": lambda tape, a, b: (apply(tape, "floor_divide", a, b), apply(tape, "floor_mod", a, b)),
+    "divmod": lambda of, a, b: (of("floor_divide", a, b), of("floor_mod", a, b)),
 }
 enter(COMPOSED, square, isfinite, signbit, copysign, cbrt, hypot, heaviside, modf, bitwise_count)
-UFUNCS.update({name: elementwise(getattr(np, name), make) for name, make in COMPOSED.items() if hasattr(np, name)})
+UFUNCS |= {
+    name: elementwise(getattr(np, name), lambda tape, *operands, make=make: make(Terms(tape), *operands))
+    for name, make in COMPOSED.items()
+    if hasattr(np, name)
+}
 
 
 def _of_table(function: str) -> Callable[..., Any]:
