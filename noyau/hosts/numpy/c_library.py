@@ -143,10 +143,8 @@ def _is_read(array: np.ndarray, head_bytes: int) -> bool:
     parts = (kind, fields.data, fields.nd, fields.descr, fields.flags)
     if parts != (id(np.ndarray), array.ctypes.data, array.ndim, id(array.dtype), array.flags.num):
         return False
-    axes = range(array.ndim)
-    return [fields.dimensions[axis] for axis in axes] == [*array.shape] and [fields.strides[axis] for axis in axes] == [
-        *array.strides
-    ]
+    axes = [(fields.dimensions[axis], fields.strides[axis]) for axis in range(array.ndim)]
+    return axes == list(zip(array.shape, array.strides, strict=True))
 
 
 def reads_scalars(dtype: np.dtype) -> bool:

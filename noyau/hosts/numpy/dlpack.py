@@ -129,7 +129,7 @@ def array_of(capsule: object, label: str) -> np.ndarray:
         "version": 3,
         "data": (tensor.data + tensor.byte_offset, not writable),
         "shape": shape,
-        "strides": _strides(tensor, shape, dtype.itemsize),
+        "strides": tuple(step * dtype.itemsize for step in tensor.strides[: len(shape)]) if tensor.strides else None,
         "typestr": bits.str,
     }
     return np.asarray(owner).view(dtype)
@@ -151,13 +151,6 @@ def _dtype(tensor: _Tensor, name: str) -> np.dtype:
             pass
     dtype_name = f"code {code}, {bits} bits, {lanes} lanes"
     raise UnsupportedError(f"{name} has a dtype of DLPack that NumPy cannot hold ({dtype_name}); cast it first")
-
-
-def _strides(tensor: _Tensor, shape: tuple[int, ...], item: int) -> tuple[int, ...] | None:
-    """In bytes; None for a packed array."""
-    if not tensor.strides:
-        return None
-    return tuple(stride * item for stride in tensor.strides[: len(shape)])
 
 
 _ON_THE_CPU = frozenset({1, 3, 11})  # kDLCPU, kDLCUDAHost, kDLROCMHost

@@ -134,10 +134,8 @@ class FastCallEnds(ctypes.Structure):
 
 def in_c(fast_call: FastCall, library: Library) -> Callable[..., Any]:
     """The call of a fast call as a function in C."""
-    results = [
-        ResultEnd(id(dtype.numpy), dtype.bytes, scalar)
-        for dtype, scalar in zip(fast_call.results, fast_call.scalars, strict=True)
-    ]
+    pairs = zip(fast_call.results, fast_call.scalars, strict=True)
+    results = [ResultEnd(id(dtype.numpy), dtype.bytes, scalar) for dtype, scalar in pairs]
     ends, alive = ends_of(fast_call.path, fast_call.symbol, fast_call.native, fast_call.arguments, results)
     alive.append([dtype.numpy for dtype in fast_call.results])
     state = (ctypes.addressof(ends), MISS, empty, partial(write, fast_call.called), failures(fast_call.called), alive)
@@ -156,9 +154,7 @@ def ends_of(
     dims = sum(2 * end.rank for end in arguments)
     most = max(native.ranks[native.inputs :], default=0)
     address = ctypes.addressof(ctypes.c_char.in_dll(kernel, symbol))
-    fast_call_ends = FastCallEnds(
-        address, ctypes.addressof(ends[0]), ctypes.addressof(ends[1]), dims, most, LEAST_BYTES
-    )
+    fast_call_ends = FastCallEnds(address, *(ctypes.addressof(each) for each in ends), dims, most, LEAST_BYTES)
     return fast_call_ends, [*alive, fast_call_ends, *ends, kernel]
 
 

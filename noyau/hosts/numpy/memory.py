@@ -73,8 +73,7 @@ class Pool:
     def take(self, size_bytes: int) -> Block:
         """A block of this size: the one that came back last, or a new one."""
         with self._lock:
-            if self._returned:
-                self._admit()
+            self._admit()
             waiting = self._waiting.get(size_bytes)
             if waiting:
                 self._bytes -= size_bytes
@@ -113,8 +112,7 @@ class Pool:
         """Count what came back; what waited longest makes room."""
         while self._returned:
             block = self._returned.popleft()
-            self._clock += 1
-            block.stamp = self._clock
+            block.stamp = self._clock = self._clock + 1
             self._waiting.setdefault(block.size_bytes, []).append(block)
             self._bytes += block.size_bytes
         while self._bytes > self.limit_bytes:
@@ -122,10 +120,9 @@ class Pool:
             self._bytes -= oldest.pop(0).size_bytes
 
     def _new(self, size_bytes: int) -> Block:
-        try:
+        with contextlib.suppress(OSError):
             return _map(size_bytes)
-        except OSError:
-            self.clear()
+        self.clear()
         try:
             return _map(size_bytes)
         except OSError as error:

@@ -26,10 +26,9 @@ def shim_text(operators: Sequence[str]) -> str:
         raise GraphError("a library needs one operator or more, each once")
     table = [f'extern __attribute__((visibility("hidden"))) const noyau_kernel {name}_kernel;' for name in operators]
     table += ["static const noyau_kernel *const noyau_kernels[] = {", *(f"    &{name}_kernel," for name in operators)]
-    head, check, code = (
-        _text(f"hosts/onnxruntime/{name}") for name in ("onnxruntime.h", "cpu_check.h", "onnxruntime.c")
-    )
-    return "\n".join([_text("codegen/c/noyau.h"), _text("hosts/shares.h"), head, check, *table, "};", "", code])
+    own = "hosts/onnxruntime"
+    headers = ("codegen/c/noyau.h", "hosts/shares.h", f"{own}/onnxruntime.h", f"{own}/cpu_check.h")
+    return "\n".join([*map(_text, headers), *table, "};", "", _text(f"{own}/onnxruntime.c")])
 
 
 def cached_library(kernels: Mapping[str, str], options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Path:

@@ -58,7 +58,10 @@ def save(model: onnx.ModelProto, library: Path | None, path: Path, source: Path 
     library_file = library_path(path)
     if library_file == path:
         raise OutputError(f"{path} cannot be written: that name is for the library; end the model's in .onnx")
-    data = _serialized(model)
+    try:
+        data = bytes(model.SerializeToString())
+    except Exception as error:
+        raise ModelError("the model takes more than 2 GB; save its weights as external data first") from error
     links = _data_files(model, source, path.parent)
     with _output_errors(path), contextlib.ExitStack() as leftovers, contextlib.ExitStack() as undo:
         for origin, target in links:
@@ -102,13 +105,6 @@ def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 def _parts(tensors: Iterable[onnx.SparseTensorProto]) -> Iterator[onnx.TensorProto]:
     for tensor in tensors:
         yield from (tensor.values, tensor.indices)
-
-
-def _serialized(model: onnx.ModelProto) -> bytes:
-    try:
-        return bytes(model.SerializeToString())
-    except Exception as error:
-        raise ModelError("the model takes more than 2 GB; save its weights as external data first") from error
 
 
 def _data_files(model: onnx.ModelProto, source: Path | None, folder: Path) -> list[tuple[Path, Path]]:

@@ -83,7 +83,9 @@ def _parsed(text: str, names: frozenset[str]) -> Ends:
     letters = list(_letters(text))
     if len(letters) > LONGEST:
         raise InputError(f"--between has {len(letters)} letters, more than {LONGEST}: give fewer ends")
-    entries = dict.fromkeys(_readings(letters, names))
+    splits = ((letters[:at], letters[at + 1 :]) for at in _places(letters, ":"))
+    pairs = (pair for left, right in splits for pair in itertools.product(_lists(left, names), _lists(right, names)))
+    entries = dict.fromkeys(Ends(*pair) for pair in pairs)
     if len(entries) > 1:
         first, second, *_ = entries
         raise InputError(f"{printable(text)} can be read as {first} and as {second}: give one of these")
@@ -122,13 +124,6 @@ def _letters(text: str) -> Iterator[Letter]:
         quoted = False
     if quoted:
         yield "\\", False
-
-
-def _readings(letters: Sequence[Letter], names: frozenset[str]) -> Iterator[Ends]:
-    for at in _places(letters, ":"):
-        for sources in _lists(letters[:at], names):
-            for results in _lists(letters[at + 1 :], names):
-                yield Ends(sources, results)
 
 
 def _lists(letters: Sequence[Letter], known: frozenset[str]) -> list[tuple[str, ...]]:

@@ -39,19 +39,15 @@ def extract(
     result.producer_name = "noyau"
     result.opset_import.extend(model.opset_import)
     result.functions.extend(used_functions([values.nodes[position] for position in positions], model))
-    least = _IR_OF_FUNCTIONS if result.functions else _IR_OF_LOOSE_INITIALIZERS
-    result.ir_version = max(model.ir_version, least)
+    result.ir_version = max(model.ir_version, _IR_OF_FUNCTIONS if result.functions else _IR_OF_LOOSE_INITIALIZERS)
     result.graph.name = "part"
     result.graph.node.extend(values.nodes[position] for position in sorted(positions))
     result.graph.initializer.extend(each for each in model.graph.initializer if each.name in initializers)
-    result.graph.sparse_initializer.extend(
-        each for each in model.graph.sparse_initializer if each.values.name in initializers
-    )
+    sparse = [each for each in model.graph.sparse_initializer if each.values.name in initializers]
+    result.graph.sparse_initializer.extend(sparse)
     _write_ends(result.graph, model.graph, inputs, outputs, types or {})
-    ends = {*inputs, *outputs}
-    result.graph.value_info.extend(
-        each for each in model.graph.value_info if each.name in names and each.name not in ends
-    )
+    names -= {*inputs, *outputs}
+    result.graph.value_info.extend(each for each in model.graph.value_info if each.name in names)
     return result
 
 

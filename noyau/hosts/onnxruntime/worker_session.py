@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import onnxruntime
 
 Told = dict[str, Any]
-
 MOST_BINDINGS, FEW_BINDINGS = 256, 4
 _LEAST_LOOKS = 3
 _SHORT_S = 0.03  # below which a run is short: what another process has left of the caches then counts

@@ -134,7 +134,8 @@ def _replace_nodes(
     graph = model.graph
     covered = {position for part in fused for position in part.nodes}
     provided = {name for part in fused for name in part.outputs}
-    names = {node.name for node in graph.node} | _value_names(graph)
+    names = {each.name for each in (*graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer)}
+    names.update(*(node.output for node in graph.node))
     nodes = [(max(part.nodes), _fused_node(part, more, graph, names)) for part, more in zip(fused, extras, strict=True)]
     count = len(nodes)
     nodes += [
@@ -267,12 +268,6 @@ def _add_functions(result: onnx.ModelProto, bodies: Mapping[str, FunctionBody]) 
     if not any(entry.domain == DOMAIN for entry in result.opset_import):
         result.opset_import.add(domain=DOMAIN, version=1)
     result.ir_version = max(result.ir_version, _FUNCTIONS_SINCE)
-
-
-def _value_names(graph: onnx.GraphProto) -> set[str]:
-    names = {value.name for value in (*graph.input, *graph.output, *graph.value_info)}
-    names.update(tensor.name for tensor in graph.initializer)
-    return names.union(*(node.output for node in graph.node))
 
 
 def put_back(model: onnx.ModelProto, kernels: Iterable[Planned], folder: Path) -> onnx.ModelProto:

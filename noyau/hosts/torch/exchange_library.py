@@ -48,9 +48,7 @@ def share_threads(c_library: ctypes.CDLL) -> bool:
     team = openmp()
     if team is None:
         return False
-    c_library.noyau_team_open(
-        ctypes.cast(team.GOMP_parallel, _POINTER), ctypes.cast(team.omp_get_max_threads, _POINTER)
-    )
+    c_library.noyau_team_open(*(ctypes.cast(each, _POINTER) for each in (team.GOMP_parallel, team.omp_get_max_threads)))
     return True
 
 

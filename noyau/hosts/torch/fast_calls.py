@@ -71,23 +71,15 @@ def in_c(fast_call: TensorFastCall, library: Library) -> Callable[[tuple[Any, ..
     said = [{"dtype": TO_TORCH[dtype], "device": _CPU} for dtype in fast_call.results]
     results = [ResultEnd(id(each), dtype.bytes, 0) for each, dtype in zip(said, fast_call.results, strict=True)]
     result, kept = ends_of(fast_call.path, fast_call.symbol, fast_call.native, fast_call.arguments, results)
-    held = (
-        ctypes.addressof(result),
-        MISS,
-        torch.empty,
-        None,
-        failures(fast_call.called),
-        fast_call.large,
-        [*kept, said],
-    )
+    address, errors = ctypes.addressof(result), failures(fast_call.called)
+    held = (address, MISS, torch.empty, None, errors, fast_call.large, [*kept, said])
     return library.fast_call(held, "noyau_tensor_fast_call")
 
 
 def in_python(fast_call: TensorFastCall) -> Callable[[tuple[Any, ...]], Any]:
     """The same where C cannot read tensors: on NumPy arrays of their memory, by a fast call of the NumPy runtime."""
-    return partial(
-        through_arrays, FastCall(fast_call.path, fast_call.symbol, fast_call.arguments, name=fast_call.called).call
-    )
+    on_arrays = FastCall(fast_call.path, fast_call.symbol, fast_call.arguments, name=fast_call.called)
+    return partial(through_arrays, on_arrays.call)
 
 
 class _Waiting:

@@ -218,17 +218,12 @@ def gpu_tensor(name: str, array: Any) -> torch.Tensor:
         if hasattr(array, "__dlpack__"):
             result: torch.Tensor = torch.from_dlpack(array)
             return result
-        wait_for(array.__cuda_array_interface__.get("stream"))
+        if (stream := array.__cuda_array_interface__.get("stream")) is not None:  # 1 and 2 are CUDA's default ones
+            torch.cuda.current_stream().wait_stream(torch.cuda.ExternalStream(stream))
         return torch.as_tensor(array, device="cuda")
     except Exception as error:
         message = " ".join(str(error).split())[:300] or type(error).__name__
         raise UnsupportedError(f"{name}, of {type(array).__name__}, cannot be taken as a tensor: {message}") from error
-
-
-def wait_for(stream: int | None) -> None:
-    """Let the current stream wait for another one: 1 and 2 are CUDA's default streams, None is none."""
-    if stream is not None:
-        torch.cuda.current_stream().wait_stream(torch.cuda.ExternalStream(stream))
 
 
 def gpu_result_like(result: Any, like: Any) -> Any:

@@ -21,7 +21,6 @@ from noyau.timing.output_checks import Check
 from noyau.timing.pairwise import VERIFIED
 from noyau.timing.queue_clock import Around, BlockedClock, Hold, Sample
 
-Run = Callable[..., object]
 _AT_FIRST = {  # as they are when this is imported
     "torch.cuda.Event": torch.cuda.Event,
     "torch.cuda.synchronize": torch.cuda.synchronize,
@@ -39,7 +38,7 @@ class TensorSide(SelfTimed):
     called with for a set of tensors; `verified`: how many of its timed calls are kept."""
 
     name: str
-    run: Run
+    run: Callable[..., object]
     rotation: TensorRotation
     like: Sequence[torch.Tensor]
     clock: BlockedClock

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
-import torch
+from torch import Tensor
 
 from noyau.compiler.lowering.input_layouts import Layout
 from noyau.ir.loops import Kernel
-
-Tensor: TypeAlias = torch.Tensor
 
 
 class DeviceCall:

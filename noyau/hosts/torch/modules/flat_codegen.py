@@ -257,15 +257,12 @@ class FlatText:
     def finished(self) -> str:
         """The text."""
         arguments = [f"a{at}" for at in range(len(self.placeholders))]
-        body = [f"{', '.join(arguments)}, = arguments"] if arguments else []
-        body += self.conditions()
-        body += ["arguments.clear()", "stream = raw_stream(device)"]
-        head, body = body, []
+        head = [f"{', '.join(arguments)}, = arguments"] if arguments else []
+        head += [*self.conditions(), "arguments.clear()", "stream = raw_stream(device)"]
         last = {name: at for at, line in enumerate(self.lines) for name in (*line.reads, line.makes) if name}
         kept = set(self.results.replace("(", " ").replace(")", " ").replace(",", " ").split()) | set(self.names)
-        body += (
-            [f"del {', '.join(free)}"] if (free := [n for n in arguments if n not in last and n not in kept]) else []
-        )
+        free = [name for name in arguments if name not in last and name not in kept]
+        body = [f"del {', '.join(free)}"] if free else []
         for at, line in enumerate(self.lines):
             body.append(line.words)
             free = sorted({n for n in (*line.reads, line.makes) if n and last[n] == at and n not in kept})

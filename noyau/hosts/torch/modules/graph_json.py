@@ -24,7 +24,6 @@ _PYTHON: Mapping[str, Callable[..., Any]] = {
     "sym_min": torch.sym_min,
     "trunc": math.trunc,
 }
-_KERNEL = "kernel"
 _DTYPES = {str(each): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
 _FORMATS = {str(each): each for each in (torch.contiguous_format, torch.preserve_format, torch.channels_last)}
 _LAYOUTS = {"torch.strided": torch.strided}
@@ -53,7 +52,7 @@ def _target(node: fx.Node, kernels: Mapping[Any, str]) -> str:
     if node.op != "call_function":
         raise UnsupportedError(f"a saved module has no {node.op} in its graph, as {node.name} is")
     if node.target in kernels:
-        return f"{_KERNEL}.{kernels[node.target]}"
+        return f"kernel.{kernels[node.target]}"
     name = str(node.target)
     if isinstance(node.target, torch._ops.OpOverload) and name.partition(".")[0] in _PACKETS:
         return name
@@ -120,7 +119,7 @@ def graph_from_json(nodes: Any, kernels: Mapping[str, Callable[..., Any]]) -> fx
 
 def _function(target: Any, kernels: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
     packet, _, rest = str(target).partition(".")
-    by_name = {_KERNEL: kernels, "python": _PYTHON}.get(packet, {})
+    by_name = {"kernel": kernels, "python": _PYTHON}.get(packet, {})
     if rest in by_name:
         return by_name[rest]
     name, _, overload = rest.rpartition(".")

@@ -53,16 +53,13 @@ def fake_of(graph: Graph, are_tensors: Sequence[bool]) -> Callable[..., Any]:
     return fake
 
 
-Target = Callable[..., Any]
-
-
 @dataclass(frozen=True, slots=True)
 class KernelSwap:
     """A kernel in one place: the names of the nodes that it replaces, of those that it reads, in order, and of those
     whose values it makes, in order. `stand_ins`: nodes that are replaced and of which the shape is still asked for,
     and nodes of the same shape."""
 
-    target: Target
+    target: Callable[..., Any]
     nodes: tuple[str, ...]
     reads: tuple[str, ...]
     makes: tuple[str, ...]

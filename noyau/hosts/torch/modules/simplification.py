@@ -208,13 +208,16 @@ def update_in_place(graph: fx.Graph) -> None:
 
 
 def updates(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
-    """The updates of arguments that can be made where those lie, and the copies that they then need not."""
+    """The updates of arguments that can be made where those lie, and the copies that they then need not: from the
+    update on nothing reads the argument as it was, and no result of its own shows the update."""
     order = {node: at for at, node in enumerate(graph.nodes)}
     entries: dict[fx.Node, fx.Node] = {}
     for back in copies_back(graph):
         argument, update = back.args[:2]
         is_update = isinstance(update, fx.Node) and update.target in IN_PLACE and update.args[0] is argument
-        if is_update and _has_same_layout(argument, update) and _is_free(argument, update, back, order):
+        if not is_update or not _is_like(argument, update) or leaves(update, back):
+            continue
+        if all(order[reader] < order[update] for reader in _readers(argument) - {update, back}):
             entries[update] = back
     return entries
 
@@ -226,17 +229,10 @@ def copies_back(graph: fx.Graph) -> Iterator[fx.Node]:
             yield node
 
 
-def _has_same_layout(argument: fx.Node, update: fx.Node) -> bool:
+def _is_like(argument: fx.Node, update: fx.Node) -> bool:
     """Whether an update is of the shape and dtype of what it updates."""
     one, other = argument.meta.get("val"), update.meta.get("val")
     return one is not None and other is not None and one.shape == other.shape and one.dtype == other.dtype
-
-
-def _is_free(argument: fx.Node, update: fx.Node, back: fx.Node, order: dict[fx.Node, int]) -> bool:
-    """Whether nothing reads an argument as it was, from the update on, and no result of its own shows the update."""
-    if leaves(update, back):
-        return False
-    return all(order[reader] < order[update] for reader in _readers(argument) - {update, back})
 
 
 def _readers(value: fx.Node, back: fx.Node | None = None) -> set[fx.Node]:
