@@ -57,7 +57,6 @@ class SelfTimed(Protocol):
 
     def lasts(self, calls: int) -> float:
         """The seconds that so many calls take together."""
-        ...
 
 
 FASTER_ABOVE, SLOWER_BELOW = 1.02, 0.98  # of the whole interval

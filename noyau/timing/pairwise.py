@@ -275,7 +275,6 @@ class WorkerState(SelfTimed, Protocol):
 
     def tell(self) -> Mapping[str, Any]:
         """Facts about it; NoyauError where a run that was timed was wrong."""
-        ...
 
 
 @dataclass(slots=True)

@@ -31,15 +31,12 @@ class Mark(Protocol):
 
     def is_reached(self) -> bool:
         """Whether all that was put on the queue before it is done."""
-        ...
 
     def wait(self) -> None:
         """Wait until it is reached."""
-        ...
 
     def seconds_since(self, earlier: Any) -> float:
         """The seconds from an earlier one to this; both have been reached."""
-        ...
 
 
 class Queue(Protocol):
@@ -47,19 +44,15 @@ class Queue(Protocol):
 
     def settle(self) -> None:
         """Wait until the device is idle, all of its queues."""
-        ...
 
     def overwrite(self) -> None:
         """Put on the queue what leaves nothing of anybody's in the caches of the device."""
-        ...
 
     def hold(self, cycles: int) -> None:
         """Put on the queue what keeps all that comes after it waiting for so many cycles."""
-        ...
 
     def mark(self) -> Mark:
         """Put a mark on the queue."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,6 @@ class HostBench(Protocol):
     def timing(self, candidate: Candidate) -> BindingTiming:
         """The kernel in its first place against what the host runs there otherwise. An error of noyau where it cannot
         be timed; CheckError where it crashes, hangs, or is wrong meanwhile."""
-        ...
 
 
 class Host(Protocol[Installed_co]):
@@ -42,25 +41,20 @@ class Host(Protocol[Installed_co]):
 
     def plan(self) -> tuple[Partition, Plan]:
         """The groups of the program, and a kernel for each kind of group."""
-        ...
 
     def certify(self, kernels: Sequence[Planned]) -> Sequence[Candidate]:
         """The kernels built, each with its certificate or with the reason that it has none; several at once. BuildError
         where nothing can be built at all."""
-        ...
 
     def bindings(self) -> Iterable[Sizes]:
         """The sizes to time at, one round each."""
-        ...
 
     def bench(self, sizes: Sizes, candidates: Sequence[Candidate]) -> HostBench | None:
         """The clock at these sizes; None where the program does not run with them."""
-        ...
 
     def install(self, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], Installed_co]:
         """The program with the kernels that are kept, and the candidates: some may be dropped only here, where all run
         together."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
