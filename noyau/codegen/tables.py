@@ -13,7 +13,6 @@ Term = tuple[Monomial, int]
 Name = Callable[[str], str]
 Operate = Callable[[DimOp, str, str], str]  # the text of a floordiv, mod, max or min of two texts
 
-
 # Scalar functions that the C family and Python write between their operands.
 INFIX = {
     "add": "+",
@@ -33,8 +32,6 @@ INFIX = {
     "bitwise_or": "|",
     "bitwise_xor": "^",
 }
-
-
 FLAT = {"is_nan": "({0} != {0})", "identity": "{0}"}  # texts that both spell alike
 _TEXTS = {*INFIX, *FLAT, "negative", "is_inf", "where", "cast"}  # functions of floats that are no calls
 _OTHER_NAMES = {"power": "pow", "truncate": "trunc"}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from noyau.codegen.numpy import values
+from noyau.codegen.numpy import maps, reductions, views
 from noyau.codegen.numpy.terms import ATOM, NumpyTerm, SizeText, constant_term, number_text, shortest
 from noyau.compiler.lowering.names import Names, identifier
 from noyau.dtypes import DType
@@ -150,7 +150,7 @@ class _Printer:
     def result_name(self, name: str) -> str:
         """An output, whole, under a name."""
         term, node = self.terms[name], self.graph[name]
-        whole = values.full(term, node, self.extents)
+        whole = views.full(term, node, self.extents)
         if term.number and node.shape == ():
             whole = NumpyTerm(term.typed, ATOM, ())
         if whole.text in self.inputs.values() or not whole.text.isidentifier():
@@ -186,7 +186,7 @@ class _Printer:
         return name
 
     def whole(self, name: str) -> NumpyTerm:
-        return values.full(self.terms[name], self.graph[name], self.extents)
+        return views.full(self.terms[name], self.graph[name], self.extents)
 
     def term(self, node: ir.Node) -> NumpyTerm:
         """The expression that computes a value."""
@@ -199,23 +199,23 @@ class _Printer:
             case ir.Iota(index):
                 return self.iota(index, node)
             case ir.Map(function):
-                return values.map_term(function, [self.terms[name] for name in node.inputs], node, sources[-1].dtype)
+                return maps.map_term(function, [self.terms[name] for name in node.inputs], node, sources[-1].dtype)
             case ir.Reduce():
                 keep = self.readers.restore_axes(node)
-                return values.reduce_term(node.kind, self.whole(node.inputs[0]), sources[0], node, keep=keep)
+                return reductions.reduce_term(node.kind, self.whole(node.inputs[0]), sources[0], node, keep=keep)
             case ir.Scan():
-                return values.scan_term(node.kind, self.whole(node.inputs[0]), sources[0])
+                return reductions.scan_term(node.kind, self.whole(node.inputs[0]), sources[0])
             case ir.View(index):
                 return self.view(index, node, sources[0])
             case ir.Select(axis, _):
                 pieces = ", ".join(self.whole(name).text for name in node.inputs)
                 return NumpyTerm(f"np.concatenate([{pieces}], {axis})", ATOM, node.shape)
             case ir.Gather():
-                return values.gather_term(node, [self.terms[n] for n in node.inputs], sources, self.extents, self.grid)
+                return views.gather_term(node, [self.terms[n] for n in node.inputs], sources, self.extents, self.grid)
             case ir.Scatter():
                 return self.scatter(node.kind, node)
             case ir.Contract(equation):
-                return values.contract_term(equation, [self.whole(name) for name in node.inputs], node)
+                return reductions.contract_term(equation, [self.whole(name) for name in node.inputs], node)
             case ir.Opaque(name) | ir.Part(name):
                 raise UnsupportedError(
                     f"{node.output} is made by {name}, which has no text in NumPy: end the path there"
@@ -270,15 +270,15 @@ class _Printer:
         if len(node.shape) == 1 and index == Dim.of(index_name(0)):
             counter = NumpyTerm(f"np.arange({self.extents.text(node.shape[0])})", ATOM, node.shape)
         else:
-            shape = values.read_shape([index], node.shape)
+            shape = views.read_shape([index], node.shape)
             counter = NumpyTerm(self.extents.text(index, self.grid(node.shape)), 0, shape)
-        return values.cast_term(counter, DType.I64, node.dtype)
+        return maps.cast_term(counter, DType.I64, node.dtype)
 
     def view(self, index: Shape, node: ir.Node, source: ir.Node) -> NumpyTerm:
         operand = self.terms[source.output]
         if self.readers.restore_axes(source):
             return operand
-        return values.view_term(index, operand, source, node, self.extents, self.grid)
+        return views.view_term(index, operand, source, node, self.extents, self.grid)
 
     def scatter(self, kind: ir.Scatter, node: ir.Node) -> NumpyTerm:
         """A copy, in which the updates are merged in statements."""
@@ -286,7 +286,7 @@ class _Printer:
         operands = [self.whole(name) for name in node.inputs]
         shape = self.graph[node.inputs[2]].shape
         copy = self.assign(node, NumpyTerm(f"{table.within(ATOM)}.copy()", ATOM, node.shape))
-        cells = values.cell_texts(kind.index, shape, operands, self.extents, self.grid)
+        cells = views.cell_texts(kind.index, shape, operands, self.extents, self.grid)
         if kind.monoid is None:
             self.lines.append(f"{copy.text}[{', '.join(cells)}] = {updates.text}")
         else:

@@ -114,8 +114,11 @@ class NodeWriter:
         if term.name in self.numbers:
             with np.errstate(all="ignore"):
                 return replace(term, name=self.constant(self.numbers[term.name].astype(dtype.numpy)), dtype=dtype)
-        name = self.emit("Cast", term.name, to=dtype.onnx)
-        return OnnxTerm(name, dtype, term.shape)
+        return OnnxTerm(self.emit("Cast", term.name, to=dtype.onnx), dtype, term.shape)
+
+    def widen(self, term: OnnxTerm) -> OnnxTerm:
+        """The value in the dtype that it is computed in."""
+        return self.cast(term, COMPUTED.get(term.dtype, term.dtype))
 
 
 class SizeWriter:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from noyau.codegen.numpy.values import broadcast
+from noyau.codegen.numpy.maps import broadcast
 from noyau.codegen.onnx.emitter import COMPUTED, NodeWriter, OnnxTerm
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from noyau.codegen.numpy.printer import Readers
-from noyau.codegen.onnx.arrays import contract_term, gather_term, reduce_term, scan_term, scatter_term, view_term, whole
+from noyau.codegen.onnx import lookups, products, reductions, views
 from noyau.codegen.onnx.emitter import ZERO, NodeWriter, OnnxTerm, SizeWriter
 from noyau.codegen.onnx.maps import CellWriter, cast, map_term
 from noyau.compiler.lowering.names import identifier
@@ -69,7 +69,7 @@ class _Speller:
     def finish(self, name: str) -> None:
         """An output, whole, under its name."""
         self.writer.stem = identifier(name)
-        value = whole(self.terms[name], self.graph[name].shape, self.sizes)
+        value = views.whole(self.terms[name], self.graph[name].shape, self.sizes)
         target = self.called[name]
         if value.name == target:
             return
@@ -79,7 +79,7 @@ class _Speller:
         self.terms = {key: replace(t, name=target) if t.name == value.name else t for key, t in self.terms.items()}
 
     def whole(self, name: str) -> OnnxTerm:
-        return whole(self.terms[name], self.graph[name].shape, self.sizes)
+        return views.whole(self.terms[name], self.graph[name].shape, self.sizes)
 
     def term(self, node: ir.Node) -> OnnxTerm:
         sources = [self.graph[name] for name in node.inputs]
@@ -97,23 +97,23 @@ class _Speller:
                 return map_term(CellWriter(self.writer), function, operands, node.dtype)
             case ir.Reduce():
                 keep = self.keeps_axes(node)
-                return reduce_term(node.kind, self.whole(node.inputs[0]), node.dtype, self.sizes, keep=keep)
+                return reductions.reduce_term(node.kind, self.whole(node.inputs[0]), node.dtype, self.sizes, keep=keep)
             case ir.Scan():
-                return scan_term(node.kind, self.whole(node.inputs[0]), node.dtype, self.writer)
+                return reductions.scan_term(node.kind, self.whole(node.inputs[0]), node.dtype, self.writer)
             case ir.View() if self.keeps_axes(sources[0]):
                 return operands[0]
             case ir.View(index):
-                return view_term(index, operands[0], sources[0].shape, node.shape, self.sizes)
+                return views.view_term(index, operands[0], sources[0].shape, node.shape, self.sizes)
             case ir.Select(axis, _):
                 pieces = [self.whole(name).name for name in node.inputs]
                 return OnnxTerm(self.writer.emit("Concat", *pieces, axis=axis), node.dtype, node.shape)
             case ir.Gather():
-                return gather_term(node, operands, sources, self.sizes)
+                return lookups.gather_term(node, operands, sources, self.sizes)
             case ir.Scatter():
-                return scatter_term(node, operands, sources, self.sizes)
+                return lookups.scatter_term(node, operands, sources, self.sizes)
             case ir.Contract(equation):
                 wholes = [self.whole(name) for name in node.inputs]
-                return contract_term(equation, wholes, node.dtype, node.shape, self.writer)
+                return products.contract_term(equation, wholes, node.dtype, node.shape, self.writer)
             case ir.Opaque(name):
                 raise UnsupportedError(f"{name} has no ONNX operator that is known here")
             case ir.Part(position):

@@ -1,0 +1,91 @@
+"""Scalar functions and casts as NumPy writes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from noyau.codegen.index_maps import ONE
+from noyau.codegen.numpy.terms import ATOM, COMPARE, INFIX, POWER, TIMES, UNARY, NumpyTerm, numpy_name
+from noyau.dtypes import HALVES, DType
+from noyau.functions import OF_TABLE
+from noyau.ir.dims import Shape
+from noyau.ir.graph import Node
+from noyau.ir.operators import OPERATORS
+
+CALLS = {
+    **{name: f"np.{operator.names.numpy.split()[0]}" for name, operator in OPERATORS.items() if operator.names.numpy},
+    **{function: name for name, function in OF_TABLE.items()},
+}
+
+
+def map_term(function: str, operands: Sequence[NumpyTerm], node: Node, source: DType) -> NumpyTerm:
+    """A scalar function of operands that broadcast; `source` is the dtype of the last one."""
+    if function == "cast":
+        return cast_term(operands[0], source, node.dtype)
+    if function in ("identity", "rounded"):
+        return operands[0]
+    terms, shape = (
+        _with_typed_operand(list(operands), function == "where"),
+        broadcast([term.shape for term in operands]),
+    )
+    if source is DType.BOOL and INFIX.get(function, ("", ""))[1] == COMPARE:  # x == True reads as a mistake
+        terms = [NumpyTerm(term.typed or term.text, ATOM if term.number else term.level, term.shape) for term in terms]
+    if function in ("divide", "power") and not source.is_float:
+        return _call_term(CALLS[function], terms, shape)
+    match function, [term.within(ATOM) for term in terms]:
+        case "negative", _:
+            return NumpyTerm(f"-{terms[0].within(UNARY)}", UNARY, shape)
+        case "power", [base, exponent]:
+            sign = "**" if re.fullmatch(r"\w+", base) and re.fullmatch(r"\w+", exponent) else " ** "  # as ruff has it
+            return NumpyTerm(f"{base}{sign}{exponent}", POWER, shape)
+        case "reciprocal", [x]:
+            return NumpyTerm(f"1 / {x}", TIMES, shape)
+        case "rsqrt", _ if node.dtype in HALVES:
+            wide = f'1 / np.sqrt(cast({terms[0].text}, "f32"))'
+            return NumpyTerm(f'cast({wide}, "{node.dtype.value}")', ATOM, shape)
+        case "rsqrt", _:
+            return NumpyTerm(f"1 / np.sqrt({terms[0].text})", TIMES, shape)
+        case _ if function in INFIX:
+            sign, level = INFIX[function]
+            left, right = terms[0].within(level + (level == COMPARE)), terms[1].within(level + 1)
+            return NumpyTerm(f"{left} {sign} {right}", level, shape)
+        case _:
+            return _call_term(CALLS[function], terms, shape)
+
+
+def cast_term(operand: NumpyTerm, source: DType, target: DType) -> NumpyTerm:
+    """A value in another dtype: floats stay as wide as they are where the truth is asked for, integers never."""
+    text = operand.typed or operand.text
+    if source is target:
+        return operand
+    if target is DType.BOOL:
+        array = NumpyTerm(text, ATOM, ()) if operand.number else operand
+        return NumpyTerm(f"{array.within(COMPARE + 1)} != 0", COMPARE, operand.shape)
+    if operand.number and target in (DType.F32, DType.F64) and not source.is_float:
+        return NumpyTerm(operand.text, operand.level, (), f'cast({operand.text}, "{target.value}")')
+    if target.is_float:
+        return NumpyTerm(f'cast({text}, "{target.value}")', ATOM, operand.shape)
+    inner = text if operand.number else operand.within(ATOM)
+    return NumpyTerm(f"{inner}.astype({numpy_name(target)})", ATOM, operand.shape)
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """The common shape, where each axis is as long as the value's, or 1, or missing."""
+    axes = zip_longest(*(shape[::-1] for shape in shapes), fillvalue=ONE)
+    return tuple(next((dim for dim in axis if dim != ONE), ONE) for axis in axes)[::-1]
+
+
+def _with_typed_operand(terms: list[NumpyTerm], chooses: bool) -> list[NumpyTerm]:
+    """The operands, one of them of the dtype, which NumPy then gives to the numbers; a condition apart."""
+    first = int(chooses)
+    if all(term.number for term in terms[first:]):
+        terms[first] = NumpyTerm(terms[first].typed, ATOM, ())
+    if chooses and terms[0].number:
+        terms[0] = NumpyTerm(terms[0].typed, ATOM, ())
+    return terms
+
+
+def _call_term(name: str, terms: Sequence[NumpyTerm], shape: Shape) -> NumpyTerm:
+    return NumpyTerm(f"{name}({', '.join(term.text for term in terms)})", ATOM, shape)

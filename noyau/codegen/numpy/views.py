@@ -1,0 +1,92 @@
+"""Views and lookups as NumPy writes them: slices, a transpose or a reshape, or each index looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from noyau.codegen.index_maps import ONE, is_broadcast, is_reshape, is_whole_lookup, is_within, slices_of
+from noyau.codegen.numpy.slices import slice_term
+from noyau.codegen.numpy.terms import ATOM, NumpyTerm, SizeText
+from noyau.ir.dims import Dim, Shape, index_name
+from noyau.ir.graph import Gather, Lookup, Node
+
+Grid = Callable[[Shape], Callable[[str], str]]  # names of open grids over a shape
+
+
+def view_term(index: Shape, operand: NumpyTerm, source: Node, node: Node, extents: SizeText, grid: Grid) -> NumpyTerm:
+    """The value of a view: of `source`, which is `operand` in the text, as `node`."""
+    if operand.number or is_broadcast(index, source.shape, node.shape):
+        return operand
+    steps = slices_of(index, operand.shape, source.shape, node.shape)
+    if steps is not None:
+        return slice_term(steps, operand, source, node, extents)
+    packed = full(operand, source, extents)
+    if is_reshape(index, source.shape, node.shape):
+        dims = ", ".join(map(extents.text, node.shape)) or "()"
+        return NumpyTerm(f"{packed.within(ATOM)}.reshape({dims})", ATOM, node.shape)
+    texts, names = [extents.text(dim, grid(node.shape)) for dim in index], grid(node.shape)
+    unsure = [axis for axis, dim in enumerate(index) if not is_within(dim, source.shape[axis])]
+    if not unsure:
+        return lookup_term(packed, texts, read_shape(index, node.shape))
+    # One cell of an axis that may be empty: an error to NumPy, unless there are no cells to be read.
+    idle = " + ".join(names(index_name(axis)) for axis in range(len(node.shape)))
+    for axis in unsure:
+        texts[axis] = f"0 * ({idle}) + {texts[axis]}"
+    return lookup_term(packed, texts, node.shape)
+
+
+def full(term: NumpyTerm, node: Node, extents: SizeText) -> NumpyTerm:
+    """The term with every axis as long as the value's."""
+    if term.shape == node.shape and not term.number:
+        return term
+    shape = extents.shape(node.shape)
+    if term.number:
+        return NumpyTerm(f"np.full({shape}, {term.typed})", ATOM, node.shape)
+    return NumpyTerm(f"np.broadcast_to({term.text}, {shape})", ATOM, node.shape)
+
+
+def lookup_term(operand: NumpyTerm, texts: Sequence[str], shape: Shape) -> NumpyTerm:
+    """A cell of the operand for each index."""
+    if not texts:
+        return operand
+    return NumpyTerm(f"{operand.within(ATOM)}[{', '.join(texts)}]", ATOM, shape)
+
+
+def read_shape(index: Sequence[Dim], shape: Shape) -> Shape:
+    """The shape that indices over open grids have together: 1 along an axis that none of them names."""
+    named = {name for dim in index for name in dim.names if name.startswith("#")}
+    if not named:
+        return ()
+    return tuple(dim if index_name(axis) in named else ONE for axis, dim in enumerate(shape))
+
+
+def gather_term(
+    node: Node, operands: Sequence[NumpyTerm], sources: Sequence[Node], extents: SizeText, grid: Grid
+) -> NumpyTerm:
+    """The cells of a table that integers name: `table[ids]` where every cell of an axis is looked up whole."""
+    assert isinstance(node.kind, Gather)
+    packed = [full(term, source, extents) for term, source in zip(operands, sources, strict=True)]
+    places = [axis for axis, entry in enumerate(node.kind.index) if isinstance(entry, Lookup)]
+    if len(places) == 1 and is_whole_lookup(node.kind.index, places[0], node, sources):
+        entry = node.kind.index[places[0]]
+        assert isinstance(entry, Lookup)
+        return lookup_term(packed[0], [":"] * places[0] + [packed[entry.input].text], node.shape)
+    dims = [dim for entry in node.kind.index for dim in (entry.at if isinstance(entry, Lookup) else (entry,))]
+    cells = cell_texts(node.kind.index, node.shape, packed, extents, grid)
+    return lookup_term(packed[0], cells, read_shape(dims, node.shape))
+
+
+def cell_texts(
+    index: Sequence[Dim | Lookup], shape: Shape, operands: Sequence[NumpyTerm], extents: SizeText, grid: Grid
+) -> list[str]:
+    """The index of a cell in each axis, over open grids of a shape; `operands` are those of the node."""
+
+    def text(dim: Dim) -> str:
+        return extents.text(dim, grid(shape))
+
+    return [
+        lookup_term(operands[entry.input], list(map(text, entry.at)), ()).text
+        if isinstance(entry, Lookup)
+        else text(entry)
+        for entry in index
+    ]
