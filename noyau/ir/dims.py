@@ -7,7 +7,7 @@ that no size may bear. Sizes are never negative.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias, Union
@@ -352,12 +352,12 @@ def _replace(dim: Dim, values: Mapping[str, Dim]) -> Dim:
             if isinstance(atom, str):
                 part = part * values[atom]
             else:
-                part = part * again(atom, _replace(atom.left, values), _replace(atom.right, values))
+                part = part * _again(atom, _replace(atom.left, values), _replace(atom.right, values))
         total = total + part
     return total
 
 
-def again(op: DimOp, left: Dim, right: Dim) -> Dim:
+def _again(op: DimOp, left: Any, right: Any, larger: Callable[[Any, Any], Any] = maximum) -> Any:
     """The same operation of other operands."""
     match op.kind:
         case "floordiv":
@@ -365,15 +365,9 @@ def again(op: DimOp, left: Dim, right: Dim) -> Dim:
         case "mod":
             return left % right
         case _:
-            return maximum(left, right)
+            return larger(left, right)
 
 
 def _evaluate(op: DimOp, values: Mapping[str, Any]) -> Any:
     left, right = op.left.evaluate(values), op.right.evaluate(values)
-    match op.kind:
-        case "floordiv":
-            return left // right
-        case "mod":
-            return left % right
-        case _:
-            return max(left, right) if isinstance(left, int) and isinstance(right, int) else np.maximum(left, right)
+    return _again(op, left, right, max if isinstance(left, int) and isinstance(right, int) else np.maximum)

@@ -41,11 +41,9 @@ def check(kernel: ir.Kernel) -> ir.Kernel:
 
 def _buffer_fault(kernel: ir.Kernel) -> str | None:
     names = [buffer.name for buffer in kernel.buffers]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
+    if twice := [name for name in names if names.count(name) > 1]:
         return f"two buffers are called {twice[0]}"
-    reason = next(filter(None, (_strides_fault(kernel, buffer) for buffer in kernel.buffers)), None)
-    if reason:
+    if reason := next(filter(None, (_strides_fault(kernel, buffer) for buffer in kernel.buffers)), None):
         return reason
     roles = [list(ir.Role).index(buffer.role) for buffer in kernel.buffers]
     if roles != sorted(roles):
@@ -155,9 +153,7 @@ class Translator:
         self.objects: list[Any] = []
         self.values: dict[str, tuple[str, DType]] = {}  # Lets
         self.indices: dict[str, str] = {}  # sizes, loop variables, looked-up indices
-        self.memories: dict[
-            str, tuple[str, ir.Buffer | ir.Alloc, int]
-        ] = {}  # and how many parallel loops are around each
+        self.memories: dict[str, tuple[str, ir.Buffer | ir.Alloc, int]] = {}  # with the parallel loops around each
         self.loops: list[tuple[str, str]] = []  # the parallel loops that are open: what touched what, and the index
 
     def text(self) -> str:

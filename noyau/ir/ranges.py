@@ -1,16 +1,14 @@
-"""Bounds of an index within its loops, and the simplifications that they allow.
-
-Inside a loop of extent n * m, both are at least 1, for else the loop would not run; of extent n + m, one may be 0.
-"""
+"""Bounds of an index within its loops, and the simplifications that they allow."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 from math import gcd
 
 from noyau.ir import dims
-from noyau.ir.dims import Atom, Dim, DimOp, Monomial, exact_part, maximum, never_negative
+from noyau.ir.dims import Atom, Dim, DimOp, exact_part, maximum, never_negative
 
 Extents = Mapping[str, Dim]
 
@@ -56,8 +54,6 @@ def _simplify_op(op: DimOp, extents: Extents) -> Dim:
     match rest.terms:
         case (((DimOp(kind="mod") as inner,), 1),) if within(inner.left, inner.right, extents, positive):
             quotient, rest = quotient - Dim((((DimOp("floordiv", inner.left, inner.right),), 1),)), inner.left
-        case _:
-            pass
     return quotient if op.kind == "floordiv" else rest
 
 
@@ -66,17 +62,10 @@ def _common_factors(left: Dim, right: Dim) -> list[Dim]:
     if len(right.terms) != 1:
         return []
     divisor, count = right.terms[0]
-    factors = []
-    for monomial, factor in left.terms:
-        rest, shared = list(monomial), []
-        for atom in divisor:
-            if atom in rest:
-                rest.remove(atom)
-                shared.append(atom)
-        common = Dim(((tuple(shared), gcd(factor, count)),))
-        if common not in (Dim.of(1), right) and common not in factors:
-            factors.append(common)
-    return sorted(factors, key=lambda common: -len(common.terms[0][0]))
+    shared = [(Counter(divisor) & Counter(monomial), gcd(factor, count)) for monomial, factor in left.terms]
+    factors = dict.fromkeys(Dim(((tuple(atoms.elements()), factor),)) for atoms, factor in shared)
+    proper = (factor for factor in factors if factor not in (Dim.of(1), right))
+    return sorted(proper, key=lambda common: -len(common.terms[0][0]))
 
 
 def within(dim: Dim, end: Dim, extents: Extents, positive: frozenset[str] = frozenset()) -> bool:
@@ -92,9 +81,8 @@ def within(dim: Dim, end: Dim, extents: Extents, positive: frozenset[str] = froz
 
 
 def at_least_one(extent: Dim) -> frozenset[str]:
-    """The sizes that are surely 1 or more where an extent is: those in every term that makes it larger."""
-    if extent.constant is not None:
-        return frozenset()
+    """The sizes that are surely 1 or more where an extent is, for else its loop would not run: those in every term that
+    makes it larger. Of n * m both are, and of n + m one may be 0."""
     more = [monomial for monomial, factor in extent.terms if factor > 0]
     less = [monomial for monomial, factor in extent.terms if factor < 0]
     if not more or not all(never_negative(Dim(((monomial, 1),))) for monomial in less):
@@ -121,20 +109,13 @@ def lowest(dim: Dim, extents: Extents) -> Dim | None:
 def _bound(dim: Dim, extents: Extents, *, upper: bool) -> Dim | None:
     total = Dim.of(0)
     for monomial, factor in dim.terms:
-        part = _bound_of(monomial, extents, upper=upper == (factor > 0))
-        if part is None:
-            return None
+        part, running = Dim.of(1), _positive(Dim(((monomial, 1),)), extents)
+        for atom in monomial:
+            low, high = _interval(atom, extents)
+            if low is None or high is None or not never_negative(low, running):
+                return None
+            part = part * (high if upper == (factor > 0) else low)
         total = total + part * factor
-    return total
-
-
-def _bound_of(monomial: Monomial, extents: Extents, *, upper: bool) -> Dim | None:
-    total = Dim.of(1)
-    for atom in monomial:
-        low, high = _interval(atom, extents)
-        if low is None or high is None or not never_negative(low, _positive(Dim(((monomial, 1),)), extents)):
-            return None
-        total = total * (high if upper else low)
     return total
 
 

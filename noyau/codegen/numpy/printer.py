@@ -109,8 +109,7 @@ class _Printer:
         """The sizes, in the order of the inputs' shapes. UnsupportedError where no shape tells one."""
         shapes = [self.graph[name].shape for name in self.order]
         bound = {binding.size for binding in plan(shapes)}
-        loose = sorted(ir.names_of(self.graph) - bound)
-        if loose:
+        if loose := sorted(ir.names_of(self.graph) - bound):
             raise UnsupportedError(
                 f"the size {loose[0]} does not follow from what the path reads: add a value that has it"
             )

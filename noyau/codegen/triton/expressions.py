@@ -12,20 +12,9 @@ from typing import assert_never
 
 from noyau.codegen.statements import steps_of
 from noyau.codegen.tables import closed, opened
+from noyau.codegen.triton import tables
 from noyau.codegen.triton.rows import Led
-from noyau.codegen.triton.tables import (
-    BY_EXP,
-    INFIX,
-    LOOSE,
-    TYPES,
-    SizeText,
-    TritonNames,
-    const_text,
-    is_own,
-    own_name,
-    spelled,
-    typed,
-)
+from noyau.codegen.triton.tables import SizeText, TritonNames
 from noyau.compiler.schedules.gpu.strategies import FOLDED, WRITTEN
 from noyau.compiler.schedules.gpu.tiles import offset_of
 from noyau.dtypes import HALVES, DType
@@ -125,7 +114,7 @@ class TritonExpressions(SizeText):
         """An expression that can be an operand."""
         match expr:
             case Const(value, dtype):
-                return const_text(value, dtype)
+                return tables.const_text(value, dtype)
             case Var(name, _):
                 return self.names.value(name)
             case Index(dim, _):
@@ -148,7 +137,7 @@ class TritonExpressions(SizeText):
         if (again := self.again_loaded(load, buffer)) is not None:
             return again
         masks = self.masks(load.index, None if load.where is None else self.expr(load.where))
-        other = const_text(load.other.value, load.other.dtype) if load.other else "0"
+        other = tables.const_text(load.other.value, load.other.dtype) if load.other else "0"
         options = f", mask={opened(masks)}, other={opened(other)}" if masks else ""
         if load.where is None and (led := self.led_by(buffer, load.index)):
             text = self.loaded_in_lines(buffer, load.index, led)
@@ -244,36 +233,37 @@ class TritonExpressions(SizeText):
             return self.cast(operands[0], dtype)
         if OPERATORS[function].is_comparison and all(isinstance(operand, Index) for operand in operands):
             left, right = (closed(self.dim(o.dim)) for o in operands if isinstance(o, Index))
-            return f"({left} {INFIX[function]} {right})"
+            return f"({left} {tables.INFIX[function]} {right})"
         values = operands[1:] if function == "where" else operands  # two numbers would be of Triton's usual dtypes
         alone = all(isinstance(operand, Const) for operand in values)
         texts = [self.operand(operand, function, alone=alone) for operand in operands]
         if function == "where":
             return f"tl.where({', '.join(map(opened, texts))})"
-        if function in INFIX:
-            return f"({texts[0]} {INFIX[function]} {texts[1]})"
+        if function in tables.INFIX:
+            return f"({texts[0]} {tables.INFIX[function]} {texts[1]})"
         return self.named(function, source).format(*texts)
 
     def operand(self, operand: Expr, function: str, *, alone: bool) -> str:
         """An operand. A number carries its dtype where nothing beside it does, and where Triton would round it."""
         if not isinstance(operand, Const):
             return self.expr(operand)
-        exact = operand.dtype is DType.F64 and function not in INFIX
-        needs_type = is_own(function, operand.dtype) or "}.to(" in (spelled(function, operand.dtype) or "")
+        exact = operand.dtype is DType.F64 and function not in tables.INFIX
+        spelled = tables.spelled(function, operand.dtype) or ""
+        needs_type = tables.is_own(function, operand.dtype) or "}.to(" in spelled
         return typed_const(operand) if alone or exact or needs_type else self.expr(operand)
 
     def named(self, function: str, dtype: DType) -> str:
         """The text of a call, with a place for each operand."""
         loose = self.hints.is_loose and dtype is DType.F32
-        text = LOOSE.get(function) if loose and function in LOOSE else spelled(function, dtype)
+        text = tables.LOOSE.get(function) if loose and function in tables.LOOSE else tables.spelled(function, dtype)
         if text is not None:
             return text
-        if not is_own(function, dtype):
+        if not tables.is_own(function, dtype):
             raise UnsupportedError(f"triton has no spelling of {function} for {dtype.value}")
-        loose = loose and function in BY_EXP
+        loose = loose and function in tables.BY_EXP
         self.used.functions.add((function, dtype, loose))
         places = ", ".join(f"{{{at}}}" for at in range(OPERATORS[function].arity))
-        return f"{own_name(function, dtype, loose)}({places})"
+        return f"{tables.own_name(function, dtype, loose)}({places})"
 
     def cast(self, operand: Expr, dtype: DType) -> str:
         if isinstance(operand, Index) and dtype is not DType.BOOL:
@@ -284,16 +274,16 @@ class TritonExpressions(SizeText):
         if dtype is DType.BOOL:
             return f"({text} != 0)"
         text = typed_const(operand) if isinstance(operand, Const) else closed(text)
-        return f"{text}.to({TYPES[dtype]})"
+        return f"{text}.to({tables.TYPES[dtype]})"
 
     # Indices.
 
     def index(self, dim: Dim, dtype: DType) -> str:
         """An index as a value. What loops count is a number of Python's in Triton's interpreter."""
         if dim.constant is None:
-            return f"tl.cast({self.dim(dim)}, {TYPES[dtype]})"
-        text = typed(dim.constant, DType.I64)
-        return text if dtype is DType.I64 else f"{text}.to({TYPES[dtype]})"
+            return f"tl.cast({self.dim(dim)}, {tables.TYPES[dtype]})"
+        text = tables.typed(dim.constant, DType.I64)
+        return text if dtype is DType.I64 else f"{text}.to({tables.TYPES[dtype]})"
 
     def operate(self, op: DimOp, left: str, right: str) -> str:
         """Triton divides towards zero, Dims downwards."""
@@ -317,7 +307,7 @@ class TritonExpressions(SizeText):
 
 def typed_const(operand: Expr) -> str:
     assert isinstance(operand, Const)
-    return typed(operand.value, operand.dtype)
+    return tables.typed(operand.value, operand.dtype)
 
 
 WORDS = {"max": "max", "min": "min", "any": "max", "all": "min"}  # of integers and bools
@@ -333,7 +323,7 @@ def reduced(
         return f"tl.{WORDS[monoid]}(({first}).to(tl.int32), {how}) != 0"
     if monoid in ("sum", *WORDS) and (monoid == "sum" or not dtype.is_float):
         text = f"tl.{WORDS.get(monoid, monoid)}({first}, {how})"
-        return text if dtype.is_float or dtype.bytes >= 4 else f"{text}.to({TYPES[dtype]})"
+        return text if dtype.is_float or dtype.bytes >= 4 else f"{text}.to({tables.TYPES[dtype]})"
     name = _merge_of(monoid, dtype, said)
     state = first if len(states) == 1 else f"({', '.join(states)})"
     return f"tl.reduce({state}, {how.replace('axis=', '', 1).partition(',')[0]}, {name}" + (
@@ -354,7 +344,7 @@ def _merge_of(monoid: str, dtype: DType, said: TritonExpressions) -> str:
     """The name of the function that merges two states, which the text needs."""
     loose = said.hints.is_loose and monoid == "logsumexp" and dtype is DType.F32
     said.used.merges.add((monoid, dtype, loose))
-    return own_name(f"merge_{monoid}", dtype, loose)
+    return tables.own_name(f"merge_{monoid}", dtype, loose)
 
 
 def merge_function(monoid: str, dtype: DType, used: Used, loose: bool = False) -> str:
@@ -363,7 +353,7 @@ def merge_function(monoid: str, dtype: DType, used: Used, loose: bool = False) -
     sides = [tuple(Var(f"{side}{part}", d) for part, d in enumerate(dtypes)) for side in "ab"]
     names = [var.name for side in sides for var in side]
     values: tuple[Expr, ...] = MONOIDS[monoid].merge(Symbolic(), *sides)
-    function = own_name(f"merge_{monoid}", dtype, loose)
+    function = tables.own_name(f"merge_{monoid}", dtype, loose)
     variables = TritonNames(Kernel(function, (), (), ()))
     said = TritonExpressions(Kernel("", (), (), ()), variables, used)
     said.hints = Hints(is_loose=loose)
