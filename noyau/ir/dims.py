@@ -352,12 +352,12 @@ def _replace(dim: Dim, values: Mapping[str, Dim]) -> Dim:
             if isinstance(atom, str):
                 part = part * values[atom]
             else:
-                part = part * _again(atom, _replace(atom.left, values), _replace(atom.right, values))
+                part = part * again(atom, _replace(atom.left, values), _replace(atom.right, values))
         total = total + part
     return total
 
 
-def _again(op: DimOp, left: Any, right: Any, larger: Callable[[Any, Any], Any] = maximum) -> Any:
+def again(op: DimOp, left: Any, right: Any, larger: Callable[[Any, Any], Any] = maximum) -> Any:
     """The same operation of other operands."""
     match op.kind:
         case "floordiv":
@@ -370,4 +370,4 @@ def _again(op: DimOp, left: Any, right: Any, larger: Callable[[Any, Any], Any] =
 
 def _evaluate(op: DimOp, values: Mapping[str, Any]) -> Any:
     left, right = op.left.evaluate(values), op.right.evaluate(values)
-    return _again(op, left, right, max if isinstance(left, int) and isinstance(right, int) else np.maximum)
+    return again(op, left, right, max if isinstance(left, int) and isinstance(right, int) else np.maximum)
