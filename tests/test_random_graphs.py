@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from noyau.codegen.c.printer import CPrinter, printed
-from noyau.compiler.schedules.cpu import strategies
+from noyau.compiler.schedules.cpu import blocked_folds
 from noyau.errors import CheckError, GraphError, InputError, UnsupportedError
 from noyau.ir.graph import Kind
 from noyau.ir.monoids import MONOIDS
@@ -39,7 +39,7 @@ AS_SHIPPED = (0, 13)  # the batches that are built as kernels are; the others ar
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     """So small that a reduction of a few cells has several."""
-    monkeypatch.setattr(strategies, "BLOCK", 16)
+    monkeypatch.setattr(blocked_folds, "BLOCK", 16)
 
 
 @pytest.fixture(scope="session")

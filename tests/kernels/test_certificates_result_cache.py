@@ -19,7 +19,7 @@ from noyau.kernels.certificates import (
 from noyau.timing.comparison import Comparison, Verdict
 from noyau.toolchain import cache
 from noyau.toolchain.cache import OLDEST_DAYS
-from tests.compiler.partition.test_costs_costs import softmax
+from tests.compiler.partition.test_costs import softmax
 
 KEY = cache.digest("anything")
 FOUND = Comparison((2.0, 3.0) * 4, (1.0, 1.5) * 4, 3, 7, 4)

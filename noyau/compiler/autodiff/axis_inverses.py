@@ -119,7 +119,7 @@ def diagonal(work: GradientAxes, part: AxisGroup) -> None:
     work.value, work.axes = cells, [*rest, *(-1 - axis for axis in part.source)]
 
 
-def merged(work: GradientAxes, part: AxisGroup) -> None:
+def unmerge(work: GradientAxes, part: AxisGroup) -> None:
     """Axes of the source that were merged, or split otherwise, in C order."""
     shape = tuple(work.source[axis] for axis in part.source)
     before = tuple(work.extent(result) for result in part.result)

@@ -16,7 +16,7 @@ from typing import assert_never
 
 from noyau.compiler.autodiff.minimum_cut import SINK, SOURCE, Network
 from noyau.compiler.partition.costs import cells
-from noyau.compiler.passes.normal_form import bound_sizes
+from noyau.compiler.passes.sizes import bound_sizes
 from noyau.ir.graph import (
     Constant,
     Contract,

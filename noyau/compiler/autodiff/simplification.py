@@ -9,7 +9,7 @@ from functools import partial
 
 from noyau.compiler.passes.algebra import simplify_algebra
 from noyau.compiler.passes.cleanup import compose_views, drop_unused, merge_equal
-from noyau.compiler.passes.rewrite import Rebuilder, rebuild, view_of
+from noyau.compiler.passes.rewrite import Change, Rebuilder, rebuild, view_of
 from noyau.ir.dims import Shape, index_name
 from noyau.ir.graph import Graph, Map, Node, Reduce, View, downstream
 
@@ -35,7 +35,7 @@ def drop_rounding(graph: Graph, protected: Collection[str] = ()) -> Graph:
     and an evaluation step by step is the more exact for it. `protected` values stay."""
     readers = Counter([name for node in graph.nodes for name in node.inputs] + list(graph.outputs))
 
-    def change(node: Node, rebuilder: Rebuilder) -> Iterable[Node] | str:
+    def change(node: Node, rebuilder: Rebuilder) -> Change:
         if node.kind != Map("cast"):
             return (node,)
         inner = rebuilder.nodes[node.inputs[0]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from noyau.compiler.autodiff.axis_inverses import diagonal, merged, narrow, place, unslice
+from noyau.compiler.autodiff.axis_inverses import diagonal, narrow, place, unmerge, unslice
 from noyau.compiler.autodiff.gradient_axes import ONE, ZERO, AxisGroup, GradientAxes, Irregular, axis_groups
 from noyau.compiler.autodiff.gradient_builder import GradientBuilder
 from noyau.ir.dims import Dim, Shape, index_name
@@ -119,7 +119,7 @@ def _invert(work: GradientAxes, part: AxisGroup) -> None:
         case _ if len(set(part.entries)) == 1 and part.entries[0] == Dim.of(index_name(part.result[0])):
             diagonal(work, part)
         case _:
-            merged(work, part)
+            unmerge(work, part)
 
 
 def _is_one_or_all(part: AxisGroup, step: Dim) -> bool:

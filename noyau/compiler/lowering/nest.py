@@ -2,113 +2,29 @@
 
 The largest output gives the loops. Loops that reductions depend on come first, so that each reduction is done once
 a row; the other outputs are stored in the same loops, or in the outer ones.
-
-An output may lie in the loops of another with its axes merged, as a reshape does, or in another order.
-
-Most views are within bounds by their shapes alone. Where two extents only should be alike (they have different names in
-the model), the kernel must not trust them: its guards are checked when it gets its inputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
-from noyau.compiler.lowering.input_layouts import with_strides
+from noyau.compiler.lowering.loop_cuts import reorder, split_divided, with_cut, with_loop
+from noyau.compiler.lowering.loop_nest import LoopNest, first_space
 from noyau.compiler.lowering.names import Names
+from noyau.compiler.lowering.size_guards import guards
+from noyau.compiler.lowering.strides import with_strides
 from noyau.compiler.lowering.values import CutNeeded, LoopNeeded, LoopScope, Lowering, asks_each_cell
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim, DimOp, Shape, equal, maximum, never_negative, product
-from noyau.ir.graph import Gather, Graph, Input, Lookup, Node, Scatter, View, dims_of
-from noyau.ir.loops import Axis, Buffer, Guard, Kernel, Launch, Loop, Role, Statement, Store
-from noyau.ir.ranges import simplify, within
-from noyau.ir.sizes import Demand, plan
-from noyau.ir.walk import dims_in
+from noyau.ir.dims import Dim, Shape
+from noyau.ir.graph import Graph, Input, Node, Scatter, dims_of
+from noyau.ir.loops import Axis, Buffer, Kernel, Launch, Loop, Role, Statement, Store
+from noyau.ir.ranges import simplify
+from noyau.ir.sizes import plan
 
-ONE = Dim.of(1)
-NestAxis = tuple[Dim, Dim]  # of the nest: its index, and its extent
-
-
-def merge_axes(shape: Shape, axes: Sequence[NestAxis]) -> Shape | None:
-    """The index of a value in a nest of these axes, where each axis of it is one of them or several neighbours as one;
-    None where that is not so, or where the nest's innermost axis is not the value's: its cells would be stored one far
-    from the other."""
-    left, index, innermost = list(axes), list[Dim](), False
-    for extent in shape:
-        run = [] if extent == ONE else _run(extent, left)
-        if run is None:
-            return None
-        if run:
-            innermost = run[-1] == axes[-1]
-            left = [axis for axis in left if axis not in run]
-        index.append(_flat(run))
-    return tuple(index) if not left and innermost else None
-
-
-def _run(extent: Dim, axes: Sequence[NestAxis]) -> list[NestAxis] | None:
-    """The first neighbours that have as many cells together as an extent."""
-    for start in range(len(axes)):
-        for end in range(start + 1, len(axes) + 1):
-            if equal(product(own for _, own in axes[start:end]), extent):
-                return list(axes[start:end])
-    return None
-
-
-def _flat(run: Sequence[NestAxis]) -> Dim:
-    """The index in the axis that several make, in C order."""
-    flat = Dim.of(0)
-    for index, extent in run:
-        flat = flat * extent + index
-    return flat
-
-
-FEW = 4  # cells side by side that are alike, and are written out: a loop over so few is none to a vector
-CELLS = 64  # that are each a value of their own, and are written out at most: what they share is computed once
 CUTS = 16  # loops are cut at so many places at most
-
-
-@dataclass(frozen=True, slots=True)
-class LoopNest:
-    """The loops of a nest, outermost first; the index of the main output over them; where loops are cut."""
-
-    main: str
-    loops: tuple[tuple[str, Dim], ...]
-    index: Shape
-    cuts: Mapping[str, tuple[Dim, ...]]
-    turned: frozenset[str] = frozenset()  # loops that run backwards
-    written_out: frozenset[str] = frozenset()  # loops of a few rounds, one after the other in the text
-
-    def index_of(self, node: Node) -> tuple[Shape, int]:
-        """The index of another output, and the number of loops around its Store; UnsupportedError if it fits none."""
-        axes = [axis for axis, dim in enumerate(node.shape) if dim != ONE]
-        own = [dim for dim in self.index if dim != Dim.of(0)]
-        extents = self._extents()
-        if len(axes) == len(own) and node.shape and all(map(equal, (node.shape[axis] for axis in axes), extents)):
-            letters = iter(own)
-            index = tuple(next(letters) if axis in axes else Dim.of(0) for axis in range(len(node.shape)))
-            return index, len(self.loops)
-        outer = self.loops[: len(axes)]
-        if len(axes) <= len(self.loops) and all(
-            equal(node.shape[axis], extent) for axis, (_, extent) in zip(axes, outer, strict=True)
-        ):
-            variables = iter(outer)
-            index = tuple(Dim.of(next(variables)[0]) if axis in axes else Dim.of(0) for axis in range(len(node.shape)))
-            return index, len(axes)
-        elsewhere = merge_axes(node.shape, list(zip(own, extents, strict=True)))
-        if elsewhere is not None:
-            return elsewhere, len(self.loops)
-        own_shape, loops = (", ".join(map(str, dims)) for dims in (node.shape, dict(self.loops).values()))
-        raise UnsupportedError(
-            f"{node.output} of shape [{own_shape}] does not fit the loops of {self.main}: {loops or 1}"
-        )
-
-    def _extents(self) -> list[Dim]:
-        """The extents of the main output, without axes of 1."""
-        extents = dict(self.loops)
-        first, last = dict.fromkeys(extents, 0), {name: extent - 1 for name, extent in extents.items()}
-        return [dim.replace(first) + dim.replace(last) + 1 for dim in self.index if dim != Dim.of(0)]
 
 
 def lower(graph: Graph, name: str, strided: Mapping[str, str] | None = None) -> Kernel:
@@ -189,88 +105,6 @@ def lower_outputs(
     raise UnsupportedError(f"the loops of {space.main} would have to be cut in more than {CUTS} places")
 
 
-def first_space(graph: Graph) -> LoopNest:
-    """The loops of the largest output, in the order of its axes."""
-
-    def extent(name: str) -> tuple[int, int]:
-        dims = [dim for dim in graph[name].shape if dim != ONE]
-        return len(dims), product(dims).constant or 0
-
-    main = max(graph.outputs, key=extent)
-    loops = [(f"#i{axis}", dim) for axis, dim in enumerate(graph[main].shape) if dim != ONE]
-    index = tuple(Dim.of(f"#i{axis}") if dim != ONE else Dim.of(0) for axis, dim in enumerate(graph[main].shape))
-    return LoopNest(main, tuple(loops), index, {})
-
-
-def reorder(space: LoopNest, lowering: Lowering) -> LoopNest:
-    """Loops that the reductions depend on first, so that a reduction is done once for all others."""
-    inner = [names for names in lowering.folds if names < {name for name, _ in space.loops}]
-    first = set[str]().union(*inner)
-    return replace(space, loops=tuple(sorted(space.loops, key=lambda loop: loop[0] not in first)))
-
-
-def with_cut(space: LoopNest, cut: CutNeeded) -> LoopNest:
-    """The space with one more cut, in order; UnsupportedError where the order is not certain. Where a loop goes over
-    some values of one cell each, it is written out, within all others."""
-    count = dict(space.loops)[cut.variable].constant or 0
-    if cut.by_cells and FEW <= count <= CELLS and cut.variable not in space.cuts:
-        last = tuple(sorted(space.loops, key=lambda loop: loop[0] == cut.variable))
-        return replace(space, loops=last, written_out=space.written_out | {cut.variable})
-    points = [*space.cuts.get(cut.variable, ()), cut.point]
-    ordered = sorted(points, key=lambda point: sum(1 for other in points if never_negative(point - other)))
-    for low, high in pairwise(ordered):
-        if not never_negative(high - low) or low == high:
-            raise UnsupportedError(f"it is not certain which of {low} and {high} comes first")
-    return replace(space, cuts={**space.cuts, cut.variable: tuple(ordered)})
-
-
-def with_loop(space: LoopNest, needed: LoopNeeded) -> LoopNest:
-    """The space with a loop that runs backwards, or within all others; UnsupportedError where it does so already."""
-    variable, extents = needed.variable, dict(space.loops)
-    if needed.backwards:
-        back = {variable: extents[variable] - 1 - Dim.of(variable)}
-        turned = replace(space, index=tuple(dim.replace(back) for dim in space.index))
-        if turned.index == space.index or variable in space.turned:
-            raise UnsupportedError(f"the scans in {space.main} run both ways")
-        return replace(turned, turned=space.turned | {variable})
-    last = tuple(sorted(space.loops, key=lambda loop: loop[0] == variable))
-    if last == space.loops:
-        raise UnsupportedError(f"the loops of {space.main} have no order in which its scans can run")
-    return replace(space, loops=last)
-
-
-def split_divided(space: LoopNest, statements: Sequence[Statement]) -> LoopNest:
-    """The space with a loop in two where indices divide its variable: i = i_hi * c + i_lo."""
-    extents = dict(space.loops)
-    for op in divisions(statements):
-        variable, step = str(op.left), op.right
-        if variable not in extents or variable in space.cuts or step.names & extents.keys():
-            continue
-        if extents[variable] % step == Dim.of(0):
-            high, low = f"{variable}a", f"{variable}b"
-            parts = {variable: Dim.of(high) * step + Dim.of(low)}
-            at = [name for name, _ in space.loops].index(variable)
-            loops = (*space.loops[:at], (high, extents[variable] // step), (low, step), *space.loops[at + 1 :])
-            inner = at == len(space.loops) - 1 and DimOp("mod", op.left, step) not in divisions(statements)
-            few = {low} if inner and 0 < (step.constant or 0) <= FEW else set[str]()
-            index = tuple(dim.replace(parts) for dim in space.index)
-            return replace(space, loops=loops, index=index, written_out=space.written_out | few)
-    return space
-
-
-def divisions(statements: Sequence[Statement]) -> list[DimOp]:
-    """Every division and modulo in the indices of statements."""
-    divided: list[DimOp] = []
-    waiting = list(dims_in(statements))
-    while waiting:
-        for monomial, _ in waiting.pop().terms:
-            for atom in monomial:
-                if isinstance(atom, DimOp):
-                    divided.append(atom)
-                    waiting += [atom.left, atom.right]
-    return [op for op in divided if op.kind in ("floordiv", "mod")]
-
-
 def fill(lowering: Lowering, space: LoopNest, stores: Mapping[str, str]) -> tuple[Statement, ...]:
     """The nest: each output stored at its depth."""
     places: dict[int, list[tuple[str, Shape]]] = {}
@@ -310,57 +144,3 @@ def descend(
         descend(lowering, space, stores, places, depth + 1, {**shifted, variable: Dim.of(variable) + start})
         lowering.scopes.pop()
         scope.statements.append(Loop(variable, end - start, Axis.SERIAL, tuple(inner.statements)))
-
-
-def guards(graph: Graph) -> tuple[Guard, ...]:
-    """The guards of a graph, each once: what it demands of sizes that its inputs tell, and what its views need."""
-    bound = {binding.size for binding in plan([node.shape for node in graph.inputs])}
-    demanded = [demand for demand in graph.demands if demand.left.names | demand.right.names <= bound]
-    conditions = [guard for demand in demanded for guard in _guards_of(demand)]
-    return tuple(dict.fromkeys([*conditions, *(guard for node in graph.nodes for guard in _of(graph, node))]))
-
-
-def _guards_of(demand: Demand) -> Iterator[Guard]:
-    always, left, right = Dim.of(1), demand.left, demand.right
-    match demand.relation:
-        case "at most":
-            yield Guard(always, left, right)
-        case "equal":
-            yield from (Guard(always, left, right), Guard(always, right, left))
-        case _:
-            apart = (left - right) * (left - 1) * (right - 1)
-            yield from (Guard(always, apart, Dim.of(0)), Guard(always, Dim.of(0), apart))
-            if not never_negative(left - 2) and not never_negative(right - 2):  # 0 and 1 are 0, which no larger one is
-                empty_left, empty_right = maximum(1 - left, 0), maximum(1 - right, 0)
-                yield from (Guard(always, empty_left, empty_right), Guard(always, empty_right, empty_left))
-
-
-def _of(graph: Graph, node: Node) -> Iterator[Guard]:
-    match node.kind:
-        case View(index=index) | Gather(index=index):
-            for at, extent in zip(index, graph[node.inputs[0]].shape, strict=True):
-                if not isinstance(at, Lookup):
-                    yield from _bounds(node, simplify(at, node.extents), extent)
-        case _:
-            pass
-
-
-def _bounds(node: Node, at: Dim, extent: Dim) -> Iterator[Guard]:
-    """That the highest index is below the extent, where that is neither certain nor beyond telling."""
-    if within(at, extent, node.extents):
-        return
-    highest = _highest(node, at)
-    if highest is not None and highest != extent - 1:
-        yield Guard(product(node.shape), highest, extent - 1)
-
-
-def _highest(node: Node, at: Dim) -> Dim | None:
-    """The highest value of an index that is linear in the indices of its value; None where it is not."""
-    rest, total = at, Dim.of(0)
-    for name, extent in node.extents.items():
-        slope = at.replace({name: Dim.of(name) + 1}) - at
-        if any(other.startswith("#") for other in slope.names):
-            return None
-        total = total + maximum(slope * (extent - 1), 0)
-        rest = rest.replace({name: 0})
-    return total + rest

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-import numpy as np
-
+from noyau.compiler.lowering.constants import cell_of
+from noyau.compiler.lowering.dependence import dependence
 from noyau.compiler.lowering.names import Names
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
@@ -40,33 +40,6 @@ from noyau.ir.graph import (
 )
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.ranges import at_least_one, simplify, within
-
-MOST = 4096  # cells that are looked at for steps
-
-
-def cell_of(node: Node, value: np.ndarray, index: Shape) -> ir.Expr:
-    """A cell of a constant whose cells are all alike, or integers in even steps; else UnsupportedError."""
-    cells, dtype = value.astype(node.dtype.compute.numpy), node.dtype.compute
-    if not cells.size or cells.tobytes() == cells.flat[0].tobytes() * cells.size:
-        return ir.Const(cells.flat[0].item() if cells.size else 0, dtype)
-    steps = _steps(cells)
-    if steps is None:
-        reason = f"the {cells.size} cells of a constant follow no rule, and no kernel spells them out"
-        raise UnsupportedError(f"{node.output}: {reason}; make it an input")
-    position = ir.Index(sum((at * step for at, step in zip(index, steps, strict=True)), Dim.of(int(cells.flat[0]))))
-    return position if dtype is DType.I64 else ir.Call("cast", (position,), dtype)
-
-
-def _steps(cells: np.ndarray) -> list[int] | None:
-    """Give the constant step of integers along each axis; None where a step is not constant."""
-    if cells.dtype.kind not in "iu" or cells.size > MOST or cells.dtype == np.uint64:
-        return None
-    first, shape = int(cells.flat[0]), cells.shape
-    steps = [int(cells.take(1, axis).flat[0]) - first if shape[axis] > 1 else 0 for axis in range(cells.ndim)]
-    grid = np.indices(shape, object)
-    whole = sum((along * step for along, step in zip(grid, steps, strict=True)), np.full(shape, first, object))
-    return steps if (whole == cells).all() else None
-
 
 Key = tuple[str, Shape, ir.Expr | None, tuple[Dim, ...]]
 MOST_VALUES = 1024  # of a nest: pieces of pieces, each asked for again, are more by a factor each time
@@ -331,47 +304,6 @@ def _names_in(expr: ir.Expr) -> set[str]:
             return {name for operand in operands for name in _names_in(operand)}
         case _:
             return set()
-
-
-Axes = frozenset[int]
-
-
-def dependence(graph: Graph) -> dict[str, Axes]:
-    """For each value the axes whose index changes what its cells hold; those that may, where it cannot be told."""
-    axes_of: dict[str, Axes] = {}
-    for node in graph.nodes:
-        axes_of[node.output] = _of(graph, node, axes_of)
-    return axes_of
-
-
-def _of(graph: Graph, node: Node, axes_of: Mapping[str, Axes]) -> Axes:
-    match node.kind:
-        case Constant(value) if value.size == 1:
-            return frozenset()
-        case Iota(dim):
-            return _axes([dim])
-        case Map():
-            return frozenset[int]().union(*(axes_of[name] for name in node.inputs))
-        case View(index):
-            return _axes(index[axis] for axis in axes_of[node.inputs[0]])
-        case Gather(index):
-            looked_up = [entry for entry in index if isinstance(entry, Lookup)]
-            whole = [index[axis] for axis in axes_of[node.inputs[0]]]
-            dims = [entry for entry in whole if isinstance(entry, Dim)]
-            return _axes([*dims, *(dim for entry in looked_up for dim in entry.at)])
-        case Select(axis, _) | Scan(axis=axis):
-            return frozenset([axis]).union(*(axes_of[name] for name in node.inputs))
-        case Reduce(_, axes):
-            others = [axis for axis in range(len(graph[node.inputs[0]].shape)) if axis not in axes]
-            return frozenset(at for at, axis in enumerate(others) if axis in axes_of[node.inputs[0]])
-        case Input() | Constant() | Scatter() | Contract() | Opaque() | Part():
-            return frozenset(range(len(node.shape)))
-        case _:
-            assert_never(node.kind)
-
-
-def _axes(dims: Iterable[Dim]) -> Axes:
-    return frozenset(int(name[1:]) for dim in dims for name in dim.names if name.startswith("#"))
 
 
 class LoopNeeded(Exception):

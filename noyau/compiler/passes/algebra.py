@@ -1,20 +1,15 @@
 """One form for expressions that can be written in several ways.
 
-x / sqrt(v), x * reciprocal(sqrt(v)) and x * rsqrt(v) are x * rsqrt(v); so is x * v ** -0.5, where v is never below 0
-(`is_natural`). x / 8 is x * 0.125, x * -1 is -x, x + -y is x - y, a > b is b < a, and a choice by `not c` is one by c.
-No rule changes a result by more than its rounding, or makes an infinity, a NaN or another sign of zero.
-
-Some remove infinities, or errors: x * reciprocal(v) is x / v, which is finite where reciprocal(v) overflows and the
-truth does not; y / (1 + exp(-x)) is y * sigmoid(x), which is not 0 yet where exp(-x) overflows; 1 + tanh(x) is 2 *
-sigmoid(2 * x), which does not cancel where x is far below 0; (x / 2) * (2 * y) is x * y, which rounds once. In float64,
-where the truth is computed, all but the last stay. Sums and products keep their order, because another one rounds,
-overflows and underflows otherwise.
+x + -y is x - y, and 1 + tanh(x) is 2 * sigmoid(2 * x), which does not cancel where x is far below 0. No rule changes a
+result by more than its rounding, or makes an infinity, a NaN or another sign of zero. Some remove infinities, or
+errors; in float64, where the truth is computed, these stay, but for (x / 2) * (2 * y). Sums and products keep their
+order, because another one rounds, overflows and underflows otherwise.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -22,14 +17,14 @@ import ml_dtypes
 import numpy as np
 
 from noyau.compiler.passes.cleanup import drop_unused
-from noyau.compiler.passes.rewrite import Rebuilder, rebuild, through_views
+from noyau.compiler.passes.logic import comparison, logical_not, neutral, where
+from noyau.compiler.passes.patterns import everywhere, function_of, number_of, operand_beneath
+from noyau.compiler.passes.quotients import divide, multiply, power, reciprocal
+from noyau.compiler.passes.rewrite import Change, Rebuilder, rebuild
 from noyau.dtypes import DType
-from noyau.ir.dims import indices, never_negative
-from noyau.ir.graph import Constant, Gather, Graph, Iota, Map, Node, Reduce, Select, View, constant
-from noyau.ir.monoids import MONOIDS
-from noyau.ir.operators import OPERATORS, Fact, has
-
-Change = Iterable[Node] | str
+from noyau.ir.dims import indices
+from noyau.ir.graph import Graph, Iota, Map, Node, View
+from noyau.ir.operators import OPERATORS
 
 
 def simplify_algebra(graph: Graph) -> Graph:
@@ -46,7 +41,7 @@ def _simplified(node: Node, rebuilder: Rebuilder) -> Change:
         case Map(function) if function in _RULES:
             return _RULES[function](node, rebuilder)
         case Map(function) if OPERATORS[function].mirror:
-            return (_mirrored(node, function),)
+            return (comparison(node, function),)
         case View() if (
             node.kind.index == indices(len(node.shape)) and rebuilder.nodes[node.inputs[0]].shape == node.shape
         ):
@@ -55,79 +50,28 @@ def _simplified(node: Node, rebuilder: Rebuilder) -> Change:
             return (node,)
 
 
-def _mirrored(node: Node, function: str) -> Node:
-    """The comparison of a node's operands by a function, in normal form."""
-    mirror = OPERATORS[function].mirror
-    return replace(node, kind=Map(mirror or function), inputs=node.inputs[::-1] if mirror else node.inputs)
-
-
-def _divide(node: Node, rebuilder: Rebuilder) -> Change:
-    if not node.dtype.is_float:
-        return (node,)
-    above, below = node.inputs
-    if _known(rebuilder, below) == 1:
-        return above
-    if _known(rebuilder, above) == 1:
-        return (replace(node, kind=Map("reciprocal"), inputs=(below,)),)
-    inverse = _inverse_of_power_of_two(_known(rebuilder, below), node.dtype)
-    nodes = _everywhere(rebuilder, inverse, node) if inverse else _inverse(rebuilder, below)
-    return (*nodes, replace(node, kind=Map("multiply"), inputs=(above, nodes[-1].output))) if nodes else (node,)
-
-
-def _reciprocal(node: Node, rebuilder: Rebuilder) -> Change:
-    nodes = _inverse(rebuilder, node.inputs[0])
-    return (*nodes[:-1], replace(nodes[-1], output=node.output)) if nodes else (node,)
-
-
-def _multiply(node: Node, rebuilder: Rebuilder) -> Change:
-    for this, other in (node.inputs, node.inputs[::-1]):
-        if _known(rebuilder, this) == 1:
-            return other
-        if _known(rebuilder, this) == -1:
-            return (replace(node, kind=Map("negative"), inputs=(other,)),)
-        if node.dtype.is_float and (factors := _of_powers(rebuilder, this, other)):
-            return (replace(node, inputs=factors),)
-        if node.dtype.is_float and node.dtype is not DType.F64 and _function(rebuilder, this) == "reciprocal":
-            views, below = _beneath(rebuilder, this)
-            return (*views, replace(node, kind=Map("divide"), inputs=(other, below)))
-    return (node,)
-
-
-def _of_powers(rebuilder: Rebuilder, this: str, other: str) -> tuple[str, str] | None:
-    """The a and b of (a 2^k) (b 2^-k)."""
-    (one, power), (two, inverse) = _scaled(rebuilder, this), _scaled(rebuilder, other)
-    return (one, two) if power * inverse == 1 and power != 1 else None
-
-
-def _scaled(rebuilder: Rebuilder, name: str) -> tuple[str, float]:
-    """The a and the 2^k of a value a 2^k."""
-    node = rebuilder.nodes[name]
-    if node.kind == Map("multiply"):
-        for this, other in (node.inputs, node.inputs[::-1]):
-            number = _known(rebuilder, this)
-            if number and math.isfinite(number) and abs(math.frexp(number)[0]) == 0.5:
-                return other, number
-    return name, 1.0
-
-
 def _add(node: Node, rebuilder: Rebuilder) -> Change:
     orders = (node.inputs, node.inputs[::-1])
     for this, other in orders:
-        if _is_idle(_known(rebuilder, this), node.dtype, -1):
+        if _is_idle(number_of(rebuilder, this), node.dtype, -1):
             return other
     for this, other in orders:
-        if _known(rebuilder, this) == 1 and rebuilder.nodes[other].kind == Map("tanh") and node.dtype is not DType.F64:
+        if (
+            number_of(rebuilder, this) == 1
+            and rebuilder.nodes[other].kind == Map("tanh")
+            and node.dtype is not DType.F64
+        ):
             return _twice_sigmoid(node, rebuilder, rebuilder.nodes[other].inputs[0])
     for this, other in orders:
-        if _function(rebuilder, this) == "negative":
-            views, positive = _beneath(rebuilder, this)
+        if function_of(rebuilder, this) == "negative":
+            views, positive = operand_beneath(rebuilder, this)
             return (*views, replace(node, kind=Map("subtract"), inputs=(other, positive)))
     return (node,)
 
 
 def _twice_sigmoid(node: Node, rebuilder: Rebuilder, inner: str) -> Change:
     """1 + tanh(u) as 2 sigmoid(2 u), which loses nothing where tanh(u) is near -1."""
-    one, two = _everywhere(rebuilder, 2.0, node)
+    one, two = everywhere(rebuilder, 2.0, node)
     double = replace(node, output=rebuilder.fresh(node.output), kind=Map("multiply"), inputs=(two.output, inner))
     sigmoid = replace(node, output=rebuilder.fresh(node.output), kind=Map("sigmoid"), inputs=(double.output,))
     return (one, two, double, sigmoid, replace(node, kind=Map("multiply"), inputs=(two.output, sigmoid.output)))
@@ -135,63 +79,19 @@ def _twice_sigmoid(node: Node, rebuilder: Rebuilder, inner: str) -> Change:
 
 def _subtract(node: Node, rebuilder: Rebuilder) -> Change:
     this, other = node.inputs
-    if _is_idle(_known(rebuilder, other), node.dtype, 1):
+    if _is_idle(number_of(rebuilder, other), node.dtype, 1):
         return this
-    if _function(rebuilder, other) == "negative":
-        views, positive = _beneath(rebuilder, other)
+    if function_of(rebuilder, other) == "negative":
+        views, positive = operand_beneath(rebuilder, other)
         return (*views, replace(node, kind=Map("add"), inputs=(this, positive)))
     return (node,)
 
 
 def _negative(node: Node, rebuilder: Rebuilder) -> Change:
-    if _function(rebuilder, node.inputs[0]) != "negative":
+    if function_of(rebuilder, node.inputs[0]) != "negative":
         return (node,)
-    views, positive = _beneath(rebuilder, node.inputs[0])
+    views, positive = operand_beneath(rebuilder, node.inputs[0])
     return (*views, replace(node, kind=Map("identity"), inputs=(positive,)))
-
-
-def _power(node: Node, rebuilder: Rebuilder) -> Change:
-    base, natural = node.inputs[0], node.dtype.is_float and is_natural(rebuilder.nodes, node.inputs[0])
-    match _known(rebuilder, node.inputs[1]):
-        case 1:
-            return base
-        case 2:
-            return (replace(node, kind=Map("multiply"), inputs=(base, base)),)
-        case 3:
-            square = replace(node, output=rebuilder.fresh(node.output), kind=Map("multiply"), inputs=(base, base))
-            return (square, replace(node, kind=Map("multiply"), inputs=(square.output, base)))
-        case -1 if node.dtype.is_float:
-            return (replace(node, kind=Map("reciprocal"), inputs=(base,)),)
-        case 0.5 if natural:
-            return (replace(node, kind=Map("sqrt"), inputs=(base,)),)
-        case -0.5 if natural:
-            return (replace(node, kind=Map("rsqrt"), inputs=(base,)),)
-        case _:
-            return (node,)
-
-
-def _logical_not(node: Node, rebuilder: Rebuilder) -> Change:
-    views, maker = _views(rebuilder, node.inputs[0]), through_views(rebuilder.nodes, node.inputs[0])
-    match maker.kind:
-        case Map("logical_not"):
-            again = _replayed(rebuilder, views, maker.inputs[0])
-            return (*again, replace(node, kind=Map("identity"), inputs=(_last(again, maker.inputs[0]),)))
-        case Map(function) if negation := OPERATORS[function].negation:
-            if has(function, Fact.ORDERED) and rebuilder.nodes[maker.inputs[0]].dtype.is_float:
-                return (node,)  # of a NaN both are false
-            opposite = _mirrored(maker, negation)
-        case _:
-            return (node,)
-    nodes = _seen_through(rebuilder, opposite, views)
-    return (*nodes[:-1], replace(nodes[-1], output=node.output))
-
-
-def _where(node: Node, rebuilder: Rebuilder) -> Change:
-    condition, this, other = node.inputs
-    if _function(rebuilder, condition) != "logical_not":
-        return (node,)
-    views, opposite = _beneath(rebuilder, condition)
-    return (*views, replace(node, inputs=(opposite, other, this)))
 
 
 def _cast(node: Node, rebuilder: Rebuilder) -> Change:
@@ -207,40 +107,21 @@ def _cast(node: Node, rebuilder: Rebuilder) -> Change:
             return (node,)
 
 
-def _neutral(node: Node, rebuilder: Rebuilder, value: bool) -> Change:
-    for this, other in (node.inputs, node.inputs[::-1]):
-        if _known(rebuilder, this) == value:
-            return other
-    return (node,)
-
-
 _RULES: dict[str, Callable[[Node, Rebuilder], Change]] = {
     "add": _add,
     "cast": _cast,
-    "divide": _divide,
+    "divide": divide,
     "identity": lambda node, rebuilder: node.inputs[0],
-    "logical_and": partial(_neutral, value=True),
-    "logical_not": _logical_not,
-    "logical_or": partial(_neutral, value=False),
-    "multiply": _multiply,
+    "logical_and": partial(neutral, value=True),
+    "logical_not": logical_not,
+    "logical_or": partial(neutral, value=False),
+    "multiply": multiply,
     "negative": _negative,
-    "power": _power,
-    "reciprocal": _reciprocal,
+    "power": power,
+    "reciprocal": reciprocal,
     "subtract": _subtract,
-    "where": _where,
+    "where": where,
 }
-
-
-def _function(rebuilder: Rebuilder, name: str) -> str | None:
-    """The scalar function that makes a value, seen through views."""
-    kind = through_views(rebuilder.nodes, name).kind
-    return kind.function if isinstance(kind, Map) else None
-
-
-def _known(rebuilder: Rebuilder, name: str) -> float | None:
-    """The number that a value is everywhere, if it is one."""
-    kind = through_views(rebuilder.nodes, name).kind
-    return float(kind.value.reshape(())) if isinstance(kind, Constant) and kind.value.size == 1 else None
 
 
 def _is_idle(number: float | None, dtype: DType, sign: int) -> bool:
@@ -248,130 +129,8 @@ def _is_idle(number: float | None, dtype: DType, sign: int) -> bool:
     return number == 0 and (not dtype.is_float or math.copysign(1, number) == sign)
 
 
-def _inverse_of_power_of_two(number: float | None, dtype: DType) -> float | None:
-    """The inverse of 2 ** k or -2 ** k: a quotient by the one is the product with the other, to the last bit."""
-    if not number or not math.isfinite(number) or abs(math.frexp(number)[0]) != 0.5:
-        return None
-    info = ml_dtypes.finfo(dtype.numpy)
-    return 1 / number if float(info.smallest_normal) * abs(number) <= 1 <= float(info.max) * abs(number) else None
-
-
-def _everywhere(rebuilder: Rebuilder, number: float, node: Node) -> list[Node]:
-    """Nodes that give a number in the dtype and the shape of another value."""
-    one = constant(rebuilder.fresh(node.output), np.array(number, node.dtype.numpy), node.sources)
-    return [one, replace(node, output=rebuilder.fresh(node.output), kind=View(()), inputs=(one.output,))]
-
-
-def _inverse(rebuilder: Rebuilder, name: str) -> list[Node]:
-    """Nodes that give 1 / v for a value v that is sqrt(u) or 1 + exp(u), seen through views; none for others."""
-    maker, views = through_views(rebuilder.nodes, name), _views(rebuilder, name)
-    if maker.kind == Map("sqrt"):
-        return _seen_through(rebuilder, replace(maker, kind=Map("rsqrt")), views)
-    exponent = _exponent(rebuilder, maker)
-    if exponent is None or maker.dtype is DType.F64:
-        return []
-    negative = replace(maker, output=rebuilder.fresh(maker.output), kind=Map("negative"), inputs=(exponent,))
-    sigmoid = replace(maker, kind=Map("sigmoid"), inputs=(negative.output,))
-    return [negative, *_seen_through(rebuilder, sigmoid, views)]
-
-
-def _exponent(rebuilder: Rebuilder, node: Node) -> str | None:
-    """The u of 1 + exp(u)."""
-    if node.kind == Map("add"):
-        for this, other in (node.inputs, node.inputs[::-1]):
-            if _known(rebuilder, this) == 1 and rebuilder.nodes[other].kind == Map("exp"):
-                return rebuilder.nodes[other].inputs[0]
-    return None
-
-
 def _holds(wide: DType, narrow: DType) -> bool:
     """Whether every number of one dtype is one of another: a cast there loses nothing."""
     if wide.is_float and narrow.kind in ("int", "uint"):
         return bool(ml_dtypes.iinfo(narrow.numpy).bits <= ml_dtypes.finfo(wide.numpy).nmant + 1)
     return bool(np.can_cast(narrow.numpy, wide.numpy, "safe"))
-
-
-def _beneath(rebuilder: Rebuilder, name: str) -> tuple[list[Node], str]:
-    """Find the operand of the scalar function that makes a value, under the views of that value."""
-    start = through_views(rebuilder.nodes, name).inputs[0]
-    views = _replayed(rebuilder, _views(rebuilder, name), start)
-    return views, _last(views, start)
-
-
-def _views(rebuilder: Rebuilder, name: str) -> list[Node]:
-    """The views between a value and what it is a view of, the first one first."""
-    views: list[Node] = []
-    node = rebuilder.nodes[name]
-    while isinstance(node.kind, View):
-        views.insert(0, node)
-        node = rebuilder.nodes[node.inputs[0]]
-    return views
-
-
-def _replayed(rebuilder: Rebuilder, views: Sequence[Node], start: str) -> list[Node]:
-    """The same views of another value, under new names."""
-    nodes: list[Node] = []
-    for view in views:
-        nodes.append(replace(view, output=rebuilder.fresh(view.output), inputs=(start,)))
-        start = nodes[-1].output
-    return nodes
-
-
-def _seen_through(rebuilder: Rebuilder, node: Node, views: Sequence[Node]) -> list[Node]:
-    """A node under a new name, and the same views of it."""
-    fresh = replace(node, output=rebuilder.fresh(node.output))
-    return [fresh, *_replayed(rebuilder, views, fresh.output)]
-
-
-def _last(nodes: Sequence[Node], start: str) -> str:
-    return nodes[-1].output if nodes else start
-
-
-# Of -0 and of -inf x ** 0.5 and sqrt(x) differ; a sum of squares with an epsilon added is neither.
-def is_natural(nodes: Mapping[str, Node], name: str) -> bool:
-    """Whether each cell of a value is surely 0 or above, infinite, or NaN; never -0. Integers may wrap: only those that
-    have no sign are natural."""
-    natural: dict[str, bool] = {}
-    waiting = [name]
-    while waiting:
-        node = nodes[waiting[-1]]
-        below = [each for each in _sign_sources(node) if each not in natural]
-        if below:
-            waiting += below
-        else:
-            natural[waiting.pop()] = _is_natural(node, natural)
-    return natural[name]
-
-
-def _sign_sources(node: Node) -> tuple[str, ...]:
-    """The values that a value is as natural as."""
-    match node.kind:
-        case Map(function) if has(function, Fact.KEEPS_SIGN):
-            return node.inputs
-        case Map("where"):
-            return node.inputs[1:]
-        case Reduce(monoid) if MONOIDS[monoid].keeps_sign:
-            return node.inputs
-        case View() | Gather():
-            return node.inputs[:1]
-        case Select():
-            return node.inputs
-        case _:
-            return ()
-
-
-def _is_natural(node: Node, natural: Mapping[str, bool]) -> bool:
-    if node.dtype.kind in ("bool", "uint"):
-        return True
-    match node.kind:
-        case Constant(value):
-            return bool((~np.signbit(value.astype(np.float64)) | np.isnan(value.astype(np.float64))).all())
-        case Iota(index):
-            return never_negative(index)
-        case Map("multiply") if node.inputs[0] == node.inputs[1]:
-            return node.dtype.is_float
-        case Map(function) if has(function, Fact.NEVER_NEGATIVE):
-            return node.dtype.is_float
-        case _:
-            operands = _sign_sources(node)
-            return node.dtype.is_float and bool(operands) and all(natural[each] for each in operands)

@@ -8,6 +8,8 @@ from dataclasses import replace
 from noyau.ir.dims import Dim, Shape, indices
 from noyau.ir.graph import Gather, Graph, Iota, Kind, Lookup, Node, Scatter, Select, View, dims_of
 
+Change = Iterable[Node] | str  # of a node: the nodes that it becomes, or the value that stands for it
+
 
 class Rebuilder:
     """A graph in the making: `add` appends nodes, `stand_in` gives the value that now stands for another."""
@@ -34,7 +36,7 @@ class Rebuilder:
         return name
 
 
-def rebuild(graph: Graph, change: Callable[[Node, Rebuilder], Iterable[Node] | str]) -> Graph:
+def rebuild(graph: Graph, change: Callable[[Node, Rebuilder], Change]) -> Graph:
     """The graph with each node changed: into nodes, of which the last takes its place, or into another value's name.
 
     `change` sees a node with its inputs already renamed. An output of the graph keeps its name: where another value

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from noyau.compiler.partition.costs import traffic
+from noyau.compiler.partition.traffic import traffic
 from noyau.errors import BuildError
 from noyau.ir.graph import Contract, Graph, Map, Node, Reduce
 from noyau.ir.monoids import MONOIDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from noyau.compiler.partition.costs import Traffic
+from noyau.compiler.partition.traffic import Traffic
 from noyau.hosts.onnxruntime.size_bindings import spell
 from noyau.timing.comparison import Comparison, Verdict
 

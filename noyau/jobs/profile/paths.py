@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from noyau.codegen.plan import Plan
-from noyau.compiler.partition.costs import Traffic, traffic
 from noyau.compiler.partition.cut import Group
+from noyau.compiler.partition.traffic import Traffic, traffic
 from noyau.errors import BuildError, InputError
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.ir.graph import names_of

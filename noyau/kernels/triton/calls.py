@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.compiler.lowering.input_layouts import packed_strides
+from noyau.compiler.lowering.strides import packed_strides
 from noyau.dtypes import DType
 from noyau.errors import CheckError, MissingExtraError, NoyauError, SignatureError, UnsupportedError
 from noyau.frontends.torch.tensors import TO_TORCH

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from noyau.codegen.plan import plan
-from noyau.compiler.partition.costs import PASSES
 from noyau.compiler.partition.cut import BUFFERS, LARGEST
+from noyau.compiler.partition.recomputation import PASSES
 from noyau.errors import UnsupportedError
 from tests.compiler.passes.fusing import Fusing
 

@@ -15,7 +15,6 @@ from noyau.compiler.schedules.primitives import (
     drop_unused,
     flatten,
     keep,
-    loads_of,
     minimum,
     nested,
     reindex,
@@ -23,7 +22,6 @@ from noyau.compiler.schedules.primitives import (
     sink,
     stride_of,
     tiled,
-    touched,
     widen,
     with_bodies,
 )
@@ -33,7 +31,7 @@ from noyau.ir.dims import Dim, shape_of
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import Alloc, Axis, Fold, If, Index, Launch, Let, Load, Loop, Space, Store, Var
-from noyau.ir.walk import every_expression, every_statement
+from noyau.ir.walk import every_expression, every_statement, loads_of, touched
 from tests.compiler.schedules.groups import (
     assert_keeps,
     concatenated,

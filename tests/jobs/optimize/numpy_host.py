@@ -12,8 +12,8 @@ import numpy as np
 
 from noyau.codegen import plan as codegen_plan
 from noyau.codegen.plan import Plan, Planned
-from noyau.compiler.partition.costs import traffic
 from noyau.compiler.partition.cut import Group, Model, ModelOperator, Partition, partition, scalars_of
+from noyau.compiler.partition.traffic import traffic
 from noyau.dtypes import from_numpy
 from noyau.frontends.numpy.trace import follow
 from noyau.ir.dims import Dim

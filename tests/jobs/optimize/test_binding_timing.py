@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.compiler.partition.costs import Traffic
+from noyau.compiler.partition.traffic import Traffic
 from noyau.jobs.optimize.binding_timing import BindingTiming, decisive, overall
 from noyau.timing.comparison import Comparison, Verdict
 from tests.small_models import compared

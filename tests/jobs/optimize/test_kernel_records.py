@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from noyau.codegen import plan as codegen_plan
-from noyau.compiler.partition.costs import Traffic
+from noyau.compiler.partition.traffic import Traffic
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.optimize.binding_timing import BindingTiming
 from noyau.jobs.optimize.candidate import Candidate

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.compiler.partition.costs import Traffic
+from noyau.compiler.partition.traffic import Traffic
 from noyau.errors import BuildError
 from noyau.jobs.profile import paths
 

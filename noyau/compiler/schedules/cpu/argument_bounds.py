@@ -52,7 +52,7 @@ def _noted(body: Iterable[Statement], scope: _Scope) -> Statements:
                 inner = _noted(fold.body, scope.within(fold.loops))
                 statement = replace(statement, value=replace(fold, body=inner))
             case Let(_, Call("exp", (operand,)) as call):
-                below = _is_below_largest(operand, scope)
+                below = _largest(operand, scope) is not None
                 statement = replace(statement, value=_assuming(call, Assumption.NON_POSITIVE, below))
             case Let(_, Call("divide", (part, whole)) as call):
                 statement = replace(statement, value=_assuming(call, Assumption.SHARE, _is_share(part, whole, scope)))
@@ -74,14 +74,15 @@ def _assuming(call: Call, assumption: Assumption, holds: bool) -> Call:
     return replace(call, assumptions=others | {assumption} if holds else others)
 
 
-def _is_below_largest(expr: Expr, scope: _Scope) -> bool:
-    """Whether it is x - m, of a value x of the graph at an index that m, the largest, was taken over."""
+def _largest(expr: Expr, scope: _Scope) -> Expr | None:
+    """The m of x - m, of a value x of the graph at an index that m, the largest, was taken over; None of another."""
     match scope.value(expr):
         case Call("subtract", (Var(name), largest)) if name in scope.lets:
             fold = scope.value(largest)
-            return isinstance(fold, Fold) and fold.monoid == "max" and _takes_in(fold, scope.lets[name], scope)
+            holds = isinstance(fold, Fold) and fold.monoid == "max" and _takes_in(fold, scope.lets[name], scope)
+            return largest if holds else None
         case _:
-            return False
+            return None
 
 
 def _takes_in(fold: Fold, let: Let, scope: _Scope) -> bool:
@@ -99,25 +100,15 @@ def _is_share(part: Expr, whole: Expr, scope: _Scope) -> bool:
     fold = scope.value(whole)
     if not (isinstance(part, Var) and part.name in scope.lets and isinstance(fold, Fold) and fold.monoid == "sum"):
         return False
-    if not _takes_in(fold, scope.lets[part.name], scope):
-        return False
     inner = replace(scope, loops=dict(fold.loops))
     for let in (s for s in fold.body if isinstance(s, Let)):
         inner = inner.with_let(let)
-    largest = _largest(fold.value, inner)
+    power = inner.value(fold.value)
+    largest = _largest(power.operands[0], inner) if isinstance(power, Call) and power.function == "exp" else None
     alone = not any(isinstance(s, Let) and Var(s.name, s.value.dtype) == largest for s in fold.body)
     most = inner.value(largest) if largest is not None and alone else None
-    return isinstance(most, Fold) and len(most.loops) == len(fold.loops)
-
-
-def _largest(expr: Expr, scope: _Scope) -> Expr | None:
-    """The name of m in an e^(x - m) that is known to be of nothing above 0 in this scope."""
-    match scope.value(expr):
-        case Call("exp", (operand,)) if _is_below_largest(operand, scope):
-            difference = scope.value(operand)
-            return difference.operands[1] if isinstance(difference, Call) else None
-        case _:
-            return None
+    whole_row = isinstance(most, Fold) and len(most.loops) == len(fold.loops)
+    return whole_row and _takes_in(fold, scope.lets[part.name], scope)
 
 
 def _places(fold: Fold, scope: _Scope) -> Iterable[dict[str, DimLike]]:

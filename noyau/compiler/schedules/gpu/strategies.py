@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
 
+from noyau.compiler.schedules.cpu.access_patterns import reads_along
 from noyau.compiler.schedules.cpu.folds import are_alike, lets_of_folds
-from noyau.compiler.schedules.cpu.strategy_choice import reads_along
 from noyau.compiler.schedules.gpu.rows import SHORT, lead_of, rows, side_by_side
 from noyau.compiler.schedules.gpu.rows_and_columns import both_in, rows_and_columns
 from noyau.compiler.schedules.gpu.tiles import (

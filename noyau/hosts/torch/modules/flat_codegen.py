@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from noyau.compiler.lowering.input_layouts import packed_strides
+from noyau.compiler.lowering.strides import packed_strides
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.cuda_graph import GraphReplay, is_repeatable, is_small
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors

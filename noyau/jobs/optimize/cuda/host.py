@@ -11,8 +11,8 @@ import torch
 from torch import fx
 
 from noyau.codegen.plan import Plan, Planned
-from noyau.compiler.partition.costs import traffic
 from noyau.compiler.partition.cut import Partition
+from noyau.compiler.partition.traffic import traffic
 from noyau.errors import CheckError, UnsupportedError
 from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules import groups as modules_groups

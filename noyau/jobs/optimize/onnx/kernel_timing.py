@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from noyau.compiler.partition.costs import traffic
+from noyau.compiler.partition.traffic import traffic
 from noyau.errors import InputError, NoyauError
 from noyau.hosts.onnxruntime.activations import Activations
 from noyau.hosts.onnxruntime.session_workers import Feed, Job, Workers

@@ -18,7 +18,7 @@ import numpy as np
 from noyau.codegen.plan import Planned
 from noyau.compiler.lowering.names import identifier
 from noyau.compiler.partition.cut import Group
-from noyau.compiler.partition.sites import DefUse
+from noyau.compiler.partition.def_use import DefUse
 from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
 from noyau.hosts.onnxruntime.activations import Activations
 from noyau.hosts.onnxruntime.source_model import SourceModel

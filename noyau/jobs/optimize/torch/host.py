@@ -15,8 +15,8 @@ import torch
 from torch import fx
 
 from noyau.codegen.plan import Plan, Planned
-from noyau.compiler.partition.costs import Traffic, traffic
 from noyau.compiler.partition.cut import Group, Partition, scalars_of
+from noyau.compiler.partition.traffic import Traffic, traffic
 from noyau.errors import CheckError, InputError, NoyauError
 from noyau.frontends.torch.tensors import size_hint
 from noyau.hosts.torch.modules import executor

@@ -5,13 +5,12 @@ import pytest
 from noyau.codegen.c import printer as c_printer
 from noyau.compiler.schedules.cpu.rows_in_lanes import SHORT, TILE, folds_of_folds, has_loops
 from noyau.compiler.schedules.cpu.strategy_choice import schedule
-from noyau.compiler.schedules.primitives import loads_of
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, indices
 from noyau.ir.graph import Gather, Lookup, Reduce, View
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import Axis, Call, Let, Loop
-from noyau.ir.walk import every_statement
+from noyau.ir.walk import every_statement, loads_of
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
 from tests.compiler.schedules.groups import assert_keeps, flat, in_order, inputs_of, lowered, reduced

@@ -5,16 +5,17 @@ from functools import partial
 
 import pytest
 
-from noyau.compiler.schedules.cpu.strategy_choice import Options, nan_apart, reads_along, schedule
+from noyau.compiler.schedules.cpu.access_patterns import reads_along
+from noyau.compiler.schedules.cpu.strategy_choice import Options, nan_apart, schedule
 from noyau.compiler.schedules.gpu.strategies import on_gpu
-from noyau.compiler.schedules.primitives import flatten, loads_of, stride_of
+from noyau.compiler.schedules.primitives import flatten, stride_of
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, indices
 from noyau.ir.graph import View
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import Alloc, Axis, Fold, Let, Role
-from noyau.ir.walk import every_expression, every_statement
+from noyau.ir.walk import every_expression, every_statement, loads_of
 from tests.compiler.schedules.groups import (
     assert_keeps,
     concatenated,

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from noyau.compiler.partition.costs import Traffic
+from noyau.compiler.partition.traffic import Traffic
 from noyau.errors import CheckError, UnsupportedError
 from noyau.hosts.onnxruntime.activations import Activations
 from noyau.hosts.onnxruntime.session_workers import Workers

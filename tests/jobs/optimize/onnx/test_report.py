@@ -6,7 +6,7 @@ import pytest
 
 from noyau.codegen import plan as codegen_plan
 from noyau.codegen.plan import Plan
-from noyau.compiler.partition.costs import Traffic
+from noyau.compiler.partition.traffic import Traffic
 from noyau.hosts.onnxruntime.activations import capture_twice
 from noyau.hosts.onnxruntime.inputs import model_inputs
 from noyau.hosts.onnxruntime.source_model import open_model

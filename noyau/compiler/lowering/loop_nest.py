@@ -1,0 +1,104 @@
+"""The loops of a group: those of its largest output, and how the other outputs lie in them.
+
+An output may lie in the loops of another with its axes merged, as a reshape does, or in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim, Shape, equal, product
+from noyau.ir.graph import Graph, Node
+
+ONE = Dim.of(1)
+NestAxis = tuple[Dim, Dim]  # of the nest: its index, and its extent
+
+
+def merge_axes(shape: Shape, axes: Sequence[NestAxis]) -> Shape | None:
+    """The index of a value in a nest of these axes, where each axis of it is one of them or several neighbours as one;
+    None where that is not so, or where the nest's innermost axis is not the value's: its cells would be stored one far
+    from the other."""
+    left, index, innermost = list(axes), list[Dim](), False
+    for extent in shape:
+        run = [] if extent == ONE else _run(extent, left)
+        if run is None:
+            return None
+        if run:
+            innermost = run[-1] == axes[-1]
+            left = [axis for axis in left if axis not in run]
+        index.append(_flat(run))
+    return tuple(index) if not left and innermost else None
+
+
+def _run(extent: Dim, axes: Sequence[NestAxis]) -> list[NestAxis] | None:
+    """The first neighbours that have as many cells together as an extent."""
+    for start in range(len(axes)):
+        for end in range(start + 1, len(axes) + 1):
+            if equal(product(own for _, own in axes[start:end]), extent):
+                return list(axes[start:end])
+    return None
+
+
+def _flat(run: Sequence[NestAxis]) -> Dim:
+    """The index in the axis that several make, in C order."""
+    flat = Dim.of(0)
+    for index, extent in run:
+        flat = flat * extent + index
+    return flat
+
+
+@dataclass(frozen=True, slots=True)
+class LoopNest:
+    """The loops of a nest, outermost first; the index of the main output over them; where loops are cut."""
+
+    main: str
+    loops: tuple[tuple[str, Dim], ...]
+    index: Shape
+    cuts: Mapping[str, tuple[Dim, ...]]
+    turned: frozenset[str] = frozenset()  # loops that run backwards
+    written_out: frozenset[str] = frozenset()  # loops of a few rounds, one after the other in the text
+
+    def index_of(self, node: Node) -> tuple[Shape, int]:
+        """The index of another output, and the number of loops around its Store; UnsupportedError if it fits none."""
+        axes = [axis for axis, dim in enumerate(node.shape) if dim != ONE]
+        own = [dim for dim in self.index if dim != Dim.of(0)]
+        extents = self._extents()
+        if len(axes) == len(own) and node.shape and all(map(equal, (node.shape[axis] for axis in axes), extents)):
+            letters = iter(own)
+            index = tuple(next(letters) if axis in axes else Dim.of(0) for axis in range(len(node.shape)))
+            return index, len(self.loops)
+        outer = self.loops[: len(axes)]
+        if len(axes) <= len(self.loops) and all(
+            equal(node.shape[axis], extent) for axis, (_, extent) in zip(axes, outer, strict=True)
+        ):
+            variables = iter(outer)
+            index = tuple(Dim.of(next(variables)[0]) if axis in axes else Dim.of(0) for axis in range(len(node.shape)))
+            return index, len(axes)
+        elsewhere = merge_axes(node.shape, list(zip(own, extents, strict=True)))
+        if elsewhere is not None:
+            return elsewhere, len(self.loops)
+        own_shape, loops = (", ".join(map(str, dims)) for dims in (node.shape, dict(self.loops).values()))
+        raise UnsupportedError(
+            f"{node.output} of shape [{own_shape}] does not fit the loops of {self.main}: {loops or 1}"
+        )
+
+    def _extents(self) -> list[Dim]:
+        """The extents of the main output, without axes of 1."""
+        extents = dict(self.loops)
+        first, last = dict.fromkeys(extents, 0), {name: extent - 1 for name, extent in extents.items()}
+        return [dim.replace(first) + dim.replace(last) + 1 for dim in self.index if dim != Dim.of(0)]
+
+
+def first_space(graph: Graph) -> LoopNest:
+    """The loops of the largest output, in the order of its axes."""
+
+    def extent(name: str) -> tuple[int, int]:
+        dims = [dim for dim in graph[name].shape if dim != ONE]
+        return len(dims), product(dims).constant or 0
+
+    main = max(graph.outputs, key=extent)
+    loops = [(f"#i{axis}", dim) for axis, dim in enumerate(graph[main].shape) if dim != ONE]
+    index = tuple(Dim.of(f"#i{axis}") if dim != ONE else Dim.of(0) for axis, dim in enumerate(graph[main].shape))
+    return LoopNest(main, tuple(loops), index, {})

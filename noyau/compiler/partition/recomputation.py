@@ -1,0 +1,101 @@
+"""Recomputation that a kernel would cost: how often it computes each value, and its refusal where that is too much."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from noyau.compiler.partition.costs import USUAL, cells, flops_within, usual
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import product
+from noyau.ir.graph import Graph, Reduce
+from noyau.ir.loops import Fold, If, Kernel, Let, Loop, Statement
+
+AGAIN = 12.0  # flops that may be computed again for each cell of the largest output
+PASSES = 8  # reductions that may need each other in turn: each is one more pass, which computes much of the others anew
+DEEPEST = 160  # steps that may need each other in turn
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A value that a kernel computes more often than it has cells."""
+
+    value: str
+    times: float
+    flops: float  # extra ones, for each cell of the largest output
+    reduction: bool
+
+    def __str__(self) -> str:
+        what = "the reduction" if self.reduction else "the value"
+        often = f"{self.times:.0f} times" if self.times > 1.5 else "more than once"
+        return f"{what} {self.value.partition('~')[0]} would be computed {often} over (where every size is {USUAL})"
+
+
+def check_depth(graph: Graph) -> None:
+    """UnsupportedError where too many reductions, or too many steps, need each other in turn."""
+    steps: dict[str, int] = {}
+    passes: dict[str, int] = {}
+    for node in graph.nodes:
+        steps[node.output] = max((steps[name] for name in node.inputs), default=0) + 1
+        passes[node.output] = max((passes[name] for name in node.inputs), default=0) + isinstance(node.kind, Reduce)
+    if max(passes.values(), default=0) > PASSES:
+        raise UnsupportedError(f"more than {PASSES} reductions need each other in turn")
+    if max(steps.values(), default=0) > DEEPEST:
+        raise UnsupportedError(f"more than {DEEPEST} steps need each other in turn")
+
+
+def check_recompute(graph: Graph, kernel: Kernel) -> None:
+    """UnsupportedError where a kernel computes a reduction again, or much else."""
+    again = repeats(graph, kernel)
+    dear = [repeat for repeat in again if repeat.reduction]
+    if dear or sum(repeat.flops for repeat in again) > AGAIN:
+        raise UnsupportedError(str((dear or again)[0]))
+
+
+def repeats(graph: Graph, kernel: Kernel) -> list[Repeat]:
+    """Values that cost something and are computed more than once a cell, the dearest first.
+
+    Passes over a row are not counted: what one pass computes and another computes too may be kept."""
+    main = max(1.0, *(cells(graph[name]) for name in graph.outputs))
+    trips: dict[tuple[str, int], float] = defaultdict(float)
+    costs: dict[str, tuple[float, bool]] = {}
+    for launch in kernel.launches:
+        _count(launch.body, 1.0, {}, 0, trips, costs)
+    most: dict[str, float] = {}
+    for (value, _), times in trips.items():
+        most[value] = max(most.get(value, 0.0), times)
+    repeated = []
+    for value, times in most.items():
+        own, (flops, reduction) = max(cells(graph[value]), 1.0), costs[value]
+        if times > own * 1.01 and flops:
+            repeated.append(Repeat(value, times / own, flops * (times - own) / main, reduction))
+    return sorted(repeated, key=lambda repeat: -repeat.flops)
+
+
+def _count(
+    statements: Iterable[Statement],
+    times: float,
+    extents: Mapping[str, float],
+    inside: int,
+    trips: dict[tuple[str, int], float],
+    costs: dict[str, tuple[float, bool]],
+) -> None:
+    """Add up how often each value is computed, apart for each fold that it stands in."""
+    for statement in statements:
+        match statement:
+            case Loop(_, extent, _, body):
+                _count(body, times * usual(extent), extents, inside, trips, costs)
+            case If(_, body):
+                _count(body, times, extents, inside, trips, costs)
+            case Let(name, Fold() as fold, origin):
+                length = usual(product(extent for _, extent in fold.loops))
+                if origin:
+                    trips[origin[0], inside] += times
+                    costs[origin[0]] = (length, True)
+                _count(fold.body, times * length, extents, inside + hash(name) % (1 << 32) + 1, trips, costs)
+            case Let(_, value, origin) if origin:
+                trips[origin[0], inside] += times
+                costs[origin[0]] = (flops_within(value), False)
+            case _:
+                pass

@@ -1,0 +1,81 @@
+"""Memory traffic of a graph at some sizes, before anything is compiled.
+
+The bytes that a group must move are what it reads of each input, at least, and what it writes; less than all of an
+input where a view or a gather looks at a part of it: the floor of a kernel is of these bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from noyau.ir.dims import Dim
+from noyau.ir.graph import Gather, Graph, Lookup, Node, Scatter, View
+
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes that one call must move."""
+
+    read_bytes: int
+    written_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        return self.read_bytes + self.written_bytes
+
+
+def traffic(graph: Graph, sizes: Sizes, *, repeated: bool = False) -> Traffic:
+    """The bytes that what a graph computes must read and write. `sizes` has every size that its shapes name.
+
+    `repeated`: whatever is looked up in a table may be the same again and again; else it is all different."""
+    needed = dict.fromkeys((node.output for node in graph.nodes), 0)
+    needed |= {name: _cells(graph[name], sizes) for name in graph.outputs}
+    for node in reversed(graph.nodes):
+        for name, count in _operands(graph, node, min(needed[node.output], _cells(node, sizes)), sizes, repeated):
+            needed[name] += count
+    read = sum(min(needed[node.output], _cells(node, sizes)) * node.dtype.bytes for node in graph.inputs)
+    stores = sum(_cells(graph[name], sizes) * graph[name].dtype.bytes for name in dict.fromkeys(graph.outputs))
+    return Traffic(read, stores)
+
+
+def _operands(graph: Graph, node: Node, cells_needed: int, sizes: Sizes, repeated: bool) -> list[tuple[str, int]]:
+    """Count the cells of each operand that so many cells of a node need: all, but of operands that are looked at."""
+    if not cells_needed:
+        return []
+    match node.kind:
+        case View(index):
+            return [(node.inputs[0], min(cells_needed, _looked_at(graph, node, index, sizes, repeated)))]
+        case Gather(index):
+            table = (node.inputs[0], min(cells_needed, _looked_at(graph, node, index, sizes, repeated)))
+            lookups = [entry for entry in index if isinstance(entry, Lookup)]
+            return [table, *((node.inputs[entry.input], _reached(node, entry.at, sizes)) for entry in lookups)]
+        case Scatter():
+            return [(name, _cells(graph[name], sizes)) for name in node.inputs]
+        case _:
+            whole = max(_cells(node, sizes), 1)  # as large a share of an operand as of the node itself, rounded up
+            return [(name, -(-_cells(graph[name], sizes) * cells_needed // whole)) for name in node.inputs]
+
+
+def _looked_at(graph: Graph, node: Node, index: tuple[Dim | Lookup, ...], sizes: Sizes, repeated: bool) -> int:
+    """Count the cells of the first operand that an index map can reach."""
+    count = 1
+    for entry, extent in zip(index, graph[node.inputs[0]].shape, strict=True):
+        if not isinstance(entry, Lookup):
+            count *= min(_reached(node, (entry,), sizes), int(extent.evaluate(sizes)))
+        elif not repeated:
+            count *= min(_reached(node, entry.at, sizes), int(extent.evaluate(sizes)))
+    return count
+
+
+def _reached(node: Node, at: tuple[Dim, ...], sizes: Sizes) -> int:
+    """Bound the number of values that some indices take together by the trips of the loops that they name."""
+    names = {name for dim in at for name in dim.names if name.startswith("#")}
+    return math.prod(int(node.extents[name].evaluate(sizes)) for name in names)
+
+
+def _cells(node: Node, sizes: Sizes) -> int:
+    return math.prod(int(dim.evaluate(sizes)) for dim in node.shape)

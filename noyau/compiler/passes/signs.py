@@ -1,0 +1,62 @@
+"""Signs of values: which are surely 0 or above."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from noyau.ir.dims import never_negative
+from noyau.ir.graph import Constant, Gather, Iota, Map, Node, Reduce, Select, View
+from noyau.ir.monoids import MONOIDS
+from noyau.ir.operators import Fact, has
+
+
+# Of -0 and of -inf x ** 0.5 and sqrt(x) differ; a sum of squares with an epsilon added is neither.
+def is_natural(nodes: Mapping[str, Node], name: str) -> bool:
+    """Whether each cell of a value is surely 0 or above, infinite, or NaN; never -0. Integers may wrap: only those that
+    have no sign are natural."""
+    natural: dict[str, bool] = {}
+    waiting = [name]
+    while waiting:
+        node = nodes[waiting[-1]]
+        below = [each for each in _sign_sources(node) if each not in natural]
+        if below:
+            waiting += below
+        else:
+            natural[waiting.pop()] = _is_natural(node, natural)
+    return natural[name]
+
+
+def _sign_sources(node: Node) -> tuple[str, ...]:
+    """The values that a value is as natural as."""
+    match node.kind:
+        case Map(function) if has(function, Fact.KEEPS_SIGN):
+            return node.inputs
+        case Map("where"):
+            return node.inputs[1:]
+        case Reduce(monoid) if MONOIDS[monoid].keeps_sign:
+            return node.inputs
+        case View() | Gather():
+            return node.inputs[:1]
+        case Select():
+            return node.inputs
+        case _:
+            return ()
+
+
+def _is_natural(node: Node, natural: Mapping[str, bool]) -> bool:
+    if node.dtype.kind in ("bool", "uint"):
+        return True
+    match node.kind:
+        case Constant(value):
+            return bool((~np.signbit(value.astype(np.float64)) | np.isnan(value.astype(np.float64))).all())
+        case Iota(index):
+            return never_negative(index)
+        case Map("multiply") if node.inputs[0] == node.inputs[1]:
+            return node.dtype.is_float
+        case Map(function) if has(function, Fact.NEVER_NEGATIVE):
+            return node.dtype.is_float
+        case _:
+            operands = _sign_sources(node)
+            return node.dtype.is_float and bool(operands) and all(natural[each] for each in operands)

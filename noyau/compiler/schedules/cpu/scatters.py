@@ -1,0 +1,118 @@
+"""The strategy scatter: updates are merged at places that are looked up, each cell's in the order of the updates.
+
+Threads share the cells, never the updates: each walks all updates and merges those parts that fall in its own cells. So
+bits never depend on the number of threads, and no cell is met by two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from noyau.compiler.schedules.cpu.folds import expand_folds
+from noyau.compiler.schedules.cpu.transposes import hoist
+from noyau.compiler.schedules.primitives import (
+    Statements,
+    bind,
+    change_each,
+    coalesce,
+    stride_of,
+    variables_of,
+    widen,
+    with_bodies,
+)
+from noyau.ir import loops as ir
+from noyau.ir.dims import Dim
+from noyau.ir.monoids import MONOIDS, Symbolic
+from noyau.ir.walk import every_statement
+
+TILE = 1024  # cells of a row that one thread merges: some pages of a row of updates
+
+
+def merges(body: Statements) -> bool:
+    """Whether statements merge into cells, or store in cells that are looked up: then order matters."""
+    bound = {s.name for s in every_statement(body) if isinstance(s, ir.Let)}
+    return any(store.merge or variables_of(store) & bound for store in _stores(body))
+
+
+def scatter(kernel: ir.Kernel, *, lanes: int, tile: int = TILE) -> ir.Kernel:
+    """A kernel of one launch: loops whose every round has cells of its own on threads, the others in order."""
+
+    def scheduled(body: Statements) -> Statements:
+        body = coalesce(body)
+        apart = cells_apart(body)
+        body = expand_folds(_shared(written_out(body), apart, tile), lanes)
+        return widen(body) if apart else body
+
+    return with_bodies(kernel, scheduled)
+
+
+def _shared(body: Statements, apart: frozenset[str], tile: int) -> Statements:
+    """The outermost loop on threads, if its rounds have cells of their own; else the innermost in tiles on threads."""
+    if len(body) != 1 or not isinstance(outer := body[0], ir.Loop):
+        return body
+    if outer.var in apart:
+        return bind(body, 1)
+    inner = _last_loop(outer)
+    if inner is None or inner.var not in apart:
+        return body
+    hoisted = hoist(body, outer.var, inner.var, tile)
+    return body if hoisted == body else bind(hoisted, 1)
+
+
+def _last_loop(loop: ir.Loop) -> ir.Loop | None:
+    """The loop that stores, within another one, if it is alone there."""
+    inner = [s for s in loop.body if isinstance(s, ir.Loop)]
+    if len(inner) != 1:
+        return None
+    return _last_loop(inner[0]) or inner[0]
+
+
+def cells_apart(body: Statements) -> frozenset[str]:
+    """The names of indices that no cell is met by two values of: those of which the offset of every Store is made as
+    digits make a number. Empty where it is made otherwise."""
+    loops = {s.var: s.extent for s in every_statement(body) if isinstance(s, ir.Loop)}
+    looked_up = {str(s.index): s.extent for s in every_statement(body) if isinstance(s, ir.Require)}
+    digits = [_digits(store, loops | looked_up) for store in _stores(body)]
+    return frozenset.intersection(*digits) if digits else frozenset()
+
+
+def _stores(body: Statements) -> list[ir.Store]:
+    """The stores in buffers, not those in memory that statements have for themselves."""
+    own = {s.name for s in every_statement(body) if isinstance(s, ir.Alloc)}
+    return [s for s in every_statement(body) if isinstance(s, ir.Store) and not own.intersection(s.buffers)]
+
+
+def _digits(store: ir.Store, extents: Mapping[str, Dim]) -> frozenset[str]:
+    names = sorted(variables_of(store))
+    if any(name not in extents for name in names):
+        return frozenset()
+    steps = {name: stride_of(store, name) for name in names}
+    rest = store.index[0] - sum((Dim.of(name) * step for name, step in steps.items()), Dim.of(0))
+    below, left = Dim.of(1), dict(steps)
+    while left:
+        digits = (name for name, step in left.items() if step % below == Dim.of(0) and _divides_all(step, left))
+        lowest = next(digits, "")
+        if not lowest:
+            return frozenset()
+        below = left.pop(lowest) * extents[lowest]
+    return frozenset() if any(name.startswith("#") for name in rest.names) else frozenset(names)
+
+
+def _divides_all(step: Dim, others: Mapping[str, Dim]) -> bool:
+    known = not any(name.startswith("#") for name in step.names)
+    return known and step != Dim.of(0) and all(other % step == Dim.of(0) for other in others.values())
+
+
+def written_out(statements: Statements) -> Statements:
+    """Merges as what they are in one thread: a cell is loaded, and stored again."""
+
+    def change(statement: ir.Statement) -> Statements | None:
+        match statement:
+            case ir.Store(buffers, index, values, str() as monoid):
+                old = tuple(ir.Load(name, index, value.dtype) for name, value in zip(buffers, values, strict=True))
+                return (replace(statement, values=MONOIDS[monoid].merge(Symbolic(), old, values), merge=None),)
+            case _:
+                return None
+
+    return change_each(statements, change)

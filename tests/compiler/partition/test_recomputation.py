@@ -1,0 +1,98 @@
+"""Values that a kernel would compute more than once."""
+
+from __future__ import annotations
+
+import pytest
+
+from noyau.compiler.lowering.nest import lower
+from noyau.compiler.partition import costs, recomputation
+from noyau.compiler.partition.recomputation import check_depth, check_recompute, repeats
+from noyau.errors import UnsupportedError
+from noyau.ir.graph import Map, Reduce
+from tests.compiler.partition.test_costs import softmax
+from tests.nodes import F32, at, given, graph, value, view
+
+
+def outer(function):
+    """A function of v[m] in each cell of y[n, m]: once a column would do."""
+    return graph(
+        "y",
+        given("x", F32, "n", "m"),
+        given("v", F32, "m"),
+        value("f", Map(function), "v", F32, "m"),
+        value("w", view(at(1)), "f", F32, "n", "m"),
+        value("y", Map("add"), "x w", F32, "n", "m"),
+    )
+
+
+def column_sums():
+    """The sum of each column in each cell."""
+    return graph(
+        "y",
+        given("x", F32, "n", "m"),
+        value("r", Reduce("sum", (1,)), "x", F32, "n"),
+        value("c", Reduce("sum", (0,)), "x", F32, "m"),
+        value("v", view(at(0)), "r", F32, "n", "m"),
+        value("w", view(at(1)), "c", F32, "n", "m"),
+        value("s", Map("add"), "v w", F32, "n", "m"),
+        value("y", Map("add"), "s x", F32, "n", "m"),
+    )
+
+
+def test_passes_over_a_row_are_no_repeats():
+    assert repeats(softmax(), lower(softmax(), "k")) == []
+
+
+def test_a_function_of_a_column_is_repeated_for_each_row():
+    (found,) = repeats(outer("exp"), lower(outer("exp"), "k"))
+    assert (found.value, found.times, found.reduction) == ("f", costs.USUAL, False)
+    assert found.flops == pytest.approx(10 * (1 - 1 / costs.USUAL))
+    check_recompute(outer("exp"), lower(outer("exp"), "k"))
+
+
+def test_what_is_dear_to_repeat_is_refused():
+    made = outer("softplus")
+    with pytest.raises(
+        UnsupportedError, match=r"^the value f would be computed 61 times over \(where every size is 61\)$"
+    ):
+        check_recompute(made, lower(made, "k"))
+
+
+def test_a_reduction_is_never_repeated():
+    made = column_sums()
+    with pytest.raises(UnsupportedError, match=r"^the reduction [rc] would be computed 61 times over"):
+        check_recompute(made, lower(made, "k"))
+
+
+def test_the_inner_name_of_a_value_is_not_told():
+    found = recomputation.Repeat("y~12", 3.0, 40.0, False)
+    assert str(found) == "the value y would be computed 3 times over (where every size is 61)"
+    assert "more than once over" in str(recomputation.Repeat("y", 1.2, 40.0, False))
+
+
+def chain(kinds):
+    nodes = [given("v0", F32, "n", *[2] * sum(isinstance(kind, Reduce) for kind in kinds))]
+    for k, kind in enumerate(kinds):
+        shape = nodes[-1].shape[: -1 if isinstance(kind, Reduce) else None]
+        nodes.append(value(f"v{k + 1}", kind, f"v{k}", F32, *shape))
+    return graph(nodes[-1].output, *nodes)
+
+
+def test_reductions_that_need_each_other_are_counted():
+    def reduce(count):
+        return chain([Reduce("sum", (count - k,)) for k in range(count)])
+
+    check_depth(reduce(recomputation.PASSES))
+    with pytest.raises(UnsupportedError, match=r"^more than 8 reductions need each other in turn$"):
+        check_depth(reduce(recomputation.PASSES + 1))
+
+
+def test_steps_that_need_each_other_are_counted():
+    check_depth(chain([Map("exp")] * (recomputation.DEEPEST - 1)))
+    with pytest.raises(UnsupportedError, match=r"^more than 160 steps need each other in turn$"):
+        check_depth(chain([Map("exp")] * recomputation.DEEPEST))
+
+
+def test_many_that_do_not_need_each_other_are_fine():
+    nodes = [value(f"y{k}", Reduce("sum", (1,)), "x", F32, "n") for k in range(20)]
+    check_depth(graph("y0", given("x", F32, "n", 4), *nodes))

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import pytest
+
+from noyau.codegen.c import printer as c_printer
+from noyau.compiler.schedules.cpu.index_set_splitting import LONG
+from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
+from noyau.dtypes import DType
+from noyau.ir.dims import Dim, indices, shape_of
+from noyau.ir.graph import Select, View
+from noyau.ir.loops import Axis, Call, Load, Loop
+from noyau.ir.walk import every_expression, every_statement
+from noyau.toolchain.c.compiler import compile_library
+from noyau.toolchain.c.library import Native
+from tests.compiler.schedules.groups import assert_keeps, in_order, inputs_of, lowered
+from tests.jobs.check.groups import F32, Group
+from tests.judged import Judge
+
+SIZES = [{"rows": rows, "n": n} for rows, n in ((3, 0), (2, 1), (1, 2), (4, 63), (3, 64), (2, 301), (1, 600))]
+TILED = Options(stages=True, around_bytes=64)
+
+
+def turned_halves(dtype=F32, columns="n"):
+    """Rows times their halves exchanged, the later one negated; of one length or not, that is not known."""
+    g = Group()
+    x, (row, at), length = g.input("x", dtype, "rows", columns), indices(2), Dim.of(columns)
+    half = length // 2
+    later = g.add(View((row, at + half)), [x], dtype, ("rows", length - half))
+    first = g.add(View((row, at)), [x], dtype, ("rows", half))
+    pieces = [g.map("negative", later), first]
+    g.map("multiply", x, g.add(Select(1, shape_of((0, length - half))), pieces, dtype, ("rows", columns)))
+    return g.graph()
+
+
+def chosen(function, place, *others):
+    """exp(x) in the cells of rows whose place compares so with 20 rows, -x in the others; other places are less too."""
+    g = Group()
+    x, shape = g.input("x", F32, "rows", "n"), ("rows", "n")
+    limit = g.iota(Dim.of("rows") * 20, shape)
+    held = g.map(function, g.iota(place, shape), limit, dtype=DType.BOOL)
+    denied = g.map("logical_not", held)
+    both = g.map("logical_and", held, g.map("logical_not", g.map("logical_or", denied, denied)))
+    for other in others:
+        both = g.map("logical_and", both, g.map("less", g.iota(other, shape), limit, dtype=DType.BOOL))
+    g.map("where", both, g.map("exp", x), g.map("negative", x))
+    return g.graph()
+
+
+def conditions(kernel):
+    """What is left of conditions in the loops in lanes, of a schedule for long rows."""
+    lanes = [
+        s
+        for launch in kernel.launches
+        for s in every_statement(launch.body)
+        if isinstance(s, Loop) and s.axis is Axis.LANES
+    ]
+    found = [expr for loop in lanes for expr in every_expression(loop.body)]
+    calls = [expr.function for expr in found if isinstance(expr, Call)]
+    masks = [expr for expr in found if isinstance(expr, Load) and expr.where is not None]
+    return [*masks, *(name for name in calls if name == "where" or name.startswith(("less", "greater", "logical")))]
+
+
+@pytest.mark.parametrize("dtype", [F32, DType.F16, DType.BF16])
+@pytest.mark.parametrize("options", [Options(short=False), TILED])
+def test_halves_of_rows_have_loops_of_their_own(dtype, options):
+    graph = turned_halves(dtype)
+    made = schedule(lowered(graph), options)
+    assert_keeps(graph, made, *SIZES)
+    assert options.short or not conditions(made)
+
+
+@pytest.mark.parametrize("place", [Dim.of("#1"), Dim.of("n") - 1 - Dim.of("#1"), Dim.of("#1") + Dim.of("#0")])
+@pytest.mark.parametrize("function", ["less", "less_equal", "greater", "greater_equal"])
+def test_comparisons_of_places_are_known_on_either_side_of_where_they_change(function, place):
+    graph = chosen(function, place)
+    made = schedule(lowered(graph), Options(short=False))
+    assert not conditions(made)
+    assert_keeps(graph, made, *SIZES)
+
+
+@pytest.mark.parametrize("function", ["equal", "not_equal"])
+def test_other_comparisons_stay(function):
+    graph = chosen(function, Dim.of("#1"))
+    made = schedule(lowered(graph), Options(short=False))
+    assert "where" in conditions(made)
+    assert_keeps(graph, made, *SIZES[:4])
+
+
+@pytest.mark.parametrize("place", [Dim.of("#1") * 2, Dim.of("#1") // 2, Dim.of("#0")])
+def test_places_that_do_not_grow_by_one_stay(place):
+    graph = chosen("less", place)
+    made = schedule(lowered(graph), Options(short=False))
+    assert "where" in conditions(made)
+    assert_keeps(graph, made, *SIZES[:4])
+
+
+def test_conditions_that_change_in_two_places_stay():
+    graph = chosen("less", Dim.of("#1"), Dim.of("#1") + 7)
+    made = schedule(lowered(graph), Options(short=False))
+    assert "where" in conditions(made)
+    assert_keeps(graph, made, *SIZES[:4])
+
+
+@pytest.mark.parametrize(("columns", "cut"), [(LONG, True), (LONG - 1, False)])
+def test_short_loops_stay(columns, cut):
+    g = Group()
+    x, shape = g.input("x", F32, "rows", columns), ("rows", columns)
+    below = g.map("less", g.iota(Dim.of("#1"), shape), g.iota(Dim.of("rows"), shape), dtype=DType.BOOL)
+    graph = g.graph(g.map("where", below, x, g.map("exp", x)))
+    made = schedule(lowered(graph), Options(short=False))
+    assert (not conditions(made)) == cut
+    assert_keeps(graph, made, {"rows": 0}, {"rows": 30}, {"rows": 70})
+
+
+def test_the_text_computes_the_same_tile_by_tile():
+    graph = turned_halves()
+    made = schedule(lowered(graph), TILED)
+    native = Native(compile_library([c_printer.source(made)]), "kernel_kernel")
+    for sizes in SIZES:
+        inputs = inputs_of(graph, sizes)
+        (got,) = native(*in_order(made, inputs))
+        assert Judge(graph, inputs).wrong(graph.outputs[0], got) is None, sizes

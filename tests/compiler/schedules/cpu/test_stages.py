@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from noyau.codegen.c import printer as c_printer
+from noyau.compiler.schedules.cpu.stages import TILE, in_stages, stages_of
+from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
+from noyau.dtypes import DType
+from noyau.ir.loop_verifier import check
+from noyau.ir.loops import Alloc, Loop
+from noyau.ir.walk import every_statement
+from noyau.toolchain.c.compiler import compile_library
+from noyau.toolchain.c.library import Native
+from tests.compiler.schedules.groups import assert_keeps, gathered, in_order, inputs_of, loops, lowered
+from tests.jobs.check.groups import F32, Group, swiglu
+from tests.judged import Judge
+
+SIZES = [{"rows": 2, "n": n, "words": 4, "b": 2, "s": 2} for n in (0, 1, TILE, TILE + 3, 2 * TILE + 5)]
+
+
+def bias_gelu(dtype=F32, columns="n"):
+    g = Group()
+    x, bias = g.input("x", dtype, "rows", columns), g.input("bias", dtype, columns)
+    moved = g.map("add", x, g.expand(bias, ("rows", columns)))
+    cube = g.map("multiply", moved, g.map("multiply", moved, moved))
+    inner = g.map("add", moved, g.map("multiply", cube, g.full(0.044715, moved)))
+    curve = g.map("tanh", g.map("multiply", inner, g.full(0.7978845608, moved)))
+    half = g.map("multiply", moved, g.full(0.5, moved))
+    g.map("multiply", half, g.map("add", curve, g.full(1, moved)))
+    return g.graph()
+
+
+def two_dear():
+    """exp(x) sin(y), both of which are outputs too."""
+    g = Group()
+    x, y = (g.input(name, F32, "rows", "n") for name in "xy")
+    e, s = g.map("exp", x), g.map("sin", y)
+    return g.graph(e, s, g.map("multiply", e, s))
+
+
+GRAPHS = {
+    "bias and gelu": bias_gelu(),
+    "of a known length": bias_gelu(columns=3 * TILE + 1),
+    "f16": bias_gelu(DType.F16),
+    "f64": bias_gelu(DType.F64),
+    "two dear functions": two_dear(),
+}
+
+
+def memory(kernel):
+    return [s.name for each in kernel.launches for s in every_statement(each.body) if isinstance(s, Alloc)]
+
+
+def staged(graph):
+    """Whether a schedule of a graph has loops over tiles that go through stages."""
+    return any(name.endswith("g") for name in loops(check(schedule(lowered(graph)))))
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_stages_compute_what_cells_do(name):
+    assert staged(GRAPHS[name])
+    assert_keeps(GRAPHS[name], schedule(lowered(GRAPHS[name])), *SIZES)
+
+
+def test_a_tile_goes_through_one_stage_after_the_other_and_keeps_only_what_is_computed():
+    made = schedule(lowered(bias_gelu()), Options(stages=True, short=False, around_bytes=0))
+    (tiles,) = [s for s in every_statement(made.launches[0].body) if isinstance(s, Loop) and s.var.endswith("g")]
+    assert [type(s).__name__ for s in tiles.body] == ["Let", "Alloc", "Alloc", "Loop", "Loop"]
+    assert len([name for name in memory(made) if name.endswith(".stage")]) == 2
+
+
+def test_a_dear_function_at_once_and_one_alone_are_no_stages():
+    assert not staged(swiglu())
+    assert staged(bias_gelu())
+    assert len(stages_of(())) == 1
+
+
+def test_short_loops_and_cells_of_bfloat16_stay_as_they_are():
+    assert not staged(bias_gelu(columns=2 * TILE - 1))
+    assert not staged(bias_gelu(DType.BF16))
+
+
+def test_what_is_looked_up_stays_as_it_is():
+    kernel = schedule(lowered(gathered()), Options())
+    assert in_stages(kernel) == kernel
+
+
+def test_stages_are_a_wish():
+    assert not any(name.endswith("g") for name in loops(schedule(lowered(bias_gelu()), Options())))
+
+
+def test_the_text_computes_the_same(tmp_path):
+    graph = bias_gelu()
+    kernel = schedule(lowered(graph))
+    native = Native(compile_library([c_printer.source(kernel)]), "kernel_kernel")
+    for columns in (1, TILE, 5 * TILE + 3):
+        inputs = inputs_of(graph, {"rows": 3, "n": columns})
+        inputs["x"] = np.where(np.arange(columns) % 7 == 3, np.float32(-np.inf), 8 * inputs["x"])
+        with np.errstate(invalid="ignore"):
+            judge = Judge(graph, inputs)
+        (got,) = native(*in_order(kernel, inputs))
+        assert judge.wrong(graph.outputs[0], got) is None
