@@ -16,12 +16,11 @@ def _layer_normalization(site: OnnxSite) -> list[Node]:
 
     The schema's body takes E[x2] - E[x]2 of a flattened value, which loses half the digits."""
     value, rank = site.input(), site.rank()
-    first = site.axis(site.attribute("axis", -1), rank)
+    axes = tuple(range(site.axis(site.attribute("axis", -1), rank), rank))
     stash = from_onnx(site.attribute("stash_type", 1))
     if stash is None or not stash.is_float:
         raise UnsupportedError("LayerNormalization computes in a type that is no float")
-    wide = site.cast(value, stash)
-    result, centre, inverse = normalize_rows(site, wide, tuple(range(first, rank)), site.attribute("epsilon", 1e-5))
+    result, centre, inverse = normalize_rows(site, site.cast(value, stash), axes, epsilon_of(site, 1e-5))
     return [rescale(site, site.cast(result, value.dtype), 1, 2), centre, inverse]
 
 

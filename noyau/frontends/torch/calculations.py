@@ -122,11 +122,7 @@ def _of_floats(function: str) -> Handler:
 
 ATEN |= {
     **{f"{name}.default": of_operands(function, 0) for name, function in UNARY.items()},
-    **{
-        f"{name}.{kind}": of_operands(function, 0, 1)
-        for name, function in BINARY.items()
-        for kind in ("Tensor", "Scalar", "default")
-    },
+    **{f"{op}.{kind}": of_operands(f, 0, 1) for op, f in BINARY.items() for kind in ("Tensor", "Scalar", "default")},
     **{f"{name}.{kind}": compare(f) for name, f in COMPARISONS.items() for kind in ("Tensor", "Scalar")},
     **{f"{name}.default": logical(function) for name, function in LOGICAL.items()},
     **{f"add.{kind}": _with_alpha("add", 0, 1) for kind in ("Tensor", "Scalar")},

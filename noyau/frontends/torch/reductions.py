@@ -66,11 +66,8 @@ def _ends(largest: str, place: str) -> Handler:
 
     def handle(site: AtenSite) -> tuple[Node, ...]:
         value = site.value(0)
-        axes = (site.axis(site.argument(1), len(value.shape)),)
-        return tuple(
-            site.builder.reduce(monoid, value, axes if value.shape else (), keep=_keeps(site, 2))
-            for monoid in (largest, place)
-        )
+        axes = (site.axis(site.argument(1), len(value.shape)),) if value.shape else ()
+        return tuple(site.builder.reduce(monoid, value, axes, keep=_keeps(site, 2)) for monoid in (largest, place))
 
     return handle
 
@@ -129,9 +126,8 @@ def _layer_norm(site: AtenSite) -> tuple[Node, ...]:
     for position, function in ((2, "multiply"), (3, "add")):
         if site.argument(position) is not None:
             normalized = apply(site, function, normalized, site.operand(site.argument(position), wide.dtype))
-    results = [site.builder.cast(normalized, value.dtype), centre, inverse]
-    kinds = [meta.dtype for meta in site.meta]
-    return tuple(site.builder.cast(each, dtype_of(kind)) for each, kind in zip(results, kinds, strict=True))
+    results = zip([site.builder.cast(normalized, value.dtype), centre, inverse], site.meta, strict=True)
+    return tuple(site.builder.cast(each, dtype_of(meta.dtype)) for each, meta in results)
 
 
 ATEN |= {
@@ -143,11 +139,8 @@ ATEN |= {
     "max.dim": _ends("max", "argmax"),
     "min.dim": _ends("min", "argmin"),
     **{f"{name}.default": _place(name) for name in ("argmax", "argmin")},
-    **{
-        f"{name}.{kind}": reduction(name, asks=DType.BOOL)
-        for name in ("any", "all")
-        for kind in ("default", "dim", "dims")
-    },
+    **{f"any.{kind}": reduction("any", asks=DType.BOOL) for kind in ("default", "dim", "dims")},
+    **{f"all.{kind}": reduction("all", asks=DType.BOOL) for kind in ("default", "dim", "dims")},
     **dict.fromkeys(("mean.default", "mean.dim"), _mean),
     "var.correction": lambda site: _spread(site)[0],
     "var_mean.correction": _spread,
