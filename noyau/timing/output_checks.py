@@ -11,9 +11,12 @@ from noyau.dtypes import from_numpy
 from noyau.errors import InputError
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph, Input, Node
-from noyau.verify.certificate import Failure
+from noyau.verify.cases import Case
+from noyau.verify.failures import Failure
 from noyau.verify.floats import moved
-from noyau.verify.values import Case, Judge, LazyGraph, certify, judge_of
+from noyau.verify.judges import Judge, judge_of
+from noyau.verify.trial import LazyGraph
+from noyau.verify.values import certify
 
 Arrays = Sequence[np.ndarray]
 Check = Callable[[Arrays, Arrays], str]
@@ -88,7 +91,7 @@ def _judge(number: int, got: np.ndarray, truth: np.ndarray) -> Judge:
     if dtype is None:
         raise InputError(f"output {number} is {got.dtype}, which noyau cannot judge; cast it")
     node = Node(f"output {number}", Input(), (), dtype, shape_of(got.shape))
-    return judge_of(node, got, truth, np.zeros(got.shape, bool), False)
+    return judge_of(node, got, truth, np.zeros(got.shape, bool), False, None)
 
 
 def _misfit(outputs: Arrays, expected: Arrays) -> str:

@@ -1,4 +1,4 @@
-"""The record of how a kernel's values compare with the truth, case by case."""
+"""The record of how a kernel's values compare with the truth, all cases together."""
 
 from __future__ import annotations
 
@@ -8,117 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from noyau.errors import CheckError, FindingKind, InputError
-from noyau.text import fields_json, several
-
-MARGIN = 4.0  # times what is allowed, for one cell in SHARE
-SHARE = 100_000
-PRECISE = 100.0  # times what is allowed: an error up to that is lost precision
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """One wrong cell, or what else is wrong with a run; `inputs` and `note` say of what inputs and how far it goes."""
-
-    kind: FindingKind
-    case: str
-    inputs: str
-    note: str
-    output: str = ""
-    cell: tuple[int, ...] | None = None
-    got: float = math.nan
-    want: float = math.nan
-    allowed: float = 0.0
-
-    @classmethod
-    def of_cell(cls, case: str, inputs: str, note: str, output: str, cell: tuple[int, ...], *numbers: float) -> Failure:
-        """A wrong cell, by what it got, wants and is allowed: lost precision where that is near, else a wrong value."""
-        got, want, allowed = numbers
-        is_near = math.isfinite(got) and math.isfinite(want) and abs(got - want) <= PRECISE * allowed
-        kind = FindingKind.PRECISION if is_near else FindingKind.WRONG_VALUE
-        return cls(kind, case, inputs, note, output, cell, got, want, allowed)
-
-    def __str__(self) -> str:
-        if self.cell is None:
-            return f"wrong: {'' if self.note.startswith('two ') else 'it '}{self.note}; for {self.inputs} ({self.case})"
-        where = f"{self.output}[{', '.join(map(str, self.cell))}]"
-        bound = "got {}, want {} (float64), allowed {:.2g}".format(*apart(self.got, self.want), self.allowed)
-        text = "; ".join(filter(None, [bound, self.note]))
-        return f"wrong at {where} for {self.inputs} ({self.case}): {text}"
-
-    def to_json(self) -> dict[str, Any]:
-        numbers = {name: _number(getattr(self, name)) for name in ("got", "want", "allowed")}
-        return fields_json(self, without=("kind", "inputs")) | {"given": self.inputs} | numbers
-
-
-def apart(got: float, want: float) -> tuple[str, str]:
-    """Two numbers with as many digits as show that they differ: 9, or all."""
-    short = f"{got:.9g}", f"{want:.9g}"
-    return short if short[0] != short[1] or got == want else (f"{got:.17g}", f"{want:.17g}")
-
-
-@dataclass(frozen=True, slots=True)
-class Errors:
-    """Errors over the finite cells: in ulp of the output's dtype at the truth (integers: in units), and relative to
-    the largest |truth| of the output, which says more where cells nearly vanish."""
-
-    worst_ulp: float = 0.0
-    total_ulp: float = 0.0
-    worst_relative: float = 0.0
-    total_relative: float = 0.0
-    cells: int = 0
-
-    def __add__(self, other: Errors) -> Errors:
-        return Errors(
-            max(self.worst_ulp, other.worst_ulp),
-            self.total_ulp + other.total_ulp,
-            max(self.worst_relative, other.worst_relative),
-            self.total_relative + other.total_relative,
-            self.cells + other.cells,
-        )
-
-    @property
-    def mean_ulp(self) -> float:
-        return self.total_ulp / max(1, self.cells)
-
-    @property
-    def mean_relative(self) -> float:
-        return self.total_relative / max(1, self.cells)
-
-    def to_json(self) -> dict[str, float]:
-        names = ("worst_ulp", "mean_ulp", "worst_relative", "mean_relative")
-        return {name: getattr(self, name) for name in names}
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One case: how many cells it judged, the worst ratio of an error to what is allowed, how many cells are beyond
-    it (`worst_ratio` > 1), the errors of the kernel and of the unfused run, and the first failures."""
-
-    label: str
-    captured: bool
-    cells: int = 0
-    beyond: int = 0
-    worst_ratio: float = 0.0
-    kernel: Errors = Errors()
-    unfused: Errors = Errors()
-    failures: tuple[Failure, ...] = ()
-
-    @property
-    def broken(self) -> bool:
-        """Whether it is beyond what one cell in SHARE may be."""
-        return self.worst_ratio > MARGIN or (bool(self.failures) and not self.beyond)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "case": self.label,
-            "captured": self.captured,
-            "cells": self.cells,
-            "beyond": self.beyond,
-            "worst_ratio": _number(self.worst_ratio),
-            "kernel": self.kernel.to_json(),
-            "unfused": self.unfused.to_json(),
-        }
+from noyau.errors import CheckError, InputError
+from noyau.text import several
+from noyau.verify.failures import Failure, json_number
+from noyau.verify.outcomes import SHARE, Errors, Outcome
 
 
 @dataclass(frozen=True)
@@ -214,7 +107,7 @@ class Certificate:
             "order_independent": self.order_independent,
             "cells": self.cells,
             "cells_beyond": self.beyond,
-            "worst_ratio": _number(self.worst_ratio),
+            "worst_ratio": json_number(self.worst_ratio),
             "kernel": self.kernel.to_json(),
             "unfused": self.unfused.to_json(),
             "cases": [outcome.to_json() for outcome in self.outcomes],
@@ -224,11 +117,6 @@ class Certificate:
 
 def _total(errors: Iterable[Errors]) -> Errors:
     return sum(errors, Errors())
-
-
-def _number(value: float) -> float | str:
-    """The number itself, or its name: JSON has no infinities and no NaN."""
-    return value if math.isfinite(value) else str(value)
 
 
 def require_tolerance(tolerance: float | None) -> None:

@@ -21,8 +21,10 @@ from noyau.signatures.binding import bind
 from noyau.signatures.instances import draw_inputs, in_dtypes, sizes_of, sizing_integers, usual_instance, usual_sizes
 from noyau.signatures.types import Family, Instance, Signature
 from noyau.text import printable
-from noyau.verify.adversarial import NORMAL, CaseMaker, Pattern, cells, fits, fitting, schedule
-from noyau.verify.values import LazyGraph
+from noyau.verify.adversarial import NORMAL, schedule
+from noyau.verify.awkward_sizes import cells, fits, fitting
+from noyau.verify.case_arrays import CaseMaker, Pattern
+from noyau.verify.trial import LazyGraph
 
 Array = np.ndarray
 Sizes = Mapping[str, int]

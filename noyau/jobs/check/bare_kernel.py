@@ -24,9 +24,11 @@ from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import bare_language, call
 from noyau.sanitizer.scripts.record import place_of
 from noyau.signatures.types import Instance, Value
+from noyau.verify.cases import Case
 from noyau.verify.certificate import Certificate, require_tolerance
-from noyau.verify.findings import Finding, KernelCheck, OpCheck
-from noyau.verify.values import Case, KernelTrial, LazyGraph
+from noyau.verify.checks import KernelCheck, OpCheck
+from noyau.verify.findings import Finding
+from noyau.verify.trial import KernelTrial, LazyGraph
 
 Array = np.ndarray
 Observer = Callable[[KernelCheck, str], None]  # of a check, and the place of its kernel

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from noyau.ops.op import Op
     from noyau.sanitizer.access_map import AccessMap
     from noyau.sanitizer.scripts.record import ScriptCheck
-    from noyau.verify.findings import Finding, OpCheck
+    from noyau.verify.checks import OpCheck
+    from noyau.verify.findings import Finding
 
 
 _INTERPRET = "TRITON_INTERPRET"
@@ -114,7 +115,7 @@ def _require_of_models(arguments: argparse.Namespace, target: Path) -> None:
 
 def _check_op(arguments: argparse.Namespace) -> int:
     """Every kernel of an op, or of each op of a file, against its reference."""
-    from noyau.verify.findings import LIMITS, report_json
+    from noyau.verify.checks import LIMITS, report_json
 
     if arguments.against is not None or arguments.inputs is not None:
         raise InputError("--against and --inputs are of models: an op is checked against its own reference")
@@ -147,7 +148,7 @@ def _report(
     """Write and print a check: 0 where nothing speaks against the kernels, not even warnings that count, else 1."""
     from noyau.jobs.report.records import write_json
     from noyau.jobs.report.text import print_lines
-    from noyau.verify.findings import sarif
+    from noyau.verify.sarif import sarif
 
     if arguments.json is not None:
         write_json(record, arguments.json)
@@ -195,7 +196,7 @@ def _checked(arguments: argparse.Namespace) -> list[OpCheck]:
     from noyau.jobs.check.run import CheckOptions, check_together, is_of_use, parts_of
     from noyau.jobs.check.sanitized_runs import second_opinion
     from noyau.ops.op_files import load_ops
-    from noyau.verify.findings import OpCheck
+    from noyau.verify.checks import OpCheck
 
     sizes = {name: values[0] for name, values in sizes_of(arguments.dim).items()}
     with progress() as say:
@@ -315,7 +316,7 @@ def draw(maps: Sequence[AccessMap], place: Path | None, path: Path, status: int)
 
 def check_and_print(arguments: argparse.Namespace) -> int:
     """The status of the check of a script, which counts how the script ended as well."""
-    from noyau.verify.findings import LIMITS
+    from noyau.verify.checks import LIMITS
 
     path = Path(arguments.target)
     _require_of_scripts(arguments, path)

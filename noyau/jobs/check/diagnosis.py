@@ -17,8 +17,9 @@ from noyau.jobs.check.candidates import KernelCandidate
 from noyau.kernels.guarded_run import OTHER, How
 from noyau.signatures.types import Instance
 from noyau.toolchain.guard_zones import PLAIN
-from noyau.verify.certificate import Failure
-from noyau.verify.floats import FORMATS, Spread, bits, spread
+from noyau.verify.failures import Failure
+from noyau.verify.floats import FORMATS
+from noyau.verify.spreads import Spread, bits, spread
 from noyau.verify.values import PIECES
 
 Sizes = Mapping[str, int]

@@ -30,9 +30,12 @@ from noyau.signatures.instances import draw_inputs, in_dtypes, integers_of, make
 from noyau.signatures.types import Family, Instance
 from noyau.text import several
 from noyau.toolchain.guard_zones import Order as Turns
-from noyau.verify.certificate import Certificate, Outcome
-from noyau.verify.findings import Finding, KernelCheck
-from noyau.verify.values import Case, certify_native, inputs_text
+from noyau.verify.cases import Case, inputs_text
+from noyau.verify.certificate import Certificate
+from noyau.verify.checks import KernelCheck
+from noyau.verify.findings import Finding
+from noyau.verify.outcomes import Outcome
+from noyau.verify.values import certify_native
 
 Array = np.ndarray
 LANGUAGE = "c"

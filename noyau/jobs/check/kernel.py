@@ -26,9 +26,13 @@ from noyau.ops.op import Op
 from noyau.signatures.instances import axes_of, maker_text, spell_axes
 from noyau.signatures.types import Instance
 from noyau.text import several
-from noyau.verify.certificate import Certificate, Failure, Outcome
-from noyau.verify.findings import Finding, KernelCheck
-from noyau.verify.values import Case, KernelFunction, KernelTrial, inputs_text
+from noyau.verify.cases import Case, inputs_text
+from noyau.verify.certificate import Certificate
+from noyau.verify.checks import KernelCheck
+from noyau.verify.failures import Failure
+from noyau.verify.findings import Finding
+from noyau.verify.outcomes import Outcome
+from noyau.verify.trial import KernelFunction, KernelTrial
 
 Array = np.ndarray
 FEWEST = 30  # inputs that are tried, however long a compiler took, where they are quickly done with

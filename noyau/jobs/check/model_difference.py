@@ -29,10 +29,13 @@ from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.report.records import Record
 from noyau.jobs.report.text import hanging
 from noyau.text import printable
-from noyau.verify.certificate import SHARE, Failure, Outcome
-from noyau.verify.inputs import load_inputs
+from noyau.verify.cases import Case, spell
+from noyau.verify.failures import Failure
+from noyau.verify.input_file import load_inputs
+from noyau.verify.outcomes import SHARE, Outcome
 from noyau.verify.rounding import moved_runs
-from noyau.verify.values import MOVED_RUNS, Case, KernelTrial, spell
+from noyau.verify.stages import MOVED_RUNS
+from noyau.verify.trial import KernelTrial
 
 if TYPE_CHECKING:
     import onnx

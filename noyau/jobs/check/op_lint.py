@@ -27,7 +27,8 @@ from noyau.sanitizer.lint.diagnostics import Diagnostic
 from noyau.sanitizer.lint.false_sharing import diagnose_false_sharing
 from noyau.sanitizer.scripts.lint import uncalled_methods
 from noyau.signatures.types import Instance
-from noyau.verify.findings import Finding, KernelCheck
+from noyau.verify.checks import KernelCheck
+from noyau.verify.findings import Finding
 
 LARGE = 1 << 20  # cells that a launch is asked for where nobody says how large arrays are
 

@@ -13,7 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from noyau.ops.op import Op
-    from noyau.verify.findings import OpCheck
+    from noyau.verify.checks import OpCheck
 
 
 @pytest.fixture

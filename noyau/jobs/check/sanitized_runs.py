@@ -30,7 +30,8 @@ from noyau.sanitizer.compute_sanitizer.tool import TOOLS, ToolReport, merge_witn
 from noyau.sanitizer.records import Site, WatchedRun
 from noyau.sanitizer.routes import KernelCase, is_watched, watch
 from noyau.text import counted, printable, several
-from noyau.verify.findings import Finding, KernelCheck, OpCheck
+from noyau.verify.checks import KernelCheck, OpCheck
+from noyau.verify.findings import Finding
 from noyau.workers.array_files import write_arrays
 
 if TYPE_CHECKING:

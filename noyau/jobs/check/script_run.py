@@ -27,7 +27,8 @@ from noyau.sanitizer.scripts.lint import lint_script
 from noyau.sanitizer.scripts.notebooks import cells_of, remembered, run_cells
 from noyau.sanitizer.scripts.record import KernelSeen, ScriptCheck, ScriptSession
 from noyau.timing.conditions import briefly
-from noyau.verify.findings import KernelCheck, finding_from_json
+from noyau.verify.checks import KernelCheck
+from noyau.verify.findings import finding_from_json
 
 _COMPILES = "Triton was imported before and compiles: its launches are not watched; set TRITON_INTERPRET=1 and restart"
 TIME_S = 600.0  # after which a script is ended

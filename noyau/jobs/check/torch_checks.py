@@ -30,9 +30,12 @@ from noyau.jobs.check.gradients import (
 from noyau.jobs.check.torch_references import Array, TorchReference, difference, reference_graphs, short
 from noyau.ops.op import Op
 from noyau.text import several
-from noyau.verify.certificate import Certificate, Failure, require_tolerance
-from noyau.verify.findings import Finding, KernelCheck, OpCheck
-from noyau.verify.values import Case, KernelFunction, KernelTrial, inputs_text
+from noyau.verify.cases import Case, inputs_text
+from noyau.verify.certificate import Certificate, require_tolerance
+from noyau.verify.checks import KernelCheck, OpCheck
+from noyau.verify.failures import Failure
+from noyau.verify.findings import Finding
+from noyau.verify.trial import KernelFunction, KernelTrial
 
 HALF_OF_32 = 1e-3  # instead of NEAR, where the op is signed as float32
 NAME = "gradient in torch"

@@ -15,7 +15,8 @@ from noyau.hosts.onnxruntime.sessions import version
 from noyau.hosts.onnxruntime.size_bindings import sizes_for
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.text import printable
-from noyau.verify.inputs import Inputs, load_inputs, make_inputs
+from noyau.verify.input_file import load_inputs
+from noyau.verify.inputs import Inputs, make_inputs
 
 Dims = Mapping[str, int | Sequence[int]]
 

@@ -40,8 +40,11 @@ from noyau.ops.torch.fast_entries import Entry, through_program
 from noyau.ops.torch.program_runner import TensorProgram
 from noyau.toolchain import cache
 from noyau.toolchain.cache import digest, today
-from noyau.verify.adversarial import NORMAL, CaseMaker, fits, usual_sizes
-from noyau.verify.values import Case, certify_native
+from noyau.verify.adversarial import NORMAL
+from noyau.verify.awkward_sizes import fits, usual_sizes
+from noyau.verify.case_arrays import CaseMaker
+from noyau.verify.cases import Case
+from noyau.verify.values import certify_native
 from noyau.version import __version__
 
 Array = np.ndarray

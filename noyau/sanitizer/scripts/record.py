@@ -12,7 +12,8 @@ from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.access_map import AccessMap, TracingShadow
 from noyau.sanitizer.records import WatchedRun, digest
 from noyau.text import counted
-from noyau.verify.findings import LIMITS, SCHEMA_VERSION, Finding, lines_of
+from noyau.verify.checks import LIMITS, SCHEMA_VERSION
+from noyau.verify.findings import Finding, lines_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from noyau.jobs.cli import main
-from noyau.verify.findings import OpCheck
+from noyau.verify.checks import OpCheck
 from tests.jobs.extract.files import RIGHT, written
 
 

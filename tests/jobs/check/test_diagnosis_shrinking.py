@@ -4,7 +4,7 @@ import pytest
 
 from noyau.errors import FindingKind
 from noyau.jobs.check.diagnosis import Smallest, shrink, tail_of
-from noyau.verify.certificate import Failure
+from noyau.verify.failures import Failure
 
 
 def failing(wrong, kind=FindingKind.UNWRITTEN):

@@ -9,7 +9,7 @@ import pytest
 import noyau
 from noyau.jobs.check import gradients
 from noyau.jobs.check.run import check_gradients
-from noyau.verify.findings import KernelCheck
+from noyau.verify.checks import KernelCheck
 from tests.defects import module_of
 
 module = module_of("interfaces")

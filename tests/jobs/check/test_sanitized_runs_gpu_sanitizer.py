@@ -11,7 +11,8 @@ from noyau.errors import DeviceError, FindingKind
 from noyau.jobs.check import sanitized_runs
 from noyau.jobs.check.sanitized_runs import second_opinion
 from noyau.sanitizer.compute_sanitizer.tool import read_reports
-from noyau.verify.findings import Finding, KernelCheck, OpCheck
+from noyau.verify.checks import KernelCheck, OpCheck
+from noyau.verify.findings import Finding
 
 FOLDER = Path(__file__).parents[2] / "sanitizer" / "compute_sanitizer" / "recorded"
 TEXT = """

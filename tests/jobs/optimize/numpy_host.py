@@ -30,7 +30,7 @@ from noyau.timing.machine import this_machine
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
 from noyau.verify.adversarial import SMOKE
-from noyau.verify.values import Case
+from noyau.verify.cases import Case
 
 Array = np.ndarray
 Arrays = Mapping[str, Array]

@@ -14,7 +14,8 @@ from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.kernel_records import record
 from noyau.timing.comparison import Comparison, Verdict
 from noyau.toolchain.c import compiler as c_compiler
-from noyau.verify.certificate import Certificate, Errors, Outcome
+from noyau.verify.certificate import Certificate
+from noyau.verify.outcomes import Errors, Outcome
 from tests.small_models import twice, written
 
 FEW, MANY = {"rows": 1}, {"rows": 100}

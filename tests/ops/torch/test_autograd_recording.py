@@ -12,7 +12,8 @@ from noyau.compiler.autodiff.reverse import derive
 from noyau.dtypes import DType
 from noyau.errors import CheckError, UnsupportedError
 from noyau.kernels.programs.generate import Specialization, trace_reference
-from noyau.verify.values import Case, certify
+from noyau.verify.cases import Case
+from noyau.verify.values import certify
 from tests.hosts.torch.kinds import (
     chosen,
     embedding,

@@ -16,7 +16,9 @@ from noyau.hosts.torch.modules.sites import TracedGraph, isolate
 from noyau.hosts.torch.modules.sizes import Sized, sizes_of
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.ir.graph import Map, Node, Select, View
-from noyau.verify.inputs import Maker, Use, is_under_a_root
+from noyau.verify.inputs import Maker
+from noyau.verify.lookup_tables import tables_of
+from noyau.verify.uses import Use, is_under_a_root
 
 Pattern = Callable[[Tensor, torch.Generator], Tensor]
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -73,7 +75,7 @@ class Drawer:
         result: dict[str, Any] = {}
         integers: dict[str, np.ndarray] = {}
         known = {node.output: node for node in self.group.original.inputs}
-        for node in sorted(known.values(), key=lambda node: bool(self.maker.tables(node))):
+        for node in sorted(known.values(), key=lambda node: bool(tables_of(self.maker.uses, node))):
             giver = self.source.givers.get(node.output)
             if giver is None:
                 raise InputError(f"{node.output} is no value of torch's")
@@ -120,7 +122,7 @@ class Drawer:
 
     def is_under_a_root(self, node: Node) -> bool:
         """Whether a root or a logarithm is taken of an input."""
-        return any(is_under_a_root(use) for use in self.maker.reached(node, _stays_positive))
+        return any(is_under_a_root(use) for use in self.maker.uses.reached(node, _stays_positive))
 
 
 def _stays_positive(use: Use) -> bool:

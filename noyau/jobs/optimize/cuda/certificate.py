@@ -1,7 +1,7 @@
 """The certificates of kernels on a GPU, made there, several at once: on tensors of the very shapes that torch saw.
 
 The truth is torch's own nodes on tensors that are widened to float64, all casts among floats dropped; what is allowed
-follows, cell by cell and by the one rule of noyau.verify.values, from runs of those nodes as they are, and with their
+follows, cell by cell and by the one rule of noyau.verify.judges, from runs of those nodes as they are, and with their
 inputs moved by an ulp. Every cell is looked at for poison, so that none stays unwritten; as many as NumPy judges in
 little time are judged, among them the first and the last.
 """
@@ -43,9 +43,13 @@ from noyau.ops.dispatch.winners import machine_of
 from noyau.text import printable
 from noyau.toolchain.guard_zones import PLAIN
 from noyau.verify.adversarial import FULL, Effort
-from noyau.verify.certificate import Certificate, Failure, Outcome
-from noyau.verify.rounding import stepped
-from noyau.verify.values import MORE_RUNS, MOVED_RUNS, Case, Stage, decide, first_runs, is_rare, is_undecided, judge_of
+from noyau.verify.cases import Case
+from noyau.verify.certificate import Certificate
+from noyau.verify.failures import Failure
+from noyau.verify.judges import judge_of
+from noyau.verify.jumps import stepped
+from noyau.verify.outcomes import Outcome
+from noyau.verify.stages import MORE_RUNS, MOVED_RUNS, Stage, decide, first_runs, is_rare, is_undecided
 
 JUDGED = 1 << 15  # cells of an output that are judged in a case
 ENDS = 1 << 10  # of them at either end
@@ -184,7 +188,7 @@ class DeviceTrial:
         gots, truths, *seen = _brought([cells_of(results, cells), cells_of(truth, cells), *islice(runs, first)])
         skipped = [np.zeros(len(where), bool) for where in cells]
         ends = zip(graph.outputs, gots, truths, skipped, strict=True)
-        judges = [judge_of(graph[name], got, true, skip, name in steps) for name, got, true, skip in ends]
+        judges = [judge_of(graph[name], got, true, skip, name in steps, None) for name, got, true, skip in ends]
         rest = _later(runs, 1 + MOVED_RUNS - first)
         more = _later(runs, MORE_RUNS - MOVED_RUNS)
         stages = [Stage(seen), Stage(rest, is_undecided), Stage(more, is_rare)]

@@ -42,7 +42,8 @@ from noyau.jobs.optimize.torch.options import CERTIFICATES, CompileOptions
 from noyau.kernels.certificates import CertificateTask, Certifiers
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.cache import digest
-from noyau.verify.adversarial import FULL, Effort, fits, usual_sizes
+from noyau.verify.adversarial import FULL, Effort
+from noyau.verify.awkward_sizes import fits, usual_sizes
 from noyau.verify.certificate import Certificate
 
 Tensor: TypeAlias = torch.Tensor

@@ -8,9 +8,9 @@ from noyau.dtypes import DType
 from noyau.errors import CheckError, FindingKind, InputError
 from noyau.ir.graph_interpreter import evaluate
 from noyau.verify.adversarial import cases
-from noyau.verify.certificate import Failure
+from noyau.verify.cases import Case
 from noyau.verify.floats import kind
-from noyau.verify.values import Case, certify, extent_of
+from noyau.verify.values import certify
 from tests.jobs.check import groups, kernels
 from tests.jobs.check.groups import F32, Group
 from tests.jobs.check.kernels import RIGHT, WRONG
@@ -336,29 +336,6 @@ def test_a_coarser_result_has_the_error_of_its_rounding():
     assert 2**14 < certificate.kernel.worst_ulp <= 2**15
     assert certificate.unfused.worst_ulp == 0
     assert not certificate.ok
-
-
-@pytest.mark.parametrize(
-    ("mask", "words"),
-    [
-        (np.s_[:, 39:], "all of [:, 39:] is wrong"),
-        (np.s_[-1], "all of [3, :] is wrong"),
-        (np.s_[:, :1], "all of [:, 0] is wrong"),
-        (np.s_[1:3, 5:9], "all of [1:3, 5:9] is wrong"),
-        (np.s_[:, ::2], "84 of 164 cells are wrong, in [:, :]"),
-    ],
-)
-def test_the_extent_of_what_is_wrong_in_words(mask, words):
-    wrong = np.zeros((4, 41), bool)
-    wrong[mask] = True
-    assert extent_of(np.argwhere(wrong), wrong.shape) == words
-
-
-def test_where_the_only_cell_is_wrong_nothing_more_is_said():
-    assert extent_of(np.zeros((1, 0), np.int64), ()) == ""
-    assert str(Failure(FindingKind.WRONG_VALUE, "as it is", "x: f32[2]", "", "out", (), 1, 2, 0.5)).endswith(
-        "want 2 (float64), allowed 0.5"
-    )
 
 
 def test_inputs_that_do_not_fit_the_graph_are_the_callers_fault():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.verify.floats import bits, spread
+from noyau.verify.spreads import bits, spread
 
 ONE = np.array([1.0, 2.0, 3.0], np.float32)
 

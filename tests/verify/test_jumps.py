@@ -5,7 +5,7 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.ir.operators import OPERATORS, Fact, has
-from noyau.verify.rounding import jumping, stepped
+from noyau.verify.jumps import jumping, stepped
 from tests.jobs.check import groups
 from tests.jobs.check.groups import F32, Group
 

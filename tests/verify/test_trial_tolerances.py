@@ -6,8 +6,9 @@ import pytest
 from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.kernels.reference import graph_of
+from noyau.verify.cases import Case
 from noyau.verify.certificate import require_tolerance
-from noyau.verify.values import Case, KernelTrial
+from noyau.verify.trial import KernelTrial
 from tests.kernels.written import op_of
 
 X = np.array([0.5, -3.0, 100.0, np.nan, np.inf], np.float32)

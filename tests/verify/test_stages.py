@@ -8,8 +8,11 @@ import pytest
 from noyau.errors import InputError
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph, Input, Node, Opaque
-from noyau.verify import rounding, values
-from noyau.verify.values import FIRST_RUNS, MOVED_RUNS, Case, certify
+from noyau.verify import rounding, stages
+from noyau.verify.cases import Case
+from noyau.verify.judges import judge_of
+from noyau.verify.stages import FIRST_RUNS, MOVED_RUNS
+from noyau.verify.values import certify
 from tests.jobs.check import groups, kernels
 from tests.jobs.check.groups import F32, Group
 
@@ -36,7 +39,7 @@ def judge(graph, kernel, x=X):
 def test_where_few_runs_allow_every_cell_they_are_enough(counted, monkeypatch):
     few = judge(groups.softmax(), kernels.softmax)
     assert few.ok and len(counted) == FIRST_RUNS
-    monkeypatch.setattr(values, "FIRST_RUNS", MOVED_RUNS)
+    monkeypatch.setattr(stages, "FIRST_RUNS", MOVED_RUNS)
     full = judge(groups.softmax(), kernels.softmax)
     assert len(counted) == FIRST_RUNS + MOVED_RUNS
     assert few.cells == full.cells and few.kernel == full.kernel
@@ -52,7 +55,7 @@ def test_where_they_do_not_all_are_made(counted, monkeypatch):
     few = judge(groups.softmax(), wrong)
     assert not few.ok
     assert len(counted) > MOVED_RUNS  # a single cell has a second look
-    monkeypatch.setattr(values, "FIRST_RUNS", MOVED_RUNS)
+    monkeypatch.setattr(stages, "FIRST_RUNS", MOVED_RUNS)
     assert few.to_json() == judge(groups.softmax(), wrong).to_json()
 
 
@@ -77,7 +80,7 @@ def test_what_overflowed_in_every_run_so_far_is_run_as_often_as_can_be(counted):
 def test_cells_without_a_finite_truth_do_not_tell_what_is_usual():
     node = groups.one_map("exp").nodes[-1]
     truth = np.array([np.inf, np.inf, np.inf, 1.0, 1.0])
-    judge = values.judge_of(node, np.ones(5, np.float32), truth, np.zeros(5, bool), False)
+    judge = judge_of(node, np.ones(5, np.float32), truth, np.zeros(5, bool), False, None)
     judge.see(np.array([np.inf, np.inf, np.inf, 1.001, 1.001], np.float32))
     before = judge.allowed()[3:]
     judge.see(np.array([9, 9, 9, 1, 1], np.float32))

@@ -14,7 +14,9 @@ from noyau.ir.graph import Graph
 from noyau.kernels.programs.generate import Specialization, lazy_graph
 from noyau.kernels.reference import graph_of
 from noyau.ops.op import Op
-from noyau.verify.values import Case, certify, shifted_run
+from noyau.verify.cases import Case
+from noyau.verify.floats import shifted_run
+from noyau.verify.values import certify
 
 Array = np.ndarray
 SQRT_HALF = np.float32(math.sqrt(0.5))

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from noyau.dtypes import DType
-from noyau.verify.rounding import runs_at_jumps
-from noyau.verify.values import Case, certify
+from noyau.verify.cases import Case
+from noyau.verify.jumps import runs_at_jumps
+from noyau.verify.values import certify
 from tests.jobs.check.groups import F32, Group
 
 F = np.float32

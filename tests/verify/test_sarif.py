@@ -7,14 +7,13 @@ import re
 from pathlib import Path
 
 from noyau.errors import FindingKind
-from noyau.verify.findings import Finding, sarif
+from noyau.verify.findings import Finding
+from noyau.verify.sarif import sarif
 
 HERE = Path.cwd() / "k.py"
 RACE = Finding(
     "op", "k", "numba", FindingKind.RACE, f"{HERE}:4", "n = 2", "both write out[0]", other_place="/else/j.py:9"
 )
-
-
 # Of the objects that noyau writes: their properties, by SARIF 2.1.0 (sections 3.13 to 3.52), and which must be there.
 # A name is an object of this table, a name in a list an array of them.
 OBJECTS = {

@@ -1,0 +1,147 @@
+"""Awkward sizes of a graph: 0, 1, primes, block sizes and their neighbours, as far as the graph holds for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+
+import numpy as np
+
+from noyau.ir.dims import Dim
+from noyau.ir.graph import Gather, Graph, Iota, Node, Scatter, Select, View
+from noyau.ir.loops import Sizes
+from noyau.ir.sizes import Demand, plan
+
+CELLS = 1 << 16  # of the largest value of a case, where the fixed sizes leave room for that
+BLOCKS = (17, 63, 129, 33, 15, 65, 16, 31, 127)
+LONG = {129: (-1, 4099), 65: (0, 1021)}  # after these block sizes, the last and the first size grow long
+PRIMES = (5, 3, 7, 2)
+OTHERS, TRIES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 16, 33, 64, 130, 260), 200  # where a graph demands more
+
+
+def usual_sizes(graph: Graph, hint: Sizes) -> dict[str, int]:
+    """The hinted sizes, or small primes, made small enough to be tried with every pattern; where the graph does not
+    hold for these, the first of some others that it holds for."""
+    names = [binding.size for binding in plan([node.shape for node in graph.inputs])]
+    usual = {name: hint.get(name, PRIMES[at % len(PRIMES)]) for at, name in enumerate(names)}
+    small = shrunk(graph, usual, CELLS // 4)
+    rng = np.random.default_rng(0)
+    others = (dict(zip(names, map(int, rng.choice(OTHERS, len(names))), strict=True)) for _ in range(TRIES))
+    return next((sizes for sizes in fitting(graph, chain([small, usual], others))), small)
+
+
+def fitting(graph: Graph, every: Iterable[Sizes]) -> Iterator[dict[str, int]]:
+    """Those sizes that a graph holds for; in the place of others, once, what becomes of them where its demands are met
+    one by one, if it holds for that."""
+    yielded: list[dict[str, int]] = []
+    for sizes in every:
+        sizes_met = dict(sizes)
+        if not fits(graph, sizes):
+            sizes_met = _met(graph, sizes)
+            if sizes_met in yielded or not fits(graph, sizes_met):
+                continue
+            yielded.append(sizes_met)
+        yield sizes_met
+
+
+def _met(graph: Graph, sizes: Sizes) -> dict[str, int]:
+    """The sizes, of which one is changed for each demand that does not hold: to where its two ends are equal."""
+    sizes_met = dict(sizes)
+    for demand in graph.demands:
+        names = sorted((demand.left.names | demand.right.names) & sizes_met.keys())
+        if not demand.holds(sizes_met):
+            repairs = ((name, _where_equal(demand, sizes_met, name)) for name in names)
+            sizes_met |= dict(islice(((name, number) for name, number in repairs if number), 1))
+    return sizes_met
+
+
+def _where_equal(demand: Demand, sizes: Sizes, name: str) -> int:
+    """The size, from 1 on, at which the ends of a demand are equal if they move apart in even steps; else 0."""
+    try:
+        one, two = ((demand.left - demand.right).evaluate({**sizes, name: number}) for number in (1, 2))
+    except ZeroDivisionError:
+        return 0
+    step = two - one
+    return max(0, int(1 - one // step)) if step and one % step == 0 else 0
+
+
+def awkward_sizes(graph: Graph, usual: Sizes) -> Iterator[Sizes]:
+    """Each size at 0 and at 1, all at 1, then each in turn at block sizes and beyond, among others of that kind."""
+    names = list(usual)
+    few = {name: PRIMES[at % len(PRIMES)] for at, name in enumerate(names)}
+    yield from ({**few, name: extent} for name in names[:3] for extent in (0, 1))
+    if len(names) > 1:
+        yield dict.fromkeys(names, 1)
+    for at, extent in enumerate(BLOCKS if names else ()):
+        main = names[-1 - at % len(names)]
+        others = {name: BLOCKS[(at + 4 * k) % len(BLOCKS)] for k, name in enumerate(names)}
+        yield shrunk(graph, {**others, main: extent}, CELLS, main)
+        if extent in LONG:
+            place, length = LONG[extent]
+            yield shrunk(graph, {**few, names[place]: length}, CELLS, names[place])
+
+
+def shrunk(graph: Graph, sizes: Sizes, limit: int, fixed: str | None = None) -> dict[str, int]:
+    """The sizes, the largest halved until no value of the graph has more cells than the limit; `fixed` last."""
+    smaller = dict(sizes)
+    while cells(graph, smaller) > limit:
+        free = [name for name in smaller if smaller[name] > 1 and name != fixed] or [
+            name for name in smaller if smaller[name] > 1
+        ]
+        if not free:
+            break
+        largest = max(free, key=lambda name: smaller[name])
+        smaller[largest] = (smaller[largest] + 1) // 2
+    return smaller
+
+
+def cells(graph: Graph, sizes: Sizes) -> int:
+    """The number of cells of the largest value; 0 where an extent would be divided by 0."""
+    try:
+        return max((math.prod(extents(node, sizes)) for node in graph.nodes), default=0)
+    except ZeroDivisionError:
+        return 0
+
+
+def extents(node: Node, sizes: Sizes) -> tuple[int, ...]:
+    return tuple(int(dim.evaluate(sizes)) for dim in node.shape)
+
+
+def fits(graph: Graph, sizes: Sizes) -> bool:
+    """Whether the graph means something at these sizes: no negative extent, view outside or division by 0."""
+    try:
+        holds = all(demand.holds(sizes) for demand in graph.demands)
+        return holds and all(_fits(graph, node, sizes) for node in graph.nodes)
+    except ZeroDivisionError:
+        return False
+
+
+def _fits(graph: Graph, node: Node, sizes: Sizes) -> bool:
+    shape = extents(node, sizes)
+    if min(shape, default=0) < 0:
+        return False
+    match node.kind:
+        case View(index) | Gather(index) | Scatter(index, _):
+            # The indices of a Scatter run over its updates.
+            run = extents(graph[node.inputs[2]], sizes) if isinstance(node.kind, Scatter) else shape
+            inner = extents(graph[node.inputs[0]], sizes)
+            bounded = zip(index, inner, strict=True)
+            return all(_inside(entry, extent, run, sizes) for entry, extent in bounded if isinstance(entry, Dim))
+        case Select(axis, starts):
+            ends = [*(int(start.evaluate(sizes)) for start in starts), shape[axis]]
+            return ends[0] == 0 and ends == sorted(ends)
+        case Iota(index):
+            index.evaluate({**sizes, **{f"#{axis}": 0 for axis in range(len(shape))}})  # it may divide by a size
+            return True
+        case _:
+            return True
+
+
+def _inside(index: Dim, extent: int, shape: Sequence[int], sizes: Sizes) -> bool:
+    """Whether an index map stays within [0, extent) for all indices of a shape."""
+    if not math.prod(shape):
+        return True
+    grids = dict(zip((f"#{axis}" for axis in range(len(shape))), np.ogrid[tuple(map(slice, shape))], strict=True))
+    values = np.asarray(index.evaluate({**sizes, **grids}))
+    return bool(values.min() >= 0 and values.max() < extent)

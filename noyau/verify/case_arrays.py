@@ -1,0 +1,125 @@
+"""The arrays of an adversarial case: floats of a pattern, integers of a style, indices within their tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import InputError
+from noyau.ir.graph import Gather, Graph, Node, Reduce, Scan, Scatter
+from noyau.ir.graph_interpreter import evaluate
+from noyau.ir.loops import Sizes
+from noyau.verify import patterns
+from noyau.verify.awkward_sizes import extents
+from noyau.verify.inputs import Maker
+from noyau.verify.integer_patterns import defined, whole
+from noyau.verify.lookup_tables import LookupTable, index_range, tables_of
+from noyau.verify.patterns import Floats
+from noyau.verify.undefined import divides_integers, shifts_integers, traps
+from noyau.verify.uses import Uses
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """The numbers of a case: floats; the style of its integers; and the share of bools that are true."""
+
+    label: str
+    floats: Floats
+    integers: str = "small"
+    true: float = 0.7
+
+
+BEYOND = Pattern("indices beyond their table", patterns.normal, "beyond")
+
+
+class CaseMaker:
+    """Arrays for the inputs of a graph, of one pattern at a time."""
+
+    def __init__(self, graph: Graph, rng: np.random.Generator) -> None:
+        self.graph, self.rng = graph, rng
+        self.divides, self.shifts = divides_integers(graph), shifts_integers(graph)
+        self.multiplies = any(isinstance(n.kind, Reduce | Scan) and n.kind.monoid == "prod" for n in graph.nodes)
+        self.looks_up = any(isinstance(node.kind, Gather | Scatter) for node in graph.nodes)
+        self.indexes = any(tables_of(Uses(graph, {}, frozenset()), node) for node in graph.inputs)
+        self.has_floats = any(node.dtype.is_float or node.dtype.is_float8 for node in graph.inputs)
+
+    def inputs(self, sizes: Sizes, pattern: Pattern) -> Arrays | None:
+        """An array for each input, or None where there are none that the graph takes."""
+        maker, arrays = Maker(self.graph, sizes, self.rng, frozenset()), Arrays()
+        # What indexes a table comes last: its range may depend on the other inputs.
+        for node in sorted(self.graph.inputs, key=lambda node: bool(tables_of(maker.uses, node))):
+            array = self.array(maker, node, pattern, arrays)
+            if array is None:
+                return None
+            arrays[node.output] = array
+        if traps(self.graph, arrays) or (pattern is not BEYOND and not self.accepts(arrays)):
+            return None
+        return arrays if pattern is not BEYOND or self.matters(maker, arrays) else None
+
+    def matters(self, maker: Maker, beyond: Arrays) -> bool:
+        """Whether any output depends on what is looked up: else a kernel may well look up nothing."""
+        low, high = (self.outputs({**beyond, **self.all_indices(maker, beyond, end)}) for end in ("lowest", "highest"))
+        return low is not None and high is not None and low != high
+
+    def all_indices(self, maker: Maker, others: Arrays, style: str) -> Arrays:
+        values = {
+            node.output: self.indices(maker, node, tables, style, others)
+            for node in self.graph.inputs
+            if (tables := tables_of(maker.uses, node))
+        }
+        return {name: array for name, array in values.items() if array is not None}
+
+    def outputs(self, inputs: Arrays) -> list[bytes] | None:
+        """The bits of the outputs; None where the graph does not take these inputs."""
+        try:
+            values = evaluate(self.graph, inputs)
+        except InputError:
+            return None
+        return [values[name].tobytes() for name in self.graph.outputs]
+
+    def accepts(self, inputs: Arrays) -> bool:
+        """Whether the graph takes these inputs: no computed index leaves its table."""
+        return not self.looks_up or self.outputs(inputs) is not None
+
+    def array(self, maker: Maker, node: Node, pattern: Pattern, others: Arrays) -> np.ndarray | None:
+        shape, dtype = extents(node, maker.sizes), node.dtype
+        if dtype.is_float:
+            numbers = maker.normal(node, list(shape))[0].astype(np.float64)
+            values = pattern.floats(numbers, dtype, self.rng)
+            return patterns.as_floats(patterns.multipliable(values) if self.multiplies else values, dtype)
+        if dtype.is_float8:
+            numbers = self.rng.standard_normal(shape)
+            return patterns.as_floats(pattern.floats(numbers, DType.F16, self.rng), dtype)
+        if dtype is DType.BOOL:
+            return self.rng.random(shape) < pattern.true
+        if tables := tables_of(maker.uses, node):
+            return self.indices(maker, node, tables, pattern.integers, others)
+        array = whole(pattern.integers, dtype, shape, self.rng, mask=maker.uses.is_mask(node))
+        return defined(array, divides=self.divides, shifts=self.shifts)
+
+    def indices(
+        self, maker: Maker, node: Node, tables: Sequence[LookupTable], style: str, others: Arrays
+    ) -> np.ndarray | None:
+        """Integers that each of the tables has; None where one is empty and is looked into."""
+        shape, extent = extents(node, maker.sizes), min(table.extent for table in tables)
+        if not math.prod(shape):
+            return np.empty(shape, node.dtype.numpy)
+        if not extent:
+            return None
+        low, high = index_range(maker.uses, node, shape, tables, others)
+        match style:
+            case "lowest":
+                array = np.full(shape, low)
+            case "highest":
+                array = np.full(shape, high - 1)
+            case "beyond":
+                array = np.full(shape, max(high, extent))
+            case _:
+                array = self.rng.integers(low, max(high, low + 1), shape)
+        return np.asarray(array).astype(node.dtype.numpy)

@@ -1,0 +1,151 @@
+"""Judges of the cells of one output: what is allowed of each, and how far a kernel is from the truth."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.ir.graph import Node
+from noyau.text import printable
+from noyau.verify.cases import Array, Case
+from noyau.verify.failures import Failure, extent_of
+from noyau.verify.floats import FORMATS, distance, equal_cells, kind, ulp, widen
+from noyau.verify.outcomes import Errors, Outcome
+
+ULPS = 2.0  # allowed anyway
+FACTOR = 8.0  # times what the unfused computation strays
+
+
+def judge_of(node: Node, got: Array, truth: Array, skipped: Array, steps: bool, tolerance: float | None) -> Judge:
+    if node.dtype.is_float:
+        return FloatJudge(node, got, truth, skipped, steps, tolerance)
+    return Judge(node, got, truth, skipped)
+
+
+class Judge:
+    """The cells of one output, integers, bools or float8: each is the truth's or that of an unfused run."""
+
+    def __init__(self, node: Node, got: Array, truth: Array, skipped: Array) -> None:
+        self.node, self.got, self.truth, self.skipped = node, got, truth, skipped
+        self.matched = equal_cells(got, truth)
+        self.first: Array | None = None
+
+    def see(self, unfused: Array) -> None:
+        """Take in one unfused run, the one as it is first."""
+        self.first = unfused if self.first is None else self.first
+        self.matched |= equal_cells(self.got, unfused)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more runs may allow less."""
+        return False
+
+    @cached_property
+    def ulp(self) -> Array:
+        """The distance of neighbours at each cell."""
+        return np.ones(())
+
+    def allowed(self) -> Array:
+        return np.zeros(self.got.shape)
+
+    def ratios(self) -> Array:
+        """Each cell's error over what is allowed: up to 1 is right."""
+        return np.where(self.matched, 0.0, np.inf)
+
+    def errors(self, values: Array) -> Errors:
+        """The distance of finite values from the truth, in ulp of the dtype at the truth, or in units."""
+        truth = widen(self.truth)
+        away = distance(widen(values), truth)
+        is_counted = np.isfinite(away) & ~self.skipped
+        return Errors.of((away / self.ulp)[is_counted], away[is_counted], truth[is_counted])
+
+    def outcome(self, case: Case, inputs: str) -> Outcome:
+        ratios = np.where(self.skipped, 0.0, self.ratios())
+        worst, beyond = float(ratios.max(initial=0.0)), int(np.count_nonzero(ratios > 1))
+        assert self.first is not None
+        errors, failures = (self.errors(self.got), self.errors(self.first)), self.failures(ratios, case, inputs)
+        return Outcome(case.label, case.captured, ratios.size, beyond, worst, *errors, failures)
+
+    def failures(self, ratios: Array, case: Case, inputs: str) -> tuple[Failure, ...]:
+        """The first and the worst cell beyond what is allowed."""
+        wrong = np.argwhere(ratios > 1)
+        if not len(wrong):
+            return ()
+        numbers, note = (self.got, self.truth, self.allowed()), extent_of(wrong, ratios.shape)
+        cells = dict.fromkeys(tuple(map(int, cell)) for cell in (wrong[0], np.argwhere(ratios == ratios.max())[0]))
+        name = printable(self.node.output)
+        return tuple(
+            Failure.of_cell(case.label, inputs, note, name, cell, *(float(each[cell]) for each in numbers))
+            for cell in cells
+        )
+
+
+class FloatJudge(Judge):
+    """The cells of one float output.
+
+    `base` is the truth, or the first finite unfused run where the truth is not finite; `spread` the largest distance of
+    an unfused run from it, `closest` the least; `nearest` the least distance of the kernel's value from any of them.
+    `kinds` has a bit for each of finite, NaN, inf and -inf that the truth or a run shows. `lost`: the truth is finite
+    and an unfused run is not: its way there overflows, and how it ends means nothing. `measured`: a run was finite."""
+
+    def __init__(
+        self, node: Node, got: Array, truth: Array, skipped: Array, steps: bool, tolerance: float | None = None
+    ) -> None:
+        super().__init__(node, got, truth, skipped)
+        self.steps, self.tolerance = steps, tolerance
+        self.value, self.base = widen(got), np.array(truth)
+        self.kinds, self.spread = kind(truth), np.zeros(truth.shape)
+        self.lost, self.measured = np.zeros(truth.shape, bool), np.zeros(truth.shape, bool)
+        self.nearest, self.closest = distance(self.value, self.base), np.full(truth.shape, np.inf)
+
+    def see(self, unfused: Array) -> None:
+        self.first = unfused if self.first is None else self.first
+        run = widen(unfused)
+        finite = np.isfinite(run)
+        self.kinds |= kind(run)
+        self.lost, self.measured = self.lost | (np.isfinite(self.truth) & ~finite), self.measured | finite
+        self.base = np.where(finite & ~np.isfinite(self.base), run, self.base)
+        away = distance(run, self.base)
+        np.fmax(self.spread, away, out=self.spread, where=np.isfinite(away))
+        if self.steps:
+            self.nearest = np.fmin(self.nearest, distance(self.value, run))
+            self.closest = np.fmin(self.closest, away)
+
+    @cached_property
+    def ulp(self) -> Array:
+        return ulp(self.node.dtype, np.where(np.isfinite(self.base), np.abs(self.base), 0.0))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing tells how far some cell strays, which is then allowed what others stray at most."""
+        return bool((self.lost & ~self.measured).any())
+
+    def allowed(self) -> Array:
+        """2 ulp + 8 max(d, r |truth|). Where the value only jumps, d is that of the closest run, and the error is the
+        distance from the nearest: no value between two steps is right. Where every run overflows on its way nothing
+        tells d, and the largest d/|truth| of the other cells takes the place of r. A tolerance counts times |truth|,
+        or 1 where |truth| is less."""
+        size, spread = np.where(np.isfinite(self.base), np.abs(self.base), 0.0), self.spread
+        if self.tolerance is not None:
+            return np.asarray(self.tolerance * np.maximum(1.0, size))
+        if self.steps:
+            spread = np.where(np.isfinite(self.closest), self.closest, 0.0)
+        if self.node.dtype is DType.F64:
+            spread = np.maximum(spread, self.ulp / 2)  # the truth is rounded as the result is
+        is_counted = (size > 0) & np.isfinite(self.truth)  # of others, the first run that is finite has no distance
+        relative = spread[is_counted] / size[is_counted]
+        usual, most = (float(np.median(relative)), float(relative.max())) if relative.size else (0.0, 0.0)
+        at_least = np.where(self.lost & ~self.measured, most, usual) * size
+        return np.asarray(ULPS * self.ulp + FACTOR * np.maximum(spread, at_least))
+
+    def ratios(self) -> Array:
+        allowed = self.allowed()
+        right = ((self.kinds & kind(self.value)) != 0) | (self.lost & ~np.isfinite(self.value))
+        overflows = np.isinf(self.value) & (
+            np.sign(self.value) * self.base + allowed >= FORMATS[self.node.dtype].overflow
+        )
+        away = self.nearest if self.steps else distance(self.value, self.base)
+        near = np.isfinite(self.value) & np.isfinite(self.base)
+        return np.where(near, away / allowed, np.where(right | overflows, 0.0, np.inf))

@@ -1,0 +1,104 @@
+"""The tables that an integer input indexes, and the range of integers that all of them have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from noyau.errors import InputError
+from noyau.ir.graph import Contract, Gather, Graph, Lookup, Map, Node, Opaque, Part, Scatter
+from noyau.ir.graph_interpreter import evaluate
+from noyau.verify.uses import Use, Uses, keeps
+
+Arrays = Mapping[str, np.ndarray]
+SHIFTS = frozenset({"identity", "cast", "add", "subtract", "minimum", "maximum", "floor_mod", "where"})
+ROUNDS = 4  # of fitting the range of an input to the tables that it indexes
+
+
+@dataclass(frozen=True, slots=True)
+class LookupTable:
+    """An axis that a value indexes: the value named `index` must be in [0, extent)."""
+
+    index: str
+    extent: int
+    name: str
+
+
+def tables_of(uses: Uses, node: Node) -> list[LookupTable]:
+    """Every table that an integer input indexes, shifted, wrapped, sliced or rearranged."""
+    if node.dtype.kind not in ("int", "uint"):
+        return []
+    return [table for use in uses.reached(node, _shifts) for table in _looked_up(uses, use)]
+
+
+def _looked_up(uses: Uses, use: Use) -> Iterator[LookupTable]:
+    if not isinstance(use.node.kind, Gather | Scatter):
+        return
+    target = uses.graph[use.node.inputs[0]]
+    for dim, entry in zip(target.shape, use.node.kind.index, strict=True):
+        if isinstance(entry, Lookup) and entry.input == use.position:
+            extent = int(dim.evaluate(uses.sizes)) if dim.names <= uses.sizes.keys() else 1
+            yield LookupTable(use.node.inputs[use.position], extent, target.output)
+
+
+def _shifts(use: Use) -> bool:
+    """Whether what comes out is still an index: the same integer, but for an offset, a wrap or a bound."""
+    if use.node.dtype.kind not in ("int", "uint"):
+        return False
+    match use.node.kind:
+        case Map("where"):
+            return use.position > 0
+        case Map(function):
+            return function in SHIFTS
+        case Gather() | Scatter():
+            return use.position == 0
+        case _:
+            return keeps(use)
+
+
+def index_range(
+    uses: Uses, node: Node, shape: Sequence[int], tables: Sequence[LookupTable], others: Arrays
+) -> tuple[int, int]:
+    """A range whose ends, put through the graph, are inside each table; [0, 1) if none is found."""
+    largest = np.iinfo(node.dtype.numpy).max
+    low, high = 0, min(largest + 1, *(table.extent for table in tables))
+    for _ in range(ROUNDS):
+        ends = [np.full(shape, end, node.dtype.numpy) for end in (low, high - 1)]
+        raised, lowered = [_excess(uses, tables, {**others, node.output: end}) for end in ends]
+        if raised == lowered == 0:
+            return low, high
+        low, high = low + raised, high - lowered
+        if low >= high:
+            break
+    return 0, 1
+
+
+def _excess(uses: Uses, tables: Sequence[LookupTable], arrays: Arrays) -> int:
+    """The largest distance of an index from its table, of all that can be followed."""
+    worst = 0
+    for table in tables:
+        part = _ancestry(uses.graph, table.index)
+        if part is None or any(node.output not in arrays for node in part.inputs):
+            continue
+        try:
+            index = evaluate(part, arrays, sizes=uses.sizes)[table.index].astype(np.int64)
+        except InputError:  # a table on the way is asked for what it does not have
+            continue
+        if index.size:
+            worst = max(worst, -int(index.min()), int(index.max()) - table.extent + 1)
+    return worst
+
+
+def _ancestry(graph: Graph, name: str) -> Graph | None:
+    """The part of the graph that makes a value, or None where a boundary has a part in it."""
+    needed = {name}
+    nodes: list[Node] = []
+    for node in reversed(graph.nodes):
+        if node.output in needed:
+            if isinstance(node.kind, Opaque | Part | Contract):
+                return None
+            needed.update(node.inputs)
+            nodes.append(node)
+    return Graph(tuple(reversed(nodes)), (name,))

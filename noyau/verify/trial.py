@@ -1,0 +1,145 @@
+"""The trial of a kernel: its values against float64, beside those of the computation that it replaces.
+
+The truth is the graph evaluated with every float widened to float64. What is allowed follows, cell by cell, from how
+far nine runs of the unfused computation stray from it: one as it is, eight with each float input moved by an ulp and
+with other roundings. A reference that is one Opaque is rounded inside as its traced graph says, where that is given:
+what the graph strays from its own truth, the reference may stray from its.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import cached_property
+from itertools import chain, islice
+
+import numpy as np
+
+from noyau.errors import CheckError, FindingKind, InputError, NoyauError
+from noyau.ir.graph import Graph
+from noyau.ir.graph_interpreter import evaluate
+from noyau.verify.cases import Array, Arrays, Case, changed_input, inputs_text, misfit
+from noyau.verify.failures import Failure
+from noyau.verify.floats import shifted_run
+from noyau.verify.judges import Judge, judge_of
+from noyau.verify.jumps import runs_at_jumps, stepped
+from noyau.verify.outcomes import Outcome
+from noyau.verify.rounding import moved_runs
+from noyau.verify.stages import MORE_RUNS, MOVED_RUNS, Stage, decide, first_runs, is_rare, is_undecided, is_wrong
+from noyau.verify.undefined import undefined_cells
+
+KernelFunction = Callable[[Sequence[Array]], Sequence[Array]]
+LazyGraph = Callable[[], "Graph | None"]  # the graph of a reference, traced when it is asked for
+
+
+class KernelTrial:
+    """A kernel, and the graph that says what is right; `is_check`: a user's kernel, of which each failure is told.
+    `tolerance`: chosen by a user in the place of what follows from unfused runs."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        kernel: KernelFunction,
+        traced: LazyGraph | None = None,
+        *,
+        is_check: bool = False,
+        tolerance: float | None = None,
+    ) -> None:
+        self.graph, self.kernel, self.stepped = graph, kernel, stepped(graph)
+        self.lazy_graph = traced if tolerance is None else None
+        self.is_check, self.tolerance = is_check, tolerance
+        self.first_runs = first_runs(self.stepped, graph.outputs)
+
+    @cached_property
+    def traced(self) -> Graph | None:
+        """The traced graph of the reference; it is traced when a kernel is first found wrong."""
+        return None if self.lazy_graph is None else self.lazy_graph()
+
+    def outcome(self, case: Case, seed: int) -> Outcome:
+        """One case, judged; `seed` draws the moves of its inputs."""
+        inputs = dict(zip((node.output for node in self.graph.inputs), case.inputs, strict=True))
+        try:
+            truth, as_it_is = evaluate(self.graph, inputs, wide=True), evaluate(self.graph, inputs)
+        except InputError as refusal:
+            return self.refused(case, refusal)
+        copies = tuple(np.copy(array, order="C") for array in case.inputs)
+        try:
+            results = self.kernel(copies)
+        except NoyauError as error:
+            if isinstance(error, InputError) and not any(truth[name].size for name in self.graph.outputs):
+                return Outcome(case.label, case.captured)  # NumPy refuses an index that is looked up for nothing, too
+            return self.failed(case, kind_of(error), self.ending(error))
+        unfit, written_to = misfit(self.graph, results, truth), changed_input(copies, case.inputs)
+        if unfit:
+            return self.failed(case, FindingKind.WRONG_VALUE, unfit)
+        if written_to:
+            return self.failed(case, FindingKind.MUTATED_INPUT, written_to)
+        judges = self.judges(inputs, results, truth)
+        return decide(case, inputs_text(self.graph, case.inputs), judges, self.stages(inputs, truth, as_it_is, seed))
+
+    def stages(self, inputs: Arrays, truth: Arrays, as_it_is: Arrays, seed: int) -> Iterator[Stage]:
+        """The unfused runs of a case, the fewest first."""
+        runs = self.in_order(chain([as_it_is], moved_runs(self.graph, inputs, seed, MOVED_RUNS)))
+        yield Stage(islice(runs, 1 + self.first_runs))
+        yield Stage(runs, is_undecided)
+        yield Stage(self.in_order(runs_at_jumps(self.graph, inputs)), is_wrong)
+        yield Stage(self.in_order(self.traced_runs(inputs, truth, seed, MOVED_RUNS)), is_wrong)
+        yield Stage(self.in_order(self.more_runs(inputs, truth, seed)), is_rare)
+
+    def in_order(self, runs: Iterable[Arrays]) -> Iterator[Sequence[Array]]:
+        """The outputs of each run."""
+        return ([run[name] for name in self.graph.outputs] for run in runs)
+
+    def judges(self, inputs: Arrays, results: Sequence[Array], truth: Arrays) -> list[Judge]:
+        """A judge for each output; what the operator table leaves undefined is skipped."""
+        undefined = undefined_cells(self.graph, inputs)
+        judges = []
+        for name, got in zip(self.graph.outputs, results, strict=True):
+            skipped = np.broadcast_to(undefined.get(name, np.array(False)), got.shape)
+            steps = name in self.stepped
+            judges.append(judge_of(self.graph[name], got, truth[name], skipped, steps, self.tolerance))
+        return judges
+
+    def traced_runs(self, inputs: Arrays, truth: Arrays, seed: int, count: int) -> Iterator[Arrays]:
+        """Runs of the traced graph that are rounded otherwise, moved by how far its truth is from that of the
+        reference: were it traced wrongly, it could not say what is right. None where nothing was traced."""
+        if self.traced is None:
+            return
+        with suppress(InputError):
+            own = evaluate(self.traced, inputs, wide=True)
+            for run in chain(runs_at_jumps(self.traced, inputs), moved_runs(self.traced, inputs, seed, count)):
+                yield {name: shifted_run(run[name], own[name], truth[name]) for name in self.graph.outputs}
+
+    def more_runs(self, inputs: Arrays, truth: Arrays, seed: int) -> Iterator[Arrays]:
+        """A second look at few wrong cells."""
+        if self.traced is None:
+            yield from moved_runs(self.graph, inputs, seed, MORE_RUNS)
+        yield from self.traced_runs(inputs, truth, seed, MORE_RUNS)
+
+    def refused(self, case: Case, refusal: InputError) -> Outcome:
+        """Judge a kernel on inputs that the graph itself refuses. Where Python or NumPy only has no value for them, as
+        for the maximum of nothing or a quotient by 0, a kernel may have any."""
+        try:
+            self.kernel(tuple(np.copy(array, order="C") for array in case.inputs))
+        except InputError:
+            return Outcome(case.label, case.captured)
+        except NoyauError as error:
+            return self.failed(case, kind_of(error), self.ending(error))
+        if isinstance(refusal.__cause__, ValueError | ArithmeticError):
+            return Outcome(case.label, case.captured)
+        return self.failed(case, FindingKind.WRONG_VALUE, f"accepted what it must refuse: {refusal}")
+
+    def ending(self, error: NoyauError) -> str:
+        """Describe the end of a run that raised; a check drops the class of a CheckError."""
+        is_plain = self.is_check and isinstance(error, CheckError)
+        return str(error) if is_plain else f"ended with {type(error).__name__}: {error}"
+
+    def failed(self, case: Case, kind: FindingKind, note: str) -> Outcome:
+        return Outcome(
+            case.label, case.captured, failures=(Failure(kind, case.label, inputs_text(self.graph, case.inputs), note),)
+        )
+
+
+def kind_of(error: NoyauError) -> FindingKind:
+    """The kind of what an error of a kernel shows; of one that is not about its values, a wrong value."""
+    return error.kind if isinstance(error, CheckError) else FindingKind.WRONG_VALUE

@@ -1,0 +1,100 @@
+"""The uses of each value of a graph, and what they say of its inputs: masks, positions, numbers under a root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from noyau.dtypes import DType
+from noyau.ir.graph import Constant, Contract, Graph, Iota, Map, Node, Opaque, Select, View
+from noyau.ir.operators import OPERATORS, Fact, has
+
+Sizes = Mapping[str, int]
+WAVES = frozenset({"sin", "cos"})
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A value as an operand of a node."""
+
+    node: Node
+    position: int
+
+
+class Uses:
+    """The uses of each value of a graph. Inputs named in `without` have their values."""
+
+    def __init__(self, graph: Graph, sizes: Sizes, without: frozenset[str]) -> None:
+        self.graph, self.sizes, self.without = graph, sizes, without
+
+    def is_positive(self, node: Node) -> bool:
+        """Whether a root or a logarithm is taken of it."""
+        return any(is_under_a_root(use) for use in self.reached(node, self._shifts_by_known))
+
+    @cached_property
+    def by_value(self) -> Mapping[str, Sequence[Use]]:
+        uses: dict[str, list[Use]] = {node.output: [] for node in self.graph.nodes}
+        for node in self.graph.nodes:
+            for position, name in enumerate(node.inputs):
+                uses[name].append(Use(node, position))
+        return uses
+
+    @cached_property
+    def known(self) -> frozenset[str]:
+        """Every value that no input to make up has a part in."""
+        names = set(self.without)
+        for node in self.graph.nodes:
+            leaf = isinstance(node.kind, Constant | Iota)
+            if leaf or (node.inputs and names.issuperset(node.inputs)):
+                names.add(node.output)
+        return frozenset(names)
+
+    def is_mask(self, node: Node) -> bool:
+        """Whether it is compared, made a bool, or chooses between values."""
+        return any(
+            (isinstance(use.node.kind, Map) and OPERATORS[use.node.kind.function].is_comparison)
+            or (_function(use) == "cast" and use.node.dtype is DType.BOOL)
+            or (_function(use) == "where" and use.position == 0)
+            for use in self.reached(node, keeps)
+        )
+
+    def is_position(self, node: Node) -> bool:
+        """Whether sines or cosines are taken of it, times what the graph knows."""
+        return any(_function(use) in WAVES for use in self.reached(node, self._combines_with_known))
+
+    def reached(self, node: Node, passes: Callable[[Use], bool]) -> Iterator[Use]:
+        """Every use of a value and, past each use that `passes`, of what it became."""
+        pending, names = [node.output], {node.output}
+        while pending:
+            for use in self.by_value[pending.pop()]:
+                yield use
+                if passes(use) and use.node.output not in names:
+                    names.add(use.node.output)
+                    pending.append(use.node.output)
+
+    def _alone(self, use: Use) -> bool:
+        """Whether every other operand is known without any input, or is this one again."""
+        own = use.node.inputs[use.position]
+        return all(name == own or name in self.known for name in use.node.inputs)
+
+    def _combines_with_known(self, use: Use) -> bool:
+        return isinstance(use.node.kind, Map | View | Select | Contract | Opaque) and self._alone(use)
+
+    def _shifts_by_known(self, use: Use) -> bool:
+        return keeps(use) or (_function(use) == "add" and self._alone(use))
+
+
+def _function(use: Use) -> str | None:
+    """The scalar function that a value is an operand of, or None."""
+    return use.node.kind.function if isinstance(use.node.kind, Map) else None
+
+
+def is_under_a_root(use: Use) -> bool:
+    """Whether a root or a logarithm is taken of a value."""
+    return isinstance(use.node.kind, Map) and has(use.node.kind.function, Fact.OF_POSITIVES)
+
+
+def keeps(use: Use) -> bool:
+    """Whether what comes out has the same numbers in it."""
+    return isinstance(use.node.kind, View | Select) or _function(use) in ("cast", "identity")
