@@ -19,8 +19,9 @@ import torch
 from record import write as write_record
 
 from noyau.hosts.torch.cuda.clock import clock_of, device_text
-from noyau.timing.comparison import Comparison, Verdict, compare_all
+from noyau.timing.comparison import compare_all
 from noyau.timing.queue_clock import BlockedClock, Hold
+from noyau.timing.verdict import Comparison, Verdict
 
 RESULTS = Path(__file__).parent / "results" / "gpu_clock.json"
 CELLS, TENTH = 20 << 20, 2 << 20  # of float32: about 40 us on an H200

@@ -20,8 +20,8 @@ from record import write as write_record
 from six_paths import PATHS, against_copy, bytes_of, fuse, inputs_of
 
 from noyau.text import as_json
-from noyau.timing.bandwidth import floor_s
 from noyau.timing.conditions import conditions
+from noyau.timing.floors import floor_s
 from noyau.timing.machine import this_machine
 
 RESULTS = Path(__file__).parent / "results" / "scaling.json"

@@ -32,9 +32,10 @@ from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.hosts.onnxruntime.write_back import installable, library, put_back
 from noyau.ir.graph import Constant
 from noyau.text import as_json
-from noyau.timing.comparison import Comparison, compare
+from noyau.timing.comparison import compare
 from noyau.timing.conditions import conditions
 from noyau.timing.machine import this_machine
+from noyau.timing.verdict import Comparison
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
 

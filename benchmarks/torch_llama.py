@@ -34,8 +34,9 @@ import torch
 from record import read as read_record
 from record import write as write_record
 
-from noyau.timing.comparison import Comparison, compare
+from noyau.timing.comparison import compare
 from noyau.timing.machine import this_machine
+from noyau.timing.verdict import Comparison
 from noyau.toolchain.cache import today
 from noyau.workers.resources import forget_peak, peak_bytes, resident_bytes
 

@@ -35,9 +35,9 @@ from noyau.jobs.optimize.onnx.run import optimize
 from noyau.jobs.profile import run as profile_run
 from noyau.jobs.profile.options import ProfileOptions, bindings
 from noyau.text import as_json
-from noyau.timing.comparison import Comparison, Verdict, spell_s
 from noyau.timing.conditions import conditions
 from noyau.timing.machine import this_machine
+from noyau.timing.verdict import Comparison, Verdict, spell_s
 
 RESULTS = Path(__file__).parent / "results" / "whole_models.json"
 DIMS = ("batch=1,1,2,1", "sequence=1,128,128,1024")

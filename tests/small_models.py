@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from noyau.codegen.plan import Planned
 from noyau.jobs.optimize.binding_timing import BindingTiming
-from noyau.timing.comparison import Comparison
+from noyau.timing.verdict import Comparison
 
 NODE = helper.make_node
 FLOAT, INT64, STRING, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING, TensorProto.BOOL

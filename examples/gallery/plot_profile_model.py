@@ -21,7 +21,8 @@ import numpy as np
 import noyau
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.jobs.profile.traces import read_trace
-from noyau.timing.comparison import compare, spell_s
+from noyau.timing.comparison import compare
+from noyau.timing.verdict import spell_s
 
 # %%
 # A small LLaMA at three sizes

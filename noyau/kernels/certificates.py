@@ -24,8 +24,8 @@ import numpy as np
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import FindingKind, UnsupportedError
 from noyau.ir.graph import Constant, Graph
-from noyau.timing.comparison import Comparison, Verdict
 from noyau.timing.machine import this_machine
+from noyau.timing.verdict import Comparison, Verdict
 from noyau.toolchain import cache as toolchain_cache
 from noyau.toolchain.c.library import Native
 from noyau.toolchain.cache import today

@@ -1,22 +1,19 @@
-"""The floor of a memory-bound kernel: how fast this machine copies as many bytes, measured."""
+"""The bandwidth of this machine's memory: how fast it copies and reads so many bytes, measured."""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache, partial
 
 import numpy as np
 
 from noyau.errors import BuildError
-from noyau.timing.rates import aligned, least_s, memory_loops, memory_rate, rate_of, recall_curves
+from noyau.timing.loops import memory_loops
+from noyau.timing.rates import rate_of, recall_curves
+from noyau.timing.throughput import aligned, least_s, memory_rate
 
 Clock = Callable[[], float]
-
-MISTAKE_BELOW = 0.9  # of the floor
-_ROUNDS = 4  # in which a floor is measured anew before anybody is accused
-
 # A copy within a core's own cache is timed on one core, and the others are as fast; starting threads would take longer
 # than the copy.
 _OWN_CACHE_BYTES = 512 << 10
@@ -44,48 +41,6 @@ def _recorded(curve: int, moved_bytes: int, threads: int, measure: Callable[[int
     threads, curves = max(threads, 1), recall_curves()
     rate = None if curves is None else curves[curve].get(threads, {}).get(size_bytes)
     return measure(size_bytes, threads) if rate is None else rate
-
-
-def floor_s(read_bytes: int, written_bytes: int, threads: int) -> float:
-    """The least seconds in which this machine moves so many bytes: as much of both at the rate of copies, what is read
-    besides at the rate of reads."""
-    moved, alone = read_bytes + written_bytes, abs(read_bytes - written_bytes)
-    rate = read_rate if read_bytes > written_bytes else copy_rate
-    return (moved - alone) / copy_rate(moved, threads) + (alone / rate(moved, threads) if alone else 0.0)
-
-
-def mistake(
-    time_s: float, read_bytes: int, written_bytes: int, threads: int, again: Callable[[], float] | None = None
-) -> str:
-    """Why a time cannot be, or nothing: it is less than 0.9 of the floor, and still is where the floor is that of the
-    next smaller size, and at the best of some rounds in which it is measured anew: what was kept may be of a busier
-    hour, and what lies between two sizes of the curve may be in a faster cache than the larger one.
-
-    `again`: the seconds of one run more. They are measured in turn with the floor, for others use the memory now more,
-    now less, and only times of the same moments tell the kernel from the moment."""
-    if time_s >= MISTAKE_BELOW * floor_s(read_bytes, written_bytes, threads):
-        return ""
-    best_s, least_s = time_s if again is None else math.inf, math.inf
-    for _ in range(_ROUNDS):
-        best_s = best_s if again is None else min(best_s, again())
-        least_s = min(least_s, _least_s(read_bytes, written_bytes, max(threads, 1)))
-    if best_s >= MISTAKE_BELOW * least_s:
-        return ""
-    return (
-        f"it took {best_s:.3g} s, and what it must move takes this machine {least_s:.3g} s: the count of bytes, the "
-        "clock or the kernel is wrong"
-    )
-
-
-def _least_s(read_bytes: int, written_bytes: int, threads: int) -> float:
-    """As `floor_s`, at the best rate of what is kept and of what is measured now."""
-    moved, alone = read_bytes + written_bytes, abs(read_bytes - written_bytes)
-    copies = max(copy_rate(moved, threads), copy_rate(moved // 2, threads), measure_copy(moved, threads))
-    copies = max(copies, measure_nontemporal(moved, threads))
-    reads = copies
-    if read_bytes > written_bytes:
-        reads = max(copies, read_rate(moved, threads), read_rate(moved // 2, threads), measure_read(moved, threads))
-    return (moved - alone) / copies + alone / reads
 
 
 def measure_copy(moved_bytes: int, threads: int, clock: Clock = time.perf_counter) -> float:
@@ -140,16 +95,3 @@ def _pair(size_bytes: int) -> tuple[np.ndarray, np.ndarray]:
 def _copy(source: np.ndarray, target: np.ndarray, rounds: int) -> None:
     for _ in range(rounds):
         np.copyto(target, source)
-
-
-def gain_s(time_s: float, floor_s: float) -> float:
-    """The seconds that a part can gain at most: what it takes now, less its floor."""
-    return max(time_s - floor_s, 0.0)
-
-
-def ceiling(total_s: float, gains_s: Iterable[float]) -> float | None:
-    """The greatest speed-up of the whole, when its parts gain so many seconds; None above 20 times.
-
-    Amdahl, Validity of the single processor approach to achieving large scale computing capabilities (1967)."""
-    left_s = total_s - sum(gains_s)  # where less than a twentieth would be, the ceiling is beyond what a clock can tell
-    return total_s / left_s if total_s > 0 and left_s > 0.05 * total_s else None

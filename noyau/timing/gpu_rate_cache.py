@@ -8,12 +8,12 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from noyau.text import as_json
+from noyau.timing.floors import MISTAKE_BELOW, too_short
 from noyau.toolchain import cache as toolchain_cache
 from noyau.version import __version__
 from noyau.workers.nvml import GpuConditions, unsteady_gpu
 
 FORMAT = 1
-MISTAKE_BELOW = 0.9  # of the floor
 SIZES = tuple(1 << power for power in range(16, 31))
 HOT, COLD = "hot", "cold"
 
@@ -90,12 +90,7 @@ class GpuRates:
             for near in (moved // 2, moved, 2 * moved)
         )
         least_s = moved / best
-        if time_s >= MISTAKE_BELOW * least_s:
-            return ""
-        return (
-            f"it took {time_s:.3g} s, and what it must move takes this GPU {least_s:.3g} s: the count of bytes, the "
-            "clock or the kernel is wrong"
-        )
+        return "" if time_s >= MISTAKE_BELOW * least_s else too_short(time_s, least_s, "GPU")
 
 
 def rate_at(curve: Curve, moved_bytes: int) -> float:

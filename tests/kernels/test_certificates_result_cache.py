@@ -16,7 +16,7 @@ from noyau.kernels.certificates import (
     timing_key,
     today,
 )
-from noyau.timing.comparison import Comparison, Verdict
+from noyau.timing.verdict import Comparison, Verdict
 from noyau.toolchain import cache
 from noyau.toolchain.cache import OLDEST_DAYS
 from tests.compiler.partition.test_costs import softmax

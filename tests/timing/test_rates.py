@@ -1,68 +1,85 @@
 from __future__ import annotations
 
-import ctypes
-import itertools
+import dataclasses
+import json
 
-import numpy as np
 import pytest
 
-from noyau.codegen import cmath
+from noyau.errors import OutputError
 from noyau.timing import rates
-from noyau.timing.rates import loops, memory_rate, repeat, scalar_rate
+from noyau.timing.conditions import Conditions
+from noyau.timing.machine import this_machine
+from noyau.timing.rates import MachineRates, machine_rates, rate_of, recall_curves, recall_rates
+from noyau.timing.throughput import SIZES
+from noyau.toolchain import cache
+
+CALM = Conditions(None, 1e-4, 0.1, None)
 
 
-@pytest.fixture(scope="module")
-def built():
-    return loops()
+def made(rate: float = 1e10) -> MachineRates:
+    curves = {1: dict.fromkeys(SIZES, rate), 2: dict.fromkeys(SIZES, 2 * rate)}
+    scaling = {"memory": {1: 1.0, 2: 2.0}, "exp": {1: 1.0}}
+    return MachineRates(
+        this_machine(), {"L1": 32768}, curves, curves, {"exp_f32": 2e9}, scaling, (CALM, CALM), "2026-01-01"
+    )
 
 
-@pytest.mark.parametrize("name", ["noyau_copy", "noyau_copy_loop", "noyau_read"])
-@pytest.mark.parametrize("threads", [1, 2])
-def test_memory_has_a_rate(built, name, threads):
-    assert 1e6 < memory_rate(built.call(name), name, 1 << 16, threads) < 1e14
+@pytest.fixture
+def scripted(monkeypatch, empty_cache):
+    """Measuring gives 1, 2, 3... GB/s in turn."""
+    count = []
+
+    def measure(options):
+        count.append(1)
+        return made(1e9 * len(count))
+
+    monkeypatch.setattr(rates, "_measure", measure)
+    recall_curves.cache_clear()
+    yield count
+    recall_curves.cache_clear()
 
 
-def test_a_copy_copies_and_a_read_reads(built):
-    one, other = np.arange(96, dtype=np.uint64), np.zeros(96, np.uint64)
-    built.call("noyau_copy")(one.ctypes.data, other.ctypes.data, 96, 1)
-    assert (one == other).all()
-    built.call("noyau_copy_loop")(one.ctypes.data, other.ctypes.data, 96, 3)
-    assert (other == one ^ np.uint64(2)).all()
-    other[:] = 0
-    built.call("noyau_read")(one.ctypes.data, other.ctypes.data, 96, 5)
-    assert other[0] == 5 * one.sum()
+def test_it_is_measured_once_and_read_back_as_it_was(scripted):
+    first = machine_rates()
+    assert machine_rates() == first == recall_rates()
+    assert len(scripted) == 1
+    assert json.loads(json.dumps(first.to_json()))["values_per_s"] == {"exp_f32": 2e9}
+    assert recall_curves() == (first.copy, first.read)
 
 
-CASTS = ["noyau_f16_to_f32", "noyau_f64_to_bf16", "noyau_f8e5m2_to_f32", "noyau_bf16_low_to_f32"]
+def test_refreshing_measures_again_and_leaves_one_record(scripted, empty_cache):
+    machine_rates()
+    assert machine_rates(refresh=True).copy[1][SIZES[0]] == 2e9
+    assert recall_rates().copy[1][SIZES[0]] == 2e9
+    assert len(list(empty_cache.glob("*.json"))) == 1
+    assert recall_curves()[0][1][SIZES[0]] == 2e9
 
 
-@pytest.mark.parametrize("name", ["noyau_exp_f32", "noyau_atan2_f64", *CASTS])
-def test_a_scalar_function_has_a_rate(built, name):
-    assert 1e4 < scalar_rate(built, name) < 1e13
+@pytest.mark.parametrize("field", ["cpu", "cores", "compiler", "level"])
+def test_another_machine_or_compiler_is_measured_anew(scripted, monkeypatch, field):
+    machine_rates()
+    other = dataclasses.replace(this_machine(), **{field: 77 if field == "cores" else "another"})
+    monkeypatch.setattr(rates, "this_machine", lambda options=None: other)
+    assert recall_rates() is None
+    machine_rates()
+    assert len(scripted) == 2
 
 
-def test_every_function_of_the_language_has_numbers_to_work_on():
-    for result, operands in map(rates._signature, cmath.NAMES):
-        assert result in rates._C_TYPES
-        assert all(rates._values(kind, 0).shape == (rates.VALUES,) for kind in operands)
+@pytest.mark.parametrize("text", ["", "{}", '{"format": 0}', "[1]"])
+def test_a_record_that_is_none_is_not_used(scripted, text):
+    key = rates._key(rates.c_compiler.DEFAULTS)
+    cache.store(key, ".json", lambda path: path.write_text(text))
+    assert recall_rates() is None
+    assert machine_rates().copy[1][SIZES[0]] == 1e9
+    assert recall_rates() is not None
 
 
-def test_the_loop_of_a_function_computes_it(built):
-    x, y = np.linspace(-2, 2, 50, dtype=np.float32), np.zeros(50, np.float32)
-    built.call("noyau_exp_f32_loop")(x.ctypes.data, y.ctypes.data, 50, 1)
-    np.testing.assert_allclose(y, np.exp(x), rtol=1e-6)
+def test_a_cache_that_cannot_be_written_keeps_no_rate_and_gives_one(empty_cache, monkeypatch):
+    def full(*_):
+        raise OutputError("no room")
 
-
-def test_every_function_of_the_language_is_there(built):
-    assert all(isinstance(getattr(built.library, f"{name}_loop"), ctypes._CFuncPtr) for name in cmath.NAMES)
-
-
-def test_the_best_of_some_samples_counts():
-    state = {"now": 0.0}
-    noise = itertools.cycle([3.0, 1.0, 2.0])
-
-    def call(rounds: int) -> None:
-        state["now"] += 1e-4 * rounds * next(noise)
-
-    assert repeat([call], lambda: state["now"]) == pytest.approx(1e4)
-    assert rates.SIZES[0] < rates.LARGEST
+    with monkeypatch.context() as context:
+        context.setattr(cache, "store", full)
+        assert rate_of("copy", 1 << 20, 1, lambda *_: 3e9) == 3e9
+    assert rate_of("copy", 1 << 20, 1, lambda *_: 4e9) == 4e9
+    assert rate_of("copy", 1 << 20, 1, lambda *_: 5e9) == 4e9

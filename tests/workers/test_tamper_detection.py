@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from noyau.errors import CheckError
-from noyau.timing import bandwidth, pairwise
-from noyau.timing.comparison import Comparison, compare
+from noyau.timing import bandwidth, floors, input_rotation
+from noyau.timing.comparison import compare
+from noyau.timing.contender import Contender
 from noyau.timing.output_checks import by_reference
-from noyau.timing.pairwise import VERIFIED, Contender, RotatingSide
+from noyau.timing.rotating_side import VERIFIED, RotatingSide
+from noyau.timing.verdict import Comparison
 from noyau.workers.tamper_detection import Watch
 from tests.timing.trials import trial
 
@@ -36,7 +38,7 @@ def draws(count: int = 3, shape: tuple[int, int] = SHAPE, seed: int = 0) -> list
 @pytest.fixture(autouse=True)
 def _small_caches(monkeypatch):
     """Cold sets of a megabyte, so that a test takes no longer than it must."""
-    monkeypatch.setattr(pairwise, "last_level_bytes", lambda: 1 << 19)
+    monkeypatch.setattr(input_rotation, "last_level_bytes", lambda: 1 << 19)
 
 
 def ticking() -> Callable[[], float]:
@@ -259,7 +261,7 @@ def test_memory_that_was_given_away_is_used_again():
 
 def test_all_but_the_last_call_of_a_sample_is_skipped():
     """The calls of a sample are known to it; the one that is looked at is not."""
-    rotation = pairwise.Rotation(draws(), 30, np.random.default_rng(0))
+    rotation = input_rotation.Rotation(draws(), 30, np.random.default_rng(0))
     calls = itertools.count(1)
 
     def cheat(x: np.ndarray) -> np.ndarray:
@@ -300,7 +302,7 @@ def test_faster_than_the_memory_is_a_mistake(rate, caught, monkeypatch):
     monkeypatch.setattr(bandwidth, "copy_rate", lambda moved_bytes, threads: rate)
     monkeypatch.setattr(bandwidth, "measure_copy", lambda moved_bytes, threads: rate)
     monkeypatch.setattr(bandwidth, "measure_nontemporal", lambda moved_bytes, threads: 0.0)
-    reason = bandwidth.mistake(1e-3, read_bytes=500_000, written_bytes=500_000, threads=1)
+    reason = floors.mistake(1e-3, read_bytes=500_000, written_bytes=500_000, threads=1)
     assert reason.startswith("it took 0.001 s, and what it must move takes") is caught
 
 
@@ -309,8 +311,8 @@ def test_a_curve_of_a_busier_hour_accuses_nobody(monkeypatch):
     monkeypatch.setattr(bandwidth, "copy_rate", lambda moved_bytes, threads: 1e8)
     monkeypatch.setattr(bandwidth, "measure_copy", lambda moved_bytes, threads: 1e9)
     monkeypatch.setattr(bandwidth, "measure_nontemporal", lambda moved_bytes, threads: 0.0)
-    assert bandwidth.mistake(1e-3, 500_000, 500_000, 1) == ""
-    assert bandwidth.mistake(0.8e-3, 500_000, 500_000, 1) != ""
+    assert floors.mistake(1e-3, 500_000, 500_000, 1) == ""
+    assert floors.mistake(0.8e-3, 500_000, 500_000, 1) != ""
 
 
 def test_the_measured_loop_counts_its_own_calls():

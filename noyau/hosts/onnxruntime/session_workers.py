@@ -15,8 +15,11 @@ import numpy as np
 
 from noyau.errors import UnsupportedError
 from noyau.hosts.onnxruntime.worker_session import ServedSession, Told, open_job
-from noyau.timing.comparison import FEWEST_PAIRS, NARROW, Comparison, Enough, half, join_halves
-from noyau.timing.pairwise import WorkerSide
+from noyau.timing.comparison import NARROW
+from noyau.timing.places import half, join_halves
+from noyau.timing.rounds import Enough
+from noyau.timing.sides import WorkerSide
+from noyau.timing.verdict import FEWEST_PAIRS, Comparison
 from noyau.workers.array_files import is_text, write_arrays
 from noyau.workers.serve import Request, StateUse
 from noyau.workers.tamper_detection import seconds

@@ -21,7 +21,7 @@ from noyau.ops.dispatch.winners import Winner, record
 from noyau.ops.op import Op
 from noyau.signatures.binding import Bound, bind
 from noyau.text import Printed, as_json
-from noyau.timing.comparison import spell_s
+from noyau.timing.verdict import spell_s
 
 _CELLS = (1 << 10, 1 << 14, 1 << 18, 1 << 22)  # of the largest input, where nobody says sizes
 

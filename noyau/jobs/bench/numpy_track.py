@@ -15,9 +15,12 @@ from noyau.jobs.bench.tasks import BenchTask
 from noyau.jobs.bench.times import COLD, FILLING, HOT, RETURNING, CandidateTimes
 from noyau.jobs.bench.track import Entrant, ResultJudge, Sides, shortened
 from noyau.jobs.bench.workload import Workload
-from noyau.timing import pairwise
-from noyau.timing.comparison import Series, compare_all
+from noyau.timing.comparison import compare_all
 from noyau.timing.conditions import last_level_bytes
+from noyau.timing.contender import call_once, first_calls
+from noyau.timing.input_rotation import HOT_BYTES, Rotation, cold_sets, hot_sets, packed_sets
+from noyau.timing.rotating_side import RotatingSide
+from noyau.timing.rounds import Series
 from noyau.workers.tamper_detection import poison, seconds
 
 
@@ -34,7 +37,7 @@ class NumpyTrack:
     def first(self, entry: Entry, judge: ResultJudge) -> Entrant | CandidateTimes:
         assert entry.returning is not None
         try:
-            first = pairwise.first_calls(entry.returning, judge.inputs)
+            first = first_calls(entry.returning, judge.inputs)
         except NoyauError as error:
             if entry.other is not None and isinstance(error.__cause__, TypeError | AttributeError):
                 return self.first(replace(entry.other, is_peer=entry.is_peer, is_judge=entry.is_judge), judge)
@@ -48,17 +51,17 @@ class NumpyTrack:
         """Both where they may differ, unless a user says otherwise: what stays in a core's cache is timed hot alone,
         and what is in no cache has one time."""
         set_bytes = sum(array.nbytes for array in self.task.drawn.draws[0])
-        differ = pairwise.HOT_BYTES < set_bytes < 2 * last_level_bytes()
+        differ = HOT_BYTES < set_bytes < 2 * last_level_bytes()
         return (HOT, COLD) if (differ if self.cold is None else self.cold) else (HOT,)
 
     def sides(
         self, runners: Sequence[Entrant], temperature: str, judge: ResultJudge, *, last: bool
-    ) -> Sides[pairwise.RotatingSide]:
+    ) -> Sides[RotatingSide]:
         """Every candidate in every way, on one rotation of inputs and one of outputs."""
         rng, draws = np.random.default_rng(self.seed), self.task.drawn.draws
         set_bytes = sum(array.nbytes for array in draws[0])
-        sets_of = pairwise.hot_sets if temperature == HOT else pairwise.cold_sets
-        rotation = pairwise.Rotation(draws, sets_of(set_bytes), rng)
+        sets_of = hot_sets if temperature == HOT else cold_sets
+        rotation = Rotation(draws, sets_of(set_bytes), rng)
         memory: dict[tuple[str, ...], list[Arrays]] = {}
         sides = {}
         for runner in runners:
@@ -66,12 +69,12 @@ class NumpyTrack:
                 if candidate is None:
                     continue
                 into = _memory(memory, runner.like, len(rotation.sets)) if candidate.into else []
-                side = pairwise.RotatingSide(candidate, rotation, runner.like, rng, seconds, into)
+                side = RotatingSide(candidate, rotation, runner.like, rng, seconds, into)
                 sides[runner.entry.name, way] = side
         self._choose(sides, runners, judge.affordable if last else judge.affordable // 2)
         return sides
 
-    def _choose(self, sides: Sides[pairwise.RotatingSide], runners: Sequence[Entrant], verified: int) -> None:
+    def _choose(self, sides: Sides[RotatingSide], runners: Sequence[Entrant], verified: int) -> None:
         """Set the number of runs of each side that are verified; where it is one, one of each candidate, in a random
         way."""
         rng = np.random.default_rng([self.seed, len(sides)])
@@ -81,11 +84,11 @@ class NumpyTrack:
             for at, side in enumerate(own):
                 side.verified = verified if verified != 1 or at == place else 0
 
-    def compare(self, sides: Sequence[pairwise.RotatingSide], budget_s: float) -> Series:
+    def compare(self, sides: Sequence[RotatingSide], budget_s: float) -> Series:
         """All sides timed in rounds, in samples of several calls."""
         return compare_all(sides, budget_s=budget_s, seed=self.seed, clock=seconds)
 
-    def look(self, side: pairwise.RotatingSide, runner: Entrant) -> None:
+    def look(self, side: RotatingSide, runner: Entrant) -> None:
         """Do nothing: runs tell their seconds alone."""
 
     def check(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> str:
@@ -97,7 +100,7 @@ class NumpyTrack:
     def floor_s(self, work: Workload, *, cold: bool) -> float | None:
         return work.floor_s(self.cores, cold=cold)
 
-    def mistake(self, row: CandidateTimes, at: BenchPoint, sides: Mapping[str, Sides[pairwise.RotatingSide]]) -> str:
+    def mistake(self, row: CandidateTimes, at: BenchPoint, sides: Mapping[str, Sides[RotatingSide]]) -> str:
         """Why the faster of its ways cannot be that fast, or nothing; it is timed again before that is said."""
         least_s = at.least_s(row.name, HOT)
         if least_s is None:
@@ -114,7 +117,7 @@ def _filling(entry: Entry, runner: Entrant, judge: ResultJudge) -> Entrant:
     outputs = tuple(np.empty_like(each) for each in runner.like)
     poison(outputs)
     try:
-        fault = judge.fault(pairwise.call_once(entry.filling, judge.inputs, outputs), entry.is_judge)
+        fault = judge.fault(call_once(entry.filling, judge.inputs, outputs), entry.is_judge)
     except NoyauError as error:
         fault = shortened(str(error), entry.name)
     if fault and not runner.fault:
@@ -127,7 +130,7 @@ def _memory(memory: dict[tuple[str, ...], list[Arrays]], like: Sequence[np.ndarr
     """Outputs for each set of inputs, of these shapes and dtypes: made once."""
     key = tuple(f"{array.dtype}{array.shape}" for array in like)
     if key not in memory:
-        memory[key] = pairwise.packed_sets(sets, like)
+        memory[key] = packed_sets(sets, like)
         for arrays in memory[key]:
             poison(arrays)
     return memory[key]

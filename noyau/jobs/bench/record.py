@@ -12,9 +12,9 @@ from noyau.jobs.bench.workload import Workload
 from noyau.jobs.report.records import Record
 from noyau.kernels.programs.generate import Specialization
 from noyau.text import as_json, fields_json
-from noyau.timing.comparison import Comparison, Verdict
 from noyau.timing.conditions import Conditions, unsteady
 from noyau.timing.machine import Machine
+from noyau.timing.verdict import Comparison, Verdict
 
 
 @dataclass(frozen=True)

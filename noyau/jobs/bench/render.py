@@ -11,7 +11,7 @@ from noyau.jobs.bench.record import BenchPoint, BenchRecord
 from noyau.jobs.bench.times import FILLING, HOT, RETURNING, CandidateTimes
 from noyau.jobs.report.tables import TableRow, fits, shorten, table
 from noyau.jobs.report.text import Show, hanging, show_of
-from noyau.timing.comparison import Verdict, spell_s
+from noyau.timing.verdict import Verdict, spell_s
 
 _GIGA = 1e9
 HOST = "host"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from noyau.timing.comparison import Comparison, Series
+from noyau.timing.rounds import Series
+from noyau.timing.verdict import Comparison
 
 RETURNING, FILLING = "returns", "out="  # the ways in which a candidate is called
 HOT, COLD = "hot", "cold"

@@ -14,9 +14,10 @@ from noyau.jobs.bench.record import BenchPoint
 from noyau.jobs.bench.tasks import BenchTask
 from noyau.jobs.bench.times import CandidateTimes
 from noyau.jobs.bench.workload import Workload
-from noyau.timing.comparison import SelfTimed, Series
 from noyau.timing.output_checks import Check
-from noyau.timing.pairwise import VERIFIED
+from noyau.timing.rotating_side import VERIFIED
+from noyau.timing.rounds import Series
+from noyau.timing.sides import SelfTimed
 from noyau.workers.tamper_detection import seconds
 
 _DEAR_S = 0.1  # a check that takes longer is made of one timed run a side alone

@@ -20,7 +20,7 @@ from noyau.kernels.trust import ineligible
 from noyau.ops.dispatch.choice import REFERENCE
 from noyau.ops.dispatch.winners import Winner, record, text_digest, usual_text
 from noyau.ops.op import Op
-from noyau.timing.comparison import Verdict
+from noyau.timing.verdict import Verdict
 from noyau.toolchain.cache import today
 
 WARP = 32

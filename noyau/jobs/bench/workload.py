@@ -13,8 +13,9 @@ from noyau.errors import BuildError
 from noyau.ir.graph import Contract, Graph, Map, Node, Reduce
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS
-from noyau.timing.bandwidth import copy_rate, floor_s, mistake
+from noyau.timing.bandwidth import copy_rate
 from noyau.timing.conditions import last_level_bytes
+from noyau.timing.floors import floor_s, mistake
 
 Sizes = Mapping[str, int]
 
@@ -50,7 +51,7 @@ class Workload:
             return copied_s / times
 
     def mistake(self, time_s: float, threads: int, again: Callable[[], float] | None = None) -> str:
-        """Why a time cannot be, or nothing; `again` is as in `bandwidth.mistake`."""
+        """Why a time cannot be, or nothing; `again` is as in `floors.mistake`."""
         if not self.bytes_moved:
             return ""
         try:

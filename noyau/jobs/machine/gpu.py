@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from noyau.jobs.machine.render import facts_text, number_table
-from noyau.timing.comparison import spell_s
 from noyau.timing.gpu_rate_cache import COLD, HOT, Curve, GpuRates
+from noyau.timing.verdict import spell_s
 from noyau.workers.nvml import GpuConditions
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from noyau.compiler.partition.traffic import Traffic
 from noyau.hosts.onnxruntime.size_bindings import spell
-from noyau.timing.comparison import Comparison, Verdict
+from noyau.timing.verdict import Comparison, Verdict
 
 BORDERLINE_FROM = 0.95  # up to where SLOWER begins: what costs so little is timed twice before it is out
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from noyau.codegen.plan import Planned
 from noyau.errors import NoyauError
 from noyau.jobs.optimize.binding_timing import BindingTiming, decisive, overall
-from noyau.timing.comparison import Comparison, Verdict
+from noyau.timing.verdict import Comparison, Verdict
 from noyau.verify.certificate import Certificate
 
 KEEPS = {

@@ -17,7 +17,7 @@ from noyau.errors import CheckError, NoyauError
 from noyau.hosts.onnxruntime.size_bindings import spell
 from noyau.jobs.optimize.binding_timing import BindingTiming
 from noyau.jobs.optimize.candidate import Candidate, decide
-from noyau.timing.comparison import Verdict
+from noyau.timing.verdict import Verdict
 
 Say = Callable[[str], None]
 Sizes = Mapping[str, int]

@@ -8,9 +8,9 @@ from typing import Any
 
 from noyau.jobs.report.records import Record
 from noyau.text import fields_json
-from noyau.timing.comparison import Verdict
 from noyau.timing.conditions import Conditions, unsteady
 from noyau.timing.machine import Machine
+from noyau.timing.verdict import Verdict
 
 SCHEMA_VERSION = 1
 

@@ -19,7 +19,7 @@ from noyau.jobs.optimize.record import EndToEnd, KernelRecord, NotFused, Report
 from noyau.jobs.report.tables import shorten
 from noyau.jobs.report.text import Show, hanging
 from noyau.text import several
-from noyau.timing.comparison import Verdict, spell_s
+from noyau.timing.verdict import Verdict, spell_s
 
 _STYLES = {Verdict.FASTER: "green", Verdict.SAME: "default", Verdict.SLOWER: "red", Verdict.AMBIGUOUS: "yellow"}
 _LONGEST_NAME, _SHORTEST_NAME = 36, 24

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 
 from noyau.jobs.profile.session_runs import SessionBench
 from noyau.jobs.profile.traces import NodeRuns
-from noyau.timing.comparison import Comparison
+from noyau.timing.verdict import Comparison
 
 LENGTH = 64  # nodes of a chain
 CHAINS = ((1, 0), (1, 4), (8, 0), (8, 4))  # inputs, dimensions

@@ -8,7 +8,7 @@ from typing import Any
 
 from noyau.jobs.report.records import Record
 from noyau.text import as_json, fields_json
-from noyau.timing.bandwidth import ceiling
+from noyau.timing.floors import ceiling
 from noyau.timing.machine import Machine
 
 

@@ -14,7 +14,7 @@ from noyau.jobs.profile.record import LargeValue, NodeMemory, Profile, ProfiledS
 from noyau.jobs.profile.tables import labels, operator_table, path_table, share_text, spell_bytes
 from noyau.jobs.report.text import Show, hanging, show_of
 from noyau.text import printable
-from noyau.timing.comparison import spell_s
+from noyau.timing.verdict import spell_s
 
 _DRIFT = 0.05  # that is worth a word
 _OUTSIDE = 4  # operator types that the ceiling names

@@ -16,8 +16,9 @@ from noyau.jobs.profile.attribution import with_numbers, with_subgraphs
 from noyau.jobs.profile.temporary_files import discard, parse, writing
 from noyau.jobs.profile.traces import NodeRuns, TraceEvent, node_runs, read_trace
 from noyau.jobs.profile.worker_sessions import time_runs, weigh_runs
-from noyau.timing.comparison import Comparison, compare
-from noyau.timing.pairwise import WorkerSide
+from noyau.timing.comparison import compare
+from noyau.timing.sides import WorkerSide
+from noyau.timing.verdict import Comparison
 from noyau.workers.array_files import write_arrays
 from noyau.workers.worker import Worker, pin
 

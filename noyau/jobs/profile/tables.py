@@ -10,7 +10,7 @@ from rich.text import Text
 from noyau.jobs.profile.record import OperatorTime, PathTime, Profile, ProfiledSize
 from noyau.jobs.report.tables import TableRow, table
 from noyau.jobs.report.text import Show, hanging
-from noyau.timing.comparison import spell_s
+from noyau.timing.verdict import spell_s
 
 _MOST_OPERATORS = 12  # that a path names
 BETWEEN = "(no node's)"

@@ -37,7 +37,7 @@ from noyau.kernels.user_kernel import UserKernel, choose_constants
 from noyau.ops.dispatch.smoke_certificate import smoke
 from noyau.ops.dispatch.winners import Winner, bounds, recall_winners, smoke_key, text_digest, usual_text
 from noyau.text import Printed
-from noyau.timing.comparison import spell_s
+from noyau.timing.verdict import spell_s
 from noyau.toolchain import cache
 from noyau.toolchain.cache import today
 

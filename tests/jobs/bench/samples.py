@@ -11,8 +11,8 @@ from noyau.jobs.bench.record import BenchPoint
 from noyau.jobs.bench.times import COLD, FILLING, HOT, RETURNING, CandidateTimes, Race
 from noyau.jobs.bench.workload import Workload
 from noyau.ops.op import Op
-from noyau.timing.comparison import Series
 from noyau.timing.conditions import Conditions
+from noyau.timing.rounds import Series
 
 CALM = Conditions(2000.0, 1e-4, 0.1, 0.0)
 TEXT = """

@@ -12,7 +12,7 @@ from noyau.jobs.bench.variants import variants
 from noyau.kernels.programs.generate import specialization_of
 from noyau.ops.dispatch.winners import recall_winners
 from noyau.signatures.binding import bind
-from noyau.timing.comparison import spell_s
+from noyau.timing.verdict import spell_s
 from noyau.toolchain import cache
 
 ADD = """

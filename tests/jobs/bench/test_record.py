@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.jobs.bench.times import FILLING, RETURNING, CandidateTimes
-from noyau.timing.comparison import Verdict
+from noyau.timing.verdict import Verdict
 from tests.jobs.bench.samples import at
 
 

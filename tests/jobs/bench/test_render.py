@@ -8,9 +8,9 @@ from noyau.jobs.bench.record import BenchRecord
 from noyau.jobs.bench.render import render
 from noyau.jobs.bench.times import FILLING, HOT, RETURNING, CandidateTimes, Race
 from noyau.jobs.bench.workload import Workload
-from noyau.timing.comparison import Series
 from noyau.timing.conditions import Conditions
 from noyau.timing.machine import Machine
+from noyau.timing.rounds import Series
 from tests.jobs.bench.samples import CALM, at
 
 MACHINE = Machine("a CPU", 2, "x86-64-v3", "gcc", "Linux", {})

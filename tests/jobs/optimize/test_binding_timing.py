@@ -4,7 +4,7 @@ import pytest
 
 from noyau.compiler.partition.traffic import Traffic
 from noyau.jobs.optimize.binding_timing import BindingTiming, decisive, overall
-from noyau.timing.comparison import Comparison, Verdict
+from noyau.timing.verdict import Comparison, Verdict
 from tests.small_models import compared
 
 FASTER, SAME, SLOWER, AMBIGUOUS = Verdict.FASTER, Verdict.SAME, Verdict.SLOWER, Verdict.AMBIGUOUS

@@ -6,7 +6,7 @@ import pytest
 
 from noyau.jobs.optimize.binding_timing import BindingTiming
 from noyau.jobs.optimize.candidate import KEEPS, Candidate, decide
-from noyau.timing.comparison import Comparison, Verdict
+from noyau.timing.verdict import Comparison, Verdict
 from tests.jobs.optimize.test_binding_timing import at
 
 FASTER, SAME, SLOWER, AMBIGUOUS = Verdict.FASTER, Verdict.SAME, Verdict.SLOWER, Verdict.AMBIGUOUS

@@ -12,7 +12,7 @@ from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.optimize.binding_timing import BindingTiming
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.kernel_records import record
-from noyau.timing.comparison import Comparison, Verdict
+from noyau.timing.verdict import Comparison, Verdict
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.certificate import Certificate
 from noyau.verify.outcomes import Errors, Outcome

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from noyau.jobs.optimize.pipeline import optimize
-from noyau.timing.comparison import Verdict
+from noyau.timing.verdict import Verdict
 from tests.jobs.optimize.numpy_host import NumpyHost
 
 FEW, MANY = {"rows": 3, "columns": 5}, {"rows": 200, "columns": 300}

@@ -9,8 +9,8 @@ import pytest
 
 from noyau.jobs.optimize.record import BindingRecord, EndToEnd
 from noyau.text import as_json
-from noyau.timing.comparison import Verdict
 from noyau.timing.conditions import Conditions
+from noyau.timing.verdict import Verdict
 from tests.jobs.report.samples import BARE, KEPT, REPORT, WRONG
 
 KEYS = "schema_version machine model nodes_before nodes_after ceiling kernels end_to_end not_fused inputs".split()

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from noyau.jobs.optimize.record import BindingRecord, EndToEnd, NotFused, Report
-from noyau.timing.comparison import Verdict
 from noyau.timing.conditions import Conditions
+from noyau.timing.verdict import Verdict
 from tests.jobs.report.samples import BARE, DROPPED, HOSTILE, KEPT, REPORT, hostile
 
 

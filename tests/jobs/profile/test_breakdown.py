@@ -15,7 +15,7 @@ from noyau.jobs.profile.paths import traffic_of
 from noyau.jobs.profile.record import NodeTime
 from noyau.jobs.profile.run import subject_of
 from noyau.jobs.profile.session_runs import TimedSession
-from noyau.timing.comparison import Comparison
+from noyau.timing.verdict import Comparison
 from noyau.verify.inputs import make_inputs
 from tests.jobs.profile.traced import event
 from tests.small_models import NODE, chain, model_of, twice, value, with_loop, written

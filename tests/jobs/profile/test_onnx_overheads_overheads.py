@@ -7,7 +7,7 @@ import pytest
 from noyau.jobs.profile.onnx_overheads import CHAINS, LENGTH, MeasuredChain, Overhead, fit, measure_overhead
 from noyau.jobs.profile.session_runs import SessionBench
 from noyau.jobs.profile.traces import NodeRuns
-from noyau.timing.comparison import Comparison
+from noyau.timing.verdict import Comparison
 
 PLANTED = Overhead(2e-6, 0.25e-6, 0.125e-6, 3e-6, 7e-6, 4e-6)
 

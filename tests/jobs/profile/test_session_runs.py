@@ -10,7 +10,7 @@ from onnx import numpy_helper
 from noyau.errors import InputError, ModelError, OutputError
 from noyau.hosts.onnxruntime.sessions import WEIGHTS
 from noyau.jobs.profile.session_runs import SessionBench, timed_runs
-from noyau.timing.comparison import Comparison
+from noyau.timing.verdict import Comparison
 from tests.jobs.profile.traced import event
 from tests.small_models import BARE, NODE, arrays_for, model_of, twice, value, with_loop, written
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from noyau.jobs.optimize.record import EndToEnd, KernelRecord, NotFused, Report
-from noyau.timing.comparison import Verdict
 from noyau.timing.machine import Machine
+from noyau.timing.verdict import Verdict
 
 MACHINE = Machine(
     cpu="A Processor 9000",

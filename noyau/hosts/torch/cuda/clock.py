@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 
 from noyau.errors import MissingExtraError
-from noyau.timing.queue_clock import BlockedClock, Call, Times, interleave
+from noyau.timing.queue_clock import BlockedClock, Call
+from noyau.timing.queue_rounds import Times, interleave
 from noyau.workers.nvml import GpuConditions, driver_version, gpu_conditions
 
 try:

@@ -16,10 +16,10 @@ import torch
 from noyau.errors import CheckError
 from noyau.hosts.torch.cuda.call_snapshots import CallLook, KeptCall
 from noyau.hosts.torch.cuda.tensor_rotation import TensorRotation, Tensors, alike, poison
-from noyau.timing.comparison import SelfTimed
 from noyau.timing.output_checks import Check
-from noyau.timing.pairwise import VERIFIED
 from noyau.timing.queue_clock import Around, BlockedClock, Hold, Sample
+from noyau.timing.rotating_side import VERIFIED
+from noyau.timing.sides import SelfTimed
 
 _AT_FIRST = {  # as they are when this is imported
     "torch.cuda.Event": torch.cuda.Event,

@@ -22,9 +22,10 @@ from noyau.jobs.bench.times import COLD, HOT, RETURNING, CandidateTimes
 from noyau.jobs.bench.torch.candidates import DeviceCandidate
 from noyau.jobs.bench.track import Entrant, ResultJudge, Sides
 from noyau.jobs.bench.workload import Workload
-from noyau.timing.comparison import Series, compare_all
+from noyau.timing.comparison import compare_all
 from noyau.timing.gpu_rate_cache import GpuRates
 from noyau.timing.queue_clock import BlockedClock
+from noyau.timing.rounds import Series
 from noyau.workers.tamper_detection import seconds
 
 _FEW = 0.9  # the share of calls that must have been on the queue before they began

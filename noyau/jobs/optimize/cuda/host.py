@@ -38,7 +38,7 @@ from noyau.jobs.optimize.torch.candidates import AheadOfTime, input_names
 from noyau.jobs.optimize.torch.host import Budget, rounds_of, swaps_of
 from noyau.jobs.optimize.torch.options import CERTIFICATES, CompileOptions
 from noyau.kernels.certificates import timing_key
-from noyau.timing.comparison import Comparison
+from noyau.timing.verdict import Comparison
 
 log = logging.getLogger("noyau")
 IN_PLACE = "it updates an argument, where that lies"

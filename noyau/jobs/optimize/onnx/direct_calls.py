@@ -13,8 +13,9 @@ from noyau.errors import NoyauError
 from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.hosts.onnxruntime.worker_session import FEW_BINDINGS
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.timing.comparison import SelfTimed, compare_swapped
-from noyau.timing.pairwise import WorkerSide, hot_sets
+from noyau.timing.input_rotation import hot_sets
+from noyau.timing.places import compare_swapped
+from noyau.timing.sides import SelfTimed, WorkerSide
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
 from noyau.workers.array_files import read_arrays

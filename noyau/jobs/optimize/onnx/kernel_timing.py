@@ -22,9 +22,9 @@ from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.kernel_models import Arrays, idle_model, parts, stamps
 from noyau.jobs.optimize.onnx.options import Deadline
 from noyau.kernels.certificates import keep_late, keep_timing, recall_late, recall_timing, timing_key
-from noyau.timing.bandwidth import floor_s, mistake
 from noyau.timing.comparison import DECIDED, NARROW
 from noyau.timing.conditions import last_level_bytes
+from noyau.timing.floors import floor_s, mistake
 from noyau.toolchain.cache import digest, today
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from noyau.jobs.optimize.onnx.whole_model import FinalModel, Whole
 from noyau.jobs.optimize.pipeline import Optimization
 from noyau.jobs.optimize.record import EndToEnd, Report
 from noyau.text import printable
-from noyau.timing import bandwidth
-from noyau.timing.comparison import Verdict
+from noyau.timing import floors
 from noyau.timing.conditions import Conditions
 from noyau.timing.machine import this_machine
+from noyau.timing.verdict import Verdict
 from noyau.toolchain.c import compiler as c_compiler
 
 
@@ -101,9 +101,9 @@ def ceiling(candidates: Iterable[Candidate], whole: BindingTiming) -> float | No
     """The most that fusing could gain at one binding (Amdahl): every place of every kernel at its floor. The time of a
     part that ran alone has in it what a run takes that does nothing; in the model that is there once."""
     gains_s = [
-        len(one.planned.groups) * bandwidth.gain_s(timing.hot.before_median_s - timing.idle_s, timing.floor_s)
+        len(one.planned.groups) * floors.gain_s(timing.hot.before_median_s - timing.idle_s, timing.floor_s)
         for one in candidates
         for timing in one.timings
         if timing.sizes == whole.sizes and timing.floor_s is not None
     ]
-    return bandwidth.ceiling(whole.hot.before_median_s, gains_s)
+    return floors.ceiling(whole.hot.before_median_s, gains_s)

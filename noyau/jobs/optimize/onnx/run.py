@@ -23,7 +23,8 @@ from noyau.jobs.optimize.onnx.options import DEFAULTS, Deadline, OptimizeOptions
 from noyau.jobs.optimize.pipeline import Say
 from noyau.jobs.optimize.record import Report
 from noyau.text import path_of
-from noyau.timing.conditions import allowed_s, conditions
+from noyau.timing.conditions import conditions
+from noyau.timing.time_budget import allowed_s
 from noyau.toolchain.c import compiler as c_compiler
 
 if TYPE_CHECKING:

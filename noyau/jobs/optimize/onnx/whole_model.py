@@ -18,7 +18,8 @@ from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench
 from noyau.jobs.optimize.onnx.output_distance import output_distance, twin_distance
 from noyau.jobs.optimize.pipeline import Say
-from noyau.timing.comparison import Comparison, Verdict, compare
+from noyau.timing.comparison import compare
+from noyau.timing.verdict import Comparison, Verdict
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.cache import today
 

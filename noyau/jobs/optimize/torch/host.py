@@ -30,7 +30,8 @@ from noyau.jobs.optimize.pipeline import Sizes
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, Sketch, ends_of, input_names, open_kernel
 from noyau.jobs.optimize.torch.options import CompileOptions
 from noyau.kernels.certificates import keep_timing, recall_timing, timing_key
-from noyau.timing.comparison import Comparison, Verdict, compare
+from noyau.timing.comparison import compare
+from noyau.timing.verdict import Comparison, Verdict
 from noyau.toolchain.cache import today
 from noyau.verify.inputs import make_inputs
 

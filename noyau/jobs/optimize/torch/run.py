@@ -32,8 +32,9 @@ from noyau.jobs.optimize.torch.graph_record import CompiledGraph, GraphRecord
 from noyau.jobs.optimize.torch.options import CompileKeywords, CompileOptions, options_from
 from noyau.jobs.optimize.torch.saved_module import export
 from noyau.text import path_of
-from noyau.timing.comparison import Comparison, Verdict, compare
+from noyau.timing.comparison import compare
 from noyau.timing.machine import this_machine
+from noyau.timing.verdict import Comparison, Verdict
 from noyau.toolchain.c import compiler as c_compiler
 
 log = logging.getLogger("noyau")

@@ -12,8 +12,9 @@ from noyau.hosts.torch.cuda import comparison_sides  # noqa: E402
 from noyau.hosts.torch.cuda.call_snapshots import result_tensors  # noqa: E402
 from noyau.hosts.torch.cuda.comparison_sides import TensorSide  # noqa: E402
 from noyau.hosts.torch.cuda.tensor_rotation import TensorRotation  # noqa: E402
-from noyau.timing.comparison import Verdict, compare_all  # noqa: E402
+from noyau.timing.comparison import compare_all  # noqa: E402
 from noyau.timing.queue_clock import BlockedClock  # noqa: E402
+from noyau.timing.verdict import Verdict  # noqa: E402
 from tests.timing.simulated import SimulatedQueue  # noqa: E402
 
 

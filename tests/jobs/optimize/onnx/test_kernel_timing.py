@@ -20,7 +20,7 @@ from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench, mat
 from noyau.jobs.optimize.pipeline import time_at
 from noyau.kernels import certificates
 from noyau.timing import bandwidth
-from noyau.timing.comparison import Comparison, Verdict
+from noyau.timing.verdict import Comparison, Verdict
 from noyau.toolchain import cache
 from tests.scenes import bench, clear, scene, workers
 from tests.small_models import CRASHES, HANGS, WRONG, compared, spoilt, timed_as

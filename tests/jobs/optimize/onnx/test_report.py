@@ -20,8 +20,8 @@ from noyau.jobs.optimize.onnx.whole_model import FinalModel, Whole
 from noyau.jobs.optimize.pipeline import Optimization
 from noyau.jobs.optimize.record import EndToEnd
 from noyau.text import as_json
-from noyau.timing.comparison import Comparison, Verdict
 from noyau.timing.conditions import Conditions
+from noyau.timing.verdict import Comparison, Verdict
 from noyau.toolchain.c import compiler as c_compiler
 from tests.small_models import KINDS, NODE, model_of, twice, value, written
 

@@ -26,7 +26,7 @@ from noyau.jobs.optimize.onnx.whole_model import (
     with_kernels,
     without_worst,
 )
-from noyau.timing.comparison import Comparison, Verdict
+from noyau.timing.verdict import Comparison, Verdict
 from noyau.toolchain.c import compiler as c_compiler
 from tests.scenes import OPTIONS, bench, clear, scene, workers
 from tests.small_models import CRASHES, KINDS, WRONG, compared, spoilt, timed_as, written

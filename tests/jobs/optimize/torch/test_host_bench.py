@@ -12,7 +12,7 @@ from noyau.jobs.optimize.torch import candidates as torch_candidates  # noqa: E4
 from noyau.jobs.optimize.torch import host as torch_bench  # noqa: E402
 from noyau.jobs.optimize.torch.host import Budget, TorchBench, kernel_of  # noqa: E402
 from noyau.kernels.certificates import CachedTiming  # noqa: E402
-from noyau.timing.comparison import Comparison  # noqa: E402
+from noyau.timing.verdict import Comparison  # noqa: E402
 from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
 

@@ -30,7 +30,7 @@ def test_it_is_called_as_the_module(optimized):
 def test_what_is_slower_as_a_whole_runs_as_it_was(optimized):
     from dataclasses import replace
 
-    from noyau.timing.comparison import Comparison
+    from noyau.timing.verdict import Comparison
 
     slower = replace(optimized, whole=Comparison((1.0,) * 20, (2.0,) * 20))
     assert not slower.wins

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from noyau.timing.comparison import Comparison, Verdict, compare
+from noyau.timing.comparison import compare
+from noyau.timing.verdict import Comparison, Verdict
 
 DRIFT = json.loads((Path(__file__).parent / "drift.json").read_text("ascii"))
 STEP_S = 1e-3

@@ -1,21 +1,20 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections import Counter
 
 import numpy as np
 import pytest
 
-from noyau.errors import CheckError
-from noyau.timing import pairwise
-from noyau.timing.pairwise import VERIFIED, Contender, RotatingSide, first_calls
+from noyau.timing import input_rotation
+from noyau.timing.contender import Contender
+from noyau.timing.rotating_side import VERIFIED, RotatingSide
 from noyau.workers import tamper_detection
 
 
 @pytest.fixture(autouse=True)
 def _small_caches(monkeypatch):
-    monkeypatch.setattr(pairwise, "last_level_bytes", lambda: 1 << 18)
+    monkeypatch.setattr(input_rotation, "last_level_bytes", lambda: 1 << 18)
 
 
 def draws(cells: int = 500) -> list[list[np.ndarray]]:
@@ -27,26 +26,6 @@ def ticking():
     return lambda: 1e-4 * next(ticks)
 
 
-def test_what_compiles_in_the_first_call_is_told_apart():
-    first = [True]
-
-    def late(x: np.ndarray) -> np.ndarray:
-        if first:
-            first.clear()
-            time.sleep(0.2)
-        return np.exp(x)
-
-    assert first_calls(Contender("b", late), draws()[0]).first_s >= 0.2
-
-
-def test_memory_that_is_taken_beside_the_outputs_is_told():
-    def wasteful(x: np.ndarray) -> np.ndarray:
-        return (np.zeros((100, x.size), x.dtype) + x)[0] * 1
-
-    peaks = [first_calls(Contender("it", each), draws()[0]).peak_bytes for each in (np.copy, wasteful)]
-    assert peaks[1] > 50 * 2000 > peaks[0]
-
-
 def test_each_sample_has_as_many_calls_as_are_asked_for_however_long_the_rotation_is():
     seen: Counter[int] = Counter()
 
@@ -54,7 +33,7 @@ def test_each_sample_has_as_many_calls_as_are_asked_for_however_long_the_rotatio
         seen[id(x)] += 1
         return np.exp(x)
 
-    rotation = pairwise.Rotation(draws(), 7, np.random.default_rng(0))
+    rotation = input_rotation.Rotation(draws(), 7, np.random.default_rng(0))
     side = RotatingSide(Contender("a", look), rotation, [], np.random.default_rng(0), ticking())
     for calls in (1, 3, 7, 8, 50):
         side.lasts(calls)
@@ -63,7 +42,7 @@ def test_each_sample_has_as_many_calls_as_are_asked_for_however_long_the_rotatio
 
 
 def test_any_call_of_a_sample_can_be_the_one_that_is_looked_at():
-    rotation = pairwise.Rotation(draws(), 4, np.random.default_rng(0))
+    rotation = input_rotation.Rotation(draws(), 4, np.random.default_rng(0))
     numbers = itertools.count()
 
     def number(x: np.ndarray) -> np.ndarray:
@@ -76,11 +55,6 @@ def test_any_call_of_a_sample_can_be_the_one_that_is_looked_at():
         found.update(int(snapshot.outputs[0][0]) for snapshot in side.snapshots)
     assert len(side.snapshots) == VERIFIED
     assert set(found) == {0, 1, 2, 3}
-
-
-def test_what_a_candidate_raises_is_told_by_its_name():
-    with pytest.raises(CheckError, match=r"b does not run on float32\[500\]: ZeroDivisionError"):
-        first_calls(Contender("b", lambda x: 1 / 0), draws()[0])
 
 
 @pytest.mark.parametrize("into", [False, True])
@@ -96,7 +70,7 @@ def test_what_makes_inputs_new_is_not_in_the_time(into, monkeypatch):
         return call
 
     for name in ("_change", "take"):
-        monkeypatch.setattr(pairwise.Rotation, name, slow(getattr(pairwise.Rotation, name)))
+        monkeypatch.setattr(input_rotation.Rotation, name, slow(getattr(input_rotation.Rotation, name)))
     for name in ("keep", "settle"):
         monkeypatch.setattr(tamper_detection.Snapshot, name, slow(getattr(tamper_detection.Snapshot, name)))
 
@@ -106,7 +80,7 @@ def test_what_makes_inputs_new_is_not_in_the_time(into, monkeypatch):
 
     rng = np.random.default_rng(0)
     candidate = Contender("it", work, into=into)
-    rotation = pairwise.Rotation([[np.ones(5, np.float32)], [np.zeros(5, np.float32)]], 3, rng)
+    rotation = input_rotation.Rotation([[np.ones(5, np.float32)], [np.zeros(5, np.float32)]], 3, rng)
     side = RotatingSide(candidate, rotation, [np.ones(5, np.float32)], rng, lambda: machine["now"])
     for calls in (1, 2, 7):
         assert side.lasts(calls) == pytest.approx(calls * 1e-3)

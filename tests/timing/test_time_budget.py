@@ -4,8 +4,8 @@ import pytest
 
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.run import optimize
-from noyau.timing.comparison import FEWEST_PAIRS
-from noyau.timing.conditions import allowed_s, briefly
+from noyau.timing.time_budget import allowed_s, briefly
+from noyau.timing.verdict import FEWEST_PAIRS
 from tests.small_models import plain, written
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from noyau.timing.comparison import interval_of_median
+from noyau.timing.bootstrap import interval_of_median
 
 
 @pytest.mark.parametrize("count", [31, 30, 7, 6])

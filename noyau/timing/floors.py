@@ -1,0 +1,80 @@
+"""The floor of a memory-bound kernel: the least seconds in which this machine moves as many bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+from noyau.timing import bandwidth
+
+MISTAKE_BELOW = 0.9  # of the floor
+_ROUNDS = 4  # in which a floor is measured anew before anybody is accused
+
+
+def floor_s(read_bytes: int, written_bytes: int, threads: int) -> float:
+    """The least seconds in which this machine moves so many bytes: as much of both at the rate of copies, what is read
+    besides at the rate of reads."""
+    moved, alone = read_bytes + written_bytes, abs(read_bytes - written_bytes)
+    rate = bandwidth.read_rate if read_bytes > written_bytes else bandwidth.copy_rate
+    return (moved - alone) / bandwidth.copy_rate(moved, threads) + (alone / rate(moved, threads) if alone else 0.0)
+
+
+def mistake(
+    time_s: float, read_bytes: int, written_bytes: int, threads: int, again: Callable[[], float] | None = None
+) -> str:
+    """Why a time cannot be, or nothing: it is less than 0.9 of the floor, and still is where the floor is that of the
+    next smaller size, and at the best of some rounds in which it is measured anew: what was kept may be of a busier
+    hour, and what lies between two sizes of the curve may be in a faster cache than the larger one.
+
+    `again`: the seconds of one run more. They are measured in turn with the floor, for others use the memory now more,
+    now less, and only times of the same moments tell the kernel from the moment."""
+    if time_s >= MISTAKE_BELOW * floor_s(read_bytes, written_bytes, threads):
+        return ""
+    best_s, least_s = time_s if again is None else math.inf, math.inf
+    for _ in range(_ROUNDS):
+        best_s = best_s if again is None else min(best_s, again())
+        least_s = min(least_s, _least_s(read_bytes, written_bytes, max(threads, 1)))
+    if best_s >= MISTAKE_BELOW * least_s:
+        return ""
+    return too_short(best_s, least_s, "machine")
+
+
+def too_short(time_s: float, least_s: float, what: str) -> str:
+    """The message that a time cannot be, on a machine or a GPU."""
+    return (
+        f"it took {time_s:.3g} s, and what it must move takes this {what} {least_s:.3g} s: the count of bytes, the "
+        "clock or the kernel is wrong"
+    )
+
+
+def _least_s(read_bytes: int, written_bytes: int, threads: int) -> float:
+    """As `floor_s`, at the best rate of what is kept and of what is measured now."""
+    moved, alone = read_bytes + written_bytes, abs(read_bytes - written_bytes)
+    copies = max(
+        bandwidth.copy_rate(moved, threads),
+        bandwidth.copy_rate(moved // 2, threads),
+        bandwidth.measure_copy(moved, threads),
+    )
+    copies = max(copies, bandwidth.measure_nontemporal(moved, threads))
+    reads = copies
+    if read_bytes > written_bytes:
+        reads = max(
+            copies,
+            bandwidth.read_rate(moved, threads),
+            bandwidth.read_rate(moved // 2, threads),
+            bandwidth.measure_read(moved, threads),
+        )
+    return (moved - alone) / copies + alone / reads
+
+
+def gain_s(time_s: float, floor_s: float) -> float:
+    """The seconds that a part can gain at most: what it takes now, less its floor."""
+    return max(time_s - floor_s, 0.0)
+
+
+def ceiling(total_s: float, gains_s: Iterable[float]) -> float | None:
+    """The greatest speed-up of the whole, when its parts gain so many seconds; None above 20 times.
+
+    Amdahl, Validity of the single processor approach to achieving large scale computing capabilities (1967)."""
+    left_s = total_s - sum(gains_s)  # where less than a twentieth would be, the ceiling is beyond what a clock can tell
+    return total_s / left_s if total_s > 0 and left_s > 0.05 * total_s else None

@@ -1,0 +1,146 @@
+"""The verdict of a comparison, from the ratios of its pairs and their interval."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+import numpy as np
+
+from noyau.timing.bootstrap import interval_of_median
+
+FASTER_ABOVE, SLOWER_BELOW = 1.02, 0.98  # of the whole interval
+SAME_WITHIN = (0.95, 1.05)
+FEWEST_PAIRS = 6  # with fewer, noise alone puts all on one side too often
+_NARROW, _NARROW_IF_CLEAR, _CLEAR, _NARROW_IF_DECIDED = 0.02, 0.05, 0.10, 0.15
+
+
+class Verdict(Enum):
+    """The outcome of a comparison; AMBIGUOUS: the interval allows more than one answer."""
+
+    FASTER = "FASTER"
+    SAME = "SAME"
+    SLOWER = "SLOWER"
+    AMBIGUOUS = "AMBIGUOUS"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Seconds per call of each side, pair by pair; each sample is the mean of `calls` calls.
+
+    Statistics are of the ratio before / after within each pair; `seed` draws the bootstrap. From the pair `swapped_at`
+    on, if there is one, the sides have changed places: half of how far the medians are apart is due to the places."""
+
+    before_s: tuple[float, ...]
+    after_s: tuple[float, ...]
+    calls: int = 1
+    seed: int = 0
+    swapped_at: int = 0
+
+    @property
+    def pairs(self) -> int:
+        return len(self.before_s)
+
+    @property
+    def before_median_s(self) -> float:
+        return float(np.median(self.before_s))
+
+    @property
+    def after_median_s(self) -> float:
+        return float(np.median(self.after_s))
+
+    def quantiles_s(self, *shares: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Quantiles of the seconds per call, before and after: `quantiles_s(0.1, 0.9)` for p10 and p90."""
+        before, after = (np.quantile(side, shares) for side in (self.before_s, self.after_s))
+        return tuple(map(float, before)), tuple(map(float, after))
+
+    @cached_property
+    def ratios(self) -> np.ndarray:
+        """before / after, f64[pairs]; NaN where the clock saw no time pass."""
+        before, after = np.asarray(self.before_s), np.asarray(self.after_s)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.where((before > 0) & (after > 0), before / after, np.nan)
+        if 0 < self.swapped_at < len(ratios):
+            first, second = ratios[: self.swapped_at], ratios[self.swapped_at :]
+            place = math.sqrt(np.median(first) / np.median(second))  # how much slower the first place is, NaN allowed
+            ratios = np.concatenate([first / place, second * place])
+        return ratios
+
+    @property
+    def speedup(self) -> float:
+        """The median ratio: 2 where `after` takes half the time."""
+        return float(np.median(self.ratios))
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % bootstrap interval of the median ratio, over pairs; NaN where a ratio is."""
+        return interval_of_median(self.ratios, self.seed)
+
+    @property
+    def low(self) -> float:
+        return self.interval[0]
+
+    @property
+    def high(self) -> float:
+        return self.interval[1]
+
+    @property
+    def verdict(self) -> Verdict:
+        """FASTER and SLOWER where the whole interval is, SAME where it lies within 5 % of 1, else AMBIGUOUS."""
+        if self.pairs < FEWEST_PAIRS:
+            return Verdict.AMBIGUOUS
+        if self.low > FASTER_ABOVE:
+            return Verdict.FASTER
+        if self.high < SLOWER_BELOW:
+            return Verdict.SLOWER
+        inside = SAME_WITHIN[0] <= self.low and self.high <= SAME_WITHIN[1]
+        return Verdict.SAME if inside else Verdict.AMBIGUOUS
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether more pairs would tell nothing new: the interval is 2 % wide, or 5 % where it is far from 1."""
+        width = (self.high - self.low) / self.speedup
+        clear = self.low > 1 + _CLEAR or self.high < 1 - _CLEAR
+        return width <= (_NARROW_IF_CLEAR if clear else _NARROW)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether more pairs would not change the verdict: the interval is narrow, or at most 15 % wide and farther
+        from what would be another verdict than it is wide. For who wants the verdict, and not the ratio itself. Of half
+        of a comparison that swaps places, what a place is worth is still in it: the whole may then be less sure, and no
+        more."""
+        width = self.high - self.low
+        clear = max(self.low - FASTER_ABOVE, SLOWER_BELOW - self.high) > width
+        return self.is_narrow or (clear and width <= _NARROW_IF_DECIDED * self.speedup)
+
+    @property
+    def is_nearly_same(self) -> bool:
+        """Whether the sides differ by so little that noise alone does not keep them from being told apart."""
+        return SAME_WITHIN[0] <= self.speedup <= SAME_WITHIN[1] and self.high - self.low < 2 * _CLEAR
+
+    @property
+    def advice(self) -> str:
+        """Advice where the verdict is AMBIGUOUS, else nothing."""
+        if self.verdict is not Verdict.AMBIGUOUS:
+            return ""
+        if self.pairs < FEWEST_PAIRS:
+            return f"only {self.pairs} pairs were timed, and {FEWEST_PAIRS} are needed: give it more time"
+        if math.isnan(self.low):
+            return "the clock saw no time pass: time larger inputs"
+        cause = "the two are nearly alike" if self.is_nearly_same else "the machine is too noisy"
+        return f"{cause}, [{self.low:.2f}, {self.high:.2f}]: end other work on this machine, or give it more time"
+
+    def __str__(self) -> str:
+        times = f"{spell_s(self.before_median_s)} -> {spell_s(self.after_median_s)}"
+        ratio = f"{self.verdict.value} {self.speedup:.2f}x [{self.low:.2f}, {self.high:.2f}]"
+        return f"{ratio}, {times} ({self.pairs} pairs of {self.calls} calls)"
+
+
+def spell_s(time_s: float) -> str:
+    """A time in the unit that suits it: `1.53 ms`."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if time_s >= size:
+            return f"{time_s / size:.3g} {unit}" if time_s < 1000 * size else f"{time_s / size:.0f} {unit}"
+    return f"{time_s / 1e-9:.3g} ns"

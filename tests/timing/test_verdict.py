@@ -1,0 +1,37 @@
+"""Verdicts, and how they print."""
+
+from __future__ import annotations
+
+import pytest
+
+from noyau.timing.verdict import FEWEST_PAIRS, Comparison, Verdict, spell_s
+
+
+@pytest.mark.parametrize(
+    ("before_s", "verdict"),
+    [
+        ((1.0,) * 6, Verdict.SAME),
+        ((1.03,) * 6, Verdict.FASTER),
+        ((1.02,) * 6, Verdict.SAME),
+        ((0.97,) * 6, Verdict.SLOWER),
+        ((2.0,) * (FEWEST_PAIRS - 1), Verdict.AMBIGUOUS),
+        ((1.0, 2.0) * 6, Verdict.AMBIGUOUS),
+        ((0.9, 1.0, 1.1) * 2, Verdict.AMBIGUOUS),
+        ((0.0,) * 6, Verdict.AMBIGUOUS),
+        ((2.0,) * 11 + (0.0,), Verdict.AMBIGUOUS),
+    ],
+)
+def test_the_verdict_follows_from_the_interval(before_s, verdict):
+    assert Comparison(before_s, (1.0,) * len(before_s)).verdict is verdict
+
+
+def test_it_prints_itself():
+    found = Comparison((3e-3,) * 8, (2e-3,) * 8, calls=4)
+    assert str(found) == "FASTER 1.50x [1.50, 1.50], 3 ms -> 2 ms (8 pairs of 4 calls)"
+
+
+@pytest.mark.parametrize(
+    ("time_s", "text"), [(2.5, "2.5 s"), (1234.0, "1234 s"), (0.0999, "99.9 ms"), (3.21e-5, "32.1 us"), (4e-9, "4 ns")]
+)
+def test_times_have_units_that_suit_them(time_s, text):
+    assert spell_s(time_s) == text
