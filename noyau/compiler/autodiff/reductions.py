@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from noyau.compiler.autodiff.folds import fold_back
 from noyau.compiler.autodiff.gradient_builder import GradientBuilder
+from noyau.compiler.autodiff.scans import fold_back
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, product
 from noyau.ir.graph import Input, Node, Reduce, Scan, View

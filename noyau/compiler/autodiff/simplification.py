@@ -72,7 +72,11 @@ def read_results(graph: Graph, protected: Collection[str], results: Collection[s
     back = downstream(graph, protected)
     reduced = downstream(graph, {node.output for node in graph.nodes if isinstance(node.kind, Reduce)})
     casts = [node for node in graph.nodes if node.kind == Map("cast") and node.output in results]
-    rounded = {cast.inputs[0]: cast for cast in casts if _is_rounded(graph[cast.inputs[0]], cast, reduced - back)}
+    rounded = dict[str, Node]()  # results that are quotients of what came of a reduction, each with its cast to a half
+    for cast in casts:
+        node = graph[cast.inputs[0]]
+        if node.kind == Map("divide") and node.inputs[0] in reduced - back and cast.dtype.compute is node.dtype:
+            rounded[node.output] = cast
     for node in graph.nodes:
         if node.output in back and node.kind != Map("multiply"):
             rounded = {name: cast for name, cast in rounded.items() if name not in node.inputs}
@@ -84,11 +88,6 @@ def read_results(graph: Graph, protected: Collection[str], results: Collection[s
         return (*casts, replace(node, inputs=tuple(wide.get(name, name) for name in node.inputs)))
 
     return rebuild(graph, change)
-
-
-def _is_rounded(node: Node, cast: Node, reduced: Collection[str]) -> bool:
-    """Whether a result is a quotient of what came of a reduction, in a half type."""
-    return node.kind == Map("divide") and node.inputs[0] in reduced and cast.dtype.compute is node.dtype
 
 
 def _one_quotient(node: Node, rebuilder: Rebuilder) -> Iterable[Node]:

@@ -64,15 +64,12 @@ def laid_out(graph: Graph, layouts: Sequence[Layout]) -> Graph:
     nodes: list[Node] = []
     for node in graph.nodes:
         layout = by_name.get(node.output, PACKED) if isinstance(node.kind, Input) else PACKED
-        nodes.extend(_transposed(node, layout.axes) if layout.axes else [node])
+        if layout.axes:
+            memory = f"{node.output}_in_memory"
+            nodes.append(replace(node, output=memory, shape=tuple(node.shape[axis] for axis in layout.axes)))
+            node = replace(node, kind=View(tuple(Dim.of(f"#{axis}") for axis in layout.axes)), inputs=(memory,))
+        nodes.append(node)
     return replace(graph, nodes=tuple(nodes))
-
-
-def _transposed(node: Node, axes: Sequence[int]) -> tuple[Node, Node]:
-    name = f"{node.output}_in_memory"
-    memory = replace(node, output=name, shape=tuple(node.shape[axis] for axis in axes))
-    index = tuple(Dim.of(f"#{axis}") for axis in axes)
-    return memory, replace(node, kind=View(index), inputs=(name,))
 
 
 def strided_names(graph: Graph, layouts: Sequence[Layout]) -> dict[str, str]:

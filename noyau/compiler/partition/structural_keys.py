@@ -113,11 +113,9 @@ def with_names(graph: Graph, names: Mapping[str, str], like: Graph) -> Graph | N
         if not new:
             return None
         names_of[node.output] = new
-    nodes = tuple(_called(node, names_of, like) for node in graph.nodes)
-    return replace(graph, nodes=nodes, outputs=tuple(names_of[name] for name in graph.outputs))
-
-
-def _called(node: Node, names: Mapping[str, str], like: Graph) -> Node:
-    new = names[node.output]
-    sources = like[new].sources if new in like.by_name else ()
-    return replace(node, output=new, inputs=tuple(names[name] for name in node.inputs), sources=sources)
+    nodes = list[Node]()
+    for node in graph.nodes:
+        new = names_of[node.output]
+        sources = like[new].sources if new in like.by_name else ()
+        nodes.append(replace(node, output=new, inputs=tuple(names_of[name] for name in node.inputs), sources=sources))
+    return replace(graph, nodes=tuple(nodes), outputs=tuple(names_of[name] for name in graph.outputs))

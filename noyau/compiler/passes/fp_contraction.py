@@ -104,7 +104,8 @@ def _wanted_elsewhere(graph: Graph) -> set[tuple[str, int]]:
     that stands beside its own extreme is computed from."""
     nodes, places = graph.by_name, set[tuple[str, int]]()
     for node in graph.nodes:
-        place = _place_beside_extreme(node, nodes) if _compares(node) else None
+        compares = isinstance(node.kind, Map) and OPERATORS[node.kind.function].is_comparison
+        place = _place_beside_extreme(node, nodes) if compares or node.kind == Map("subtract") else None
         if place is not None:
             within = _computed_from(node.inputs[place], nodes)
             outside = _products_outside(graph, within)
@@ -115,11 +116,6 @@ def _wanted_elsewhere(graph: Graph) -> set[tuple[str, int]]:
                 if _origin(part, nodes).output in outside
             }
     return places
-
-
-def _compares(node: Node) -> bool:
-    """Whether a difference or a comparison sets its operands beside each other."""
-    return node.kind == Map("subtract") or (isinstance(node.kind, Map) and OPERATORS[node.kind.function].is_comparison)
 
 
 def _computed_from(name: str, nodes: Mapping[str, Node]) -> set[str]:

@@ -91,7 +91,9 @@ def in_two(
 
     The cells of scratch lie in the order of the loops, the blocks outside the innermost one. `wide` and
     `rests` are as in `expand_folds`."""
-    parts, zero = parted(body) if every else _first(body), Dim.of(0)
+    let, zero = first_fold(body), Dim.of(0)
+    at = body.index(let)
+    parts = parted(body) if every else Parted(body[:at], (let,), body[at + 1 :])
     variable, scratch = f"#block_of_{parts.lets[0].name}", list[ir.Buffer]()
     passes, stores, merges, results = list[Statements](), list[ir.Store](), list[Statements](), list[ir.Let]()
     for let in parts.lets:
@@ -111,10 +113,3 @@ def in_two(
     first = (*parts.before, *length, *in_one_pass(passes), *stores)
     second = (*parts.before, *in_one_pass(merges), *results, *parts.after)
     return Two(block, drop_unused(first), drop_unused(second), tuple(scratch))
-
-
-def _first(body: Statements) -> Parted:
-    """A block at its first fold."""
-    let = first_fold(body)
-    at = body.index(let)
-    return Parted(body[:at], (let,), body[at + 1 :])

@@ -59,7 +59,11 @@ def _lined(body: Iterable[ir.Statement]) -> Statements:
     rest = tuple(body)
     while rest:
         if (tile := staged_tile(rest)) is not None:
-            result += _whole_or_not(tile)
+            places = tuple((copy.buffer, copy.index) for copy in tile.copies)
+            whole = ir.InWholeLines(
+                tile.tile.extent, tile.cells, places
+            )  # and begins with a line wherever it is written
+            result += either(whole, (_lines(tile),), tile.statements)
             rest = rest[len(tile.statements) :]
             continue
         statement, *_ = rest
@@ -81,13 +85,6 @@ def staged_tile(statements: Sequence[ir.Statement]) -> StagedTile | None:
         return None
     staged = StagedTile(memory, tile, copies)
     return staged if staged.is_divisible() else None
-
-
-def _whole_or_not(staged: StagedTile) -> Statements:
-    """The tile in lines where it is whole and begins with a line wherever it is written; else as it is."""
-    places = tuple((copy.buffer, copy.index) for copy in staged.copies)
-    whole = ir.InWholeLines(staged.tile.extent, staged.cells, places)
-    return either(whole, (_lines(staged),), staged.statements)
 
 
 def _lines(staged: StagedTile) -> ir.Loop:

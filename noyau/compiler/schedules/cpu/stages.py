@@ -8,7 +8,7 @@ stays in the nearest cache. (Measured: bias and GELU 1.3 times as fast.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from noyau.compiler.schedules.primitives import COSTLY, Statements, change_each, drop_unused, tiled, with_bodies
@@ -52,7 +52,8 @@ def stages_of(body: Statements) -> list[Statements]:
     depths: dict[str, int] = {}
     dear = False
     for statement in body:
-        wait = _depth(statement, depths)
+        names = [expr.name for expr in every_expression((statement,)) if isinstance(expr, ir.Var)]
+        wait = max((depths.get(name, 0) for name in names), default=0)  # flops that it waits for, in its stage
         if isinstance(statement, ir.Let) and flops_of(statement.value) >= COSTLY:
             if dear or wait >= DEEP:
                 stages.append([])
@@ -62,12 +63,6 @@ def stages_of(body: Statements) -> list[Statements]:
             depths[statement.name] = wait + _flops(statement.value)
         stages[-1].append(statement)
     return [tuple(stage) for stage in stages]
-
-
-def _depth(statement: ir.Statement, depths: Mapping[str, int]) -> int:
-    """The flops that a statement waits for, in its stage."""
-    names = [expr.name for expr in every_expression((statement,)) if isinstance(expr, ir.Var)]
-    return max((depths.get(name, 0) for name in names), default=0)
 
 
 def _flops(expr: ir.Expr) -> int:

@@ -96,7 +96,8 @@ def _one(kernel: Kernel, options: Options) -> Kernel:
         worth = options.turned == "any" or (options.turned == "words" and words)
         turned = turn(kernel, along=ways[0], across=ways[1]) if worth else None
         return turned or transpose(kernel, along=ways[0], across=ways[1])
-    pieces = _pieces(body)
+    loops, inner = chain(body)
+    pieces = [nested(loops, piece) for piece in apart(inner)]
     if all(is_columns(piece) for piece in pieces):
         return columns(kernel) if len(pieces) == 1 else each(kernel, pieces, again)
     return folds_of_folds(kernel) or _or_short(
@@ -130,9 +131,3 @@ def _is_full(body: Statements) -> bool:
     """A fold at the root, where one thread would take long for it, or for what follows; blocks of it can be merged."""
     fold = any(not is_ordered(fold_of(let)) for let in lets_of_folds(body))
     return fold and not all(is_small(s, BLOCK) for s in body)
-
-
-def _pieces(body: Statements) -> list[Statements]:
-    """The nests of a block whose innermost loop was cut: each piece with the loops around it."""
-    loops, inner = chain(body)
-    return [nested(loops, piece) for piece in apart(inner)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.compiler.lowering.constants import cell_of
 from noyau.compiler.lowering.nest import lower
+from noyau.compiler.lowering.values import cell_of
 from noyau.dtypes import from_numpy
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim
