@@ -241,7 +241,8 @@ class Evaluator:
 
     def empty(self, monoid: Monoid, flat: Array) -> State:
         """The state of none of the rows of `flat`."""
-        source = _source_dtype(flat)
+        source = from_numpy(flat.dtype)
+        assert source is not None
         return tuple(
             np.full(flat.shape[1:], value, self.dtype(state.compute))
             for value, state in zip(monoid.init(source), monoid.states(source), strict=True)
@@ -279,9 +280,3 @@ class Evaluator:
             raise GraphError(f"{node.output} is made by {kind.name}, which cannot be evaluated here")
         results = kind.evaluate(*operands)
         return results if len(results) != 1 else results[0]
-
-
-def _source_dtype(array: Array) -> DType:
-    dtype = from_numpy(array.dtype)
-    assert dtype is not None
-    return dtype

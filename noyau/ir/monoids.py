@@ -1,12 +1,7 @@
 """The table of monoids: Reduce, Scan, Scatter, and the merges of lanes, threads and chunks share these.
 
-A monoid's functions are written once over an `Algebra`: arrays (the interpreters) or expressions (the printers).
-
-The algebra of expressions: what lets the table of monoids write loop IR.
-
-Monoids of a user's own: a scalar function that takes in one value after the other, from left to right.
-
-Nothing is asked of the function: it need not be associative, for its states are never merged with one another.
+A monoid's functions are written once over an `Algebra`: arrays (the interpreters) or expressions (the printers). One of
+a user's own need not be associative: it takes in values from left to right, and its states are never merged.
 """
 
 from __future__ import annotations

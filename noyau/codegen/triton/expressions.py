@@ -1,7 +1,4 @@
-"""TritonExpressions of the loop IR as text for Triton: tiles, masks, and the functions that the text turns out to need.
-
-Monoids in Triton: how a tile is reduced, and how two states are merged.
-"""
+"""Expressions of the loop IR as text for Triton: tiles, masks, reductions, and the functions that these need."""
 
 from __future__ import annotations
 
