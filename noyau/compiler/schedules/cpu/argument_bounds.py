@@ -70,8 +70,7 @@ def _noted(body: Iterable[Statement], scope: _Scope) -> Statements:
 
 def _assuming(call: Call, assumption: Assumption, holds: bool) -> Call:
     """A call with an assumption, where it holds, or without it."""
-    others = call.assumptions - {assumption}
-    return replace(call, assumptions=others | {assumption} if holds else others)
+    return replace(call, assumptions=call.assumptions | {assumption} if holds else call.assumptions - {assumption})
 
 
 def _largest(expr: Expr, scope: _Scope) -> Expr | None:
@@ -107,8 +106,9 @@ def _is_share(part: Expr, whole: Expr, scope: _Scope) -> bool:
     largest = _largest(power.operands[0], inner) if isinstance(power, Call) and power.function == "exp" else None
     alone = not any(isinstance(s, Let) and Var(s.name, s.value.dtype) == largest for s in fold.body)
     most = inner.value(largest) if largest is not None and alone else None
-    whole_row = isinstance(most, Fold) and len(most.loops) == len(fold.loops)
-    return whole_row and _takes_in(fold, scope.lets[part.name], scope)
+    return (
+        isinstance(most, Fold) and len(most.loops) == len(fold.loops) and _takes_in(fold, scope.lets[part.name], scope)
+    )
 
 
 def _places(fold: Fold, scope: _Scope) -> Iterable[dict[str, DimLike]]:
