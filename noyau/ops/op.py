@@ -340,11 +340,7 @@ def op(
     name: str | None = None,
 ) -> Callable[[Callable[P, R]], Op[P, R]]: ...
 def op(
-    signature: Any = None,
-    *,
-    sizes: Mapping[str, int] = EMPTY,
-    inputs: Inputs | None = None,
-    name: str | None = None,
+    signature: Any = None, *, sizes: Mapping[str, int] = EMPTY, inputs: Inputs | None = None, name: str | None = None
 ) -> Any:
     """Make an op of a function written in NumPy, its reference: `@noyau.op`, or `@noyau.op("f32[n], f32 -> f32[n]")`.
 

@@ -95,7 +95,9 @@ def load_ops_or_functions(
     values = _run(path)
     missing = next((name for name in names if not callable(values.get(name))), None)
     if missing is not None:
-        known = ", ".join(name for name, value in values.items() if _is_own(value, path)) or "none"
+        own = f"noyau_file_{path.stem}"
+        defined = (n for n, each in values.items() if isinstance(each, Op) or getattr(each, "__module__", "") == own)
+        known = ", ".join(defined) or "none"
         raise InputError(f"{place} has no op or function {missing!r}; it has: {known}")
     if len(names) == 1 and isinstance(values[names[0]], Op):
         return values[names[0]], None
@@ -104,11 +106,6 @@ def load_ops_or_functions(
     if takes and not callable(values.get("inputs")):
         raise InputError(f"{names[0]} takes arguments: let {place} define inputs(rng, n=1000), which makes them")
     return functions, values["inputs"] if takes else None
-
-
-def _is_own(value: Any, path: Path) -> bool:
-    """Whether a file defines it, as an op or a function."""
-    return isinstance(value, Op) or getattr(value, "__module__", "") == f"noyau_file_{path.stem}"
 
 
 def _takes_arguments(function: Callable[..., Any]) -> bool:

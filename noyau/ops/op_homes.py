@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -98,17 +98,13 @@ def digest_of(op: Op[..., Any]) -> str:
 
 def _module_of(home: Home) -> ModuleType:
     """The module, not run yet."""
-    spec = _spec_by_name(home.module) if home.module else None
+    spec = None
+    if home.module:
+        with contextlib.suppress(ImportError, ValueError):
+            spec = importlib.util.find_spec(home.module)
     spec = spec or importlib.util.spec_from_file_location(f"noyau_file_{Path(home.file).stem}", home.file)
     if spec is None or spec.loader is None:
         raise InputError(f"{home.file} cannot be loaded again")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     return module
-
-
-def _spec_by_name(name: str) -> ModuleSpec | None:
-    try:
-        return importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        return None

@@ -84,11 +84,7 @@ class OnTensors:
     # the op itself it guards nothing then; but the token, a text, it does, since that is an argument.
 
     def registered(
-        self,
-        token: str,
-        tensors: tuple[bool, ...],
-        kinds: Sequence[tuple[str, type]],
-        baked: Sequence[tuple[str, Any]],
+        self, token: str, tensors: tuple[bool, ...], kinds: Sequence[tuple[str, type]], baked: Sequence[tuple[str, Any]]
     ) -> tuple[str, tuple[tuple[str, str, Any], ...]]:
         """The name of the op among torch's operators, for arguments of which these are tensors and constants of these
         types; and of each constant that it takes, its key, its name and its value where none is given.

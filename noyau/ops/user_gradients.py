@@ -16,14 +16,9 @@ from noyau.frontends.numpy.trace import follow
 from noyau.ir.graph import Graph, Input, Node
 from noyau.ir.graph_verifier import check
 
-ALONE = "grad"  # what the gradient of an only output may be called
-
 
 def derived_by(
-    function: Callable[..., Any],
-    graph: Graph,
-    constants: Mapping[str, Any],
-    sizes: Mapping[str, int] | None = None,
+    function: Callable[..., Any], graph: Graph, constants: Mapping[str, Any], sizes: Mapping[str, int] | None = None
 ) -> Derived:
     """The gradient of a graph as a function of the user's says.
 
@@ -36,12 +31,14 @@ def derived_by(
     arrays = {parameter: node for parameter, node in named.items() if node is not None}
     own_constants = {parameter: constants[parameter] for parameter, node in named.items() if node is None}
     inputs = [replace(node, output=parameter) for parameter, node in arrays.items()]
-    wanted = _wanted(function, graph, inputs, own_constants, sizes)
+    there: list[bool] = []
+    gradients = _gradients(function, list(arrays), there)
+    follow(gradients, inputs, None, own_constants, sizes)  # called once to see which it gives
+    wanted = _wanted(function, graph, there)
     results = [_result(node, arrays) for node in wanted]
-    traced = follow(_gradients(function, list(arrays), []), inputs, results, own_constants, sizes).graph
+    traced = follow(gradients, inputs, results, own_constants, sizes).graph
     own = {parameter: node.output for parameter, node in arrays.items()}
-    backward = _renamed(traced, graph, own)
-    backward = with_sizes(_with_gradients(backward, graph), graph)
+    backward = with_sizes(_with_gradients(_renamed(traced, graph, own), graph), graph)
     grads = {gradient_name(name) for name in graph.outputs}
     saved = tuple(node.output for node in backward.inputs if node.output not in grads)
     return Derived(graph, saved, check(backward), check(_whole(graph, backward)), tuple(n.output for n in wanted))
@@ -77,21 +74,13 @@ def _known(graph: Graph) -> dict[str, Node]:
             gradient = Node(gradient_name(node.output), Input(), (), node.dtype, node.shape)
             nodes.setdefault(gradient.output, gradient)
             if len(ends) == 1:
-                nodes.setdefault(ALONE, gradient)
+                nodes.setdefault("grad", gradient)
     return nodes
 
 
-def _wanted(
-    function: Callable[..., Any],
-    graph: Graph,
-    inputs: Sequence[Node],
-    constants: Mapping[str, Any],
-    sizes: Mapping[str, int] | None,
-) -> list[Node]:
-    """The inputs that the function gives gradients of: it is called once to see."""
+def _wanted(function: Callable[..., Any], graph: Graph, there: Sequence[bool]) -> list[Node]:
+    """The inputs that the function gives gradients of; `there`: whether each of those that it returns is not None."""
     floats = [node for node in graph.inputs if node.dtype.is_float]
-    there: list[bool] = []
-    follow(_gradients(function, [node.output for node in inputs], there), inputs, None, constants, sizes)
     if len(there) != len(floats):
         names = ", ".join(node.output for node in floats)
         message = f"returns {len(there)} gradients, and there are {len(floats)} float inputs: {names}"
@@ -154,7 +143,6 @@ def _with_gradients(backward: Graph, graph: Graph) -> Graph:
 def _whole(graph: Graph, backward: Graph) -> Graph:
     """The gradients from inputs and gradients alone: outputs that are read are computed again."""
     forward = [node for node in graph.nodes if not isinstance(node.kind, Input)]
-    outputs = {node.output for node in forward}
-    others = [node for node in backward.inputs if node.output not in outputs and node.output not in graph.by_name]
+    others = [node for node in backward.inputs if node.output not in graph.by_name]
     rest = [node for node in backward.nodes if not isinstance(node.kind, Input)]
     return drop_unused(Graph((*graph.inputs, *others, *forward, *rest), backward.outputs, backward.demands))

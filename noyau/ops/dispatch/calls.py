@@ -80,11 +80,9 @@ class Calls:
             results = self.anew(arguments, constants, sizes, out)
         if like is None or out is not None:
             return results
-        return (
-            tuple(return_like(each, like) for each in results)
-            if isinstance(results, tuple)
-            else return_like(results, like)
-        )
+        if isinstance(results, tuple):
+            return tuple(return_like(each, like) for each in results)
+        return return_like(results, like)
 
     def explain(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int]) -> Explanation:
         """Explain what a call with these would run."""

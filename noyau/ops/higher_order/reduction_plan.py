@@ -90,17 +90,11 @@ def _monoid(graph: Graph) -> str | None:
 
 
 def _of_table(monoid: str, graph: Graph, state: DType, start: float) -> ReductionPlan:
-    empty = MONOIDS[monoid].init(state)[0]
-    one = normal(graph)
-    plain = monoid == "logsumexp" or _is_plain(one)
-    neutral = None if plain else -0.0 if monoid == "sum" and state.is_float else empty
+    empty, one = MONOIDS[monoid].init(state)[0], normal(graph)
+    last = _last(one)
+    is_plain = set(last.inputs) == {node.output for node in one.inputs} and last.kind != Map("subtract")
+    neutral = None if is_plain or monoid == "logsumexp" else -0.0 if monoid == "sum" and state.is_float else empty
     return ReductionPlan(monoid, state.numpy, neutral, start != empty)
-
-
-def _is_plain(graph: Graph) -> bool:
-    """Whether the number itself is joined to the state."""
-    last = _last(graph)
-    return set(last.inputs) == {node.output for node in graph.inputs} and last.kind != Map("subtract")
 
 
 def _last(graph: Graph) -> Node:

@@ -22,8 +22,7 @@ from noyau.hosts.onnxruntime.write_back import installable
 from noyau.jobs.optimize.candidate import Candidate, right
 from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels
 from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench, with_idle
-from noyau.jobs.optimize.onnx.options import Deadline, OptimizeOptions
-from noyau.jobs.optimize.onnx.place_choice import choose_places
+from noyau.jobs.optimize.onnx.options import Deadline, OptimizeOptions, choose_places
 from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
 from noyau.jobs.optimize.onnx.tuning import tune
 from noyau.jobs.optimize.onnx.tuning_memory import recall_options

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
+from noyau.codegen.plan import Plan, no_such, without
+from noyau.compiler.partition.cut import Group
 from noyau.errors import InputError
-from noyau.hosts.onnxruntime.path_ends import Between
+from noyau.hosts.onnxruntime.path_ends import Between, closest
 from noyau.hosts.onnxruntime.sessions import version
 from noyau.hosts.onnxruntime.size_bindings import Dims
 from noyau.jobs.optimize.candidate import KEEPS
@@ -88,3 +90,27 @@ class Deadline:
     def fault(self) -> str:
         """The words for why work ends, or nothing."""
         return f"no time is left of the {self.within_s:g} s that were given" if self.passed else ""
+
+
+def choose_places(plan: Plan, only: Sequence[str], drop: Sequence[str]) -> Plan:
+    """The plan with the places that are asked for: those that `only` names, or all, without those that `drop` names.
+
+    A name is that of a kernel, for all of its places, or of a value that a kernel writes, for that place alone. What is
+    left out is among the refused. InputError for a name that is neither."""
+    places = [group for kernel in plan.kernels for group in kernel.groups]
+    names = {group.positions for name in only for group in places_by_name(plan, name)}
+    names = names if only else {group.positions for group in places}
+    names -= {group.positions for name in drop for group in places_by_name(plan, name)}
+    return without(plan, [(group, "left out as asked") for group in places if group.positions not in names])
+
+
+def places_by_name(plan: Plan, name: str) -> list[Group]:
+    """The places of a kernel, or the one that writes a value. InputError where there is none of that name."""
+    for kernel in plan.kernels:
+        if kernel.operator == name:
+            return list(kernel.groups)
+    writers = [group for kernel in plan.kernels for group in kernel.groups if name in group.outputs]
+    if writers:
+        return writers
+    values = [output for kernel in plan.kernels for group in kernel.groups for output in group.outputs]
+    raise no_such(name, plan.kernels, closest(name, values, cutoff=0.75))

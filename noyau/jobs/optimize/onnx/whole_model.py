@@ -126,9 +126,8 @@ def time_whole(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float
     original = bench.original
     if bench.library is None or not scenes or foreign_operators(original.model):
         return Whole()
-    notes: tuple[str, ...] = ()
-    if not original.prepacked:
-        notes = ("the whole model is timed with its weights as they lie in the file, not copied",)
+    in_file = "the whole model is timed with its weights as they lie in the file, not copied"
+    notes: tuple[str, ...] = () if original.prepacked else (in_file,)
     try:
         moved = twin_distance(bench, scenes[0].arrays)
         timings = bench.compare(original.model, bench.fused, scenes, bench.library.name, limit_s)

@@ -28,8 +28,7 @@ from noyau.hosts.torch.modules.sizes import is_symbolic
 from noyau.ir import ranges
 from noyau.jobs.optimize.torch.autograd_trace import cut_in_two, decompositions, trace_with_autograd
 from noyau.jobs.optimize.torch.candidates import AheadOfTime
-from noyau.jobs.optimize.torch.graph_hosts import optimize_graph, runner
-from noyau.jobs.optimize.torch.graph_record import CompiledGraph, GraphRecord
+from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, optimize_graph, runner
 from noyau.jobs.optimize.torch.lazy_compile import compile_lazily, is_prompt, may_wait
 from noyau.jobs.optimize.torch.options import CompileOptions, options_from
 from noyau.toolchain.garbage_collection import without_collections

@@ -20,7 +20,7 @@ from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.executor import eager
 from noyau.jobs.optimize.torch import candidates as torch_candidates
 from noyau.jobs.optimize.torch.autograd_trace import trace_with_autograd
-from noyau.jobs.optimize.torch.graph_record import CompiledGraph
+from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph
 from noyau.jobs.optimize.torch.run import as_inputs, left
 from noyau.jobs.report.records import Record
 from noyau.jobs.report.text import hanging

@@ -1,21 +1,25 @@
-"""The host of a graph of torch, the CPU or a GPU: its kernels, by the pipeline, and the executor of the rest."""
+"""Graphs of torch on their hosts, the CPU or a GPU: the kernels of each, the executor of the rest, a record."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
+from noyau.codegen.plan import Plan
+from noyau.compiler.partition.cut import Partition
 from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.executor import Boxed
 from noyau.hosts.torch.modules.rewrite import KernelSwap
+from noyau.hosts.torch.modules.sites import TracedGraph
 from noyau.jobs.optimize import pipeline
+from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.torch.candidates import AheadOfTime
-from noyau.jobs.optimize.torch.graph_record import CompiledGraph
 from noyau.jobs.optimize.torch.host import TorchHost
 from noyau.jobs.optimize.torch.options import CompileOptions
 
@@ -53,3 +57,34 @@ def host_of(program: fx.Graph, wishes: CompileOptions, ahead: AheadOfTime, regis
     from noyau.jobs.optimize.cuda.host import CudaHost, with_updates_apart  # Triton's modules, which no CPU needs
 
     return CudaHost(with_updates_apart(source), source.device, wishes, ahead, registered)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledGraph:
+    """Outcome of one graph: `kind` is inference, forward or backward; `whole` says why all of it was left to torch,
+    where it was."""
+
+    kind: str
+    source: TracedGraph | None
+    partition: Partition
+    plan: Plan
+    candidates: tuple[Candidate, ...] = ()
+    whole: str = ""
+
+    @property
+    def kept(self) -> tuple[Candidate, ...]:
+        return tuple(one for one in self.candidates if one.kept)
+
+
+@dataclass(slots=True)
+class GraphRecord:
+    """Every graph that was compiled for a module, in order; none where it `forgets`: they are large, and torch keeps
+    what compiles them as long as the module."""
+
+    graphs: list[CompiledGraph] = field(default_factory=list)
+    forgets: bool = False
+
+    def tell(self, graph: CompiledGraph) -> None:
+        """A graph that was compiled."""
+        if not self.forgets:
+            self.graphs.append(graph)

@@ -14,7 +14,7 @@ from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors
 from noyau.hosts.torch.modules.sizes import is_static
 from noyau.jobs.optimize.torch.candidates import begin_triton
-from noyau.jobs.optimize.torch.graph_record import GraphRecord
+from noyau.jobs.optimize.torch.graph_hosts import GraphRecord
 from noyau.jobs.optimize.torch.options import CompileOptions
 from noyau.toolchain.garbage_collection import without_collections
 

@@ -27,8 +27,7 @@ from noyau.jobs.optimize.record import EndToEnd, Report
 from noyau.jobs.optimize.torch import saved_module
 from noyau.jobs.optimize.torch.backend import compile_captured
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, ends_of
-from noyau.jobs.optimize.torch.graph_hosts import optimize_graph
-from noyau.jobs.optimize.torch.graph_record import CompiledGraph, GraphRecord
+from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, optimize_graph
 from noyau.jobs.optimize.torch.options import CompileKeywords, CompileOptions, options_from
 from noyau.jobs.optimize.torch.saved_module import export
 from noyau.text import path_of

@@ -228,7 +228,10 @@ def _kernel(fields: Mapping[str, Any], text: str, library: bytes | None) -> Call
         ends = KernelEnds(
             tuple(Argument(DType(dtype), int(rank)) for dtype, rank in fields["inputs"]), int(fields["results"])
         )
-        scalars = [None if each is None else _scalar(*each) for each in fields["scalars"]]
+        scalars = [
+            None if each is None else np.frombuffer(bytes.fromhex(each[1]), DType(each[0]).numpy).reshape(())
+            for each in fields["scalars"]
+        ]
         name = str(fields["name"])
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"a kernel of the file cannot be read: {printable(repr(error))}") from error
@@ -236,10 +239,6 @@ def _kernel(fields: Mapping[str, Any], text: str, library: bytes | None) -> Call
         with contextlib.suppress(BuildError):
             return open_kernel(name, _on_disk(library), ends, scalars)
     return open_kernel(name, library_of(text), ends, scalars)
-
-
-def _scalar(dtype: str, content: str) -> np.ndarray:
-    return np.frombuffer(bytes.fromhex(content), DType(dtype).numpy).reshape(())
 
 
 def _on_disk(library: bytes) -> Path:

@@ -14,7 +14,7 @@ from noyau.hosts.torch.modules.rewrite import rewrite  # noqa: E402
 from noyau.jobs.optimize import pipeline  # noqa: E402
 from noyau.jobs.optimize.cuda import certificate as cuda_certification  # noqa: E402
 from noyau.jobs.optimize.cuda.host import CudaHost  # noqa: E402
-from noyau.jobs.optimize.torch.graph_record import CompiledGraph  # noqa: E402
+from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph  # noqa: E402
 from noyau.jobs.optimize.torch.options import CompileOptions  # noqa: E402
 from noyau.toolchain.triton.module import interprets  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402

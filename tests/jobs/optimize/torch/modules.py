@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from noyau.jobs.optimize.torch.backend import compile_captured
-from noyau.jobs.optimize.torch.graph_record import GraphRecord
+from noyau.jobs.optimize.torch.graph_hosts import GraphRecord
 from noyau.jobs.optimize.torch.options import CompileOptions
 
 F = torch.nn.functional

@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch")
 
 from noyau.hosts.torch.modules.sites import ELSEWHERE  # noqa: E402
 from noyau.jobs.optimize.torch.backend import GraphCompiler  # noqa: E402
-from noyau.jobs.optimize.torch.graph_record import GraphRecord  # noqa: E402
+from noyau.jobs.optimize.torch.graph_hosts import GraphRecord  # noqa: E402
 from noyau.jobs.optimize.torch.options import CompileOptions  # noqa: E402
 from tests.jobs.optimize.torch.modules import Block, F, compiled, same  # noqa: E402
 

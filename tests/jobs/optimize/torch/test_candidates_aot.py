@@ -10,7 +10,7 @@ from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
 from noyau.jobs.optimize.torch import candidates as torch_certification  # noqa: E402
 from noyau.jobs.optimize.torch.backend import GraphCompiler  # noqa: E402
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, program_key  # noqa: E402
-from noyau.jobs.optimize.torch.graph_record import GraphRecord  # noqa: E402
+from noyau.jobs.optimize.torch.graph_hosts import GraphRecord  # noqa: E402
 from noyau.jobs.optimize.torch.options import CompileOptions  # noqa: E402
 from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402

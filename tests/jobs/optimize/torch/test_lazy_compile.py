@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from noyau.errors import DeviceError  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
 from noyau.jobs.optimize.torch import lazy_compile  # noqa: E402
-from noyau.jobs.optimize.torch.graph_record import GraphRecord  # noqa: E402
+from noyau.jobs.optimize.torch.graph_hosts import GraphRecord  # noqa: E402
 from noyau.jobs.optimize.torch.lazy_compile import (  # noqa: E402
     compile_lazily,
     is_prompt,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.errors import InputError
-from noyau.jobs.optimize.onnx.place_choice import choose_places
+from noyau.jobs.optimize.onnx.options import choose_places
 from noyau.jobs.show.model import show
 from tests.small_models import llama, twice, written
 
