@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from noyau.dtypes import DType
+from noyau.dtypes import DType, from_numpy
 from noyau.errors import SignatureError
 from noyau.kernels.programs.generate import GeneratedProgram
 from noyau.kernels.reference import Description
 from noyau.ops.higher_order.closures import Scalar
 from noyau.ops.higher_order.number_functions import inputs_of, name_of, over_arrays
-from noyau.ops.higher_order.python_numbers import beside
-from noyau.ops.higher_order.reduction import Ways, reduction_along, reduction_over
+from noyau.ops.higher_order.reduction_plan import Ways, reduction_along, reduction_over
 from noyau.ops.higher_order.scalar_trace import graph_over, require_traceable
 from noyau.ops.higher_order.signature_forms import elements_of, map_signatures
 from noyau.ops.op import Op, op
 
 Forms = Callable[[], Sequence[Op[..., Any]]]
+_NUMBERS = (bool, int, float)
 
 
 class HigherOrder(Op[..., Any]):
@@ -42,10 +42,10 @@ class HigherOrder(Op[..., Any]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As every op; a number counts as NumPy has it beside the arrays."""
-        return super().__call__(*beside(args), **kwargs)
+        return super().__call__(*_beside(args), **kwargs)
 
     def explain(self, *args: Any, **kwargs: Any) -> Any:
-        return super().explain(*beside(args), **kwargs)
+        return super().explain(*_beside(args), **kwargs)
 
     def generated(
         self, language: str = "c", dtypes: Sequence[DType] = (), ranks: Sequence[int] = ()
@@ -133,3 +133,30 @@ def _described(function: Scalar, title: str, code: CodeType) -> Description:
     is_own = file.exists() and not file.is_relative_to(Path(__file__).parent)  # math.exp and its like have none
     described: Op[..., Any] = op(name=title)(function)
     return replace(described.description, file=file if is_own else None, line=code.co_firstlineno)
+
+
+def _beside(args: Sequence[Any]) -> tuple[Any, ...]:
+    """The arguments, where numbers of Python become arrays of the dtype that NumPy gives them beside the others; beside
+    tensors of torch they become tensors."""
+    if not any(type(each) in _NUMBERS for each in args):
+        return tuple(args)
+    tensors = [each for each in args if hasattr(each, "new_tensor")]
+    if tensors:
+        return tuple(_tensor(each, tensors) if type(each) in _NUMBERS else each for each in args)
+    dtypes = [each.dtype for each in args if isinstance(each, np.ndarray | np.generic)]
+    return tuple(_array(each, dtypes) if type(each) in _NUMBERS else each for each in args)
+
+
+def _array(number: float, dtypes: Sequence[np.dtype]) -> np.ndarray:
+    floats = [dtype for dtype in dtypes if (known := from_numpy(dtype)) is not None and known.is_float]
+    others = floats if floats and not isinstance(number, bool) else dtypes
+    if floats and isinstance(number, float):
+        return np.asarray(number, np.result_type(*floats))
+    return np.asarray(number, np.result_type(*others, number) if others else None)
+
+
+def _tensor(number: float, tensors: Sequence[Any]) -> Any:
+    """A number as a tensor of torch, of the dtype of those beside it; a float beside integers is a float64."""
+    like = next((each for each in tensors if each.is_floating_point()), tensors[0])
+    widened = isinstance(number, float) and not like.is_floating_point()
+    return (like.detach().double() if widened else like.detach()).new_tensor(number)

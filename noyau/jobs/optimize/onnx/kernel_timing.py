@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from noyau.compiler.partition.cut import Group
 from noyau.compiler.partition.traffic import traffic
+from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError, NoyauError
 from noyau.hosts.onnxruntime.activations import Activations
+from noyau.hosts.onnxruntime.function_bodies import ValueType
 from noyau.hosts.onnxruntime.session_workers import Feed, Job, Workers
 from noyau.hosts.onnxruntime.source_model import SourceModel
+from noyau.hosts.onnxruntime.submodel import extract
 from noyau.hosts.onnxruntime.worker_session import MOST_BINDINGS
+from noyau.hosts.onnxruntime.write_back import value_type
 from noyau.ir.graph import names_of
 from noyau.jobs.optimize.binding_timing import BindingTiming
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.onnx.kernel_models import Arrays, idle_model, parts, stamps
 from noyau.jobs.optimize.onnx.options import Deadline
 from noyau.kernels.certificates import keep_late, keep_timing, recall_late, recall_timing, timing_key
 from noyau.timing.comparison import DECIDED, NARROW
@@ -29,6 +33,8 @@ from noyau.toolchain.cache import digest, today
 
 if TYPE_CHECKING:
     import onnx
+
+Arrays = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +179,7 @@ class OnnxBench:
 def with_idle(bench: OnnxBench) -> OnnxBench:
     """The bench that knows what a run takes that does nothing: a kernel that is timed alone has it, one in a model has
     not. Where that cannot be timed, it is taken for nothing."""
-    model, arrays = idle_model(bench.original.model), {"x": np.zeros(1, np.float32)}
+    model, arrays = _idle_model(bench.original.model), {"x": np.zeros(1, np.float32)}
     try:
         (timing,) = replace(bench, library=None).compare(model, model, [BenchmarkCase({}, arrays)], "idle")
     except NoyauError:
@@ -186,3 +192,44 @@ def matters(moved_bytes: int) -> bool:
     cache anyway."""
     cache = 2 * last_level_bytes()
     return cache / MOST_BINDINGS <= moved_bytes < cache
+
+
+def stamps(model: onnx.ModelProto, folder: Path) -> Iterator[str]:
+    """The files of a model's external data, with when they were changed."""
+    names = {
+        entry.value for tensor in model.graph.initializer for entry in tensor.external_data if entry.key == "location"
+    }
+    for name in sorted(names):
+        try:
+            status = (folder / name).stat()
+        except (OSError, ValueError):
+            continue
+        yield f"{name} {status.st_size} {status.st_mtime_ns}"
+
+
+def _idle_model(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A model that copies one number, of the versions of another."""
+    result = type(model)(ir_version=model.ir_version)
+    result.opset_import.extend(each for each in model.opset_import if not each.domain)
+    result.graph.name = "idle"
+    result.graph.node.add(op_type="Identity", input=["x"], output=["y"])
+    for name, ends in (("x", result.graph.input), ("y", result.graph.output)):
+        tensor = ends.add(name=name).type.tensor_type
+        tensor.elem_type = DType.F32.onnx
+        tensor.shape.dim.add(dim_value=1)
+    return result
+
+
+def parts(
+    group: Group, original: SourceModel, fused: onnx.ModelProto, arrays: Arrays
+) -> tuple[onnx.ModelProto, onnx.ModelProto, Arrays]:
+    """A group's operators as a model, its kernel as one, and what both read of some arrays."""
+    position = next(k for k, node in enumerate(fused.graph.node) if set(group.outputs) <= set(node.output))
+    tensors = original.imported.initializers
+    names = dict.fromkeys(fused.graph.node[position].input)
+    read = {name: arrays[name] for name in names if name in arrays and name not in tensors}
+    types = {name: ValueType(dtype, (None,) * a.ndim) for name, a in read.items() if (dtype := from_numpy(a.dtype))}
+    types |= {node.output: value_type(node) for node in group.graph.nodes}
+    before = extract(original.model, group.positions, tuple(read), group.outputs, types)
+    after = extract(fused, [position], tuple(read), group.outputs, types)
+    return before, after, read

@@ -11,8 +11,7 @@ import numpy as np
 from noyau.errors import CheckError, NoyauError
 from noyau.hosts.onnxruntime.runs import BoundRun, PlainRun, ends_run
 from noyau.hosts.onnxruntime.sessions import open_session
-from noyau.jobs.optimize.onnx.kernel_models import Arrays, stamps
-from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
+from noyau.jobs.optimize.onnx.kernel_timing import Arrays, OnnxBench, stamps
 from noyau.kernels.certificates import timing_key
 from noyau.timing.output_checks import is_float
 from noyau.toolchain import cache

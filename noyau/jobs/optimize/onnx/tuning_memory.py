@@ -20,10 +20,11 @@ from noyau.hosts.onnxruntime.activations import Activations
 from noyau.ir.graph import Constant
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import compile_kernels
-from noyau.jobs.optimize.onnx.direct_calls import Arrays
 from noyau.timing.machine import this_machine
 from noyau.toolchain import cache as toolchain_cache
 from noyau.toolchain.c import compiler as c_compiler
+
+Arrays = Sequence[np.ndarray]
 
 
 def variant(planned: Planned, options: Options, target: str) -> Planned:

@@ -15,8 +15,7 @@ from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.jobs.optimize.binding_timing import BindingTiming
 from noyau.jobs.optimize.candidate import Candidate, decide
 from noyau.jobs.optimize.onnx import kernel_timing
-from noyau.jobs.optimize.onnx.kernel_models import parts, stamps
-from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench, matters
+from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench, matters, parts, stamps
 from noyau.jobs.optimize.pipeline import time_at
 from noyau.kernels import certificates
 from noyau.timing import bandwidth

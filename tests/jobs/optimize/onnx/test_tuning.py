@@ -15,10 +15,9 @@ from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx import tuning, tuning_memory
 from noyau.jobs.optimize.onnx.candidates import certify_candidate
-from noyau.jobs.optimize.onnx.direct_calls import surely_faster
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.run import optimize
-from noyau.jobs.optimize.onnx.tuning import SEARCHED, tune, variants
+from noyau.jobs.optimize.onnx.tuning import SEARCHED, surely_faster, tune, variants
 from noyau.jobs.optimize.onnx.tuning_memory import recall, recall_options, tuning_key, variant
 from noyau.kernels.certificates import judge
 from noyau.toolchain import cache
