@@ -1,4 +1,4 @@
-"""The search among options of a schedule: kernels called in turns against the usual ones; the best that is right is kept."""
+"""The search among options of a schedule: kernels called in turns, of which the best that is right is kept."""
 
 from __future__ import annotations
 

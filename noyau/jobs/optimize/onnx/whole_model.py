@@ -99,8 +99,7 @@ def loss_of(whole: Whole) -> str:
     if whole.fault:
         return f"the whole model does not run with it: {whole.fault}"
     decider = decisive(whole.timings)
-    slower = decider is not None and decider.verdict is Verdict.SLOWER
-    return f"the whole model is {decider}" if slower else ""
+    return f"the whole model is {decider}" if decider is not None and decider.verdict is Verdict.SLOWER else ""
 
 
 def without_worst(candidates: Sequence[Candidate], count: int, whole: Whole, reason: str) -> tuple[Candidate, ...]:
