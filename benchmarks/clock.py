@@ -33,10 +33,9 @@ import numpy as np
 from record import write as write_record
 
 from noyau.text import as_json
-from noyau.timing.comparison import compare
+from noyau.timing.comparison import compare, compare_swapped
 from noyau.timing.conditions import conditions
 from noyau.timing.machine import this_machine
-from noyau.timing.places import compare_swapped
 from noyau.timing.sides import SelfTimed, WorkerSide
 from noyau.timing.verdict import Comparison, Verdict
 from noyau.workers.resources import processors

@@ -1,6 +1,7 @@
 """Callables timed side by side: rounds in shuffled order, every sample kept, and a verdict that may say "too noisy".
 
 A machine that others use drifts by more than most kernels win: only the ratio within a pair means something.
+Sides that are each in a place of their own, a process, are half of the time in each other's.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import math
 import operator
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -69,3 +71,71 @@ def compare_all(
         rounds.settle(start_s + budget_s / 4, budget_s / (2 * FEWEST_PAIRS))
         rounds.measure(max(start_s + budget_s, clock()), seed, FEWEST_PAIRS, NARROW)
     return rounds.series(seed)
+
+
+def compare_swapped(
+    places: Callable[[bool], tuple[SelfTimed, SelfTimed]],
+    *,
+    budget_s: float = 1.0,
+    seed: int = 0,
+    clock: Clock = time.perf_counter,
+) -> Comparison:
+    """As `compare`, for sides that are each in a place of their own: a process, whose memory and code lie so that all
+    in it runs some percent slower or faster. `places(False)` gives both sides, `places(True)` both in each other's
+    place; each half of the time goes to one of them."""
+    first, second = (half(*places(swapped), budget_s=budget_s, seed=seed, clock=clock) for swapped in (False, True))
+    return join_halves(first, second)
+
+
+def half(
+    before: SelfTimed,
+    after: SelfTimed,
+    *,
+    budget_s: float,
+    seed: int = 0,
+    enough: Enough = NARROW,
+    warmed_s: tuple[float, float] = (0.0, 0.0),
+    clock: Clock = time.perf_counter,
+) -> Comparison:
+    """Compare for half of `compare_swapped`: with the sides in one place each, in half of the time; the rest as in
+    `compare`."""
+    return compare(
+        before,
+        after,
+        budget_s=budget_s / 2,
+        seed=seed,
+        fewest=FEWEST_PAIRS // 2,
+        enough=enough,
+        warmed_s=warmed_s,
+        clock=clock,
+    )
+
+
+def join_halves(first: Comparison, second: Comparison) -> Comparison:
+    """The comparison of two halves, the second with the places swapped."""
+    before_s, after_s = first.before_s + second.before_s, first.after_s + second.after_s
+    return Comparison(before_s, after_s, first.calls, first.seed, first.pairs)
+
+
+_ASKED: list[object] = []  # of the whole process, as what stands in the place of something is while a script is checked
+
+
+@contextmanager
+def briefly() -> Iterator[None]:
+    """Clocks that ask `allowed_s` have no time in the meantime: they take the fewest samples that they can do with."""
+    request = object()
+    _ASKED.append(request)
+    try:
+        yield
+    finally:
+        _ASKED.remove(request)
+
+
+def is_brief() -> bool:
+    """Whether somebody asks for that now."""
+    return bool(_ASKED)
+
+
+def allowed_s(budget_s: float) -> float:
+    """The seconds of a budget that may be spent."""
+    return 0.0 if is_brief() else budget_s

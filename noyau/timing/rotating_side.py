@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import CheckError
-from noyau.timing.contender import Contender
-from noyau.timing.idle_threads import others_rest
+from noyau.timing.conditions import others_rest
 from noyau.timing.input_rotation import Arrays, Rotation, packed_sets
 from noyau.timing.output_checks import Check
-from noyau.timing.sides import Clock, SelfTimed
+from noyau.timing.sides import Clock, Contender, SelfTimed
 from noyau.workers.tamper_detection import Snapshot, poison
 
 VERIFIED = 4  # timed runs of each side and temperature

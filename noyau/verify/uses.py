@@ -1,4 +1,4 @@
-"""The uses of each value of a graph, and what they say of its inputs: masks, positions, numbers under a root."""
+"""Uses of each value of a graph, and what they say of its inputs: masks, positions, numbers under a root."""
 
 from __future__ import annotations
 

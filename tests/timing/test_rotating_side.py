@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from noyau.timing import input_rotation
-from noyau.timing.contender import Contender
 from noyau.timing.rotating_side import VERIFIED, RotatingSide
+from noyau.timing.sides import Contender
 from noyau.workers import tamper_detection
 
 

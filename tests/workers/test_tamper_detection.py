@@ -13,9 +13,9 @@ import pytest
 from noyau.errors import CheckError
 from noyau.timing import bandwidth, floors, input_rotation
 from noyau.timing.comparison import compare
-from noyau.timing.contender import Contender
 from noyau.timing.output_checks import by_reference
 from noyau.timing.rotating_side import VERIFIED, RotatingSide
+from noyau.timing.sides import Contender
 from noyau.timing.verdict import Comparison
 from noyau.workers.tamper_detection import Watch
 from tests.timing.trials import trial

@@ -15,8 +15,7 @@ import numpy as np
 
 from noyau.errors import UnsupportedError
 from noyau.hosts.onnxruntime.worker_session import ServedSession, Told, open_job
-from noyau.timing.comparison import NARROW
-from noyau.timing.places import half, join_halves
+from noyau.timing.comparison import NARROW, half, join_halves
 from noyau.timing.rounds import Enough
 from noyau.timing.sides import WorkerSide
 from noyau.timing.verdict import FEWEST_PAIRS, Comparison

@@ -14,7 +14,7 @@ from noyau.hosts.numpy.dlpack import as_array, is_foreign
 from noyau.hosts.torch import as_tensors
 from noyau.jobs.bench.inputs import Array, Arrays, Views
 from noyau.ops.op import Op
-from noyau.timing.contender import Contender
+from noyau.timing.sides import Contender
 
 Function = Callable[..., object]
 

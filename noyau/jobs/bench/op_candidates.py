@@ -21,7 +21,7 @@ from noyau.ops.dispatch.fast_entries import entry
 from noyau.ops.op import Op
 from noyau.signatures.binding import Bound
 from noyau.signatures.types import Instance, Signature
-from noyau.timing.contender import Contender
+from noyau.timing.sides import Contender
 
 
 def signature_of(op: Op[..., Any]) -> Signature:

@@ -13,8 +13,8 @@ from noyau.jobs.bench.candidates import CandidateCall, Entry, Function, of_funct
 from noyau.jobs.bench.inputs import InputMaker, draw_by, vary
 from noyau.jobs.bench.workload import Workload
 from noyau.kernels.programs.generate import Specialization
-from noyau.timing.contender import Contender, call_once
 from noyau.timing.output_checks import Arrays, Check, arrays_of, by_reference, is_float
+from noyau.timing.sides import Contender, call_once
 
 Arguments: TypeAlias = Sequence[Any] | Callable[..., Sequence[Any]]
 

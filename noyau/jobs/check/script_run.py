@@ -26,7 +26,7 @@ from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.scripts.lint import lint_script
 from noyau.sanitizer.scripts.notebooks import cells_of, remembered, run_cells
 from noyau.sanitizer.scripts.record import KernelSeen, ScriptCheck, ScriptSession
-from noyau.timing.time_budget import briefly
+from noyau.timing.comparison import briefly
 from noyau.verify.checks import KernelCheck
 from noyau.verify.findings import finding_from_json
 

@@ -19,12 +19,11 @@ from noyau.kernels.programs.generate import BuiltProgram, GeneratedProgram, Spec
 from noyau.kernels.reference import Description, graph_of
 from noyau.signatures.binding import bind
 from noyau.signatures.instances import Maker, draw_inputs, in_dtypes, sizes_of
-from noyau.verify.adversarial import NORMAL, schedule, spell
+from noyau.verify.adversarial import NORMAL, covering, schedule, spell
 from noyau.verify.awkward_sizes import cells, fits, shrunk, usual_sizes
 from noyau.verify.case_arrays import CaseMaker, Pattern
 from noyau.verify.cases import Case
 from noyau.verify.certificate import Certificate
-from noyau.verify.launch_sizes import covering
 from noyau.verify.values import certify_native
 
 Array = np.ndarray

@@ -7,7 +7,7 @@ import pytest
 from noyau.jobs.check import script_run
 from noyau.jobs.check.script_run import hooks_of_script
 from noyau.sanitizer.scripts.record import ScriptSession
-from noyau.timing.time_budget import allowed_s
+from noyau.timing.comparison import allowed_s
 
 
 def notes(monkeypatch, text, missing=()):

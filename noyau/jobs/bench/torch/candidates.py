@@ -24,7 +24,7 @@ from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch.choice import REFERENCE, Choice, Selection, Selector
 from noyau.ops.op import Op
 from noyau.ops.torch.fast_entries import entry
-from noyau.timing.contender import Contender
+from noyau.timing.sides import Contender
 
 
 @dataclass(frozen=True, slots=True)

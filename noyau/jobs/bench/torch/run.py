@@ -25,9 +25,9 @@ from noyau.jobs.bench.torch.track import CudaTrack
 from noyau.jobs.machine.gpu import clocks
 from noyau.ops.op import Op
 from noyau.text import as_json
-from noyau.timing.contender import Contender
 from noyau.timing.gpu_rate_cache import GpuRates
 from noyau.timing.machine import this_machine
+from noyau.timing.sides import Contender
 from noyau.workers.nvml import GpuConditions, unsteady_gpu
 from noyau.workers.resources import processors
 

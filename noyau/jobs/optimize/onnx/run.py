@@ -23,8 +23,8 @@ from noyau.jobs.optimize.onnx.options import DEFAULTS, Deadline, OptimizeOptions
 from noyau.jobs.optimize.pipeline import Say
 from noyau.jobs.optimize.record import Report
 from noyau.text import path_of
+from noyau.timing.comparison import allowed_s
 from noyau.timing.conditions import conditions
-from noyau.timing.time_budget import allowed_s
 from noyau.toolchain.c import compiler as c_compiler
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from noyau.hosts.onnxruntime.inputs import MOST_BYTES, ModelInputs, inputs_at, l
 from noyau.hosts.onnxruntime.size_bindings import Dims, bindings, model_names, spell
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.jobs.optimize.candidate import Candidate, right
-from noyau.timing.time_budget import is_brief
+from noyau.timing.comparison import is_brief
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from noyau.hosts.onnxruntime.worker_session import FEW_BINDINGS
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import compile_kernels
 from noyau.jobs.optimize.onnx.tuning_memory import Arrays, arrays_of, tuning_key, variant
+from noyau.timing.comparison import compare_swapped
 from noyau.timing.input_rotation import hot_sets
-from noyau.timing.places import compare_swapped
 from noyau.timing.sides import SelfTimed, WorkerSide
 from noyau.toolchain import cache as toolchain_cache
 from noyau.toolchain.c import compiler as c_compiler

@@ -20,7 +20,7 @@ from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench
 from noyau.jobs.optimize.onnx.options import DEFAULTS, Deadline
 from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
 from noyau.jobs.optimize.pipeline import announce, race
-from noyau.timing.time_budget import briefly
+from noyau.timing.comparison import briefly
 from noyau.verify.inputs import Inputs
 from tests.scenes import OPTIONS, bench, fed, scene, workers
 from tests.small_models import compared, timed_as

@@ -3,7 +3,7 @@ from __future__ import annotations
 import hashlib
 import threading
 
-from noyau.timing.idle_threads import others_rest
+from noyau.timing.conditions import others_rest
 
 
 def test_what_works_in_another_thread_is_waited_for():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.ir.loops import Kernel
+from noyau.verify.adversarial import MOST_CELLS, covering
 from noyau.verify.awkward_sizes import usual_sizes
-from noyau.verify.launch_sizes import MOST_CELLS, covering
 from tests.jobs.check.groups import F32, Group, rms_norm, softmax
 
 

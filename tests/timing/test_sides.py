@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import CheckError
-from noyau.timing.contender import Contender, first_calls
+from noyau.timing.sides import Contender, first_calls
 from tests.timing.test_rotating_side import draws
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.run import optimize
-from noyau.timing.time_budget import allowed_s, briefly
+from noyau.timing.comparison import allowed_s, briefly
 from noyau.timing.verdict import FEWEST_PAIRS
 from tests.small_models import plain, written
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from noyau.timing.places import compare_swapped, half, join_halves
+from noyau.timing.comparison import compare_swapped, half, join_halves
 from noyau.timing.verdict import FEWEST_PAIRS, Verdict
 
 SLOWER = 1.08  # the second place, as a process whose memory lies badly
