@@ -143,7 +143,7 @@ class FloatJudge(Judge):
     def ratios(self) -> Array:
         allowed = self.allowed()
         right = ((self.kinds & kind(self.value)) != 0) | (self.lost & ~np.isfinite(self.value))
-        beyond = np.sign(self.value) * self.base + allowed >= FORMATS[self.node.dtype].overflow
+        beyond = np.copysign(1.0, self.value) * self.base + allowed >= FORMATS[self.node.dtype].overflow
         away = self.nearest if self.steps else distance(self.value, self.base)
         near = np.isfinite(self.value) & np.isfinite(self.base)
         return np.where(near, away / allowed, np.where(right | (np.isinf(self.value) & beyond), 0.0, np.inf))
