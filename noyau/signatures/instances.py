@@ -157,10 +157,7 @@ def shapes_of(values: Sequence[Value], sizes: Mapping[str, int]) -> list[tuple[i
 
 
 def usual_instance(
-    signature: Signature,
-    known: Mapping[str, int],
-    families: Mapping[Family, DType] = USUAL_DTYPES,
-    axes: int = 1,
+    signature: Signature, known: Mapping[str, int], families: Mapping[Family, DType] = USUAL_DTYPES, axes: int = 1
 ) -> Instance:
     """The instance of a dtype for each family and so many axes for each Rest; `known` has integers that give a dim."""
     dtypes = tuple(_dtype(term, families) for term in signature.inputs)
