@@ -37,7 +37,7 @@ import noyau
 from noyau.codegen.language import generated_on
 from noyau.functions import erf
 from noyau.ir.graph import Graph, Map
-from noyau.jobs.bench.times import FILLING, RETURNING
+from noyau.jobs.bench.record import FILLING, RETURNING
 from noyau.kernels.programs.generate import specialization_of, trace_reference
 from noyau.ops.op import Op
 from noyau.signatures.binding import bind

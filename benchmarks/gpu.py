@@ -32,7 +32,7 @@ from record import write as write_record
 
 import noyau
 from noyau.hosts.torch.cuda.clock import time_calls
-from noyau.timing.queue_rounds import ratio
+from noyau.timing.queue_clock import ratio
 from noyau.toolchain.triton.module import load
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"

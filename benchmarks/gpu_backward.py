@@ -9,8 +9,7 @@ import torch
 from gpu_cases import Backward, Case, Tensors
 
 from noyau.codegen.triton import printer as triton_printer
-from noyau.compiler.autodiff.adjoints import gradient_name
-from noyau.compiler.autodiff.reverse import Derived, derive
+from noyau.compiler.autodiff.adjoints import Derived, derive, gradient_name
 from noyau.compiler.schedules.gpu.rows_and_columns import joined
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.errors import UnsupportedError

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from noyau.jobs.optimize.torch.onnx_model import HostedModel
     from noyau.jobs.optimize.torch.options import HostedKeywords, ModuleKeywords
     from noyau.jobs.optimize.torch.run import OptimizedModule as OptimizedModule
-    from noyau.jobs.profile.options import ProfileKeywords
     from noyau.jobs.profile.record import Profile
+    from noyau.jobs.profile.run import ProfileKeywords
     from noyau.jobs.show.model import ShownModel
     from noyau.kernels.reference import reference
     from noyau.kernels.user_kernel import Buffer
@@ -214,14 +214,14 @@ def profile(model: str | Path, **options: Unpack[ProfileKeywords]) -> Profile:
     """The time of an ONNX model in onnxruntime by operator and by fusable path, its memory, and what fusing
     could gain at most. Nothing is compiled.
 
-    `options` are the fields of `noyau.jobs.profile.options.ProfileOptions`: dims={"sequence": 128}, or
+    `options` are the fields of `noyau.jobs.profile.run.ProfileOptions`: dims={"sequence": 128}, or
     {"sequence": [1, 128]} to run with one after the other; inputs="arrays.npz"; threads=1; between=(["A"], ["C"]), the
     ends of one path; top=12.
     The result prints itself and has `.at`, a record for each of the sizes, and `.to_json()`. Raises ModelError for a
     file that is no model or that onnxruntime does not run, InputError for inputs that do not fit, OutputError where
     there is no room for the profile, MissingExtraError without onnx or onnxruntime."""
     from noyau.jobs.profile import run as profile_run
-    from noyau.jobs.profile.options import ProfileOptions
+    from noyau.jobs.profile.run import ProfileOptions
 
     return profile_run.profile(_path(model, "noyau.profile takes"), ProfileOptions(**options))
 

@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from noyau.codegen.plan import Planned
-from noyau.jobs.optimize.binding_timing import BindingTiming
+from noyau.jobs.optimize.candidate import BindingTiming
 from noyau.timing.verdict import Comparison
 
 NODE = helper.make_node

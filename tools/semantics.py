@@ -19,8 +19,8 @@ from noyau.codegen.numpy import printer as numpy_printer
 from noyau.codegen.onnx import printer as onnx_printer
 from noyau.codegen.onnx.emitter import NodeWriter
 from noyau.codegen.tables import SCALARS
-from noyau.compiler.autodiff.formulas import formula_texts
 from noyau.compiler.autodiff.reductions import WORDS
+from noyau.compiler.autodiff.rules import formula_texts
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.functions import OF_TABLE

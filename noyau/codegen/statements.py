@@ -15,10 +15,8 @@ from noyau.dtypes import HALVES, DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimOp, Shape
-from noyau.ir.intrinsics import loops_of
 from noyau.ir.monoids import MONOIDS, Symbolic
-from noyau.ir.substitution import rewrite_expression
-from noyau.ir.walk import every_expression, operands
+from noyau.ir.walk import every_expression, loops_of, operands, rewrite_expression
 
 INDENT = "    "
 

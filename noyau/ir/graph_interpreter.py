@@ -10,7 +10,7 @@ import numpy as np
 
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import GraphError, InputError, OutsideError
-from noyau.ir import graph as ir
+from noyau.ir import graph as nodes
 from noyau.ir.dims import Dim
 from noyau.ir.monoids import MONOIDS, Monoid, State
 from noyau.ir.operators import OPERATORS
@@ -21,7 +21,7 @@ Arrays = Mapping[str, Array]
 
 
 def evaluate(
-    graph: ir.Graph, inputs: Arrays, *, wide: bool = False, sizes: Mapping[str, int] | None = None
+    graph: nodes.Graph, inputs: Arrays, *, wide: bool = False, sizes: Mapping[str, int] | None = None
 ) -> dict[str, Array]:
     """The outputs of a graph, by name.
 
@@ -80,13 +80,13 @@ class Evaluator:
     def __init__(self, wide: bool, sizes: Mapping[str, int]) -> None:
         self.wide, self.sizes, self.algebra = wide, sizes, Numeric()
 
-    def run(self, graph: ir.Graph, inputs: Arrays) -> dict[str, Array]:
+    def run(self, graph: nodes.Graph, inputs: Arrays) -> dict[str, Array]:
         values: dict[str, Any] = {}
         last = {name: at for at, node in enumerate(graph.nodes) for name in node.inputs}
         for at, node in enumerate(graph.nodes):
             operands = [values[name] for name in node.inputs]
             values[node.output] = self.value(node, operands, inputs)
-            if isinstance(node.kind, ir.Opaque | ir.Part) and node.dtype is not DType.OTHER:
+            if isinstance(node.kind, nodes.Opaque | nodes.Part) and node.dtype is not DType.OTHER:
                 values[node.output] = np.asarray(values[node.output]).astype(self.dtype(node.dtype), copy=False)
                 self.sizes = extend(self.sizes, node.shape, values[node.output].shape, node.output)
             for name in set(node.inputs):
@@ -99,44 +99,44 @@ class Evaluator:
         return np.dtype(np.float64) if self.wide and dtype.is_float else dtype.numpy
 
     @np.errstate(all="ignore")
-    def value(self, node: ir.Node, operands: Sequence[Any], inputs: Arrays) -> Any:
+    def value(self, node: nodes.Node, operands: Sequence[Any], inputs: Arrays) -> Any:
         match node.kind:
-            case ir.Input() if node.dtype is DType.OTHER:
+            case nodes.Input() if node.dtype is DType.OTHER:
                 return inputs[node.output]
-            case ir.Input():
+            case nodes.Input():
                 return np.asarray(inputs[node.output]).astype(self.dtype(node.dtype), copy=False)
-            case ir.Constant(value):
+            case nodes.Constant(value):
                 return value.astype(self.dtype(node.dtype), copy=False)
-            case ir.Iota(index):
+            case nodes.Iota(index):
                 cells = index.evaluate(self.axes(node.shape))
                 return np.broadcast_to(cells, self.shape(node)).astype(self.dtype(node.dtype))
-            case ir.Map("cast"):
+            case nodes.Map("cast"):
                 return self.cast(operands[0], node)
-            case ir.Map(function):
+            case nodes.Map(function):
                 wide = [np.asarray(x).astype(self.widened(x), copy=False) for x in operands]
                 return self.algebra.call(function, *wide).astype(self.dtype(node.dtype), copy=False)
-            case ir.Reduce(monoid, axes):
+            case nodes.Reduce(monoid, axes):
                 return self.reduce(MONOIDS[monoid], axes, node, operands[0])
-            case ir.Scan():
+            case nodes.Scan():
                 return self.scan(node.kind, node, operands[0])
-            case ir.View(index):
+            case nodes.View(index):
                 return self.view(operands[0], index, node)
-            case ir.Select(axis, _):
+            case nodes.Select(axis, _):
                 return np.concatenate(operands, axis)
-            case ir.Gather(index):
+            case nodes.Gather(index):
                 return operands[0][self.positions_of(index, node.shape, operands)]
-            case ir.Scatter():
+            case nodes.Scatter():
                 return self.scatter(node.kind, node, operands)
-            case ir.Contract(equation):
+            case nodes.Contract(equation):
                 return self.contract(equation, node, operands)
-            case ir.Opaque():
+            case nodes.Opaque():
                 return self.opaque(node.kind, node, operands)
-            case ir.Part(position):
+            case nodes.Part(position):
                 return operands[0][position]
             case _:
                 assert_never(node.kind)
 
-    def view(self, value: Array, index: Sequence[Dim], node: ir.Node) -> Any:
+    def view(self, value: Array, index: Sequence[Dim], node: nodes.Node) -> Any:
         shape = self.shape(node)
         spread = rearrange(value, index, shape)
         if spread is not None:
@@ -154,7 +154,7 @@ class Evaluator:
         """float16 and bfloat16 compute in float32."""
         return np.dtype(np.float32) if value.dtype.itemsize == 2 and value.dtype.kind in "fV" else value.dtype
 
-    def shape(self, node: ir.Node) -> tuple[int, ...]:
+    def shape(self, node: nodes.Node) -> tuple[int, ...]:
         return tuple(int(dim.evaluate(self.sizes)) for dim in node.shape)
 
     def axes(self, shape: tuple[Dim, ...]) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class Evaluator:
             scope[f"#{axis}"] = np.arange(extent).reshape([-1 if at == axis else 1 for at in range(rank)])
         return scope
 
-    def cast(self, value: Array, node: ir.Node) -> Any:
+    def cast(self, value: Array, node: nodes.Node) -> Any:
         with np.errstate(all="ignore"):
             if self.wide and node.dtype.is_float and value.dtype == np.float64:
                 return value
@@ -174,13 +174,13 @@ class Evaluator:
             return value.astype(self.dtype(node.dtype))
 
     def positions_of(
-        self, index: Sequence[Dim | ir.Lookup], shape: tuple[Dim, ...], operands: Sequence[Array]
+        self, index: Sequence[Dim | nodes.Lookup], shape: tuple[Dim, ...], operands: Sequence[Array]
     ) -> tuple[Array, ...]:
         """Index arrays into operand 0; GraphError where a looked-up index is outside."""
         axes, target = self.axes(shape), tuple(int(dim.evaluate(self.sizes)) for dim in shape)
         positions = []
         for axis, entry in enumerate(index):
-            if isinstance(entry, ir.Lookup):
+            if isinstance(entry, nodes.Lookup):
                 at = tuple(np.broadcast_to(dim.evaluate(axes), target) for dim in entry.at)
                 where = operands[entry.input][at] if at else np.broadcast_to(operands[entry.input], target)
                 extent = operands[0].shape[axis]
@@ -191,7 +191,7 @@ class Evaluator:
             positions.append(where)
         return tuple(positions)
 
-    def reduce(self, monoid: Monoid, axes: tuple[int, ...], node: ir.Node, value: Array) -> Array:
+    def reduce(self, monoid: Monoid, axes: tuple[int, ...], node: nodes.Node, value: Array) -> Array:
         """Pairwise: by numpy where it has the monoid, else by halves; one by one where the order is part of it."""
         moved = np.moveaxis(value.astype(self.widened(value), copy=False), axes, tuple(range(-len(axes), 0)))
         shape = moved.shape[: moved.ndim - len(axes)]
@@ -248,7 +248,7 @@ class Evaluator:
             for value, state in zip(monoid.init(source), monoid.states(source), strict=True)
         )
 
-    def scan(self, kind: ir.Scan, node: ir.Node, value: Array) -> Array:
+    def scan(self, kind: nodes.Scan, node: nodes.Node, value: Array) -> Array:
         monoid = MONOIDS[kind.monoid]
         rows = np.moveaxis(value.astype(self.widened(value), copy=False), kind.axis, 0)
         rows = rows[::-1] if kind.reverse else rows
@@ -260,7 +260,7 @@ class Evaluator:
             state = after
         return np.moveaxis(result[::-1] if kind.reverse else result, 0, kind.axis)
 
-    def scatter(self, kind: ir.Scatter, node: ir.Node, operands: Sequence[Array]) -> Array:
+    def scatter(self, kind: nodes.Scatter, node: nodes.Node, operands: Sequence[Array]) -> Array:
         result, updates = operands[0].copy(), operands[2]
         shape = tuple(Dim.of(extent) for extent in updates.shape)
         where = self.positions_of(kind.index, shape, [operands[0], operands[1]])
@@ -271,11 +271,11 @@ class Evaluator:
             ufunc.at(result, where, updates)
         return result
 
-    def contract(self, equation: str, node: ir.Node, operands: Sequence[Array]) -> Array:
+    def contract(self, equation: str, node: nodes.Node, operands: Sequence[Array]) -> Array:
         wide = [x.astype(self.widened(x), copy=False) for x in operands]
         return np.asarray(np.einsum(equation, *wide, optimize=True)).astype(self.dtype(node.dtype), copy=False)
 
-    def opaque(self, kind: ir.Opaque, node: ir.Node, operands: Sequence[Any]) -> Any:
+    def opaque(self, kind: nodes.Opaque, node: nodes.Node, operands: Sequence[Any]) -> Any:
         if kind.evaluate is None:
             raise GraphError(f"{node.output} is made by {kind.name}, which cannot be evaluated here")
         results = kind.evaluate(*operands)

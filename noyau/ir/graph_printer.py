@@ -10,14 +10,14 @@ from typing import assert_never
 
 import numpy as np
 
-from noyau.ir import graph as ir
+from noyau.ir import graph as nodes
 from noyau.ir.dims import Dim, Shape
 from noyau.text import printable
 
 _MOST_CELLS = 4  # of a constant that is printed cell by cell
 
 
-def graph_text(graph: ir.Graph) -> str:
+def graph_text(graph: nodes.Graph) -> str:
     """The lines of a graph: its nodes in order, what it demands of sizes, its outputs."""
     lines = [f"{typed(node.output, node.dtype.value, node.shape)} = {_node(node)}" for node in graph.nodes]
     demands = [f"demand {demand}" for demand in graph.demands]
@@ -32,38 +32,38 @@ def listed(dims: Sequence[Dim | int]) -> str:
     return ", ".join(map(str, dims))
 
 
-def _node(node: ir.Node) -> str:
+def _node(node: nodes.Node) -> str:
     operands = ", ".join(map(printable, node.inputs))
     return _kind(node.kind, node.inputs) + (f"({operands})" if operands else "")
 
 
-def _kind(kind: ir.Kind, inputs: Sequence[str]) -> str:
+def _kind(kind: nodes.Kind, inputs: Sequence[str]) -> str:
     match kind:
-        case ir.Input():
+        case nodes.Input():
             return "input"
-        case ir.Constant(value):
+        case nodes.Constant(value):
             return _constant(value)
-        case ir.Iota(index):
+        case nodes.Iota(index):
             return f"iota[{index}]"
-        case ir.Map(function):
+        case nodes.Map(function):
             return function
-        case ir.Reduce(monoid, axes):
+        case nodes.Reduce(monoid, axes):
             return f"reduce {monoid}[{listed(axes)}]"
-        case ir.Scan(monoid, axis, exclusive, reverse):
+        case nodes.Scan(monoid, axis, exclusive, reverse):
             return f"scan {monoid}[{axis}{', exclusive' * exclusive}{', reverse' * reverse}]"
-        case ir.View(index):
+        case nodes.View(index):
             return f"view[{listed(index)}]"
-        case ir.Select(axis, starts):
+        case nodes.Select(axis, starts):
             return f"select[{axis}: {listed(starts)}]"
-        case ir.Gather(index):
+        case nodes.Gather(index):
             return f"gather[{_places(index, inputs)}]"
-        case ir.Scatter(index, monoid):
+        case nodes.Scatter(index, monoid):
             return f"scatter {monoid or 'last'}[{_places(index, inputs)}]"
-        case ir.Contract(equation):
+        case nodes.Contract(equation):
             return f"contract {equation}"
-        case ir.Opaque(name):
+        case nodes.Opaque(name):
             return f"opaque {printable(name)}"
-        case ir.Part(position):
+        case nodes.Part(position):
             return f"part[{position}]"
         case _:
             assert_never(kind)
@@ -75,8 +75,8 @@ def _constant(value: np.ndarray) -> str:
     return f"constant {', '.join(str(cell) for cell in value.ravel().tolist())}"
 
 
-def _places(index: Sequence[Dim | ir.Lookup], inputs: Sequence[str]) -> str:
+def _places(index: Sequence[Dim | nodes.Lookup], inputs: Sequence[str]) -> str:
     return ", ".join(
-        f"{printable(inputs[each.input])}[{listed(each.at)}]" if isinstance(each, ir.Lookup) else str(each)
+        f"{printable(inputs[each.input])}[{listed(each.at)}]" if isinstance(each, nodes.Lookup) else str(each)
         for each in index
     )

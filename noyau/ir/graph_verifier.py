@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import assert_never
 
 from noyau.dtypes import DType
 from noyau.errors import GraphError
-from noyau.ir import graph as ir
+from noyau.ir import graph as nodes
 from noyau.ir.dims import Dim, same_shape, shape_of
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, dtype_of
 
 
-def check(graph: ir.Graph) -> ir.Graph:
+def check(graph: nodes.Graph) -> nodes.Graph:
     """The graph itself; GraphError names the first value that breaks a rule."""
-    earlier: dict[str, ir.Node] = {}
+    earlier: dict[str, nodes.Node] = {}
     for node in graph.nodes:
         if missing := [name for name in node.inputs if name not in earlier]:
             raise GraphError(f"{node.output} uses {missing[0]} before it is made")
@@ -28,63 +29,63 @@ def check(graph: ir.Graph) -> ir.Graph:
     return graph
 
 
-def _count_fault(node: ir.Node) -> str | None:
+def _count_fault(node: nodes.Node) -> str | None:
     """A number of inputs that the kind does not take, or None."""
     match node.kind:
-        case ir.Opaque():
+        case nodes.Opaque():
             return None
-        case ir.Input() | ir.Constant() | ir.Iota():
+        case nodes.Input() | nodes.Constant() | nodes.Iota():
             expected = 0
-        case ir.Map(function):
+        case nodes.Map(function):
             expected = OPERATORS[function].arity if function in OPERATORS else len(node.inputs)
-        case ir.Reduce() | ir.Scan() | ir.View() | ir.Part():
+        case nodes.Reduce() | nodes.Scan() | nodes.View() | nodes.Part():
             expected = 1
-        case ir.Select(_, starts):
+        case nodes.Select(_, starts):
             expected = max(len(starts), 1)
-        case ir.Gather(index):
-            expected = 1 + max((entry.input for entry in index if isinstance(entry, ir.Lookup)), default=0)
-        case ir.Scatter():
+        case nodes.Gather(index):
+            expected = 1 + max((entry.input for entry in index if isinstance(entry, nodes.Lookup)), default=0)
+        case nodes.Scatter():
             expected = 3
-        case ir.Contract():
+        case nodes.Contract():
             expected = 2
         case _:
             assert_never(node.kind)
     return None if len(node.inputs) == expected else f"{len(node.inputs)} inputs, but it takes {expected}"
 
 
-def _fault(node: ir.Node, inputs: tuple[ir.Node, ...]) -> str | None:
+def _fault(node: nodes.Node, inputs: tuple[nodes.Node, ...]) -> str | None:
     """Describe the first fault of a node, or give None."""
     match node.kind:
-        case ir.Input() | ir.Opaque() | ir.Part():
+        case nodes.Input() | nodes.Opaque() | nodes.Part():
             return None
-        case ir.Constant(value):
+        case nodes.Constant(value):
             fine = value.dtype == node.dtype.numpy and shape_of(value.shape) == node.shape
             array = f"the array is {value.dtype}{list(value.shape)}"
             return None if fine else f"{array}, not {node.dtype.value}{node.shape}"
-        case ir.Iota(index):
+        case nodes.Iota(index):
             return _index_fault((index,), node)
-        case ir.Map(function):
+        case nodes.Map(function):
             return _map_fault(function, node, inputs)
-        case ir.Reduce(monoid, axes):
+        case nodes.Reduce(monoid, axes):
             return _reduce_fault(monoid, axes, node, inputs[0])
-        case ir.Scan(monoid, axis, _, _):
+        case nodes.Scan(monoid, axis, _, _):
             fine = monoid in MONOIDS and 0 <= axis < len(node.shape) and node.shape == inputs[0].shape
             return None if fine else f"the scan of {monoid} along {axis} does not fit {node.shape}"
-        case ir.View(index):
+        case nodes.View(index):
             return _view_fault(index, node, inputs[0])
-        case ir.Select(axis, starts):
+        case nodes.Select(axis, starts):
             return _select_fault(axis, starts, node, inputs)
-        case ir.Gather(index):
+        case nodes.Gather(index):
             return _gather_fault(index, node, inputs)
-        case ir.Scatter(index, _):
+        case nodes.Scatter(index, _):
             return None if len(index) == len(node.shape) else "the index does not have the rank of the result"
-        case ir.Contract(equation):
+        case nodes.Contract(equation):
             return None if "->" in equation and len(inputs) == 2 else f"{equation} is no einsum of two operands"
         case _:
             assert_never(node.kind)
 
 
-def _map_fault(function: str, node: ir.Node, inputs: tuple[ir.Node, ...]) -> str | None:
+def _map_fault(function: str, node: nodes.Node, inputs: tuple[nodes.Node, ...]) -> str | None:
     if function not in OPERATORS:
         return f"{function} is not in the operator table"
     for operand in inputs:
@@ -99,7 +100,7 @@ def _map_fault(function: str, node: ir.Node, inputs: tuple[ir.Node, ...]) -> str
     return None if result is node.dtype else f"{function} does not give {node.dtype.value}"
 
 
-def _reduce_fault(monoid: str, axes: tuple[int, ...], node: ir.Node, operand: ir.Node) -> str | None:
+def _reduce_fault(monoid: str, axes: tuple[int, ...], node: nodes.Node, operand: nodes.Node) -> str | None:
     if monoid not in MONOIDS:
         return f"{monoid} is not in the table of monoids"
     if operand.dtype.kind not in MONOIDS[monoid].accepts or MONOIDS[monoid].result(operand.dtype) is not node.dtype:
@@ -107,16 +108,17 @@ def _reduce_fault(monoid: str, axes: tuple[int, ...], node: ir.Node, operand: ir
     if len(set(axes)) < len(axes) or not set(axes) <= set(range(len(operand.shape))):
         return f"the axes {axes} are not those of a value of rank {len(operand.shape)}"
     rest = tuple(dim for axis, dim in enumerate(operand.shape) if axis not in axes)
-    fine = same_shape(rest, node.shape)
-    return None if fine else f"what is left of {operand.shape} without {axes} is not {node.shape}"
+    return (
+        None if same_shape(rest, node.shape) else f"what is left of {operand.shape} without {axes} is not {node.shape}"
+    )
 
 
-def _index_fault(index: tuple[Dim, ...], node: ir.Node) -> str | None:
+def _index_fault(index: tuple[Dim, ...], node: nodes.Node) -> str | None:
     strange = [name for dim in index for name in dim.names if name.startswith("#") and name not in node.extents]
     return f"{strange[0]} is no index of a value of rank {len(node.shape)}" if strange else None
 
 
-def _view_fault(index: tuple[Dim, ...], node: ir.Node, operand: ir.Node) -> str | None:
+def _view_fault(index: tuple[Dim, ...], node: nodes.Node, operand: nodes.Node) -> str | None:
     if len(index) != len(operand.shape):
         return f"the index has {len(index)} entries for an operand of rank {len(operand.shape)}"
     if operand.dtype is not node.dtype:
@@ -124,7 +126,7 @@ def _view_fault(index: tuple[Dim, ...], node: ir.Node, operand: ir.Node) -> str 
     return _index_fault(index, node)
 
 
-def _select_fault(axis: int, starts: tuple[Dim, ...], node: ir.Node, inputs: tuple[ir.Node, ...]) -> str | None:
+def _select_fault(axis: int, starts: tuple[Dim, ...], node: nodes.Node, inputs: tuple[nodes.Node, ...]) -> str | None:
     if not inputs or not 0 <= axis < len(node.shape) or starts[0] != Dim.of(0):
         return f"{len(inputs)} pieces from {starts} along axis {axis} of a value of rank {len(node.shape)}"
     for piece, start, end in zip(inputs, starts, (*starts[1:], node.shape[axis]), strict=True):
@@ -134,16 +136,16 @@ def _select_fault(axis: int, starts: tuple[Dim, ...], node: ir.Node, inputs: tup
     return None
 
 
-def _gather_fault(index: tuple[Dim | ir.Lookup, ...], node: ir.Node, inputs: tuple[ir.Node, ...]) -> str | None:
+def _gather_fault(index: Sequence[Dim | nodes.Lookup], node: nodes.Node, inputs: Sequence[nodes.Node]) -> str | None:
     if len(index) != len(inputs[0].shape):
         return f"the index has {len(index)} entries for an operand of rank {len(inputs[0].shape)}"
     for entry in index:
-        if isinstance(entry, ir.Lookup):
+        if isinstance(entry, nodes.Lookup):
             indices = inputs[entry.input]
             if indices.dtype not in (DType.I32, DType.I64):
                 return f"the indices {indices.output} are {indices.dtype.value}"
             if len(entry.at) != len(indices.shape):
                 return f"the indices {indices.output} are looked up with {len(entry.at)} entries"
-        if fault := _index_fault(entry.at if isinstance(entry, ir.Lookup) else (entry,), node):
+        if fault := _index_fault(entry.at if isinstance(entry, nodes.Lookup) else (entry,), node):
             return fault
     return None

@@ -14,10 +14,9 @@ from noyau.dtypes import DType
 from noyau.errors import GraphError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Atom, Dim, Shape
-from noyau.ir.intrinsics import loops_of
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, dtype_of
-from noyau.ir.walk import all_dims, dims_in, every_expression, every_statement, tiles_of, touched
+from noyau.ir.walk import all_dims, dims_in, every_expression, every_statement, loops_of, tiles_of, touched
 
 
 def check(kernel: ir.Kernel) -> ir.Kernel:

@@ -2,13 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from operator import is_
 from typing import assert_never
 
 from noyau.ir import loops as ir
-from noyau.ir.dims import Dim, product
-from noyau.ir.intrinsics import loops_of
+from noyau.ir.dims import Dim, DimLike, product
 from noyau.ir.operators import OPERATORS
+
+LINE, CELL = "#line_of_tile", "#cell_of_tile"
+
+
+def loops_of(intrinsic: ir.Intrinsic) -> tuple[ir.Statement, ...]:
+    """Statements that compute the same."""
+    line, cell = Dim.of(LINE), Dim.of(CELL)
+    match intrinsic:
+        case ir.Zero(memory, dtype, extent, var):
+            zero = ir.Const(0.0 if dtype.is_float else 0, dtype)
+            return (ir.Loop(var, extent, ir.Axis.LANES, (ir.Store((memory,), (Dim.of(var),), (zero,)),)),)
+        case ir.MergeLanes(lanes=lanes, var=var):
+            halves = [lanes >> level for level in range(1, lanes.bit_length())]
+            loops = (
+                ir.Loop(var, Dim.of(n), ir.Axis.LANES, (merge_of(intrinsic, Dim.of(var), n),)) for n in halves[:-1]
+            )
+            return (*loops, merge_of(intrinsic, 0, 1))
+        case ir.TransposeTile(memory, to, to_step, buffer, start, step, dtype):
+            value = ir.Load(buffer, (start + line * step + cell,), dtype)
+            turned = ir.Loop(
+                CELL, Dim.of(ir.SIDE), ir.Axis.LANES, (ir.Store((memory,), (to + cell * to_step + line,), (value,)),)
+            )
+            return (ir.Loop(LINE, Dim.of(ir.SIDE), ir.Axis.SERIAL, (turned,)),)
+        case ir.StreamStore(buffer, index, memory, start, extent, dtype):
+            *outer, last = index
+            copied = ir.Store((buffer,), (*outer, last + cell), (ir.Load(memory, (start + cell,), dtype),))
+            return (ir.Loop(CELL, extent, ir.Axis.LANES, (copied,)),)
+        case _:
+            assert_never(intrinsic)
+
+
+def merge_of(merge: ir.MergeLanes, lane: DimLike, half: DimLike) -> ir.Store:
+    """The merge of a lane of the upper half into its lane of the lower one."""
+    upper = (Dim.of(lane) + half,)
+    values = tuple(ir.Load(name, upper, dtype) for name, dtype in zip(merge.buffers, merge.dtypes, strict=True))
+    return ir.Store(merge.buffers, (Dim.of(lane),), values, merge.monoid)
 
 
 def expressions(statement: ir.Statement) -> tuple[ir.Expr, ...]:
@@ -147,3 +184,102 @@ def all_dims(statements: Sequence[ir.Statement]) -> list[Dim]:
     shapes = [dim for s in every_statement(statements) if isinstance(s, ir.Alloc) for dim in s.shape]
     folds = [dim for fold in folds_in(statements) for dim in (*(n for _, n in fold.loops), fold.at) if dim is not None]
     return [*dims_in(statements), *extents, *shapes, *folds]
+
+
+def rewrite(statements: Iterable[ir.Statement], change: Callable[[ir.Expr], ir.Expr]) -> tuple[ir.Statement, ...]:
+    """The statements with `change` applied to every expression, operands first."""
+    return tuple(_rewrite_statement(statement, change) for statement in statements)
+
+
+def _rewrite_statement(statement: ir.Statement, change: Callable[[ir.Expr], ir.Expr]) -> ir.Statement:
+    match statement:
+        case ir.Let(_, value, _):
+            new = rewrite_expression(value, change)
+            return statement if new is value else replace(statement, value=new)
+        case ir.Store(_, _, values, _):
+            news = tuple(rewrite_expression(value, change) for value in values)
+            return statement if all(map(is_, news, values)) else replace(statement, values=news)
+        case ir.Loop(_, _, _, body):
+            return replace(statement, body=rewrite(body, change))
+        case ir.If(condition, body):
+            return ir.If(rewrite_expression(condition, change), rewrite(body, change))
+        case ir.Alloc() | ir.Prefetch() | ir.Require():
+            return statement
+        case ir.Zero() | ir.MergeLanes() | ir.TransposeTile() | ir.StreamStore():
+            return statement
+        case _:
+            assert_never(statement)
+
+
+def rewrite_expression(expr: ir.Expr, change: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
+    """The expression with `change` applied to it and all in it, operands first."""
+    match expr:
+        case ir.Call(_, inner, _):
+            news = tuple(rewrite_expression(operand, change) for operand in inner)
+            expr = expr if all(map(is_, news, inner)) else replace(expr, operands=news)
+        case ir.Load(_, _, _, where, _) if where is not None:
+            expr = replace(expr, where=rewrite_expression(where, change))
+        case ir.Fold(_, _, body, value, _, _):
+            expr = replace(expr, body=rewrite(body, change), value=rewrite_expression(value, change))
+        case _:
+            pass
+    return change(expr)
+
+
+def substitute(statements: Iterable[ir.Statement], values: dict[str, DimLike]) -> tuple[ir.Statement, ...]:
+    """The statements with index names replaced by Dims, everywhere."""
+
+    def dim(old: Dim) -> Dim:
+        return old.replace(values)
+
+    def change(expr: ir.Expr) -> ir.Expr:
+        match expr:
+            case ir.Load(_, index, _, _, _):
+                return replace(expr, index=tuple(map(dim, index)))
+            case ir.Index(at, _):
+                return replace(expr, dim=dim(at))
+            case ir.InWholeLines(length, _, places):
+                moved = tuple((name, tuple(map(dim, index))) for name, index in places)
+                return replace(expr, length=dim(length), places=moved)
+            case ir.Fold(_, loops, body, _, _, at):
+                loops = tuple((variable, dim(extent)) for variable, extent in loops)
+                return replace(expr, loops=loops, body=_substitute_dims(body, dim), at=None if at is None else dim(at))
+            case ir.Const() | ir.Var() | ir.Call():
+                return expr
+            case _:
+                assert_never(expr)
+
+    return _substitute_dims(rewrite(statements, change), dim)
+
+
+def _substitute_dims(statements: Iterable[ir.Statement], dim: Callable[[Dim], Dim]) -> tuple[ir.Statement, ...]:
+    result: list[ir.Statement] = []
+    for statement in statements:
+        match statement:
+            case ir.Store(index=index) | ir.Prefetch(index=index):
+                result.append(replace(statement, index=tuple(map(dim, index))))
+            case ir.Require(at, extent):
+                result.append(ir.Require(dim(at), dim(extent)))
+            case ir.Loop(_, extent, _, body):
+                result.append(replace(statement, extent=dim(extent), body=_substitute_dims(body, dim)))
+            case ir.If(_, body):
+                result.append(replace(statement, body=_substitute_dims(body, dim)))
+            case ir.Alloc(_, _, shape, _):
+                result.append(replace(statement, shape=tuple(map(dim, shape))))
+            case ir.Zero(extent=extent):
+                result.append(replace(statement, extent=dim(extent)))
+            case ir.TransposeTile(to=to, start=start, step=step):
+                result.append(replace(statement, to=dim(to), start=dim(start), step=dim(step)))
+            case ir.StreamStore(_, index, _, start, extent):
+                there = tuple(map(dim, index))
+                result.append(replace(statement, index=there, start=dim(start), extent=dim(extent)))
+            case ir.Let() | ir.MergeLanes():
+                result.append(statement)
+            case _:
+                assert_never(statement)
+    return tuple(result)
+
+
+def substitute_in(fold: ir.Fold, values: dict[str, DimLike]) -> ir.Fold:
+    """The fold with index names replaced by Dims."""
+    return fold_of(substitute((ir.Let("", fold),), values)[0])

@@ -10,21 +10,10 @@ from typing import Any
 
 from noyau.codegen.language import BY_SUFFIX, LANGUAGES, Grid
 from noyau.errors import InputError, SignatureError
+from noyau.kernels import user_kernel
 from noyau.kernels.c.parameters import roles_of
 from noyau.kernels.c.syntax import functions_of, prototype_of
 from noyau.kernels.triton.parameters import bind_parameters, meta_names
-from noyau.kernels.user_kernel import (
-    POSITIONAL,
-    Target,
-    Usage,
-    UserKernel,
-    language_named,
-    language_of,
-    parameters_of,
-    python_function,
-    require_name,
-    validate,
-)
 
 _LARGEST_TEXT = 1 << 24
 
@@ -42,7 +31,7 @@ class KernelText:
 def read_text(what: str | Path, language: str | None, entry: str | None, folder: Path, label: str) -> KernelText:
     """A file, by its path from `folder`, or with a language a text. InputError where the file cannot be read."""
     if language is not None:
-        if not language_named(language, label).is_text:
+        if not user_kernel.language_named(language, label).is_text:
             texts = ", ".join(name for name, each in LANGUAGES.items() if each.is_text)
             raise SignatureError(f"{label}: a text is in {texts}; a {language} kernel is attached as a function")
         if isinstance(what, str) and ("{" in what or "\n" in what or not what.strip()):
@@ -68,29 +57,35 @@ def read_text(what: str | Path, language: str | None, entry: str | None, folder:
 
 
 def attach_text(
-    written: KernelText, usage: Usage, target: Target, name: str | None, names: Iterable[str]
-) -> UserKernel:
+    written: KernelText, usage: user_kernel.Usage, target: user_kernel.Target, name: str | None, names: Iterable[str]
+) -> user_kernel.UserKernel:
     """A kernel by its text. SignatureError where its function, or what is said of it, does not fit the op."""
     _require_signature(target)
     entry = written.entry or _only_function(written, target)
     kernel_name = name or entry
     label = f"{target.op}[{kernel_name}]"
     _require_free(kernel_name, names, target)
-    validate(usage, target, label)
+    user_kernel.validate(usage, target, label)
     prototype = None
     if LANGUAGES[written.language].is_native:
         _check_options(usage, label)
         prototype = prototype_of(written.text, entry, label)
         roles_of(prototype, usage, target, label)
     place = written.place
-    return UserKernel(kernel_name, written.language, written.text, entry, place, target, usage, prototype=prototype)
+    return user_kernel.UserKernel(
+        kernel_name, written.language, written.text, entry, place, target, usage, prototype=prototype
+    )
 
 
 def attach_function(
-    function: Callable[..., Any], usage: Usage, target: Target, name: str | None, names: Iterable[str]
-) -> UserKernel:
+    function: Callable[..., Any],
+    usage: user_kernel.Usage,
+    target: user_kernel.Target,
+    name: str | None,
+    names: Iterable[str],
+) -> user_kernel.UserKernel:
     """A kernel that Python calls. SignatureError where what is said of it does not fit the op."""
-    plain, language = python_function(function), language_of(function)
+    plain, language = user_kernel.python_function(function), user_kernel.language_of(function)
     entry = getattr(plain, "__name__", type(plain).__name__)
     kernel_name = name or entry
     label = f"{target.op}[{kernel_name}]"
@@ -98,7 +93,7 @@ def attach_function(
     if inspect.isclass(function):
         raise SignatureError(f"{label} is a class; a kernel is a function: give one that makes what it needs of it")
     has_programs = LANGUAGES[language].grid is Grid.PROGRAMS
-    validate(usage, target, label, meta_names(function) if has_programs else ())
+    user_kernel.validate(usage, target, label, meta_names(function) if has_programs else ())
     if has_programs:
         _require_signature(target)
         bind_parameters(function, usage, target, label)
@@ -109,14 +104,16 @@ def attach_function(
         usage = replace(usage, returns=_returns(plain, usage, target, label))
     if not usage.returns or usage.updates:
         _require_signature(target)
-    kernel = UserKernel(kernel_name, language, _source_of(plain), entry, _place_of(plain), target, usage, function)
+    kernel = user_kernel.UserKernel(
+        kernel_name, language, _source_of(plain), entry, _place_of(plain), target, usage, function
+    )
     return kernel if has_programs else _with_parameters(kernel, plain)
 
 
-def _with_parameters(kernel: UserKernel, plain: Callable[..., Any]) -> UserKernel:
+def _with_parameters(kernel: user_kernel.UserKernel, plain: Callable[..., Any]) -> user_kernel.UserKernel:
     """The kernel with what its function takes by name. SignatureError where it asks for what nothing gives."""
     try:
-        parameters = parameters_of(plain, kernel.called).values()
+        parameters = user_kernel.parameters_of(plain, kernel.called).values()
     except SignatureError:
         return kernel
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
@@ -133,17 +130,17 @@ def _with_parameters(kernel: UserKernel, plain: Callable[..., Any]) -> UserKerne
     return bound
 
 
-def _require_taken(kernel: UserKernel) -> None:
+def _require_taken(kernel: user_kernel.UserKernel) -> None:
     """SignatureError for a constant of its own that nobody asks for."""
     usage, label = kernel.usage, kernel.called
     functions = [each for each in (usage.launch, usage.args, usage.init) if callable(each)]
-    parameters = {name for function in functions for name in parameters_of(function, label)}
+    parameters = {name for function in functions for name in user_kernel.parameters_of(function, label)}
     idle = next((name for name in usage.constants if not kernel.takes(name) and name not in parameters), None)
     if idle is not None:
         raise SignatureError(f"constants= of {label} names {idle}, and it takes no {idle}; let a parameter be named so")
 
 
-def _only_function(written: KernelText, target: Target) -> str:
+def _only_function(written: KernelText, target: user_kernel.Target) -> str:
     """The function named like the op, or the only one that is not static."""
     functions = functions_of(written.text, written.language)
     if target.op in functions:
@@ -154,19 +151,19 @@ def _only_function(written: KernelText, target: Target) -> str:
     return functions[0]
 
 
-def _require_signature(target: Target) -> None:
+def _require_signature(target: user_kernel.Target) -> None:
     if target.signature is None:
         message = "its outputs cannot be allocated without a signature"
         raise SignatureError(f"{target.op}: {message}; give it one: @noyau.op('f32[n] -> f32[n]')")
 
 
-def _require_free(name: str, names: Iterable[str], target: Target) -> None:
-    require_name(name, f"a kernel of {target.op}")
+def _require_free(name: str, names: Iterable[str], target: user_kernel.Target) -> None:
+    user_kernel.require_name(name, f"a kernel of {target.op}")
     if name in names:
         raise SignatureError(f"{target.op} has a kernel {name} already; give another one with name=")
 
 
-def _check_options(usage: Usage, label: str) -> None:
+def _check_options(usage: user_kernel.Usage, label: str) -> None:
     """Require that the options of a kernel in C are flags for the compiler."""
     unknown = next((name for name in usage.options if name != "flags"), None)
     if unknown is not None:
@@ -179,7 +176,7 @@ def _check_options(usage: Usage, label: str) -> None:
         raise SignatureError(f"options= of {label}: flags is {flags!r}; give a list of words that begin with -")
 
 
-def _require_of_use(usage: Usage, language: str, label: str) -> None:
+def _require_of_use(usage: user_kernel.Usage, language: str, label: str) -> None:
     """SignatureError for what would be said of a function in vain."""
     if usage.launch is not None and not LANGUAGES[language].on_gpu:
         raise SignatureError(
@@ -189,17 +186,17 @@ def _require_of_use(usage: Usage, language: str, label: str) -> None:
         raise SignatureError(f"options= of {label}: only kernels in C and Triton have some; give them to its decorator")
 
 
-def _returns(plain: Callable[..., Any], usage: Usage, target: Target, label: str) -> bool:
+def _returns(plain: Callable[..., Any], usage: user_kernel.Usage, target: user_kernel.Target, label: str) -> bool:
     """Whether it returns its results, told by the number of its parameters."""
     if target.signature is None:
         return True
     if usage.args is not None or usage.updates:
         return False
     try:
-        parameters = parameters_of(plain, label).values()
+        parameters = user_kernel.parameters_of(plain, label).values()
     except SignatureError:
         return False
-    required = [p for p in parameters if p.kind in POSITIONAL and p.default is inspect.Parameter.empty]
+    required = [p for p in parameters if p.kind in user_kernel.POSITIONAL and p.default is inspect.Parameter.empty]
     counts = {len(target.inputs): True, len(target.inputs) + len(target.outputs): False}
     numbers = [p for p in required if p.name in {*target.constants, *usage.constants}]
     count = len(required) - len(numbers)

@@ -19,20 +19,11 @@ import numpy as np
 
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import BuildError, CheckError, NoyauError, RaisedError, UnsupportedError
+from noyau.kernels import user_kernel
 from noyau.kernels.c.text import c_source
 from noyau.kernels.guarded_run import LAYOUTS, End, Guards, how_to_run
 from noyau.kernels.reference import bind_sizes, empty_outputs
 from noyau.kernels.triton.parameters import asks_strides
-from noyau.kernels.user_kernel import (
-    CPU,
-    Buffer,
-    UserKernel,
-    arguments_by_author,
-    buffer_of,
-    initial_values,
-    parameters_of,
-    python_function,
-)
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance, Value
 from noyau.toolchain.c import compiler as c_compiler
@@ -42,17 +33,17 @@ from noyau.toolchain.guard_zones import Order
 Array = np.ndarray
 _LINES = 4  # of what a kernel raised, in a message
 Constants = tuple[tuple[str, Any], ...]
-Launch = Callable[[UserKernel, Instance, Mapping[str, Any], Sequence[Array], Sequence[Array]], None]
+Launch = Callable[[user_kernel.UserKernel, Instance, Mapping[str, Any], Sequence[Array], Sequence[Array]], None]
 SYMBOL = "noyau_hand"  # of the one kernel in a library of its own
 
 
 @lru_cache(maxsize=256)
-def _native(kernel: UserKernel, instance: Instance, constants: Constants) -> Native:
+def _native(kernel: user_kernel.UserKernel, instance: Instance, constants: Constants) -> Native:
     return Native(*cached_library(kernel, instance, constants))
 
 
 def call_kernel(
-    kernel: UserKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any]
+    kernel: user_kernel.UserKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any]
 ) -> list[Array]:
     """The results of a kernel, in this process. UnsupportedError for one that needs a GPU."""
     if LANGUAGES[kernel.language].is_native:
@@ -64,7 +55,7 @@ def call_kernel(
 class FunctionKernel:
     """A kernel that Python calls, for one instance; between guards, its inputs lie as `layout` has it."""
 
-    kernel: UserKernel
+    kernel: user_kernel.UserKernel
     instance: Instance
     constants: Mapping[str, Any]
     layout: str = "contiguous"
@@ -148,7 +139,7 @@ class FunctionKernel:
 
     def init(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> Mapping[str, Any]:
         """The initial values of outputs, by name."""
-        return initial_values(self.kernel, lambda: self.offers(arrays, outputs))
+        return user_kernel.initial_values(self.kernel, lambda: self.offers(arrays, outputs))
 
     def unset(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> set[str]:
         """The outputs that hold nothing before and are its to fill."""
@@ -162,10 +153,10 @@ class FunctionKernel:
         if self.kernel.usage.args is None:
             filled = [] if self.kernel.usage.returns or self.kernel.usage.updates else outputs
             return [*passed, *filled], self.named_constants()
-        positional = arguments_by_author(self.kernel, self.offers(arrays, outputs))
+        positional = user_kernel.arguments_by_author(self.kernel, self.offers(arrays, outputs))
         values = (*self.instance.inputs, *self.instance.outputs)
         known = dict(zip((value.name for value in values), (*passed, *outputs), strict=True))
-        arguments = [known[each.name] if isinstance(each, Buffer) else each for each in positional]
+        arguments = [known[each.name] if isinstance(each, user_kernel.Buffer) else each for each in positional]
         return arguments, self.beside(len(positional))
 
     def beside(self, count: int) -> dict[str, Any]:
@@ -173,7 +164,9 @@ class FunctionKernel:
         own = self.kernel.usage.constants
         if not own or self.kernel.taken is None or self.kernel.function is None:
             return {}
-        parameters = parameters_of(python_function(self.kernel.function), self.kernel.called).values()
+        parameters = user_kernel.parameters_of(
+            user_kernel.python_function(self.kernel.function), self.kernel.called
+        ).values()
         left = [p.name for at, p in enumerate(parameters) if at >= count or p.kind is p.KEYWORD_ONLY]
         numbers = self.kernel.numbers(self.constants)
         return {name: numbers[name] for name in own if name in left}
@@ -192,14 +185,14 @@ class FunctionKernel:
         known = {v.name: user_view(v, a) for v, a in zip(values, (*arrays, *outputs), strict=True)}
         sizes = bind_sizes(self.instance, arrays)
         numbers = {name: int(dim.evaluate(sizes)) for name, dim in self.instance.sizes}
-        return {**numbers, **known, **self.kernel.numbers(self.constants), "device": CPU}
+        return {**numbers, **known, **self.kernel.numbers(self.constants), "device": user_kernel.CPU}
 
 
 def user_view(value: Value, array: Array) -> Any:
     """An input or an output as a function of the author sees it: a Buffer, or the number of a run-time scalar, of
     Python where it is whole, so that arithmetic on it does not wrap."""
     if not value.scalar:
-        return buffer_of(value.name, array)
+        return user_kernel.buffer_of(value.name, array)
     number = np.asarray(array)[()]
     return number if value.dtype.is_float else number.item()
 
@@ -246,20 +239,22 @@ class KernelCaller:
     it does not take the instance; `layouts`: of the arrays that it takes beside packed ones; `compiler`: the version of
     what builds it, as far as a check depends on it; `launch` runs it on arrays, where Python does not call it."""
 
-    prepare: Callable[[UserKernel, Instance, Mapping[str, Any]], object] = lambda kernel, instance, constants: None
-    layouts: Callable[[UserKernel], tuple[str, ...]] = lambda kernel: tuple(LAYOUTS)
+    prepare: Callable[[user_kernel.UserKernel, Instance, Mapping[str, Any]], object] = (
+        lambda kernel, instance, constants: None
+    )
+    layouts: Callable[[user_kernel.UserKernel], tuple[str, ...]] = lambda kernel: tuple(LAYOUTS)
     compiler: Callable[[], str] = lambda: ""
     launch: Launch | None = None
 
 
-def library_of(kernel: UserKernel, instance: Instance, constants: Mapping[str, Any]) -> tuple[Path, str]:
+def library_of(kernel: user_kernel.UserKernel, instance: Instance, constants: Mapping[str, Any]) -> tuple[Path, str]:
     """The library of a kernel in C, from the cache or built, and the symbol of its table. BuildError as the compiler
     says, SignatureError where it does not take the instance."""
     return cached_library(kernel, instance, tuple(sorted(constants.items())))
 
 
 @lru_cache(maxsize=256)
-def cached_library(kernel: UserKernel, instance: Instance, constants: Constants) -> tuple[Path, str]:
+def cached_library(kernel: user_kernel.UserKernel, instance: Instance, constants: Constants) -> tuple[Path, str]:
     """As `library_of`, of constants that are sorted."""
     text = c_source(kernel, instance, SYMBOL, dict(constants))
     flags = tuple(kernel.usage.options.get("flags", ()))
@@ -273,7 +268,7 @@ def _c_compiler() -> str:
         return ""
 
 
-def _triton_layouts(kernel: UserKernel) -> tuple[str, ...]:
+def _triton_layouts(kernel: user_kernel.UserKernel) -> tuple[str, ...]:
     # torch has no strides below 0
     return tuple(name for name in LAYOUTS if name != "flipped") if asks_strides(kernel) else ()
 
@@ -298,6 +293,6 @@ CALLERS: Mapping[str, KernelCaller] = MappingProxyType(
 )
 
 
-def caller_of(kernel: UserKernel, *, gpu: bool = False) -> KernelCaller | None:
+def caller_of(kernel: user_kernel.UserKernel, *, gpu: bool = False) -> KernelCaller | None:
     """The caller of a kernel on arrays of NumPy, or on tensors of a GPU; None where it takes none."""
     return CALLERS.get(kernel.language) if LANGUAGES[kernel.language].on_gpu is gpu else None

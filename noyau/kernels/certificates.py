@@ -31,10 +31,8 @@ from noyau.toolchain.c.library import Native
 from noyau.toolchain.cache import today
 from noyau.toolchain.guard_zones import Order
 from noyau.verify.adversarial import FULL, Effort, cases
-from noyau.verify.cases import Case
-from noyau.verify.certificate import Certificate
-from noyau.verify.failures import Failure
-from noyau.verify.outcomes import Errors, Outcome
+from noyau.verify.certificate import Certificate, Errors, Outcome
+from noyau.verify.failures import Case, Failure
 from noyau.verify.repeated_rows import Repeated, few_rows
 from noyau.verify.values import GuardedKernel, certify_native
 from noyau.workers.worker import Worker

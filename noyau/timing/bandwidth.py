@@ -9,9 +9,8 @@ from functools import cache, partial
 import numpy as np
 
 from noyau.errors import BuildError
-from noyau.timing.loops import memory_loops
 from noyau.timing.rates import rate_of, recall_curves
-from noyau.timing.throughput import aligned, least_s, memory_rate
+from noyau.timing.throughput import aligned, least_s, memory_loops, memory_rate
 
 Clock = Callable[[], float]
 # A copy within a core's own cache is timed on one core, and the others are as fast; starting threads would take longer

@@ -11,8 +11,7 @@ from noyau.dtypes import from_numpy
 from noyau.errors import InputError
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph, Input, Node
-from noyau.verify.cases import Case
-from noyau.verify.failures import Failure
+from noyau.verify.failures import Case, Failure
 from noyau.verify.floats import moved
 from noyau.verify.judges import Judge, judge_of
 from noyau.verify.trial import LazyGraph

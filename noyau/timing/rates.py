@@ -14,9 +14,8 @@ from noyau.codegen import cmath
 from noyau.errors import OutputError
 from noyau.text import as_json
 from noyau.timing.conditions import Conditions, cache_ladder, conditions, unsteady
-from noyau.timing.loops import loops
 from noyau.timing.machine import Machine, this_machine
-from noyau.timing.throughput import SIZES, curve, scalar_rate
+from noyau.timing.throughput import SIZES, curve, loops, scalar_rate
 from noyau.toolchain import cache as toolchain_cache
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.workers.resources import processors

@@ -14,7 +14,7 @@ from noyau.text import printable
 from noyau.verify import patterns
 from noyau.verify.awkward_sizes import awkward_sizes, cells, fits, fitting, usual_sizes
 from noyau.verify.case_arrays import BEYOND, CaseMaker, Pattern
-from noyau.verify.cases import Case
+from noyau.verify.failures import Case
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from noyau.ir.loops import Sizes
 from noyau.verify import patterns
 from noyau.verify.awkward_sizes import extents
 from noyau.verify.inputs import Maker
-from noyau.verify.integer_patterns import defined, whole
-from noyau.verify.lookup_tables import LookupTable, index_range, tables_of
+from noyau.verify.lookup_tables import LookupTable, defined, index_range, tables_of, whole
 from noyau.verify.patterns import Floats
 from noyau.verify.undefined import divides_integers, shifts_integers, traps
 from noyau.verify.uses import Uses

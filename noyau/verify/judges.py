@@ -9,10 +9,9 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.ir.graph import Node
 from noyau.text import printable
-from noyau.verify.cases import Array, Case
-from noyau.verify.failures import Failure, extent_of
+from noyau.verify.certificate import Errors, Outcome
+from noyau.verify.failures import Array, Case, Failure, extent_of
 from noyau.verify.floats import FORMATS, distance, equal_cells, kind, ulp, widen
-from noyau.verify.outcomes import Errors, Outcome
 
 ULPS = 2.0  # allowed anyway
 FACTOR = 8.0  # times what the unfused computation strays

@@ -10,24 +10,7 @@ import numpy as np
 
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError
-from noyau.ir.graph import (
-    Constant,
-    Contract,
-    Gather,
-    Graph,
-    Input,
-    Iota,
-    Map,
-    Node,
-    Opaque,
-    Part,
-    Reduce,
-    Scan,
-    Scatter,
-    Select,
-    View,
-    downstream,
-)
+from noyau.ir import graph as nodes
 from noyau.ir.graph_interpreter import Evaluator
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, Fact, has
@@ -37,24 +20,24 @@ Arrays = Mapping[str, np.ndarray]
 SHIFTS = (0, -1, 1, -2, 2)  # ulp
 
 
-def stepped(graph: Graph) -> frozenset[str]:
+def stepped(graph: nodes.Graph) -> frozenset[str]:
     """The values that depend on float inputs only through steps: roundings, comparisons, casts to integers.
 
     Between two jumps such a value does not depend on them at all."""
-    depends = downstream(graph, [node.output for node in graph.inputs if node.dtype.is_float])
+    depends = nodes.downstream(graph, [node.output for node in graph.inputs if node.dtype.is_float])
     return frozenset(depends - _smooth(graph))
 
 
-def jumping(graph: Graph) -> frozenset[str]:
+def jumping(graph: nodes.Graph) -> frozenset[str]:
     """The values that jump where an operand moves that does so with float inputs: roundings, comparisons, casts to
     integers; not what is made of such."""
     smooth = _smooth(graph)
-    maps = (node for node in graph.nodes if isinstance(node.kind, Map))
+    maps = (node for node in graph.nodes if isinstance(node.kind, nodes.Map))
     jumps = (node for node in maps if (set(node.inputs) - set(_continuous(node))) & smooth)
     return frozenset(node.output for node in jumps)
 
 
-def _smooth(graph: Graph) -> set[str]:
+def _smooth(graph: nodes.Graph) -> set[str]:
     """The values that move with float inputs, also between jumps."""
     names = {node.output for node in graph.inputs if node.dtype.is_float}
     for node in graph.nodes:
@@ -63,30 +46,30 @@ def _smooth(graph: Graph) -> set[str]:
     return names
 
 
-def _continuous(node: Node) -> tuple[str, ...]:
+def _continuous(node: nodes.Node) -> tuple[str, ...]:
     """The operands that a value follows without jumps, or between its jumps."""
     match node.kind:
-        case Map("cast"):
+        case nodes.Map("cast"):
             return node.inputs if node.dtype.is_float else ()  # to a float8 it jumps
-        case Map("where"):
+        case nodes.Map("where"):
             return node.inputs[1:]
-        case Map(function):
+        case nodes.Map(function):
             return () if has(function, Fact.STEPS) or OPERATORS[function].result == "bool" else node.inputs
-        case Reduce(monoid, _) | Scan(monoid, _):
+        case nodes.Reduce(monoid, _) | nodes.Scan(monoid, _):
             return () if MONOIDS[monoid].result(DType.F32) is DType.I64 else node.inputs
-        case Gather():
+        case nodes.Gather():
             return node.inputs[:1]
-        case Scatter():
+        case nodes.Scatter():
             return (node.inputs[0], node.inputs[2])
-        case Opaque() | Part() | Contract() | View() | Select():
+        case nodes.Opaque() | nodes.Part() | nodes.Contract() | nodes.View() | nodes.Select():
             return node.inputs
-        case Input() | Constant() | Iota():
+        case nodes.Input() | nodes.Constant() | nodes.Iota():
             return ()
         case _:
             assert_never(node.kind)
 
 
-def runs_at_jumps(graph: Graph, inputs: Arrays) -> Iterator[Arrays]:
+def runs_at_jumps(graph: nodes.Graph, inputs: Arrays) -> Iterator[Arrays]:
     """The outputs of unfused runs in which what jumps, as a rounding, a comparison or a cast to integers does, is given
     a number that is up to 2 ulp away from its own on either side, as every number may be; so a cell whose argument lies
     by a jump may be on either side of it. Where there are shorter floats, also of runs that compute in float32 until
@@ -112,7 +95,7 @@ class Shifted(Evaluator):
     def dtype(self, dtype: DType) -> np.dtype:
         return (dtype if self.in_storage else dtype.compute).numpy
 
-    def value(self, node: Node, operands: Sequence[Any], inputs: Arrays) -> Any:
+    def value(self, node: nodes.Node, operands: Sequence[Any], inputs: Arrays) -> Any:
         if node.output in self.jumps and from_numpy(operands[0].dtype) in FORMATS:
             operands = [shifted(operands[0], self.steps), *operands[1:]]
         return super().value(node, operands, inputs)

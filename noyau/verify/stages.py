@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from noyau.verify.cases import Array, Case
+from noyau.verify.certificate import Errors, Outcome
+from noyau.verify.failures import Array, Case
 from noyau.verify.judges import Judge
-from noyau.verify.outcomes import Errors, Outcome
 
 MOVED_RUNS, FIRST_RUNS = 8, 2  # the others are made only where the first allow less than the kernel needs
 # Where a difference cancels, all nine runs happen to be near the truth in about one cell of 10^7; where one rounding

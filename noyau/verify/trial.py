@@ -18,12 +18,11 @@ import numpy as np
 from noyau.errors import CheckError, FindingKind, InputError, NoyauError
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
-from noyau.verify.cases import Array, Arrays, Case, changed_input, inputs_text, misfit
-from noyau.verify.failures import Failure
+from noyau.verify.certificate import Outcome
+from noyau.verify.failures import Array, Arrays, Case, Failure, changed_input, inputs_text, misfit
 from noyau.verify.floats import shifted_run
 from noyau.verify.judges import Judge, judge_of
 from noyau.verify.jumps import runs_at_jumps, stepped
-from noyau.verify.outcomes import Outcome
 from noyau.verify.rounding import moved_runs
 from noyau.verify.stages import MORE_RUNS, MOVED_RUNS, Stage, decide, first_runs, is_rare, is_undecided, is_wrong
 from noyau.verify.undefined import undefined_cells

@@ -10,8 +10,8 @@ import numpy as np
 
 from noyau.ir.graph import Graph
 from noyau.toolchain.guard_zones import Order
-from noyau.verify.cases import Case
 from noyau.verify.certificate import Certificate
+from noyau.verify.failures import Case
 from noyau.verify.trial import KernelFunction, KernelTrial, LazyGraph
 
 

@@ -1,8 +1,16 @@
 from __future__ import annotations
 
 from noyau.ir.loops import Axis, Const, Index, Load, Loop, Prefetch, Var
-from noyau.ir.substitution import rewrite, substitute
-from noyau.ir.walk import dims_in, every_expression, every_statement, expressions, on_threads, operands
+from noyau.ir.walk import (
+    dims_in,
+    every_expression,
+    every_statement,
+    expressions,
+    on_threads,
+    operands,
+    rewrite,
+    substitute,
+)
 from tests.ir.nest_of_sums import BODY, COL, F32, FOLD, LOAD, MASK, NEST, ROW, STORE, SUM, N
 
 

@@ -12,7 +12,7 @@ from noyau.errors import CheckError, InputError, UnansweredError, UnsupportedErr
 from noyau.kernels.call import library_of
 from noyau.kernels.certificates import IsolatedLibrary, call_guarded, pack
 from noyau.kernels.reference import graph_of
-from noyau.verify.cases import Case
+from noyau.verify.failures import Case
 from noyau.verify.trial import kind_of
 from noyau.verify.values import certify_native
 from tests.kernels.written import attached, op_of

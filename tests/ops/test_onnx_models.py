@@ -19,9 +19,8 @@ from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.ops import onnx_models
 from noyau.ops.onnx_models import to_onnx
 from noyau.ops.op import OnnxKeywords
-from noyau.verify.certificate import Certificate
+from noyau.verify.certificate import Certificate, Outcome
 from noyau.verify.failures import Failure
-from noyau.verify.outcomes import Outcome
 
 
 @noyau.op("float[*batch, n] -> float[*batch, n]")

@@ -8,8 +8,7 @@ import pytest
 
 from noyau.codegen import cmath
 from noyau.timing import rates, throughput
-from noyau.timing.loops import C_TYPES, loops, signature
-from noyau.timing.throughput import memory_rate, repeat, scalar_rate
+from noyau.timing.throughput import C_TYPES, loops, memory_rate, repeat, scalar_rate, signature
 
 
 @pytest.fixture(scope="module")

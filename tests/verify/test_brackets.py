@@ -9,7 +9,7 @@ from noyau.dtypes import DType
 from noyau.ir.graph import Contract
 from noyau.ir.graph_interpreter import evaluate
 from noyau.verify.brackets import BRACKETS, bracketed, three_terms
-from noyau.verify.cases import Case
+from noyau.verify.failures import Case
 from noyau.verify.values import certify
 from tests.jobs.check.groups import Group
 

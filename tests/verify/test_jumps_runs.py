@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from noyau.dtypes import DType
-from noyau.verify.cases import Case
+from noyau.verify.failures import Case
 from noyau.verify.jumps import runs_at_jumps
 from noyau.verify.values import certify
 from tests.jobs.check.groups import F32, Group

@@ -9,7 +9,7 @@ from noyau.errors import InputError
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph, Input, Node, Opaque
 from noyau.verify import rounding, stages
-from noyau.verify.cases import Case
+from noyau.verify.failures import Case
 from noyau.verify.judges import judge_of
 from noyau.verify.stages import FIRST_RUNS, MOVED_RUNS
 from noyau.verify.values import certify

@@ -14,7 +14,7 @@ from noyau.ir.graph import Graph
 from noyau.kernels.programs.generate import Specialization, lazy_graph
 from noyau.kernels.reference import graph_of
 from noyau.ops.op import Op
-from noyau.verify.cases import Case
+from noyau.verify.failures import Case
 from noyau.verify.floats import shifted_run
 from noyau.verify.values import certify
 

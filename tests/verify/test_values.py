@@ -8,7 +8,7 @@ from noyau.dtypes import DType
 from noyau.errors import CheckError, FindingKind, InputError
 from noyau.ir.graph_interpreter import evaluate
 from noyau.verify.adversarial import cases
-from noyau.verify.cases import Case
+from noyau.verify.failures import Case
 from noyau.verify.floats import kind
 from noyau.verify.values import certify
 from tests.jobs.check import groups, kernels

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from noyau.codegen import statements
-from noyau.codegen.c.pairs import Open, before, pairs_of
-from noyau.codegen.c.spellings import INTEGER_FUNCTIONS, PREFIX, TYPES, const_text, narrow
+from noyau.codegen.c.spellings import INTEGER_FUNCTIONS, PREFIX, TYPES, Open, before, const_text, narrow, pairs_of
 from noyau.codegen.identifiers import Scopes
 from noyau.codegen.statements import is_variable
 from noyau.codegen.tables import closed, opened

@@ -12,8 +12,7 @@ from importlib.resources import files
 from noyau.codegen import cmath
 from noyau.codegen.c.expressions import CExpressions
 from noyau.codegen.c.interface import interface
-from noyau.codegen.c.pairs import Open
-from noyau.codegen.c.spellings import TYPES, WIDTH, comment_text, integer_function
+from noyau.codegen.c.spellings import TYPES, WIDTH, Open, comment_text, integer_function
 from noyau.codegen.identifiers import Scopes, wish_of
 from noyau.codegen.statements import INDENT, Statements, is_variable
 from noyau.codegen.tables import closed, dim_text, opened

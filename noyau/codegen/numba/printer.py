@@ -22,8 +22,7 @@ from noyau.compiler.schedules.cpu.strategy_choice import Options
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, product
-from noyau.ir.intrinsics import merge_of
-from noyau.ir.walk import every_statement, extent_of, on_threads
+from noyau.ir.walk import every_statement, extent_of, merge_of, on_threads
 
 WIDTH = 118
 

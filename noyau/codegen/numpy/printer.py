@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from noyau.codegen.numpy import maps, reductions, views
+from noyau.codegen.numpy import maps, views
 from noyau.codegen.numpy.terms import ATOM, NumpyTerm, SizeText, constant_term, number_text, shortest
 from noyau.compiler.lowering.names import Names, identifier
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.functions import OF_TABLE
-from noyau.ir import graph as ir
+from noyau.ir import graph as nodes
 from noyau.ir.dims import Dim, Shape, index_name
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.sizes import plan
@@ -47,7 +47,7 @@ class NumpyFunction:
     imports: tuple[str, ...]
 
 
-def write(graph: ir.Graph, name: str, inputs: Sequence[str] = ()) -> NumpyFunction:
+def write(graph: nodes.Graph, name: str, inputs: Sequence[str] = ()) -> NumpyFunction:
     """The function that computes a graph; `inputs` says in which order it takes them.
 
     UnsupportedError, with what it is, for a boundary: what noyau does not look into has no text; and for a size that
@@ -58,9 +58,9 @@ def write(graph: ir.Graph, name: str, inputs: Sequence[str] = ()) -> NumpyFuncti
 class Readers:
     """The nodes of a graph that read each value."""
 
-    def __init__(self, graph: ir.Graph) -> None:
+    def __init__(self, graph: nodes.Graph) -> None:
         self.graph = graph
-        self.of: dict[str, list[ir.Node]] = {}
+        self.of: dict[str, list[nodes.Node]] = {}
         for node in graph.nodes:
             for name in node.inputs:
                 self.of.setdefault(name, []).append(node)
@@ -72,21 +72,21 @@ class Readers:
             live |= set(node.inputs) if node.output in live else set()
         return live
 
-    def restore_axes(self, node: ir.Node) -> bool:
+    def restore_axes(self, node: nodes.Node) -> bool:
         """Whether it is a reduction of which all readers put its axes back, so that it may keep them."""
         readers = self.of.get(node.output, [])
-        if not isinstance(node.kind, ir.Reduce) or node.output in self.graph.outputs or not readers:
+        if not isinstance(node.kind, nodes.Reduce) or node.output in self.graph.outputs or not readers:
             return False
         rank = len(self.graph[node.inputs[0]].shape)
         left = [axis for axis in range(rank) if axis not in node.kind.axes]
         index = tuple(Dim.of(index_name(axis)) for axis in left)
-        restored = all(each.kind == ir.View(index) and len(each.shape) == rank for each in readers)
+        restored = all(each.kind == nodes.View(index) and len(each.shape) == rank for each in readers)
         return restored and all([each.shape[axis] for axis in left] == list(node.shape) for each in readers)
 
 
 @dataclass
 class _Printer:
-    graph: ir.Graph
+    graph: nodes.Graph
     name: str
     order: Sequence[str]
     names: Names = field(default_factory=Names)
@@ -109,7 +109,7 @@ class _Printer:
         """The sizes, in the order of the inputs' shapes. UnsupportedError where no shape tells one."""
         shapes = [self.graph[name].shape for name in self.order]
         bound = {binding.size for binding in plan(shapes)}
-        if loose := sorted(ir.names_of(self.graph) - bound):
+        if loose := sorted(nodes.names_of(self.graph) - bound):
             raise UnsupportedError(
                 f"the size {loose[0]} does not follow from what the path reads: add a value that has it"
             )
@@ -157,15 +157,15 @@ class _Printer:
         self.terms[name] = whole
         return whole.text
 
-    def bind(self, node: ir.Node, term: NumpyTerm) -> NumpyTerm:
+    def bind(self, node: nodes.Node, term: NumpyTerm) -> NumpyTerm:
         """The value under its name where it is one of the model's, is used twice, or is long; else the expression."""
         plain = term.text.isidentifier() or term.number
         inner = "~" in node.output and (self.uses[node.output] == 1 or plain) and len(term.text) <= _SHORT
-        if plain or inner or isinstance(node.kind, ir.Input | ir.Constant):
+        if plain or inner or isinstance(node.kind, nodes.Input | nodes.Constant):
             return term
         return self.assign(node, term)
 
-    def assign(self, node: ir.Node, term: NumpyTerm) -> NumpyTerm:
+    def assign(self, node: nodes.Node, term: NumpyTerm) -> NumpyTerm:
         name = self.names.fresh(friendly(node.output))
         self.lines.append(f"{name} = {term.text}")
         return NumpyTerm(name, ATOM, term.shape)
@@ -187,43 +187,43 @@ class _Printer:
     def whole(self, name: str) -> NumpyTerm:
         return views.full(self.terms[name], self.graph[name], self.extents)
 
-    def term(self, node: ir.Node) -> NumpyTerm:
+    def term(self, node: nodes.Node) -> NumpyTerm:
         """The expression that computes a value."""
         sources = [self.graph[name] for name in node.inputs]
         match node.kind:
-            case ir.Input():
+            case nodes.Input():
                 return NumpyTerm(self.inputs[node.output], ATOM, node.shape)
-            case ir.Constant():
+            case nodes.Constant():
                 return self.constant(node)
-            case ir.Iota(index):
+            case nodes.Iota(index):
                 return self.iota(index, node)
-            case ir.Map(function):
+            case nodes.Map(function):
                 return maps.map_term(function, [self.terms[name] for name in node.inputs], node, sources[-1].dtype)
-            case ir.Reduce():
+            case nodes.Reduce():
                 keep = self.readers.restore_axes(node)
-                return reductions.reduce_term(node.kind, self.whole(node.inputs[0]), sources[0], node, keep=keep)
-            case ir.Scan():
-                return reductions.scan_term(node.kind, self.whole(node.inputs[0]), sources[0])
-            case ir.View(index):
+                return maps.reduce_term(node.kind, self.whole(node.inputs[0]), sources[0], node, keep=keep)
+            case nodes.Scan():
+                return maps.scan_term(node.kind, self.whole(node.inputs[0]), sources[0])
+            case nodes.View(index):
                 return self.view(index, node, sources[0])
-            case ir.Select(axis, _):
+            case nodes.Select(axis, _):
                 pieces = ", ".join(self.whole(name).text for name in node.inputs)
                 return NumpyTerm(f"np.concatenate([{pieces}], {axis})", ATOM, node.shape)
-            case ir.Gather():
+            case nodes.Gather():
                 return views.gather_term(node, [self.terms[n] for n in node.inputs], sources, self.extents, self.grid)
-            case ir.Scatter():
+            case nodes.Scatter():
                 return self.scatter(node.kind, node)
-            case ir.Contract(equation):
-                return reductions.contract_term(equation, [self.whole(name) for name in node.inputs], node)
-            case ir.Opaque(name) | ir.Part(name):
+            case nodes.Contract(equation):
+                return maps.contract_term(equation, [self.whole(name) for name in node.inputs], node)
+            case nodes.Opaque(name) | nodes.Part(name):
                 raise UnsupportedError(
                     f"{node.output} is made by {name}, which has no text in NumPy: end the path there"
                 )
             case _:
                 assert_never(node.kind)
 
-    def constant(self, node: ir.Node) -> NumpyTerm:
-        assert isinstance(node.kind, ir.Constant)
+    def constant(self, node: nodes.Node) -> NumpyTerm:
+        assert isinstance(node.kind, nodes.Constant)
         value = node.kind.value
         if value.size != 1:
             listed = _list_text(value.tolist())
@@ -236,33 +236,35 @@ class _Printer:
         return constant_term(number, node.dtype, name)
 
     def is_exponent(self, name: str) -> bool:
-        return any(reader.kind == ir.Map("power") and reader.inputs[1] == at for reader, at in self.readers_of(name))
+        return any(reader.kind == nodes.Map("power") and reader.inputs[1] == at for reader, at in self.readers_of(name))
 
-    def readers_of(self, name: str) -> Iterator[tuple[ir.Node, str]]:
+    def readers_of(self, name: str) -> Iterator[tuple[nodes.Node, str]]:
         """The readers of a value, also through views of it, each with the name that it reads."""
         for reader in self.readers.of.get(name, ()):
-            if isinstance(reader.kind, ir.View):
+            if isinstance(reader.kind, nodes.View):
                 yield from self.readers_of(reader.output)
             else:
                 yield reader, name
 
-    def role(self, node: ir.Node) -> str:
+    def role(self, node: nodes.Node) -> str:
         """The name of a constant: eps where a root is taken of a sum with it, scale where it is a factor; else as in
         the model."""
         for reader, _ in self.readers_of(node.output):
-            above = {each.kind.function for each, _ in self.readers_of(reader.output) if isinstance(each.kind, ir.Map)}
+            above = {
+                each.kind.function for each, _ in self.readers_of(reader.output) if isinstance(each.kind, nodes.Map)
+            }
             match reader.kind:
-                case ir.Map("add" | "maximum") if above & _ROOTS:
+                case nodes.Map("add" | "maximum") if above & _ROOTS:
                     return "eps"
-                case ir.Map("multiply" | "divide"):
+                case nodes.Map("multiply" | "divide"):
                     return "scale"
-                case ir.Map("where"):
+                case nodes.Map("where"):
                     return "fill"
                 case _:
                     continue
         return friendly(node.output)
 
-    def iota(self, index: Dim, node: ir.Node) -> NumpyTerm:
+    def iota(self, index: Dim, node: nodes.Node) -> NumpyTerm:
         """An index or a size as a value."""
         if not any(name.startswith("#") for name in index.names):
             return self.extents.term(index, node.dtype)
@@ -273,13 +275,13 @@ class _Printer:
             counter = NumpyTerm(self.extents.text(index, self.grid(node.shape)), 0, shape)
         return maps.cast_term(counter, DType.I64, node.dtype)
 
-    def view(self, index: Shape, node: ir.Node, source: ir.Node) -> NumpyTerm:
+    def view(self, index: Shape, node: nodes.Node, source: nodes.Node) -> NumpyTerm:
         operand = self.terms[source.output]
         if self.readers.restore_axes(source):
             return operand
         return views.view_term(index, operand, source, node, self.extents, self.grid)
 
-    def scatter(self, kind: ir.Scatter, node: ir.Node) -> NumpyTerm:
+    def scatter(self, kind: nodes.Scatter, node: nodes.Node) -> NumpyTerm:
         """A copy, in which the updates are merged in statements."""
         table, _, updates = (self.whole(name) for name in node.inputs)
         operands = [self.whole(name) for name in node.inputs]

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from noyau.codegen.numpy.printer import Readers
-from noyau.codegen.onnx import lookups, products, reductions, views
+from noyau.codegen.onnx import reductions, views
 from noyau.codegen.onnx.emitter import ZERO, NodeWriter, OnnxTerm, SizeWriter
 from noyau.codegen.onnx.maps import CellWriter, cast, map_term
 from noyau.compiler.lowering.names import identifier
@@ -108,12 +108,12 @@ class _Speller:
                 pieces = [self.whole(name).name for name in node.inputs]
                 return OnnxTerm(self.writer.emit("Concat", *pieces, axis=axis), node.dtype, node.shape)
             case ir.Gather():
-                return lookups.gather_term(node, operands, sources, self.sizes)
+                return views.gather_term(node, operands, sources, self.sizes)
             case ir.Scatter():
-                return lookups.scatter_term(node, operands, sources, self.sizes)
+                return views.scatter_term(node, operands, sources, self.sizes)
             case ir.Contract(equation):
                 wholes = [self.whole(name) for name in node.inputs]
-                return products.contract_term(equation, wholes, node.dtype, node.shape, self.writer)
+                return reductions.contract_term(equation, wholes, node.dtype, node.shape, self.writer)
             case ir.Opaque(name):
                 raise UnsupportedError(f"{name} has no ONNX operator that is known here")
             case ir.Part(position):

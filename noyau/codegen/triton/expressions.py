@@ -21,7 +21,7 @@ from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Hints, Index,
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.operators import OPERATORS
 from noyau.ir.ranges import at_least_one, lowest
-from noyau.ir.substitution import rewrite_expression
+from noyau.ir.walk import rewrite_expression
 
 NONE = frozenset[str]()
 EITHER, FIRST, LAST = '""', '"evict_first"', '"evict_last"'  # what leaves the cache

@@ -6,71 +6,67 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from noyau.compiler.autodiff.gradient_builder import GradientBuilder, map_back, zero_where_zero
-from noyau.compiler.autodiff.lookups import gather_back, scatter_back, select_back
 from noyau.compiler.autodiff.reductions import reduce_back
 from noyau.compiler.autodiff.scans import scan_back
-from noyau.compiler.autodiff.views import view_back
+from noyau.compiler.autodiff.views import gather_back, scatter_back, select_back, view_back
+from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
+from noyau.ir import graph as nodes
 from noyau.ir.dims import Dim
-from noyau.ir.graph import (
-    Constant,
-    Contract,
-    Gather,
-    Input,
-    Iota,
-    Map,
-    Node,
-    Opaque,
-    Part,
-    Reduce,
-    Scan,
-    Scatter,
-    Select,
-    View,
-)
 from noyau.ir.monoids import MONOIDS
+from noyau.ir.operators import OPERATORS, Fact, Formula, has
 
 
 def operand_gradient(
-    builder: GradientBuilder, node: Node, operands: Sequence[Node], above: Node, position: int, *, masked: bool
-) -> Node | None:
+    builder: GradientBuilder,
+    node: nodes.Node,
+    operands: Sequence[nodes.Node],
+    above: nodes.Node,
+    position: int,
+    *,
+    masked: bool,
+) -> nodes.Node | None:
     """The gradient of the operand at a position, or None where it is 0. `masked`: it is 0 where the node's own is."""
     operand = operands[position]
     match node.kind:
-        case Map(function):
+        case nodes.Map(function):
             return map_back(builder, node, function, operands, above, position)
-        case Reduce(monoid, axes):
+        case nodes.Reduce(monoid, axes):
             below = reduce_back(builder, node, node.kind, operand, above)
             if not masked or MONOIDS[monoid].linear:
                 return below
-            return zero_where_zero(
-                builder, below, builder.expand_along(builder.cast(above, below.dtype), axes, below.shape)
-            )
-        case Scan():
+            wide = builder.expand_along(builder.cast(above, below.dtype), axes, below.shape)
+            return zero_where_zero(builder, below, wide)
+        case nodes.Scan():
             return scan_back(builder, node, node.kind, operand, above)
-        case View(index):
+        case nodes.View(index):
             return view_back(builder, index, operand.shape, above)
-        case Select():
+        case nodes.Select():
             return select_back(builder, node.kind, operands, above, position)
-        case Gather():
+        case nodes.Gather():
             return gather_back(builder, node.kind, operands, above)
-        case Scatter():
+        case nodes.Scatter():
             return scatter_back(builder, node, node.kind, operands, above, position)
-        case Contract(equation):
+        case nodes.Contract(equation):
             return contract_back(builder, node, equation, operands, above, position)
-        case Opaque(name):
+        case nodes.Opaque(name):
             raise UnsupportedError(f"{node.output} is made by {name}, which has no derivative here")
-        case Part():
+        case nodes.Part():
             raise UnsupportedError(f"{node.output} is a result of what has no derivative here")
-        case Input() | Constant() | Iota():
+        case nodes.Input() | nodes.Constant() | nodes.Iota():
             return None
         case _:
             assert_never(node.kind)
 
 
 def contract_back(
-    builder: GradientBuilder, node: Node, equation: str, operands: Sequence[Node], gradient: Node, position: int
-) -> Node:
+    builder: GradientBuilder,
+    node: nodes.Node,
+    equation: str,
+    operands: Sequence[nodes.Node],
+    gradient: nodes.Node,
+    position: int,
+) -> nodes.Node:
     """The gradient of the operand at a position: another einsum, so that no operand is transposed. Letters that the
     operand alone has were summed, so that their gradient is read again along them."""
     terms, result = equation.replace(" ", "").split("->")
@@ -84,6 +80,55 @@ def contract_back(
     pair = [(result, gradient), (others, builder.cast(other, dtype))]
     pair = pair if position == 0 else pair[::-1]
     turned = f"{pair[0][0]},{pair[1][0]}->{rest_letters}"
-    product = builder.emit(Contract(turned), [each for _, each in pair], dtype, shape)
+    product = builder.emit(nodes.Contract(turned), [each for _, each in pair], dtype, shape)
     places = [Dim.of(f"#{own.index(letter)}") for letter in rest_letters]
     return builder.cast(builder.view(product, this.shape, places), this.dtype)
+
+
+_SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "logical_and": "and", "logical_or": "or"}
+_SIGNS |= {"equal": "=", "less": "<", "greater": ">", "greater_equal": ">=", "less_equal": "<="}
+
+
+class Spelling:
+    """The algebra of texts: a formula as it is read."""
+
+    def call(self, name: str, *operands: str) -> str:
+        if name == "negative":
+            return f"-{_bracketed(operands[0])}"
+        if name == "where":
+            return f"({operands[1]} where {operands[0]}, else {operands[2]})"
+        if name in _SIGNS:
+            left = operands[0] if name == "multiply" and _is_product(operands[0]) else _bracketed(operands[0])
+            return f"{left} {_SIGNS[name]} {_bracketed(operands[1])}"
+        return f"{name}({', '.join(operands)})"
+
+    def like(self, value: float, other: str) -> str:
+        return f"{value:.6g}"
+
+    def cast(self, value: str, dtype: DType) -> str:
+        return f"{dtype.value}({value})"
+
+
+def _bracketed(text: str) -> str:
+    depth = 0
+    for letter in text:
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if letter == " " and not depth:
+            return f"({text})"
+    return text
+
+
+def _is_product(text: str) -> bool:
+    return not any(f" {sign} " in text for sign in ("+", "-", "/", "where", "and", "or"))
+
+
+def formula_texts(function: str) -> tuple[str, ...]:
+    """The derivative by each operand in words: a formula, "0", or "none" where there is none to have."""
+    operator = OPERATORS[function]
+    if has(function, Fact.STEPS):
+        return ("0",) * operator.arity
+    algebra = Spelling()
+    names: Sequence[str] = {1: ("x",), 2: ("a", "b"), 3: ("c", "a", "b")}[operator.arity]
+    terms = [Formula(algebra, name) for name in (*names, "y", "g")]
+    rules = operator.derivative or (None,) * operator.arity
+    return tuple("none" if rule is None else str(rule(*terms).value) for rule in rules)

@@ -9,45 +9,76 @@ which least is computed again.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from math import inf
 from typing import assert_never
 
-from noyau.compiler.autodiff.minimum_cut import SINK, SOURCE, Network
 from noyau.compiler.partition.costs import cells
-from noyau.compiler.passes.sizes import bound_sizes
-from noyau.ir.graph import (
-    Constant,
-    Contract,
-    Gather,
-    Graph,
-    Input,
-    Iota,
-    Map,
-    Node,
-    Opaque,
-    Part,
-    Reduce,
-    Scan,
-    Scatter,
-    Select,
-    View,
-    dims_of,
-    downstream,
-)
+from noyau.compiler.passes.normal_form import bound_sizes
+from noyau.ir import graph as ir
 from noyau.ir.operators import OPERATORS
+
+SOURCE, SINK = "<source", "<sink"  # no value's names: those of vertices end in < or >
+
+
+class Network:
+    """Vertices and how much may flow between them: Edmonds and Karp, 1972."""
+
+    def __init__(self) -> None:
+        self.room: dict[str, dict[str, float]] = {}
+
+    def join(self, start: str, end: str, room: float) -> None:
+        self.room.setdefault(start, {}).setdefault(end, 0.0)
+        self.room.setdefault(end, {}).setdefault(start, 0.0)
+        self.room[start][end] += room
+
+    def before_the_last_cut(self) -> set[str]:
+        """The vertices on the source's side of the cheapest cut, of several the one that is nearest to the sink."""
+        while (path := self.path()) is not None:
+            flow = min(self.room[a][b] for a, b in path)
+            for a, b in path:
+                self.room[a][b] -= flow
+                self.room[b][a] += flow
+        behind, waiting = {SINK}, [SINK]
+        while waiting:
+            end = waiting.pop()
+            for start in self.room.get(end, {}):
+                if start not in behind and self.room[start][end] > 0:
+                    behind.add(start)
+                    waiting.append(start)
+        return self.room.keys() - behind
+
+    def path(self) -> list[tuple[str, str]] | None:
+        """A shortest way on which something may flow."""
+        parents: dict[str, str] = {SOURCE: SOURCE}
+        waiting = deque([SOURCE])
+        while waiting:
+            start = waiting.popleft()
+            for end, room in self.room.get(start, {}).items():
+                if room > 0 and end not in parents:
+                    parents[end] = start
+                    waiting.append(end)
+        if SINK not in parents:
+            return None
+        way, end = list[tuple[str, str]](), SINK
+        while end != SOURCE:
+            way.append((parents[end], end))
+            end = parents[end]
+        return way
+
 
 READ = 1 / 16  # what reading an input or an output costs, beside writing, holding and reading another value
 EXPENSIVE = 100  # flops a cell, about what a core does while it writes and reads a float32
 
 
-def split(graph: Graph, gradient: Graph) -> tuple[Graph, tuple[str, ...], Graph]:
+def split(graph: ir.Graph, gradient: ir.Graph) -> tuple[ir.Graph, tuple[str, ...], ir.Graph]:
     """The graph that saves, the values that are read again, and the graph from these to the gradients.
 
     `gradient` computes gradients from the inputs of `graph`, and values in it that bear names of `graph` are those."""
     gradients = {node.output for node in gradient.inputs} - {node.output for node in graph.inputs}
-    back = downstream(gradient, gradients)
+    back = ir.downstream(gradient, gradients)
     read = [name for node in gradient.nodes if node.output in back for name in node.inputs if name not in back]
     read += [name for name in gradient.outputs if name not in back]
     saved_names = _cut(graph, gradient, read)
@@ -58,7 +89,7 @@ def split(graph: Graph, gradient: Graph) -> tuple[Graph, tuple[str, ...], Graph]
     return replace(graph, outputs=(*graph.outputs, *extra)), saved, backward
 
 
-def _cut(graph: Graph, gradient: Graph, read: Iterable[str]) -> set[str]:
+def _cut(graph: ir.Graph, gradient: ir.Graph, read: Iterable[str]) -> set[str]:
     """The values to save, or to read again."""
     network, expensive = Network(), _expensive(graph, gradient)
     needed, visited = list(dict.fromkeys(read)), set[str]()
@@ -80,31 +111,31 @@ def _cut(graph: Graph, gradient: Graph, read: Iterable[str]) -> set[str]:
     return {name for name in visited if f"{name}<" in before and f"{name}>" not in before}
 
 
-def _price(graph: Graph, node: Node) -> float:
+def _price(graph: ir.Graph, node: ir.Node) -> float:
     """Give the bytes that saving a value takes; only a value of the graph can be saved."""
     size = max(cells(node), 1.0) * node.dtype.bytes
-    if isinstance(node.kind, Input) or node.output in graph.outputs:
+    if isinstance(node.kind, ir.Input) or node.output in graph.outputs:
         return size * READ
-    can_be = node.output in graph.by_name and not isinstance(node.kind, Constant | Iota | View)
+    can_be = node.output in graph.by_name and not isinstance(node.kind, ir.Constant | ir.Iota | ir.View)
     return size if can_be else inf
 
 
-def is_expensive(node: Node) -> bool:
+def is_expensive(node: ir.Node) -> bool:
     """Whether a value is not computed again, for its kind."""
     match node.kind:
-        case Input() | Reduce() | Scan() | Scatter() | Contract() | Opaque() | Part():
+        case ir.Input() | ir.Reduce() | ir.Scan() | ir.Scatter() | ir.Contract() | ir.Opaque() | ir.Part():
             return True
-        case Map() | View() | Select() | Gather() | Constant() | Iota():
+        case ir.Map() | ir.View() | ir.Select() | ir.Gather() | ir.Constant() | ir.Iota():
             return False
         case _:
             assert_never(node.kind)
 
 
-def _expensive(graph: Graph, gradient: Graph) -> set[str]:
+def _expensive(graph: ir.Graph, gradient: ir.Graph) -> set[str]:
     """The values of a graph that are not computed again for its gradient."""
     expensive_values, flops = set[str](), dict[str, float]()
     for node in gradient.nodes:
-        own = OPERATORS[node.kind.function].flops if isinstance(node.kind, Map) else 0
+        own = OPERATORS[node.kind.function].flops if isinstance(node.kind, ir.Map) else 0
         flops[node.output] = own + max((flops[name] for name in node.inputs), default=0.0)
         if node.output in graph.by_name and (is_expensive(node) or flops[node.output] > EXPENSIVE):
             expensive_values.add(node.output)
@@ -112,23 +143,23 @@ def _expensive(graph: Graph, gradient: Graph) -> set[str]:
     return expensive_values
 
 
-def _from(graph: Graph, gradient: Graph, saved: Collection[str], gradients: Collection[str]) -> Graph:
+def _from(graph: ir.Graph, gradient: ir.Graph, saved: Collection[str], gradients: Collection[str]) -> ir.Graph:
     """The graph from the values that are kept, in the order in which `graph` makes them, and from those given."""
-    needed, nodes = set(gradient.outputs), list[Node]()
+    needed, nodes = set(gradient.outputs), list[ir.Node]()
     for node in reversed(gradient.nodes):
         if node.output in needed and node.output not in saved and node.output not in gradients:
             needed.update(node.inputs)
             nodes.append(node)
     read = [node for node in gradient.nodes if node.output in saved and node.output in needed]
-    inputs = [node for node in read if isinstance(node.kind, Input)]
-    inputs += [replace(node, kind=Input(), inputs=()) for node in read if node not in inputs]
+    inputs = [node for node in read if isinstance(node.kind, ir.Input)]
+    inputs += [replace(node, kind=ir.Input(), inputs=()) for node in read if node not in inputs]
     inputs += [node for node in gradient.inputs if node.output in gradients]
-    return with_sizes(Graph((*inputs, *reversed(nodes)), gradient.outputs, gradient.demands), graph)
+    return with_sizes(ir.Graph((*inputs, *reversed(nodes)), gradient.outputs, gradient.demands), graph)
 
 
-def with_sizes(backward: Graph, graph: Graph) -> Graph:
+def with_sizes(backward: ir.Graph, graph: ir.Graph) -> ir.Graph:
     """The graph with those inputs of `graph`, small ones first, whose shapes tell sizes that no other one does."""
-    names = {name for node in backward.nodes for dim in dims_of(node) for name in dim.names if name[:1] != "#"}
+    names = {name for node in backward.nodes for dim in ir.dims_of(node) for name in dim.names if name[:1] != "#"}
     for node in sorted(graph.inputs, key=cells):
         bound = bound_sizes(backward.inputs)
         if (

@@ -5,12 +5,13 @@ An output may lie in the loops of another with its axes merged, as a reshape doe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from noyau.errors import UnsupportedError
+from noyau.ir import graph as nodes
 from noyau.ir.dims import Dim, Shape, equal, product
-from noyau.ir.graph import Graph, Node
 
 ONE = Dim.of(1)
 NestAxis = tuple[Dim, Dim]  # of the nest: its index, and its extent
@@ -60,7 +61,7 @@ class LoopNest:
     turned: frozenset[str] = frozenset()  # loops that run backwards
     written_out: frozenset[str] = frozenset()  # loops of a few rounds, one after the other in the text
 
-    def index_of(self, node: Node) -> tuple[Shape, int]:
+    def index_of(self, node: nodes.Node) -> tuple[Shape, int]:
         """The index of another output, and the number of loops around its Store; UnsupportedError if it fits none."""
         axes = [axis for axis, dim in enumerate(node.shape) if dim != ONE]
         own = [dim for dim in self.index if dim != Dim.of(0)]
@@ -91,7 +92,7 @@ class LoopNest:
         return [dim.replace(first) + dim.replace(last) + 1 for dim in self.index if dim != Dim.of(0)]
 
 
-def first_space(graph: Graph) -> LoopNest:
+def first_space(graph: nodes.Graph) -> LoopNest:
     """The loops of the largest output, in the order of its axes."""
 
     def extent(name: str) -> tuple[int, int]:
@@ -102,3 +103,44 @@ def first_space(graph: Graph) -> LoopNest:
     loops = [(f"#i{axis}", dim) for axis, dim in enumerate(graph[main].shape) if dim != ONE]
     index = tuple(Dim.of(f"#i{axis}") if dim != ONE else Dim.of(0) for axis, dim in enumerate(graph[main].shape))
     return LoopNest(main, tuple(loops), index, {})
+
+
+Axes = frozenset[int]
+
+
+def dependence(graph: nodes.Graph) -> dict[str, Axes]:
+    """For each value the axes whose index changes what its cells hold; those that may, where it cannot be told."""
+    axes_of: dict[str, Axes] = {}
+    for node in graph.nodes:
+        axes_of[node.output] = _of(graph, node, axes_of)
+    return axes_of
+
+
+def _of(graph: nodes.Graph, node: nodes.Node, axes_of: Mapping[str, Axes]) -> Axes:
+    match node.kind:
+        case nodes.Constant(value) if value.size == 1:
+            return frozenset()
+        case nodes.Iota(dim):
+            return _axes([dim])
+        case nodes.Map():
+            return frozenset[int]().union(*(axes_of[name] for name in node.inputs))
+        case nodes.View(index):
+            return _axes(index[axis] for axis in axes_of[node.inputs[0]])
+        case nodes.Gather(index):
+            looked_up = [entry for entry in index if isinstance(entry, nodes.Lookup)]
+            whole = [index[axis] for axis in axes_of[node.inputs[0]]]
+            dims = [entry for entry in whole if isinstance(entry, Dim)]
+            return _axes([*dims, *(dim for entry in looked_up for dim in entry.at)])
+        case nodes.Select(axis, _) | nodes.Scan(axis=axis):
+            return frozenset([axis]).union(*(axes_of[name] for name in node.inputs))
+        case nodes.Reduce(_, axes):
+            others = [axis for axis in range(len(graph[node.inputs[0]].shape)) if axis not in axes]
+            return frozenset(at for at, axis in enumerate(others) if axis in axes_of[node.inputs[0]])
+        case nodes.Input() | nodes.Constant() | nodes.Scatter() | nodes.Contract() | nodes.Opaque() | nodes.Part():
+            return frozenset(range(len(node.shape)))
+        case _:
+            assert_never(node.kind)
+
+
+def _axes(dims: Iterable[Dim]) -> Axes:
+    return frozenset(int(name[1:]) for dim in dims for name in dim.names if name.startswith("#"))

@@ -15,37 +15,20 @@ from typing import assert_never
 
 import numpy as np
 
-from noyau.compiler.lowering.dependence import dependence
+from noyau.compiler.lowering.loop_nest import dependence
 from noyau.compiler.lowering.names import Names
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
+from noyau.ir import graph as nodes
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, Shape, equal, index_name, never_negative
-from noyau.ir.graph import (
-    Constant,
-    Contract,
-    Gather,
-    Graph,
-    Input,
-    Iota,
-    Lookup,
-    Map,
-    Node,
-    Opaque,
-    Part,
-    Reduce,
-    Scan,
-    Scatter,
-    Select,
-    View,
-)
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.ranges import at_least_one, simplify, within
 
 MOST = 4096  # cells that are looked at for steps
 
 
-def cell_of(node: Node, value: np.ndarray, index: Shape) -> ir.Expr:
+def cell_of(node: nodes.Node, value: np.ndarray, index: Shape) -> ir.Expr:
     """A cell of a constant whose cells are all alike, or integers in even steps; else UnsupportedError."""
     cells, dtype = value.astype(node.dtype.compute.numpy), node.dtype.compute
     if not cells.size or cells.tobytes() == cells.flat[0].tobytes() * cells.size:
@@ -93,7 +76,7 @@ class CutNeeded(Exception):
 class Lowering:
     """One nest in the making: the stack of open scopes, the extents of all variables, the names given out."""
 
-    def __init__(self, graph: Graph, names: Names, buffers: Mapping[str, str]) -> None:
+    def __init__(self, graph: nodes.Graph, names: Names, buffers: Mapping[str, str]) -> None:
         self.graph, self.names, self.buffers = graph, names, buffers
         self.dependence = dependence(graph)
         self.scopes = [LoopScope()]
@@ -138,7 +121,7 @@ class Lowering:
         """The Store of an output at an index."""
         return ir.Store((buffer,), index, (self.value(output, index),))
 
-    def let(self, scope: LoopScope, node: Node, expr: ir.Expr, index: Shape) -> ir.Var:
+    def let(self, scope: LoopScope, node: nodes.Node, expr: ir.Expr, index: Shape) -> ir.Var:
         """A name for a value. UnsupportedError where there are too many."""
         self.lets += 1
         if self.lets > MOST_VALUES:
@@ -147,7 +130,7 @@ class Lowering:
         scope.statements.append(ir.Let(name, expr, (node.output, index)))
         return ir.Var(name, expr.dtype)
 
-    def is_anyway(self, node: Node, index: Shape) -> bool:
+    def is_anyway(self, node: nodes.Node, index: Shape) -> bool:
         """Whether a value is there whether the guard holds or not, and is made less often without it."""
         free = self.depth(index, guarded=False) < self.depth(index)
         return free and all(within(at, extent, self.extents) for at, extent in zip(index, node.shape, strict=True))
@@ -181,46 +164,46 @@ class Lowering:
         runs = [ir.Call("less", (ir.Index(Dim.of(0)), ir.Index(extent)), DType.BOOL) for extent in doubtful]
         return ir.when(ir.all_of([*([] if self.guard is None else [self.guard]), *runs]))
 
-    def make(self, node: Node, index: Shape) -> ir.Expr:
+    def make(self, node: nodes.Node, index: Shape) -> ir.Expr:
         here = {index_name(axis): dim for axis, dim in enumerate(index)}
         match node.kind:
-            case Input():
+            case nodes.Input():
                 guard = self.guard_of(index, node.shape, self.depth(index))
                 other = None if guard is None else ir.Const(0, node.dtype.compute)
                 return ir.Load(self.buffers[node.output], index, node.dtype.compute, guard, other)
-            case Constant(value):
+            case nodes.Constant(value):
                 return cell_of(node, value, index)
-            case Iota(dim):
+            case nodes.Iota(dim):
                 position = ir.Index(simplify(dim.replace(here), self.extents))
                 return position if node.dtype is DType.I64 else ir.Call("cast", (position,), node.dtype.compute)
-            case Map(function):
+            case nodes.Map(function):
                 operands = tuple(self.value(operand, index) for operand in node.inputs)
                 if function == "identity" or (function == "cast" and operands[0].dtype is node.dtype.compute):
                     return operands[0]
                 return ir.Call(function, operands, node.dtype.compute)
-            case View(index=source):
+            case nodes.View(index=source):
                 return self.value(node.inputs[0], [dim.replace(here) for dim in source])
-            case Select(axis, starts):
+            case nodes.Select(axis, starts):
                 return self.select(node, axis, starts, index)
-            case Gather(index=source):
+            case nodes.Gather(index=source):
                 operand = self.graph[node.inputs[0]]
                 return self.value(operand.output, self.places(node, source, index, operand.shape))
-            case Reduce(monoid, axes):
+            case nodes.Reduce(monoid, axes):
                 return self.fold(node, monoid, axes, index)
-            case Scan():
+            case nodes.Scan():
                 return lower_scan(self, node, node.kind, index)
-            case Scatter() if asks_each_cell(self.graph, node):
+            case nodes.Scatter() if asks_each_cell(self.graph, node):
                 return ask(self, node, node.kind, index)
-            case Scatter():
+            case nodes.Scatter():
                 raise UnsupportedError(f"{node.output}: what reads a Scatter waits until all of it is merged")
-            case Contract():
+            case nodes.Contract():
                 raise UnsupportedError(f"{node.output}: a product is no loop of a kernel; a library runs it")
-            case Opaque() | Part():
+            case nodes.Opaque() | nodes.Part():
                 raise UnsupportedError(f"{node.output}: noyau does not see into it; where it came from it is run")
             case _:
                 assert_never(node.kind)
 
-    def select(self, node: Node, axis: int, starts: Shape, index: Shape) -> ir.Expr:
+    def select(self, node: nodes.Node, axis: int, starts: Shape, index: Shape) -> ir.Expr:
         """The piece that the index falls in: certain, or made so by cutting the loop, or chosen as it runs."""
         at, ends = index[axis], (*starts[1:], node.shape[axis])
         pieces = [
@@ -247,7 +230,7 @@ class Lowering:
         if not [name for name in point.names if name.startswith("#")] and inside and point != Dim.of(0):
             raise CutNeeded(variable, self.offsets[variable] + point, by_cells=by_cells)
 
-    def choose(self, node: Node, at: Dim, pieces: Sequence[tuple[str, Shape, Dim, Dim]]) -> ir.Expr:
+    def choose(self, node: nodes.Node, at: Dim, pieces: Sequence[tuple[str, Shape, Dim, Dim]]) -> ir.Expr:
         """Nested selects, of which the branch not taken touches no memory."""
         if not pieces:
             return ir.Const(0, node.dtype.compute)  # of an extent of 0: nothing reads it
@@ -264,15 +247,15 @@ class Lowering:
         assert chosen is not None, "a Select with pieces"
         return chosen
 
-    def places(self, node: Node, source: Sequence[Dim | Lookup], index: Shape, shape: Shape) -> Shape:
+    def places(self, node: nodes.Node, source: Sequence[Dim | nodes.Lookup], index: Shape, shape: Shape) -> Shape:
         """The place in memory of that shape that an index map names, of a node at an index."""
         here = {index_name(axis): dim for axis, dim in enumerate(index)}
         return tuple(
-            self.lookup(node, entry, here, extent) if isinstance(entry, Lookup) else entry.replace(here)
+            self.lookup(node, entry, here, extent) if isinstance(entry, nodes.Lookup) else entry.replace(here)
             for entry, extent in zip(source, shape, strict=True)
         )
 
-    def lookup(self, node: Node, entry: Lookup, here: Mapping[str, Dim], extent: Dim) -> Dim:
+    def lookup(self, node: nodes.Node, entry: nodes.Lookup, here: Mapping[str, Dim], extent: Dim) -> Dim:
         """A looked-up index, required to be inside, under a name that Dims can use."""
         indices = node.inputs[entry.input]
         at = tuple(simplify(dim.replace(here), self.extents) for dim in entry.at)
@@ -296,7 +279,7 @@ class Lowering:
         assert isinstance(values, ir.Index)
         return values.dim
 
-    def fold(self, node: Node, monoid: str, axes: tuple[int, ...], index: Shape) -> ir.Fold:
+    def fold(self, node: nodes.Node, monoid: str, axes: tuple[int, ...], index: Shape) -> ir.Fold:
         operand, depth = self.graph[node.inputs[0]], self.depth(index)
         if operand.dtype.kind not in MONOIDS[monoid].accepts:
             raise UnsupportedError(f"{node.output}: no {monoid} of {operand.dtype.value}")
@@ -341,7 +324,7 @@ class LoopNeeded(Exception):
         self.variable, self.backwards = variable, backwards
 
 
-def lower_scan(lowering: Lowering, node: Node, scan: Scan, index: Shape) -> ir.Expr:
+def lower_scan(lowering: Lowering, node: nodes.Node, scan: nodes.Scan, index: Shape) -> ir.Expr:
     """The running result at an index: the state of the loop over the axis, before or after it takes the value in.
 
     LoopNeeded where that loop does not run as the scan does; UnsupportedError where it cannot."""
@@ -372,7 +355,7 @@ def lower_scan(lowering: Lowering, node: Node, scan: Scan, index: Shape) -> ir.E
     return result
 
 
-def _variable(lowering: Lowering, node: Node, scan: Scan, index: Shape) -> str:
+def _variable(lowering: Lowering, node: nodes.Node, scan: nodes.Scan, index: Shape) -> str:
     """The variable of the loop that runs along the whole axis."""
     at, extent = index[scan.axis], node.shape[scan.axis]
     mine = [name for name in at.names if name.startswith("#")]
@@ -388,24 +371,24 @@ def _variable(lowering: Lowering, node: Node, scan: Scan, index: Shape) -> str:
 ONE = Dim.of(1)
 
 
-def asks_each_cell(graph: Graph, node: Node) -> bool:
+def asks_each_cell(graph: nodes.Graph, node: nodes.Node) -> bool:
     """Whether each cell of a Scatter can tell the one update that may meet it: every axis of the updates that is longer
     than 1 is an axis of the result, from end to end."""
-    assert isinstance(node.kind, Scatter)
+    assert isinstance(node.kind, nodes.Scatter)
     updates, places = graph[node.inputs[2]], _places(node.kind)
     whole = all(equal(updates.shape[own], node.shape[axis]) for own, axis in places.items())
-    plain = len(places) + sum(isinstance(entry, Lookup) for entry in node.kind.index) == len(node.shape)
+    plain = len(places) + sum(isinstance(entry, nodes.Lookup) for entry in node.kind.index) == len(node.shape)
     free = [axis for axis, extent in enumerate(updates.shape) if axis not in places and extent != ONE]
     return whole and plain and not free
 
 
-def _places(kind: Scatter) -> dict[int, int]:
+def _places(kind: nodes.Scatter) -> dict[int, int]:
     """The axes of the updates that are axes of the result, each with that."""
-    names = {entry: axis for axis, entry in enumerate(kind.index) if not isinstance(entry, Lookup)}
+    names = {entry: axis for axis, entry in enumerate(kind.index) if not isinstance(entry, nodes.Lookup)}
     return {own: names[at] for own in range(len(kind.index)) if (at := Dim.of(index_name(own))) in names}
 
 
-def ask(lowering: Lowering, node: Node, kind: Scatter, index: Shape) -> ir.Expr:
+def ask(lowering: Lowering, node: nodes.Node, kind: nodes.Scatter, index: Shape) -> ir.Expr:
     """The value of a cell: that of the data, unless the update that may meet it does."""
     data, _, updates = node.inputs
     places = _places(kind)
@@ -413,7 +396,7 @@ def ask(lowering: Lowering, node: Node, kind: Scatter, index: Shape) -> ir.Expr:
     here = {index_name(own): dim for own, dim in enumerate(at)}
     same = list[ir.Expr]()
     for axis, entry in enumerate(kind.index):
-        if isinstance(entry, Lookup):
+        if isinstance(entry, nodes.Lookup):
             position = lowering.lookup(node, entry, here, node.shape[axis])
             same.append(ir.Call("equal", (ir.Index(index[axis]), ir.Index(position)), DType.BOOL))
     old, new = lowering.value(data, index), lowering.value(updates, at)

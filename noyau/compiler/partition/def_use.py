@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from noyau.compiler.lowering.nest import unbound
-from noyau.compiler.partition.model import Model, Positions, is_scalar, require_bound_sizes
+from noyau.compiler.partition.traffic import Model, Positions, is_scalar, require_bound_sizes
 from noyau.compiler.passes.cleanup import drop_unused
-from noyau.compiler.passes.sizes import own_sizes
+from noyau.compiler.passes.normal_form import own_sizes
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import same_shape
 from noyau.ir.graph import Graph, Input, Iota, Node, View, dims_of

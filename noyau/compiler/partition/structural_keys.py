@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 from noyau.compiler.partition.def_use import DefUse
-from noyau.compiler.partition.model import Positions, is_scalar
+from noyau.compiler.partition.traffic import Positions, is_scalar
 from noyau.ir.graph import Graph, Node
 
 

@@ -7,11 +7,14 @@ input where a view or a gather looks at a part of it: the floor of a kernel is o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from noyau.compiler.passes.normal_form import bound_sizes
+from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim
-from noyau.ir.graph import Gather, Graph, Lookup, Node, Scatter, View
+from noyau.ir.graph import Constant, Gather, Graph, Lookup, Node, Scatter, View
+from noyau.ir.sizes import Demand
 
 Sizes = Mapping[str, int]
 
@@ -79,3 +82,42 @@ def _reached(node: Node, at: tuple[Dim, ...], sizes: Sizes) -> int:
 
 def _cells(node: Node, sizes: Sizes) -> int:
     return math.prod(int(dim.evaluate(sizes)) for dim in node.shape)
+
+
+Positions = frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOperator:
+    """An operator of the user's model: its position, and the values that it reads (also in its subgraphs) and makes."""
+
+    position: int
+    operator: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Subject of a partition: the graph of a whole model, and its operators."""
+
+    graph: Graph
+    places: Sequence[ModelOperator]
+    made_at: Mapping[str, int]  # value of the graph -> position of the operator that makes it
+    arithmetic: frozenset[int]
+    opaque: Mapping[int, str]
+    demands: Mapping[int, Sequence[Demand]] = field(default_factory=dict)  # of sizes, by the operators that have them
+
+
+def is_scalar(node: Node) -> bool:
+    return isinstance(node.kind, Constant) and node.kind.value.size == 1
+
+
+def require_bound_sizes(graph: Graph) -> Graph:
+    """The graph itself; UnsupportedError where one of its operators demands something of a size that no input tells:
+    the operator would look, and the kernel could not."""
+    bound = bound_sizes(graph.inputs)
+    for demand in graph.demands:
+        if not demand.left.names | demand.right.names <= bound:
+            raise UnsupportedError(f"whether {demand} does not follow from the shapes of the inputs")
+    return graph

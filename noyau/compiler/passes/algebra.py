@@ -17,10 +17,10 @@ import ml_dtypes
 import numpy as np
 
 from noyau.compiler.passes.cleanup import drop_unused
-from noyau.compiler.passes.logic import comparison, logical_not, neutral, where
 from noyau.compiler.passes.patterns import everywhere, function_of, number_of, operand_beneath
 from noyau.compiler.passes.quotients import divide, multiply, power, reciprocal
 from noyau.compiler.passes.rewrite import Change, Rebuilder, rebuild
+from noyau.compiler.passes.signs import comparison, logical_not, neutral, where
 from noyau.dtypes import DType
 from noyau.ir.dims import indices
 from noyau.ir.graph import Graph, Iota, Map, Node, View

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
+from noyau.compiler.passes.patterns import (
+    function_of,
+    last_of,
+    number_of,
+    operand_beneath,
+    replay,
+    under_views,
+    views_of,
+)
+from noyau.compiler.passes.rewrite import Change, Rebuilder, through_views
 from noyau.ir.dims import never_negative
 from noyau.ir.graph import Constant, Gather, Iota, Map, Node, Reduce, Select, View
 from noyau.ir.monoids import MONOIDS
-from noyau.ir.operators import Fact, has
+from noyau.ir.operators import OPERATORS, Fact, has
 
 
 # Of -0 and of -inf x ** 0.5 and sqrt(x) differ; a sum of squares with an epsilon added is neither.
@@ -60,3 +71,40 @@ def _is_natural(node: Node, natural: Mapping[str, bool]) -> bool:
         case _:
             operands = _sign_sources(node)
             return node.dtype.is_float and bool(operands) and all(natural[each] for each in operands)
+
+
+def comparison(node: Node, function: str) -> Node:
+    """The comparison of a node's operands by a function, in normal form."""
+    mirror = OPERATORS[function].mirror
+    return replace(node, kind=Map(mirror or function), inputs=node.inputs[::-1] if mirror else node.inputs)
+
+
+def logical_not(node: Node, rebuilder: Rebuilder) -> Change:
+    views, maker = views_of(rebuilder, node.inputs[0]), through_views(rebuilder.nodes, node.inputs[0])
+    match maker.kind:
+        case Map("logical_not"):
+            again = replay(rebuilder, views, maker.inputs[0])
+            return (*again, replace(node, kind=Map("identity"), inputs=(last_of(again, maker.inputs[0]),)))
+        case Map(function) if negation := OPERATORS[function].negation:
+            if has(function, Fact.ORDERED) and rebuilder.nodes[maker.inputs[0]].dtype.is_float:
+                return (node,)  # of a NaN both are false
+            opposite = comparison(maker, negation)
+        case _:
+            return (node,)
+    nodes = under_views(rebuilder, opposite, views)
+    return (*nodes[:-1], replace(nodes[-1], output=node.output))
+
+
+def where(node: Node, rebuilder: Rebuilder) -> Change:
+    condition, this, other = node.inputs
+    if function_of(rebuilder, condition) != "logical_not":
+        return (node,)
+    views, opposite = operand_beneath(rebuilder, condition)
+    return (*views, replace(node, inputs=(opposite, other, this)))
+
+
+def neutral(node: Node, rebuilder: Rebuilder, value: bool) -> Change:
+    for this, other in (node.inputs, node.inputs[::-1]):
+        if number_of(rebuilder, this) == value:
+            return other
+    return (node,)

@@ -12,19 +12,9 @@ from typing import TypeGuard
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
+from noyau.ir import walk
 from noyau.ir.dims import Dim, DimOp, Shape, maximum, product, strides_of
-from noyau.ir.substitution import rewrite, substitute
-from noyau.ir.walk import (
-    all_dims,
-    every_expression,
-    every_statement,
-    flops_of,
-    fold_of,
-    folds_in,
-    is_fold,
-    loads_of,
-    touched,
-)
+from noyau.ir.walk import rewrite, substitute
 
 Statements = tuple[ir.Statement, ...]
 COSTLY = 8  # flops of a function of which a core does not do as many as memory brings cells
@@ -103,7 +93,7 @@ def _in_one(outer: str, inner: str, extent: Dim, body: Statements) -> Statements
     """The body over one variable, named as the inner one, that counts through both; or None."""
     counter = Dim.of("#both")
     both = substitute(body, {outer: counter // extent, inner: counter % extent})
-    clean = not any(divides(dim, "#both") for dim in all_dims(both))
+    clean = not any(divides(dim, "#both") for dim in walk.all_dims(both))
     return substitute(both, {"#both": inner}) if clean else None
 
 
@@ -190,15 +180,15 @@ def widen(statements: Statements) -> Statements:
 
 
 def _widened(loop: ir.Loop) -> ir.Loop:
-    inner = folds_in(loop.body) or any(isinstance(s, ir.Loop) for s in every_statement(loop.body))
+    inner = walk.folds_in(loop.body) or any(isinstance(s, ir.Loop) for s in walk.every_statement(loop.body))
     serial = inner or loop.axis is not ir.Axis.SERIAL or carries(loop)
     return replace(loop, axis=loop.axis if serial else ir.Axis.LANES, body=widen(loop.body))
 
 
 def carries(loop: ir.Loop) -> bool:
     """Whether rounds of a loop store in one cell: in memory from outside, at an index that its variable is not in."""
-    own = {s.name for s in every_statement(loop.body) if isinstance(s, ir.Alloc)}
-    stores = [s for s in every_statement(loop.body) if isinstance(s, ir.Store)]
+    own = {s.name for s in walk.every_statement(loop.body) if isinstance(s, ir.Alloc)}
+    stores = [s for s in walk.every_statement(loop.body) if isinstance(s, ir.Store)]
     return any(
         loop.var not in {name for dim in store.index for name in dim.names} and not own.issuperset(store.buffers)
         for store in stores
@@ -220,9 +210,9 @@ def keep(statements: Statements, values: frozenset[str], name: str) -> Statement
 
     The statements are those of one row; `values` are names of values of the graph. Nothing changes where a value is
     not found in both at the same index."""
-    at = max((k for k, s in enumerate(statements) if is_fold(s)), default=None)
+    at = max((k for k, s in enumerate(statements) if walk.is_fold(s)), default=None)
     let = None if at is None else statements[at]
-    if at is None or not isinstance(let, ir.Let) or len((fold := fold_of(let)).loops) != 1:
+    if at is None or not isinstance(let, ir.Let) or len((fold := walk.fold_of(let)).loops) != 1:
         return statements
     for inner in fold.body:
         if isinstance(inner, ir.Let) and inner.origin and inner.origin[0] in values:
@@ -251,11 +241,11 @@ def drop_unused(statements: Statements) -> Statements:
     for statement in reversed(statements):
         match statement:
             case ir.Let(name) if name.startswith("#"):
-                used = any(name in dim.names for dim in all_dims(rest))
+                used = any(name in dim.names for dim in walk.all_dims(rest))
             case ir.Let(name):
-                used = any(isinstance(expr, ir.Var) and expr.name == name for expr in every_expression(rest))
+                used = any(isinstance(expr, ir.Var) and expr.name == name for expr in walk.every_expression(rest))
             case ir.Alloc(name):
-                used = name in touched(rest)
+                used = name in walk.touched(rest)
             case _:
                 used = True
         if used:
@@ -296,7 +286,7 @@ def either(condition: ir.Expr, this: Statements, other: Statements) -> Statement
 
 def is_costly(body: Iterable[ir.Statement]) -> bool:
     """Whether statements have a function that takes longer than a cell takes to memory."""
-    return any(flops_of(expr) >= COSTLY for expr in every_expression(body))
+    return any(walk.flops_of(expr) >= COSTLY for expr in walk.every_expression(body))
 
 
 def apart(body: Statements) -> list[Statements]:
@@ -305,9 +295,9 @@ def apart(body: Statements) -> list[Statements]:
     blocks: list[Statements] = [(s,) for s in body if isinstance(s, ir.Loop)]
     stores = tuple(s for s in body if isinstance(s, ir.Store) and s.merge is None)
     lets = tuple(s for s in body if is_light(s))
-    inner = [s for block in blocks for s in every_statement(block)]
+    inner = [s for block in blocks for s in walk.every_statement(block)]
     used = {name for s in inner if isinstance(s, ir.Store) for name in s.buffers} | {
-        load.buffer for load in loads_of(body)
+        load.buffer for load in walk.loads_of(body)
     }
     if len(blocks) + len(stores) + len(lets) != len(body) or any(used & set(store.buffers) for store in stores):
         return [body]

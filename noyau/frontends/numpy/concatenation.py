@@ -17,7 +17,7 @@ from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, c
 from noyau.frontends.numpy.traced_sizes import Number, as_size
 from noyau.frontends.numpy.ufuncs import as_node, as_traced, has_traced, refuse, traced
 from noyau.ir.dims import Dim, indices, product
-from noyau.ir.symbolic_sizes import Size, dim_of
+from noyau.ir.sizes import Size, dim_of
 
 
 def common_dtype(values: Sequence[Any]) -> DType:

@@ -17,7 +17,7 @@ from noyau.frontends.numpy.traced_array import FUNCTIONS, Handler, TracedArray, 
 from noyau.frontends.numpy.traced_sizes import Number, as_size
 from noyau.frontends.numpy.ufuncs import as_traced, has_traced
 from noyau.ir.dims import Dim, Shape, index_name, product
-from noyau.ir.symbolic_sizes import Size, dim_of
+from noyau.ir.sizes import Size, dim_of
 
 
 def full(tape: Tape, shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", **options: Any) -> TracedArray:

@@ -21,7 +21,7 @@ from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced, has_traced
 from noyau.ir.dims import Dim, Shape, index_name, never_negative, product
 from noyau.ir.dims import indices as indices_of
 from noyau.ir.graph import Iota, Lookup, Node, View
-from noyau.ir.symbolic_sizes import Size, dim_of
+from noyau.ir.sizes import Size, dim_of
 
 
 @dataclass(frozen=True, slots=True)

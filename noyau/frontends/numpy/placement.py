@@ -23,7 +23,7 @@ from noyau.frontends.numpy.traced_array import ATTRIBUTES, FUNCTIONS, METHODS, U
 from noyau.frontends.numpy.ufuncs import as_traced
 from noyau.ir.dims import Dim, indices
 from noyau.ir.graph import Lookup
-from noyau.ir.symbolic_sizes import Size
+from noyau.ir.sizes import Size
 
 
 def _diag(v: Any, k: int = 0) -> Any:

@@ -16,7 +16,7 @@ from noyau.frontends.numpy.ufuncs import NONE, apply, as_node, as_traced, loop_d
 from noyau.ir.dims import product
 from noyau.ir.graph import Node, Scan
 from noyau.ir.monoids import BY_FUNCTION, MONOIDS, highest, lowest
-from noyau.ir.symbolic_sizes import dim_of, is_whole
+from noyau.ir.sizes import dim_of, is_whole
 
 
 def axes_of(axis: Any, rank: int) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, call, ref
 from noyau.frontends.numpy.traced_sizes import Number, TracedSize, as_size, calculate_number
 from noyau.frontends.numpy.ufuncs import as_traced
 from noyau.ir.dims import maximum
-from noyau.ir.symbolic_sizes import dim_of, is_whole
+from noyau.ir.sizes import dim_of, is_whole
 
 RANDOM = "it draws random numbers; draw them outside, and give them as an argument"
 _MATH = {  # functions of the math module, of numbers that follow from sizes

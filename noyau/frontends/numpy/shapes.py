@@ -13,7 +13,7 @@ from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, call, enter, tape_of
 from noyau.frontends.numpy.ufuncs import as_traced, refuse, traced
 from noyau.ir.dims import Dim, Shape, index_name, indices, product
-from noyau.ir.symbolic_sizes import Size, dim_of
+from noyau.ir.sizes import Size, dim_of
 
 
 def extents_of(entries: Sequence[Any]) -> list[Any]:

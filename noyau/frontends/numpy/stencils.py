@@ -14,7 +14,7 @@ from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
 from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, enter, tape_of
 from noyau.frontends.numpy.ufuncs import as_traced, traced
 from noyau.ir.dims import Dim, indices
-from noyau.ir.symbolic_sizes import dim_of
+from noyau.ir.sizes import dim_of
 
 
 def windows(

@@ -17,7 +17,7 @@ from noyau.frontends.numpy.tape import Tape
 from noyau.ir.builder import same_but_ones
 from noyau.ir.dims import Dim, Shape, index_name, indices, strides_of
 from noyau.ir.graph import Node, View
-from noyau.ir.symbolic_sizes import Size
+from noyau.ir.sizes import Size
 
 Handler = Callable[..., Any]
 UFUNCS: dict[str, Handler] = {}  # by the name of the ufunc, and of its method: `ufuncs.py` and others fill it

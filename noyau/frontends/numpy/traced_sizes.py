@@ -14,7 +14,7 @@ from noyau.dtypes import DType
 from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, ufunc_call
 from noyau.ir.dims import Dim, equal, maximum
-from noyau.ir.symbolic_sizes import Size, dim_of, is_whole
+from noyau.ir.sizes import Size, dim_of, is_whole
 
 
 def _is_part(value: Any) -> bool:

@@ -15,7 +15,7 @@ from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, a
 from noyau.frontends.numpy.traced_sizes import Number
 from noyau.ir.graph import Node
 from noyau.ir.operators import OPERATORS, Fact, has
-from noyau.ir.symbolic_sizes import Size
+from noyau.ir.sizes import Size
 
 Make = Callable[..., Any]  # of a tape and operands in the dtypes of the loop, a Node or several
 

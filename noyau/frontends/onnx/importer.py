@@ -13,20 +13,17 @@ import onnx
 from noyau.compiler.partition.cut import Model, ModelOperator
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx.activations import ACTIVATIONS
-from noyau.frontends.onnx.boundaries import Boundary, ModelContext, Run
-from noyau.frontends.onnx.boundary_shapes import outcome_of
+from noyau.frontends.onnx.boundaries import FOLDED, Boundary, ModelContext, Run, captures, foldable_nodes, reason_for
 from noyau.frontends.onnx.boundary_types import BoundaryTypes, Inference
 from noyau.frontends.onnx.calculations import CALCULATIONS
 from noyau.frontends.onnx.composites import COMPOSITES
-from noyau.frontends.onnx.contributed import CONTRIBUTED
-from noyau.frontends.onnx.conversions import CONVERSIONS
+from noyau.frontends.onnx.conversions import ACTIVATIONS, CONVERSIONS
 from noyau.frontends.onnx.creation import CREATION
+from noyau.frontends.onnx.embeddings import CONTRIBUTED
 from noyau.frontends.onnx.function_bodies import FunctionBody, canonical, conform, model_body, opsets_of, schema_body
 from noyau.frontends.onnx.gathers import INDEXING
-from noyau.frontends.onnx.library_shapes import Outcome
+from noyau.frontends.onnx.library_shapes import Outcome, outcome_of
 from noyau.frontends.onnx.model_values import Contents, ModelValues
-from noyau.frontends.onnx.opaque import FOLDED, captures, foldable_nodes, reason_for
 from noyau.frontends.onnx.reader import Initializers
 from noyau.frontends.onnx.reductions import REDUCTIONS
 from noyau.frontends.onnx.shape_arithmetic import constant_contents, shape_arithmetic

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import onnx
 
 from noyau.errors import ModelError
+from noyau.frontends.onnx.boundaries import captures
 from noyau.frontends.onnx.function_bodies import opsets_of
-from noyau.frontends.onnx.opaque import captures
 from noyau.frontends.onnx.tensors import check_dims
 
 OLDEST_OPSET = 13

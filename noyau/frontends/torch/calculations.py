@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from noyau.dtypes import DType
@@ -144,5 +145,103 @@ ATEN |= {
     **dict.fromkeys(
         ("_to_copy.default", "prims.convert_element_type.default", "to.dtype"),
         lambda site: site.builder.cast(site.value(0), site.dtype),
+    ),
+}
+
+
+def einsum_of(equation: str) -> Handler:
+    """An einsum of two operands."""
+    return lambda site: site.builder.contract(equation, [site.value(0), site.value(1)])
+
+
+def _matmul(site: AtenSite) -> Node:
+    """A product of ranks 1 to n, the axes before the last two broadcast."""
+    left, right = site.value(0), site.value(1)
+    if min(len(left.shape), len(right.shape)) > 2 and len(left.shape) != len(right.shape):
+        raise UnsupportedError("aten.matmul of different ranks above 2 is left to torch")
+    letters = "cdefgh"[: max(len(left.shape), len(right.shape), 2) - 2]
+    rows = letters[len(letters) - max(len(left.shape) - 2, 0) :] + ("i" if len(left.shape) > 1 else "") + "k"
+    columns = letters[len(letters) - max(len(right.shape) - 2, 0) :] + "k" + ("j" if len(right.shape) > 1 else "")
+    result = letters + ("i" if len(left.shape) > 1 else "") + ("j" if len(right.shape) > 1 else "")
+    return site.builder.contract(f"{rows},{columns}->{result}", [left, right])
+
+
+def _linear(site: AtenSite) -> Node:
+    value, weight = site.value(0), site.value(1)
+    letters = "abcdefgh"[: len(value.shape) - 1]
+    product = site.builder.contract(f"{letters}k,jk->{letters}j", [value, weight])
+    bias = site.argument(2, "bias")
+    return product if bias is None else apply(site, "add", product, site.value(2, "bias"))
+
+
+def _product_plus(equation: str) -> Handler:
+    """beta c + alpha a @ b."""
+
+    def handle(site: AtenSite) -> Node:
+        product = site.builder.contract(equation, [site.value(1), site.value(2)])
+        beta, alpha = site.number(3, "beta", 1), site.number(4, "alpha", 1)
+        product = times(site, product, alpha)
+        if beta == 0:
+            return product
+        return apply(site, "add", times(site, site.operand(site.argument(0), product.dtype), beta), product)
+
+    return handle
+
+
+ATEN |= {
+    "mm.default": einsum_of("ik,kj->ij"),
+    "bmm.default": einsum_of("bik,bkj->bij"),
+    "mv.default": einsum_of("ik,k->i"),
+    "dot.default": einsum_of("k,k->"),
+    "outer.default": einsum_of("i,j->ij"),
+    "matmul.default": _matmul,
+    "linear.default": _linear,
+    "addmm.default": _product_plus("ik,kj->ij"),
+    "baddbmm.default": _product_plus("bik,bkj->bij"),
+    "addmv.default": _product_plus("ik,k->i"),
+}
+
+
+def _hardtanh(site: AtenSite) -> Node:
+    low = site.operand(site.number(1, "min_val", -1), site.dtype)
+    high = site.operand(site.number(2, "max_val", 1), site.dtype)
+    return apply(site, "minimum", apply(site, "maximum", in_result(site, 0), low), high)
+
+
+def _leaky_relu(site: AtenSite) -> Node:
+    value, slope = in_result(site, 0), site.number(1, "negative_slope", 0.01)
+    above = apply(site, "greater", value, site.builder.constant(0, value.dtype))
+    return apply(site, "where", above, value, scale_by(site, value, slope))
+
+
+def _elu(site: AtenSite) -> Node:
+    value = in_result(site, 0)
+    alpha, scale, inner = (site.number(*each) for each in ((1, "alpha", 1), (2, "scale", 1), (3, "input_scale", 1)))
+    above = apply(site, "greater", value, site.builder.constant(0, value.dtype))
+    below = scale_by(site, apply(site, "expm1", scale_by(site, value, inner)), alpha * scale)
+    return apply(site, "where", above, scale_by(site, value, scale), below)
+
+
+def _gelu(site: AtenSite) -> Node:
+    """x P(X <= x), exactly or by tanh (Hendrycks and Gimpel, Gaussian Error Linear Units, 2016)."""
+    value = in_result(site, 0)
+    half, one = (site.builder.constant(number, value.dtype) for number in (0.5, 1.0))
+    if site.number(1, "approximate", "none") == "none":
+        bent = apply(site, "erf", scale_by(site, value, math.sqrt(0.5)))
+    else:
+        cube = apply(site, "multiply", apply(site, "multiply", value, value), value)
+        inner = apply(site, "add", value, scale_by(site, cube, 0.044715))
+        bent = apply(site, "tanh", scale_by(site, inner, math.sqrt(2 / math.pi)))
+    return apply(site, "multiply", apply(site, "multiply", half, value), apply(site, "add", one, bent))
+
+
+ATEN |= {
+    "relu.default": lambda site: apply(site, "maximum", in_result(site, 0), site.builder.constant(0, site.dtype)),
+    "hardtanh.default": _hardtanh,
+    "leaky_relu.default": _leaky_relu,
+    "elu.default": _elu,
+    "gelu.default": _gelu,
+    "silu.default": lambda site: apply(
+        site, "multiply", in_result(site, 0), apply(site, "sigmoid", in_result(site, 0))
     ),
 }

@@ -16,8 +16,7 @@ from noyau.hosts.onnxruntime.size_bindings import Sizes, fit_sizes, graph_names,
 from noyau.ir.dims import Shape
 from noyau.ir.graph import Graph
 from noyau.text import printable
-from noyau.verify.input_file import load_inputs
-from noyau.verify.inputs import Inputs, make_inputs
+from noyau.verify.inputs import Inputs, load_inputs, make_inputs
 
 if TYPE_CHECKING:
     from noyau.frontends.onnx import ImportedModel

@@ -20,16 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from noyau.errors import ModelError, NoyauError, OutputError
-from noyau.hosts.onnxruntime.function_bodies import (
-    DOMAIN,
-    ModelValues,
-    core,
-    drop,
-    every_node,
-    is_foreign,
-    subgraphs,
-    unfuse,
-)
+from noyau.hosts.onnxruntime import function_bodies
 from noyau.version import __version__
 
 if TYPE_CHECKING:
@@ -93,7 +84,7 @@ def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     while pending:
         graph = pending.pop()
         for node in graph.node:
-            pending.extend(subgraphs(node))
+            pending.extend(function_bodies.subgraphs(node))
             for attribute in node.attribute:
                 yield from (attribute.t, *attribute.tensors)
                 yield from _parts((attribute.sparse_tensor, *attribute.sparse_tensors))
@@ -258,7 +249,7 @@ def sign(
     result = Provenance(__version__, target, sha256_of(source) if source else "", sha256_of(library))
     _write(model, {name: getattr(result, name) for name in Provenance.__slots__})
     for function in model.functions:
-        if function.domain == DOMAIN and function.name in texts:
+        if function.domain == function_bodies.DOMAIN and function.name in texts:
             digest = hashlib.sha256(texts[function.name].encode()).hexdigest()
             _write(function, {"target": target, "text_sha256": digest})
 
@@ -292,8 +283,8 @@ def library_state(path: Path, provenance: Provenance) -> str:
 def take_apart(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the body of each fused node in its place, so that it can be optimised as if it never was; itself
     where no node is fused. What it said of where it comes from goes."""
-    values = ModelValues.of(model)
-    fused = [node.domain == DOMAIN and _is_plain(node, model, values) for node in model.graph.node]
+    values = function_bodies.ModelValues.of(model)
+    fused = [node.domain == function_bodies.DOMAIN and _is_plain(node, model, values) for node in model.graph.node]
     if not any(fused):
         return model
     occupied = {name for node in model.graph.node for name in (*node.input, *node.output)}
@@ -303,7 +294,11 @@ def take_apart(model: onnx.ModelProto) -> onnx.ModelProto:
     del result.graph.node[:]
     shared: dict[bytes, str] = {}
     for node, apart in zip(model.graph.node, fused, strict=True):
-        body = _with_shared(unfuse(node, values, occupied), node, result.graph, shared) if apart else [node]
+        body = (
+            _with_shared(function_bodies.unfuse(node, values, occupied), node, result.graph, shared)
+            if apart
+            else [node]
+        )
         result.graph.node.extend(body)
     _drop_functions(result)
     _write(result, {})
@@ -332,28 +327,30 @@ def _with_shared(
             yield each
 
 
-def _is_plain(node: onnx.NodeProto, model: onnx.ModelProto, values: ModelValues) -> bool:
+def _is_plain(node: onnx.NodeProto, model: onnx.ModelProto, values: function_bodies.ModelValues) -> bool:
     """Whether a fused node has a body that noyau could have written, in the operator sets of the model."""
-    if is_foreign(node, values):
+    if function_bodies.is_foreign(node, values):
         return False
-    own = {core(entry.domain): entry.version for entry in model.opset_import}
+    own = {function_bodies.core(entry.domain): entry.version for entry in model.opset_import}
     imported = values.fused[node.op_type].opset_import
-    return all(own.get(core(entry.domain)) == entry.version for entry in imported)
+    return all(own.get(function_bodies.core(entry.domain)) == entry.version for entry in imported)
 
 
 def _drop_functions(model: onnx.ModelProto) -> None:
     """Remove the fused functions that no node calls any more, and the domain with the last of them."""
     nodes = chain(model.graph.node, *(function.node for function in model.functions))
-    names = {node.op_type for node in every_node(nodes) if node.domain == DOMAIN}
-    drop(model.functions, lambda function: function.domain == DOMAIN and function.name not in names)
+    names = {node.op_type for node in function_bodies.every_node(nodes) if node.domain == function_bodies.DOMAIN}
+    function_bodies.drop(
+        model.functions, lambda function: function.domain == function_bodies.DOMAIN and function.name not in names
+    )
     if not names:
-        drop(model.opset_import, lambda entry: entry.domain == DOMAIN)
+        function_bodies.drop(model.opset_import, lambda entry: entry.domain == function_bodies.DOMAIN)
 
 
 def _write(message: onnx.ModelProto | onnx.FunctionProto, facts: Mapping[str, str]) -> None:
     """Put these facts in place of those that were there; a function of an old release of onnx has no place for them."""
     if not hasattr(message, "metadata_props"):
         return
-    drop(message.metadata_props, lambda entry: entry.key.startswith(_PREFIX))
+    function_bodies.drop(message.metadata_props, lambda entry: entry.key.startswith(_PREFIX))
     for key, fact in facts.items():
         message.metadata_props.add(key=_PREFIX + key, value=fact)

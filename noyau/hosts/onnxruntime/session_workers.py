@@ -25,7 +25,6 @@ from noyau.workers.tamper_detection import seconds
 from noyau.workers.worker import Worker, ask_at_once, pin
 
 Arrays = Mapping[str, np.ndarray]
-
 _RUNS = FEWEST_PAIRS + 2  # of each side, at the least: those measured, and in each place one to see shapes
 
 

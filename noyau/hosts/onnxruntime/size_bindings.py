@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from noyau.compiler.lowering.size_guards import guards
+from noyau.compiler.lowering.loop_cuts import guards
 from noyau.errors import InputError
 from noyau.ir.dims import Dim, Shape
 from noyau.text import printable

@@ -17,23 +17,8 @@ from noyau.codegen.plan import Plan, Planned, without
 from noyau.compiler.partition.cut import Group
 from noyau.dtypes import DType
 from noyau.errors import GraphError, ModelError
+from noyau.hosts.onnxruntime import function_bodies
 from noyau.hosts.onnxruntime.custom_ops import IDENTIFIER, cached_library
-from noyau.hosts.onnxruntime.function_bodies import (
-    DOMAIN,
-    FunctionBody,
-    FusedNode,
-    ModelValues,
-    ValueType,
-    body_of,
-    clean,
-    drop,
-    every_node,
-    function_of,
-    reads,
-    refusal,
-    same_text,
-    unused,
-)
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Node
 from noyau.toolchain.c import compiler as c_compiler
@@ -45,18 +30,20 @@ if TYPE_CHECKING:
 _FUNCTIONS_SINCE = 8  # the first IR version with model-local functions
 
 
-def refusals(model: onnx.ModelProto, fused: Sequence[FusedNode], folder: Path | None = None) -> dict[int, str]:
+def refusals(
+    model: onnx.ModelProto, fused: Sequence[function_bodies.FusedNode], folder: Path | None = None
+) -> dict[int, str]:
     """The parts that `write_back` would refuse, by their places in `fused`, each with the reason."""
-    values = ModelValues.of(model, folder)
+    values = function_bodies.ModelValues.of(model, folder)
     used = _used_operators(model, fused)
     by_name: dict[int, str] = {}
     for place, part in enumerate(fused):
-        reason = _name_refusal(part, used) or refusal(part, values)
+        reason = _name_refusal(part, used) or function_bodies.refusal(part, values)
         if reason:
             by_name[place] = reason
     right = [place for place in range(len(fused)) if place not in by_name]
     by_name |= _twice_made(fused, right)
-    bodies = {place: body_of(fused[place], values) for place in right if place not in by_name}
+    bodies = {place: function_bodies.body_of(fused[place], values) for place in right if place not in by_name}
     chosen = _chosen({place: fused[place].operator for place in bodies}, bodies)
     for place, body in bodies.items():
         if not _fits(body, bodies[chosen[fused[place].operator]]):
@@ -66,7 +53,9 @@ def refusals(model: onnx.ModelProto, fused: Sequence[FusedNode], folder: Path | 
     return by_name
 
 
-def write_back(model: onnx.ModelProto, fused: Sequence[FusedNode], folder: Path | None = None) -> onnx.ModelProto:
+def write_back(
+    model: onnx.ModelProto, fused: Sequence[function_bodies.FusedNode], folder: Path | None = None
+) -> onnx.ModelProto:
     """The model with one node in place of each part; `model` itself is unchanged.
 
     A covered node whose results something outside still reads stays beside the fused node. Constants and shape
@@ -75,8 +64,8 @@ def write_back(model: onnx.ModelProto, fused: Sequence[FusedNode], folder: Path 
     """
     for place, reason in sorted(refusals(model, fused, folder).items()):
         raise GraphError(f"{fused[place].operator!r} cannot be put back into the model: {reason}")
-    values = ModelValues.of(model, folder)
-    bodies = {place: body_of(part, values) for place, part in enumerate(fused)}
+    values = function_bodies.ModelValues.of(model, folder)
+    bodies = {place: function_bodies.body_of(part, values) for place, part in enumerate(fused)}
     chosen = _chosen({place: part.operator for place, part in enumerate(fused)}, bodies)
     extras = [bodies[place].extras if bodies[chosen[part.operator]].extras else () for place, part in enumerate(fused)]
     result = type(model)()
@@ -87,21 +76,21 @@ def write_back(model: onnx.ModelProto, fused: Sequence[FusedNode], folder: Path 
     return result
 
 
-def _name_refusal(part: FusedNode, names: set[str]) -> str | None:
+def _name_refusal(part: function_bodies.FusedNode, names: set[str]) -> str | None:
     if not IDENTIFIER.fullmatch(part.operator):
         return "its operator's name is not made of letters, digits and _"
     return "the model has an operator of this name already" if part.operator in names else None
 
 
-def _used_operators(model: onnx.ModelProto, fused: Sequence[FusedNode]) -> set[str]:
+def _used_operators(model: onnx.ModelProto, fused: Sequence[function_bodies.FusedNode]) -> set[str]:
     """The operators of noyau's domain that no part covers."""
     covered = {position for part in fused for position in part.nodes}
     rest = [node for position, node in enumerate(model.graph.node) if position not in covered]
     rest += [node for function in model.functions for node in function.node]
-    return {node.op_type for node in every_node(rest) if node.domain == DOMAIN}
+    return {node.op_type for node in function_bodies.every_node(rest) if node.domain == function_bodies.DOMAIN}
 
 
-def _twice_made(fused: Sequence[FusedNode], right: Iterable[int]) -> dict[int, str]:
+def _twice_made(fused: Sequence[function_bodies.FusedNode], right: Iterable[int]) -> dict[int, str]:
     """The parts with an output that an earlier one gives already."""
     result: set[str] = set()
     by_name: dict[int, str] = {}
@@ -113,7 +102,7 @@ def _twice_made(fused: Sequence[FusedNode], right: Iterable[int]) -> dict[int, s
     return by_name
 
 
-def _chosen(operators: Mapping[int, str], bodies: Mapping[int, FunctionBody]) -> dict[str, int]:
+def _chosen(operators: Mapping[int, str], bodies: Mapping[int, function_bodies.FunctionBody]) -> dict[str, int]:
     """The place whose body each operator's function has: the first that reads what the kernel reads, or the first."""
     chosen: dict[str, int] = {}
     for place, operator in operators.items():
@@ -122,14 +111,17 @@ def _chosen(operators: Mapping[int, str], bodies: Mapping[int, FunctionBody]) ->
     return chosen
 
 
-def _fits(body: FunctionBody, chosen: FunctionBody) -> bool:
+def _fits(body: function_bodies.FunctionBody, chosen: function_bodies.FunctionBody) -> bool:
     """Whether a place can call the function of another: it has the same inputs, and the extras where there are any."""
     alike = len(body.inputs) == len(chosen.inputs) and len(body.outputs) == len(chosen.outputs)
-    return alike and (not chosen.extras or body is chosen or same_text(body, chosen))
+    return alike and (not chosen.extras or body is chosen or function_bodies.same_text(body, chosen))
 
 
 def _replace_nodes(
-    result: onnx.ModelProto, model: onnx.ModelProto, fused: Sequence[FusedNode], extras: Sequence[tuple[str, ...]]
+    result: onnx.ModelProto,
+    model: onnx.ModelProto,
+    fused: Sequence[function_bodies.FusedNode],
+    extras: Sequence[tuple[str, ...]],
 ) -> None:
     graph = model.graph
     covered = {position for part in fused for position in part.nodes}
@@ -143,9 +135,13 @@ def _replace_nodes(
         for position, node in enumerate(graph.node)
     ]
     always = _live(list(graph.node), {value.name for value in graph.output})
-    roots = {value.name for value in graph.output}.union(*(reads(node) for _, node in nodes[:count]))
+    roots = {value.name for value in graph.output}.union(*(function_bodies.reads(node) for _, node in nodes[:count]))
     dead = [position for position, alive in enumerate(always) if not alive and position not in covered]
-    roots.update(name for position in dead for name in (*graph.node[position].output, *reads(graph.node[position])))
+    roots.update(
+        name
+        for position in dead
+        for name in (*graph.node[position].output, *function_bodies.reads(graph.node[position]))
+    )
     alive = _live([node for _, node in nodes], roots)
     kept = [entry for number, entry in enumerate(nodes) if number < count or alive[number] or not any(entry[1].output)]
     _check_operators(kept, count)
@@ -160,14 +156,16 @@ def _check_operators(nodes: Sequence[tuple[int, onnx.NodeProto]], result: int) -
     """GraphError where a node that was there before would now call the function of one of the first `made` nodes."""
     operators = {node.op_type for _, node in nodes[:result]}
     for _, node in nodes[result:]:
-        if node.domain == DOMAIN and node.op_type in operators:
+        if node.domain == function_bodies.DOMAIN and node.op_type in operators:
             raise GraphError(f"{node.op_type!r} cannot be put back: a node of the model has an operator of this name")
 
 
-def _fused_node(part: FusedNode, extras: tuple[str, ...], graph: onnx.GraphProto, names: set[str]) -> onnx.NodeProto:
-    name = unused(part.operator, names)
+def _fused_node(
+    part: function_bodies.FusedNode, extras: tuple[str, ...], graph: onnx.GraphProto, names: set[str]
+) -> onnx.NodeProto:
+    name = function_bodies.unused(part.operator, names)
     names.add(name)
-    node = type(graph)().node.add(op_type=part.operator, domain=DOMAIN, name=name)
+    node = type(graph)().node.add(op_type=part.operator, domain=function_bodies.DOMAIN, name=name)
     node.input.extend((*part.inputs, *extras))
     node.output.extend(part.outputs)
     return node
@@ -181,7 +179,7 @@ def _without(node: onnx.NodeProto, provided: set[str], names: set[str]) -> onnx.
     copy.CopyFrom(node)
     for number, name in enumerate(node.output):
         if name in provided:
-            copy.output[number] = unused(f"{name}_unread", names)
+            copy.output[number] = function_bodies.unused(f"{name}_unread", names)
             names.add(copy.output[number])
     return copy
 
@@ -194,14 +192,14 @@ def _live(nodes: Sequence[onnx.NodeProto], roots: Iterable[str]) -> list[bool]:
         number = producers.get(pending.pop())
         if number is not None and not alive[number]:
             alive[number] = True
-            pending.extend(reads(nodes[number]))
+            pending.extend(function_bodies.reads(nodes[number]))
     return alive
 
 
 def _in_order(nodes: Sequence[tuple[int, onnx.NodeProto]]) -> list[onnx.NodeProto]:
     """The nodes, producers before readers, otherwise by their positions. GraphError where a part is not convex."""
     producers = {name: number for number, (_, node) in enumerate(nodes) for name in node.output if name}
-    needs = [{producers[name] for name in reads(node) if name in producers} for _, node in nodes]
+    needs = [{producers[name] for name in function_bodies.reads(node) if name in producers} for _, node in nodes]
     readers: list[list[int]] = [[] for _ in nodes]
     for number, needed in enumerate(needs):
         for producer in needed:
@@ -219,7 +217,7 @@ def _in_order(nodes: Sequence[tuple[int, onnx.NodeProto]]) -> list[onnx.NodeProt
                 heapq.heappush(ready, (nodes[reader][0], reader))
     if len(ordered) < len(nodes):
         stuck = [node for number, (_, node) in enumerate(nodes) if missing[number]]
-        fused = next((node for node in stuck if node.domain == DOMAIN), None)
+        fused = next((node for node in stuck if node.domain == function_bodies.DOMAIN), None)
         if fused is None:
             raise ModelError(f"the model has a cycle through a node of type {stuck[0].op_type!r}")
         raise GraphError(f"{fused.op_type!r} cannot be put back: a path leaves it and comes back to it")
@@ -228,17 +226,17 @@ def _in_order(nodes: Sequence[tuple[int, onnx.NodeProto]]) -> list[onnx.NodeProt
 
 def _drop_unread(graph: onnx.GraphProto, before: onnx.GraphProto) -> None:
     """Remove the initializers and types that only nodes which are gone have used."""
-    was_read = {name for node in before.node for name in reads(node)}
+    was_read = {name for node in before.node for name in function_bodies.reads(node)}
     was_made = {name for node in before.node for name in node.output}
     kept = {value.name for value in (*graph.output, *graph.input)}
-    kept.update(name for node in graph.node for name in reads(node))
+    kept.update(name for node in graph.node for name in function_bodies.reads(node))
     names = {name for node in graph.node for name in node.output}
     unread, unmade = was_read - kept, was_made - names
-    drop(graph.initializer, lambda tensor: tensor.name in unread)
-    drop(graph.value_info, lambda value: value.name in unmade)
+    function_bodies.drop(graph.initializer, lambda tensor: tensor.name in unread)
+    function_bodies.drop(graph.value_info, lambda value: value.name in unmade)
 
 
-def _write_types(graph: onnx.GraphProto, fused: Sequence[FusedNode]) -> None:
+def _write_types(graph: onnx.GraphProto, fused: Sequence[function_bodies.FusedNode]) -> None:
     typed = {value.name for value in (*graph.output, *graph.value_info) if value.HasField("type")}
     for part in fused:
         for name, kind in zip(part.outputs, part.output_types, strict=False):
@@ -246,7 +244,7 @@ def _write_types(graph: onnx.GraphProto, fused: Sequence[FusedNode]) -> None:
                 graph.value_info.append(value_info(graph, name, kind))
 
 
-def value_info(graph: onnx.GraphProto, name: str, kind: ValueType) -> onnx.ValueInfoProto:
+def value_info(graph: onnx.GraphProto, name: str, kind: function_bodies.ValueType) -> onnx.ValueInfoProto:
     """A value's type as a message of the same kind as those of `graph`."""
     value = type(graph)().value_info.add(name=name)
     value.type.tensor_type.elem_type = kind.dtype.onnx
@@ -260,13 +258,15 @@ def value_info(graph: onnx.GraphProto, name: str, kind: ValueType) -> onnx.Value
     return value
 
 
-def _add_functions(result: onnx.ModelProto, bodies: Mapping[str, FunctionBody]) -> None:
+def _add_functions(result: onnx.ModelProto, bodies: Mapping[str, function_bodies.FunctionBody]) -> None:
     """Add one function an operator; one of the same name that nothing uses any more makes room for it."""
-    drop(result.functions, lambda function: function.domain == DOMAIN and function.name in bodies)
+    function_bodies.drop(
+        result.functions, lambda function: function.domain == function_bodies.DOMAIN and function.name in bodies
+    )
     for operator, body in bodies.items():
-        result.functions.append(function_of(body, operator, result, clean()))
-    if not any(entry.domain == DOMAIN for entry in result.opset_import):
-        result.opset_import.add(domain=DOMAIN, version=1)
+        result.functions.append(function_bodies.function_of(body, operator, result, function_bodies.clean()))
+    if not any(entry.domain == function_bodies.DOMAIN for entry in result.opset_import):
+        result.opset_import.add(domain=function_bodies.DOMAIN, version=1)
     result.ir_version = max(result.ir_version, _FUNCTIONS_SINCE)
 
 
@@ -283,19 +283,19 @@ def installable(plan: Plan, model: onnx.ModelProto, folder: Path) -> Plan:
     return without(plan, [(places[number], reason) for number, reason in sorted(reasons.items())])
 
 
-def fused_of(kernels: Iterable[Planned]) -> list[FusedNode]:
+def fused_of(kernels: Iterable[Planned]) -> list[function_bodies.FusedNode]:
     """A Fused for each place of each kernel."""
     return [fused(kernel.operator, group) for kernel in kernels for group in kernel.groups]
 
 
-def fused(operator: str, group: Group) -> FusedNode:
+def fused(operator: str, group: Group) -> function_bodies.FusedNode:
     types = tuple(value_type(group.graph[name]) for name in group.outputs)
-    return FusedNode(operator, group.positions, group.inputs, group.outputs, types)
+    return function_bodies.FusedNode(operator, group.positions, group.inputs, group.outputs, types)
 
 
-def value_type(node: Node) -> ValueType:
+def value_type(node: Node) -> function_bodies.ValueType:
     """The type of a value as a model writes it: extents that are neither numbers nor names are left open."""
-    return ValueType(node.dtype, tuple(_extent(dim) for dim in node.shape))
+    return function_bodies.ValueType(node.dtype, tuple(_extent(dim) for dim in node.shape))
 
 
 def _extent(dim: Dim) -> int | str | None:

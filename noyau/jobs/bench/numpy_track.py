@@ -10,9 +10,8 @@ import numpy as np
 from noyau.errors import NoyauError
 from noyau.jobs.bench.candidates import Entry
 from noyau.jobs.bench.inputs import Arrays
-from noyau.jobs.bench.record import BenchPoint
+from noyau.jobs.bench.record import COLD, FILLING, HOT, RETURNING, BenchPoint, CandidateTimes
 from noyau.jobs.bench.tasks import BenchTask
-from noyau.jobs.bench.times import COLD, FILLING, HOT, RETURNING, CandidateTimes
 from noyau.jobs.bench.track import Entrant, ResultJudge, Sides, shortened
 from noyau.jobs.bench.workload import Workload
 from noyau.timing.comparison import compare_all

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from noyau.jobs.bench.record import BenchPoint, BenchRecord
-from noyau.jobs.bench.times import FILLING, HOT, RETURNING, CandidateTimes
-from noyau.jobs.report.tables import TableRow, fits, shorten, table
-from noyau.jobs.report.text import Show, hanging, show_of
+from noyau.jobs.bench.record import FILLING, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes
+from noyau.jobs.report.text import Show, TableRow, fits, hanging, shorten, show_of, table
 from noyau.timing.verdict import Verdict, spell_s
 
 _GIGA = 1e9

@@ -14,10 +14,9 @@ from noyau.errors import BuildError, InputError
 from noyau.jobs.bench.candidates import Function
 from noyau.jobs.bench.inputs import as_arguments
 from noyau.jobs.bench.numpy_track import NumpyTrack
-from noyau.jobs.bench.op_tasks import op_tasks
-from noyau.jobs.bench.race import Say, name_of, pools, race
 from noyau.jobs.bench.record import BenchPoint, BenchRecord
-from noyau.jobs.bench.tasks import Arguments, BenchOptions, function_tasks, functions_of
+from noyau.jobs.bench.tasks import Arguments, BenchOptions, function_tasks, functions_of, op_tasks
+from noyau.jobs.bench.track import Say, name_of, pools, race
 from noyau.jobs.bench.winners import record_winner
 from noyau.jobs.command_line import progress
 from noyau.ops.op import Op

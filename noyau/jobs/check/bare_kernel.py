@@ -24,9 +24,9 @@ from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import bare_language, call
 from noyau.sanitizer.scripts.record import place_of
 from noyau.signatures.types import Instance, Value
-from noyau.verify.cases import Case
 from noyau.verify.certificate import Certificate, require_tolerance
 from noyau.verify.checks import KernelCheck, OpCheck
+from noyau.verify.failures import Case
 from noyau.verify.findings import Finding
 from noyau.verify.trial import KernelTrial, LazyGraph
 

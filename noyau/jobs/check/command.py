@@ -146,9 +146,8 @@ def _report(
     ok: bool,
 ) -> int:
     """Write and print a check: 0 where nothing speaks against the kernels, not even warnings that count, else 1."""
-    from noyau.jobs.report.records import write_json
-    from noyau.jobs.report.text import print_lines
-    from noyau.verify.sarif import sarif
+    from noyau.jobs.report.text import print_lines, write_json
+    from noyau.verify.findings import sarif
 
     if arguments.json is not None:
         write_json(record, arguments.json)
@@ -297,8 +296,7 @@ def draw(maps: Sequence[AccessMap], place: Path | None, path: Path, status: int)
     already that something is wrong with the kernels, which counts for more."""
     if place is None:
         return
-    from noyau.jobs.report.records import write_text
-    from noyau.jobs.report.text import plain_lines
+    from noyau.jobs.report.text import plain_lines, write_text
     from noyau.sanitizer.access_map import svg
 
     try:

@@ -18,8 +18,7 @@ from noyau.kernels.guarded_run import OTHER, How
 from noyau.signatures.types import Instance
 from noyau.toolchain.guard_zones import PLAIN
 from noyau.verify.failures import Failure
-from noyau.verify.floats import FORMATS
-from noyau.verify.spreads import Spread, bits, spread
+from noyau.verify.floats import FORMATS, Spread, bits, spread
 from noyau.verify.values import PIECES
 
 Sizes = Mapping[str, int]

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.compiler.autodiff.adjoints import gradient_name
-from noyau.compiler.autodiff.reverse import Derived, derive
+from noyau.compiler.autodiff.adjoints import Derived, derive, gradient_name
 from noyau.compiler.lowering.input_layouts import Layout, Order, lie
 from noyau.dtypes import DType
 from noyau.errors import BuildError, FindingKind, InputError, NoyauError, SignatureError, UnsupportedError
@@ -30,11 +29,10 @@ from noyau.signatures.instances import draw_inputs, in_dtypes, integers_of, make
 from noyau.signatures.types import Family, Instance
 from noyau.text import several
 from noyau.toolchain.guard_zones import Order as Turns
-from noyau.verify.cases import Case, inputs_text
-from noyau.verify.certificate import Certificate
+from noyau.verify.certificate import Certificate, Outcome
 from noyau.verify.checks import KernelCheck
+from noyau.verify.failures import Case, inputs_text
 from noyau.verify.findings import Finding
-from noyau.verify.outcomes import Outcome
 from noyau.verify.values import certify_native
 
 Array = np.ndarray

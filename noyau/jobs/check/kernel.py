@@ -26,12 +26,10 @@ from noyau.ops.op import Op
 from noyau.signatures.instances import axes_of, maker_text, spell_axes
 from noyau.signatures.types import Instance
 from noyau.text import several
-from noyau.verify.cases import Case, inputs_text
-from noyau.verify.certificate import Certificate
+from noyau.verify.certificate import Certificate, Outcome
 from noyau.verify.checks import KernelCheck
-from noyau.verify.failures import Failure
+from noyau.verify.failures import Case, Failure, inputs_text
 from noyau.verify.findings import Finding
-from noyau.verify.outcomes import Outcome
 from noyau.verify.trial import KernelFunction, KernelTrial
 
 Array = np.ndarray

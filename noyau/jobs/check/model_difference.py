@@ -26,13 +26,11 @@ from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators,
 from noyau.hosts.onnxruntime.submodel import lost_values, part_for
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
-from noyau.jobs.report.records import Record
-from noyau.jobs.report.text import hanging
+from noyau.jobs.report.text import Record, hanging
 from noyau.text import printable
-from noyau.verify.cases import Case, spell
-from noyau.verify.failures import Failure
-from noyau.verify.input_file import load_inputs
-from noyau.verify.outcomes import SHARE, Outcome
+from noyau.verify.certificate import SHARE, Outcome
+from noyau.verify.failures import Case, Failure, spell
+from noyau.verify.inputs import load_inputs
 from noyau.verify.rounding import moved_runs
 from noyau.verify.stages import MOVED_RUNS
 from noyau.verify.trial import KernelTrial

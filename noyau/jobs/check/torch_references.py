@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from noyau.compiler.autodiff.adjoints import gradient_name
-from noyau.compiler.autodiff.reverse import derive
+from noyau.compiler.autodiff.adjoints import derive, gradient_name
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError, UnsupportedError
 from noyau.frontends.numpy.trace import follow

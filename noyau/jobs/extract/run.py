@@ -16,7 +16,7 @@ from noyau.codegen.numpy.terms import SizeText
 from noyau.compiler.lowering.names import identifier
 from noyau.compiler.partition.def_use import DefUse
 from noyau.compiler.passes.cleanup import drop_unused
-from noyau.compiler.passes.sizes import own_sizes
+from noyau.compiler.passes.normal_form import own_sizes
 from noyau.dtypes import DType
 from noyau.errors import InputError, OutputError, SignatureError, UnsupportedError
 from noyau.frontends import onnx as frontend

@@ -15,8 +15,7 @@ from noyau.codegen.plan import Plan, Planned
 from noyau.compiler.partition.cut import Partition
 from noyau.errors import CheckError, NoyauError
 from noyau.hosts.onnxruntime.size_bindings import spell
-from noyau.jobs.optimize.binding_timing import BindingTiming
-from noyau.jobs.optimize.candidate import Candidate, decide
+from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decide
 from noyau.timing.verdict import Verdict
 
 Say = Callable[[str], None]

@@ -16,8 +16,7 @@ from rich.text import Text
 
 from noyau.hosts.onnxruntime.size_bindings import spell
 from noyau.jobs.optimize.record import EndToEnd, KernelRecord, NotFused, Report
-from noyau.jobs.report.tables import shorten
-from noyau.jobs.report.text import Show, hanging
+from noyau.jobs.report.text import Show, hanging, shorten
 from noyau.text import several
 from noyau.timing.verdict import Verdict, spell_s
 

@@ -29,8 +29,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from noyau.jobs.profile.options import ProfileOptions
-    from noyau.jobs.profile.run import profile
+    from noyau.jobs.profile.run import ProfileOptions, profile
 
     wishes = ProfileOptions(
         sizes_of(arguments.dim), arguments.inputs, arguments.threads, arguments.between, top=arguments.top

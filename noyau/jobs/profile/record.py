@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from noyau.jobs.report.records import Record
+from noyau.jobs.report.text import Record
 from noyau.text import as_json, fields_json
 from noyau.timing.floors import ceiling
 from noyau.timing.machine import Machine

@@ -13,7 +13,6 @@ import numpy as np
 
 from noyau.hosts.onnxruntime.sessions import OPTIMIZED, WEIGHTS
 from noyau.jobs.profile.attribution import with_numbers, with_subgraphs
-from noyau.jobs.profile.temporary_files import discard, parse, writing
 from noyau.jobs.profile.traces import NodeRuns, TraceEvent, node_runs, read_trace
 from noyau.jobs.profile.worker_sessions import time_runs, weigh_runs
 from noyau.timing.comparison import compare
@@ -24,6 +23,65 @@ from noyau.workers.worker import Worker, pin
 
 if TYPE_CHECKING:
     import onnx
+import contextlib
+import os
+import select
+from collections.abc import Iterator
+from threading import Event as Signal
+from threading import Thread
+
+from noyau.errors import OutputError
+
+
+def parse(kind: type[onnx.ModelProto], path: Path) -> onnx.ModelProto:
+    """The model of a file that onnxruntime wrote; OutputError where it is not whole."""
+    try:
+        return kind.FromString(path.read_bytes())
+    except Exception as error:
+        raise OutputError(
+            f"onnxruntime did not write its optimized model to {path.parent}: is there room for it? "
+            "TMPDIR=FOLDER names another place"
+        ) from error
+
+
+@contextlib.contextmanager
+def writing() -> Iterator[None]:
+    """OutputError where files for the profile cannot be written."""
+    try:
+        yield
+    except OutputError:
+        raise
+    except OSError as error:
+        raise OutputError(
+            f"files for the profile cannot be written to {tempfile.gettempdir()}: {error.strerror}; "
+            "TMPDIR=FOLDER names another place"
+        ) from error
+
+
+@contextlib.contextmanager
+def discard(path: Path) -> Iterator[None]:
+    """A pipe in place of a file: what is written to it goes nowhere and takes no room, be it gigabytes of weights."""
+    if not hasattr(os, "mkfifo"):
+        yield
+        return
+    os.mkfifo(path)
+    end, source = Signal(), os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    thread = Thread(target=_drain, args=(source, end), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+        os.close(source)
+        path.unlink(missing_ok=True)
+
+
+def _drain(source: int, end: Signal) -> None:
+    while not end.is_set():
+        if select.select([source], [], [], 0.1)[0] and not os.read(source, 1 << 20):
+            end.wait(0.05)  # nobody writes to it now
+
 
 Arrays = Mapping[str, np.ndarray]
 

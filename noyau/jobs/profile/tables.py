@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.text import Text
 
 from noyau.jobs.profile.record import OperatorTime, PathTime, Profile, ProfiledSize
-from noyau.jobs.report.tables import TableRow, table
-from noyau.jobs.report.text import Show, hanging
+from noyau.jobs.report.text import Show, TableRow, hanging, table
 from noyau.timing.verdict import spell_s
 
 _MOST_OPERATORS = 12  # that a path names

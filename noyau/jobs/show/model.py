@@ -22,8 +22,7 @@ from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels
-from noyau.jobs.report.records import plain
-from noyau.jobs.report.text import hanging
+from noyau.jobs.report.text import hanging, plain
 from noyau.jobs.show.stages import KernelStages, Staged, stages_of
 from noyau.text import Printed, printable, several
 from noyau.toolchain.c import compiler as c_compiler

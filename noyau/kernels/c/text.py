@@ -23,8 +23,7 @@ from noyau.errors import NoyauError, SignatureError, UnsupportedError
 from noyau.ir import loops
 from noyau.ir.dims import Dim, maximum, product, strides_of
 from noyau.ir.loops import Axis, Guard, Kernel, Launch, Let, Load, Loop, Role
-from noyau.ir.sizes import plan
-from noyau.ir.symbolic_sizes import Size, size_of
+from noyau.ir.sizes import Size, plan, size_of
 from noyau.kernels.c.parameters import RANGE, Roles, misfit, narrow_limit, roles_of
 from noyau.kernels.c.syntax import Parameter, Prototype
 from noyau.kernels.user_kernel import Buffer, DeviceProperties, Number, UserKernel, ask, initial_values, number_text

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from noyau.compiler.lowering.strides import packed_strides
+from noyau.compiler.lowering.input_layouts import packed_strides
 from noyau.dtypes import DType
 from noyau.errors import CheckError, MissingExtraError, NoyauError, SignatureError, UnsupportedError
 from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.cuda.device import guard, require_free, require_grid
 from noyau.hosts.torch.tensors import tensor_of
+from noyau.kernels import user_kernel
 from noyau.kernels.reference import bind_sizes
 from noyau.kernels.triton.parameters import (
     asks_strides,
@@ -29,17 +30,6 @@ from noyau.kernels.triton.parameters import (
     meta_names,
     options_of,
     without_tuner,
-)
-from noyau.kernels.user_kernel import (
-    GPU,
-    Buffer,
-    DeviceProperties,
-    UserKernel,
-    arguments_by_author,
-    ask,
-    initial_values,
-    parameters_of,
-    python_function,
 )
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance, Value
@@ -82,7 +72,11 @@ class TritonKernel:
     SignatureError where it does not take the instance."""
 
     def __init__(
-        self, kernel: UserKernel, instance: Instance, constants: Mapping[str, Any], config: int | None = None
+        self,
+        kernel: user_kernel.UserKernel,
+        instance: Instance,
+        constants: Mapping[str, Any],
+        config: int | None = None,
     ) -> None:
         self.kernel, self.instance, self.constants = kernel, instance, constants
         assert kernel.function is not None
@@ -94,7 +88,9 @@ class TritonKernel:
             self.function, self.chosen = without_tuner(kernel.function), settings_of(configs[config % len(configs)])
         self.plans: dict[Any, LaunchPlan] = {}
         said = (kernel.usage.launch, kernel.usage.args, kernel.usage.init)
-        self.parameter_names = {name for each in said if callable(each) for name in parameters_of(each, kernel.called)}
+        self.parameter_names = {
+            name for each in said if callable(each) for name in user_kernel.parameters_of(each, kernel.called)
+        }
         self.require_constants()
 
     def __call__(self, *arguments: Any) -> list[torch.Tensor]:
@@ -180,15 +176,15 @@ class TritonKernel:
         return {v.name: _number(v, each) for v, each in pairs if v.scalar and v.name in self.parameter_names}
 
     def buffers(
-        self, arguments: Sequence[Any], shapes: Sequence[tuple[int, ...]], device: DeviceProperties
-    ) -> dict[str, Buffer]:
+        self, arguments: Sequence[Any], shapes: Sequence[tuple[int, ...]], device: user_kernel.DeviceProperties
+    ) -> dict[str, user_kernel.Buffer]:
         """The inputs and the outputs as the author's functions see them."""
         views = {}
         for value, each in zip(self.instance.inputs, arguments, strict=True):
             shape, strides = (tuple(each.shape), tuple(each.stride())) if isinstance(each, torch.Tensor) else ((), ())
-            views[value.name] = Buffer(value.name, shape, strides, value.dtype.numpy, device)
+            views[value.name] = user_kernel.Buffer(value.name, shape, strides, value.dtype.numpy, device)
         for value, shape in zip(self.instance.outputs, shapes, strict=True):
-            views[value.name] = Buffer(value.name, shape, packed_strides(shape), value.dtype.numpy, device)
+            views[value.name] = user_kernel.Buffer(value.name, shape, packed_strides(shape), value.dtype.numpy, device)
         return views
 
     def arguments(self, offers: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -197,13 +193,15 @@ class TritonKernel:
         if self.kernel.usage.args is None:
             values = tuple(offers[source] for _, source in self.binding.sources)
         else:
-            values = arguments_by_author(self.kernel, offers)
-        return tuple(ArrayArgument(names.index(each.name)) if isinstance(each, Buffer) else each for each in values)
+            values = user_kernel.arguments_by_author(self.kernel, offers)
+        return tuple(
+            ArrayArgument(names.index(each.name)) if isinstance(each, user_kernel.Buffer) else each for each in values
+        )
 
     def by_name(self, named: Mapping[str, Any], arguments: Sequence[Any]) -> dict[str, Any]:
         """The arguments by name: without `args=` its parameters may stand in any order."""
         function: Any = self.kernel.function
-        code = python_function(function).__code__
+        code = user_kernel.python_function(function).__code__
         parameters = list(code.co_varnames[: code.co_argcount])
         if self.kernel.usage.args is None:
             order = [name for name, _ in self.binding.sources]
@@ -215,7 +213,7 @@ class TritonKernel:
 
     def init(self, offers: Mapping[str, Any]) -> dict[int, Any]:
         """The initial values of outputs, by their number."""
-        init = initial_values(self.kernel, lambda: offers)
+        init = user_kernel.initial_values(self.kernel, lambda: offers)
         return {at: init[v.name] for at, v in enumerate(self.instance.outputs) if v.name in init}
 
     def grid_by(self, offers: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], tuple[int, ...]]:
@@ -231,7 +229,7 @@ class TritonKernel:
 
     def asked_grid(self, offers: Mapping[str, Any]) -> Any:
         launch = self.kernel.usage.launch
-        return ask(launch, offers, f"launch= of {self.kernel.called}") if callable(launch) else launch
+        return user_kernel.ask(launch, offers, f"launch= of {self.kernel.called}") if callable(launch) else launch
 
     # ---- what it takes
 
@@ -287,12 +285,12 @@ def is_interpreted(function: Any) -> bool:
 
 
 @cache
-def device_properties(device: torch.device) -> DeviceProperties:
+def device_properties(device: torch.device) -> user_kernel.DeviceProperties:
     """A device as `launch=` sees it; where Triton interprets, the GPU that is assumed."""
     if device.type != "cuda":
-        return GPU
+        return user_kernel.GPU
     properties = torch.cuda.get_device_properties(device)
-    return DeviceProperties(
+    return user_kernel.DeviceProperties(
         str(device),
         properties.multi_processor_count,
         properties.name,
@@ -353,7 +351,7 @@ def interprets_here() -> bool:
     return bool(triton.knobs.runtime.interpret)
 
 
-def open_kernel(kernel: UserKernel, instance: Instance, constants: Mapping[str, Any]) -> TritonKernel:
+def open_kernel(kernel: user_kernel.UserKernel, instance: Instance, constants: Mapping[str, Any]) -> TritonKernel:
     """The kernel for an instance. SignatureError where it does not take it; where there is no GPU, UnsupportedError for
     what Triton's interpreter does not calculate in: it takes bfloat16 for integers."""
     if not torch.cuda.is_available() and any(value.dtype is DType.BF16 for value in instance.inputs):
@@ -366,7 +364,7 @@ def open_kernel(kernel: UserKernel, instance: Instance, constants: Mapping[str, 
 
 
 def launch_on_arrays(
-    kernel: UserKernel,
+    kernel: user_kernel.UserKernel,
     instance: Instance,
     constants: Mapping[str, Any],
     arrays: Sequence[Array],

@@ -22,8 +22,8 @@ from noyau.signatures.instances import Maker, draw_inputs, in_dtypes, sizes_of
 from noyau.verify.adversarial import NORMAL, covering, schedule, spell
 from noyau.verify.awkward_sizes import cells, fits, shrunk, usual_sizes
 from noyau.verify.case_arrays import CaseMaker, Pattern
-from noyau.verify.cases import Case
 from noyau.verify.certificate import Certificate
+from noyau.verify.failures import Case
 from noyau.verify.values import certify_native
 
 Array = np.ndarray

@@ -19,13 +19,11 @@ import torch
 from torch._C._functorch import is_legacy_batchedtensor  # of autograd.grad(is_grads_batched=True)
 from torch._functorch.autograd_function import enable_single_level_autograd_function
 
-from noyau.compiler.autodiff.adjoints import gradient_name
-from noyau.compiler.autodiff.reverse import Derived, derive
+from noyau.compiler.autodiff.adjoints import Derived, derive, gradient_name
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.torch.tensors import TO_TORCH
-from noyau.hosts.torch.fake_tensors import results_of_graph
-from noyau.hosts.torch.operator_registry import TorchOperator, register
+from noyau.hosts.torch.operator_registry import TorchOperator, register, results_of_graph
 from noyau.hosts.torch.tensors import has_tangent, is_recorded, is_unwatched
 from noyau.ir.graph import Graph, Node
 from noyau.ops.torch.graph_kernels import Draw, GraphKernels, draw_back

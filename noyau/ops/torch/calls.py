@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from noyau.compiler.autodiff.reverse import Derived, derive
+from noyau.compiler.autodiff.adjoints import Derived, derive
 from noyau.errors import InputError, SignatureError, UnsupportedError
 from noyau.hosts.numpy.dlpack import lies_on_gpu
 from noyau.hosts.numpy.fast_calls import MISS
 from noyau.hosts.torch import require_torch
-from noyau.hosts.torch.exchange_library import library
-from noyau.hosts.torch.fake_tensors import bound_of, results_of, stand_in
-from noyau.hosts.torch.operator_registry import TorchOperator, register
+from noyau.hosts.torch.fast_calls import library
+from noyau.hosts.torch.operator_registry import TorchOperator, bound_of, register, results_of, stand_in
 from noyau.hosts.torch.tensors import (
     array_like,
     arrays_of,
@@ -36,14 +35,7 @@ from noyau.hosts.torch.tensors import (
     tensor_of,
 )
 from noyau.ir.graph import Graph
-from noyau.kernels.programs.generate import (
-    CPU,
-    Specialization,
-    constants_key,
-    fit_layouts,
-    specialization_of,
-    trace_with_sizes,
-)
+from noyau.kernels.programs import generate
 from noyau.kernels.reference import graph_of, runs_as_written
 from noyau.kernels.trust import fingerprint
 from noyau.ops.dispatch.calls import FAST_CALLS, Calls, UnsignedCalls
@@ -76,12 +68,12 @@ Constants = Mapping[str, Any]
 class Variant:
     """The trace of a kind of call, and the plans for what requires a gradient."""
 
-    wanted: Specialization
+    wanted: generate.Specialization
     graph: Graph
     specialised: Mapping[str, int]
     plans: dict[Asked, AutogradPlan] = field(default_factory=dict)
 
-    def holds(self, specialization: Specialization) -> bool:
+    def holds(self, specialization: generate.Specialization) -> bool:
         """Whether it is right for other sizes too."""
         sizes = specialization.sizes
         alike = all(sizes.get(name, number) == number for name, number in self.specialised.items())
@@ -146,7 +138,7 @@ class TensorCalls:
         if is_negated(arguments):
             arguments = tuple(map(in_memory, arguments))
         if not runs_as_written():
-            for fast_call in self.others.get(constants_key(constants), ()) if constants else self.plain:
+            for fast_call in self.others.get(generate.constants_key(constants), ()) if constants else self.plain:
                 results = fast_call(arguments)
                 if results is not MISS:
                     return results
@@ -160,10 +152,10 @@ class TensorCalls:
         calls, known, device = self.calls, self.calls.all(constants), device_of(arguments)
         if runs_as_written():
             return _packed(calls.written(self.bound(arrays_of(arguments), constants), known), device)
-        if device != CPU:
+        if device != generate.CPU:
             return self.on_device(arguments, constants, device)
         bound = self.bound(arrays_of(arguments), constants)
-        wanted = specialization_of(self.signature, bound, known)
+        wanted = generate.specialization_of(self.signature, bound, known)
         chosen = calls.choosing.choose(wanted)
         fast_call = self.fast_call(chosen, constants)
         results = MISS if fast_call is None else fast_call(arguments)
@@ -173,7 +165,7 @@ class TensorCalls:
         if choice.runner is None:
             calls.warn(chosen)
             return _packed(calls.written(bound, known))
-        return _packed(run(choice, wanted, fit_layouts(bound.arrays, wanted.layouts)))
+        return _packed(run(choice, wanted, generate.fit_layouts(bound.arrays, wanted.layouts)))
 
     def on_device(self, arguments: tuple[Any, ...], constants: Constants, device: str) -> Any:
         """The whole way on a GPU, without the reference: UnsupportedError without a kernel, or in a capture."""
@@ -197,7 +189,7 @@ class TensorCalls:
             for term, each in pairs
         ]
         bound = self.bound(shapes, constants)
-        wanted = specialization_of(self.signature, bound, self.calls.all(constants), device)
+        wanted = generate.specialization_of(self.signature, bound, self.calls.all(constants), device)
         return self.calls.choosing.choose(wanted), max((array.size for array in bound.arrays), default=0)
 
     def explain(self, arguments: Given, constants: Constants) -> Explanation:
@@ -215,7 +207,7 @@ class TensorCalls:
             if fast_call is not None and not constants:
                 self.plain = (fast_call, *self.plain)[:FAST_CALLS]
             elif fast_call is not None:
-                key = constants_key(constants)
+                key = generate.constants_key(constants)
                 self.others[key] = (fast_call, *self.others.get(key, ()))[:FAST_CALLS]
         return fast_call
 
@@ -246,7 +238,7 @@ class TensorCalls:
 
     def recorded(self, arguments: tuple[Any, ...], constants: Constants) -> Any:
         """The results where nothing but autograd looks on."""
-        key = (tuple(map(_plan_key, arguments)), constants_key(constants) if constants else ())
+        key = (tuple(map(_plan_key, arguments)), generate.constants_key(constants) if constants else ())
         plan = self.recent.get(key)
         if plan is None:
             alike = self.promoted(self.admitted(arguments))
@@ -259,10 +251,10 @@ class TensorCalls:
     def plan(self, arguments: Given, constants: Constants) -> AutogradPlan:
         """The plan for these, made once for their dtypes, ranks, constants and what requires a gradient."""
         requires = tuple(isinstance(each, torch.Tensor) and each.requires_grad for each in arguments)
-        key = (tuple(map(_kind, arguments)), constants_key(constants))
+        key = (tuple(map(_kind, arguments)), generate.constants_key(constants))
         with self.lock:
             bound = bound_of(self.signature, arguments, self.sizes(constants), self.called)
-            wanted = replace(specialization_of(self.signature, bound, self.calls.all(constants)), layouts=())
+            wanted = replace(generate.specialization_of(self.signature, bound, self.calls.all(constants)), layouts=())
             variants = self.plans.setdefault(key, [])
             variant = next((each for each in variants if each.holds(wanted)), None)
             if variant is None:
@@ -270,12 +262,12 @@ class TensorCalls:
                 variants.append(variant)
             return self.plan_for(variant, requires, constants)
 
-    def traced(self, specialization: Specialization) -> tuple[Graph, Mapping[str, int]]:
+    def traced(self, specialization: generate.Specialization) -> tuple[Graph, Mapping[str, int]]:
         """The graph of the reference; where it cannot be traced and its gradient is given, it is one value.
         UnsupportedError where it has no gradient."""
         description = self.calls.description
         try:
-            return trace_with_sizes(description.reference, specialization)
+            return generate.trace_with_sizes(description.reference, specialization)
         except UnsupportedError as error:
             if description.gradient is not None:
                 return graph_of(description.reference, specialization.instance, specialization.constants), {}
@@ -291,7 +283,7 @@ class TensorCalls:
             variant.plans[requires] = plan_of(variant.graph, names, self.called, draw, *runs, self.how(variant.wanted))
         return variant.plans[requires]
 
-    def how(self, specialization: Specialization) -> Callable[[Graph, Sequence[str]], Derived]:
+    def how(self, specialization: generate.Specialization) -> Callable[[Graph, Sequence[str]], Derived]:
         """The source of gradients: the author's function, else derivation."""
         gradient = self.calls.description.gradient
         if gradient is None:
@@ -318,7 +310,7 @@ class TensorCalls:
             if term.dims is not None and not is_tensor:
                 raise SignatureError(f"{self.called}: {term.name}: what is no tensor does not fit {term}")
         kinds = tuple((name, _SCHEMA[type(value)]) for name, value in simple.items())
-        key = (tensors, kinds, constants_key(baked))
+        key = (tensors, kinds, generate.constants_key(baked))
         with self.lock:
             if key not in self.operators:
                 self.operators[key] = register(self.registration(tensors, kinds, baked, str(key)))
@@ -403,7 +395,7 @@ def _misfit(result: torch.Tensor, target: object) -> str:
     return ""
 
 
-def _packed(results: Sequence[np.ndarray], device: str = CPU) -> Any:
+def _packed(results: Sequence[np.ndarray], device: str = generate.CPU) -> Any:
     tensors = tuple(tensor_of(np.asarray(result)).to(device) for result in results)
     return tensors[0] if len(tensors) == 1 else tensors
 
@@ -437,7 +429,12 @@ class UnsignedTensors:
         try:
             calls = self.calls.signed([stand_in(each) for each in arguments], constants)
         except UnsupportedError as error:
-            if not is_unwatched(arguments) or is_recorded(arguments) or out is not None or device_of(arguments) != CPU:
+            if (
+                not is_unwatched(arguments)
+                or is_recorded(arguments)
+                or out is not None
+                or device_of(arguments) != generate.CPU
+            ):
                 message = "sign it, give a gradient by @op.gradient, call it under torch.no_grad(), or on the CPU"
                 raise UnsupportedError(f"{description.name} runs as its reference here: {error}; {message}") from error
             return self.written(arguments, constants)

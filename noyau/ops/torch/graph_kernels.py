@@ -20,19 +20,11 @@ from noyau.compiler.autodiff.adjoints import gradient_name
 from noyau.compiler.lowering.input_layouts import Layout, layout_of, lie
 from noyau.errors import BuildError, CheckError, MissingExtraError, NoyauError, OutputError, UnsupportedError
 from noyau.hosts.numpy.fast_calls import MISS, Argument
-from noyau.hosts.torch.fake_tensors import results_of_graph
+from noyau.hosts.torch.operator_registry import results_of_graph
 from noyau.hosts.torch.tensors import device_of, in_memory, is_negated, layout_array
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
-from noyau.kernels.programs.generate import (
-    CPU,
-    BuiltProgram,
-    GeneratedProgram,
-    Specialization,
-    build,
-    generate_from_graph,
-    languages_on,
-)
+from noyau.kernels.programs import generate
 from noyau.kernels.reference import Description
 from noyau.ops.dispatch.smoke_certificate import hint, maker_inputs, maker_inputs_at, sizes_at_edges, sizes_missed
 from noyau.ops.dispatch.winners import machine_of
@@ -43,7 +35,7 @@ from noyau.toolchain.cache import digest, today
 from noyau.verify.adversarial import NORMAL
 from noyau.verify.awkward_sizes import fits, usual_sizes
 from noyau.verify.case_arrays import CaseMaker
-from noyau.verify.cases import Case
+from noyau.verify.failures import Case
 from noyau.verify.values import certify_native
 from noyau.version import __version__
 
@@ -57,7 +49,7 @@ NOTHING: Sizes = MappingProxyType({})
 
 
 def draw_op(
-    description: Description, specialization: Specialization, graph: Graph, extra: Sequence[Sizes] = ()
+    description: Description, specialization: generate.Specialization, graph: Graph, extra: Sequence[Sizes] = ()
 ) -> Drawn:
     """Inputs of an op: by its maker where that gives some of these dtypes and ranks, else such as its graph takes."""
     usual = maker_inputs(description, specialization, 0)
@@ -114,7 +106,7 @@ class GraphKernels:
     def __init__(self, graph: Graph, called: str, draw: Draw) -> None:
         self.graph, self.called, self.draw = graph, called, draw
         self.fast_calls: tuple[Entry, ...] = ()
-        self.programs: dict[tuple[Any, ...], list[BuiltProgram]] = {}
+        self.programs: dict[tuple[Any, ...], list[generate.BuiltProgram]] = {}
         self.lock = threading.Lock()
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
@@ -132,7 +124,7 @@ class GraphKernels:
         if device == "meta":
             shapes = results_of_graph(self.graph, tensors)
             return shapes[0] if len(shapes) == 1 else tuple(shapes)
-        if device != CPU:
+        if device != generate.CPU:
             from noyau.hosts.torch.cuda.device import device_errors, require_free
 
             with device_errors(self.called, device):
@@ -155,7 +147,7 @@ class GraphKernels:
         results = TensorProgram(built)(*tensors)  # it tells why
         return results[0] if len(results) == 1 else tuple(results)
 
-    def built(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> BuiltProgram:
+    def built(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> generate.BuiltProgram:
         """The kernels for inputs that lie so, certified, once: on a GPU, once for sizes that have the same launches."""
         with self.lock:
             programs = self.programs.setdefault((layouts, device), [])
@@ -165,13 +157,15 @@ class GraphKernels:
                 programs.append(built)
             return built
 
-    def first(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> BuiltProgram:
+    def first(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> generate.BuiltProgram:
         """Those of the first language that can be built here."""
         faults: list[UnsupportedError | BuildError | MissingExtraError] = []
-        languages = languages_on(device)
+        languages = generate.languages_on(device)
         for language in languages:
             try:
-                return build(generate_from_graph(self.graph, self.called, layouts, language, device, sizes))
+                return generate.build(
+                    generate.generate_from_graph(self.graph, self.called, layouts, language, device, sizes)
+                )
             except (UnsupportedError, BuildError, MissingExtraError) as error:
                 faults.append(error)
         message = "; ".join(f"{language}: {error}" for language, error in zip(languages, faults, strict=True))
@@ -179,7 +173,7 @@ class GraphKernels:
         raise kind(f"{self.called} cannot be built ({message})") from faults[0]
 
 
-def certify(program: BuiltProgram, draw: Draw) -> BuiltProgram:
+def certify(program: generate.BuiltProgram, draw: Draw) -> generate.BuiltProgram:
     """The same, once it has passed its smoke certificate on this machine. CheckError where it does not."""
     generated = program.generated
     device = generated.wanted.device
@@ -189,7 +183,7 @@ def certify(program: BuiltProgram, draw: Draw) -> BuiltProgram:
     if cache.recall(key) is not None:
         return program
     with np.errstate(all="ignore"):
-        cases = _cases(generated, draw, MOST if device == CPU else FEW)
+        cases = _cases(generated, draw, MOST if device == generate.CPU else FEW)
         certificate = certify_native(generated.graph, program, cases, name=generated.called)
     if not certificate.ok:
         raise CheckError(f"{generated.called}: its smoke certificate failed: {certificate.summary()}")
@@ -198,7 +192,7 @@ def certify(program: BuiltProgram, draw: Draw) -> BuiltProgram:
     return program
 
 
-def _cases(generated: GeneratedProgram, draw: Draw, most: int) -> Iterator[Case]:
+def _cases(generated: generate.GeneratedProgram, draw: Draw, most: int) -> Iterator[Case]:
     """Drawn inputs, after some of sizes at which launches run that do not run for that; where nothing is drawn, for no
     maker of inputs gives such, any that the graph takes."""
     graph, wanted = generated.graph, generated.wanted

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from noyau.codegen.c import printer as c_printer
-from noyau.codegen.c.traffic import item_bytes
+from noyau.codegen.c.interface import item_bytes
 from noyau.errors import InputError
 from noyau.ir.dims import Dim, maximum, shape_of
 from noyau.ir.loops import Call, Guard, Index, Kernel, Role

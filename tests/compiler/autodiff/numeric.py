@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.compiler.autodiff.reverse import Derived, derive
+from noyau.compiler.autodiff.adjoints import Derived, derive
 from noyau.dtypes import DType
 from noyau.frontends.numpy.trace import trace_shapes
 from noyau.ir.graph import Graph

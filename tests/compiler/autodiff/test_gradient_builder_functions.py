@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.compiler.autodiff.reverse import gradient_of
+from noyau.compiler.autodiff.adjoints import gradient_of
 from noyau.dtypes import DType
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph, Input, Map, Node

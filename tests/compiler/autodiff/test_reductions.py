@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from noyau.compiler.autodiff.adjoints import derive
 from noyau.compiler.autodiff.reductions import WORDS
-from noyau.compiler.autodiff.reverse import derive
 from noyau.dtypes import DType
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph, Map, Node, Reduce

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import noyau
-from noyau.compiler.autodiff.reverse import derive
+from noyau.compiler.autodiff.adjoints import derive
 from noyau.ir.graph import Reduce, Scan
 from noyau.ir.graph_interpreter import evaluate
 from tests.compiler.autodiff.nodes import alone, given

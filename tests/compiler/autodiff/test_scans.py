@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.compiler.autodiff.reverse import derive
+from noyau.compiler.autodiff.adjoints import derive
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.graph import Scan

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.compiler.autodiff.test_reverse_deriving import softmax
 
-from noyau.compiler.autodiff.reverse import derive
+from noyau.compiler.autodiff.adjoints import derive
 from noyau.compiler.autodiff.simplification import simplify_gradient
 from noyau.dtypes import DType
 from noyau.ir.graph import Graph, Map, Node, Reduce
@@ -11,7 +12,6 @@ from noyau.ir.graph_interpreter import evaluate
 from noyau.ir.graph_verifier import check
 from tests.compiler.autodiff.nodes import given
 from tests.compiler.autodiff.numeric import agrees, arrays_for, traced
-from tests.compiler.autodiff.test_reverse_deriving import softmax
 
 SHAPE = given("x", ("n",)).shape
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from noyau.compiler.partition.def_use import DefUse
-from noyau.compiler.partition.model import is_scalar
+from noyau.compiler.partition.traffic import is_scalar
 from noyau.compiler.passes.cleanup import drop_unused
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError

@@ -6,7 +6,7 @@ import pytest
 
 from noyau.compiler.schedules.cpu.blocked_folds import in_two
 from noyau.compiler.schedules.cpu.folds import expand_folds
-from noyau.compiler.schedules.cpu.maps import map_
+from noyau.compiler.schedules.cpu.strategies import map_
 from noyau.compiler.schedules.primitives import apart, chain, coalesce, each, is_light, is_small, nested, with_bodies
 from noyau.ir.dims import Dim
 from noyau.ir.loop_verifier import check

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 import noyau
-from noyau.jobs.bench.record import BenchPoint
-from noyau.jobs.bench.times import COLD, FILLING, HOT, RETURNING, CandidateTimes, Race
+from noyau.jobs.bench.record import COLD, FILLING, HOT, RETURNING, BenchPoint, CandidateTimes, Race
 from noyau.jobs.bench.workload import Workload
 from noyau.ops.op import Op
 from noyau.timing.conditions import Conditions

@@ -8,7 +8,7 @@ import pytest
 
 import noyau
 from noyau.errors import InputError, SignatureError
-from noyau.jobs.bench.variants import variants
+from noyau.jobs.bench.autotune import variants
 from noyau.kernels.programs.generate import specialization_of
 from noyau.ops.dispatch.winners import recall_winners
 from noyau.signatures.binding import bind

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.jobs.bench.times import FILLING, RETURNING, CandidateTimes
+from noyau.jobs.bench.record import FILLING, RETURNING, CandidateTimes
 from noyau.timing.verdict import Verdict
 from tests.jobs.bench.samples import at
 

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from noyau.jobs.bench.record import BenchRecord
+from noyau.jobs.bench.record import FILLING, HOT, RETURNING, BenchRecord, CandidateTimes, Race
 from noyau.jobs.bench.render import render
-from noyau.jobs.bench.times import FILLING, HOT, RETURNING, CandidateTimes, Race
 from noyau.jobs.bench.workload import Workload
 from noyau.timing.conditions import Conditions
 from noyau.timing.machine import Machine

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from noyau.jobs.machine.gpu import clocks, gpu_tables
+from noyau.jobs.machine.run import clocks, gpu_tables
 from noyau.workers.nvml import GpuConditions
 from tests.timing.gpus import made
 

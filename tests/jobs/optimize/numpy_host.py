@@ -19,18 +19,16 @@ from noyau.frontends.numpy.trace import follow
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Constant, Graph, Input, Node
 from noyau.ir.graph_interpreter import Evaluator, evaluate
-from noyau.jobs.optimize.binding_timing import BindingTiming
-from noyau.jobs.optimize.candidate import Candidate, attempt, certify
-from noyau.jobs.optimize.kernel_records import left_alone, not_fused, record
+from noyau.jobs.optimize.candidate import BindingTiming, Candidate, attempt, certify
 from noyau.jobs.optimize.pipeline import Optimization, Sizes
-from noyau.jobs.optimize.record import Report
+from noyau.jobs.optimize.record import Report, left_alone, not_fused, record
 from noyau.kernels.certificates import CertificateTask, judge
 from noyau.timing.comparison import compare
 from noyau.timing.machine import this_machine
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
 from noyau.verify.adversarial import SMOKE
-from noyau.verify.cases import Case
+from noyau.verify.failures import Case
 
 Array = np.ndarray
 Arrays = Mapping[str, Array]

@@ -11,8 +11,7 @@ import noyau
 from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime.model_files import Provenance
 from noyau.jobs.profile import run as profile_run
-from noyau.jobs.profile.options import ProfileOptions
-from noyau.jobs.profile.run import profile
+from noyau.jobs.profile.run import ProfileOptions, profile
 from tests.jobs.profile.near import USUAL
 from tests.small_models import BARE, KINDS, NODE, llama, model_of, plain, twice, value, written
 

@@ -5,7 +5,7 @@ import pytest
 
 import noyau
 from noyau import nn
-from noyau.compiler.autodiff.reverse import derive
+from noyau.compiler.autodiff.adjoints import derive
 from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError

@@ -6,7 +6,7 @@ import numpy as np
 
 import noyau
 from noyau import nn
-from noyau.compiler.autodiff.reverse import derive
+from noyau.compiler.autodiff.adjoints import derive
 from noyau.compiler.schedules.gpu.rows_and_columns import joined
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.dtypes import DType

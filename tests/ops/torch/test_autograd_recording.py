@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import noyau
-from noyau.compiler.autodiff.reverse import derive
+from noyau.compiler.autodiff.adjoints import derive
 from noyau.dtypes import DType
 from noyau.errors import CheckError, UnsupportedError
 from noyau.kernels.programs.generate import Specialization, trace_reference
-from noyau.verify.cases import Case
+from noyau.verify.failures import Case
 from noyau.verify.values import certify
 from tests.hosts.torch.kinds import (
     chosen,

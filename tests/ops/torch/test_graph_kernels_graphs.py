@@ -12,7 +12,7 @@ import pytest
 import noyau
 from noyau import nn
 from noyau.codegen.language import generated_on
-from noyau.compiler.autodiff.reverse import derive
+from noyau.compiler.autodiff.adjoints import derive
 from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.compiler.schedules.gpu import rows as gpu_rows
 from noyau.dtypes import DType

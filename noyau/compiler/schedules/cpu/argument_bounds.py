@@ -14,8 +14,7 @@ from itertools import product
 from noyau.compiler.schedules.primitives import Statements, most_of, with_bodies
 from noyau.ir.dims import Dim, DimLike
 from noyau.ir.loops import Assumption, Call, Expr, Fold, If, Kernel, Let, Loop, Statement, Var
-from noyau.ir.substitution import rewrite
-from noyau.ir.walk import every_statement
+from noyau.ir.walk import every_statement, rewrite
 
 LONG = 256  # cells of a loop that is worth the inverse of a sum
 
@@ -106,9 +105,8 @@ def _is_share(part: Expr, whole: Expr, scope: _Scope) -> bool:
     largest = _largest(power.operands[0], inner) if isinstance(power, Call) and power.function == "exp" else None
     alone = not any(isinstance(s, Let) and Var(s.name, s.value.dtype) == largest for s in fold.body)
     most = inner.value(largest) if largest is not None and alone else None
-    return (
-        isinstance(most, Fold) and len(most.loops) == len(fold.loops) and _takes_in(fold, scope.lets[part.name], scope)
-    )
+    is_alike = isinstance(most, Fold) and len(most.loops) == len(fold.loops)
+    return is_alike and _takes_in(fold, scope.lets[part.name], scope)
 
 
 def _places(fold: Fold, scope: _Scope) -> Iterable[dict[str, DimLike]]:

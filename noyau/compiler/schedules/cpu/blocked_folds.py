@@ -5,27 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from noyau.compiler.schedules.cpu.folds import (
-    Parted,
-    asks,
-    expand_folds,
-    first_fold,
-    in_blocks,
-    in_one_pass,
-    parted,
-    state_of,
-    total_of,
-)
-from noyau.compiler.schedules.primitives import (
-    Statements,
-    around_fold,
-    coalesce,
-    drop_unused,
-    is_light,
-    nested,
-    widen,
-    with_bodies,
-)
+from noyau.compiler.schedules import primitives
+from noyau.compiler.schedules.cpu import folds
+from noyau.compiler.schedules.primitives import Statements
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, strides_of
 from noyau.ir.walk import fold_of, folds_in
@@ -37,7 +19,7 @@ def rows_before(kernel: ir.Kernel) -> tuple[ir.Kernel, list[Statements]] | None:
     """The first fold at the root, whose values each take folds of their own, in two blocks: one that leaves the values
     in scratch, so that it is scheduled as rows are, and one that folds those. None where its values take none."""
     body = kernel.launches[0].body
-    let = first_fold(body)
+    let = folds.first_fold(body)
     fold, at = fold_of(let), body.index(let)
     if not folds_in(fold.body):
         return None
@@ -45,10 +27,10 @@ def rows_before(kernel: ir.Kernel) -> tuple[ir.Kernel, list[Statements]] | None:
     scratch = ir.Buffer(f"{let.name}.values", fold.value.dtype, shape, ir.Role.SCRATCH)
     cell = (sum((Dim.of(var) * k for (var, _), k in zip(fold.loops, strides_of(shape), strict=True)), Dim.of(0)),)
     loops = [ir.Loop(variable, extent, ir.Axis.SERIAL, ()) for variable, extent in fold.loops]
-    rows = nested(loops, (*fold.body, ir.Store((scratch.name,), cell, (fold.value,))))
+    rows = primitives.nested(loops, (*fold.body, ir.Store((scratch.name,), cell, (fold.value,))))
     folded = replace(fold, body=(), value=ir.Load(scratch.name, cell, scratch.dtype))
-    light = tuple(s for s in body[:at] if is_light(s) or asks(s))
-    blocks = [drop_unused((*light, *rows)), (*body[:at], replace(let, value=folded), *body[at + 1 :])]
+    light = tuple(s for s in body[:at] if primitives.is_light(s) or folds.asks(s))
+    blocks = [primitives.drop_unused((*light, *rows)), (*body[:at], replace(let, value=folded), *body[at + 1 :])]
     return replace(kernel, buffers=(*kernel.buffers, scratch)), blocks
 
 
@@ -56,12 +38,14 @@ def full(kernel: ir.Kernel, *, lanes: int = 32, block: int = BLOCK, rests: bool 
     """The first fold at the root, over blocks on threads, then their states merged in order. What follows is done at
     once where it is a few scalars; else it is given back, to be scheduled, and finds the result in scratch. `rests` is
     as in `expand_folds`."""
-    kernel = with_bodies(kernel, coalesce)
-    let = first_fold(kernel.launches[0].body)
-    kernel, before, after, rest = around_fold(kernel, kernel.launches[0].body, let)
+    kernel = primitives.with_bodies(kernel, primitives.coalesce)
+    let = folds.first_fold(kernel.launches[0].body)
+    kernel, before, after, rest = primitives.around_fold(kernel, kernel.launches[0].body, let)
     two = in_two((*before, let, *after), (), block, lanes, rests=rests)
     first = replace(two.block, axis=ir.Axis.THREADS, body=two.first)
-    launches = tuple(ir.Launch(widen(expand_folds(body, lanes, rests=rests))) for body in ((first,), two.second))
+    launches = tuple(
+        ir.Launch(primitives.widen(folds.expand_folds(body, lanes, rests=rests))) for body in ((first,), two.second)
+    )
     return replace(kernel, buffers=(*kernel.buffers, *two.scratch), launches=launches), rest
 
 
@@ -91,25 +75,25 @@ def in_two(
 
     The cells of scratch lie in the order of the loops, the blocks outside the innermost one. `wide` and
     `rests` are as in `expand_folds`."""
-    let, zero = first_fold(body), Dim.of(0)
+    let, zero = folds.first_fold(body), Dim.of(0)
     at = body.index(let)
-    parts = parted(body) if every else Parted(body[:at], (let,), body[at + 1 :])
+    parts = folds.parted(body) if every else folds.Parted(body[:at], (let,), body[at + 1 :])
     variable, scratch = f"#block_of_{parts.lets[0].name}", list[ir.Buffer]()
-    passes, stores, merges, results = list[Statements](), list[ir.Store](), list[Statements](), list[ir.Let]()
+    passes, stores, merges, results = (list[Statements](), list[ir.Store](), list[Statements](), list[ir.Let]())
     for let in parts.lets:
-        blocks, length, fold = in_blocks(fold_of(let), size, variable)
+        blocks, length, fold = folds.in_blocks(fold_of(let), size, variable)
         block = ir.Loop(variable, blocks, ir.Axis.SERIAL, ())
-        loops, state = total_of(fold, let.name, lanes, wide=wide, rests=rests)
+        loops, state = folds.total_of(fold, let.name, lanes, wide=wide, rests=rests)
         axes = [*around[:-1], block, *around[-1:]]
         shape = tuple(loop.extent for loop in axes)
         where = sum((Dim.of(loop.var) * step for loop, step in zip(axes, strides_of(shape), strict=True)), zero)
-        total, saved = state_of(fold_of(let), let.name, wide=True), state.beside("of_block")
+        total, saved = folds.state_of(fold_of(let), let.name, wide=True), state.beside("of_block")
         passes.append(loops)
         stores.append(saved.store(where, state.load(zero), merge=False))
         merge = replace(block, body=(total.store(zero, saved.load(where), merge=True),))
         merges.append((*total.memory(1), total.empty(zero), merge))
         results.append(ir.Let(let.name, total.result(zero, fold.dtype), let.origin))
         scratch += saved.buffers(shape)
-    first = (*parts.before, *length, *in_one_pass(passes), *stores)
-    second = (*parts.before, *in_one_pass(merges), *results, *parts.after)
-    return Two(block, drop_unused(first), drop_unused(second), tuple(scratch))
+    first = (*parts.before, *length, *folds.in_one_pass(passes), *stores)
+    second = (*parts.before, *folds.in_one_pass(merges), *results, *parts.after)
+    return Two(block, primitives.drop_unused(first), primitives.drop_unused(second), tuple(scratch))

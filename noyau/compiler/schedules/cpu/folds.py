@@ -18,8 +18,17 @@ from noyau.dtypes import DType
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike, Shape, product
 from noyau.ir.monoids import MONOIDS, Symbolic
-from noyau.ir.substitution import rewrite, rewrite_expression, substitute, substitute_in
-from noyau.ir.walk import all_dims, every_expression, every_statement, fold_of, is_fold
+from noyau.ir.walk import (
+    all_dims,
+    every_expression,
+    every_statement,
+    fold_of,
+    is_fold,
+    rewrite,
+    rewrite_expression,
+    substitute,
+    substitute_in,
+)
 
 BLOCK = 512  # values that lanes take in before they join the total: each lane adds few, as NumPy's pairwise sum does
 LONG = 512  # values of a row from which more lanes than FEW take less time than their merge

@@ -15,8 +15,7 @@ from noyau.compiler.schedules.primitives import Statements, change_each, drop_un
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, maximum
-from noyau.ir.substitution import rewrite, substitute
-from noyau.ir.walk import every_expression
+from noyau.ir.walk import every_expression, rewrite, substitute
 
 # Cells of a loop of known length that is worth it: rows of 16 and 32 cells take up to 1.9 and 1.3 times as long in two
 # loops, those of 64 cells 0.8 (where one branch is an exponential) to 1.07 times, those of 256 cells 0.65 to 0.92.

@@ -8,16 +8,84 @@ memcpy does for large copies.)
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
-from noyau.compiler.schedules.cpu.next_rows import fetch, next_rows, replaced
-from noyau.compiler.schedules.cpu.store_runs import TILE, LargeOutputs, bytes_of, lengths_of, most_rounds, stores_of
-from noyau.compiler.schedules.primitives import Statements, change_each, either, stride_of, tiled, with_bodies
+from noyau.compiler.schedules import primitives
+from noyau.compiler.schedules.cpu.prefetches import NextRow, fetch, next_rows, replaced
+from noyau.compiler.schedules.primitives import Statements
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
-from noyau.ir.dims import Dim
-from noyau.ir.walk import every_statement
+from noyau.ir.dims import Dim, product
+from noyau.ir.walk import every_statement, loads_of
+
+TILE = 256  # cells: few, so that memory takes them while the next ones are computed; enough for whole lines among them
+LEAST_BYTES = 64  # of a run of cells that is worth it: a line of a cache
+LEAST_CELLS = 64  # of a run whose length varies
+
+
+@dataclass(frozen=True, slots=True)
+class LargeOutputs:
+    """The outputs that are written around the caches, the rows that are read next, the most that a length with a name
+    is, and the dtypes of memory of the thread."""
+
+    outputs: Mapping[str, ir.Buffer]
+    least_bytes: int
+    rows: tuple[NextRow, ...]
+    lengths: Mapping[str, int]
+    own: Mapping[str, DType]
+
+
+def lengths_of(body: Statements) -> dict[str, int]:
+    """The lengths of tiles, min(a number, what is left), by name: that number. A name that stands twice, in scopes of
+    their own, is left out where the numbers differ."""
+    numbers: dict[str, set[int]] = {}
+    for let in every_statement(body):
+        if isinstance(let, ir.Let):
+            numbers.setdefault(let.name, set()).add(primitives.most_of(let.value))
+    return {name: max(most) for name, most in numbers.items() if len(most) == 1 and LEAST_CELLS <= max(most) <= TILE}
+
+
+def bytes_of(loop: ir.Loop, change: LargeOutputs) -> Dim | None:
+    """The size of the first output that a loop stores, if it stores runs of neighbouring cells of outputs and does
+    nothing else."""
+    if (
+        loop.axis is ir.Axis.SERIAL
+        or not all(isinstance(s, ir.Let | ir.Store) for s in loop.body)
+        or primitives.is_costly(loop.body)
+    ):
+        return None
+    stores, known = stores_of(loop), most_rounds(loop, change)
+    read = {load.buffer for load in loads_of(loop.body)}
+    if known is None and any(name.startswith("#") for name in loop.extent.names):  # a tile already
+        return None
+    for store in stores:
+        buffer = change.outputs.get(store.buffers[0])
+        if (
+            buffer is None
+            or len(store.buffers) > 1
+            or store.merge
+            or primitives.stride_of(store, loop.var) != Dim.of(1)
+        ):
+            return None
+        if known is not None and known * buffer.dtype.bytes < LEAST_BYTES:
+            return None
+        if buffer.name in read or any(name.startswith("#at") for dim in store.index for name in dim.names):
+            return None  # what is merged into, and what may be written again
+    if not stores or len({store.buffers for store in stores}) < len(stores):
+        return None
+    first = change.outputs[stores[0].buffers[0]]
+    return product(first.shape) * first.dtype.bytes
+
+
+def most_rounds(loop: ir.Loop, change: LargeOutputs) -> int | None:
+    """The most rounds of a loop, where that is known."""
+    return change.lengths.get(str(loop.extent), loop.extent.constant)
+
+
+def stores_of(loop: ir.Loop) -> list[ir.Store]:
+    return [s for s in loop.body if isinstance(s, ir.Store)]
 
 
 def write_nontemporal(kernel: ir.Kernel, least_bytes: int) -> ir.Kernel:
@@ -29,14 +97,14 @@ def write_nontemporal(kernel: ir.Kernel, least_bytes: int) -> ir.Kernel:
     for launch in kernel.launches:
         own = {s.name: s.dtype for s in every_statement(launch.body) if isinstance(s, ir.Alloc)}
         change = LargeOutputs(outputs, least_bytes, next_rows(launch.body, inputs), lengths_of(launch.body), own)
-        launches.append(replace(launch, body=change_each(launch.body, partial(_around, change=change))))
+        launches.append(replace(launch, body=primitives.change_each(launch.body, partial(_around, change=change))))
     return replace(kernel, launches=tuple(launches))
 
 
 def in_whole_tiles(kernel: ir.Kernel) -> ir.Kernel:
     """Launches whose items would be single cells, in tiles of cells: a compiler rounds otherwise in the rest of a loop
     than in its vectors, so a cell must be in the same place of its loop however the work is cut."""
-    return with_bodies(kernel, _in_tiles)
+    return primitives.with_bodies(kernel, _in_tiles)
 
 
 def _in_tiles(body: Statements) -> Statements:
@@ -76,7 +144,7 @@ def _loop(loop: ir.Loop, size: Dim, change: LargeOutputs) -> Statements:
 
 def _tiled(loop: ir.Loop) -> tuple[ir.Loop, Statements, ir.Loop]:
     """The loop over tiles of TILE cells, the Let of their length, and the loop over one, in lanes."""
-    tiles, length, tile = tiled(loop, TILE, f"{loop.var}w", loop.var, f"{loop.var}_count")
+    tiles, length, tile = primitives.tiled(loop, TILE, f"{loop.var}w", loop.var, f"{loop.var}_count")
     axis = ir.Axis.THREADS if loop.axis is ir.Axis.THREADS else ir.Axis.SERIAL
     return replace(tiles, axis=axis), length, replace(tile, axis=ir.Axis.LANES)
 
@@ -84,7 +152,9 @@ def _tiled(loop: ir.Loop) -> tuple[ir.Loop, Statements, ir.Loop]:
 def _by_size(size: Dim, least_bytes: int, small: Statements, large: Statements) -> Statements:
     if size.constant is not None:
         return large
-    return either(ir.Call("less_equal", (ir.Const(least_bytes, DType.I64), ir.Index(size)), DType.BOOL), large, small)
+    return primitives.either(
+        ir.Call("less_equal", (ir.Const(least_bytes, DType.I64), ir.Index(size)), DType.BOOL), large, small
+    )
 
 
 def _staged(tile: ir.Loop, change: LargeOutputs) -> Statements:
@@ -117,7 +187,7 @@ def _copies(tile: ir.Loop, change: LargeOutputs) -> tuple[ir.StreamStore, ...]:
     for store in stores_of(tile):
         (value,) = store.values
         load = lets.get(value.name) if isinstance(value, ir.Var) else value
-        if not isinstance(load, ir.Load) or load.where or stride_of(load, tile.var) != Dim.of(1):
+        if not isinstance(load, ir.Load) or load.where or primitives.stride_of(load, tile.var) != Dim.of(1):
             return ()
         if change.own.get(load.buffer) is not change.outputs[store.buffers[0]].dtype:
             return ()

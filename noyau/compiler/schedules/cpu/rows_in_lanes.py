@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu.folds import (
     State,
     are_alike,
@@ -31,25 +32,11 @@ from noyau.compiler.schedules.cpu.folds import (
 )
 from noyau.compiler.schedules.cpu.strategies import keep_rows
 from noyau.compiler.schedules.cpu.tiles import CELL, side_by_side
-from noyau.compiler.schedules.primitives import (
-    Statements,
-    bind,
-    chain,
-    coalesce,
-    divides,
-    is_costly,
-    nested,
-    reindex,
-    sink,
-    stride_of,
-    tiled,
-    variables_of,
-)
+from noyau.compiler.schedules.primitives import Statements
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike, product
-from noyau.ir.substitution import rewrite, substitute
-from noyau.ir.walk import all_dims, every_statement, fold_of, folds_in, is_fold, loads_of
+from noyau.ir.walk import all_dims, every_statement, fold_of, folds_in, is_fold, loads_of, rewrite, substitute
 
 SHORT = 64  # values of an inner fold that are added one by one in float32: NumPy has 16 to each of its partial sums
 TILE = 32  # rows, or values of an outer fold, side by side: gcc 12 unrolls loops over 16, and vectorises no more
@@ -59,7 +46,7 @@ def folds_of_folds(kernel: ir.Kernel) -> ir.Kernel | None:
     """A kernel whose one launch gives numbers for each row, by folds of which the values are folds, with a launch for
     each way that its sizes may ask for. None where it is no such kernel."""
     (launch,) = kernel.launches
-    rows, body = chain(sink(coalesce(launch.body)))
+    rows, body = primitives.chain(primitives.sink(primitives.coalesce(launch.body)))
     inner = [fold for let in lets_of_folds(body) for fold in folds_in(fold_of(let).body)]
     if not rows or not inner or any(isinstance(s, ir.Loop) for s in body) or any(map(is_ordered, folds_in(body))):
         return None
@@ -68,11 +55,13 @@ def folds_of_folds(kernel: ir.Kernel) -> ir.Kernel | None:
         many = _known_at_most(Dim.of(TILE), rows[-1].extent)
         parts = _passes(body)
         ways = (
-            [(ir.all_of((short, many)), bind(_rows_beside(rows, parts), len(rows)))] if _lie_beside(parts, rows) else []
+            [(ir.all_of((short, many)), primitives.bind(_rows_beside(rows, parts), len(rows)))]
+            if _lie_beside(parts, rows)
+            else []
         )
         few = ir.opposite(many) if ways else True
         for condition, along in ((ir.all_of((short, few)), _values_beside), (ir.opposite(short), _in_turn)):
-            ways.append((condition, bind(nested(rows, _over(parts, along)), len(rows))))
+            ways.append((condition, primitives.bind(primitives.nested(rows, _over(parts, along)), len(rows))))
     except UnsupportedError:
         return None
     launches = [ir.Launch(body, ir.when(condition)) for condition, body in ways if condition is not False]
@@ -128,8 +117,8 @@ def _pass(lets: Sequence[ir.Let]) -> _Pass:
 def _lie_beside(parts: Sequence[ir.Statement | _Pass], rows: Sequence[ir.Loop]) -> bool:
     """Whether what is read of a row for each value of an outer fold lies side by side for neighbouring rows."""
     return not any(
-        variables_of(load).intersection(name for name, _ in part.loops)
-        and stride_of(load, rows[-1].var) not in (Dim.of(0), Dim.of(1))
+        primitives.variables_of(load).intersection(name for name, _ in part.loops)
+        and primitives.stride_of(load, rows[-1].var) not in (Dim.of(0), Dim.of(1))
         for part in parts
         if isinstance(part, _Pass)
         for load in loads_of(part.steps)
@@ -147,15 +136,15 @@ def _rows_beside(rows: Sequence[ir.Loop], parts: Sequence[ir.Statement | _Pass])
             body += (*_around(part.loops, expand_folds(steps, 1, wide=False)), *part.results)
         else:
             body.append(part)
-    return nested(rows[:-1], (side_by_side(replace(rows[-1], body=tuple(body)), TILE),))
+    return primitives.nested(rows[:-1], (side_by_side(replace(rows[-1], body=tuple(body)), TILE),))
 
 
 def _places(parts: Sequence[ir.Statement | _Pass], rows: Sequence[ir.Loop]) -> dict[ir.Load, ir.Load]:
     """The loads of inner folds that depend on a row alone, each with its place in memory of the thread."""
     around, extents, places = {row.var for row in rows}, _extents(parts), dict[ir.Load, ir.Load]()
     for load in dict.fromkeys(load for part in parts if isinstance(part, _Pass) for load in loads_of(part.steps)):
-        own = tuple(variables_of(load) - around)
-        if rows[-1].var in variables_of(load) and load.where is None and len(own) == 1 and own[0] in extents:
+        own = tuple(primitives.variables_of(load) - around)
+        if rows[-1].var in primitives.variables_of(load) and load.where is None and len(own) == 1 and own[0] in extents:
             places[load] = ir.Load(f"{load.buffer}.{len(places)}", (Dim.of(own[0]),), load.dtype)
     return places
 
@@ -203,14 +192,16 @@ def _in_turn(part: _Pass) -> ir.Loop:
     """The values of a tile one by one, each by folds in lanes; then they are taken in side by side."""
     (name, extent), last = part.loops[-1], max(map(part.steps.index, lets_of_folds(part.steps)))
     first, then = part.steps[: last + 1], part.steps[last + 1 :]
-    tiles, length, cells = tiled(ir.Loop(name, extent, ir.Axis.SERIAL, ()), TILE, f"{name}t", name, f"{name}t_length")
+    tiles, length, cells = primitives.tiled(
+        ir.Loop(name, extent, ir.Axis.SERIAL, ()), TILE, f"{name}t", name, f"{name}t_length"
+    )
     places = {
         let.name: ir.Load(f"{let.name}.tile", (Dim.of(CELL),), let.value.dtype) for let in _read_after(first, then)
     }
     stores = (ir.Store((to.buffer,), to.index, (ir.Var(let, to.dtype),)) for let, to in places.items())
     memory = (ir.Alloc(to.buffer, to.dtype, (Dim.of(TILE),), ir.Space.REGISTER) for to in places.values())
     then = rewrite(then, lambda expr: places.get(expr.name, expr) if isinstance(expr, ir.Var) else expr)
-    then = reindex(then, lambda name, index: (Dim.of(CELL),) if name in part.memory else index)
+    then = primitives.reindex(then, lambda name, index: (Dim.of(CELL),) if name in part.memory else index)
     values = replace(cells, body=(*expand_folds(first, 0), *stores))
     both = (*length, *memory, values, replace(cells, axis=ir.Axis.LANES, body=then))
     index: dict[str, DimLike] = {name: Dim.of(tiles.var) * TILE + Dim.of(name), CELL: Dim.of(name)}
@@ -226,7 +217,7 @@ def _read_after(first: Statements, then: Statements) -> list[ir.Let]:
 
 # What both ways share.
 def _around(loops: Iterable[tuple[str, Dim]], body: Statements) -> Statements:
-    return nested([ir.Loop(name, extent, ir.Axis.SERIAL, ()) for name, extent in loops], body)
+    return primitives.nested([ir.Loop(name, extent, ir.Axis.SERIAL, ()) for name, extent in loops], body)
 
 
 def _known_at_most(left: Dim, right: Dim) -> ir.Asked:
@@ -247,8 +238,8 @@ def short_rows(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
 
     None where the rows are known to be long, or too few, or where they cannot run so."""
     (launch,) = kernel.launches
-    body = sink(coalesce(launch.body))
-    loops, inner = chain(body)
+    body = primitives.sink(primitives.coalesce(launch.body))
+    loops, inner = primitives.chain(body)
     folds = folds_in(body)
     rows = loops if folds else loops[:-1]
     if not rows or any(isinstance(s, ir.Loop) and has_loops(s) for s in inner):
@@ -267,9 +258,9 @@ def _is_costly(statement: ir.Statement) -> bool:
     """Whether a pass over a row computes something that takes longer than its cell takes to memory."""
     match statement:
         case ir.Let(_, ir.Fold(body=body, value=value)):
-            return is_costly((*body, ir.Let("", value)))
+            return primitives.is_costly((*body, ir.Let("", value)))
         case ir.Loop(body=body):
-            return is_costly(body)
+            return primitives.is_costly(body)
         case _:
             return False
 
@@ -309,14 +300,14 @@ def _beside(rows: Sequence[ir.Loop], body: Statements, *, kept: bool) -> Stateme
     """The rows of the innermost loop side by side, each in a lane."""
     body = keep_rows(body) if kept else body
     tiles = side_by_side(replace(rows[-1], body=expand_folds(body, 1, wide=False)), SIDE_BY_SIDE)
-    return bind(nested(rows[:-1], (tiles,)), len(rows))
+    return primitives.bind(primitives.nested(rows[:-1], (tiles,)), len(rows))
 
 
 def _one_run(rows: Sequence[ir.Loop], cells: ir.Loop) -> Statements | None:
     """The cells of several rows as one run: what depends on the place in the row alone is repeated in memory of the
     thread, once a block of rows. None where something depends on the row alone."""
     row, length = rows[-1], cells.extent
-    own = [load for load in loads_of(cells.body) if load.where is None and variables_of(load) == {cells.var}]
+    own = [load for load in loads_of(cells.body) if load.where is None and primitives.variables_of(load) == {cells.var}]
     loads = dict.fromkeys(own)  # the same in each row
     names = {load: f"{load.buffer}.rows{at or ''}" for at, load in enumerate(loads)}
     whole = Dim.of(f"{row.var}t") * BLOCK + Dim.of(f"{row.var}r") * REPEATED + Dim.of(CELL_OF_ROWS) // length
@@ -329,7 +320,7 @@ def _one_run(rows: Sequence[ir.Loop], cells: ir.Loop) -> Statements | None:
         )
 
     body = substitute(rewrite(cells.body, repeated), {row.var: whole, cells.var: Dim.of(CELL_OF_ROWS) % length})
-    if any(divides(dim, CELL_OF_ROWS) for dim in all_dims(body)):
+    if any(primitives.divides(dim, CELL_OF_ROWS) for dim in all_dims(body)):
         return None
     filled = [part for load, name in names.items() for part in _repeated(name, load, cells)]
     return _blocks(rows, length, body, filled)
@@ -347,8 +338,8 @@ def _repeated(name: str, load: ir.Load, cells: ir.Loop) -> Statements:
 def _blocks(rows: Sequence[ir.Loop], length: Dim, body: Statements, filled: Sequence[ir.Statement]) -> Statements:
     """Blocks of rows on threads, in each runs of rows, of which the cells are the lanes."""
     row = rows[-1].var
-    outer, size, block = tiled(replace(rows[-1], body=()), BLOCK, f"{row}t", f"{row}b", f"{row}t_length")
-    runs, count, run = tiled(replace(block, body=()), REPEATED, f"{row}r", f"{row}c", f"{row}r_length")
+    outer, size, block = primitives.tiled(replace(rows[-1], body=()), BLOCK, f"{row}t", f"{row}b", f"{row}t_length")
+    runs, count, run = primitives.tiled(replace(block, body=()), REPEATED, f"{row}r", f"{row}c", f"{row}r_length")
     cells = ir.Loop(CELL_OF_ROWS, run.extent * length, ir.Axis.LANES, body)
     inner = (*size, *filled, replace(runs, axis=ir.Axis.SERIAL, body=(*count, cells)))
-    return bind(nested(rows[:-1], (replace(outer, body=inner),)), len(rows))
+    return primitives.bind(primitives.nested(rows[:-1], (replace(outer, body=inner),)), len(rows))

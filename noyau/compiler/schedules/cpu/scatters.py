@@ -9,18 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu.folds import expand_folds
-from noyau.compiler.schedules.cpu.transposes import hoist
-from noyau.compiler.schedules.primitives import (
-    Statements,
-    bind,
-    change_each,
-    coalesce,
-    stride_of,
-    variables_of,
-    widen,
-    with_bodies,
-)
+from noyau.compiler.schedules.cpu.turns import hoist
+from noyau.compiler.schedules.primitives import Statements
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim
 from noyau.ir.monoids import MONOIDS, Symbolic
@@ -32,19 +24,19 @@ TILE = 1024  # cells of a row that one thread merges: some pages of a row of upd
 def merges(body: Statements) -> bool:
     """Whether statements merge into cells, or store in cells that are looked up: then order matters."""
     bound = {s.name for s in every_statement(body) if isinstance(s, ir.Let)}
-    return any(store.merge or variables_of(store) & bound for store in _stores(body))
+    return any(store.merge or primitives.variables_of(store) & bound for store in _stores(body))
 
 
 def scatter(kernel: ir.Kernel, *, lanes: int, tile: int = TILE) -> ir.Kernel:
     """A kernel of one launch: loops whose every round has cells of its own on threads, the others in order."""
 
     def scheduled(body: Statements) -> Statements:
-        body = coalesce(body)
+        body = primitives.coalesce(body)
         apart = cells_apart(body)
         body = expand_folds(_shared(written_out(body), apart, tile), lanes)
-        return widen(body) if apart else body
+        return primitives.widen(body) if apart else body
 
-    return with_bodies(kernel, scheduled)
+    return primitives.with_bodies(kernel, scheduled)
 
 
 def _shared(body: Statements, apart: frozenset[str], tile: int) -> Statements:
@@ -52,12 +44,12 @@ def _shared(body: Statements, apart: frozenset[str], tile: int) -> Statements:
     if len(body) != 1 or not isinstance(outer := body[0], ir.Loop):
         return body
     if outer.var in apart:
-        return bind(body, 1)
+        return primitives.bind(body, 1)
     inner = _last_loop(outer)
     if inner is None or inner.var not in apart:
         return body
     hoisted = hoist(body, outer.var, inner.var, tile)
-    return body if hoisted == body else bind(hoisted, 1)
+    return body if hoisted == body else primitives.bind(hoisted, 1)
 
 
 def _last_loop(loop: ir.Loop) -> ir.Loop | None:
@@ -84,10 +76,10 @@ def _stores(body: Statements) -> list[ir.Store]:
 
 
 def _digits(store: ir.Store, extents: Mapping[str, Dim]) -> frozenset[str]:
-    names = sorted(variables_of(store))
+    names = sorted(primitives.variables_of(store))
     if any(name not in extents for name in names):
         return frozenset()
-    steps = {name: stride_of(store, name) for name in names}
+    steps = {name: primitives.stride_of(store, name) for name in names}
     rest = store.index[0] - sum((Dim.of(name) * step for name, step in steps.items()), Dim.of(0))
     below, left = Dim.of(1), dict(steps)
     while left:
@@ -115,4 +107,4 @@ def written_out(statements: Statements) -> Statements:
             case _:
                 return None
 
-    return change_each(statements, change)
+    return primitives.change_each(statements, change)

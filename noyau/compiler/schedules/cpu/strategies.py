@@ -13,41 +13,35 @@ Scan: a state is carried along an axis, whose loop stays serial; the loops aroun
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
+from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu.blocked_folds import in_two
 from noyau.compiler.schedules.cpu.folds import are_alike, expand_folds, expand_together, lets_of_folds
 from noyau.compiler.schedules.cpu.tiles import side_by_side
-from noyau.compiler.schedules.primitives import (
-    COSTLY,
-    Statements,
-    bind_all,
-    chain,
-    coalesce,
-    is_small,
-    keep,
-    nested,
-    sink,
-    widen,
-    with_bodies,
-)
+from noyau.compiler.schedules.primitives import Statements
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim
-from noyau.ir.walk import flops_of, folds_in
+from noyau.ir.walk import flops_of, folds_in, loads_of
 
 ROWS = 256  # of a block: fixed, so that bits do not depend on threads
 
 
 def columns(kernel: ir.Kernel, *, width: int = 2048, rows: int = ROWS) -> ir.Kernel:
     """The innermost output loop in tiles of `width` lanes, the folds outside of them, in blocks of `rows`."""
-    kernel = with_bodies(kernel, lambda body: sink(coalesce(body)))
+    kernel = primitives.with_bodies(kernel, lambda body: primitives.sink(primitives.coalesce(body)))
     (launch,) = kernel.launches
-    loops, body = chain(launch.body)
-    if not lets_of_folds(body) or not are_alike(body) or all(is_small(statement, rows) for statement in body):
+    loops, body = primitives.chain(launch.body)
+    if (
+        not lets_of_folds(body)
+        or not are_alike(body)
+        or all(primitives.is_small(statement, rows) for statement in body)
+    ):
         return replace(kernel, launches=(_launch(_innermost(launch.body, width)),))
     two = in_two(body, loops, rows, 1, wide=False, every=True)
-    first = nested([*loops[:-1], two.block], (_tiled(loops[-1], two.first, width),))
-    second = nested(loops[:-1], (_tiled(loops[-1], two.second, width),))
+    first = primitives.nested([*loops[:-1], two.block], (_tiled(loops[-1], two.first, width),))
+    second = primitives.nested(loops[:-1], (_tiled(loops[-1], two.second, width),))
     return replace(kernel, buffers=(*kernel.buffers, *two.scratch), launches=(_launch(first), _launch(second)))
 
 
@@ -67,7 +61,7 @@ def _tiled(loop: ir.Loop, body: Statements, width: int) -> ir.Loop:
 
 
 def _launch(body: Statements) -> ir.Launch:
-    return ir.Launch(widen(bind_all(body)))
+    return ir.Launch(primitives.widen(primitives.bind_all(body)))
 
 
 def row(kernel: ir.Kernel, *, lanes: int = 32, kept: bool = True, rests: bool = True) -> ir.Kernel:
@@ -75,16 +69,18 @@ def row(kernel: ir.Kernel, *, lanes: int = 32, kept: bool = True, rests: bool = 
     `expand_folds`."""
 
     def scheduled(body: Statements) -> Statements:
-        body = bind_all(sink(coalesce(body)))
-        return widen(expand_folds(keep_rows(body) if kept else body, lanes, rests=rests))
+        body = primitives.bind_all(primitives.sink(primitives.coalesce(body)))
+        return primitives.widen(expand_folds(keep_rows(body) if kept else body, lanes, rests=rests))
 
-    return with_bodies(kernel, scheduled)
+    return primitives.with_bodies(kernel, scheduled)
 
 
 def keep_rows(body: Statements) -> Statements:
     """The statements of a row, or loops on threads over rows, with what is dear in memory of the thread."""
     folds = [fold for fold in folds_in(body) if len(fold.loops) == 1]
-    dear = [s for s in folds[-1].body if isinstance(s, ir.Let) and flops_of(s.value) >= COSTLY] if folds else []
+    dear = (
+        [s for s in folds[-1].body if isinstance(s, ir.Let) and flops_of(s.value) >= primitives.COSTLY] if folds else []
+    )
     if not dear or any(name.startswith("#") for name in folds[-1].loops[0][1].names):
         return body
     return _in_row(body, dear[-1], folds[-1].loops[0][1])
@@ -97,7 +93,7 @@ def _in_row(body: Statements, let: ir.Let, extent: Dim) -> Statements:
             return (*before, replace(loop, body=_in_row(loop.body, let, extent)))
         case _:
             name = f"kept.{let.name}"
-            changed = keep(body, frozenset({let.origin[0]} if let.origin else ()), name)
+            changed = primitives.keep(body, frozenset({let.origin[0]} if let.origin else ()), name)
             return body if changed == body else (ir.Alloc(name, let.value.dtype, (extent,), ir.Space.THREAD), *changed)
 
 
@@ -106,17 +102,55 @@ def scan(kernel: ir.Kernel, *, lanes: int = 32, width: int = 16) -> ir.Kernel:
     tiles of `width`."""
 
     def scheduled(body: Statements) -> Statements:
-        body = _tiled_scan(sink(coalesce(body)), width)
-        return widen(expand_folds(bind_all(body), lanes))
+        body = _tiled_scan(primitives.sink(primitives.coalesce(body)), width)
+        return primitives.widen(expand_folds(primitives.bind_all(body), lanes))
 
-    return with_bodies(kernel, scheduled)
+    return primitives.with_bodies(kernel, scheduled)
 
 
 def _tiled_scan(body: Statements, width: int) -> Statements:
-    loops, _ = chain(body)
+    loops, _ = primitives.chain(body)
     if not loops:
         return body
     try:
-        return nested(loops[:-1], (side_by_side(loops[-1], width),))
+        return primitives.nested(loops[:-1], (side_by_side(loops[-1], width),))
     except UnsupportedError:
         return body
+
+
+def map_(kernel: ir.Kernel) -> ir.Kernel:
+    """Loops that can count as one do; all of the lone ones but the last go to threads."""
+    return primitives.with_bodies(
+        kernel, lambda body: threaded(along_reads(primitives.sink(primitives.coalesce(body))))
+    )
+
+
+def along_reads(body: Statements) -> Statements:
+    """The lone loops around the innermost ones in the order in which the largest input lies in memory, where that is
+    known: reads that follow each other are fetched ahead, and writes need not wait for memory."""
+    loops, inner = primitives.chain(body)
+    outer, last = (loops, []) if any(isinstance(s, ir.Loop) for s in inner) else (loops[:-1], loops[-1:])
+    loads = [load for load in loads_of(body) if len(load.index) == 1]
+    for load in sorted(loads, key=lambda load: -len(load.index[0].names)):
+        order = _descending({loop.var: primitives.stride_of(load, loop.var) for loop in outer})
+        if order is not None:
+            same = order == [loop.var for loop in outer]
+            return body if same else primitives.reorder(body, [*order, *(loop.var for loop in last)])
+    return body
+
+
+def _descending(steps: dict[str, Dim]) -> list[str] | None:
+    """The variables by their steps, each a multiple of the next; None where one is 0, or no multiple."""
+    order: list[str] = []
+    zero = Dim.of(0)
+    for variable, step in steps.items():
+        order.insert(next((k for k, other in enumerate(order) if step % steps[other] == zero), len(order)), variable)
+    descends = all(steps[a] % steps[b] == zero and steps[a] != steps[b] for a, b in pairwise(order))
+    return order if descends and zero not in steps.values() else None
+
+
+def threaded(body: Statements) -> Statements:
+    """Lone loops on threads, but one for the lanes where there are several."""
+    loops, inner = primitives.chain(body)
+    straight = len(loops) > 1 and not any(isinstance(s, ir.Loop) for s in inner)
+    return primitives.widen(primitives.bind(body, len(loops) - straight))

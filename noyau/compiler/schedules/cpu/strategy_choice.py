@@ -5,22 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from noyau.compiler.schedules.cpu.access_patterns import is_columns, reads_along
 from noyau.compiler.schedules.cpu.argument_bounds import keep_shares, note_signs
 from noyau.compiler.schedules.cpu.blocked_folds import BLOCK, full, rows_before
-from noyau.compiler.schedules.cpu.folds import MANY, is_ordered, lets_of_folds
+from noyau.compiler.schedules.cpu.folds import MANY, are_alike, is_ordered, lets_of_folds
 from noyau.compiler.schedules.cpu.index_set_splitting import cut_at_bounds
-from noyau.compiler.schedules.cpu.line_stores import in_lines
-from noyau.compiler.schedules.cpu.maps import map_
+from noyau.compiler.schedules.cpu.line_stores import in_lines, in_pairs
 from noyau.compiler.schedules.cpu.nontemporal_stores import in_whole_tiles, write_nontemporal
-from noyau.compiler.schedules.cpu.packed_pairs import in_pairs
 from noyau.compiler.schedules.cpu.prefetches import insert_prefetches
 from noyau.compiler.schedules.cpu.rows_in_lanes import folds_of_folds, short_rows
 from noyau.compiler.schedules.cpu.scatters import merges, scatter
 from noyau.compiler.schedules.cpu.stages import in_stages
-from noyau.compiler.schedules.cpu.strategies import columns, row, scan
-from noyau.compiler.schedules.cpu.transposes import transpose
-from noyau.compiler.schedules.cpu.turns import turn
+from noyau.compiler.schedules.cpu.strategies import columns, map_, row, scan
+from noyau.compiler.schedules.cpu.turns import transpose, turn
 from noyau.compiler.schedules.primitives import (
     Statements,
     apart,
@@ -30,11 +26,49 @@ from noyau.compiler.schedules.primitives import (
     flatten,
     is_small,
     nested,
+    stride_of,
     with_bodies,
 )
+from noyau.ir.dims import Dim
 from noyau.ir.loops import Expr, Fold, Kernel, Loop, Role, opposite, when
-from noyau.ir.substitution import rewrite
-from noyau.ir.walk import every_statement, fold_of, folds_in
+from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of, rewrite
+
+
+def is_columns(body: Statements) -> bool:
+    """The folds are in the innermost loop, alike, and their loads run along that loop, not along the folds."""
+    inner, folds = body, folds_in(body)
+    while inner and isinstance(inner[-1], Loop):
+        variable, inner = inner[-1].var, inner[-1].body
+    if inner is body or not folds or list(map(fold_of, lets_of_folds(inner))) != folds or not are_alike(inner):
+        return False
+    if any(isinstance(s, Loop) for s in every_statement(inner)):
+        return False
+    loads = [(load, fold.loops[-1][0]) for fold in folds for load in loads_of(fold.body)]
+    along = [stride_of(load, variable) for load, _ in loads]
+    across = [stride_of(load, row) for load, row in loads]
+    return along.count(Dim.of(1)) > across.count(Dim.of(1))
+
+
+def reads_along(body: Statements, outer: tuple[str, ...] = ()) -> tuple[str, str] | None:
+    """The loop, not the innermost one, that loads run along with stride 1 while the innermost one strides, and that
+    innermost one; or None."""
+    for loop in (s for s in body if isinstance(s, Loop)):
+        if any(isinstance(s, Loop) for s in loop.body):
+            ways = reads_along(loop.body, (*outer, loop.var))
+        else:
+            ways = _along(loop, outer)
+        if ways is not None:
+            return ways
+    return None
+
+
+def _along(innermost: Loop, outer: tuple[str, ...]) -> tuple[str, str] | None:
+    for load in loads_of(innermost.body):
+        if stride_of(load, innermost.var) not in (Dim.of(0), Dim.of(1)):
+            for variable in outer:
+                if stride_of(load, variable) == Dim.of(1):
+                    return variable, innermost.var
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ from noyau.compiler.schedules.primitives import Statements, drop_unused, reindex
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike
-from noyau.ir.substitution import rewrite, substitute
-from noyau.ir.walk import all_dims, every_expression, every_statement
+from noyau.ir.walk import all_dims, every_expression, every_statement, rewrite, substitute
 
 CELL = "#cell"
 

@@ -13,23 +13,68 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from noyau.compiler.schedules.cpu.transposes import transpose
-from noyau.compiler.schedules.primitives import (
-    Statements,
-    bind,
-    chain,
-    coalesce,
-    each,
-    minimum,
-    nested,
-    sink,
-    stride_of,
-    widen,
-)
+from noyau.compiler.schedules import primitives
+from noyau.compiler.schedules.primitives import Statements
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike
-from noyau.ir.substitution import rewrite, substitute
-from noyau.ir.walk import loads_of
+from noyau.ir.walk import every_statement, loads_of, rewrite, substitute
+
+
+def transpose(kernel: ir.Kernel, *, along: str, across: str, tile: int = 16) -> ir.Kernel:
+    """`along` is the loop that reads run along, `across` the innermost one, which strides through them."""
+
+    def scheduled(body: Statements) -> Statements:
+        body = hoist(primitives.sink(primitives.coalesce(body)), along, across, tile)
+        return primitives.widen(primitives.bind(body, _until(body, f"{across}t")))
+
+    return primitives.with_bodies(kernel, scheduled)
+
+
+def hoist(body: Statements, along: str, across: str, tile: int) -> Statements:
+    """The loops over `across` in tiles, the loop over the tiles just outside those over `along`."""
+    loops = [s for s in body if isinstance(s, ir.Loop)]
+    if any(loop.var == along for loop in loops):
+        extent = _extent(body, across)
+        if extent is None or _stores_outside(body, across):
+            return body
+        inner = _tiled(body, across, tile)
+        return (ir.Loop(f"{across}t", (extent + (tile - 1)) // tile, ir.Axis.SERIAL, inner),)
+    return tuple(replace(s, body=hoist(s.body, along, across, tile)) if isinstance(s, ir.Loop) else s for s in body)
+
+
+def _extent(body: Statements, variable: str) -> Dim | None:
+    """The extent of the loops over a variable, if it is the same for all."""
+    extents = {s.extent for s in every_statement(body) if isinstance(s, ir.Loop) and s.var == variable}
+    return extents.pop() if len(extents) == 1 else None
+
+
+def _stores_outside(body: Statements, variable: str) -> bool:
+    """Whether a Store stands outside the loops over a variable: each tile would do it again, or none at all."""
+    inner = (
+        s.body for s in body if isinstance(s, ir.Loop | ir.If) and not (isinstance(s, ir.Loop) and s.var == variable)
+    )
+    return any(isinstance(s, ir.Store) for s in body) or any(
+        _stores_outside(statements, variable) for statements in inner
+    )
+
+
+def _tiled(body: Statements, variable: str, tile: int) -> Statements:
+    start = Dim.of(f"{variable}t") * tile
+
+    def change(loop: ir.Statement) -> Statements | None:
+        if not isinstance(loop, ir.Loop) or loop.var != variable:
+            return None
+        cells = substitute(loop.body, {variable: start + Dim.of(variable)})
+        return (replace(loop, extent=primitives.minimum(Dim.of(tile), loop.extent - start), body=cells),)
+
+    return primitives.change_each(body, change)
+
+
+def _until(body: Statements, variable: str) -> int:
+    """The number of lone loops up to that over a variable, with it; all lone ones if it is not among them."""
+    variables = [loop.var for loop in primitives.chain(body)[0]]
+    return variables.index(variable) + 1 if variable in variables else len(variables)
+
 
 TILE = ir.SIDE
 ACROSS_BYTES, DOWN_BYTES = 256, 64  # of a block along the lines that are written, and along those that are read
@@ -42,14 +87,14 @@ def turn(kernel: ir.Kernel, *, along: str, across: str) -> ir.Kernel | None:
     """`along` is the loop that reads run along, `across` the innermost one, which strides through them: whole tiles of
     both in one launch, what is left at either end in two. None where other loops or statements stand in the way."""
     (launch,) = kernel.launches
-    loops, body = chain(sink(coalesce(launch.body)))
+    loops, body = primitives.chain(primitives.sink(primitives.coalesce(launch.body)))
     names = {loop.var: loop for loop in loops}
     if along not in names or across not in names or not _is_straight(body):
         return None
     outer = [loop for loop in loops if loop.var not in (along, across)]
     down, right = names[along], names[across]
-    plain = (load for load in loads_of(body) if load.where is None and stride_of(load, along) == Dim.of(1))
-    turned = list(dict.fromkeys(load for load in plain if stride_of(load, across) != Dim.of(0)))
+    plain = (load for load in loads_of(body) if load.where is None and primitives.stride_of(load, along) == Dim.of(1))
+    turned = list(dict.fromkeys(load for load in plain if primitives.stride_of(load, across) != Dim.of(0)))
     if not 1 <= len(turned) <= MOST or any(loop.extent.names & names.keys() for loop in loops):
         return None
     if any((loop.extent.constant or TILE) < TILE for loop in (down, right)):
@@ -70,16 +115,18 @@ def _launches(
 ) -> ir.Kernel:
     """Whole tiles; then the last columns that are read, for all rows, and the last rows, for the columns before."""
     whole_down, whole_right = down.extent // TILE, right.extent // TILE
-    tiles = ir.Launch(widen(bind(_tiles(kernel, outer, down, right, body, turned), len(outer) + 1)))
+    tiles = ir.Launch(
+        primitives.widen(primitives.bind(_tiles(kernel, outer, down, right, body, turned), len(outer) + 1))
+    )
     rest: list[Statements] = []
     if (left := down.extent % TILE) != Dim.of(0):
         ends = substitute(body, {down.var: whole_down * TILE + Dim.of(down.var)})
-        rest.append(nested([*outer, replace(down, extent=left), right], ends))
+        rest.append(primitives.nested([*outer, replace(down, extent=left), right], ends))
     if (left := right.extent % TILE) != Dim.of(0):
         ends = substitute(body, {right.var: whole_right * TILE + Dim.of(right.var)})
         before = replace(down, extent=whole_down * TILE)
-        rest.append(nested([*outer, before, replace(right, extent=left)], ends))
-    later = each(kernel, rest, partial(transpose, along=down.var, across=right.var))
+        rest.append(primitives.nested([*outer, before, replace(right, extent=left)], ends))
+    later = primitives.each(kernel, rest, partial(transpose, along=down.var, across=right.var))
     return replace(kernel, launches=(tiles, *(later.launches if rest else ())))
 
 
@@ -115,9 +162,11 @@ def _tiles(
     }
     copies = substitute((ir.Store((own[load],), cell, (load,)) for load in reads), inside)
     later, line = AHEAD * most[1] * TILE, max(DOWN_BYTES * TILE // tile_bytes, 1)
-    read = nested(several, tuple(s for copy in copies for s in _turned(kernel, copy, right.var, down.var, later, line)))
+    read = primitives.nested(
+        several, tuple(s for copy in copies for s in _turned(kernel, copy, right.var, down.var, later, line))
+    )
     values = rewrite(substitute(body, start), again)
-    return nested([*outer, *blocks], (length, *memory, *read, *nested(written, values)))
+    return primitives.nested([*outer, *blocks], (length, *memory, *read, *primitives.nested(written, values)))
 
 
 def _cut(loop: ir.Loop, most: int) -> tuple[ir.Loop, ir.Loop, ir.Loop]:
@@ -125,8 +174,8 @@ def _cut(loop: ir.Loop, most: int) -> tuple[ir.Loop, ir.Loop, ir.Loop]:
     block, number = f"{loop.var}t", loop.extent // TILE
     tiles, cells = Dim.of(1), Dim.of(TILE)
     if most > 1:
-        tiles = minimum(Dim.of(most), number - Dim.of(block) * most)
-        cells = minimum(Dim.of(most * TILE), number * TILE - Dim.of(block) * (most * TILE))
+        tiles = primitives.minimum(Dim.of(most), number - Dim.of(block) * most)
+        cells = primitives.minimum(Dim.of(most * TILE), number * TILE - Dim.of(block) * (most * TILE))
     extents = {block: (number + (most - 1)) // most, f"{loop.var}u": tiles, loop.var: cells}
     around, tile, cell = (ir.Loop(variable, extent, ir.Axis.SERIAL, ()) for variable, extent in extents.items())
     return around, tile, cell
@@ -139,9 +188,11 @@ def _turned(kernel: ir.Kernel, copy: ir.Statement, right: str, down: str, later:
     (load,) = loads_of((copy,))
     place = tuple(dim.replace({down: later}) for dim in load.index)
     ahead = replace(outer, body=(ir.Prefetch(load.buffer, place, -(-TILE // line)),))
-    buffer, step = kernel[load.buffer], stride_of(load, right)
+    buffer, step = kernel[load.buffer], primitives.stride_of(load, right)
     words = buffer.dtype is load.dtype and load.dtype.bytes == WORD_BYTES
     if buffer.strides is not None or not words or step.names & {right, down}:
-        return (ahead, *nested([outer, inner], (copy,)))
+        return (ahead, *primitives.nested([outer, inner], (copy,)))
     to, start = (dim.replace({right: 0, down: 0}) for dim in (*copy.index, *load.index))
-    return ahead, ir.TransposeTile(copy.buffers[0], to, stride_of(copy, down), load.buffer, start, step, load.dtype)
+    return ahead, ir.TransposeTile(
+        copy.buffers[0], to, primitives.stride_of(copy, down), load.buffer, start, step, load.dtype
+    )

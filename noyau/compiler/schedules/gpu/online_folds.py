@@ -18,8 +18,7 @@ from noyau.dtypes import DType
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, maximum
 from noyau.ir.monoids import Symbolic
-from noyau.ir.substitution import substitute_in
-from noyau.ir.walk import fold_of, is_fold
+from noyau.ir.walk import fold_of, is_fold, substitute_in
 
 TILE = ir.Tile("BLOCK", ir.TilePolicy.FIXED, 16384, 16, 8, 1 << 17)  # each of its tiles waits for a reduction
 GROUP = ir.Tile("GROUP", ir.TilePolicy.FIXED, 8)  # cells of one thread, of which no other one has to know: 16 bytes

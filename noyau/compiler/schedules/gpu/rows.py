@@ -17,41 +17,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from noyau.compiler.schedules.cpu.folds import State, are_alike, are_apart, expand_folds, levelled, merged, state_of
+from noyau.compiler.schedules.gpu import tiles
 from noyau.compiler.schedules.gpu.online_folds import GROUP, TILE, Pair, of_tile, online, pairs_in, results
-from noyau.compiler.schedules.gpu.tiles import (
-    NO_LEAD,
-    ZERO,
-    Choices,
-    FoldCells,
-    Lead,
-    Taken,
-    all_at_most,
-    ceiling,
-    cells_of,
-    covered,
-    cut,
-    extents_of_tiles,
-    in_one_tile,
-    is_innermost,
-    offset_of,
-    on_grid,
-    peeled,
-    renamed,
-    taken_in,
-    taken_of,
-    together,
-)
 from noyau.compiler.schedules.primitives import Statements, chain, drop_unused, is_costly, variables_of
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, product
-from noyau.ir.substitution import substitute
-from noyau.ir.walk import every_statement, fold_of, folds_in, is_fold, loads_of
+from noyau.ir.walk import every_statement, fold_of, folds_in, is_fold, loads_of, substitute
 
 LINE = 16  # bytes that a thread moves at once
 
 
-def lead_of(kernel: ir.Kernel, loops: Sequence[ir.Loop], inner: Sequence[ir.Statement]) -> Lead:
+def lead_of(kernel: ir.Kernel, loops: Sequence[ir.Loop], inner: Sequence[ir.Statement]) -> tiles.Lead:
     """The begin of the tiles of a row, whose statements these are, in these loops: before the row that most of its
     bytes lie in; NO_LEAD where all such rows begin at multiples of 16 bytes, or each in the midst of another."""
     buffers, around = {buffer.name: buffer for buffer in kernel.buffers}, {loop.var for loop in loops}
@@ -60,21 +37,21 @@ def lead_of(kernel: ir.Kernel, loops: Sequence[ir.Loop], inner: Sequence[ir.Stat
         if not {name for name in base.names if name.startswith("#")} <= around:
             continue
         rows.setdefault(base, {})[buffer.name] = buffer.dtype.bytes
-    rows = {base: of for base, of in rows.items() if base.replace(dict.fromkeys(base.names, 0)) == ZERO}
+    rows = {base: of for base, of in rows.items() if base.replace(dict.fromkeys(base.names, 0)) == tiles.ZERO}
     if not rows:
-        return NO_LEAD
+        return tiles.NO_LEAD
     base = max(rows, key=lambda row: (sum(rows[row].values()), len(row.terms)))
     cells = LINE // min(rows[base].values())
     steps, tile = strides_in(base, cells), ir.Tile("ALIGN", ir.TilePolicy.ALIGNMENT, cells)
     odd = tuple(step % cells for step in steps)
     let = ir.Let("#lead", ir.Index(base % tile.size, alignment=tile))
-    return Lead(let, tile.size - 1, odd) if steps else NO_LEAD
+    return tiles.Lead(let, tile.size - 1, odd) if steps else tiles.NO_LEAD
 
 
 def strides_in(base: Dim, cells: int) -> list[Dim]:
     """The steps between rows that may be no multiple of so many cells."""
     steps = [Dim(((tuple(a for a in atoms if not _moves(a)), factor),)) for atoms, factor in base.terms]
-    return list(dict.fromkeys(step for step in steps if step % cells != ZERO))
+    return list(dict.fromkeys(step for step in steps if step % cells != tiles.ZERO))
 
 
 def _moves(atom: object) -> bool:
@@ -95,7 +72,7 @@ def _along(buffers: dict[str, ir.Buffer], variable: str, body: Statements) -> It
     stores = [s for s in every_statement(body) if isinstance(s, ir.Store)]
     places = [(load.buffer, load.index) for load in loads_of(body)] + [(n, s.index) for s in stores for n in s.buffers]
     for name, index in ((name, index) for name, index in places if name in buffers):
-        offset = offset_of(buffers[name], index)
+        offset = tiles.offset_of(buffers[name], index)
         base = offset.replace({variable: 0})
         if offset - base == Dim.of(variable) and base.constant is None:
             yield buffers[name], base
@@ -126,25 +103,27 @@ def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True) -> ir.Kerne
     after the other; each where the sizes of the call say so."""
     loops, inner = chain(body)
     lead, passed = lead_of(kernel, loops, inner), online(inner)
-    choices, launches = Choices(), list[ir.Launch]()
+    choices, launches = tiles.Choices(), list[ir.Launch]()
     if share and (few := can_share(loops, inner)) is not False:
         kernel, (first, *later) = shared(kernel, loops, inner, lead)
         launches.append(choices.launch(first, few))
         launches += [replace(launches[0], body=body) for body in later]
     is_read = passed != inner and not any(isinstance(s, ir.Loop) for s in inner)  # and not written, in one pass
-    fits = in_one_tile(inner) and all_at_most(list(extents_of_tiles(inner)), min(KEPT, READ) if is_read else KEPT)
+    fits = tiles.in_one_tile(inner) and tiles.all_at_most(
+        list(tiles.extents_of_tiles(inner)), min(KEPT, READ) if is_read else KEPT
+    )
     if not choices.exhausted and fits is not False and _have_in_common(loops, inner):
         aligned = ir.all_of((fits, lead.is_idle))
         launches.append(choices.launch(_two_around(loops, stored_last(inner)), aligned))
     if not choices.exhausted and fits is not False:
         kept = whole(inner if folds_in(inner) else stored_last(inner), lead)
-        side = cut(replace(loops[-1], body=(*lead.lets, *kept)), _beside(inner), ir.Axis.THREADS)
-        launches.append(choices.launch(on_grid(loops[:-1], (side,)), fits))
+        side = tiles.cut(replace(loops[-1], body=(*lead.lets, *kept)), _beside(inner), ir.Axis.THREADS)
+        launches.append(choices.launch(tiles.on_grid(loops[:-1], (side,)), fits))
     if not choices.exhausted and (held := ir.all_of((_can_hold(inner, passed), lead.is_idle))) is not False:
-        launches.append(choices.launch(on_grid(loops, streamed(inner, HELD, held=True)), held))
+        launches.append(choices.launch(tiles.on_grid(loops, streamed(inner, HELD, held=True)), held))
     if not choices.exhausted:
         alone = (*lead.lets, *streamed(online(inner, lead.cells, _group(kernel, inner)), _tile(inner, passed), lead))
-        launches.append(choices.launch(on_grid(loops, alone), True))
+        launches.append(choices.launch(tiles.on_grid(loops, alone), True))
     return replace(kernel, launches=tuple(launches))
 
 
@@ -161,15 +140,15 @@ def _tile(inner: Statements, passed: Statements) -> ir.Tile:
 def _can_hold(inner: Statements, passed: Statements) -> ir.Asked:
     """Whether rows are read in tiles of which a program holds the last one from pass to pass: long ones of one array,
     each of whose loops has cells, that do not stay nearby."""
-    extents = set(extents_of_tiles(inner))
+    extents = set(tiles.extents_of_tiles(inner))
     narrow = all(fold.value.dtype.bytes <= DType.F32.bytes for fold in folds_in(inner))
-    if passed != inner or _tile(inner, passed) != LONG or not (_held(inner) and narrow and in_one_tile(inner)):
+    if passed != inner or _tile(inner, passed) != LONG or not (_held(inner) and narrow and tiles.in_one_tile(inner)):
         return False
     if len(extents) != 1 or any(name.startswith("#") for extent in extents for name in extent.names):
         return False
     (cells,) = extents
-    near = ir.all_of((ir.at_most(cells, Dim.of(NEAR)), ir.at_most(cells % LONG.number, ZERO)))
-    return ir.all_of((ir.opposite(all_at_most(extents, FEWEST - 1)), ir.opposite(near)))
+    near = ir.all_of((ir.at_most(cells, Dim.of(NEAR)), ir.at_most(cells % LONG.number, tiles.ZERO)))
+    return ir.all_of((ir.opposite(tiles.all_at_most(extents, FEWEST - 1)), ir.opposite(near)))
 
 
 def _group(kernel: ir.Kernel, inner: Statements) -> ir.Tile:
@@ -197,13 +176,13 @@ def _beside(inner: Statements) -> ir.Tile:
 def _two_around(loops: Sequence[ir.Loop], inner: Statements) -> Statements:
     """Rows side by side in a tile, with those of two rounds of the loop around them, which read some of the same cells:
     these are loaded once."""
-    outer = cut(replace(loops[-2], body=()), OUTER, ir.Axis.THREADS)
+    outer = tiles.cut(replace(loops[-2], body=()), OUTER, ir.Axis.THREADS)
     tile = replace(_beside(inner), number=_beside(inner).number * OUTER.number)
-    side = cut(replace(loops[-1], body=whole(inner)), tile, ir.Axis.THREADS)
+    side = tiles.cut(replace(loops[-1], body=whole(inner)), tile, ir.Axis.THREADS)
     (around,) = outer.body
     assert isinstance(around, ir.Loop)
     cells = (replace(around, body=(*around.body, *side.body)),)
-    return on_grid([*loops[:-2], replace(outer, body=()), replace(side, body=())], cells)
+    return tiles.on_grid([*loops[:-2], replace(outer, body=()), replace(side, body=())], cells)
 
 
 def stored_last(inner: Statements) -> Statements:
@@ -238,21 +217,21 @@ def side_by_side(body: Statements) -> ir.Launch:
     """Rows side by side, each cell after the other: what carries a state along them."""
     loops, inner = chain(body)
     cells = expand_folds(inner, 1, wide=False)
-    return ir.Launch(on_grid(loops[:-1], (cut(replace(loops[-1], body=cells), FEW, ir.Axis.THREADS),)))
+    return ir.Launch(tiles.on_grid(loops[:-1], (tiles.cut(replace(loops[-1], body=cells), FEW, ir.Axis.THREADS),)))
 
 
-def whole(inner: Statements, lead: Lead = NO_LEAD, tile: ir.Tile = ROW) -> Statements:
+def whole(inner: Statements, lead: tiles.Lead = tiles.NO_LEAD, tile: ir.Tile = ROW) -> Statements:
     """The statements of a row with each loop, and each fold, as one tile."""
     row = list[ir.Statement]()
     for statement in inner:
         match statement:
             case ir.Loop() if lead.let is not None:
-                row.append(cells_of(statement, ZERO, tile, lead.cells))
+                row.append(tiles.cells_of(statement, tiles.ZERO, tile, lead.cells))
             case ir.Loop():
-                row.append(covered(statement, tile))
+                row.append(tiles.covered(statement, tile))
             case ir.Let(name, ir.Fold() as fold, origin) if lead.let is not None:
-                taken, state = taken_of(fold, name, tile, lead=lead.cells, start=ZERO)
-                row += [*taken.statements, ir.Let(name, state.result(ZERO, fold.dtype), origin)]
+                taken, state = tiles.taken_of(fold, name, tile, lead=lead.cells, start=tiles.ZERO)
+                row += [*taken.statements, ir.Let(name, state.result(tiles.ZERO, fold.dtype), origin)]
             case ir.Let(value=ir.Fold() as fold):
                 row.append(replace(statement, value=replace(fold, tile=tile)))
             case _:
@@ -260,7 +239,7 @@ def whole(inner: Statements, lead: Lead = NO_LEAD, tile: ir.Tile = ROW) -> State
     return tuple(row)
 
 
-def streamed(inner: Statements, tile: ir.Tile, lead: Lead = NO_LEAD, *, held: bool = False) -> Statements:
+def streamed(inner: Statements, tile: ir.Tile, lead: tiles.Lead = tiles.NO_LEAD, *, held: bool = False) -> Statements:
     """The statements of a row with each innermost loop, and each fold, in tiles one after the other: every second of
     them begins where the one before it ended, for that part of the row lies in the cache; `held`, without a lead: the
     last tile lies in registers."""
@@ -271,9 +250,9 @@ def streamed(inner: Statements, tile: ir.Tile, lead: Lead = NO_LEAD, *, held: bo
         match statement:
             case ir.Loop() if statement.tile is not None:
                 row.append(statement)
-            case ir.Loop() if is_innermost(statement):
-                passed = cut(statement, tile, ir.Axis.SERIAL, lead, turned=turned)
-                row += peeled(passed, statement.extent, tile) if held else [passed]
+            case ir.Loop() if tiles.is_innermost(statement):
+                passed = tiles.cut(statement, tile, ir.Axis.SERIAL, lead, turned=turned)
+                row += tiles.peeled(passed, statement.extent, tile) if held else [passed]
                 turned = not turned
             case ir.Loop() | ir.If():
                 row.append(replace(statement, body=streamed(statement.body, tile, lead, held=held)))
@@ -301,17 +280,17 @@ def _beside_fold(statement: ir.Statement, fold: ir.Fold) -> ir.Let | None:
             return None
 
 
-def _passed(lets: Sequence[ir.Let], tile: ir.Tile, lead: Lead, *, turned: bool, held: bool) -> Statements:
+def _passed(lets: Sequence[ir.Let], tile: ir.Tile, lead: tiles.Lead, *, turned: bool, held: bool) -> Statements:
     """Folds over a row in one pass."""
-    passes, results = list[Taken](), list[ir.Statement]()
+    passes, results = list[tiles.Taken](), list[ir.Statement]()
     for let in lets:
-        fold = renamed(fold_of(let), fold_of(lets[0])) if len(lets) > 1 else fold_of(let)
-        one, state = taken_of(fold, let.name, tile, lead=lead.cells, turned=turned)
+        fold = tiles.renamed(fold_of(let), fold_of(lets[0])) if len(lets) > 1 else fold_of(let)
+        one, state = tiles.taken_of(fold, let.name, tile, lead=lead.cells, turned=turned)
         passes.append(one)
-        results.append(ir.Let(let.name, state.result(ZERO, fold.dtype), let.origin))
+        results.append(ir.Let(let.name, state.result(tiles.ZERO, fold.dtype), let.origin))
     if held and len(passes) == 1 and isinstance(one.passed, ir.Loop):
-        return (*one.before, *peeled(one.passed, fold.loops[0][1], tile), *one.after, *results)
-    return (*together(passes), *results)
+        return (*one.before, *tiles.peeled(one.passed, fold.loops[0][1], tile), *one.after, *results)
+    return (*tiles.together(passes), *results)
 
 
 SHARE = ir.Tile("SHARE", ir.TilePolicy.OCCUPYING, 8192, warp_factor=2)
@@ -323,21 +302,21 @@ SHORT = 8192  # cells of a row that one program takes less time for than a launc
 
 def can_share(loops: Sequence[ir.Loop], inner: Statements) -> ir.Asked:
     """Whether rows are to be shared: long ones of which there are few, as sizes known now, or a bool of sizes, say."""
-    extents = list(dict.fromkeys(extents_of_tiles(inner)))
-    if len(extents) != 1 or not in_one_tile(inner) or not any(map(is_fold, inner)):
+    extents = list(dict.fromkeys(tiles.extents_of_tiles(inner)))
+    if len(extents) != 1 or not tiles.in_one_tile(inner) or not any(map(is_fold, inner)):
         return False
-    few = all_at_most((product(loop.extent for loop in loops),), SHARED_ROWS)
-    fits, short = all_at_most(extents, SHARE.number * MOST_PIECES), all_at_most(extents, SHORT)
+    few = tiles.all_at_most((product(loop.extent for loop in loops),), SHARED_ROWS)
+    fits, short = tiles.all_at_most(extents, SHARE.number * MOST_PIECES), tiles.all_at_most(extents, SHORT)
     return ir.all_of((few, fits, ir.opposite(short)))
 
 
 def shared(
-    kernel: ir.Kernel, loops: Sequence[ir.Loop], inner: Statements, lead: Lead
+    kernel: ir.Kernel, loops: Sequence[ir.Loop], inner: Statements, lead: tiles.Lead
 ) -> tuple[ir.Kernel, list[Statements]]:
     """The kernel with scratch for the states of pieces, and the rows in pieces: a launch for each time that folds wait
     for others, and one for what follows from all of them."""
-    extent, piece = next(extents_of_tiles(inner)), Dim.of("#piece")
-    pieces = ir.Loop("#piece", ceiling(extent + lead.most, SHARE.size), ir.Axis.THREADS, ())
+    extent, piece = next(tiles.extents_of_tiles(inner)), Dim.of("#piece")
+    pieces = ir.Loop("#piece", tiles.ceiling(extent + lead.most, SHARE.size), ir.Axis.THREADS, ())
     pairs = {pair.first.name: pair for pair in pairs_in(inner)}
     seconds = {pair.second.name for pair in pairs.values()}
     written = any(isinstance(s, ir.Loop) for s in inner)
@@ -345,12 +324,12 @@ def shared(
     level = _Level()
     for statement in (s for s in levelled(inner) if not (isinstance(s, ir.Let) and s.name in seconds)):
         if level.beside and not (is_fold(statement) and are_apart(level.beside, statement)):
-            launches.append(on_grid([*loops, pieces], drop_unused((*row, *level.folded))))
+            launches.append(tiles.on_grid([*loops, pieces], drop_unused((*row, *level.folded))))
             row += level.merged
             level = _Level()
         match statement:
             case ir.Loop():
-                row.append(cells_of(statement, piece * SHARE.size, SHARE, lead.cells))
+                row.append(tiles.cells_of(statement, piece * SHARE.size, SHARE, lead.cells))
             case ir.Let(name, ir.Fold()):
                 pair = pairs.get(name)
                 level.beside += [statement] if pair is None else [pair.first, pair.second]
@@ -359,10 +338,10 @@ def shared(
                 level.merged += merge
                 scratch += buffers
             case ir.Store() if written:
-                row.append(ir.If(ir.Call("equal", (ir.Index(piece), ir.Index(ZERO)), DType.BOOL), (statement,)))
+                row.append(ir.If(ir.Call("equal", (ir.Index(piece), ir.Index(tiles.ZERO)), DType.BOOL), (statement,)))
             case _:
                 row.append(statement)
-    launches.append(on_grid([*loops, pieces] if written else loops, drop_unused(tuple(row))))
+    launches.append(tiles.on_grid([*loops, pieces] if written else loops, drop_unused(tuple(row))))
     return replace(kernel, buffers=(*kernel.buffers, *scratch)), launches
 
 
@@ -376,7 +355,7 @@ class _Level:
 
 
 def _piece_of(
-    let: ir.Let, pair: Pair | None, axes: Sequence[ir.Loop], lead: Lead
+    let: ir.Let, pair: Pair | None, axes: Sequence[ir.Loop], lead: tiles.Lead
 ) -> tuple[Statements, Statements, list[ir.Buffer]]:
     """A fold, or a pair of them, over a piece; the Store of its state, and what merges those of all pieces after that;
     their scratch."""
@@ -385,10 +364,10 @@ def _piece_of(
         tile, state, parts = of_tile(pair, SHARE, start, lead.cells)
         merge, buffers = _met(state, state, parts, axes)
         return tile, (*merge, *results(pair, state)), buffers
-    taken, state = taken_of(fold_of(let), f"{let.name}.own", SHARE, lead=lead.cells, start=start)
+    taken, state = tiles.taken_of(fold_of(let), f"{let.name}.own", SHARE, lead=lead.cells, start=start)
     total = state_of(fold_of(let), let.name, wide=True)
-    merge, buffers = _met(state, total, state.load(ZERO), axes)
-    return taken.statements, (*merge, ir.Let(let.name, total.result(ZERO, let.value.dtype), let.origin)), buffers
+    merge, buffers = _met(state, total, state.load(tiles.ZERO), axes)
+    return taken.statements, (*merge, ir.Let(let.name, total.result(tiles.ZERO, let.value.dtype), let.origin)), buffers
 
 
 def _met(
@@ -398,8 +377,8 @@ def _met(
     *around, pieces = axes
     shape, other = tuple(axis.extent for axis in (pieces, *around)), f"#piece_{total.names[0]}"
     scratch = replace(total.beside("of_piece"), dtypes=own.dtypes)
-    row = sum((Dim.of(axis.var) * product(shape[at + 2 :]) for at, axis in enumerate(around)), ZERO)
+    row = sum((Dim.of(axis.var) * product(shape[at + 2 :]) for at, axis in enumerate(around)), tiles.ZERO)
     casts = total.cast(scratch.load(Dim.of(other) * product(shape[1:]) + row))
-    cells = FoldCells(((other, pieces.extent),), (), casts, start=ZERO)
+    cells = tiles.FoldCells(((other, pieces.extent),), (), casts, start=tiles.ZERO)
     store = scratch.store(Dim.of(pieces.var) * product(shape[1:]) + row, parts, merge=False)
-    return (store, *taken_in(cells, total, total.names[0], MERGED).statements), list(scratch.buffers(shape))
+    return (store, *tiles.taken_in(cells, total, total.names[0], MERGED).statements), list(scratch.buffers(shape))

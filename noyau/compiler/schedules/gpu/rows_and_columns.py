@@ -23,30 +23,14 @@ from noyau.compiler.schedules.cpu.folds import (
     position,
     state_of,
 )
+from noyau.compiler.schedules.gpu import tiles
 from noyau.compiler.schedules.gpu.rows import can_share, rows, whole
-from noyau.compiler.schedules.gpu.tiles import (
-    ZERO,
-    FoldCells,
-    all_at_most,
-    ceiling,
-    cells_of,
-    covered,
-    cut,
-    in_chunks,
-    in_one_tile,
-    is_innermost,
-    merged_parts,
-    on_grid,
-    taken_in,
-    together,
-)
 from noyau.compiler.schedules.primitives import Statements, chain, coalesce, drop_unused, minimum, nested, sink
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, maximum
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.sizes import plan
-from noyau.ir.substitution import rewrite, substitute
-from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of
+from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of, rewrite, substitute
 
 LEAST, MOST = 640, 8192  # cells of a row that a program keeps together with what is added to each column
 PROGRAMS = 132  # that rows are shared out to, as often as SIDE cells hold one: on a large GPU all of them run at once
@@ -93,7 +77,7 @@ def both_in(one: Statements, other: Statements) -> Both | None:
     if not cells or any(len(loops) != 1 or loops[0][1] != around.extent for loops in extents):
         return None
     across_too = [fold.loops[-1][1] for fold in folds_in(of_row)] + [cell.extent for cell in cells]
-    if any(extent != across.extent for extent in across_too) or not in_one_tile(of_row):
+    if any(extent != across.extent for extent in across_too) or not tiles.in_one_tile(of_row):
         return None
     stored = {name for s in every_statement(cells) if isinstance(s, ir.Store) for name in s.buffers}
     if stored & {load.buffer for load in loads_of(inner)}:
@@ -118,7 +102,7 @@ def _is_at_hand(both: Both) -> bool:
 def _rows_in(body: Statements) -> tuple[ir.Loop, Statements] | None:
     """The loop around rows, and what is computed of one."""
     loops, inner = chain(sink(body))
-    if len(loops) > 1 and is_innermost(loops[-1]):
+    if len(loops) > 1 and tiles.is_innermost(loops[-1]):
         loops, inner = loops[:-1], (loops[-1],)
     marked = tuple(replace(s, axis=ir.Axis.LANES) if isinstance(s, ir.Loop) else s for s in inner)
     loops, inner = chain(coalesce(nested(loops, marked)))
@@ -212,8 +196,10 @@ def _in_one_pass(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.Laun
     scratch = {buffer.name for buffer in kernel.of(ir.Role.SCRATCH)}
     own = [s for s in both.of_row if not (isinstance(s, ir.Store) and scratch.issuperset(s.buffers))]
     of_row = whole(tuple(cells if s is both.cells else s for s in own), tile=tile)
-    beside = cells_of(replace(both.around, body=of_row), (part + Dim.of("#round") * programs) * several.size, several)
-    turns = ceiling(count - part * several.size, programs * several.size)
+    beside = tiles.cells_of(
+        replace(both.around, body=of_row), (part + Dim.of("#round") * programs) * several.size, several
+    )
+    turns = tiles.ceiling(count - part * several.size, programs * several.size)
     rounds = ir.Loop("#round", turns, ir.Axis.SERIAL, (replace(beside, axis=ir.Axis.SERIAL),))
     before, after, states = list[ir.Statement](), list[ir.Statement](), list[State]()
     for state in both.states:
@@ -221,8 +207,8 @@ def _in_one_pass(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.Laun
         before.append(ir.Loop(str(lane), tile.size, ir.Axis.LANES, (state.empty(lane),), tile))
         states.append(state.beside("of_part"))
         store = states[-1].store(part * extent + lane, state.load(lane), merge=False)
-        after.append(covered(ir.Loop(str(lane), extent, ir.Axis.LANES, (store,)), tile))
-    first = ir.Launch(on_grid([parts], (*before, rounds, *after)))
+        after.append(tiles.covered(ir.Loop(str(lane), extent, ir.Axis.LANES, (store,)), tile))
+    first = ir.Launch(tiles.on_grid([parts], (*before, rounds, *after)))
     return _with_scratch(kernel, states, (parts.extent, extent)), [first, _merging(both, parts, states)]
 
 
@@ -235,11 +221,11 @@ def _merging(both: Both, parts: ir.Loop, states: Sequence[State]) -> ir.Launch:
     last = both.across
     cell = Dim.of(parts.var) * last.extent + Dim.of(last.var)
     passes = [
-        merged_parts(fold, name, state.load(cell), parts, MERGED[1])
+        tiles.merged_parts(fold, name, state.load(cell), parts, MERGED[1])
         for (name, fold), state in zip(both.folds, states, strict=True)
     ]
-    body = drop_unused((*both.before, *together(passes), *both.after))
-    return ir.Launch(on_grid([], (cut(replace(last, body=body), MERGED[0], ir.Axis.THREADS),)))
+    body = drop_unused((*both.before, *tiles.together(passes), *both.after))
+    return ir.Launch(tiles.on_grid([], (tiles.cut(replace(last, body=body), MERGED[0], ir.Axis.THREADS),)))
 
 
 # Two passes.
@@ -261,7 +247,7 @@ def _in_two_passes(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.La
     before = tuple(s for s in parts.before if isinstance(s, ir.Let))
     cells = merged([substitute(loop.body, {loop.var: Dim.of(both.cells.var)}) for loop in loops])
     block = merged([(*before, *(ir.Let(name, load) for name, load in loads.items()), *cells), *_added(both, {})])
-    few = all_at_most((both.around.extent,), DEEP)
+    few = tiles.all_at_most((both.around.extent,), DEEP)
     if few is not False:
         kernel, last = _cells(kernel, both, block, once=True)
         launches += [replace(one, when=ir.when(few)) for one in last]
@@ -277,8 +263,8 @@ def _statistics(kernel: ir.Kernel, around: ir.Loop, of_row: Statements) -> tuple
     few = can_share([around], of_row) if extent and are_alike(of_row) else False
     launches = list[ir.Launch]()
     if few is not False:
-        kernel, pieces = in_chunks(
-            kernel, of_row, [around], PIECE, PIECES, lambda chunks, body: on_grid([around, *chunks], body)
+        kernel, pieces = tiles.in_chunks(
+            kernel, of_row, [around], PIECE, PIECES, lambda chunks, body: tiles.on_grid([around, *chunks], body)
         )
         launches += [replace(one, when=ir.when(few)) for one in pieces]
     if few is not True:
@@ -291,16 +277,16 @@ def _cells(kernel: ir.Kernel, both: Both, block: Statements, *, once: bool) -> t
     """Tiles of columns over parts of the rows: what is written of them, and the states of the sums, which are merged;
     `once`: over all rows, so that nothing is left to merge."""
     count, extent, column = both.around.extent, both.across.extent, Dim.of(both.cells.var)
-    parts = ir.Loop("#part", ceiling(count, Dim.of(DEEP)), ir.Axis.THREADS, ())
-    begin = ZERO if once else Dim.of("#part") * DEEP
+    parts = ir.Loop("#part", tiles.ceiling(count, Dim.of(DEEP)), ir.Axis.THREADS, ())
+    begin = tiles.ZERO if once else Dim.of("#part") * DEEP
     moved = substitute(block, {both.around.var: Dim.of(both.around.var) + begin})
     owns = {state.names: k for k, state in enumerate(both.states)}
     values = {owns[s.buffers]: s.values for s in moved if isinstance(s, ir.Store) and s.buffers in owns}
     body = tuple(s for s in moved if not (isinstance(s, ir.Store) and s.buffers in owns))
     loops = ((both.around.var, minimum(Dim.of(DEEP), count - begin)),)
-    inner = together(
+    inner = tiles.together(
         [
-            taken_in(FoldCells(loops, body if k == 0 else (), values[k]), state, name, DOWN)
+            tiles.taken_in(tiles.FoldCells(loops, body if k == 0 else (), values[k]), state, name, DOWN)
             for k, ((name, _), state) in enumerate(zip(both.folds, both.states, strict=True))
         ]
     )
@@ -309,7 +295,7 @@ def _cells(kernel: ir.Kernel, both: Both, block: Statements, *, once: bool) -> t
         return kernel, [_tiles(both, [], (*inner, *_finished(both)))]
     cell = Dim.of("#part") * extent + column
     pairs = zip(states, both.states, strict=True)
-    stores = tuple(one.store(cell, state.load(ZERO), merge=False) for one, state in pairs)
+    stores = tuple(one.store(cell, state.load(tiles.ZERO), merge=False) for one, state in pairs)
     first = _tiles(both, [parts], (*inner, *stores))
     return _with_scratch(kernel, states, (parts.extent, extent)), [first, _merging(both, parts, states)]
 
@@ -317,13 +303,13 @@ def _cells(kernel: ir.Kernel, both: Both, block: Statements, *, once: bool) -> t
 def _finished(both: Both) -> Statements:
     """The statements after the sums of a column, whose states are in memory, over the variables of the cells."""
     pairs = zip(both.folds, both.states, strict=True)
-    lets = [ir.Let(name, state.result(ZERO, fold.dtype)) for (name, fold), state in pairs]
+    lets = [ir.Let(name, state.result(tiles.ZERO, fold.dtype)) for (name, fold), state in pairs]
     return substitute((*both.before, *lets, *both.after), {both.across.var: Dim.of(both.cells.var)})
 
 
 def _tiles(both: Both, around: Sequence[ir.Loop], inner: Statements) -> ir.Launch:
     loop = ir.Loop(both.cells.var, both.across.extent, ir.Axis.SERIAL, drop_unused(inner))
-    return ir.Launch(on_grid(around, (cut(loop, ACROSS, ir.Axis.THREADS),)))
+    return ir.Launch(tiles.on_grid(around, (tiles.cut(loop, ACROSS, ir.Axis.THREADS),)))
 
 
 def joined(one: ir.Kernel, other: ir.Kernel, results: Collection[str]) -> ir.Kernel | None:

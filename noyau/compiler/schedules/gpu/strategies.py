@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
 
-from noyau.compiler.schedules.cpu.access_patterns import reads_along
 from noyau.compiler.schedules.cpu.folds import are_alike, lets_of_folds
+from noyau.compiler.schedules.cpu.strategy_choice import reads_along
 from noyau.compiler.schedules.gpu.rows import SHORT, lead_of, rows, side_by_side
 from noyau.compiler.schedules.gpu.rows_and_columns import both_in, rows_and_columns
 from noyau.compiler.schedules.gpu.tiles import (
@@ -50,8 +50,16 @@ from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.operators import Fact, has
-from noyau.ir.substitution import rewrite
-from noyau.ir.walk import every_expression, every_statement, expressions, fold_of, folds_in, loads_of, on_threads
+from noyau.ir.walk import (
+    every_expression,
+    every_statement,
+    expressions,
+    fold_of,
+    folds_in,
+    loads_of,
+    on_threads,
+    rewrite,
+)
 
 # Few cells are those of few threads: what is dear is compiled once for each.
 FLAT = ir.Tile("BLOCK", ir.TilePolicy.LIMITED, 1024)

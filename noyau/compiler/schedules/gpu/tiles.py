@@ -24,8 +24,7 @@ from noyau.dtypes import DType
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike, Shape, product
 from noyau.ir.monoids import MONOIDS, Symbolic
-from noyau.ir.substitution import substitute, substitute_in
-from noyau.ir.walk import all_dims, every_statement, fold_of, folds_in, tiles_of
+from noyau.ir.walk import all_dims, every_statement, fold_of, folds_in, substitute, substitute_in, tiles_of
 
 ZERO, ONE = Dim.of(0), Dim.of(1)
 ORDER = list(ir.TilePolicy)

@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from noyau.compiler.lowering.strides import packed_strides
+from noyau.compiler.lowering.input_layouts import packed_strides
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.cuda_graph import GraphReplay, is_repeatable, is_small
+from noyau.hosts.torch.modules.device_inputs import is_static
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors
 from noyau.hosts.torch.modules.simplification import changed_arguments, join_updates, update_in_place
-from noyau.hosts.torch.modules.sizes import is_static
 
 _ALIGNED = 15  # Triton looks whether memory begins at a multiple of 16 bytes
 _GUARDS = getattr(torch._C._dynamo, "guards", None)

@@ -14,10 +14,9 @@ import torch
 from torch import fx
 
 from noyau.compiler.partition.cut import Group, scalars_of
-from noyau.hosts.torch.fake_tensors import results_of_graph
 from noyau.hosts.torch.modules.groups import order_of
 from noyau.hosts.torch.modules.sites import is_size
-from noyau.hosts.torch.operator_registry import define, schema_of
+from noyau.hosts.torch.operator_registry import define, results_of_graph, schema_of
 from noyau.ir.graph import Graph
 from noyau.toolchain.cache import digest
 

@@ -10,19 +10,17 @@ import numpy as np
 import torch
 
 from noyau.errors import CheckError, InputError
-from noyau.hosts.torch.cuda.call_snapshots import result_tensors
-from noyau.hosts.torch.cuda.clock import clock_of, conditions_of, device_text
+from noyau.hosts.torch.cuda.clock import clock_of, conditions_of, device_text, measured_gpu
+from noyau.hosts.torch.cuda.comparison_sides import result_tensors
 from noyau.hosts.torch.cuda.device import require_free
-from noyau.hosts.torch.cuda.rates import measured_gpu
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.jobs.bench.candidates import Entry, Function
-from noyau.jobs.bench.op_tasks import op_tasks
-from noyau.jobs.bench.race import Say, name_of, race
 from noyau.jobs.bench.record import BenchRecord
-from noyau.jobs.bench.tasks import BenchOptions, BenchTask, by_function, function_inputs, functions_of
+from noyau.jobs.bench.tasks import BenchOptions, BenchTask, by_function, function_inputs, functions_of, op_tasks
 from noyau.jobs.bench.torch.candidates import DeviceCandidate, of_op, on_host
 from noyau.jobs.bench.torch.track import CudaTrack
-from noyau.jobs.machine.gpu import clocks
+from noyau.jobs.bench.track import Say, name_of, race
+from noyau.jobs.machine.run import clocks
 from noyau.ops.op import Op
 from noyau.text import as_json
 from noyau.timing.gpu_rate_cache import GpuRates

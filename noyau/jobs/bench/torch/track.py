@@ -10,15 +10,13 @@ import numpy as np
 import torch
 
 from noyau.errors import CheckError
-from noyau.hosts.torch.cuda.call_snapshots import result_tensors
 from noyau.hosts.torch.cuda.clock import clock_of
-from noyau.hosts.torch.cuda.comparison_sides import TensorSide
+from noyau.hosts.torch.cuda.comparison_sides import TensorSide, result_tensors
 from noyau.hosts.torch.cuda.tensor_rotation import TensorRotation, Tensors, alike
 from noyau.hosts.torch.tensors import array_of
 from noyau.jobs.bench.candidates import Entry
-from noyau.jobs.bench.record import BenchPoint
+from noyau.jobs.bench.record import COLD, HOT, RETURNING, BenchPoint, CandidateTimes
 from noyau.jobs.bench.tasks import BenchTask
-from noyau.jobs.bench.times import COLD, HOT, RETURNING, CandidateTimes
 from noyau.jobs.bench.torch.candidates import DeviceCandidate
 from noyau.jobs.bench.track import Entrant, ResultJudge, Sides
 from noyau.jobs.bench.workload import Workload

@@ -29,10 +29,9 @@ from noyau.errors import BuildError, FindingKind, InputError
 from noyau.frontends.torch.tensors import FROM_TORCH
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.cuda.guarded_memory import Fault, Flag, Room, answers, brought, differ, holds_poison
-from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer, perturb
+from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer, other_sizes, perturb, sizes_of
 from noyau.hosts.torch.modules.groups import order_of
 from noyau.hosts.torch.modules.sites import TracedGraph, isolate, plain
-from noyau.hosts.torch.modules.sizes import other_sizes, sizes_of
 from noyau.jobs.optimize.candidate import Candidate, certify
 from noyau.jobs.optimize.cuda import candidates
 from noyau.jobs.optimize.cuda.candidates import call_of, layouts_of
@@ -43,12 +42,10 @@ from noyau.ops.dispatch.winners import machine_of
 from noyau.text import printable
 from noyau.toolchain.guard_zones import PLAIN
 from noyau.verify.adversarial import FULL, Effort
-from noyau.verify.cases import Case
-from noyau.verify.certificate import Certificate
-from noyau.verify.failures import Failure
+from noyau.verify.certificate import Certificate, Outcome
+from noyau.verify.failures import Case, Failure
 from noyau.verify.judges import judge_of
 from noyau.verify.jumps import stepped
-from noyau.verify.outcomes import Outcome
 from noyau.verify.stages import MORE_RUNS, MOVED_RUNS, Stage, decide, first_runs, is_rare, is_undecided
 
 JUDGED = 1 << 15  # cells of an output that are judged in a case

@@ -16,14 +16,12 @@ from noyau.compiler.partition.traffic import traffic
 from noyau.errors import CheckError, UnsupportedError
 from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules import groups as modules_groups
-from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer
+from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer, sizes_in, sizes_of
 from noyau.hosts.torch.modules.rewrite import KernelSwap
 from noyau.hosts.torch.modules.simplification import updates
 from noyau.hosts.torch.modules.sites import TracedGraph, isolate
-from noyau.hosts.torch.modules.sizes import sizes_in, sizes_of
 from noyau.ir.loops import Kernel, Role
-from noyau.jobs.optimize.binding_timing import BindingTiming
-from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.cuda import candidates as cuda_candidates
 from noyau.jobs.optimize.cuda.certificate import (
     certify_all,

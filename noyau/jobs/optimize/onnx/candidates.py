@@ -12,8 +12,8 @@ from noyau.jobs.optimize.candidate import Candidate, attempt, certify
 from noyau.kernels.certificates import CertificateTask, judge
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.awkward_sizes import cells
-from noyau.verify.cases import Case
 from noyau.verify.certificate import Certificate
+from noyau.verify.failures import Case
 from noyau.workers.resources import processors
 
 MOST_CELLS = 1 << 22  # of captured values that a certificate takes in: each goes through the interpreter ten times

@@ -22,8 +22,7 @@ from noyau.hosts.onnxruntime.submodel import extract
 from noyau.hosts.onnxruntime.worker_session import MOST_BINDINGS
 from noyau.hosts.onnxruntime.write_back import value_type
 from noyau.ir.graph import names_of
-from noyau.jobs.optimize.binding_timing import BindingTiming
-from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.onnx.options import Deadline
 from noyau.kernels.certificates import keep_late, keep_timing, recall_late, recall_timing, timing_key
 from noyau.timing.comparison import DECIDED, NARROW

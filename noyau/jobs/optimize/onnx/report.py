@@ -8,13 +8,11 @@ from dataclasses import replace
 from noyau.hosts.onnxruntime.inputs import ModelInputs
 from noyau.hosts.onnxruntime.size_bindings import spell
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, fused_operators
-from noyau.jobs.optimize.binding_timing import BindingTiming, decisive
-from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.kernel_records import binding, left_alone, not_fused, record
+from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive
 from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
 from noyau.jobs.optimize.onnx.whole_model import FinalModel, Whole
 from noyau.jobs.optimize.pipeline import Optimization
-from noyau.jobs.optimize.record import EndToEnd, Report
+from noyau.jobs.optimize.record import EndToEnd, Report, binding, left_alone, not_fused, record
 from noyau.text import printable
 from noyau.timing import floors
 from noyau.timing.conditions import Conditions

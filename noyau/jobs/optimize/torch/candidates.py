@@ -27,12 +27,11 @@ from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.compiler.partition.cut import Group, Partition, scalars_of
 from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
 from noyau.hosts.numpy.fast_calls import MISS, Argument
-from noyau.hosts.torch.exchange_library import library
-from noyau.hosts.torch.fast_calls import TensorFastCall, mapped_memory
+from noyau.hosts.torch.fast_calls import TensorFastCall, library, mapped_memory
 from noyau.hosts.torch.modules import groups as modules_groups
 from noyau.hosts.torch.modules import sites as modules_sites
+from noyau.hosts.torch.modules.device_inputs import sizes_of
 from noyau.hosts.torch.modules.sites import TracedGraph
-from noyau.hosts.torch.modules.sizes import sizes_of
 from noyau.hosts.torch.tensors import array_of, in_memory, tensor_of
 from noyau.ir import ranges
 from noyau.ir.graph import Graph

@@ -19,11 +19,10 @@ from noyau.hosts.torch.modules import groups as modules_groups
 from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.executor import eager
 from noyau.jobs.optimize.torch import candidates as torch_candidates
-from noyau.jobs.optimize.torch.autograd_trace import trace_with_autograd
+from noyau.jobs.optimize.torch.backend import trace_with_autograd
 from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph
 from noyau.jobs.optimize.torch.run import as_inputs, left
-from noyau.jobs.report.records import Record
-from noyau.jobs.report.text import hanging
+from noyau.jobs.report.text import Record, hanging
 from noyau.jobs.show.stages import KernelStages, Staged, stages_of
 from noyau.text import printable, several
 from noyau.toolchain.c import compiler as c_compiler

@@ -20,12 +20,11 @@ from noyau.compiler.partition.traffic import Traffic, traffic
 from noyau.errors import CheckError, InputError, NoyauError
 from noyau.frontends.torch.tensors import size_hint
 from noyau.hosts.torch.modules import executor
+from noyau.hosts.torch.modules.device_inputs import sizes_in, sizes_of
 from noyau.hosts.torch.modules.rewrite import KernelSwap, operator_of
 from noyau.hosts.torch.modules.sites import TracedGraph, draw, isolate, plain
-from noyau.hosts.torch.modules.sizes import sizes_in, sizes_of
 from noyau.hosts.torch.tensors import tensor_of
-from noyau.jobs.optimize.binding_timing import BindingTiming
-from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.pipeline import Sizes
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, Sketch, ends_of, input_names, open_kernel
 from noyau.jobs.optimize.torch.options import CompileOptions

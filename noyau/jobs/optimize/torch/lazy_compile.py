@@ -11,8 +11,8 @@ from torch import fx
 
 from noyau.hosts.torch.cuda.device import beside_captures
 from noyau.hosts.torch.modules import sites as modules_sites
+from noyau.hosts.torch.modules.device_inputs import is_static
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors
-from noyau.hosts.torch.modules.sizes import is_static
 from noyau.jobs.optimize.torch.candidates import begin_triton
 from noyau.jobs.optimize.torch.graph_hosts import GraphRecord
 from noyau.jobs.optimize.torch.options import CompileOptions

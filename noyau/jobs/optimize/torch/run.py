@@ -22,8 +22,7 @@ from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.rewrite import KernelSwap, rewrite
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.cuda.saved_kernels import CallForm
-from noyau.jobs.optimize.kernel_records import left_alone, not_fused, record
-from noyau.jobs.optimize.record import EndToEnd, Report
+from noyau.jobs.optimize.record import EndToEnd, Report, left_alone, not_fused, record
 from noyau.jobs.optimize.torch import saved_module
 from noyau.jobs.optimize.torch.backend import compile_captured
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, ends_of

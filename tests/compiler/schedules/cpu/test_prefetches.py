@@ -4,8 +4,7 @@ import pytest
 
 from noyau.codegen.c import printer as c_printer
 from noyau.compiler.lowering.nest import lower
-from noyau.compiler.schedules.cpu.next_rows import fetch, next_rows, threads_of
-from noyau.compiler.schedules.cpu.prefetches import insert_prefetches
+from noyau.compiler.schedules.cpu.prefetches import fetch, insert_prefetches, next_rows, threads_of
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.compiler.schedules.primitives import is_costly
 from noyau.dtypes import DType

@@ -10,7 +10,7 @@ import pytest
 import noyau
 from noyau import nn
 from noyau.codegen.triton import printer as triton_printer
-from noyau.compiler.autodiff.reverse import derive
+from noyau.compiler.autodiff.adjoints import derive
 from noyau.compiler.schedules.gpu import rows as gpu_rows
 from noyau.compiler.schedules.gpu import rows_and_columns
 from noyau.compiler.schedules.gpu.rows_and_columns import joined

@@ -9,8 +9,7 @@ torch = pytest.importorskip("torch")
 
 from noyau.errors import CheckError  # noqa: E402
 from noyau.hosts.torch.cuda import comparison_sides  # noqa: E402
-from noyau.hosts.torch.cuda.call_snapshots import result_tensors  # noqa: E402
-from noyau.hosts.torch.cuda.comparison_sides import TensorSide  # noqa: E402
+from noyau.hosts.torch.cuda.comparison_sides import TensorSide, result_tensors  # noqa: E402
 from noyau.hosts.torch.cuda.tensor_rotation import TensorRotation  # noqa: E402
 from noyau.timing.comparison import compare_all  # noqa: E402
 from noyau.timing.queue_clock import BlockedClock  # noqa: E402

@@ -9,7 +9,7 @@ from torch._functorch.aot_autograd import make_boxed_func  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from noyau.hosts.torch.modules.simplification import keep_compared  # noqa: E402
-from noyau.jobs.optimize.torch.autograd_trace import trace_with_autograd  # noqa: E402
+from noyau.jobs.optimize.torch.backend import trace_with_autograd  # noqa: E402
 
 
 def again(function, x):

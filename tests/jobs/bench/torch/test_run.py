@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 import noyau  # noqa: E402
-from noyau.jobs.bench.times import COLD, HOT  # noqa: E402
+from noyau.jobs.bench.record import COLD, HOT  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 CELLS = 1 << 20

@@ -18,11 +18,10 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from noyau.errors import InputError  # noqa: E402
 from noyau.frontends.torch.tensors import FROM_TORCH  # noqa: E402
 from noyau.hosts.torch.cuda import guarded_memory  # noqa: E402
+from noyau.hosts.torch.modules import device_inputs  # noqa: E402
 from noyau.hosts.torch.modules import groups as modules_groups  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
-from noyau.hosts.torch.modules import sizes  # noqa: E402
-from noyau.hosts.torch.modules.device_inputs import Drawer  # noqa: E402
-from noyau.hosts.torch.modules.sizes import sizes_of  # noqa: E402
+from noyau.hosts.torch.modules.device_inputs import Drawer, sizes_of  # noqa: E402
 from noyau.jobs.optimize.cuda.certificate import POISONS, DeviceTrial, _unwritten  # noqa: E402
 from noyau.toolchain.guard_zones import poison_of  # noqa: E402
 from noyau.verify.adversarial import SMOKE  # noqa: E402
@@ -55,9 +54,9 @@ def test_sizes_that_torchs_own_nodes_do_not_take_are_left_out():
 def test_a_size_with_a_name_that_stands_in_no_size_alone_is_refused():
     shape = SimpleNamespace(node=SimpleNamespace(expr=sympy.Symbol("s0") * sympy.Symbol("s1")))
     (s0, s1) = shape.node.expr.free_symbols
-    assert sizes._size_at({s0: 3, s1: 5}, shape) == 15
+    assert device_inputs._size_at({s0: 3, s1: 5}, shape) == 15
     with pytest.raises(InputError, match="stand in no size alone"):
-        sizes._size_at({s0: 3}, shape)
+        device_inputs._size_at({s0: 3}, shape)
 
 
 def test_memory_that_runs_out_is_no_size_that_is_left_out(monkeypatch):

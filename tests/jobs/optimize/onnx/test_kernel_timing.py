@@ -12,8 +12,7 @@ from noyau.compiler.partition.traffic import Traffic
 from noyau.errors import CheckError, UnsupportedError
 from noyau.hosts.onnxruntime.activations import Activations
 from noyau.hosts.onnxruntime.session_workers import Workers
-from noyau.jobs.optimize.binding_timing import BindingTiming
-from noyau.jobs.optimize.candidate import Candidate, decide
+from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decide
 from noyau.jobs.optimize.onnx import kernel_timing
 from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench, matters, parts, stamps
 from noyau.jobs.optimize.pipeline import time_at

@@ -12,8 +12,7 @@ import pytest
 from noyau.errors import InputError
 from noyau.hosts.onnxruntime import inputs
 from noyau.hosts.onnxruntime.inputs import ModelInputs
-from noyau.jobs.optimize.binding_timing import BindingTiming
-from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.onnx import options, size_schedule
 from noyau.jobs.optimize.onnx.host import OnnxHost
 from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench

@@ -1,0 +1,41 @@
+"""The integers of adversarial cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from noyau.dtypes import DType
+from noyau.verify.lookup_tables import defined, whole
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in DType if dtype.kind in ("int", "uint")], ids=lambda d: d.value)
+def test_integers_of_every_style_fit_their_dtype(dtype):
+    rng, limits = np.random.default_rng(0), np.iinfo(dtype.numpy)
+    made = {
+        style: whole(style, dtype, (50, 40), rng, mask=False)
+        for style in ("small", "zeros", "equal", "lowest", "highest", "extremes")
+    }
+    assert all(array.dtype == dtype.numpy and array.shape == (50, 40) for array in made.values())
+    assert not made["zeros"].any()
+    assert len(np.unique(made["equal"])) == 1
+    assert (made["extremes"].min(), made["extremes"].max()) == (limits.min, limits.max)
+    assert np.abs(made["small"].astype(float)).max() <= 100
+    assert int(made["lowest"].max()) <= int(limits.min) + 100
+    assert int(made["highest"].min()) >= int(limits.max) - 100
+    masks = whole("small", dtype, (50, 40), rng, mask=True)
+    assert np.isin(masks, (0, 1)).mean() > 0.6
+    assert masks.max() > 1
+
+
+@pytest.mark.parametrize("dtype", [DType.I8, DType.I64, DType.U8, DType.U64], ids=lambda dtype: dtype.value)
+def test_divisors_are_neither_zero_nor_the_least_number(dtype):
+    given = whole("extremes", dtype, (500,), np.random.default_rng(0), mask=False)
+    divisors = defined(given, divides=True, shifts=False)
+    assert divisors.dtype == dtype.numpy
+    assert (divisors != 0).all()
+    assert dtype.kind == "uint" or divisors.min() > np.iinfo(dtype.numpy).min
+    shifts = defined(given, divides=True, shifts=True)
+    assert shifts.min() >= 0
+    assert shifts.max() <= 7
+    assert defined(given, divides=False, shifts=False) is given
