@@ -63,7 +63,7 @@ def host(title: str, example: str) -> Row:
 
 
 OMP, CU, PR, NC, TR, HO, HC, LA, TH, IF = (
-    *("openmp.c", "cuda_cpp.cu", "prange.py", "numba_cuda.py", "triton_kernels.py"),
+    *("openmp.c", "cuda_cpp.cu", "prange.py", "numba_cuda_kernels.py", "triton_kernels.py"),
     *("host.py", "host.cu", "large.py", "threads.cpp", "interfaces.py"),
 )
 ROWS = (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from noyau.errors import InputError, MissingExtraError, NoyauError
 from noyau.ops.op import Op
+from noyau.workers.import_path import import_path
 
 _EXTRAS = {"numba": "numba", "torch": "torch", "triton": "triton", "onnx": "onnx", "onnxruntime": "onnx"}
 _OPS = "an op is a function under @noyau.op"
@@ -122,9 +122,9 @@ def _run(path: Path) -> dict[str, Any]:
     if spec is None or spec.loader is None:
         raise InputError(f"{path} is no file of Python; give PATH.py::OP")
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.absolute().parent))
     try:
-        spec.loader.exec_module(module)
+        with import_path(path):
+            spec.loader.exec_module(module)
     except NoyauError:
         raise
     except SystemExit as end:
@@ -137,6 +137,4 @@ def _run(path: Path) -> dict[str, Any]:
             message = f"{path} needs {missing}, which is not installed; run: pip install 'noyau[{_EXTRAS[missing]}]'"
             raise MissingExtraError(message) from fault
         raise InputError(f"{path} fails with {type(fault).__name__}: {fault}") from fault
-    finally:
-        sys.path.remove(str(path.absolute().parent))
     return vars(module)

@@ -15,6 +15,7 @@ from typing import Any
 
 from noyau.errors import InputError
 from noyau.ops.op import Op
+from noyau.workers.import_path import import_path
 
 _IS_LOADING = [False]  # of this process: whether a file is run for its ops alone
 
@@ -71,17 +72,15 @@ def reload_op(home: Home) -> Op[..., Any]:
     """The op, from a run of its file up to its first check or timing. InputError where it is not there as it was."""
     module = _module_of(home)
     _IS_LOADING[0] = True
-    folder = str(Path(home.file).parent)
-    sys.path.insert(0, folder)
     try:
-        module.__spec__.loader.exec_module(module)  # type: ignore[union-attr]
+        with import_path(Path(home.file)):
+            module.__spec__.loader.exec_module(module)  # type: ignore[union-attr]
     except Enough:
         pass
     except (Exception, SystemExit) as fault:
         raise InputError(f"{home.file} fails when it is loaded again, with {type(fault).__name__}: {fault}") from fault
     finally:
         _IS_LOADING[0] = False
-        sys.path.remove(folder)
     op: Op[..., Any] | None = vars(module).get(home.name)
     if op is None or digest_of(op) != home.digest:
         raise InputError(f"{home.file} has no such {home.name} when it is loaded again")

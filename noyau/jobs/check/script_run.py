@@ -29,6 +29,7 @@ from noyau.sanitizer.scripts.record import KernelSeen, ScriptCheck, ScriptSessio
 from noyau.timing.comparison import briefly
 from noyau.verify.checks import KernelCheck
 from noyau.verify.findings import finding_from_json
+from noyau.workers.import_path import import_path
 
 _COMPILES = "Triton was imported before and compiles: its launches are not watched; set TRITON_INTERPRET=1 and restart"
 TIME_S = 600.0  # after which a script is ended
@@ -139,10 +140,10 @@ def main() -> int:
     session = ScriptSession(path.name, maps={} if wish["maps"] else None)
     session.keep = lambda: _write(session.finished(), Path(wish["record"]))
     sys.argv = [str(path), *wish["arguments"]]
-    sys.path[0] = str(path.resolve().parent)
+    del sys.path[0]
     launch = wish["launch"] and tuple(tuple(each) if isinstance(each, list) else each for each in wish["launch"])
     fault, status = "", 0
-    with hooks_of_script(session, launch or None, _text(path)):
+    with import_path(path.resolve()), hooks_of_script(session, launch or None, _text(path)):
         try:
             _run(path, session)
         except SystemExit as end:

@@ -15,6 +15,7 @@ from typing import Any
 
 from noyau.errors import InputError, NoyauError
 from noyau.workers.array_files import read_arrays
+from noyau.workers.import_path import import_path
 
 WISH = "NOYAU_SANITIZED"
 ENVIRONMENT = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
@@ -29,11 +30,12 @@ def main() -> int:
 def _script(wish: Mapping[str, Any]) -> int:
     path = Path(wish["script"])
     sys.argv = [str(path), *wish["arguments"]]
-    sys.path[0] = str(path.resolve().parent)
-    if find_spec("numba") is not None:
-        with suppress(NoyauError, ImportError):
-            import_module("noyau.sanitizer.compute_sanitizer.numba_cuda_launch").with_lines()
-    runpy.run_path(str(path), run_name="__main__")
+    del sys.path[0]
+    with import_path(path.resolve()):
+        if find_spec("numba") is not None:
+            with suppress(NoyauError, ImportError):
+                import_module("noyau.sanitizer.compute_sanitizer.numba_cuda_launch").with_lines()
+        runpy.run_path(str(path), run_name="__main__")
     return 0
 
 

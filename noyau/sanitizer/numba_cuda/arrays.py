@@ -72,7 +72,7 @@ class DeviceArray(Recording):
 
     def __init__(self, recorder: Recorder, memory: int, data: np.ndarray, cells: np.ndarray) -> None:
         super().__init__(recorder, memory, data, cells)
-        self.number, self.size = _number_of(data.dtype), int(data.size)
+        self.number, self.size = number_of(data.dtype), int(data.size)
         self.is_plain = data.dtype.names is None
 
     def __getitem__(self, key: Any) -> Any:
@@ -182,7 +182,7 @@ class DeviceRecord:
     __getattr__, __setattr__ = __getitem__, __setitem__
 
 
-def _number_of(dtype: np.dtype) -> Callable[[Any], Any]:
+def number_of(dtype: np.dtype) -> Callable[[Any], Any]:
     """Convert a number as a kernel gets it: Numba computes with whole ones up to 63 bits in 64, like Python."""
     if dtype.kind == "b":
         return bool

@@ -15,14 +15,16 @@ from typing import Any
 import numba
 import numpy as np
 from numba import cuda
+from numba.cuda import libdevice, libdevicefuncs
 from numba.cuda.simulator.kernelapi import FakeCUDAFp16
 from numba.cuda.simulator.vector_types import vector_types
 from numba.np.numpy_support import as_dtype
 
 from noyau.errors import UnsupportedError
 from noyau.sanitizer.compiled_numbers import MATH
-from noyau.sanitizer.numba_cuda.arrays import DeviceArray, LaunchRecorder, fitted
+from noyau.sanitizer.numba_cuda.arrays import DeviceArray, LaunchRecorder, fitted, number_of
 from noyau.sanitizer.numba_cuda.lockstep import WAITING, WARP
+from noyau.toolchain.libdevice import function_of
 
 AXES = ("x", "y", "z")
 
@@ -229,7 +231,7 @@ def _assigned(frame: FrameType, otherwise: str) -> str:
 _STANDING = (
     *("threadIdx", "blockIdx", "blockDim", "gridDim", "grid", "gridsize", "atomic", "shared", "local", "const"),
     *("threadfence", "threadfence_block", "threadfence_system", "nanosleep", "lanemask_lt"),
-    *("popc", "brev", "clz", "ffs", "fma", "cbrt", "selp", "fp16", "libdevice"),
+    *("popc", "brev", "clz", "ffs", "fma", "cbrt", "selp", "fp16"),
 )
 
 
@@ -249,6 +251,10 @@ def stand_ins(device: SimulatedDevice) -> dict[int, Any]:
     by_identity: dict[int, Any] = {id(cuda): device, id(numba): _Numba(device), id(math): MATH}
     by_identity |= {id(getattr(cuda, name)): getattr(device, name) for name in _STANDING if hasattr(cuda, name)}
     by_identity |= {id(getattr(cuda.atomic, name)): word for name, word in vars(ATOMIC).items()}
+    by_identity |= {id(libdevice): LIBDEVICE}
+    by_identity |= {
+        id(each): getattr(LIBDEVICE, name) for name, each in vars(libdevice).items() if inspect.isfunction(each)
+    }
     by_identity |= {id(function): getattr(MATH, name) for name, function in vars(math).items() if callable(function)}
     return by_identity
 
@@ -272,6 +278,32 @@ def conversion_of(meant: Any) -> Callable[..., Any] | None:
         return dtype.type(fitted(int(whole), dtype))
 
     return converted
+
+
+class _Libdevice:
+    """numba.cuda.libdevice by NumPy: arguments and results have the types of its signatures."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        function = function_of(name)
+        if function is None or f"__nv_{name}" not in libdevicefuncs.functions:
+            raise UnsupportedError(f"numba.cuda.libdevice.{name} cannot be watched without a GPU")
+        kind, parameters = libdevicefuncs.functions[f"__nv_{name}"]
+        takes = [as_dtype(each.ty) for each in parameters if not each.is_ptr]
+        pointers = [as_dtype(each.ty) for each in parameters if each.is_ptr]
+        gives = [*([] if kind == numba.types.none else [as_dtype(kind)]), *pointers]
+
+        def call(*operands: Any) -> Any:
+            cells = [dtype.type(fitted(cell, dtype)) for dtype, cell in zip(takes, operands, strict=True)]
+            with np.errstate(all="ignore"):
+                results = function(*cells)
+            parts = results if isinstance(results, tuple) else (results,)
+            numbers = [number_of(dtype)(dtype.type(part)) for dtype, part in zip(gives, parts, strict=True)]
+            return tuple(numbers) if pointers else numbers[0]
+
+        return call
+
+
+LIBDEVICE = _Libdevice()
 
 
 class _Numba:

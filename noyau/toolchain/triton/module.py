@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from noyau.dtypes import DType
-from noyau.errors import MissingExtraError
-from noyau.ir.operators import OPERATORS
+from noyau.errors import MissingExtraError, UnsupportedError
+from noyau.toolchain.libdevice import function_of
 from noyau.toolchain.python_modules import file_of
 
 try:
@@ -73,23 +73,28 @@ def _keep_bools() -> None:
 
 
 class Interpreted:
-    """CUDA's libdevice where Triton interprets, which has nothing for it: NumPy's functions, rounded to the dtype."""
+    """CUDA's libdevice where Triton interprets, which has nothing for it: functions on NumPy, rounded once."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        function: Callable[..., Any] = OTHER_NAMES.get(name) or getattr(np, name, None) or OPERATORS[name].evaluate
+        function = function_of(name)
+        if function is None:
+            raise UnsupportedError(
+                f"libdevice.{name} cannot be interpreted without a GPU; noyau knows no such function"
+            )
 
-        def call(*operands: Any) -> Any:
+        def call(*operands: Any, **options: Any) -> Any:
             from triton.runtime.interpreter import TensorHandle
 
-            tiles = [operand for operand in operands if hasattr(operand, "handle")]
-            first = next((tile for tile in tiles if tile.type.is_block()), tiles[0])
+            language = triton.language
             values = [operand.handle.data if hasattr(operand, "handle") else operand for operand in operands]
             with np.errstate(all="ignore"):
-                result = np.asarray(function(*values)).astype(first.handle.data.dtype)
-            kind = triton.language.block_type(first.dtype, [*result.shape]) if first.type.is_block() else first.type
-            return triton.language.core.tensor(TensorHandle(result, first.dtype.scalar), kind)
+                result = np.asarray(function(*values))
+            floats = [value.dtype for value in values if isinstance(value, np.ndarray) and value.dtype.kind == "f"]
+            if result.dtype == np.float64 and floats:  # the longer arithmetic of the functions
+                result = result.astype(max(floats))
+            dtype = language.int1 if result.dtype.kind == "b" else getattr(language, result.dtype.name)
+            blocks = [operand for operand in operands if hasattr(operand, "handle") and operand.type.is_block()]
+            kind = language.block_type(dtype, [*result.shape]) if blocks else dtype
+            return language.core.tensor(TensorHandle(result if blocks else np.atleast_1d(result), dtype), kind)
 
         return call
-
-
-OTHER_NAMES: dict[str, Callable[..., Any]] = {"pow": np.power, "fast_dividef": np.divide}

@@ -1,4 +1,4 @@
-"""examples/defects/numba_cuda.py: each defect by its kind and its line, silence for each mended twin."""
+"""examples/defects/numba_cuda_kernels.py: each defect by its kind and its line, silence for each mended twin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defects of kernels in Numba-CUDA, each beside its mended twin: noyau check examples/defects/numba_cuda.py
+"""Defects of kernels in Numba-CUDA, each beside its mended twin: noyau check examples/defects/numba_cuda_kernels.py
 
 No GPU is needed. The line of a defect says what it is (`defect: KIND`); where two lines are at fault, `other` is the
 other one.
