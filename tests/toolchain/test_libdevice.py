@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noyau.toolchain.libdevice import function_of
@@ -111,6 +111,7 @@ EXACT = {
 }
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(EXACT)), FLOATS, FLOATS)
 def test_directed_roundings_enclose_the_exact_value(operation, x, y):
     exact = EXACT[operation](Fraction(x), Fraction(y))
@@ -132,6 +133,7 @@ def test_roots_are_rounded_as_they_say():
         assert float(function_of("frcp_rn")(np.float32(0))) == math.inf
 
 
+@settings(deadline=None)
 @given(st.floats(width=64, allow_nan=False, allow_infinity=False))
 def test_narrowing_is_directed(x):
     with np.errstate(all="ignore"):
