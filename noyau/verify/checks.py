@@ -23,7 +23,9 @@ LIMITS = (
 @dataclass(frozen=True, slots=True)
 class KernelCheck:
     """The check of one kernel: its certificate, or why there is none (`skipped`); the `shapes` tried; `notes` on what
-    was not seen; `accesses` to memory that were watched, None where none was, and what was `seen` of them."""
+    was not seen; `accesses` to memory that were watched, None where none was, and what was `seen` of them.
+
+    `unverified`: what of a kernel by hand was not checked, and why. It is then neither wrong nor right."""
 
     name: str
     language: str
@@ -34,6 +36,7 @@ class KernelCheck:
     skipped: str = ""
     accesses: int | None = None
     seen: tuple[str, ...] = ()
+    unverified: str = ""
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -48,9 +51,10 @@ class KernelCheck:
         """The verdict: a line for each finding, or one that says how right it is."""
         name = f"{op}[{self.name}]"
         if self.skipped:
-            return [f"{name}: not tried: {self.skipped}"]
+            return [f"{name}: not checked: {self.skipped}"]
         lines = [f"{name}: {line}" for each in self.findings for line in lines_of(each)]
         accesses = [f"{name}: {'; '.join(self.seen)}"] if self.seen else []
+        accesses += [f"{name}: not verified: {self.unverified}"] if self.unverified and not self.errors else []
         if self.errors or (self.certificate is None and not self.notes):
             return [*lines, *accesses]
         right = [] if self.certificate is None else [self.certificate.summary()]
@@ -64,6 +68,7 @@ class KernelCheck:
             "language": self.language,
             "ok": self.ok,
             "skipped": self.skipped,
+            "unverified": self.unverified,
             "notes": [*self.notes, *self.seen],
             "certificate": None if self.certificate is None else self.certificate.to_json(),
         }
@@ -87,6 +92,12 @@ class OpCheck(Printed):
     @property
     def ok(self) -> bool:
         return all(kernel.ok for kernel in self.kernels)
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether it is `ok`, some kernel was checked, and nothing of a kernel by hand was left unchecked."""
+        checked = any(kernel.certificate is not None for kernel in self.kernels)
+        return self.ok and checked and not any(kernel.unverified for kernel in self.kernels)
 
     def __str__(self) -> str:
         lines = [line for kernel in self.kernels for line in kernel.lines(self.op)]

@@ -15,7 +15,7 @@ from itertools import chain, islice
 
 import numpy as np
 
-from noyau.errors import CheckError, FindingKind, InputError, NoyauError
+from noyau.errors import CheckError, FindingKind, InputError, NoyauError, UnsupportedError
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
 from noyau.verify.certificate import Outcome
@@ -65,6 +65,7 @@ class KernelTrial:
         try:
             results = self.kernel(copies)
         except NoyauError as error:
+            self.require_support(error)
             if isinstance(error, InputError) and not any(truth[name].size for name in self.graph.outputs):
                 return Outcome(case.label, case.captured)  # NumPy refuses an index that is looked up for nothing, too
             return self.failed(case, kind_of(error), self.ending(error))
@@ -123,10 +124,16 @@ class KernelTrial:
         except InputError:
             return Outcome(case.label, case.captured)
         except NoyauError as error:
+            self.require_support(error)
             return self.failed(case, kind_of(error), self.ending(error))
         if isinstance(refusal.__cause__, ValueError | ArithmeticError):
             return Outcome(case.label, case.captured)
         return self.failed(case, FindingKind.WRONG_VALUE, f"accepted what it must refuse: {refusal}")
+
+    def require_support(self, error: NoyauError) -> None:
+        """Raise an UnsupportedError of a user's kernel: noyau cannot run it so, and nothing is said of the kernel."""
+        if self.is_check and isinstance(error, UnsupportedError):
+            raise error
 
     def ending(self, error: NoyauError) -> str:
         """Describe the end of a run that raised; a check drops the class of a CheckError."""

@@ -17,10 +17,24 @@ def test_a_check_prints_a_line_for_each_kernel():
     assert not found.ok
     first, second = str(found).splitlines()
     assert first.startswith("op[k]: unwritten: wrong: it never wrote; let the loop reach the last cells, or give ")
-    assert second == "op[gpu]: not tried: it is in cuda"
+    assert second == "op[gpu]: not checked: it is in cuda"
     with pytest.raises(CheckError, match=r"op\[k\] is wrong: it never wrote"):
         found.raise_if_bad()
     OpCheck("op", "op.py:3", (good,)).raise_if_bad()
+
+
+def test_a_kernel_of_which_something_was_not_checked_is_neither_right_nor_wrong():
+    certificate = Certificate("k", ())
+    right = KernelCheck("a", "c", certificate, ())
+    unseen = KernelCheck("b", "c", certificate, (), unverified="no lines")
+    missing = KernelCheck("c", "triton", None, (), skipped="no Triton", unverified="no Triton")
+    generated = KernelCheck("numba", "numba", None, (), skipped="no Numba")
+    assert OpCheck("op", "op.py:3", (right, generated)).is_verified
+    for kernels in [(right, unseen), (right, missing), (generated,), ()]:
+        found = OpCheck("op", "op.py:3", kernels)
+        assert (found.ok, found.is_verified) == (True, False)
+    assert "op[b]: not verified: no lines" in str(OpCheck("op", "op.py:3", (unseen,))).splitlines()
+    assert unseen.to_json("op")["unverified"] == "no lines"
 
 
 def test_a_warning_does_not_speak_against_a_kernel():

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,11 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     declare_record(parser, "value by value")
     add("--sanitizer", action="store_true", help="of ops and scripts: ask compute-sanitizer too, where there is a GPU")
     add("--strict", action="store_true", help="of all but models: warnings make the status 1 too")
+    add(
+        "--allow-unseen",
+        action="store_true",
+        help="of all but models: what was not checked, or not watched, leaves the status 0; else it is 3",
+    )
     add(
         "--sarif", type=Path, metavar="F", help="of all but models: write the findings here, for editors and code hosts"
     )
@@ -126,7 +132,23 @@ def _check_op(arguments: argparse.Namespace) -> int:
         maps = _maps(arguments)
     text = "\n".join([*map(str, checks), *map(str, maps), *(f"limits: {limit}" for limit in LIMITS)])
     findings = [finding for each in checks for finding in each.findings]
-    return _report(arguments, path, report_json(checks), findings, text, maps, ok=all(check.ok for check in checks))
+    verdict = Verdict.of([check.ok for check in checks], [check.is_verified for check in checks])
+    return _report(arguments, path, report_json(checks), findings, text, maps, verdict)
+
+
+class Verdict(IntEnum):
+    """The exit status of a check: nothing speaks against the kernels, something does, or not all of them was seen."""
+
+    RIGHT = 0
+    WRONG = 1
+    UNVERIFIED = 3
+
+    @classmethod
+    def of(cls, ok: Sequence[bool], verified: Sequence[bool]) -> Verdict:
+        """The verdict on several checks."""
+        if not all(ok):
+            return cls.WRONG
+        return cls.RIGHT if all(verified) else cls.UNVERIFIED
 
 
 def _require_places(arguments: argparse.Namespace, path: Path) -> None:
@@ -142,10 +164,9 @@ def _report(
     findings: Sequence[Finding],
     text: str,
     maps: Sequence[AccessMap],
-    *,
-    ok: bool,
+    verdict: Verdict,
 ) -> int:
-    """Write and print a check: 0 where nothing speaks against the kernels, not even warnings that count, else 1."""
+    """Write and print a check: its verdict, where warnings that count make it 1, and unseen parts that do not 0."""
     from noyau.jobs.report.text import print_lines, write_json
     from noyau.verify.findings import sarif
 
@@ -154,7 +175,9 @@ def _report(
     if arguments.sarif is not None:
         write_json(sarif(findings), arguments.sarif)
     print_lines(text)
-    status = 0 if ok and not (arguments.strict and findings) else 1
+    status = Verdict.WRONG if arguments.strict and findings else verdict
+    if status is Verdict.UNVERIFIED and arguments.allow_unseen:
+        status = Verdict.RIGHT
     draw(maps, drawing_of(arguments.map), path, status)
     return status
 
@@ -326,7 +349,8 @@ def check_and_print(arguments: argparse.Namespace) -> int:
 
         check = second_opinion(check, path, arguments.arguments)
     text = "\n".join([str(check), *map(str, check.maps), f"limits: {LIMITS[0]}"])
-    return _report(arguments, path, check.to_json(), check.findings, text, check.maps, ok=check.ok)
+    verdict = Verdict.of([check.ok], [check.is_verified])
+    return _report(arguments, path, check.to_json(), check.findings, text, check.maps, verdict)
 
 
 def register(shell: Any) -> None:

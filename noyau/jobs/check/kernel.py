@@ -47,7 +47,7 @@ class AttemptResults:
     """The results of the attempts so far. `raised`: instances whose very first inputs the kernel raised for, with the
     attempt, its number and the failure; as long as it is right on others, it is not written for these. `right` and
     `wrong`: on inputs of how many axes it was so. `refused`: the last reason why the reference took none of the
-    inputs."""
+    inputs; `unsupported`: what noyau could not run of the kernel, after which it is not tried further."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     findings: dict[FindingKind, Finding] = field(default_factory=dict)
@@ -62,6 +62,7 @@ class AttemptResults:
     left_out: int = 0
     untaken: int = 0
     refused: str = ""
+    unsupported: str = ""
 
     def add(self, finding: Finding) -> None:
         """Keep the first finding of each kind."""
@@ -82,11 +83,11 @@ class OneKernel:
     def run(self, sizes: Sizes, seed: int) -> KernelCheck:
         candidate = self.candidate
         if candidate.skipped:
-            return KernelCheck(candidate.name, candidate.language, None, (), skipped=candidate.skipped)
+            return self.unchecked(candidate.skipped)
         try:
             results = self.run_attempts(sizes, seed)
         except errors.UnsupportedError as error:
-            return KernelCheck(candidate.name, candidate.language, None, (), skipped=str(error))
+            return self.unchecked(str(error))
         except errors.BuildError as error:
             finding = self.finding(FindingKind.LAUNCH, "", str(error))
             candidate.failed(f"{finding.kind}: {finding.message}")
@@ -94,6 +95,12 @@ class OneKernel:
         first = next(self.attempts(sizes, seed, results), None)
         check = self.judged(results, self.sanitize(results, sizes, seed))
         return with_lint(check, self.op, self.candidate, first, self.declared, is_usual=bool(sizes))
+
+    def unchecked(self, reason: str) -> KernelCheck:
+        """The record of a kernel that cannot be tried here; nobody misses one that noyau generates."""
+        candidate = self.candidate
+        unverified = reason if candidate.is_trusted else ""
+        return KernelCheck(candidate.name, candidate.language, None, (), skipped=reason, unverified=unverified)
 
     def attempts(self, sizes: Sizes, seed: int, results: AttemptResults) -> Iterator[Attempt]:
         ranks_first = self.candidate.is_trusted
@@ -119,14 +126,18 @@ class OneKernel:
             if arrays is None:
                 continue
             is_new = attempt.instance not in results.instances
-            right = self.judge(attempt, "contiguous", arrays, number, results)
-            first = first or (attempt if right and any(array.size for array in arrays) else None)
-            if is_new and right and not is_late:
-                self.judge_layouts(attempt, arrays, number, results, end_s)
+            try:
+                right = self.judge(attempt, "contiguous", arrays, number, results)
+                first = first or (attempt if right and any(array.size for array in arrays) else None)
+                if is_new and right and not is_late:
+                    self.judge_layouts(attempt, arrays, number, results, end_s)
+            except errors.UnsupportedError as refusal:
+                results.unsupported = str(refusal)
+                break
             now_s = time.monotonic()
             is_short = number == 0 or (number < FEWEST and now_s - began_s < LONG_S * 10)
             is_late = now_s > end_s and not is_short
-        if first is not None and not self.is_enough(results):
+        if first is not None and not self.is_enough(results) and not results.unsupported:
             for larger in grown(first):
                 self.judge_large(larger, results, end_s)
         if first is None and results.raised:
@@ -137,8 +148,8 @@ class OneKernel:
 
     def require_some(self, results: AttemptResults) -> None:
         """UnsupportedError where there is no kernel for any inputs, InputError where there were none."""
-        if results.untaken and not results.outcomes:
-            raise errors.UnsupportedError(self.candidate.reason)
+        if (results.untaken or results.unsupported) and not results.outcomes and not results.findings:
+            raise errors.UnsupportedError(results.unsupported or self.candidate.reason)
         if not results.findings and not any(outcome.cells for outcome in results.outcomes):
             reason = f": {results.refused}" if results.refused else ""
             signature = f", as {maker_text(self.op.signature)} with sizes that it takes" if self.op.signature else ""
@@ -288,8 +299,10 @@ class OneKernel:
         arrays = self.inputs(attempt, attempt.sizes, AttemptResults())
         if arrays is None:
             return None
-        outcome = self.outcome(attempt, TwoRuns(self.candidate, attempt.instance, layout), arrays, number)
-        return outcome.failures[0] if outcome.broken else None
+        with suppress(errors.UnsupportedError):
+            outcome = self.outcome(attempt, TwoRuns(self.candidate, attempt.instance, layout), arrays, number)
+            return outcome.failures[0] if outcome.broken else None
+        return None
 
     def unlike_at(self, attempt: Attempt, layout: str) -> Unlike | None:
         """The difference of two runs at the sizes of an attempt, or None."""
@@ -336,7 +349,8 @@ class OneKernel:
         if results.untaken:
             notes.append(f"{several(results.untaken, 'case')} left out that have no kernel: {candidate.reason}")
         parts = tuple(findings), tuple(results.shapes), tuple(notes), "", runs.accesses or None, runs.lines
-        return KernelCheck(candidate.name, candidate.language, certificate, *parts)
+        unverified = (results.unsupported or runs.unverified(candidate.language)) if candidate.is_trusted else ""
+        return KernelCheck(candidate.name, candidate.language, certificate, *parts, unverified)
 
     def mended(self, results: AttemptResults) -> list[Finding]:
         """The findings; where there are none with some number of axes, with what does for a kernel of that number."""

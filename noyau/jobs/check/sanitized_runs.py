@@ -105,6 +105,15 @@ class SanitizedRuns:
         many = f"{none or 'watched '}on {shapes}, {accesses}"
         return (many, *self.allowed, *self.notes.values())
 
+    def unverified(self, language: str) -> str:
+        """Why the accesses of a kernel count as unchecked; nothing where they were seen, or nobody watches any."""
+        if not is_watched(language) or self.findings:
+            return ""
+        if self.why or not self.shapes:
+            return self.why or self.notes.get("raised", "")
+        is_idle = self.shapes and not self.accesses and not self.allowed and LANGUAGES[language].on_gpu
+        return "it was launched, and made no access to an array" if is_idle else ""
+
 
 def by_hand(kernel: UserKernel, constants: Mapping[str, Any]) -> Watch | str:
     """A watched run of a kernel written by hand, or why there is none."""

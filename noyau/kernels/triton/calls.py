@@ -21,6 +21,7 @@ from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.cuda.device import guard, require_free, require_grid
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.kernels import user_kernel
+from noyau.kernels.interpretation import error_of
 from noyau.kernels.reference import bind_sizes
 from noyau.kernels.triton.parameters import (
     asks_strides,
@@ -127,7 +128,7 @@ class TritonKernel:
         return updated or outputs
 
     def launch(self, plan: LaunchPlan, arrays: Sequence[Any]) -> None:
-        """CheckError where Triton refuses the kernel."""
+        """CheckError where Triton refuses the kernel, or it raises where it is interpreted; see `error_of`."""
         arguments = [arrays[each.number] if isinstance(each, ArrayArgument) else each for each in plan.arguments]
         grid: Any = plan.grid
         if grid is None:
@@ -142,6 +143,8 @@ class TritonKernel:
             if type(fault).__module__.startswith("triton.compiler"):
                 message = " ".join(str(fault).split())[:400]
                 raise CheckError(f"{self.kernel.called} does not compile: {type(fault).__name__}: {message}") from fault
+            if is_interpreted(self.function):
+                raise error_of(self.kernel.called, fault) from fault
             raise
 
     # ---- what is found out once for calls that are alike

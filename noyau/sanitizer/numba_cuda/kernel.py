@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
-from noyau.errors import DeviceError, FindingKind, NoyauError, RaisedError, SignatureError
+from noyau.errors import DeviceError, FindingKind, NoyauError, SignatureError
 from noyau.kernels.call import FunctionKernel
+from noyau.kernels.interpretation import error_of
 from noyau.kernels.user_kernel import GPU, ask, python_function
 from noyau.sanitizer.access_map import AccessMap, TracingShadow
 from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of
@@ -79,7 +80,7 @@ def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
     except (NoyauError, KeyboardInterrupt):
         raise
     except Exception as fault:
-        raise RaisedError(f"{kernel.called} raised {type(fault).__name__}: {fault}") from fault
+        raise error_of(kernel.called, fault) from fault
     watched = launch.watched(*ends)
     findings = [*watched.findings, *_unwritten(launch, arguments, case)]
     if callable(kernel.usage.launch):  # else its grid is for sizes that this one is not

@@ -38,15 +38,18 @@ class KernelSeen:
     def lines(self) -> list[str]:
         """Lines of a report: the accesses that were watched, and each finding."""
         if self.unseen and not self.accesses and not self.findings:
-            return [f"{self.name}: its accesses are not seen: {self.unseen}"]
+            return [f"{self.name}: not checked: {self.unseen}"]
         raced = any(finding.kind in (FindingKind.RACE, FindingKind.WRITTEN_TWICE) for finding in self.findings)
         many = f"{self.calls} call{'s' * (self.calls > 1)}, {len(self.shapes)} shape{'s' * (len(self.shapes) > 1)}"
         if not self.shapes:  # a whole program
             many = f"{self.calls} run{'s' * (self.calls > 1)}"
+        if not self.accesses and not self.findings and not self.notes:
+            return [f"{self.name}: not verified: no access to an array was seen in {many}"]
         part = "part of " if self.unseen else ""
         summary = f"{'watched' if raced else 'no race found'} in {part}{many}, {counted(self.accesses)} accesses"
         text_lines = [f"{self.name}: {'; '.join([summary, *self.notes])}"]
-        text_lines += [f"{self.name}: of the other calls accesses are not seen: {self.unseen}"] if self.unseen else []
+        if self.unseen:
+            text_lines.append(f"{self.name}: not verified: of other calls accesses are not seen: {self.unseen}")
         return text_lines + [f"{self.name}: {line}" for finding in self.findings for line in lines_of(finding)]
 
     def to_json(self, script: str) -> dict[str, Any]:
@@ -86,10 +89,18 @@ class ScriptCheck:
         """Whether it ended well, and nothing speaks against a kernel."""
         return not self.fault and not self.errors
 
+    @property
+    def is_verified(self) -> bool:
+        """Whether it is `ok`, and some kernel ran, each seen in all of its calls, with an access at least."""
+        seen = (not kernel.unseen and (kernel.accesses or kernel.notes) for kernel in self.kernels)
+        return self.ok and bool(self.kernels) and all(seen)
+
     def __str__(self) -> str:
         lines = [line for kernel in self.kernels for line in kernel.lines()]
         if not self.kernels and self.script.endswith((".py", ".ipynb")):
-            lines.append(f"{self.script}: no parallel loop of Numba was run in it, and no kernel was launched")
+            none = "not verified: no parallel loop of Numba ran in it, and no kernel was launched"
+            early = "it ended before a parallel loop of Numba ran in it, or a kernel was launched"
+            lines.append(f"{self.script}: {early if self.fault else none}")
         lines += [f"{self.script}: {line}" for finding in self.advice for line in lines_of(finding)]
         lines += [f"{self.script}: {note}" for note in self.notes]
         return "\n".join([*lines, f"{self.script}: {self.fault}"] if self.fault else lines)

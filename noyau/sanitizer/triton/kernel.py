@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from noyau.dtypes import DType
-from noyau.errors import CheckError, DeviceError, NoyauError, RaisedError, SignatureError, UnsupportedError
+from noyau.errors import CheckError, DeviceError, NoyauError, SignatureError, UnsupportedError
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.kernels.call import FunctionKernel
 from noyau.kernels.certificates import pack
@@ -147,10 +147,8 @@ def _launched(
         try:
             launcher.into(inputs, outputs)
         except NoyauError:
-            raise
-        except Exception as fault:
             if not hooks.was_cut:
-                raise RaisedError(f"{launcher.kernel.called} raised {type(fault).__name__}: {fault}") from fault
+                raise
     return TritonLaunch(hooks)
 
 

@@ -93,7 +93,7 @@ def test_every_layout_has_a_kernel_of_its_own(layout, threads):
 def test_a_reference_that_cannot_be_traced_is_told():
     found = noyau.check(untraced)
     assert found.ok
-    assert "untraced[c]: not tried: " in str(found)
+    assert "untraced[c]: not checked: " in str(found)
     assert "line" in found.kernels[0].skipped or ".py:" in found.kernels[0].skipped
 
 

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from noyau.jobs.cli import main
-from noyau.verify.checks import OpCheck
+from noyau.verify.certificate import Certificate
+from noyau.verify.checks import KernelCheck, OpCheck
 from tests.jobs.extract.files import RIGHT, written
 
 
@@ -102,7 +103,8 @@ def test_the_time_of_a_file_is_that_of_the_processes_that_take_part(ops, monkeyp
 
     def together(asked, *_, **__):
         given.extend(wishes.budget_s for _, wishes in asked)
-        return [OpCheck(op.name, op.description.place, ()) for op, _ in asked]
+        checked = KernelCheck("c", "c", Certificate("c", ()), ())
+        return [OpCheck(op.name, op.description.place, (checked,)) for op, _ in asked]
 
     monkeypatch.setattr("noyau.jobs.check.run.check_together", together)
     monkeypatch.setattr("noyau.jobs.check.run.parts_of", lambda op: 1)

@@ -178,7 +178,7 @@ def test_the_record_as_json(softmax, monkeypatch):
     assert told["kernels"][0]["certificate"]["ok"] is True
     assert told["tolerance"] is None
     assert "only the inputs, shapes and branches that ran were seen" in told["limits"]
-    assert "softmax[f]: not tried: it is in cuda" in str(found)
+    assert "softmax[f]: not checked: it is in cuda" in str(found)
 
 
 def test_an_op_without_kernels(softmax):

@@ -81,5 +81,5 @@ def test_what_cannot_be_run_anywhere_is_not_called_wrong():
     """On a GPU, or where this process interprets, it runs here."""
     plain = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     run = subprocess.run([sys.executable, "-c", NOWHERE], capture_output=True, text=True, check=True, env=plain)
-    assert "scaled[blocks]: not tried: it runs in a process of its own" in run.stdout or ": right on" in run.stdout
+    assert "scaled[blocks]: not checked: it runs in a process of its own" in run.stdout or ": right on" in run.stdout
     assert "wrong" not in run.stdout

@@ -27,8 +27,18 @@ def test_what_was_not_seen_is_said():
     session = ScriptSession("s.py")
     session.add("k", "numba", "s.py:1", "", None, "it reads a file")
     found = session.finished()
-    assert str(found) == "k: its accesses are not seen: it reads a file"
-    assert found.ok
+    assert str(found) == "k: not checked: it reads a file"
+    assert (found.ok, found.is_verified) == (True, False)
+
+
+def test_a_launch_that_touches_nothing_is_not_verified():
+    session = ScriptSession("s.py")
+    session.add("k", "triton", "s.py:1", "x: f4[3]", WatchedRun((), 0))
+    found = session.finished()
+    assert str(found) == "k: not verified: no access to an array was seen in 1 call, 1 shape"
+    assert (found.ok, found.is_verified) == (True, False)
+    session.add("k", "triton", "s.py:1", "x: f4[3]", WatchedRun((), 9))
+    assert session.finished().is_verified
 
 
 def test_findings_are_told_where_other_calls_are_not_seen():
@@ -38,7 +48,7 @@ def test_findings_are_told_where_other_calls_are_not_seen():
     lines = str(session.finished()).splitlines()
     assert lines[:2] == [
         "k: watched in part of 2 calls, 1 shape, 10 accesses",
-        "k: of the other calls accesses are not seen: it reads a file",
+        "k: not verified: of other calls accesses are not seen: it reads a file",
     ]
     assert lines[2].startswith("k: race: told")
 
@@ -56,8 +66,13 @@ def test_two_kernels_of_one_name_have_a_map_each():
 def test_a_script_without_kernels():
     assert (
         str(ScriptSession("s.py").finished())
-        == "s.py: no parallel loop of Numba was run in it, and no kernel was launched"
+        == "s.py: not verified: no parallel loop of Numba ran in it, and no kernel was launched"
     )
+    fault = "it ended with ValueError: no (line 3)"
+    assert str(ScriptSession("s.py").finished(fault)).splitlines() == [
+        "s.py: it ended before a parallel loop of Numba ran in it, or a kernel was launched",
+        f"s.py: {fault}",
+    ]
 
 
 def test_a_warning_does_not_make_it_bad():
