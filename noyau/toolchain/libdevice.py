@@ -166,7 +166,7 @@ def _erfc(x: Any) -> Any:
 
 
 def _normcdfinv(p: float) -> float:
-    return NormalDist().inv_cdf(p) if 0 < p < 1 else {0: -np.inf, 1: np.inf}.get(p, np.nan)
+    return NormalDist().inv_cdf(p) if 0 < p < 1 else {0.0: -np.inf, 1.0: np.inf}.get(p, np.nan)
 
 
 def _erfcx(x: Any) -> Any:
@@ -211,7 +211,8 @@ def _pattern(x: Any) -> tuple[np.ndarray, int]:
 def _of_bits(function: Callable[[int, int], int], kind: Any = np.int32) -> Function:
     def evaluate(x: Any) -> np.ndarray:
         pattern, bits = _pattern(x)
-        return np.vectorize(lambda cell: function(int(cell), bits), otypes=[kind or pattern.dtype])(pattern)
+        count = np.vectorize(lambda cell: function(int(cell), bits), otypes=[kind or pattern.dtype])
+        return np.asarray(count(pattern))
 
     return evaluate
 
@@ -233,7 +234,7 @@ def _byte_perm(x: Any, y: Any, selector: Any) -> np.ndarray:
         chosen = [source >> 8 * (int(s) >> 4 * i & 7) & 255 for i in range(4)]
         return int.from_bytes(bytes(chosen), "little")
 
-    return np.vectorize(permute, otypes=[np.uint32])(x, y, selector).view(np.int32)
+    return np.asarray(np.vectorize(permute, otypes=[np.uint32])(x, y, selector)).view(np.int32)
 
 
 def _hiloint2double(high: Any, low: Any) -> np.ndarray:
