@@ -1,4 +1,4 @@
-"""Sizes of a computation, derived from the shapes of its inputs, and the demands that they obey."""
+"""Sizes of a computation, from the shapes of its inputs, the demands that they obey, and sizes without a number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Walks over statements and expressions, shared by schedules, costs and printers."""
+"""Walks over statements and expressions, their substitution, and the loops that intrinsics stand for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The throughput of loops: bytes per second by size, values per second, the best of some samples."""
+"""The throughput of C loops (copies, reads, a scalar function over an array): the best of some samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict of a comparison, from the ratios of its pairs and their interval."""
+"""The verdict of a comparison, from the ratios of its pairs and the interval of their median, by resampling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of how a kernel's values compare with the truth, all cases together."""
+"""The record of how a kernel's values compare with the truth: the outcome of each case, and all cases together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The failures of a kernel: wrong cells, their extent, or what else is wrong with a run."""
+"""The cases that a kernel is tried on, and its failures: wrong cells, their extent, what is wrong with a run."""
 
 from __future__ import annotations
 

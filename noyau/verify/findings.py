@@ -1,4 +1,6 @@
-"""Findings: what is wrong with a kernel, each with its line of the source and a remedy."""
+"""Findings: what is wrong with a kernel, each with its line of the source and a remedy, in words and as SARIF.
+
+Source: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Floats as numbers and as bits: ulps, moves by one ulp, and where a dtype overflows."""
+"""Floats as numbers and as bits: ulps, moves by one ulp, where a dtype overflows, the spread of two runs."""
 
 from __future__ import annotations
 

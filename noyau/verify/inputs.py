@@ -1,4 +1,4 @@
-"""Inputs to run a model with, made up so that they obey the graph."""
+"""Inputs to run a model with, from a file, or made up so that they obey the graph."""
 
 from __future__ import annotations
 

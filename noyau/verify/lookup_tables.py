@@ -1,4 +1,4 @@
-"""The tables that an integer input indexes, and the range of integers that all of them have."""
+"""The tables that an integer input indexes, the range of integers that all have, and the awkward ones among them."""
 
 from __future__ import annotations
 

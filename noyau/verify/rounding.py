@@ -3,6 +3,9 @@
 Moves of the inputs alone miss what a function or a difference makes of the rounding before it: one right log-softmax in
 10^4 cells of 3 columns is then beyond what is allowed, and every other asin(tanh(x)) in float64. Where a result is
 exact nothing is rounded, so counters and masks in floats stay what they are.
+
+Where a sum overflows on its way, or meets an infinity, it ends as inf, -inf or NaN as the order of its terms has it. No
+order is more right than another, so each of the four that are tried is an unfused run like any other.
 """
 
 from __future__ import annotations

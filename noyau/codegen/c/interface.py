@@ -1,4 +1,4 @@
-"""The table of a C kernel for a runtime: sizes from shapes of inputs, shapes of outputs, extents of launches."""
+"""The table of a C kernel for a runtime: sizes and shapes, extents of launches, and the bytes that an item moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spellings of C: types, numbers, operators, functions of integers, comments."""
+"""Spellings of C: types, numbers, operators, functions of integers, comments, pairs of bfloat16 in one word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scalar functions and casts as NumPy writes them."""
+"""Scalar functions, casts, reductions, running results and products as NumPy writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions and running results as ONNX operators."""
+"""Reductions, running results and products of two arrays as ONNX operators."""
 
 from __future__ import annotations
 

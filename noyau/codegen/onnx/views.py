@@ -1,4 +1,4 @@
-"""Views as ONNX operators: slices, transposes or reshapes; what is none of these looks up each cell."""
+"""Views, gathers and scatters as ONNX operators; what is no slice, transpose or reshape looks up each cell."""
 
 from __future__ import annotations
 

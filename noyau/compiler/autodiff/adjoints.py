@@ -1,4 +1,4 @@
-"""Gradients of a graph's values, from the outputs back: the sum of what each reader of a value gives back to it."""
+"""Reverse mode: gradients of values from the outputs back, as a graph cut into forward and backward."""
 
 from __future__ import annotations
 

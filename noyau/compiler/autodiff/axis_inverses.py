@@ -1,4 +1,4 @@
-"""Inverses of groups of axes: slices padded and spread out, diagonals set into zeros, merged axes split."""
+"""Groups of axes that an index map ties together, and their inverses: slices padded, diagonals set into zeros."""
 
 from __future__ import annotations
 

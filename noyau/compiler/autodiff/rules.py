@@ -1,4 +1,4 @@
-"""The derivative of each kind of node: what it gives back to one of its operands."""
+"""The derivative of each kind of node: what it gives back to an operand; and of scalar functions, as texts to read."""
 
 from __future__ import annotations
 

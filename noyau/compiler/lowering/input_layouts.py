@@ -1,4 +1,4 @@
-"""Memory layouts of arrays that a kernel is specialised for, and graphs whose inputs have them."""
+"""Memory layouts of inputs that a kernel is specialised for: axes in another order, strides as its sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Recomputation that a kernel would cost: how often it computes each value, and its refusal where that is too much."""
+"""Recomputation that a kernel would cost, refused where it is too much, and cheap values computed again on purpose.
+
+A sum over columns and what is done row by row are never one kernel. Where both read a value that follows from the
+inputs in a few steps, the one kernel would write it and the other read it: that is more than reading the inputs twice.
+So cheap values are computed again for the sums over columns that read them."""
 
 from __future__ import annotations
 

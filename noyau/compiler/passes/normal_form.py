@@ -1,4 +1,4 @@
-"""The normal form of a group's graph: the same for every spelling of the same computation."""
+"""The normal form of a group's graph: the same for every spelling of the same computation; its sizes are named anew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signs of values: which are surely 0 or above."""
+"""Signs of values, which are surely 0 or above; and logic: a > b is b < a, and a choice by `not c` is one by c."""
 
 from __future__ import annotations
 

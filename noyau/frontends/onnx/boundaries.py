@@ -1,4 +1,4 @@
-"""Boundaries: single nodes as models of their own, and how the interpreter runs them."""
+"""Boundaries: nodes that noyau does not look into, why, and single ones as models, which the interpreter runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversions between dtypes: casts, and quantising by a scale for all, along an axis, or by blocks."""
+"""Conversions between dtypes (casts, quantising by a scale for all, along an axis, or by blocks), and activations."""
 
 from __future__ import annotations
 

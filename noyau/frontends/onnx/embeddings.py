@@ -1,4 +1,4 @@
-"""Embeddings: rows of tables summed and normalised, and rotations by the angle of a position."""
+"""Composites of onnxruntime's own domain: embeddings, rows of tables summed and normalised, rotations by an angle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes of the results of library calls: products of matrices, attention, convolutions and pools."""
+"""Shapes of the results of boundaries: rules of library calls and frequent operators; None for an unknown extent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ATen's scalar functions. Operands are cast to the dtype in which torch computes them."""
+"""ATen's scalar functions, activations and products. Operands are cast to the dtype in which torch computes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ATen's pieces side by side: splits, concatenations, pads, slices put back."""
+"""ATen's fills, ranges and triangles, and pieces: splits, concatenations, pads, slices put back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One ATen operator being imported: its operands as values of the graph, and how new ones are emitted."""
+"""One ATen operator being imported: its operands as values, the nodes that it emits, or torch itself in their place."""
 
 from __future__ import annotations
 

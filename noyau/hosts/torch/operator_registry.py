@@ -1,4 +1,4 @@
-"""Operators of torch: one definition each in torch's registry, so that compilers, modes and transforms see it whole."""
+"""Operators of torch: one definition each in torch's registry, and tensors without cells for those who trace them."""
 
 from __future__ import annotations
 

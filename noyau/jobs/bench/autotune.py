@@ -1,4 +1,4 @@
-"""`noyau.tune`: which kernel of an op is the fastest on this machine, timed, and recorded for later calls."""
+"""`noyau.tune`: which kernel of an op, and which of its constants, is the fastest here, timed and recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of a race of candidates, which prints itself."""
+"""The record of a race of candidates and their times, hot or cold, which prints itself."""
 
 from __future__ import annotations
 

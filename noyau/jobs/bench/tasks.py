@@ -1,4 +1,4 @@
-"""The task of a bench at one set of sizes; the tasks of plain functions, and their check against the first."""
+"""The tasks of a bench, one for each set of sizes: inputs, candidates, and the check of each candidate."""
 
 from __future__ import annotations
 

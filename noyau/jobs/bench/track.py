@@ -1,4 +1,4 @@
-"""The place where candidates run, as a race sees it: its first calls, their judge, its timed sides."""
+"""The race of candidates: each is right before it starts, timed in rounds on a track, and judged by its runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paragraphs that hang from their first line, without spaces at the ends of lines; and lines as they are printed."""
+"""Text for terminals of any width: paragraphs that hang, tables, records that print themselves; files written whole."""
 
 from __future__ import annotations
 

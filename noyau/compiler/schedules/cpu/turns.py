@@ -1,4 +1,7 @@
-"""The strategy turn, for reads and writes that run along different axes: tiles are turned in the nearest cache.
+"""The strategies for reads and writes that run along different axes.
+
+Transpose: the innermost loop is cut in tiles, which go outside the loop that the reads run along, so that each line of
+memory is used up while it is in the cache. Turn: tiles are turned in the nearest cache.
 
 Rows that begin a power of two apart share a few places of the caches, so that a tile read column by column is fetched
 again and again. So each line of it is read once, whole, into memory of the thread, and read from there across; what is

@@ -1,4 +1,4 @@
-"""The clock on CUDA: the current stream of a device as a queue, events as marks, a kernel that spins to hold it."""
+"""The clock on CUDA (a stream as a queue, events as marks, a kernel that holds it), and a device's rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs of a part of a graph, drawn on the device where it runs: as large as torch saw them, awkward ones too."""
+"""Sizes of a part of a graph, and inputs of these sizes, drawn on the device where it runs, awkward ones too."""
 
 from __future__ import annotations
 
