@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from noyau.codegen.c.printer import CPrinter, printed
-from noyau.compiler.schedules.cpu import blocked_folds
+from noyau.compiler.schedules.cpu import blocked_folds, strategy_choice
 from noyau.errors import CheckError, GraphError, InputError, UnsupportedError
 from noyau.ir.graph import Kind
 from noyau.ir.monoids import MONOIDS
@@ -24,6 +24,7 @@ from noyau.toolchain.c.compiler import CompilerOptions as Build
 from noyau.toolchain.c.library import Native
 from tests.batching import QUICK, build_printed, run_apart
 from tests.compiler.schedules.asking import unasked
+from tests.compiler.schedules.groups import lowered, reduced
 from tests.planted import PLANTED
 from tests.random_graphs import Case, Coverage, generate, graphs
 from tests.trying import MOST, Try, attempt, steps
@@ -39,7 +40,8 @@ AS_SHIPPED = (0, 13)  # the batches that are built as kernels are; the others ar
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     """So small that a reduction of a few cells has several."""
-    monkeypatch.setattr(blocked_folds, "BLOCK", 16)
+    monkeypatch.setitem(blocked_folds.full.__kwdefaults__, "block", 16)
+    monkeypatch.setattr(strategy_choice, "BLOCK", 16)
 
 
 @pytest.fixture(scope="session")
@@ -56,6 +58,10 @@ def test_a_seed_gives_the_same_graph_and_inputs():
     assert first.graph == again.graph
     assert all(first.inputs[name].tobytes() == again.inputs[name].tobytes() for name in first.inputs)
     assert first.graph != generate(8).graph
+
+
+def test_a_reduction_of_a_few_cells_has_several_blocks():
+    assert len(strategy_choice.schedule(lowered(reduced("sum", 17))).launches) == 2
 
 
 @pytest.mark.parametrize("start", range(0, 400, BATCH))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from noyau.codegen.numba import printer as numba_printer
-from noyau.compiler.schedules.cpu import blocked_folds
+from noyau.compiler.schedules.cpu import blocked_folds, strategy_choice
 from noyau.compiler.schedules.cpu.strategy_choice import schedule
 from noyau.errors import UnsupportedError
 from tests.codegen.numba_kernels import of
@@ -21,7 +21,8 @@ LANES = (64, 1, 8, 4)
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     """So small that a reduction of a few cells has several."""
-    monkeypatch.setattr(blocked_folds, "BLOCK", 16)
+    monkeypatch.setitem(blocked_folds.full.__kwdefaults__, "block", 16)
+    monkeypatch.setattr(strategy_choice, "BLOCK", 16)
 
 
 def fault(made: Try, seed: int) -> str | None:
