@@ -61,8 +61,7 @@ def integer_function(function: str, dtype: str) -> str:
     signed, unsigned = INTEGER_FUNCTIONS[function]
     kind = TYPES[DType(dtype)]
     twin = kind if kind.startswith("u") or kind == "bool" else f"u{kind}"
-    body = signed if kind.startswith("int") else unsigned
-    text = re.sub(r"\bT\b", kind, re.sub(r"\bU\b", twin, body))
+    text = re.sub(r"\bT\b", kind, re.sub(r"\bU\b", twin, signed if kind.startswith("int") else unsigned))
     arguments = ", ".join(f"{kind} {name}" for name in parameters_of(function))
     return f"static inline {kind} noyau_{function}_{dtype}({arguments})\n{{\n    {text}\n}}"
 
@@ -129,7 +128,8 @@ def pairs_of(loop: Loop, memory: Mapping[str, Buffer | Alloc]) -> tuple[list[Pla
     if loop.axis is not Axis.LANES:
         return [], []
     loads = dict.fromkeys((e.buffer, e.index) for e in every_expression(loop.body) if isinstance(e, Load))
-    stores = dict.fromkeys((s.buffers[0], s.index) for s in loop.body if isinstance(s, Store) and _is_float(s))
+    plain = (s for s in loop.body if isinstance(s, Store) and s.merge is None)
+    stores = dict.fromkeys((s.buffers[0], s.index) for s in plain if [v.dtype for v in s.values] == [DType.F32])
     loaded, stored = ([p for p in places if _begins(p, places, loop.var, memory)] for places in (loads, stores))
     return loaded, stored
 
@@ -148,7 +148,3 @@ def after(place: Place) -> Place:
 
 def before(place: Place) -> Place:
     return place[0], (*place[1][:-1], place[1][-1] - 1)
-
-
-def _is_float(store: Store) -> bool:
-    return store.merge is None and [value.dtype for value in store.values] == [DType.F32]

@@ -46,8 +46,7 @@ def with_lint(
     arrays = None if first is None else first.make(first.sizes)
     if not isinstance(candidate, ByHand) or first is None or arrays is None:
         return check
-    is_usual = is_usual or op.inputs is not None
-    remarks = lint_op(candidate.kernel, first.instance, arrays, declared, is_usual=is_usual)
+    remarks = lint_op(candidate.kernel, first.instance, arrays, declared, is_usual=is_usual or op.inputs is not None)
     places = {(each.kind, each.place) for each in check.findings}
     others = [each for each in remarks if (each.kind, each.place) not in places]
     return replace(check, findings=(*check.findings, *others))
@@ -87,8 +86,7 @@ def require_declared(declared: Mapping[str, int], names: Iterable[str], op: str)
 def _grown(instance: Instance, sizes: Mapping[str, int]) -> dict[str, int]:
     """Sizes, each a power of 2, at which the largest array has about LARGE cells."""
     rank = max((len({name for dim in value.shape for name in dim.names}) for value in instance.inputs), default=1)
-    each = 1 << (LARGE.bit_length() - 1) // max(rank, 1)
-    return dict.fromkeys(sizes, each)
+    return dict.fromkeys(sizes, 1 << (LARGE.bit_length() - 1) // max(rank, 1))
 
 
 def _at(
@@ -97,8 +95,7 @@ def _at(
     def again(other: Mapping[str, int]) -> Situation | None:
         return situation_or_none(kernel, instance, other, arrays)
 
-    situation = again(sizes)
-    if situation is None:
+    if (situation := again(sizes)) is None:
         return []
     is_launched = LANGUAGES[kernel.language].on_gpu and kernel.usage.launch is not None
     diagnostics = _launch(situation, is_meant=is_meant) if is_launched else []
@@ -120,11 +117,9 @@ def _launch(situation: Situation, *, is_meant: bool) -> list[Diagnostic]:
     )
     if not math.prod(situation.grid) or not 0 < math.prod(situation.block) <= GPU.max_threads:
         return []
-    place = place_of(situation.kernel)
-    return [
-        Diagnostic(FindingKind.LAUNCH, *place, f"{message}, for {situation.size_text}", mend)
-        for message, mend in launches.advise(launch)
-    ]
+    place, size = place_of(situation.kernel), situation.size_text
+    advice = launches.advise(launch)
+    return [Diagnostic(FindingKind.LAUNCH, *place, f"{text}, for {size}", mend) for text, mend in advice]
 
 
 def place_of(kernel: UserKernel) -> tuple[str, int]:
