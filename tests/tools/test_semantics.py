@@ -42,7 +42,7 @@ def test_every_function_is_there_with_a_meaning():
 
 def test_every_monoid_is_there_with_a_meaning():
     found = {row[0].strip("`"): row for row in rows("Monoids")}
-    assert list(found) == list(MONOIDS)
+    assert list(found) == [name for name in MONOIDS if not name.startswith("fold_")]  # those of users are of no table
     assert all(row[3] for row in found.values())
     assert all(
         len(row[4].split(", ")) == len(MONOIDS[name].states(DType.F32))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.compiler.autodiff.test_reverse_deriving import layer_norm, rms_norm, softmax
+from tests.compiler.autodiff.test_adjoints_reverse_deriving import layer_norm, rms_norm, softmax
 
 from noyau.compiler.autodiff.adjoints import derive
 from noyau.dtypes import DType

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.compiler.autodiff.test_reverse_deriving import softmax
+from tests.compiler.autodiff.test_adjoints_reverse_deriving import softmax
 
 from noyau.compiler.autodiff.adjoints import derive
 from noyau.compiler.autodiff.simplification import simplify_gradient

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.timing.test_rates_rate_cache import made
+from tests.timing.test_rates import made
 
 from noyau.jobs import cli
 from noyau.jobs.machine.render import levels

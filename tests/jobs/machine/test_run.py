@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.timing.test_rates_rate_cache import made
+from tests.timing.test_rates import made
 
 from noyau.jobs import cli
 from noyau.timing import rates as timing_rates

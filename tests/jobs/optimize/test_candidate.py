@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.jobs.optimize.test_binding_timing import at
+from tests.jobs.optimize.test_candidate_binding_timing import at
 
 from noyau.jobs.optimize.candidate import KEEPS, BindingTiming, Candidate, decide
 from noyau.timing.verdict import Comparison, Verdict

@@ -28,7 +28,7 @@ from noyau.ops.torch.graph_kernels import draw_back, draw_op  # noqa: E402
 from noyau.ops.torch_entry import tensor_calls  # noqa: E402
 from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
 
-BUILD = graph_kernels.build
+BUILD = graph_kernels.generate.build
 pytestmark = pytest.mark.filterwarnings("error::noyau.ReferenceWarning")
 
 
@@ -54,7 +54,7 @@ def test_numba_serves_gradients_where_there_is_no_compiler(monkeypatch):
     pytest.importorskip("numba")
     monkeypatch.setattr(c_compiler, "compile_library", raising(BuildError("no compiler here")))
     made = []
-    monkeypatch.setattr(graph_kernels, "build", lambda generated: made.append(generated.language) or BUILD(generated))
+    monkeypatch.setattr(graph_kernels.generate, "build", lambda generated: made.append(generated.language) or BUILD(generated))
     assert slope() == [6, 6]
     assert made == ["c", "numba"]
 
@@ -62,7 +62,7 @@ def test_numba_serves_gradients_where_there_is_no_compiler(monkeypatch):
 @pytest.mark.parametrize("fault", [BuildError, UnsupportedError])
 def test_where_neither_can_be_built_both_say_why(monkeypatch, fault):
     faults = iter([fault("no compiler here"), MissingExtraError("run: pip install 'noyau[numba]'")])
-    monkeypatch.setattr(graph_kernels, "build", lambda _: raising(next(faults))())
+    monkeypatch.setattr(graph_kernels.generate, "build", lambda _: raising(next(faults))())
     with pytest.raises(fault, match=r"squared_backward cannot be built \(c: no compiler here; numba: run: pip install"):
         slope()
 
@@ -94,7 +94,7 @@ CALLS += [{"batch_0": 4, size: columns} for size in ("n", "classes") for columns
 
 def generated_in(language, graph, sizes):
     device = CPU if language == "c" else "cuda:0"
-    return graph_kernels.generate_from_graph(graph, "f", (PACKED,) * len(graph.inputs), language, device, sizes)
+    return graph_kernels.generate.generate_from_graph(graph, "f", (PACKED,) * len(graph.inputs), language, device, sizes)
 
 
 @pytest.mark.parametrize("language", ["c", *generated_on(gpu=True)])
@@ -164,7 +164,7 @@ def test_a_call_that_has_other_launches_has_a_certificate_of_its_own(interpreted
 
 def test_a_backward_whose_launch_for_long_rows_is_wrong_is_not_run(interpreted, monkeypatch, empty_cache):
     """It leaves the last cell of long rows."""
-    op, build = new_softmax(), graph_kernels.build
+    op, build = new_softmax(), graph_kernels.generate.build
 
     def built(generated):
         head, streamed, tail = generated.text.rpartition("noyau_store(")
@@ -172,7 +172,7 @@ def test_a_backward_whose_launch_for_long_rows_is_wrong_is_not_run(interpreted, 
         assert head + streamed + tail != generated.text
         return build(replace(generated, text=head + streamed + tail))
 
-    monkeypatch.setattr(graph_kernels, "build", built)
+    monkeypatch.setattr(graph_kernels.generate, "build", built)
     backward_of(op, torch.randn(2, 5, requires_grad=True))
     with pytest.raises(CheckError, match=r"soft_backward\[triton\]: its smoke certificate failed: .*never wrote"):
         backward_of(op, torch.randn(2, 50, requires_grad=True))
@@ -180,6 +180,6 @@ def test_a_backward_whose_launch_for_long_rows_is_wrong_is_not_run(interpreted, 
 
 def test_sizes_that_do_not_fit_together_are_refused_before_anything_is_built(monkeypatch):
     graph, draw = OPS["rmsnorm"][0]
-    monkeypatch.setattr(graph_kernels, "build", raising(AssertionError))
+    monkeypatch.setattr(graph_kernels.generate, "build", raising(AssertionError))
     with pytest.raises(InputError, match="weight has shape \\(4,\\)"):
         graph_kernels.GraphKernels(graph, "f", draw)(torch.ones(2, 3).bfloat16(), torch.ones(4).bfloat16())
