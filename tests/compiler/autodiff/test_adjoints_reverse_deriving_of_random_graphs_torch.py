@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
-from tests.compiler.autodiff.test_adjoints_reverse_deriving_of_random_graphs import differences
 
 from noyau.compiler.autodiff.adjoints import derive
 from noyau.ir.graph_interpreter import evaluate
+from tests.compiler.autodiff.test_adjoints_reverse_deriving_of_random_graphs import differences
 from tests.random_graphs import Case, generate, graphs
 
 pytest.importorskip("torch")

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.compiler.autodiff.test_adjoints_reverse_deriving import layer_norm, rms_norm, softmax
 
 from noyau.compiler.autodiff.adjoints import derive
 from noyau.dtypes import DType
@@ -10,6 +9,7 @@ from noyau.ir.dims import Dim
 from noyau.ir.graph import Contract, Map, Reduce, View
 from noyau.kernels.programs.program import program
 from tests.compiler.autodiff.numeric import agrees, arrays_for, traced
+from tests.compiler.autodiff.test_adjoints_reverse_deriving import layer_norm, rms_norm, softmax
 
 SHAPE = (7, 5)
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.compiler.autodiff.test_adjoints_reverse_deriving import softmax
 
 from noyau.compiler.autodiff.adjoints import derive
 from noyau.compiler.autodiff.simplification import simplify_gradient
@@ -12,6 +11,7 @@ from noyau.ir.graph_interpreter import evaluate
 from noyau.ir.graph_verifier import check
 from tests.compiler.autodiff.nodes import given
 from tests.compiler.autodiff.numeric import agrees, arrays_for, traced
+from tests.compiler.autodiff.test_adjoints_reverse_deriving import softmax
 
 SHAPE = given("x", ("n",)).shape
 

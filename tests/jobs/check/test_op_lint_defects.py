@@ -11,7 +11,9 @@ from tests.defects import kernels_of, marks_of, module_of
 pytest.importorskip("numba")
 KERNELS = {kernel.name: (op, kernel) for op, kernel in kernels_of(module_of("large"))}
 MARKS = marks_of("large")
-OTHERS = [(file, kernel) for file in ("numba_cuda_kernels", "cuda_cpp", "prange") for kernel in kernels_of(module_of(file))]
+OTHERS = [
+    (file, kernel) for file in ("numba_cuda_kernels", "cuda_cpp", "prange") for kernel in kernels_of(module_of(file))
+]
 
 
 def found(op, kernel, **sizes):

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.timing.test_rates import made
-
 from noyau.jobs import cli
 from noyau.jobs.machine.render import levels
 from noyau.timing import rates as timing_rates
+from tests.timing.test_rates import made
 
 
 def test_rates_of_functions_and_of_conversions_are_two_tables_that_fit_a_terminal(monkeypatch, empty_cache, capsys):

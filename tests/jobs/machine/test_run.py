@@ -3,10 +3,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.timing.test_rates import made
 
 from noyau.jobs import cli
 from noyau.timing import rates as timing_rates
+from tests.timing.test_rates import made
 
 
 @pytest.fixture

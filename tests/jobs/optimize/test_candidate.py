@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.jobs.optimize.test_candidate_binding_timing import at
 
 from noyau.jobs.optimize.candidate import KEEPS, BindingTiming, Candidate, decide
 from noyau.timing.verdict import Comparison, Verdict
+from tests.jobs.optimize.test_candidate_binding_timing import at
 
 FASTER, SAME, SLOWER, AMBIGUOUS = Verdict.FASTER, Verdict.SAME, Verdict.SLOWER, Verdict.AMBIGUOUS
 NOISY = Comparison((0.5, 2.0) * 5, (1.0,) * 10)

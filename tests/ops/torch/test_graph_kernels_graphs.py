@@ -54,7 +54,9 @@ def test_numba_serves_gradients_where_there_is_no_compiler(monkeypatch):
     pytest.importorskip("numba")
     monkeypatch.setattr(c_compiler, "compile_library", raising(BuildError("no compiler here")))
     made = []
-    monkeypatch.setattr(graph_kernels.generate, "build", lambda generated: made.append(generated.language) or BUILD(generated))
+    monkeypatch.setattr(
+        graph_kernels.generate, "build", lambda generated: made.append(generated.language) or BUILD(generated)
+    )
     assert slope() == [6, 6]
     assert made == ["c", "numba"]
 
@@ -94,7 +96,9 @@ CALLS += [{"batch_0": 4, size: columns} for size in ("n", "classes") for columns
 
 def generated_in(language, graph, sizes):
     device = CPU if language == "c" else "cuda:0"
-    return graph_kernels.generate.generate_from_graph(graph, "f", (PACKED,) * len(graph.inputs), language, device, sizes)
+    return graph_kernels.generate.generate_from_graph(
+        graph, "f", (PACKED,) * len(graph.inputs), language, device, sizes
+    )
 
 
 @pytest.mark.parametrize("language", ["c", *generated_on(gpu=True)])
