@@ -255,7 +255,7 @@ def stand_ins(device: SimulatedDevice) -> dict[int, Any]:
     by_identity |= {
         id(each): getattr(LIBDEVICE, name) for name, each in vars(libdevice).items() if inspect.isfunction(each)
     }
-    by_identity |= {id(function): getattr(MATH, name) for name, function in vars(math).items() if callable(function)}
+    by_identity |= {id(getattr(math, name)): word for name, word in vars(MATH).items() if callable(word)}
     return by_identity
 
 
