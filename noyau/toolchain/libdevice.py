@@ -12,7 +12,7 @@ import ctypes
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from ctypes.util import find_library
 from fractions import Fraction
 from functools import cache
@@ -68,7 +68,7 @@ def _by_cell(function: Function) -> Function:
 
 
 _LIBM = {
-    **dict.fromkeys(("erfc", "lgamma", "tgamma", "j0", "j1", "y0", "y1", "exp10", "cbrt", "logb"), "x"),
+    **dict.fromkeys(("lgamma", "tgamma", "j0", "j1", "y0", "y1", "exp10", "logb"), "x"),
     **dict.fromkeys(("jn", "yn"), "nx"),
     **dict.fromkeys(("fma",), "xyz"),
 }  # parameters: n is an int, the others are doubles
@@ -159,10 +159,7 @@ def _erfinv(y: float) -> float:
     return float(x)
 
 
-def _erfc(x: Any) -> Any:
-    function = _of_libm("erfc")
-    assert function is not None
-    return function(x)
+_erfc = _by_cell(math.erfc)
 
 
 def _normcdfinv(p: float) -> float:
@@ -184,9 +181,9 @@ def _half_turn(wave: Function) -> Function:
 
 def _bessel_i(order: int) -> Function:
     """The modified Bessel functions of order 0 and 1: the mean of their integrand over a turn."""
-    turn = np.cos(np.arange(2048) * (2 * np.pi / 2048))
 
     def evaluate(x: Any) -> np.ndarray:
+        turn = np.cos(np.arange(2048) * (2 * np.pi / 2048))
         return np.asarray(np.mean(np.exp(np.multiply.outer(np.asarray(x, np.float64), turn)) * turn**order, axis=-1))
 
     return evaluate
@@ -201,31 +198,33 @@ def _remquo(x: Any, y: Any) -> tuple[Any, Any]:
     return np.asarray(x) - quotient * y, quotient.astype(np.int32)
 
 
-def _pattern(x: Any) -> tuple[np.ndarray, int]:
-    """The bits of integers, and how many there are."""
-    array = np.asarray(x)
-    bits = 8 * array.dtype.itemsize
-    return array.view(f"u{array.dtype.itemsize}"), bits
+# Functions of the pattern of an integer, as a whole number from 0, and of how many bits it has.
+OF_PATTERNS: Mapping[str, Callable[[int, int], int]] = {
+    "popc": lambda pattern, bits: pattern.bit_count(),
+    "clz": lambda pattern, bits: bits - pattern.bit_length(),
+    "ffs": lambda pattern, bits: (pattern & -pattern).bit_length(),
+    "brev": lambda pattern, bits: int(format(pattern, f"0{bits}b")[::-1], 2),
+}
 
 
-def _of_bits(function: Callable[[int, int], int], kind: Any = np.int32) -> Function:
+def _of_patterns(name: str) -> Function:
+    """Such a function on arrays; all but the reversed pattern are counts."""
+    function = OF_PATTERNS[name]
+
     def evaluate(x: Any) -> np.ndarray:
-        pattern, bits = _pattern(x)
-        count = np.vectorize(lambda cell: function(int(cell), bits), otypes=[kind or pattern.dtype])
-        return np.asarray(count(pattern))
+        size = np.asarray(x).dtype.itemsize
+        pattern = np.asarray(x).view(f"u{size}")
+        kind = pattern.dtype if name == "brev" else np.int32
+        return np.asarray(np.vectorize(lambda cell: function(int(cell), 8 * size), otypes=[kind])(pattern))
 
     return evaluate
 
 
-def _high(kind: Any) -> Function:
+def _high(x: Any, y: Any) -> np.ndarray:
     """The upper half of a product of integers."""
-
-    def evaluate(x: Any, y: Any) -> np.ndarray:
-        bits = 8 * np.asarray(x).dtype.itemsize
-        product = np.vectorize(lambda a, b: int(kind(a)) * int(kind(b)) >> bits, otypes=[object])
-        return np.asarray(product(x, y)).astype(np.asarray(x).dtype)
-
-    return evaluate
+    dtype = np.asarray(x).dtype
+    product = np.vectorize(lambda a, b: int(a) * int(b) >> 8 * dtype.itemsize, otypes=[object])
+    return np.asarray(product(x, y)).astype(dtype)
 
 
 def _byte_perm(x: Any, y: Any, selector: Any) -> np.ndarray:
@@ -263,8 +262,8 @@ def _whole(rounding: Function) -> Function:
     return lambda x: np.asarray(rounding(x)).astype(np.int64)
 
 
-_ALIKE = """abs ceil copysign cos cosh exp exp2 expm1 floor fmax fmin fmod hypot isinf isnan ldexp log log10 log1p log2
-    nextafter rint signbit sin sinh sqrt tan tanh trunc""".split()  # in NumPy
+_ALIKE = """abs cbrt ceil copysign cos cosh exp exp2 expm1 floor fmax fmin fmod hypot isinf isnan ldexp log log10 log1p
+    log2 nextafter rint signbit sin sinh sqrt tan tanh trunc""".split()  # in NumPy
 _FUNCTIONS: dict[str, Function] = {
     **{each: getattr(np, each) for each in _ALIKE},
     **{f"a{each}": getattr(np, f"arc{each}") for each in ("cos", "cosh", "sin", "sinh", "tan", "tanh")},
@@ -289,16 +288,13 @@ _FUNCTIONS: dict[str, Function] = {
     "rhypot": lambda x, y: 1 / _norm(x, y),
     "fdim": lambda x, y: np.where(np.isnan(x) | np.isnan(y), np.nan, np.maximum(np.asarray(x, np.float64) - y, 0)),
     "saturate": lambda x: np.clip(np.nan_to_num(x, nan=0.0, posinf=np.inf, neginf=-np.inf), 0, 1),
-    "erf": OPERATORS["erf"].evaluate, "erfinv": _by_cell(_erfinv), "erfcx": _erfcx,
+    "erf": OPERATORS["erf"].evaluate, "erfc": _erfc, "erfinv": _by_cell(_erfinv), "erfcx": _erfcx,
     "erfcinv": _by_cell(lambda y: -_normcdfinv(y / 2) / np.sqrt(2)),
     "normcdf": lambda x: _erfc(-np.asarray(x, np.float64) / np.sqrt(2)) / 2, "normcdfinv": _by_cell(_normcdfinv),
     "cyl_bessel_i0": _bessel_i(0), "cyl_bessel_i1": _bessel_i(1),
     "round": _away, "llround": _whole(_away), "llrint": _whole(np.rint),
-    "popc": _of_bits(lambda cell, bits: cell.bit_count()),
-    "clz": _of_bits(lambda cell, bits: bits - cell.bit_length()),
-    "ffs": _of_bits(lambda cell, bits: (cell & -cell).bit_length()),
-    "brev": _of_bits(lambda cell, bits: int(format(cell, f"0{bits}b")[::-1], 2), None),
-    "mulhi": _high(int), "mul64hi": _high(int), "umulhi": _high(int), "umul64hi": _high(int),
+    **{each: _of_patterns(each) for each in OF_PATTERNS},
+    **dict.fromkeys(("mulhi", "mul64hi", "umulhi", "umul64hi"), _high),
     "mul24": lambda x, y: _24(x) * _24(y),
     "umul24": lambda x, y: (np.asarray(x) & 0xFFFFFF) * (np.asarray(y) & 0xFFFFFF),
     **dict.fromkeys(("hadd", "uhadd"), _in_64(lambda x, y: (x + y) >> 1)),

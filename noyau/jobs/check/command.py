@@ -132,11 +132,11 @@ def _check_op(arguments: argparse.Namespace) -> int:
         maps = _maps(arguments)
     text = "\n".join([*map(str, checks), *map(str, maps), *(f"limits: {limit}" for limit in LIMITS)])
     findings = [finding for each in checks for finding in each.findings]
-    verdict = Verdict.of([check.ok for check in checks], [check.is_verified for check in checks])
+    verdict = ExitStatus.of([check.ok for check in checks], [check.is_verified for check in checks])
     return _report(arguments, path, report_json(checks), findings, text, maps, verdict)
 
 
-class Verdict(IntEnum):
+class ExitStatus(IntEnum):
     """The exit status of a check: nothing speaks against the kernels, something does, or not all of them was seen."""
 
     RIGHT = 0
@@ -144,7 +144,7 @@ class Verdict(IntEnum):
     UNVERIFIED = 3
 
     @classmethod
-    def of(cls, ok: Sequence[bool], verified: Sequence[bool]) -> Verdict:
+    def of(cls, ok: Sequence[bool], verified: Sequence[bool]) -> ExitStatus:
         """The verdict on several checks."""
         if not all(ok):
             return cls.WRONG
@@ -164,7 +164,7 @@ def _report(
     findings: Sequence[Finding],
     text: str,
     maps: Sequence[AccessMap],
-    verdict: Verdict,
+    verdict: ExitStatus,
 ) -> int:
     """Write and print a check: its verdict, where warnings that count make it 1, and unseen parts that do not 0."""
     from noyau.jobs.report.text import print_lines, write_json
@@ -175,9 +175,9 @@ def _report(
     if arguments.sarif is not None:
         write_json(sarif(findings), arguments.sarif)
     print_lines(text)
-    status = Verdict.WRONG if arguments.strict and findings else verdict
-    if status is Verdict.UNVERIFIED and arguments.allow_unseen:
-        status = Verdict.RIGHT
+    status = ExitStatus.WRONG if arguments.strict and findings else verdict
+    if status is ExitStatus.UNVERIFIED and arguments.allow_unseen:
+        status = ExitStatus.RIGHT
     draw(maps, drawing_of(arguments.map), path, status)
     return status
 
@@ -349,7 +349,7 @@ def check_and_print(arguments: argparse.Namespace) -> int:
 
         check = second_opinion(check, path, arguments.arguments)
     text = "\n".join([str(check), *map(str, check.maps), f"limits: {LIMITS[0]}"])
-    verdict = Verdict.of([check.ok], [check.is_verified])
+    verdict = ExitStatus.of([check.ok], [check.is_verified])
     return _report(arguments, path, check.to_json(), check.findings, text, check.maps, verdict)
 
 

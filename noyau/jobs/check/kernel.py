@@ -126,18 +126,14 @@ class OneKernel:
             if arrays is None:
                 continue
             is_new = attempt.instance not in results.instances
-            try:
-                right = self.judge(attempt, "contiguous", arrays, number, results)
-                first = first or (attempt if right and any(array.size for array in arrays) else None)
-                if is_new and right and not is_late:
-                    self.judge_layouts(attempt, arrays, number, results, end_s)
-            except errors.UnsupportedError as refusal:
-                results.unsupported = str(refusal)
-                break
+            right = self.judge(attempt, "contiguous", arrays, number, results)
+            first = first or (attempt if right and any(array.size for array in arrays) else None)
+            if is_new and right and not is_late:
+                self.judge_layouts(attempt, arrays, number, results, end_s)
             now_s = time.monotonic()
             is_short = number == 0 or (number < FEWEST and now_s - began_s < LONG_S * 10)
             is_late = now_s > end_s and not is_short
-        if first is not None and not self.is_enough(results) and not results.unsupported:
+        if first is not None and not self.is_enough(results):
             for larger in grown(first):
                 self.judge_large(larger, results, end_s)
         if first is None and results.raised:
@@ -157,7 +153,7 @@ class OneKernel:
             raise errors.InputError(f"{self.op.name}: {reason}")
 
     def is_enough(self, results: AttemptResults) -> bool:
-        return results.hangs or results.broken >= ENOUGH
+        return results.hangs or bool(results.unsupported) or results.broken >= ENOUGH
 
     def accepts(self, instance: Instance) -> bool:
         """Whether the kernel takes arrays of these dtypes and ranks."""
@@ -244,7 +240,11 @@ class OneKernel:
         """Whether the kernel is right on these inputs; what fails is shrunk. `again`: they are large, and it runs more
         than twice; lost precision is then a warning, as long as half of the digits are right."""
         runs = TwoRuns(self.candidate, attempt.instance, layout)
-        outcome, inputs = self.outcome(attempt, runs, arrays, number), inputs_text(attempt.graph, arrays)
+        try:
+            outcome, inputs = self.outcome(attempt, runs, arrays, number), inputs_text(attempt.graph, arrays)
+        except errors.UnsupportedError as refusal:
+            results.unsupported = str(refusal)
+            return False
         if runs.is_refused and self.candidate.is_trusted and attempt.instance not in results.instances:
             results.raised[attempt.instance] = attempt, number, outcome.failures[0]
             return False

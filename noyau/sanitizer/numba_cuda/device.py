@@ -8,7 +8,7 @@ import operator
 import re
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from types import FrameType, SimpleNamespace
 from typing import Any
 
@@ -24,7 +24,7 @@ from noyau.errors import UnsupportedError
 from noyau.sanitizer.compiled_numbers import MATH
 from noyau.sanitizer.numba_cuda.arrays import DeviceArray, LaunchRecorder, fitted, number_of
 from noyau.sanitizer.numba_cuda.lockstep import WAITING, WARP
-from noyau.toolchain.libdevice import function_of
+from noyau.toolchain.libdevice import OF_PATTERNS, function_of
 
 AXES = ("x", "y", "z")
 
@@ -141,25 +141,13 @@ class SimulatedDevice:
 
     # Arithmetic.
 
-    popc = staticmethod(lambda value: _pattern(value)[0].bit_count())
+    popc, brev, clz, ffs = (
+        staticmethod(lambda value, function=OF_PATTERNS[name]: function(*_pattern(value)))
+        for name in ("popc", "brev", "clz", "ffs")
+    )
     fma = staticmethod(lambda a, b, c: a * b + c)
     cbrt = staticmethod(np.cbrt)
     selp = staticmethod(lambda flag, a, b: a if flag else b)
-
-    @staticmethod
-    def brev(value: Any) -> int:
-        pattern, bits = _pattern(value)
-        return int(format(pattern, f"0{bits}b")[::-1], 2)
-
-    @staticmethod
-    def clz(value: Any) -> int:
-        pattern, bits = _pattern(value)
-        return bits - pattern.bit_length()
-
-    @staticmethod
-    def ffs(value: Any) -> int:
-        pattern, _ = _pattern(value)
-        return (pattern & -pattern).bit_length()
 
 
 def _pattern(value: Any) -> tuple[int, int]:
@@ -251,10 +239,7 @@ def stand_ins(device: SimulatedDevice) -> dict[int, Any]:
     by_identity: dict[int, Any] = {id(cuda): device, id(numba): _Numba(device), id(math): MATH}
     by_identity |= {id(getattr(cuda, name)): getattr(device, name) for name in _STANDING if hasattr(cuda, name)}
     by_identity |= {id(getattr(cuda.atomic, name)): word for name, word in vars(ATOMIC).items()}
-    by_identity |= {id(libdevice): LIBDEVICE}
-    by_identity |= {
-        id(each): getattr(LIBDEVICE, name) for name, each in vars(libdevice).items() if inspect.isfunction(each)
-    }
+    by_identity |= _libdevice()
     by_identity |= {id(getattr(math, name)): word for name, word in vars(MATH).items() if callable(word)}
     return by_identity
 
@@ -281,29 +266,41 @@ def conversion_of(meant: Any) -> Callable[..., Any] | None:
 
 
 class _Libdevice:
-    """numba.cuda.libdevice by NumPy: arguments and results have the types of its signatures."""
+    """numba.cuda.libdevice by NumPy."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        function = function_of(name)
-        if function is None or f"__nv_{name}" not in libdevicefuncs.functions:
-            raise UnsupportedError(f"numba.cuda.libdevice.{name} cannot be watched without a GPU")
-        kind, parameters = libdevicefuncs.functions[f"__nv_{name}"]
-        takes = [as_dtype(each.ty) for each in parameters if not each.is_ptr]
-        pointers = [as_dtype(each.ty) for each in parameters if each.is_ptr]
-        gives = [*([] if kind == numba.types.none else [as_dtype(kind)]), *pointers]
-
-        def call(*operands: Any) -> Any:
-            cells = [dtype.type(fitted(cell, dtype)) for dtype, cell in zip(takes, operands, strict=True)]
-            with np.errstate(all="ignore"):
-                results = function(*cells)
-            parts = results if isinstance(results, tuple) else (results,)
-            numbers = [number_of(dtype)(dtype.type(part)) for dtype, part in zip(gives, parts, strict=True)]
-            return tuple(numbers) if pointers else numbers[0]
-
-        return call
+        return partial(_call_libdevice, name)
 
 
-LIBDEVICE = _Libdevice()
+@cache
+def _libdevice() -> dict[int, Any]:
+    """Stand-ins of the module and of its functions, by identity; made once, for a launch asks for them."""
+    names = [name for name, each in vars(libdevice).items() if inspect.isfunction(each)]
+    return {id(libdevice): _Libdevice()} | {id(getattr(libdevice, n)): partial(_call_libdevice, n) for n in names}
+
+
+def _call_libdevice(name: str, *operands: Any) -> Any:
+    """A function of libdevice: arguments and results have the types of its signature, results of pointers are given
+    back. UnsupportedError for one that noyau does not know."""
+    function, takes, gives, is_tuple = _signature(name)
+    cells = [dtype.type(fitted(cell, dtype)) for dtype, cell in zip(takes, operands, strict=True)]
+    with np.errstate(all="ignore"):
+        results = function(*cells)
+    parts = results if isinstance(results, tuple) else (results,)
+    numbers = tuple(number_of(dtype)(dtype.type(part)) for dtype, part in zip(gives, parts, strict=True))
+    return numbers if is_tuple else numbers[0]
+
+
+@cache
+def _signature(name: str) -> tuple[Callable[..., Any], list[np.dtype], list[np.dtype], bool]:
+    """The function of a name on arrays, the dtypes that it takes and gives, and whether it gives several."""
+    function = function_of(name)
+    if function is None or f"__nv_{name}" not in libdevicefuncs.functions:
+        raise UnsupportedError(f"numba.cuda.libdevice.{name} cannot be watched without a GPU")
+    kind, parameters = libdevicefuncs.functions[f"__nv_{name}"]
+    pointers = [as_dtype(each.ty) for each in parameters if each.is_ptr]
+    result = [] if kind == numba.types.none else [as_dtype(kind)]
+    return function, [as_dtype(each.ty) for each in parameters if not each.is_ptr], [*result, *pointers], bool(pointers)
 
 
 class _Numba:

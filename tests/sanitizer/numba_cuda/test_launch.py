@@ -8,8 +8,11 @@ import pytest
 pytest.importorskip("numba")
 
 from numba import cuda, float32, uint8
+from numba.cuda import libdevice
+from numba.cuda.libdevice import tanhf
 
 from noyau.errors import DeviceError, UnsupportedError
+from noyau.sanitizer.numba_cuda import device as device_words
 from noyau.sanitizer.numba_cuda.launch import WatchedArgument, configuration_of, launch_kernel
 from noyau.sanitizer.numba_cuda.rewrite import divisor
 from noyau.sanitizer.recording_array import TooManyError
@@ -239,3 +242,37 @@ def test_floats_become_integers_as_on_a_device():
     assert whole.tolist() == [most, least, 0, most, least, 70000, -1, 258]
     assert short.tolist() == [-1, 0, 0, -1, 0, 70000 - 65536, -1, 258]
     assert few.tolist() == [255, 0, 0, 255, 0, 70000 % 256, 255, 2]
+
+
+@cuda.jit
+def of_libdevice(x, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        whole, power = libdevice.frexpf(x[i])
+        out[i] = tanhf(x[i]) + libdevice.fmaf(whole, float32(2), float32(power))
+
+
+@cuda.jit
+def doubles(x, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        out[i] = x[i] + x[i]
+
+
+def test_functions_of_libdevice():
+    x = np.array([0.5, 3.0, -40.0], np.float32)
+    out = np.zeros(3, np.float32)
+    _, seen = seen_of(of_libdevice, (1, 4), x, out)
+    whole, power = np.frexp(x)
+    assert seen == []
+    np.testing.assert_allclose(out, np.tanh(x) + 2 * whole + power, rtol=1e-6)
+
+
+def test_a_function_of_libdevice_that_is_unknown_ends_only_kernels_that_call_it(monkeypatch):
+    device_words._signature.cache_clear()
+    monkeypatch.setattr(device_words, "function_of", lambda name: None)
+    x, out = np.ones(3, np.float32), np.zeros(3, np.float32)
+    _, seen = seen_of(doubles, (1, 4), x, out)
+    assert (seen, out.tolist()) == ([], [2.0, 2.0, 2.0])
+    with pytest.raises(UnsupportedError, match=r"^numba.cuda.libdevice.frexpf cannot be watched without a GPU"):
+        seen_of(of_libdevice, (1, 4), x, out)

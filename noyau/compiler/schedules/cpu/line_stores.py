@@ -65,9 +65,8 @@ def _lined(body: Iterable[ir.Statement]) -> Statements:
     while rest:
         if (tile := staged_tile(rest)) is not None:
             places = tuple((copy.buffer, copy.index) for copy in tile.copies)
-            whole = ir.InWholeLines(
-                tile.tile.extent, tile.cells, places
-            )  # and begins with a line wherever it is written
+            # and begins with a line wherever it is written
+            whole = ir.InWholeLines(tile.tile.extent, tile.cells, places)
             result += either(whole, (_lines(tile),), tile.statements)
             rest = rest[len(tile.statements) :]
             continue
