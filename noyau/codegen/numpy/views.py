@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from noyau.codegen.index_maps import (
-    ONE,
-    ZERO,
-    AxisStep,
-    is_broadcast,
-    is_reshape,
-    is_whole_lookup,
-    is_within,
-    slices_of,
-)
+from noyau.codegen import index_maps
 from noyau.codegen.numpy.terms import ATOM, NumpyTerm, SizeText
 from noyau.ir.dims import Dim, Shape, index_name
 from noyau.ir.graph import Gather, Lookup, Node
 
 
-def slice_term(steps: Sequence[AxisStep], operand: NumpyTerm, source: Node, node: Node, extents: SizeText) -> NumpyTerm:
+def slice_term(
+    steps: Sequence[index_maps.AxisStep], operand: NumpyTerm, source: Node, node: Node, extents: SizeText
+) -> NumpyTerm:
     """Slices, then a transpose, then new axes, then what runs backwards; what is idle is left out."""
     dims, rank = source.shape[len(source.shape) - len(steps) :], len(node.shape)
     alike = [dim != there for dim, there in zip(dims, operand.shape, strict=True)]
@@ -34,13 +27,13 @@ def slice_term(steps: Sequence[AxisStep], operand: NumpyTerm, source: Node, node
     if outs != sorted(outs):
         order = sorted(range(len(outs)), key=lambda k: outs[k])
         text = f"{_subscript(text, cells)}.transpose({', '.join(map(str, order))})"
-        pairs = [(AxisStep(axis, ZERO), ":") for axis in sorted(outs)]
+        pairs = [(index_maps.AxisStep(axis, index_maps.ZERO), ":") for axis in sorted(outs)]
     text = _subscript(text, _with_new_axes(pairs, operand.shape, rank))
     text = _subscript(text, ["::-1" if axis in turned else ":" for axis in range(rank)])
-    return NumpyTerm(text, ATOM, tuple(dim if axis in long else ONE for axis, dim in enumerate(node.shape)))
+    return NumpyTerm(text, ATOM, tuple(dim if axis in long else index_maps.ONE for axis, dim in enumerate(node.shape)))
 
 
-def _cell(step: AxisStep, dim: Dim, shape: Shape, extents: SizeText) -> str:
+def _cell(step: index_maps.AxisStep, dim: Dim, shape: Shape, extents: SizeText) -> str:
     """The subscript of one axis; one that runs backwards is sliced forwards, unless it is the whole axis."""
     if step.out is None:
         return extents.text(step.start)
@@ -50,21 +43,21 @@ def _cell(step: AxisStep, dim: Dim, shape: Shape, extents: SizeText) -> str:
     start = step.start if step.step > 0 else step.start + step.step * (length - 1)
     stop = start + size * length if step.step > 0 else step.start + 1
     ends = (dim - start + (size - 1)) // size == length
-    texts = ["" if start == ZERO else extents.text(start), "" if ends else extents.text(stop)]
+    texts = ["" if start == index_maps.ZERO else extents.text(start), "" if ends else extents.text(stop)]
     return ":".join([*texts, *([str(size)] if size > 1 else [])])
 
 
-def _with_new_axes(pairs: Sequence[tuple[AxisStep, str]], shape: Shape, rank: int) -> list[str]:
+def _with_new_axes(pairs: Sequence[tuple[index_maps.AxisStep, str]], shape: Shape, rank: int) -> list[str]:
     """The subscripts of the operand's axes, and a new axis for each of the result that none of them is. One of extent 1
     that goes where a new one comes, stays."""
-    waiting = list(zip(pairs, shape if len(shape) == len(pairs) else [ZERO] * len(pairs), strict=True))
+    waiting = list(zip(pairs, shape if len(shape) == len(pairs) else [index_maps.ZERO] * len(pairs), strict=True))
     outs, texts = {step.out for step, _ in pairs}, list[str]()
     for axis in range(rank):
         while axis in outs and waiting[0][0][0].out is None:
             texts.append(waiting.pop(0)[0][1])
         if axis in outs:
             texts.append(waiting.pop(0)[0][1])
-        elif waiting and waiting[0][0][0].out is None and waiting[0][1] == ONE:
+        elif waiting and waiting[0][0][0].out is None and waiting[0][1] == index_maps.ONE:
             waiting.pop(0)
             texts.append(":")
         else:
@@ -90,17 +83,17 @@ Grid = Callable[[Shape], Callable[[str], str]]  # names of open grids over a sha
 
 def view_term(index: Shape, operand: NumpyTerm, source: Node, node: Node, extents: SizeText, grid: Grid) -> NumpyTerm:
     """The value of a view: of `source`, which is `operand` in the text, as `node`."""
-    if operand.number or is_broadcast(index, source.shape, node.shape):
+    if operand.number or index_maps.is_broadcast(index, source.shape, node.shape):
         return operand
-    steps = slices_of(index, operand.shape, source.shape, node.shape)
+    steps = index_maps.slices_of(index, operand.shape, source.shape, node.shape)
     if steps is not None:
         return slice_term(steps, operand, source, node, extents)
     packed = full(operand, source, extents)
-    if is_reshape(index, source.shape, node.shape):
+    if index_maps.is_reshape(index, source.shape, node.shape):
         dims = ", ".join(map(extents.text, node.shape)) or "()"
         return NumpyTerm(f"{packed.within(ATOM)}.reshape({dims})", ATOM, node.shape)
     texts, names = [extents.text(dim, grid(node.shape)) for dim in index], grid(node.shape)
-    unsure = [axis for axis, dim in enumerate(index) if not is_within(dim, source.shape[axis])]
+    unsure = [axis for axis, dim in enumerate(index) if not index_maps.is_within(dim, source.shape[axis])]
     if not unsure:
         return lookup_term(packed, texts, read_shape(index, node.shape))
     # One cell of an axis that may be empty: an error to NumPy, unless there are no cells to be read.
@@ -132,7 +125,7 @@ def read_shape(index: Sequence[Dim], shape: Shape) -> Shape:
     named = {name for dim in index for name in dim.names if name.startswith("#")}
     if not named:
         return ()
-    return tuple(dim if index_name(axis) in named else ONE for axis, dim in enumerate(shape))
+    return tuple(dim if index_name(axis) in named else index_maps.ONE for axis, dim in enumerate(shape))
 
 
 def gather_term(
@@ -142,7 +135,7 @@ def gather_term(
     assert isinstance(node.kind, Gather)
     packed = [full(term, source, extents) for term, source in zip(operands, sources, strict=True)]
     places = [axis for axis, entry in enumerate(node.kind.index) if isinstance(entry, Lookup)]
-    if len(places) == 1 and is_whole_lookup(node.kind.index, places[0], node, sources):
+    if len(places) == 1 and index_maps.is_whole_lookup(node.kind.index, places[0], node, sources):
         entry = node.kind.index[places[0]]
         assert isinstance(entry, Lookup)
         return lookup_term(packed[0], [":"] * places[0] + [packed[entry.input].text], node.shape)

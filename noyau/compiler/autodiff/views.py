@@ -9,19 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from noyau.compiler.autodiff.axis_inverses import (
-    ONE,
-    ZERO,
-    AxisGroup,
-    GradientAxes,
-    Irregular,
-    axis_groups,
-    diagonal,
-    narrow,
-    place,
-    unmerge,
-    unslice,
-)
+from noyau.compiler.autodiff import axis_inverses
 from noyau.compiler.autodiff.gradient_builder import GradientBuilder
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
@@ -35,7 +23,7 @@ def view_back(builder: GradientBuilder, index: Shape, source: Shape, gradient: N
     exact = tuple(simplify(dim, gradient.extents) for dim in index)
     try:
         return _regular(builder, exact, source, gradient)
-    except Irregular:
+    except axis_inverses.Irregular:
         return scatter_to_zeros(builder, index, source, gradient)
 
 
@@ -101,9 +89,9 @@ def _alike_along(builder: GradientBuilder, value: Node, axes: Sequence[int]) -> 
 
 def _regular(builder: GradientBuilder, index: Shape, source: Shape, gradient: Node) -> Node:
     """Each group of axes inverted by itself; Irregular where one cannot be."""
-    parts = axis_groups(index)
-    work = GradientAxes(builder, source, gradient)
-    if any(dim == ZERO for dim in gradient.shape):
+    parts = axis_inverses.axis_groups(index)
+    work = axis_inverses.GradientAxes(builder, source, gradient)
+    if any(dim == axis_inverses.ZERO for dim in gradient.shape):
         return builder.full(0.0, gradient.dtype, source)
     _sum_unnamed(work, {axis for part in parts for axis in part.result})
     for part in parts:
@@ -112,30 +100,30 @@ def _regular(builder: GradientBuilder, index: Shape, source: Shape, gradient: No
     return work.value
 
 
-def _sum_unnamed(work: GradientAxes, named: set[int]) -> None:
+def _sum_unnamed(work: axis_inverses.GradientAxes, named: set[int]) -> None:
     """Sum what was read again along axes, of which those with one cell just go."""
     unnamed = [axis for axis in work.axes if axis not in named]
-    ones = [axis for axis in unnamed if work.value.shape[axis] == ONE]
+    ones = [axis for axis in unnamed if work.value.shape[axis] == axis_inverses.ONE]
     work.value = sum_over(work.builder, work.value, [axis for axis in unnamed if axis not in ones])
     work.axes = [axis for axis in work.axes if axis in named or axis in ones]
     work.arrange([axis for axis in work.axes if axis in named])
 
 
-def _invert(work: GradientAxes, part: AxisGroup) -> None:
+def _invert(work: axis_inverses.GradientAxes, part: axis_inverses.AxisGroup) -> None:
     match len(part.source), len(part.result):
         case 1, 0:
-            place(work, part.source[0], part.entries[0])
+            axis_inverses.place(work, part.source[0], part.entries[0])
         case 1, 1 if _is_one_or_all(part, step_of(work.source[part.source[0]])):
-            narrow(work, part.source[0], part.result[0])
+            axis_inverses.narrow(work, part.source[0], part.result[0])
         case 1, _:
-            unslice(work, part)
+            axis_inverses.unslice(work, part)
         case _ if len(set(part.entries)) == 1 and part.entries[0] == Dim.of(index_name(part.result[0])):
-            diagonal(work, part)
+            axis_inverses.diagonal(work, part)
         case _:
-            unmerge(work, part)
+            axis_inverses.unmerge(work, part)
 
 
-def _is_one_or_all(part: AxisGroup, step: Dim) -> bool:
+def _is_one_or_all(part: axis_inverses.AxisGroup, step: Dim) -> bool:
     """Whether an axis is only known when it runs to be 1, so that its one cell is read everywhere, or not to be."""
     return step.constant is None and part.entries[0] == Dim.of(index_name(part.result[0])) * step
 

@@ -7,15 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from noyau.compiler.passes.patterns import (
-    function_of,
-    last_of,
-    number_of,
-    operand_beneath,
-    replay,
-    under_views,
-    views_of,
-)
+from noyau.compiler.passes import patterns
 from noyau.compiler.passes.rewrite import Change, Rebuilder, through_views
 from noyau.ir.dims import never_negative
 from noyau.ir.graph import Constant, Gather, Iota, Map, Node, Reduce, Select, View
@@ -80,31 +72,31 @@ def comparison(node: Node, function: str) -> Node:
 
 
 def logical_not(node: Node, rebuilder: Rebuilder) -> Change:
-    views, maker = views_of(rebuilder, node.inputs[0]), through_views(rebuilder.nodes, node.inputs[0])
+    views, maker = patterns.views_of(rebuilder, node.inputs[0]), through_views(rebuilder.nodes, node.inputs[0])
     match maker.kind:
         case Map("logical_not"):
-            again = replay(rebuilder, views, maker.inputs[0])
-            return (*again, replace(node, kind=Map("identity"), inputs=(last_of(again, maker.inputs[0]),)))
+            again = patterns.replay(rebuilder, views, maker.inputs[0])
+            return (*again, replace(node, kind=Map("identity"), inputs=(patterns.last_of(again, maker.inputs[0]),)))
         case Map(function) if negation := OPERATORS[function].negation:
             if has(function, Fact.ORDERED) and rebuilder.nodes[maker.inputs[0]].dtype.is_float:
                 return (node,)  # of a NaN both are false
             opposite = comparison(maker, negation)
         case _:
             return (node,)
-    nodes = under_views(rebuilder, opposite, views)
+    nodes = patterns.under_views(rebuilder, opposite, views)
     return (*nodes[:-1], replace(nodes[-1], output=node.output))
 
 
 def where(node: Node, rebuilder: Rebuilder) -> Change:
     condition, this, other = node.inputs
-    if function_of(rebuilder, condition) != "logical_not":
+    if patterns.function_of(rebuilder, condition) != "logical_not":
         return (node,)
-    views, opposite = operand_beneath(rebuilder, condition)
+    views, opposite = patterns.operand_beneath(rebuilder, condition)
     return (*views, replace(node, inputs=(opposite, other, this)))
 
 
 def neutral(node: Node, rebuilder: Rebuilder, value: bool) -> Change:
     for this, other in (node.inputs, node.inputs[::-1]):
-        if number_of(rebuilder, this) == value:
+        if patterns.number_of(rebuilder, this) == value:
             return other
     return (node,)

@@ -16,19 +16,9 @@ from itertools import count as counter_from
 from noyau.compiler.schedules.primitives import Statements, change_each, is_costly, minimum
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
+from noyau.ir import walk
 from noyau.ir.dims import Dim, DimLike, Shape, product
 from noyau.ir.monoids import MONOIDS, Symbolic
-from noyau.ir.walk import (
-    all_dims,
-    every_expression,
-    every_statement,
-    fold_of,
-    is_fold,
-    rewrite,
-    rewrite_expression,
-    substitute,
-    substitute_in,
-)
 
 BLOCK = 512  # values that lanes take in before they join the total: each lane adds few, as NumPy's pairwise sum does
 LONG = 512  # values of a row from which more lanes than FEW take less time than their merge
@@ -170,7 +160,7 @@ def _step(fold: ir.Fold, size: int) -> int:
 def moved(fold: ir.Fold, start: Dim, count: Dim) -> ir.Fold:
     """The fold over `count` rounds of its outermost loop, from `start` on."""
     outer = fold.loops[0][0]
-    moved = substitute_in(replace(fold, at=position(fold)), {outer: Dim.of(outer) + start})
+    moved = walk.substitute_in(replace(fold, at=position(fold)), {outer: Dim.of(outer) + start})
     return replace(moved, loops=((outer, count), *moved.loops[1:]))
 
 
@@ -204,7 +194,7 @@ def lanes_of(fold: ir.Fold, state: State, lanes: int, name: str, *, rests: bool)
         loops = [ir.Loop(variable, extent, ir.Axis.SERIAL, steps)]
     else:
         whole, tail, begin = extent // lanes, extent % lanes, Dim.of(variable) * lanes
-        strip = substitute(steps, {variable: begin + Dim.of(lane)})
+        strip = walk.substitute(steps, {variable: begin + Dim.of(lane)})
         if tail == Dim.of(0) or rests:
             loops.append(
                 ir.Loop(variable, whole, ir.Axis.SERIAL, (ir.Loop(lane, Dim.of(lanes), ir.Axis.LANES, strip),))
@@ -214,7 +204,7 @@ def lanes_of(fold: ir.Fold, state: State, lanes: int, name: str, *, rests: bool)
             body = (length, ir.Loop(lane, Dim.of(length.name), ir.Axis.LANES, strip))
             loops.append(ir.Loop(variable, (extent + (lanes - 1)) // lanes, ir.Axis.SERIAL, body))
         if tail != Dim.of(0) and rests:
-            rest = substitute(steps, {variable: whole * lanes + Dim.of(lane)})
+            rest = walk.substitute(steps, {variable: whole * lanes + Dim.of(lane)})
             loops.append(ir.Loop(lane, tail, ir.Axis.LANES, rest))
     for outer, count in reversed(fold.loops[:-1]):
         loops = [ir.Loop(outer, count, ir.Axis.SERIAL, tuple(loops))]
@@ -225,7 +215,7 @@ def over(lane: str, lanes: int, store: ir.Store) -> ir.Statement:
     """A Store of constants for each lane."""
     if lanes > 1:
         return filled(lane, Dim.of(lanes), store)
-    (alone,) = substitute((store,), {lane: Dim.of(0)})
+    (alone,) = walk.substitute((store,), {lane: Dim.of(0)})
     return alone
 
 
@@ -245,12 +235,12 @@ def halves(state: State, lanes: int, lane: str) -> Statements:
 
 def lets_of_folds(body: Statements) -> list[ir.Let]:
     """The folds that stand directly in a block, each with its name."""
-    return [s for s in body if isinstance(s, ir.Let) and is_fold(s)]
+    return [s for s in body if isinstance(s, ir.Let) and walk.is_fold(s)]
 
 
 def first_fold(body: Statements) -> ir.Let:
     """The first fold that stands directly in a block and whose values may be taken in in blocks."""
-    return next(let for let in lets_of_folds(body) if not is_ordered(fold_of(let)))
+    return next(let for let in lets_of_folds(body) if not is_ordered(walk.fold_of(let)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,18 +265,18 @@ def parted(body: Statements) -> Parted:
             before.append(statement)
         else:
             after.append(statement)
-            waits |= {s.name for s in every_statement((statement,)) if isinstance(s, ir.Let)}
+            waits |= {s.name for s in walk.every_statement((statement,)) if isinstance(s, ir.Let)}
     return Parted(tuple(before), tuple(lets), tuple(after))
 
 
 def are_alike(body: Statements) -> bool:
     """Whether the folds of a block run over the same loops, and none waits for what another gives."""
     parts = parted(body)
-    folds = list(map(fold_of, parts.lets))
+    folds = list(map(walk.fold_of, parts.lets))
     if len({tuple(extent for _, extent in fold.loops) for fold in folds}) != 1 or any(map(is_ordered, folds)):
         return False
-    late = {s.name for s in every_statement((*parts.lets, *parts.after)) if isinstance(s, ir.Let)}
-    own = {let.name: {s.name for s in every_statement((let,)) if isinstance(s, ir.Let)} for let in parts.lets}
+    late = {s.name for s in walk.every_statement((*parts.lets, *parts.after)) if isinstance(s, ir.Let)}
+    own = {let.name: {s.name for s in walk.every_statement((let,)) if isinstance(s, ir.Let)} for let in parts.lets}
     return not any((late - own[let.name] | {let.name}) & names_in((let,)) for let in parts.lets)
 
 
@@ -298,11 +288,11 @@ def levelled(body: Statements) -> Statements:
         waits, folds, later = set[str](), list[ir.Statement](), list[ir.Statement]()
         for statement in pending:
             if (isinstance(statement, ir.Let) or asks(statement)) and not waits & names_in((statement,)):
-                (folds if is_fold(statement) else level).append(statement)
+                (folds if walk.is_fold(statement) else level).append(statement)
                 waits |= {s.name for s in folds[-1:] if isinstance(s, ir.Let)}
             else:
                 later.append(statement)
-                waits |= {s.name for s in every_statement((statement,)) if isinstance(s, ir.Let)}
+                waits |= {s.name for s in walk.every_statement((statement,)) if isinstance(s, ir.Let)}
         level += folds
         pending = later
     return (*level, *pending)
@@ -320,15 +310,15 @@ def are_apart(lets: Iterable[ir.Statement], other: ir.Statement) -> bool:
 
 def names_in(statements: Sequence[ir.Statement]) -> set[str]:
     """The names of values, and of indices, that statements read."""
-    values = {each.name for each in every_expression(statements) if isinstance(each, ir.Var)}
-    return values.union(*(dim.names for dim in all_dims(statements)))
+    values = {each.name for each in walk.every_expression(statements) if isinstance(each, ir.Var)}
+    return values.union(*(dim.names for dim in walk.all_dims(statements)))
 
 
 def expand_together(body: Statements) -> Statements:
     """A block whose folds are alike, each over one partial state, all in one pass."""
     parts, passes, results = parted(body), [], []
     for let in parts.lets:
-        loops, state = total_of(fold_of(let), let.name, 1, wide=False)
+        loops, state = total_of(walk.fold_of(let), let.name, 1, wide=False)
         passes.append(loops)
         results.append(ir.Let(let.name, state.result(Dim.of(0), let.value.dtype), let.origin))
     return (*parts.before, *in_one_pass(passes), *results, *parts.after)
@@ -347,7 +337,7 @@ def _joined(loops: Sequence[ir.Loop]) -> ir.Loop:
     """Loops of one extent as one."""
     first = loops[0]
     assert all(loop.extent == first.extent and loop.axis is first.axis for loop in loops)
-    bodies = [substitute(loop.body, {loop.var: Dim.of(first.var)}) for loop in loops]
+    bodies = [walk.substitute(loop.body, {loop.var: Dim.of(first.var)}) for loop in loops]
     inner = [body[0] for body in bodies if len(body) == 1 and isinstance(body[0], ir.Loop)]
     if len(inner) == len(bodies) and len({(loop.extent, loop.tile) for loop in inner}) == 1:
         return replace(first, body=(_joined(inner),))
@@ -365,13 +355,13 @@ def merged(bodies: Sequence[Statements]) -> Statements:
             if not isinstance(statement, ir.Let):
                 once.append(statement)
                 continue
-            value = rewrite_expression(statement.value, _unnamed)
+            value = walk.rewrite_expression(statement.value, _unnamed)
             name = names.get(value) or _fresh(statement.name, names.values())
             if value not in names:
                 once.append(replace(statement, name=name))
                 names[value] = name
             if name != statement.name:
-                waiting = list(rewrite(waiting, partial(_named, old=statement.name, new=name)))
+                waiting = list(walk.rewrite(waiting, partial(_named, old=statement.name, new=name)))
     return tuple(once)
 
 
@@ -379,7 +369,7 @@ def _unnamed(expr: ir.Expr) -> ir.Expr:
     """A fold with its loops and values named by where they stand: folds that compute the same are then equal."""
     if not isinstance(expr, ir.Fold):
         return expr
-    within = sum(isinstance(each, ir.Fold) for each in every_expression(expr.body))
+    within = sum(isinstance(each, ir.Fold) for each in walk.every_expression(expr.body))
     old = [*(name for name, _ in expr.loops), *(s.name for s in expr.body if isinstance(s, ir.Let))]
     names = {name: f"{'#' * name.startswith('#')}{within}.{at}" for at, name in enumerate(old)}
 
@@ -389,8 +379,8 @@ def _unnamed(expr: ir.Expr) -> ir.Expr:
     body = [replace(s, name=names[s.name], origin=None) if isinstance(s, ir.Let) else s for s in expr.body]
     loops = tuple((names[name], extent) for name, extent in expr.loops)
     whole = ir.Let("", replace(expr, body=tuple(body), loops=loops))
-    (other,) = rewrite((whole,), renamed)
-    return substitute_in(fold_of(other), {name: Dim.of(new) for name, new in names.items()})
+    (other,) = walk.rewrite((whole,), renamed)
+    return walk.substitute_in(walk.fold_of(other), {name: Dim.of(new) for name, new in names.items()})
 
 
 def _fresh(name: str, taken: Collection[str]) -> str:

@@ -16,20 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from noyau.compiler.schedules import primitives
-from noyau.compiler.schedules.cpu.folds import (
-    State,
-    are_alike,
-    expand_folds,
-    halves,
-    is_ordered,
-    lets_of_folds,
-    levelled,
-    merged,
-    names_in,
-    over,
-    state_of,
-    taken,
-)
+from noyau.compiler.schedules.cpu import folds as cpu_folds
 from noyau.compiler.schedules.cpu.strategies import keep_rows
 from noyau.compiler.schedules.cpu.tiles import CELL, side_by_side
 from noyau.compiler.schedules.primitives import Statements
@@ -47,8 +34,13 @@ def folds_of_folds(kernel: ir.Kernel) -> ir.Kernel | None:
     each way that its sizes may ask for. None where it is no such kernel."""
     (launch,) = kernel.launches
     rows, body = primitives.chain(primitives.sink(primitives.coalesce(launch.body)))
-    inner = [fold for let in lets_of_folds(body) for fold in folds_in(fold_of(let).body)]
-    if not rows or not inner or any(isinstance(s, ir.Loop) for s in body) or any(map(is_ordered, folds_in(body))):
+    inner = [fold for let in cpu_folds.lets_of_folds(body) for fold in folds_in(fold_of(let).body)]
+    if (
+        not rows
+        or not inner
+        or any(isinstance(s, ir.Loop) for s in body)
+        or any(map(cpu_folds.is_ordered, folds_in(body)))
+    ):
         return None
     try:
         short = ir.all_of(_known_at_most(product(n for _, n in fold.loops), Dim.of(SHORT)) for fold in inner)
@@ -75,7 +67,7 @@ class _Pass:
 
     loops: tuple[tuple[str, Dim], ...]
     steps: Statements
-    states: tuple[State, ...]
+    states: tuple[cpu_folds.State, ...]
     results: Statements
 
     @property
@@ -87,8 +79,8 @@ def _passes(body: Statements) -> list[ir.Statement | _Pass]:
     """The statements of a block, with its folds in passes, as few as may be."""
     parts: list[ir.Statement | _Pass] = []
     waiting: list[ir.Let] = []
-    for statement in levelled(body):
-        if waiting and not (is_fold(statement) and are_alike((*waiting, statement))):
+    for statement in cpu_folds.levelled(body):
+        if waiting and not (is_fold(statement) and cpu_folds.are_alike((*waiting, statement))):
             parts.append(_pass(waiting))
             waiting = []
         if isinstance(statement, ir.Let) and is_fold(statement):
@@ -101,14 +93,14 @@ def _passes(body: Statements) -> list[ir.Statement | _Pass]:
 def _pass(lets: Sequence[ir.Let]) -> _Pass:
     folds = list(map(fold_of, lets))
     loops = folds[0].loops
-    states = tuple(state_of(fold, let.name, wide=True) for fold, let in zip(folds, lets, strict=True))
+    states = tuple(cpu_folds.state_of(fold, let.name, wide=True) for fold, let in zip(folds, lets, strict=True))
     steps = []
     for fold, state in zip(folds, states, strict=True):
         same: dict[str, DimLike] = {old: Dim.of(new) for (old, _), (new, _) in zip(fold.loops, loops, strict=True)}
-        steps.append(substitute((*fold.body, taken(fold, state, Dim.of(0))), same))
+        steps.append(substitute((*fold.body, cpu_folds.taken(fold, state, Dim.of(0))), same))
     ends = zip(lets, states, folds, strict=True)
     results = (ir.Let(let.name, state.result(Dim.of(0), fold.dtype), let.origin) for let, state, fold in ends)
-    once = merged(steps)
+    once = cpu_folds.merged(steps)
     values, stores = ([s for s in once if isinstance(s, ir.Store) is last] for last in (False, True))
     return _Pass(loops, (*values, *stores), states, tuple(results))
 
@@ -133,7 +125,7 @@ def _rows_beside(rows: Sequence[ir.Loop], parts: Sequence[ir.Statement | _Pass])
         if isinstance(part, _Pass):
             steps = rewrite(part.steps, lambda expr: places.get(expr, expr) if isinstance(expr, ir.Load) else expr)
             body += (s for state in part.states for s in (*state.memory(1), state.empty(Dim.of(0))))
-            body += (*_around(part.loops, expand_folds(steps, 1, wide=False)), *part.results)
+            body += (*_around(part.loops, cpu_folds.expand_folds(steps, 1, wide=False)), *part.results)
         else:
             body.append(part)
     return primitives.nested(rows[:-1], (side_by_side(replace(rows[-1], body=tuple(body)), TILE),))
@@ -173,9 +165,9 @@ def _over(parts: Sequence[ir.Statement | _Pass], tiles: Callable[[_Pass], ir.Loo
         if isinstance(part, _Pass):
             lane = f"{part.loops[-1][0]}l"
             body += (s for state in part.states for s in state.memory(TILE))
-            body += (over(lane, TILE, state.empty(Dim.of(lane))) for state in part.states)
+            body += (cpu_folds.over(lane, TILE, state.empty(Dim.of(lane))) for state in part.states)
             body += _around(part.loops[:-1], (tiles(part),))
-            body += (s for state in part.states for s in halves(state, TILE, lane))
+            body += (s for state in part.states for s in cpu_folds.halves(state, TILE, lane))
             body += part.results
         else:
             body.append(part)
@@ -184,13 +176,13 @@ def _over(parts: Sequence[ir.Statement | _Pass], tiles: Callable[[_Pass], ir.Loo
 
 def _values_beside(part: _Pass) -> ir.Loop:
     """Each value in a lane, also within its own fold."""
-    (name, extent), steps = part.loops[-1], expand_folds(part.steps, 1, wide=False)
+    (name, extent), steps = part.loops[-1], cpu_folds.expand_folds(part.steps, 1, wide=False)
     return side_by_side(ir.Loop(name, extent, ir.Axis.SERIAL, steps), TILE, part.memory)
 
 
 def _in_turn(part: _Pass) -> ir.Loop:
     """The values of a tile one by one, each by folds in lanes; then they are taken in side by side."""
-    (name, extent), last = part.loops[-1], max(map(part.steps.index, lets_of_folds(part.steps)))
+    (name, extent), last = part.loops[-1], max(map(part.steps.index, cpu_folds.lets_of_folds(part.steps)))
     first, then = part.steps[: last + 1], part.steps[last + 1 :]
     tiles, length, cells = primitives.tiled(
         ir.Loop(name, extent, ir.Axis.SERIAL, ()), TILE, f"{name}t", name, f"{name}t_length"
@@ -202,7 +194,7 @@ def _in_turn(part: _Pass) -> ir.Loop:
     memory = (ir.Alloc(to.buffer, to.dtype, (Dim.of(TILE),), ir.Space.REGISTER) for to in places.values())
     then = rewrite(then, lambda expr: places.get(expr.name, expr) if isinstance(expr, ir.Var) else expr)
     then = primitives.reindex(then, lambda name, index: (Dim.of(CELL),) if name in part.memory else index)
-    values = replace(cells, body=(*expand_folds(first, 0), *stores))
+    values = replace(cells, body=(*cpu_folds.expand_folds(first, 0), *stores))
     both = (*length, *memory, values, replace(cells, axis=ir.Axis.LANES, body=then))
     index: dict[str, DimLike] = {name: Dim.of(tiles.var) * TILE + Dim.of(name), CELL: Dim.of(name)}
     return replace(tiles, body=substitute(both, index))
@@ -212,7 +204,7 @@ def _read_after(first: Statements, then: Statements) -> list[ir.Let]:
     """The Lets of a block that are read after it."""
     if {s.name for s in first if isinstance(s, ir.Let)} & {name for dim in all_dims(then) for name in dim.names}:
         raise UnsupportedError("an index that is computed is needed in two loops")
-    return [s for s in first if isinstance(s, ir.Let) and s.name in names_in(then)]
+    return [s for s in first if isinstance(s, ir.Let) and s.name in cpu_folds.names_in(then)]
 
 
 # What both ways share.
@@ -299,7 +291,7 @@ def _are_few(lengths: Sequence[Dim], rows: Dim, most: int) -> ir.Expr | None:
 def _beside(rows: Sequence[ir.Loop], body: Statements, *, kept: bool) -> Statements:
     """The rows of the innermost loop side by side, each in a lane."""
     body = keep_rows(body) if kept else body
-    tiles = side_by_side(replace(rows[-1], body=expand_folds(body, 1, wide=False)), SIDE_BY_SIDE)
+    tiles = side_by_side(replace(rows[-1], body=cpu_folds.expand_folds(body, 1, wide=False)), SIDE_BY_SIDE)
     return primitives.bind(primitives.nested(rows[:-1], (tiles,)), len(rows))
 
 

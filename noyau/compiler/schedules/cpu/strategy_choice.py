@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
+from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu.argument_bounds import keep_shares, note_signs
 from noyau.compiler.schedules.cpu.blocked_folds import BLOCK, full, rows_before
 from noyau.compiler.schedules.cpu.folds import MANY, are_alike, is_ordered, lets_of_folds
@@ -17,24 +18,12 @@ from noyau.compiler.schedules.cpu.scatters import merges, scatter
 from noyau.compiler.schedules.cpu.stages import in_stages
 from noyau.compiler.schedules.cpu.strategies import columns, map_, row, scan
 from noyau.compiler.schedules.cpu.turns import transpose, turn
-from noyau.compiler.schedules.primitives import (
-    Statements,
-    apart,
-    carries,
-    chain,
-    each,
-    flatten,
-    is_small,
-    nested,
-    stride_of,
-    with_bodies,
-)
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Expr, Fold, Kernel, Loop, Role, opposite, when
 from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of, rewrite
 
 
-def is_columns(body: Statements) -> bool:
+def is_columns(body: primitives.Statements) -> bool:
     """The folds are in the innermost loop, alike, and their loads run along that loop, not along the folds."""
     inner, folds = body, folds_in(body)
     while inner and isinstance(inner[-1], Loop):
@@ -44,12 +33,12 @@ def is_columns(body: Statements) -> bool:
     if any(isinstance(s, Loop) for s in every_statement(inner)):
         return False
     loads = [(load, fold.loops[-1][0]) for fold in folds for load in loads_of(fold.body)]
-    along = [stride_of(load, variable) for load, _ in loads]
-    across = [stride_of(load, row) for load, row in loads]
+    along = [primitives.stride_of(load, variable) for load, _ in loads]
+    across = [primitives.stride_of(load, row) for load, row in loads]
     return along.count(Dim.of(1)) > across.count(Dim.of(1))
 
 
-def reads_along(body: Statements, outer: tuple[str, ...] = ()) -> tuple[str, str] | None:
+def reads_along(body: primitives.Statements, outer: tuple[str, ...] = ()) -> tuple[str, str] | None:
     """The loop, not the innermost one, that loads run along with stride 1 while the innermost one strides, and that
     innermost one; or None."""
     for loop in (s for s in body if isinstance(s, Loop)):
@@ -64,9 +53,9 @@ def reads_along(body: Statements, outer: tuple[str, ...] = ()) -> tuple[str, str
 
 def _along(innermost: Loop, outer: tuple[str, ...]) -> tuple[str, str] | None:
     for load in loads_of(innermost.body):
-        if stride_of(load, innermost.var) not in (Dim.of(0), Dim.of(1)):
+        if primitives.stride_of(load, innermost.var) not in (Dim.of(0), Dim.of(1)):
             for variable in outer:
-                if stride_of(load, variable) == Dim.of(1):
+                if primitives.stride_of(load, variable) == Dim.of(1):
                     return variable, innermost.var
     return None
 
@@ -97,8 +86,10 @@ USUAL = Options(stages=True, turned="any")
 
 def schedule(kernel: Kernel, options: Options = USUAL) -> Kernel:
     """The kernel, flat and with every loop bound, each launch by the strategy that fits it."""
-    flat = nan_apart(note_signs(flatten(kernel)))
-    kernel = insert_prefetches(each(flat, [launch.body for launch in flat.launches], partial(_one, options=options)))
+    flat = nan_apart(note_signs(primitives.flatten(kernel)))
+    kernel = insert_prefetches(
+        primitives.each(flat, [launch.body for launch in flat.launches], partial(_one, options=options))
+    )
     kernel = in_whole_tiles(write_nontemporal(kernel, options.around_bytes) if options.around_bytes else kernel)
     kernel = cut_at_bounds(kernel)
     kernel = in_pairs(kernel) if options.pairs else kernel
@@ -114,13 +105,13 @@ def _one(kernel: Kernel, options: Options) -> Kernel:
         return scatter(kernel, lanes=options.lanes or MANY)
     if _is_full(body):
         if (first := rows_before(kernel)) is not None:
-            return each(*first, again)
+            return primitives.each(*first, again)
         done, rest = full(kernel, lanes=options.lanes or MANY, rests=options.rests)
-        later = each(done, [rest] if rest else [], again)
+        later = primitives.each(done, [rest] if rest else [], again)
         return replace(later, launches=(*done.launches, *later.launches))
-    if len(blocks := apart(body)) > 1:
-        return each(kernel, blocks, again)
-    if any(isinstance(s, Loop) and carries(s) for s in every_statement(body)):
+    if len(blocks := primitives.apart(body)) > 1:
+        return primitives.each(kernel, blocks, again)
+    if any(isinstance(s, Loop) and primitives.carries(s) for s in every_statement(body)):
         return scan(kernel, lanes=options.lanes or MANY)
     if not folds_in(body):
         ways = reads_along(body)
@@ -130,10 +121,10 @@ def _one(kernel: Kernel, options: Options) -> Kernel:
         worth = options.turned == "any" or (options.turned == "words" and words)
         turned = turn(kernel, along=ways[0], across=ways[1]) if worth else None
         return turned or transpose(kernel, along=ways[0], across=ways[1])
-    loops, inner = chain(body)
-    pieces = [nested(loops, piece) for piece in apart(inner)]
+    loops, inner = primitives.chain(body)
+    pieces = [primitives.nested(loops, piece) for piece in primitives.apart(inner)]
     if all(is_columns(piece) for piece in pieces):
-        return columns(kernel) if len(pieces) == 1 else each(kernel, pieces, again)
+        return columns(kernel) if len(pieces) == 1 else primitives.each(kernel, pieces, again)
     return folds_of_folds(kernel) or _or_short(
         kernel, row(kernel, lanes=options.lanes, kept=options.kept, rests=options.rests), options
     )
@@ -158,10 +149,10 @@ def nan_apart(kernel: Kernel) -> Kernel:
             return replace(expr, monoid=f"{expr.monoid}_apart")
         return expr
 
-    return with_bodies(kernel, lambda body: rewrite(body, change))
+    return primitives.with_bodies(kernel, lambda body: rewrite(body, change))
 
 
-def _is_full(body: Statements) -> bool:
+def _is_full(body: primitives.Statements) -> bool:
     """A fold at the root, where one thread would take long for it, or for what follows; blocks of it can be merged."""
     fold = any(not is_ordered(fold_of(let)) for let in lets_of_folds(body))
-    return fold and not all(is_small(s, BLOCK) for s in body)
+    return fold and not all(primitives.is_small(s, BLOCK) for s in body)

@@ -11,55 +11,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
 
+from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu.folds import are_alike, lets_of_folds
 from noyau.compiler.schedules.cpu.strategy_choice import reads_along
+from noyau.compiler.schedules.gpu import tiles as gpu_tiles
 from noyau.compiler.schedules.gpu.rows import SHORT, lead_of, rows, side_by_side
 from noyau.compiler.schedules.gpu.rows_and_columns import both_in, rows_and_columns
-from noyau.compiler.schedules.gpu.tiles import (
-    NO_LEAD,
-    ONE,
-    ZERO,
-    Lead,
-    chunks_of,
-    cut,
-    in_chunks,
-    is_innermost,
-    offset_of,
-    on_grid,
-    partial,
-    with_tiles,
-)
-from noyau.compiler.schedules.primitives import (
-    Statements,
-    apart,
-    around_fold,
-    carries,
-    chain,
-    coalesce,
-    drop_unused,
-    each,
-    flatten,
-    is_costly,
-    sink,
-    stride_of,
-    variables_of,
-    with_bodies,
-)
 from noyau.dtypes import HALVES
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
+from noyau.ir import walk
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.operators import Fact, has
-from noyau.ir.walk import (
-    every_expression,
-    every_statement,
-    expressions,
-    fold_of,
-    folds_in,
-    loads_of,
-    on_threads,
-    rewrite,
-)
 
 # Few cells are those of few threads: what is dear is compiled once for each.
 FLAT = ir.Tile("BLOCK", ir.TilePolicy.LIMITED, 1024)
@@ -71,46 +34,52 @@ APART = 4  # warps for 1024 cells where those that are read lie apart: each is a
 SQUARE = (ir.Tile("DOWN", ir.TilePolicy.FIXED, 64), ir.Tile("ACROSS", ir.TilePolicy.FIXED, 64))
 
 
-def map_(kernel: ir.Kernel, body: Statements) -> ir.Launch:
+def map_(kernel: ir.Kernel, body: primitives.Statements) -> ir.Launch:
     """Lone loops: the innermost one in tiles, with several rounds of the one around it side by side."""
-    loops, inner = chain(body)
+    loops, inner = primitives.chain(body)
     apart = _lie_apart(kernel, loops[-1].var, inner)
     if len(loops) == 1:
-        return ir.Launch(on_grid([], (cut(loops[0], replace(FLAT, warps=APART) if apart else FLAT, ir.Axis.THREADS),)))
+        return ir.Launch(
+            gpu_tiles.on_grid(
+                [], (gpu_tiles.cut(loops[0], replace(FLAT, warps=APART) if apart else FLAT, ir.Axis.THREADS),)
+            )
+        )
     lead, rows = lead_of(kernel, loops[:-1], loops[-1:]), replace(ROWS, number=1024, warps=APART) if apart else ROWS
     return ir.Launch(_two(loops, inner, loops[-2], loops[-1], (rows, COLUMNS), lead))
 
 
-def _lie_apart(kernel: ir.Kernel, variable: str, inner: Statements) -> bool:
+def _lie_apart(kernel: ir.Kernel, variable: str, inner: primitives.Statements) -> bool:
     """Whether cells that are read do not follow each other along a loop."""
     buffers, there = {buffer.name: buffer for buffer in kernel.buffers}, {variable: Dim.of(variable) + 1}
-    offsets = [offset_of(buffers[load.buffer], load.index) for load in loads_of(inner) if load.buffer in buffers]
-    return any(offset.replace(there) - offset not in (ZERO, ONE) for offset in offsets)
+    offsets = [
+        gpu_tiles.offset_of(buffers[load.buffer], load.index) for load in walk.loads_of(inner) if load.buffer in buffers
+    ]
+    return any(offset.replace(there) - offset not in (gpu_tiles.ZERO, gpu_tiles.ONE) for offset in offsets)
 
 
-def transpose(body: Statements, along: str, across: str) -> ir.Launch:
+def transpose(body: primitives.Statements, along: str, across: str) -> ir.Launch:
     """Square tiles of the loop that reads run along and of the one that writes run along: both move whole lines."""
-    loops, inner = chain(body)
+    loops, inner = primitives.chain(body)
     by_name = {loop.var: loop for loop in loops}
     return ir.Launch(_two(loops, inner, by_name[along], by_name[across], SQUARE))
 
 
 def _two(
     loops: list[ir.Loop],
-    inner: Statements,
+    inner: primitives.Statements,
     first: ir.Loop,
     second: ir.Loop,
     tiles: tuple[ir.Tile, ir.Tile],
-    lead: Lead = NO_LEAD,
-) -> Statements:
+    lead: gpu_tiles.Lead = gpu_tiles.NO_LEAD,
+) -> primitives.Statements:
     """The loops on the grid, two of them in tiles, one within the other."""
-    one = cut(replace(first, body=()), tiles[0], ir.Axis.THREADS)
-    other = cut(replace(second, body=inner), tiles[1], ir.Axis.THREADS, lead)
+    one = gpu_tiles.cut(replace(first, body=()), tiles[0], ir.Axis.THREADS)
+    other = gpu_tiles.cut(replace(second, body=inner), tiles[1], ir.Axis.THREADS, lead)
     (rows,), (columns,) = one.body, other.body
     assert isinstance(rows, ir.Loop)
     cells = (replace(rows, body=(*rows.body, *lead.lets, columns)),)
     around = [loop for loop in loops if loop not in (first, second)]
-    return on_grid([*around, replace(one, body=()), replace(other, body=())], cells)
+    return gpu_tiles.on_grid([*around, replace(one, body=()), replace(other, body=())], cells)
 
 
 CHUNK = 1 << 15  # values of a whole array that one program takes in
@@ -120,29 +89,31 @@ ACROSS = ir.Tile("COLUMNS", ir.TilePolicy.COVERING, 128)
 DOWN = ir.Tile("ROWS", ir.TilePolicy.SHARING, 8192, 4), ir.Tile("ROWS", ir.TilePolicy.COVERING, 64, 4)
 
 
-def full(kernel: ir.Kernel, body: Statements) -> tuple[ir.Kernel, Statements]:
+def full(kernel: ir.Kernel, body: primitives.Statements) -> tuple[ir.Kernel, primitives.Statements]:
     """The first fold at the root in two launches. What follows is done at once where it is a few scalars; else it is
     given back, to be scheduled, and finds the result in scratch."""
-    body = coalesce(body)
+    body = primitives.coalesce(body)
     let = lets_of_folds(body)[0]
-    kernel, before, after, rest = around_fold(kernel, body, let)
-    fold = fold_of(let)
+    kernel, before, after, rest = primitives.around_fold(kernel, body, let)
+    fold = walk.fold_of(let)
     step = CHUNK if len(fold.loops) == 1 else 1
-    chunks = chunks_of(fold, let.name, step)
-    halves = partial(fold, let.name, chunks, (), step, CHUNK_TILES)
-    one = ir.Launch(on_grid([chunks], drop_unused((*before, *halves.first.statements))))
-    other = ir.Launch(drop_unused((*before, *halves.second.statements, *after)))
+    chunks = gpu_tiles.chunks_of(fold, let.name, step)
+    halves = gpu_tiles.partial(fold, let.name, chunks, (), step, CHUNK_TILES)
+    one = ir.Launch(gpu_tiles.on_grid([chunks], primitives.drop_unused((*before, *halves.first.statements))))
+    other = ir.Launch(primitives.drop_unused((*before, *halves.second.statements, *after)))
     return replace(kernel, buffers=(*kernel.buffers, *halves.scratch), launches=(one, other)), rest
 
 
-def columns(kernel: ir.Kernel, body: Statements) -> ir.Kernel:
+def columns(kernel: ir.Kernel, body: primitives.Statements) -> ir.Kernel:
     """Folds over leading axes, all in one pass: tiles of neighbouring columns, chunks of rows."""
-    loops, inner = chain(body)
+    loops, inner = primitives.chain(body)
 
-    def grid(chunks: Sequence[ir.Loop], body: Statements) -> Statements:
-        return on_grid([*loops[:-1], *chunks], (cut(replace(loops[-1], body=body), ACROSS, ir.Axis.THREADS),))
+    def grid(chunks: Sequence[ir.Loop], body: primitives.Statements) -> primitives.Statements:
+        return gpu_tiles.on_grid(
+            [*loops[:-1], *chunks], (gpu_tiles.cut(replace(loops[-1], body=body), ACROSS, ir.Axis.THREADS),)
+        )
 
-    kernel, launches = in_chunks(kernel, inner, loops, DEEP, DOWN, grid)
+    kernel, launches = gpu_tiles.in_chunks(kernel, inner, loops, DEEP, DOWN, grid)
     return replace(kernel, launches=tuple(launches))
 
 
@@ -153,16 +124,16 @@ def on_gpu(kernel: ir.Kernel) -> ir.Kernel:
     order would meet there."""
     outputs = {buffer.name for buffer in kernel.buffers if buffer.role is not ir.Role.SCRATCH}
     for launch in kernel.launches:
-        statements = list(every_statement(launch.body))
+        statements = list(walk.every_statement(launch.body))
         indices = {s.name for s in statements if isinstance(s, ir.Let) and s.name.startswith("#")}
         for store in (s for s in statements if isinstance(s, ir.Store) and outputs & set(s.buffers)):
             if store.merge or any(dim.names & indices for dim in store.index):
                 raise UnsupportedError(f"{kernel.name}: no strategy for GPUs scatters into {store.buffers[0]} yet")
-    flat = with_bodies(flatten(kernel), lambda body: rewrite(body, _plain))
+    flat = primitives.with_bodies(primitives.flatten(kernel), lambda body: walk.rewrite(body, _plain))
     both = both_in(*(launch.body for launch in flat.launches)) if len(flat.launches) == 2 else None
     if both is not None:
-        return with_hints(with_tiles(rows_and_columns(flat, both)))
-    return with_hints(with_tiles(each(flat, [launch.body for launch in flat.launches], _one)))
+        return with_hints(gpu_tiles.with_tiles(rows_and_columns(flat, both)))
+    return with_hints(gpu_tiles.with_tiles(primitives.each(flat, [launch.body for launch in flat.launches], _one)))
 
 
 def _plain(expr: ir.Expr) -> ir.Expr:
@@ -182,51 +153,65 @@ def _one(kernel: ir.Kernel) -> ir.Kernel:
     body = launch.body
     if lets_of_folds(body):
         if _is_one_row(body):
-            return rows(kernel, (ir.Loop("#row", Dim.of(1), ir.Axis.SERIAL, sink(coalesce(body))),), share=False)
+            return rows(
+                kernel,
+                (ir.Loop("#row", Dim.of(1), ir.Axis.SERIAL, primitives.sink(primitives.coalesce(body))),),
+                share=False,
+            )
         done, rest = full(kernel, body)
-        later = each(done, [rest] if rest else [], _one)
+        later = primitives.each(done, [rest] if rest else [], _one)
         return replace(later, launches=(*done.launches, *later.launches))
-    if len(blocks := apart(body)) > 1:
-        return each(kernel, blocks, _one)
-    body = sink(coalesce(body))
-    loops, inner = chain(body)
+    if len(blocks := primitives.apart(body)) > 1:
+        return primitives.each(kernel, blocks, _one)
+    body = primitives.sink(primitives.coalesce(body))
+    loops, inner = primitives.chain(body)
     if not loops:
         return replace(kernel, launches=(ir.Launch(body),))
     return _of_loops(kernel, body, loops, inner)
 
 
-def _is_one_row(body: Statements) -> bool:
+def _is_one_row(body: primitives.Statements) -> bool:
     """Whether all that is folded and written fits into one program, as sizes known now say."""
-    extents = [extent for fold in folds_in(body) for _, extent in fold.loops]
-    extents += [s.extent for s in every_statement(body) if isinstance(s, ir.Loop)]
-    flat = all(len(fold.loops) == 1 for fold in folds_in(body)) and len(chain(body)[0]) <= 1
+    extents = [extent for fold in walk.folds_in(body) for _, extent in fold.loops]
+    extents += [s.extent for s in walk.every_statement(body) if isinstance(s, ir.Loop)]
+    flat = all(len(fold.loops) == 1 for fold in walk.folds_in(body)) and len(primitives.chain(body)[0]) <= 1
     return flat and all(extent.constant is not None and extent.constant <= SHORT for extent in extents)
 
 
-def _of_loops(kernel: ir.Kernel, body: Statements, loops: list[ir.Loop], inner: Statements) -> ir.Kernel:
-    if any((isinstance(s, ir.Loop) and carries(s)) or isinstance(s, ir.Alloc) for s in every_statement(inner)):
+def _of_loops(
+    kernel: ir.Kernel, body: primitives.Statements, loops: list[ir.Loop], inner: primitives.Statements
+) -> ir.Kernel:
+    if any(
+        (isinstance(s, ir.Loop) and primitives.carries(s)) or isinstance(s, ir.Alloc)
+        for s in walk.every_statement(inner)
+    ):
         return replace(kernel, launches=(side_by_side(body),))
     if _is_columns(loops, inner):
         return columns(kernel, body)
-    if folds_in(inner) or any(isinstance(s, ir.Loop) for s in inner):
+    if walk.folds_in(inner) or any(isinstance(s, ir.Loop) for s in inner):
         return rows(kernel, body)
-    if not is_innermost(loops[-1]):
+    if not gpu_tiles.is_innermost(loops[-1]):
         return replace(kernel, launches=(side_by_side(body),))
     ways = reads_along(body)
     launch = map_(kernel, body) if ways is None else transpose(body, *ways)
     return replace(kernel, launches=(launch,))
 
 
-def _is_columns(loops: list[ir.Loop], inner: Statements) -> bool:
+def _is_columns(loops: list[ir.Loop], inner: primitives.Statements) -> bool:
     """The folds stand in the innermost loop, alike, and what they load runs along that loop, not along them."""
-    folds = list(map(fold_of, lets_of_folds(inner)))
-    if not folds or len(folds_in(inner)) != len(folds) or any(isinstance(s, ir.Loop) for s in inner):
+    folds = list(map(walk.fold_of, lets_of_folds(inner)))
+    if not folds or len(walk.folds_in(inner)) != len(folds) or any(isinstance(s, ir.Loop) for s in inner):
         return False
     if not are_alike(inner):
         return False
-    loads = [(fold, load) for fold in folds for load in loads_of(fold.body) if loops[-1].var in variables_of(load)]
-    along = [stride_of(load, loops[-1].var) for _, load in loads]
-    across = [stride_of(load, fold.loops[-1][0]) for fold, load in loads]
+    loads = [
+        (fold, load)
+        for fold in folds
+        for load in walk.loads_of(fold.body)
+        if loops[-1].var in primitives.variables_of(load)
+    ]
+    along = [primitives.stride_of(load, loops[-1].var) for _, load in loads]
+    across = [primitives.stride_of(load, fold.loops[-1][0]) for fold, load in loads]
     return along.count(Dim.of(1)) > across.count(Dim.of(1))
 
 
@@ -259,7 +244,7 @@ def depth_of(body: Iterable[ir.Statement]) -> int:
                 most = max(most, deepest(statement.body) + (statement.tile is not None))
             elif isinstance(statement, ir.If):
                 most = max(most, deepest(statement.body))
-            for expr in expressions(statement):
+            for expr in walk.expressions(statement):
                 if isinstance(expr, ir.Fold):
                     most = max(most, deepest(expr.body) + (expr.tile is not None))
         return most
@@ -274,7 +259,7 @@ def _is_loose(kernel: ir.Kernel, launch: ir.Launch) -> bool:
     wide = [buffer.shape for buffer in ends if buffer.role is ir.Role.OUTPUT]
     arrays = [b.dtype for b in ends if b.role is ir.Role.OUTPUT or not _is_of_rows(b.shape, wide)]
     floats = [dtype for dtype in arrays if dtype.is_float]
-    calls = [expr for expr in every_expression(launch.body) if isinstance(expr, ir.Call)]
+    calls = [expr for expr in walk.every_expression(launch.body) if isinstance(expr, ir.Call)]
     to_whole = [call for call in calls if call.function == "cast" and not call.dtype.is_float]
     jumps = any(has(call.function, Fact.STEPS | Fact.JUMPS) for call in calls)
     jumps = jumps or any(cast.operands[0].dtype.is_float for cast in to_whole)
@@ -290,16 +275,16 @@ def _leaves_states(kernel: ir.Kernel, launch: ir.Launch) -> bool:
     """Whether all that a launch stores are states, for a later one."""
     scratch = {buffer.name for buffer in kernel.buffers if buffer.role is ir.Role.SCRATCH}
     buffers = {buffer.name for buffer in kernel.buffers}
-    stores = [s for s in every_statement(launch.body) if isinstance(s, ir.Store)]
+    stores = [s for s in walk.every_statement(launch.body) if isinstance(s, ir.Store)]
     return all(scratch.issuperset(store.buffers) for store in stores if buffers & set(store.buffers))
 
 
 def _shares_inputs(kernel: ir.Kernel, launch: ir.Launch) -> bool:
     """Whether each cell of a map is computed on its own, and several programs read the same cells of an input: these
     are to stay in the cache, before what is written."""
-    statements, names = list(every_statement(launch.body)), {loop.var for loop in on_threads(launch.body)[1]}
-    loads = loads_of(launch.body)
-    if folds_in(launch.body) or not names:
+    statements, names = list(walk.every_statement(launch.body)), {loop.var for loop in walk.on_threads(launch.body)[1]}
+    loads = walk.loads_of(launch.body)
+    if walk.folds_in(launch.body) or not names:
         return False
     if any(isinstance(s, ir.Alloc) or (isinstance(s, ir.Loop) and s.axis is ir.Axis.SERIAL) for s in statements):
         return False
@@ -313,9 +298,9 @@ def _shares_inputs(kernel: ir.Kernel, launch: ir.Launch) -> bool:
 def _passes_over(body: Iterable[ir.Statement]) -> dict[str, list[str]]:
     """The loops over tiles, one after the other, that load from each buffer."""
     loops: dict[str, list[str]] = {}
-    for statement in every_statement(body):
+    for statement in walk.every_statement(body):
         if isinstance(statement, ir.Loop) and statement.axis is ir.Axis.SERIAL and statement.tile is None:
-            for name in {load.buffer for load in loads_of(statement.body)}:
+            for name in {load.buffer for load in walk.loads_of(statement.body)}:
                 loops.setdefault(name, []).append(statement.var)
     return loops
 
@@ -323,16 +308,16 @@ def _passes_over(body: Iterable[ir.Statement]) -> dict[str, list[str]]:
 def _loaded_again(kernel: ir.Kernel, launch: ir.Launch) -> ir.Reload | None:
     """The inputs that a launch loads twice: where one fold, which computes little of a cell, reads what is then
     written with."""
-    body, folded, written = launch.body, list[tuple[ir.Tile | None, Statements]](), list[ir.Statement]()
-    for tile in (s for s in every_statement(body) if isinstance(s, ir.Loop) and s.axis is ir.Axis.LANES):
+    body, folded, written = launch.body, list[tuple[ir.Tile | None, primitives.Statements]](), list[ir.Statement]()
+    for tile in (s for s in walk.every_statement(body) if isinstance(s, ir.Loop) and s.axis is ir.Axis.LANES):
         if tile.tile is not None and not _is_filled(tile) and (word := read_for(kernel, tile)) is not None:
             folded += [(tile.tile, tile.body)] if word == FOLDED else []
             written += tile.body if word == WRITTEN else ()
-    folded += [(fold.tile, fold.body) for fold in folds_in(body)]
-    if _passes_over(body) or len(folded) != 1 or is_costly(folded[0][1]):
+    folded += [(fold.tile, fold.body) for fold in walk.folds_in(body)]
+    if _passes_over(body) or len(folded) != 1 or primitives.is_costly(folded[0][1]):
         return None
     tile_of_fold = folded[0][0]
-    read, again = ({(e.buffer, e.where is None) for e in loads_of(s)} for s in (folded[0][1], written))
+    read, again = ({(e.buffer, e.where is None) for e in walk.loads_of(s)} for s in (folded[0][1], written))
     alike = {name for name, _ in read & again}  # what is read under a condition is not what was held without one
     cells = {buffer.name: buffer.dtype.bytes for buffer in kernel.of(ir.Role.INPUT) if buffer.name in alike}
     if tile_of_fold is None or not cells:
@@ -351,8 +336,8 @@ def _is_filled(tile: ir.Loop) -> bool:
 
 def read_for(kernel: ir.Kernel, tile: ir.Loop) -> str | None:
     """Whether the cells of a tile are folded, or written; None of a tile around others."""
-    inside = list(every_statement(tile.body))
-    if any(isinstance(s, ir.Loop) for s in inside) or folds_in(tile.body):
+    inside = list(walk.every_statement(tile.body))
+    if any(isinstance(s, ir.Loop) for s in inside) or walk.folds_in(tile.body):
         return None
     stored = {name for s in inside if isinstance(s, ir.Store) for name in s.buffers}
     return WRITTEN if stored & {buffer.name for buffer in kernel.buffers} else FOLDED
@@ -361,5 +346,5 @@ def read_for(kernel: ir.Kernel, tile: ir.Loop) -> str | None:
 def _is_pipelined(kernel: ir.Kernel, launch: ir.Launch) -> bool:
     """Whether rounds of loops are loaded ahead: in kernels of rows and sums over them, where no buffer is passed over
     again. Elsewhere programs enough are on the way, and it took longer: sums of columns 1.1x, cross-entropy 1.7x."""
-    loops = [s for one in kernel.launches for s in every_statement(one.body) if isinstance(s, ir.Loop)]
+    loops = [s for one in kernel.launches for s in walk.every_statement(one.body) if isinstance(s, ir.Loop)]
     return any(loop.var == "#part" for loop in loops) and all(len(p) == 1 for p in _passes_over(launch.body).values())

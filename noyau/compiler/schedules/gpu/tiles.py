@@ -9,16 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from noyau.compiler.schedules.cpu.folds import (
-    State,
-    expand_folds,
-    in_one_pass,
-    lets_of_folds,
-    moved,
-    parted,
-    position,
-    state_of,
-)
+from noyau.compiler.schedules.cpu import folds as cpu_folds
 from noyau.compiler.schedules.primitives import Statements, carries, drop_unused, minimum, nested
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
@@ -125,13 +116,13 @@ def on_grid(loops: Sequence[ir.Loop], body: Statements) -> Statements:
 
 def taken_of(
     fold: ir.Fold, name: str, tile: ir.Tile, *, lead: Dim = ZERO, start: Dim | None = None, turned: bool = False
-) -> tuple[Taken, State]:
+) -> tuple[Taken, cpu_folds.State]:
     """The state of a fold over any number of values, which ends in cell 0: each cell of a tile takes in one value of
     each round, and then the tile is reduced. With `start`, of the one tile that begins there; `turned`: the last tile
     first."""
-    lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, ir.Index(position(fold)))
-    cells = FoldCells(fold.loops, expand_folds(fold.body, 1, wide=False), lifted, lead, start, turned)
-    state = state_of(fold, name, wide=False)
+    lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, ir.Index(cpu_folds.position(fold)))
+    cells = FoldCells(fold.loops, cpu_folds.expand_folds(fold.body, 1, wide=False), lifted, lead, start, turned)
+    state = cpu_folds.state_of(fold, name, wide=False)
     return taken_in(cells, state, name, tile), state
 
 
@@ -172,7 +163,7 @@ class Taken:
         return (*self.before, self.passed, *self.after)
 
 
-def taken_in(cells: FoldCells, state: State, name: str, tile: ir.Tile) -> Taken:
+def taken_in(cells: FoldCells, state: cpu_folds.State, name: str, tile: ir.Tile) -> Taken:
     lane, lanes = Dim.of(f"#lane_{name}"), state.beside("lanes")
     variable, extent = cells.loops[-1]
     number, count = f"{variable}t", ceiling(extent + cells.lead, tile.size)
@@ -190,7 +181,9 @@ def taken_in(cells: FoldCells, state: State, name: str, tile: ir.Tile) -> Taken:
     return Taken(before, inner, after)
 
 
-def around_lanes(state: State, lanes: State, lane: str, tile: ir.Tile) -> tuple[Statements, Statements]:
+def around_lanes(
+    state: cpu_folds.State, lanes: cpu_folds.State, lane: str, tile: ir.Tile
+) -> tuple[Statements, Statements]:
     """The memory of the states of a tile's lanes, empty, and the statements that merge them into cell 0 of `state`."""
     empty = ir.Loop(lane, tile.size, ir.Axis.LANES, (lanes.empty(Dim.of(lane)),), tile)
     total = ir.Loop(lane, tile.size, ir.Axis.SERIAL, (state.store(ZERO, lanes.load(Dim.of(lane)), merge=True),), tile)
@@ -199,7 +192,7 @@ def around_lanes(state: State, lanes: State, lane: str, tile: ir.Tile) -> tuple[
 
 def together(passes: Sequence[Taken]) -> Statements:
     """Passes over the same tiles as one."""
-    loops = in_one_pass([(*one.before, one.passed) for one in passes])
+    loops = cpu_folds.in_one_pass([(*one.before, one.passed) for one in passes])
     return (*loops, *(s for one in passes for s in one.after))
 
 
@@ -223,7 +216,9 @@ def partial(
 ) -> Partial:
     """A fold over the chunks of such a loop. A sum of float32 is merged in float64."""
     begin = Dim.of(chunks.var) * chunk
-    whole, part = taken_of(moved(fold, begin, minimum(Dim.of(chunk), fold.loops[0][1] - begin)), name, tiles[0])
+    whole, part = taken_of(
+        cpu_folds.moved(fold, begin, minimum(Dim.of(chunk), fold.loops[0][1] - begin)), name, tiles[0]
+    )
     axes = [chunks, *around]
     shape = tuple(loop.extent for loop in axes)
     cell = sum((Dim.of(a.var) * product(shape[k + 1 :]) for k, a in enumerate(axes)), ZERO)
@@ -243,7 +238,7 @@ def in_chunks(
 ) -> tuple[ir.Kernel, list[ir.Launch]]:
     """The folds of a block, which are alike, in two launches: states of chunks, then their merge. `grid` places the
     statements of a launch in the loops `around`, and in that over chunks."""
-    parts = parted(inner)
+    parts = cpu_folds.parted(inner)
     folds = list(map(fold_of, parts.lets))
     chunks = chunks_of(folds[0], parts.lets[0].name, chunk)
     halves = [
@@ -262,7 +257,7 @@ def in_chunks(
 
 def merged_parts(fold: ir.Fold, name: str, parts: tuple[ir.Expr, ...], chunks: ir.Loop, tile: ir.Tile) -> Taken:
     """Merge the states of chunks, which lie along a loop, into the result. A sum of float32 goes by float64."""
-    total = state_of(fold, name, wide=True)
+    total = cpu_folds.state_of(fold, name, wide=True)
     cells = FoldCells(((chunks.var, chunks.extent),), chunks.body, total.cast(parts))
     merged = taken_in(cells, total, name, tile)
     return replace(merged, after=(*merged.after, ir.Let(name, total.result(ZERO, fold.dtype))))
@@ -298,7 +293,7 @@ def all_at_most(extents: Collection[Dim], most: int) -> ir.Asked:
 def in_one_tile(inner: Statements) -> bool:
     """Whether no loop stands around a tile: it would be computed again and again."""
     loops = [s for s in inner if isinstance(s, ir.Loop)]
-    folds = list(map(fold_of, lets_of_folds(inner)))
+    folds = list(map(fold_of, cpu_folds.lets_of_folds(inner)))
     conditional = any(isinstance(s, ir.If) for s in inner)
     deep = any(folds_in(fold.body) or any(isinstance(s, ir.Loop | ir.If) for s in fold.body) for fold in folds)
     return not (conditional or deep) and all(map(is_innermost, loops)) and all(len(fold.loops) == 1 for fold in folds)

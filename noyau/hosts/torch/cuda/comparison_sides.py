@@ -14,15 +14,7 @@ import numpy as np
 import torch
 
 from noyau.errors import CheckError
-from noyau.hosts.torch.cuda.tensor_rotation import (
-    SetRenewal,
-    TensorRotation,
-    Tensors,
-    alike,
-    poison,
-    same_bits,
-    shares_memory,
-)
+from noyau.hosts.torch.cuda import tensor_rotation
 from noyau.hosts.torch.tensors import array_of
 from noyau.timing.output_checks import Check
 from noyau.timing.queue_clock import Around, BlockedClock, Hold, Sample
@@ -34,8 +26,8 @@ from noyau.timing.sides import SelfTimed
 class KeptCall:
     """One timed call: its inputs and its results, copied where they lay; or what is wrong with how it went."""
 
-    inputs: Tensors
-    outputs: Tensors
+    inputs: tensor_rotation.Tensors
+    outputs: tensor_rotation.Tensors
     fault: str = ""
 
     def wrong(self, check: Check) -> str:
@@ -50,39 +42,39 @@ class KeptCall:
 class CallLook:
     """A call that is looked at."""
 
-    live: Tensors
-    change: SetRenewal
-    inputs: Tensors = ()
-    results: Tensors = ()
-    copies: Tensors = ()
+    live: tensor_rotation.Tensors
+    change: tensor_rotation.SetRenewal
+    inputs: tensor_rotation.Tensors = ()
+    results: tensor_rotation.Tensors = ()
+    copies: tensor_rotation.Tensors = ()
     fault: str = ""
 
     def after(self, result: object) -> None:
         """Copy what it returned, right behind it on the queue."""
         self.results, self.fault = result_tensors(result)
-        self.copies = tuple(map(alike, self.results))
+        self.copies = tuple(map(tensor_rotation.alike, self.results))
 
-    def settled(self, rotation: TensorRotation) -> KeptCall:
+    def settled(self, rotation: tensor_rotation.TensorRotation) -> KeptCall:
         """Call to judge, once the device is idle."""
         self.change.apply(self.inputs, rotation.sources)
         return KeptCall(self.inputs, self.copies, self.fault or self._left_behind())
 
     def _left_behind(self) -> str:
         for number, (now, before) in enumerate(zip(self.live, self.inputs, strict=True)):
-            if not same_bits(now, before):
+            if not tensor_rotation.same_bits(now, before):
                 return f"it changed its input {number}; it must work on a copy, inside the time that is measured"
         for number, (now, then) in enumerate(zip(self.results, self.copies, strict=True)):
-            if not same_bits(now, then):
+            if not tensor_rotation.same_bits(now, then):
                 return (
                     f"its output {number} changed after the call was over: work goes on on another stream or thread, "
                     "or memory is used again"
                 )
-            if any(shares_memory(now, each) for each in self.live):
+            if any(tensor_rotation.shares_memory(now, each) for each in self.live):
                 return f"its output {number} is a view of an input; return memory of its own"
         return ""
 
 
-def result_tensors(result: object) -> tuple[Tensors, str]:
+def result_tensors(result: object) -> tuple[tensor_rotation.Tensors, str]:
     """The tensors that a call returned, or what it returned instead."""
     parts = tuple(result) if isinstance(result, tuple | list) else (result,)
     for part in parts:
@@ -109,12 +101,12 @@ class TensorSide(SelfTimed):
 
     name: str
     run: Callable[..., object]
-    rotation: TensorRotation
+    rotation: tensor_rotation.TensorRotation
     like: Sequence[torch.Tensor]
     clock: BlockedClock
     cold: bool
     rng: np.random.Generator
-    arguments: Callable[[Tensors], tuple[Any, ...]] = tuple
+    arguments: Callable[[tensor_rotation.Tensors], tuple[Any, ...]] = tuple
     verified: int = VERIFIED
     samples: list[Sample] = field(default_factory=list)
     snapshots: list[KeptCall] = field(default_factory=list)
@@ -143,8 +135,8 @@ class TensorSide(SelfTimed):
 
         def first() -> None:
             if look is not None:  # its inputs are copied, and memory that results may get is poisoned
-                look.inputs = tuple(map(alike, look.live))
-                poison([torch.empty_like(each) for each in self.like])
+                look.inputs = tuple(map(tensor_rotation.alike, look.live))
+                tensor_rotation.poison([torch.empty_like(each) for each in self.like])
 
         around = Around(first, before, None if look is None else look.after)
         sample = self.clock.sample(lambda: run(*taken), cold=self.cold, around=around, hold=self.hold)

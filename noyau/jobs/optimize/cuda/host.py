@@ -23,14 +23,7 @@ from noyau.hosts.torch.modules.sites import TracedGraph, isolate
 from noyau.ir.loops import Kernel, Role
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.cuda import candidates as cuda_candidates
-from noyau.jobs.optimize.cuda.certificate import (
-    certify_all,
-    first_line,
-    kernel_of,
-    machine_on,
-    on_device,
-    require_device,
-)
+from noyau.jobs.optimize.cuda import certificate
 from noyau.jobs.optimize.pipeline import Sizes
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, input_names
 from noyau.jobs.optimize.torch.host import Budget, rounds_of, swaps_of
@@ -55,14 +48,16 @@ class CudaHost:
 
     def plan(self) -> tuple[Partition, Plan]:
         """The groups of the graph and their kernels. BuildError where nothing in Triton runs on the device."""
-        require_device(self.device)
+        certificate.require_device(self.device)
         return plan_for_triton(self.source, reasons=self.ahead is None or self.ahead.reasons)
 
     def certify(self, kernels: Sequence[Planned]) -> list[Candidate]:
         """The kernels compiled and certified on the device."""
         if self.ahead is not None:
             self.ahead.ready()
-        return certify_all(kernels, self.source, self.device, log.info, CERTIFICATES[self.wishes.certificate])
+        return certificate.certify_all(
+            kernels, self.source, self.device, log.info, CERTIFICATES[self.wishes.certificate]
+        )
 
     def bindings(self) -> Sequence[Sizes]:
         """One round, at the sizes that torch saw."""
@@ -76,7 +71,7 @@ class CudaHost:
         """Each kept kernel in each of its places; numbers stand in its text."""
 
         def opening(candidate: Candidate, _: object) -> Callable[..., Any]:
-            return kernel_of(candidate.planned, self.source)
+            return certificate.kernel_of(candidate.planned, self.source)
 
         return swaps_of(candidates, self.source, opening, registered=self.registered)
 
@@ -96,26 +91,26 @@ class CudaBench:
         try:
             return self._timing(candidate.planned)
         except Exception as error:  # of torch, or of Triton's compiler: its own share no other class
-            raise CheckError(first_line(error)) from error
+            raise CheckError(certificate.first_line(error)) from error
 
     def _timing(self, kernel: Planned) -> BindingTiming:
         part, reads = isolate(self.source, kernel.groups[0])
         fakes = [each.meta["val"] for each in reads]
         shapes = [str((fake.shape, fake.dtype)) for fake in fakes if hasattr(fake, "shape")]
-        key = timing_key((kernel.text, self.rival, machine_on(self.device), part.code, *shapes), {}, 1)
+        key = timing_key((kernel.text, self.rival, certificate.machine_on(self.device), part.code, *shapes), {}, 1)
         moved = traffic(kernel.graph, sizes_in(kernel.graph, self.source))
         sizes = sizes_of(kernel.groups[0], self.source)
         return self.clock.timing(key, sizes, moved, lambda: self._compared(kernel, part, reads))
 
     def _compared(self, kernel: Planned, part: fx.GraphModule, reads: Sequence[fx.Node]) -> Comparison:
-        group, call = kernel.groups[0], kernel_of(kernel, self.source)
+        group, call = kernel.groups[0], certificate.kernel_of(kernel, self.source)
         inputs = Drawer(group, self.source, self.device).drawn(PATTERNS[0], 0)
         own, others = [inputs[name] for name in input_names(group)], [inputs[node.name] for node in reads]
         before = executor.RIVALS[self.rival](part, others)
         from noyau.hosts.torch.cuda.clock import time_calls  # their time there, and not what Python takes to launch
 
         calls = {"before": lambda: before(*others), "after": lambda: call(*own)}
-        with torch.no_grad(), on_device(self.device):
+        with torch.no_grad(), certificate.on_device(self.device):
             times = time_calls(calls, rounds=ROUNDS, cold=False)
         return Comparison(times["before"].samples_s, times["after"].samples_s)
 

@@ -12,7 +12,6 @@ from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
 from noyau.jobs.optimize.candidate import Candidate  # noqa: E402
 from noyau.jobs.optimize.cuda import candidates as cuda_candidates  # noqa: E402
 from noyau.jobs.optimize.cuda import certificate as cuda_certification  # noqa: E402
-from noyau.jobs.optimize.cuda import host as cuda_host  # noqa: E402
 from noyau.jobs.optimize.cuda.host import CudaBench  # noqa: E402
 from noyau.jobs.optimize.pipeline import time_at  # noqa: E402
 from noyau.jobs.optimize.torch import candidates as torch_candidates  # noqa: E402
@@ -34,7 +33,7 @@ def test_what_fails_is_a_reason(error, empty_cache, monkeypatch):
 
     monkeypatch.setattr(cuda_certification, "require_device", lambda _: None)
     monkeypatch.setattr(cuda_certification, "_certificate", fails)
-    monkeypatch.setattr(cuda_host, "kernel_of", fails)
+    monkeypatch.setattr(cuda_certification, "kernel_of", fails)
     found = modules_sites.trace_graph(graph_of(lambda x: (x * 2.5).exp(), (torch.randn(4, 3),)))
     (planned,) = torch_candidates.plan(modules_groups.cut(found).groups, found.operators, c_compiler.level()).kernels
     memory = CertifiedKernels()
