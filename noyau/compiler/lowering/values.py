@@ -87,7 +87,8 @@ class Lowering:
         self.folded: dict[str, int] = {}  # the values that are folded, with how many Folds are open there
         self.around: list[Dim] = []  # the extents of the loops that a Fold was lifted out of
         self.guard: ir.Expr | None = None  # where the values that are made now are used
-        self.guarded: set[str] = set()  # looked-up indices that are 0 where nothing uses them
+        # Looked-up indices that are 0 where nothing uses them, with the extents of loops that alone make sure of them.
+        self.guarded: dict[str, list[Dim]] = {}
         self.found_at: dict[str, frozenset[str]] = {}  # looked-up indices, with the variables that tell where
         self.lifted = False  # whether a value was guarded for the loops that it was lifted out of
         self.count = self.lets = 0
@@ -152,14 +153,21 @@ class Lowering:
         inner = [self.extents[name] for scope in self.scopes[depth + 1 :] for name in sorted(scope.variables)]
         return tuple(dict.fromkeys([*inner, *self.around]))
 
-    def guard_of(self, index: Shape, shape: Shape, depth: int, reads: Iterable[str] = ()) -> ir.Expr | None:
-        """Give the condition under which a cell may be read: that of its use, and that the loops it left run
-        at all, if only that ensures that the cell exists, or that the sizes `reads` are not 0."""
+    def doubts(self, index: Shape, shape: Shape, depth: int, reads: Iterable[str]) -> list[Dim]:
+        """The extents of the loops that a cell left, and that must run at all: only that ensures that the cell exists,
+        that it was looked up, or that the sizes `reads` are not 0."""
         run = [name for scope in self.scopes[: depth + 1] for name in scope.variables if name not in self.guarded]
         positive = frozenset[str]().union(*(at_least_one(self.extents[name]) for name in run))
         sure = all(within(at, end, self.extents, positive) for at, end in zip(index, shape, strict=True))
         left_out = [extent for extent in self.left_out(depth) if not never_negative(extent - 1, positive)]
-        doubtful = [extent for extent in left_out if not sure or extent.names & (set(reads) - positive)]
+        may_be_empty = [at for at, end in zip(index, shape, strict=True) if not never_negative(end - 1, positive)]
+        found = {each for at in may_be_empty for name in at.names for each in self.guarded.get(name, ())}
+        return [each for each in left_out if not sure or each in found or each.names & (set(reads) - positive)]
+
+    def guard_of(self, index: Shape, shape: Shape, depth: int, reads: Iterable[str] = ()) -> ir.Expr | None:
+        """Give the condition under which a cell may be read: that of its use, and that the loops run that it left where
+        there are doubts."""
+        doubtful = self.doubts(index, shape, depth, reads)
         self.lifted |= bool(doubtful)
         runs = [ir.Call("less", (ir.Index(Dim.of(0)), ir.Index(extent)), DType.BOOL) for extent in doubtful]
         return ir.when(ir.all_of([*([] if self.guard is None else [self.guard]), *runs]))
@@ -268,7 +276,7 @@ class Lowering:
             wide = place if place.dtype is DType.I64 else ir.Call("cast", (place,), DType.I64)
             inside: ir.Statement = ir.Require(Dim.of(variable), extent)
             if guard is not None:
-                self.guarded.add(variable)
+                self.guarded[variable] = self.doubts(at, self.graph[indices].shape, depth, extent.names)
                 wide = ir.Call("where", (guard, wide, ir.Const(0, DType.I64)), DType.I64)
                 inside = ir.If(guard, (inside,))
             scope.statements += [ir.Let(variable, wide), inside]

@@ -226,6 +226,24 @@ def test_an_index_outside_is_an_error(bad):
         run(lowered(ROWS), [ARRAY, np.int32([0, bad])])
 
 
+@pytest.mark.parametrize(("cells", "length"), [(3, 2), (3, 0), (0, 0)])
+@pytest.mark.parametrize("twice", [False, True])
+def test_what_is_looked_up_before_loops_over_no_cells_is_not_read(cells, length, twice):
+    """The cell that the first index names, in each cell of y: where y has none, x may have none either."""
+    made = graph(
+        "y",
+        given("x", F32, "n"),
+        given("j", I64, "m"),
+        *([value("k", Gather((Lookup(1, (at(0),)),)), "j j", I64, "m")] if twice else []),
+        value("g", Gather((Lookup(1, (at(0),)),)), "x k" if twice else "x j", F32, "m"),
+        value("y", view(0), "g", F32, "m"),
+    )
+    assert agrees(made, x=np.arange(cells, dtype=np.float32), j=np.arange(length)[::-1].copy())
+    if length:
+        with pytest.raises(InputError, match="index out of bounds: 7"):
+            run(lowered(made), [np.arange(cells, dtype=np.float32), np.int64([7] * length)])
+
+
 def test_an_index_of_an_index():
     made = graph(
         "y",
