@@ -101,13 +101,10 @@ def _sum(terms: Sequence[Term], name: Name, operate: Operate) -> str:
 
 def _shared(terms: Sequence[Term], name: Name) -> str | None:
     """The size that most terms share, if at least two do."""
-    counts = Counter(atom for monomial, _ in terms for atom in set(monomial) if _is_size(atom))
+    atoms = [atom for monomial, _ in terms for atom in set(monomial) if isinstance(atom, str)]
+    counts = Counter(atom for atom in atoms if not atom.startswith("#"))
     shared = [(-count, name(str(atom)), str(atom)) for atom, count in counts.items() if count > 1]
     return min(shared)[2] if shared else None
-
-
-def _is_size(atom: Atom) -> bool:
-    return isinstance(atom, str) and not atom.startswith("#")
 
 
 def _without(monomial: Monomial, atom: Atom) -> Monomial:

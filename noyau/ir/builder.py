@@ -9,7 +9,7 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import GraphError, UnsupportedError
-from noyau.ir import graph as ir
+from noyau.ir import graph as dag
 from noyau.ir.dims import Dim, DimLike, Shape, equal, flat_index, index_name, indices, never_negative, product, shape_of
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, dtype_of
@@ -22,63 +22,63 @@ class GraphBuilder:
     A front end overrides how values are named (`fresh_name`), how shapes are broadcast (`broadcast_dims`, `fits`), and
     what becomes of extents that may differ (`demand_equal`, `demand_at_most`)."""
 
-    def __init__(self, nodes: Iterable[ir.Node] = ()) -> None:
-        self.nodes: list[ir.Node] = list(nodes)
-        self.by_name: dict[str, ir.Node] = {node.output: node for node in self.nodes}
-        self.unique: dict[tuple[ir.Kind, tuple[str, ...], DType, Shape], ir.Node] = {}
+    def __init__(self, nodes: Iterable[dag.Node] = ()) -> None:
+        self.nodes: list[dag.Node] = list(nodes)
+        self.by_name: dict[str, dag.Node] = {node.output: node for node in self.nodes}
+        self.unique: dict[tuple[dag.Kind, tuple[str, ...], DType, Shape], dag.Node] = {}
         self.demands: dict[Demand, None] = {}
         for node in self.nodes:
-            if not isinstance(node.kind, ir.Input):
+            if not isinstance(node.kind, dag.Input):
                 self.unique.setdefault((node.kind, node.inputs, node.dtype, node.shape), node)
 
     # Nodes.
 
-    def add(self, node: ir.Node) -> ir.Node:
+    def add(self, node: dag.Node) -> dag.Node:
         self.nodes.append(node)
         self.by_name[node.output] = node
         return node
 
-    def fresh_name(self, kind: ir.Kind) -> str:
+    def fresh_name(self, kind: dag.Kind) -> str:
         """A name that no value has."""
         count = len(self.nodes)
         while f"v{count}" in self.by_name:
             count += 1
         return f"v{count}"
 
-    def emit(self, kind: ir.Kind, operands: Sequence[ir.Node], dtype: DType, shape: Shape) -> ir.Node:
+    def emit(self, kind: dag.Kind, operands: Sequence[dag.Node], dtype: DType, shape: Shape) -> dag.Node:
         """Add a node, or return the equal one that there is."""
         key = (kind, tuple(operand.output for operand in operands), dtype, shape)
         if key not in self.unique:
-            self.unique[key] = self.add(ir.Node(self.fresh_name(kind), kind, key[1], dtype, shape))
+            self.unique[key] = self.add(dag.Node(self.fresh_name(kind), kind, key[1], dtype, shape))
         return self.unique[key]
 
-    def add_input(self, name: str, dtype: DType, shape: Shape) -> ir.Node:
-        return self.add(ir.Node(name, ir.Input(), (), dtype, shape))
+    def add_input(self, name: str, dtype: DType, shape: Shape) -> dag.Node:
+        return self.add(dag.Node(name, dag.Input(), (), dtype, shape))
 
     # Constants and sizes.
 
-    def constant(self, value: Any, dtype: DType) -> ir.Node:
+    def constant(self, value: Any, dtype: DType) -> dag.Node:
         """A known array or number. UnsupportedError for a number that the dtype does not hold."""
         try:
             array = np.array(value, dtype.numpy)
         except (OverflowError, ValueError) as fault:
             raise UnsupportedError(f"{value!r} does not fit into {dtype.value}: {fault}") from None
-        return self.emit(ir.Constant(array), [], dtype, shape_of(array.shape))
+        return self.emit(dag.Constant(array), [], dtype, shape_of(array.shape))
 
-    def full(self, value: Any, dtype: DType, shape: Shape) -> ir.Node:
+    def full(self, value: Any, dtype: DType, shape: Shape) -> dag.Node:
         """A number in every cell of a shape."""
         number = self.constant(value, dtype)
         return self.broadcast_in_dim(number, shape, ()) if shape else number
 
-    def like(self, value: float, other: ir.Node) -> ir.Node:
+    def like(self, value: float, other: dag.Node) -> dag.Node:
         """A number of the dtype of another value, which it is broadcast with."""
         return self.constant(value, other.dtype)
 
-    def iota(self, index: DimLike, shape: Shape = (), dtype: DType = DType.I64) -> ir.Node:
+    def iota(self, index: DimLike, shape: Shape = (), dtype: DType = DType.I64) -> dag.Node:
         """A formula of sizes and of the indices of a shape."""
-        return self.emit(ir.Iota(Dim.of(index)), [], dtype, shape)
+        return self.emit(dag.Iota(Dim.of(index)), [], dtype, shape)
 
-    def size(self, dim: Dim, dtype: DType, shape: Shape = ()) -> ir.Node:
+    def size(self, dim: Dim, dtype: DType, shape: Shape = ()) -> dag.Node:
         """A size in every cell of a shape."""
         if dim.constant is not None:
             return self.full(dim.constant, dtype, shape)
@@ -86,14 +86,14 @@ class GraphBuilder:
 
     # Scalar functions.
 
-    def cast(self, value: ir.Node, dtype: DType) -> ir.Node:
+    def cast(self, value: dag.Node, dtype: DType) -> dag.Node:
         if value.dtype is dtype:
             return value
         if (dtype.is_float8 or value.dtype.is_float8) and DType.F32 not in (dtype, value.dtype):
             value = self.cast(value, DType.F32)  # ml_dtypes rounds twice too
-        return self.emit(ir.Map("cast"), [value], dtype, value.shape)
+        return self.emit(dag.Map("cast"), [value], dtype, value.shape)
 
-    def call(self, function: str, *operands: ir.Node) -> ir.Node:
+    def call(self, function: str, *operands: dag.Node) -> dag.Node:
         """A scalar function of values that are broadcast together; of float8 it is computed in float32 and rounded."""
         rounded = operands[-1].dtype
         if rounded.is_float8 and "float8" not in OPERATORS[function].accepts:
@@ -104,7 +104,7 @@ class GraphBuilder:
             dtype = dtype_of(function, tuple(operand.dtype for operand in operands))
         except GraphError as fault:
             raise UnsupportedError(str(fault)) from fault
-        return self.emit(ir.Map(function), [self.expand(operand, shape) for operand in operands], dtype, shape)
+        return self.emit(dag.Map(function), [self.expand(operand, shape) for operand in operands], dtype, shape)
 
     def broadcast(self, shapes: Sequence[Shape]) -> Shape:
         """The shape of values that are broadcast together: axes are aligned at the end."""
@@ -123,41 +123,41 @@ class GraphBuilder:
 
     # Views.
 
-    def view(self, value: ir.Node, shape: Shape, index: Iterable[DimLike]) -> ir.Node:
+    def view(self, value: dag.Node, shape: Shape, index: Iterable[DimLike]) -> dag.Node:
         """out[i] = value[index(i)]"""
-        return self.emit(ir.View(shape_of(index)), [value], value.dtype, shape)
+        return self.emit(dag.View(shape_of(index)), [value], value.dtype, shape)
 
-    def expand(self, value: ir.Node, shape: Shape) -> ir.Node:
+    def expand(self, value: dag.Node, shape: Shape) -> dag.Node:
         """The value broadcast to a shape that it fits."""
         if value.shape == shape:
             return value
         pairs = zip(value.shape, shape[len(shape) - len(value.shape) :], strict=True)
         source = tuple(goal if self.fits(dim, goal) else dim for dim, goal in pairs)
-        return self.view(value, shape, ir.expand_index(source, shape))
+        return self.view(value, shape, dag.expand_index(source, shape))
 
     def fits(self, dim: Dim, goal: Dim) -> bool:
         """Whether an extent that is broadcast to another one equals it, so that nothing is repeated."""
         return dim != Dim.of(1)
 
-    def broadcast_in_dim(self, value: ir.Node, shape: Shape, axes: Sequence[int]) -> ir.Node:
+    def broadcast_in_dim(self, value: dag.Node, shape: Shape, axes: Sequence[int]) -> dag.Node:
         """The value repeated over a shape; its own axes are those `axes` of the shape."""
         return self.view(value, shape, [index_name(axis) for axis in axes])
 
-    def expand_along(self, value: ir.Node, axes: Sequence[int], shape: Shape) -> ir.Node:
+    def expand_along(self, value: dag.Node, axes: Sequence[int], shape: Shape) -> dag.Node:
         """The value repeated along `axes` of a shape, as the result of a reduction over them is."""
         return self.broadcast_in_dim(value, shape, [axis for axis in range(len(shape)) if axis not in axes])
 
-    def assume_shape(self, value: ir.Node, shape: Shape) -> ir.Node:
+    def assume_shape(self, value: dag.Node, shape: Shape) -> dag.Node:
         """The value under a shape that it has wherever the demands hold."""
         for left, right in zip(value.shape, shape, strict=True):
             self.demand_equal(left, right)
         return value if value.shape == shape else self.view(value, shape, indices(len(shape)))
 
-    def transpose(self, value: ir.Node, order: Sequence[int]) -> ir.Node:
+    def transpose(self, value: dag.Node, order: Sequence[int]) -> dag.Node:
         index = [index_name(list(order).index(axis)) for axis in range(len(order))]
         return self.view(value, tuple(value.shape[axis] for axis in order), index)
 
-    def reshape(self, value: ir.Node, shape: Shape) -> ir.Node:
+    def reshape(self, value: dag.Node, shape: Shape) -> dag.Node:
         """The same cells in C order."""
         self.demand_equal(product(value.shape), product(shape))
         if not same_but_ones(value.shape, shape):
@@ -166,7 +166,7 @@ class GraphBuilder:
         index = [Dim.of(0) if dim == Dim.of(1) else next(places) for dim in value.shape]
         return value if value.shape == shape else self.view(value, shape, index)
 
-    def restore_axes(self, value: ir.Node, axes: Iterable[int]) -> ir.Node:
+    def restore_axes(self, value: dag.Node, axes: Iterable[int]) -> dag.Node:
         """The value with axes of extent 1 at these positions of the result."""
         inserted = set(axes)
         rest = [axis for axis in range(len(value.shape) + len(inserted)) if axis not in inserted]
@@ -174,7 +174,7 @@ class GraphBuilder:
         shape = tuple(extents.get(axis, Dim.of(1)) for axis in range(len(value.shape) + len(inserted)))
         return self.broadcast_in_dim(value, shape, rest)
 
-    def drop_axes(self, value: ir.Node, axes: Iterable[int]) -> ir.Node:
+    def drop_axes(self, value: dag.Node, axes: Iterable[int]) -> dag.Node:
         """The value without axes, the extents of which must be 1."""
         dropped = set(axes)
         for axis in dropped:
@@ -183,36 +183,36 @@ class GraphBuilder:
         index = [0 if axis in dropped else index_name(rest.index(axis)) for axis in range(len(value.shape))]
         return self.view(value, tuple(value.shape[axis] for axis in rest), index)
 
-    def slice(self, value: ir.Node, axis: int, start: DimLike, length: DimLike, step: int = 1) -> ir.Node:
+    def slice(self, value: dag.Node, axis: int, start: DimLike, length: DimLike, step: int = 1) -> dag.Node:
         """`length` cells along an axis from `start`."""
         shape = (*value.shape[:axis], Dim.of(length), *value.shape[axis + 1 :])
         index = list(indices(len(shape)))
         index[axis] = index[axis] * step + start
         return self.view(value, shape, index)
 
-    def split(self, value: ir.Node, axis: int, lengths: Iterable[Dim]) -> list[ir.Node]:
+    def split(self, value: dag.Node, axis: int, lengths: Iterable[Dim]) -> list[dag.Node]:
         """Pieces of a value, one after the other along an axis."""
-        pieces, start = list[ir.Node](), Dim.of(0)
+        pieces, start = list[dag.Node](), Dim.of(0)
         for length in lengths:
             pieces.append(self.slice(value, axis, start, length))
             start = start + length
         return pieces
 
-    def pick(self, value: ir.Node, axis: int, at: DimLike) -> ir.Node:
+    def pick(self, value: dag.Node, axis: int, at: DimLike) -> dag.Node:
         """One cell along an axis, which disappears."""
         index = indices(len(value.shape) - 1)
         shape = (*value.shape[:axis], *value.shape[axis + 1 :])
         return self.view(value, shape, [*index[:axis], Dim.of(at), *index[axis:]])
 
-    def flip(self, value: ir.Node, axis: int) -> ir.Node:
+    def flip(self, value: dag.Node, axis: int) -> dag.Node:
         index = list(indices(len(value.shape)))
         index[axis] = value.shape[axis] - 1 - index[axis]
         return self.view(value, value.shape, index)
 
-    def concat(self, pieces: Sequence[ir.Node], axis: int) -> ir.Node:
+    def concat(self, pieces: Sequence[dag.Node], axis: int) -> dag.Node:
         """Pieces side by side along an axis, all other extents of which must be equal."""
         first, end = pieces[0], Dim.of(0)
-        starts, aligned = list[Dim](), list[ir.Node]()
+        starts, aligned = list[Dim](), list[dag.Node]()
         for piece in pieces:
             shape = (*first.shape[:axis], piece.shape[axis], *first.shape[axis + 1 :])
             for left, right in zip(shape, piece.shape, strict=True):
@@ -221,21 +221,21 @@ class GraphBuilder:
             starts.append(end)
             end = end + piece.shape[axis]
         shape = (*first.shape[:axis], end, *first.shape[axis + 1 :])
-        return self.emit(ir.Select(axis, tuple(starts)), aligned, first.dtype, shape)
+        return self.emit(dag.Select(axis, tuple(starts)), aligned, first.dtype, shape)
 
     # Lookups.
 
-    def gather(self, index: Iterable[Dim | ir.Lookup], operands: Sequence[ir.Node], shape: Shape) -> ir.Node:
+    def gather(self, index: Iterable[Dim | dag.Lookup], operands: Sequence[dag.Node], shape: Shape) -> dag.Node:
         """out[i] = operands[0][index(i)], where the other operands are looked up."""
-        return self.emit(ir.Gather(tuple(index)), operands, operands[0].dtype, shape)
+        return self.emit(dag.Gather(tuple(index)), operands, operands[0].dtype, shape)
 
-    def scatter(self, index: Iterable[Dim | ir.Lookup], monoid: str | None, operands: Sequence[ir.Node]) -> ir.Node:
+    def scatter(self, index: Iterable[Dim | dag.Lookup], monoid: str | None, operands: Sequence[dag.Node]) -> dag.Node:
         """A copy of operands[0] with operands[2] merged at the places that operands[1] names."""
-        return self.emit(ir.Scatter(tuple(index), monoid), operands, operands[0].dtype, operands[0].shape)
+        return self.emit(dag.Scatter(tuple(index), monoid), operands, operands[0].dtype, operands[0].shape)
 
     # Monoids.
 
-    def reduce(self, monoid: str, value: ir.Node, axes: Sequence[int], *, keep: bool = False) -> ir.Node:
+    def reduce(self, monoid: str, value: dag.Node, axes: Sequence[int], *, keep: bool = False) -> dag.Node:
         """A monoid over axes, which disappear, or stay as 1; of float8 only where nothing is rounded."""
         if value.dtype.is_float8:
             if not MONOIDS[monoid].exact:
@@ -248,17 +248,17 @@ class GraphBuilder:
         if not axes:
             return value
         rest = tuple(dim for axis, dim in enumerate(value.shape) if axis not in axes)
-        result = self.emit(ir.Reduce(monoid, tuple(sorted(axes))), [value], MONOIDS[monoid].result(value.dtype), rest)
+        result = self.emit(dag.Reduce(monoid, tuple(sorted(axes))), [value], MONOIDS[monoid].result(value.dtype), rest)
         return self.restore_axes(result, axes) if keep else result
 
-    def scan(self, scan: ir.Scan, value: ir.Node) -> ir.Node:
+    def scan(self, scan: dag.Scan, value: dag.Node) -> dag.Node:
         """The running result of a monoid along an axis."""
         if value.dtype.is_float8:
             running = f"the running {scan.monoid} of {value.dtype.value}"
             raise UnsupportedError(f"{running} is not traced; cast it to float32")
         return self.emit(scan, [value], MONOIDS[scan.monoid].result(value.dtype), value.shape)
 
-    def contract(self, equation: str, operands: Sequence[ir.Node]) -> ir.Node:
+    def contract(self, equation: str, operands: Sequence[dag.Node]) -> dag.Node:
         """An einsum; extents under one letter are equal, or 1 and broadcast."""
         inputs, output = equation.split("->")
         terms, extents = inputs.split(","), dict[str, Dim]()
@@ -271,7 +271,7 @@ class GraphBuilder:
         pairs = zip(terms, operands, strict=True)
         expanded = [self.expand(operand, tuple(extents[letter] for letter in term)) for term, operand in pairs]
         return self.emit(
-            ir.Contract(equation), expanded, operands[0].dtype, tuple(extents[letter] for letter in output)
+            dag.Contract(equation), expanded, operands[0].dtype, tuple(extents[letter] for letter in output)
         )
 
     # Demands on extents.

@@ -141,7 +141,9 @@ def _wanted(
     rests = {term.rest.name for term in (*signature.inputs, *signature.outputs) if term.rest}
     sizes = [size for size in dict.fromkeys((*signature.sizes, *signature.integers)) if size not in rests]
     _require_known(dims, sizes, f"{name} has no size")
-    _require_whole({**dims, **axes}, name)
+    for key, number in {**dims, **axes}.items():
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise SignatureError(f"{name}: {key} is {number!r}, and it is a number from 0 on")
     integers = _integers(signature, dims, name)
     known |= {key: size for key, size in {**dims, **integers}.items() if key in signature.sizes}
     return Specialization(_instance(signature, dtypes, axes, known, name), values, integers)
@@ -176,12 +178,6 @@ def _require_known(names: Mapping[str, Any], known: Mapping[str, Any] | Sequence
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
         raise SignatureError(f"{message} {unknown!r}; there are: {', '.join(known) or 'none'}")
-
-
-def _require_whole(numbers: Mapping[str, Any], name: str) -> None:
-    for key, number in numbers.items():
-        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise SignatureError(f"{name}: {key} is {number!r}, and it is a number from 0 on")
 
 
 def _integers(signature: Signature, dims: Mapping[str, int], name: str) -> dict[str, int]:

@@ -36,6 +36,11 @@ class Bound:
     sizes: Mapping[str, int]
     shapes: tuple[tuple[int, ...], ...]
 
+    @property
+    def largest(self) -> int:
+        """The cells of the largest array."""
+        return max((array.size for array in self.arrays), default=0)
+
 
 def bind(signature: Signature, arguments: Sequence[object], known: Mapping[str, int], called: str) -> Bound:
     """Bind arguments to a signature. `known`: sizes that no shape gives. SignatureError for the first misfit."""

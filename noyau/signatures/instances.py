@@ -228,7 +228,10 @@ def draw_inputs(
         raise SignatureError(f"inputs= of {called} {fault}")
     result = maker(rng, **sizes)
     if isinstance(result, Mapping):
-        return _in_order(result, parameters, called)
+        if set(result) != set(parameters):
+            fault = f"names {', '.join(map(str, result))}, and it takes {', '.join(parameters)}"
+            raise SignatureError(f"inputs= of {called} {fault}")
+        return tuple(result[name] for name in parameters)
     arrays = tuple(result) if isinstance(result, tuple | list) else (result,)
     if len(arrays) != len(parameters):
         raise SignatureError(f"inputs= of {called} gives {len(arrays)} inputs, and it takes {', '.join(parameters)}")
@@ -246,13 +249,6 @@ def in_dtypes(arrays: Sequence[Any], signature: Signature, dtypes: Sequence[DTyp
     return tuple(
         np.asarray(array).astype(dtype.numpy) if term.element is Family.FLOAT else array for array, term, dtype in alike
     )
-
-
-def _in_order(arrays: Mapping[str, Any], parameters: Sequence[str], called: str) -> tuple[Any, ...]:
-    if set(arrays) != set(parameters):
-        fault = f"names {', '.join(map(str, arrays))}, and it takes {', '.join(parameters)}"
-        raise SignatureError(f"inputs= of {called} {fault}")
-    return tuple(arrays[name] for name in parameters)
 
 
 def _dtype(term: Term, families: Mapping[Family, DType]) -> DType:

@@ -50,7 +50,8 @@ def by_reference(reference: Reference, truth_of: Reference | None = None) -> Che
                 )
             )
             runs = [arrays_of(reference(*moved)) for moved in _nudge(inputs)]
-            misfit = _misfit(outputs, runs[0])
+            forms, sought = ([f"{each.dtype}{list(each.shape)}" for each in arrays] for arrays in (outputs, runs[0]))
+            misfit = "" if forms == sought else f"gave {', '.join(forms)}, not {', '.join(sought)}"
             return misfit or _first_failure(outputs, truth, runs)
 
     return check
@@ -91,11 +92,6 @@ def _judge(number: int, got: np.ndarray, truth: np.ndarray) -> Judge:
         raise InputError(f"output {number} is {got.dtype}, which noyau cannot judge; cast it")
     node = Node(f"output {number}", Input(), (), dtype, shape_of(got.shape))
     return judge_of(node, got, truth, np.zeros(got.shape, bool), False, None)
-
-
-def _misfit(outputs: Arrays, expected: Arrays) -> str:
-    forms, sought = ([f"{array.dtype}{list(array.shape)}" for array in arrays] for arrays in (outputs, expected))
-    return "" if forms == sought else f"gave {', '.join(forms)}, not {', '.join(sought)}"
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:

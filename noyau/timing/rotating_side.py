@@ -54,7 +54,9 @@ class RotatingSide(SelfTimed):
         once the threads of whoever was timed before rest."""
         others_rest()
         chosen, calls_before, took_s = int(self.rng.integers(calls)), 0, 0.0
-        slot = self._slot()
+        self.samples += 1  # of n samples, each is kept as likely as any other
+        place = self.samples - 1 if self.samples <= self.verified else int(self.rng.integers(self.samples))
+        slot = place if place < self.verified else None
         while calls_before < calls:
             first = self.rotation.next
             count = len(self.rotation.take(calls - calls_before))
@@ -62,12 +64,6 @@ class RotatingSide(SelfTimed):
             took_s += self._turn(range(first, first + count), within, slot)
             calls_before += count
         return took_s
-
-    def _slot(self) -> int | None:
-        """The slot of this sample's snapshot, or None: of n samples, each is kept as likely as any other."""
-        self.samples += 1
-        place = self.samples - 1 if self.samples <= self.verified else int(self.rng.integers(self.samples))
-        return place if place < self.verified else None
 
     def _turn(self, sets: range, chosen: int | None, slot: int | None) -> float:
         """Seconds of a call on each set, in two parts: up to the chosen one, whose result is copied, and from there."""

@@ -229,14 +229,13 @@ class _Printer:
             listed = _list_text(value.tolist())
             return self.assign(node, NumpyTerm(f'cast({listed}, "{node.dtype.value}")', ATOM, node.shape))
         number = value.reshape(()).item() if node.dtype is not DType.BF16 else float(value.reshape(()))
-        if not node.dtype.is_float or _is_plain(number) or self.is_exponent(node.output):
+        power, name = nodes.Map("power"), node.output
+        is_exponent = any(reader.kind == power and reader.inputs[1] == at for reader, at in self.readers_of(name))
+        if not node.dtype.is_float or _is_plain(number) or is_exponent:
             return constant_term(number, node.dtype)
         name = self.names.fresh(self.role(node))
         self.constants[name], self.named[node.output] = shortest(number, node.dtype), name
         return constant_term(number, node.dtype, name)
-
-    def is_exponent(self, name: str) -> bool:
-        return any(reader.kind == nodes.Map("power") and reader.inputs[1] == at for reader, at in self.readers_of(name))
 
     def readers_of(self, name: str) -> Iterator[tuple[nodes.Node, str]]:
         """The readers of a value, also through views of it, each with the name that it reads."""

@@ -17,11 +17,11 @@ from noyau.codegen.onnx.maps import CellWriter, cast, map_term
 from noyau.compiler.lowering.names import identifier
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.ir import graph as ir
+from noyau.ir import graph as dag
 from noyau.ir.sizes import Demand
 
 
-def spell(graph: ir.Graph, writer: NodeWriter, names: Mapping[str, str], measured: Iterable[ir.Node] = ()) -> range:
+def spell(graph: dag.Graph, writer: NodeWriter, names: Mapping[str, str], measured: Iterable[dag.Node] = ()) -> range:
     """Write the nodes that compute the outputs of a graph; the result are their positions. `names`: those in the model
     of its inputs and outputs, and of those `measured`, inputs of the whole model that tell sizes too.
 
@@ -34,10 +34,10 @@ def spell(graph: ir.Graph, writer: NodeWriter, names: Mapping[str, str], measure
 
 @dataclass
 class _Speller:
-    graph: ir.Graph
+    graph: dag.Graph
     writer: NodeWriter
     called: Mapping[str, str]
-    measured: tuple[ir.Node, ...]
+    measured: tuple[dag.Node, ...]
 
     def __post_init__(self) -> None:
         self.sizes = SizeWriter(self.writer, (*self.graph.inputs, *self.measured), self.called)
@@ -59,9 +59,9 @@ class _Speller:
         for name in self.graph.outputs:
             self.finish(name)
 
-    def least(self, live: Collection[str]) -> ir.Node | None:
+    def least(self, live: Collection[str]) -> dag.Node | None:
         """The computed value of the fewest axes: what is asked of the sizes is asked there, for it costs a pass."""
-        able = (ir.Map, ir.Reduce, ir.Scan, ir.Select, ir.Gather, ir.Scatter, ir.Contract)
+        able = (dag.Map, dag.Reduce, dag.Scan, dag.Select, dag.Gather, dag.Scatter, dag.Contract)
         nodes = [node for node in self.graph.nodes if node.output in live]
         computed = [node for node in nodes if isinstance(node.kind, able)] or nodes[-1:]
         return min(computed, key=lambda node: sum(dim.constant is None for dim in node.shape), default=None)
@@ -81,49 +81,49 @@ class _Speller:
     def whole(self, name: str) -> OnnxTerm:
         return views.whole(self.terms[name], self.graph[name].shape, self.sizes)
 
-    def term(self, node: ir.Node) -> OnnxTerm:
+    def term(self, node: dag.Node) -> OnnxTerm:
         sources = [self.graph[name] for name in node.inputs]
         operands = [self.terms[name] for name in node.inputs]
         if ZERO in node.shape:  # it has no cells, whatever makes them
             return self.writer.number(0, node.dtype)
         match node.kind:
-            case ir.Input():
+            case dag.Input():
                 return self.terms[node.output]
-            case ir.Constant(value):
+            case dag.Constant(value):
                 return OnnxTerm(self.writer.constant(value), node.dtype, node.shape)
-            case ir.Iota(index):
+            case dag.Iota(index):
                 return cast(CellWriter(self.writer), self.sizes.indexed(index, node.shape), node.dtype)
-            case ir.Map(function):
+            case dag.Map(function):
                 return map_term(CellWriter(self.writer), function, operands, node.dtype)
-            case ir.Reduce():
+            case dag.Reduce():
                 keep = self.keeps_axes(node)
                 return reductions.reduce_term(node.kind, self.whole(node.inputs[0]), node.dtype, self.sizes, keep=keep)
-            case ir.Scan():
+            case dag.Scan():
                 return reductions.scan_term(node.kind, self.whole(node.inputs[0]), node.dtype, self.writer)
-            case ir.View() if self.keeps_axes(sources[0]):
+            case dag.View() if self.keeps_axes(sources[0]):
                 return operands[0]
-            case ir.View(index):
+            case dag.View(index):
                 return views.view_term(index, operands[0], sources[0].shape, node.shape, self.sizes)
-            case ir.Select(axis, _):
+            case dag.Select(axis, _):
                 pieces = [self.whole(name).name for name in node.inputs]
                 return OnnxTerm(self.writer.emit("Concat", *pieces, axis=axis), node.dtype, node.shape)
-            case ir.Gather():
+            case dag.Gather():
                 return views.gather_term(node, operands, sources, self.sizes)
-            case ir.Scatter():
+            case dag.Scatter():
                 return views.scatter_term(node, operands, sources, self.sizes)
-            case ir.Contract(equation):
+            case dag.Contract(equation):
                 wholes = [self.whole(name) for name in node.inputs]
                 return reductions.contract_term(equation, wholes, node.dtype, node.shape, self.writer)
-            case ir.Opaque(name):
+            case dag.Opaque(name):
                 raise UnsupportedError(f"{name} has no ONNX operator that is known here")
-            case ir.Part(position):
+            case dag.Part(position):
                 raise UnsupportedError(f"result {position} of what has no ONNX operator")
             case _:
                 assert_never(node.kind)
 
-    def keeps_axes(self, node: ir.Node) -> bool:
+    def keeps_axes(self, node: dag.Node) -> bool:
         """Whether it is a reduction that keeps its axes, as 1."""
-        is_place = isinstance(node.kind, ir.Reduce) and node.kind.monoid.startswith("arg")
+        is_place = isinstance(node.kind, dag.Reduce) and node.kind.monoid.startswith("arg")
         return not is_place and self.readers.restore_axes(node)
 
     def demanded(self, term: OnnxTerm) -> OnnxTerm:

@@ -17,7 +17,7 @@ from typing import assert_never
 
 from noyau.compiler.partition.costs import cells
 from noyau.compiler.passes.normal_form import bound_sizes
-from noyau.ir import graph as ir
+from noyau.ir import graph as dag
 from noyau.ir.operators import OPERATORS
 
 SOURCE, SINK = "<source", "<sink"  # no value's names: those of vertices end in < or >
@@ -73,12 +73,12 @@ READ = 1 / 16  # what reading an input or an output costs, beside writing, holdi
 EXPENSIVE = 100  # flops a cell, about what a core does while it writes and reads a float32
 
 
-def split(graph: ir.Graph, gradient: ir.Graph) -> tuple[ir.Graph, tuple[str, ...], ir.Graph]:
+def split(graph: dag.Graph, gradient: dag.Graph) -> tuple[dag.Graph, tuple[str, ...], dag.Graph]:
     """The graph that saves, the values that are read again, and the graph from these to the gradients.
 
     `gradient` computes gradients from the inputs of `graph`, and values in it that bear names of `graph` are those."""
     gradients = {node.output for node in gradient.inputs} - {node.output for node in graph.inputs}
-    back = ir.downstream(gradient, gradients)
+    back = dag.downstream(gradient, gradients)
     read = [name for node in gradient.nodes if node.output in back for name in node.inputs if name not in back]
     read += [name for name in gradient.outputs if name not in back]
     saved_names = _cut(graph, gradient, read)
@@ -89,7 +89,7 @@ def split(graph: ir.Graph, gradient: ir.Graph) -> tuple[ir.Graph, tuple[str, ...
     return replace(graph, outputs=(*graph.outputs, *extra)), saved, backward
 
 
-def _cut(graph: ir.Graph, gradient: ir.Graph, read: Iterable[str]) -> set[str]:
+def _cut(graph: dag.Graph, gradient: dag.Graph, read: Iterable[str]) -> set[str]:
     """The values to save, or to read again."""
     network, expensive = Network(), _expensive(graph, gradient)
     needed, visited = list(dict.fromkeys(read)), set[str]()
@@ -111,31 +111,31 @@ def _cut(graph: ir.Graph, gradient: ir.Graph, read: Iterable[str]) -> set[str]:
     return {name for name in visited if f"{name}<" in before and f"{name}>" not in before}
 
 
-def _price(graph: ir.Graph, node: ir.Node) -> float:
+def _price(graph: dag.Graph, node: dag.Node) -> float:
     """Give the bytes that saving a value takes; only a value of the graph can be saved."""
     size = max(cells(node), 1.0) * node.dtype.bytes
-    if isinstance(node.kind, ir.Input) or node.output in graph.outputs:
+    if isinstance(node.kind, dag.Input) or node.output in graph.outputs:
         return size * READ
-    can_be = node.output in graph.by_name and not isinstance(node.kind, ir.Constant | ir.Iota | ir.View)
+    can_be = node.output in graph.by_name and not isinstance(node.kind, dag.Constant | dag.Iota | dag.View)
     return size if can_be else inf
 
 
-def is_expensive(node: ir.Node) -> bool:
+def is_expensive(node: dag.Node) -> bool:
     """Whether a value is not computed again, for its kind."""
     match node.kind:
-        case ir.Input() | ir.Reduce() | ir.Scan() | ir.Scatter() | ir.Contract() | ir.Opaque() | ir.Part():
+        case dag.Input() | dag.Reduce() | dag.Scan() | dag.Scatter() | dag.Contract() | dag.Opaque() | dag.Part():
             return True
-        case ir.Map() | ir.View() | ir.Select() | ir.Gather() | ir.Constant() | ir.Iota():
+        case dag.Map() | dag.View() | dag.Select() | dag.Gather() | dag.Constant() | dag.Iota():
             return False
         case _:
             assert_never(node.kind)
 
 
-def _expensive(graph: ir.Graph, gradient: ir.Graph) -> set[str]:
+def _expensive(graph: dag.Graph, gradient: dag.Graph) -> set[str]:
     """The values of a graph that are not computed again for its gradient."""
     expensive_values, flops = set[str](), dict[str, float]()
     for node in gradient.nodes:
-        own = OPERATORS[node.kind.function].flops if isinstance(node.kind, ir.Map) else 0
+        own = OPERATORS[node.kind.function].flops if isinstance(node.kind, dag.Map) else 0
         flops[node.output] = own + max((flops[name] for name in node.inputs), default=0.0)
         if node.output in graph.by_name and (is_expensive(node) or flops[node.output] > EXPENSIVE):
             expensive_values.add(node.output)
@@ -143,23 +143,23 @@ def _expensive(graph: ir.Graph, gradient: ir.Graph) -> set[str]:
     return expensive_values
 
 
-def _from(graph: ir.Graph, gradient: ir.Graph, saved: Collection[str], gradients: Collection[str]) -> ir.Graph:
+def _from(graph: dag.Graph, gradient: dag.Graph, saved: Collection[str], gradients: Collection[str]) -> dag.Graph:
     """The graph from the values that are kept, in the order in which `graph` makes them, and from those given."""
-    needed, nodes = set(gradient.outputs), list[ir.Node]()
+    needed, nodes = set(gradient.outputs), list[dag.Node]()
     for node in reversed(gradient.nodes):
         if node.output in needed and node.output not in saved and node.output not in gradients:
             needed.update(node.inputs)
             nodes.append(node)
     read = [node for node in gradient.nodes if node.output in saved and node.output in needed]
-    inputs = [node for node in read if isinstance(node.kind, ir.Input)]
-    inputs += [replace(node, kind=ir.Input(), inputs=()) for node in read if node not in inputs]
+    inputs = [node for node in read if isinstance(node.kind, dag.Input)]
+    inputs += [replace(node, kind=dag.Input(), inputs=()) for node in read if node not in inputs]
     inputs += [node for node in gradient.inputs if node.output in gradients]
-    return with_sizes(ir.Graph((*inputs, *reversed(nodes)), gradient.outputs, gradient.demands), graph)
+    return with_sizes(dag.Graph((*inputs, *reversed(nodes)), gradient.outputs, gradient.demands), graph)
 
 
-def with_sizes(backward: ir.Graph, graph: ir.Graph) -> ir.Graph:
+def with_sizes(backward: dag.Graph, graph: dag.Graph) -> dag.Graph:
     """The graph with those inputs of `graph`, small ones first, whose shapes tell sizes that no other one does."""
-    names = {name for node in backward.nodes for dim in ir.dims_of(node) for name in dim.names if name[:1] != "#"}
+    names = {name for node in backward.nodes for dim in dag.dims_of(node) for name in dim.names if name[:1] != "#"}
     for node in sorted(graph.inputs, key=cells):
         bound = bound_sizes(backward.inputs)
         if (

@@ -65,7 +65,9 @@ class LoopNest:
         """The index of another output, and the number of loops around its Store; UnsupportedError if it fits none."""
         axes = [axis for axis, dim in enumerate(node.shape) if dim != ONE]
         own = [dim for dim in self.index if dim != Dim.of(0)]
-        extents = self._extents()
+        ends = dict(self.loops)
+        first, last = dict.fromkeys(ends, 0), {name: extent - 1 for name, extent in ends.items()}
+        extents = [dim.replace(first) + dim.replace(last) + 1 for dim in own]  # of the main output, without axes of 1
         if len(axes) == len(own) and node.shape and all(map(equal, (node.shape[axis] for axis in axes), extents)):
             letters = iter(own)
             index = tuple(next(letters) if axis in axes else Dim.of(0) for axis in range(len(node.shape)))
@@ -84,12 +86,6 @@ class LoopNest:
         raise UnsupportedError(
             f"{node.output} of shape [{own_shape}] does not fit the loops of {self.main}: {loops or 1}"
         )
-
-    def _extents(self) -> list[Dim]:
-        """The extents of the main output, without axes of 1."""
-        extents = dict(self.loops)
-        first, last = dict.fromkeys(extents, 0), {name: extent - 1 for name, extent in extents.items()}
-        return [dim.replace(first) + dim.replace(last) + 1 for dim in self.index if dim != Dim.of(0)]
 
 
 def first_space(graph: nodes.Graph) -> LoopNest:

@@ -161,8 +161,8 @@ class Lowering:
         sure = all(within(at, end, self.extents, positive) for at, end in zip(index, shape, strict=True))
         left_out = [extent for extent in self.left_out(depth) if not never_negative(extent - 1, positive)]
         may_be_empty = [at for at, end in zip(index, shape, strict=True) if not never_negative(end - 1, positive)]
-        found = {each for at in may_be_empty for name in at.names for each in self.guarded.get(name, ())}
-        return [each for each in left_out if not sure or each in found or each.names & (set(reads) - positive)]
+        looked_up = {each for at in may_be_empty for name in at.names for each in self.guarded.get(name, ())}
+        return [each for each in left_out if not sure or each in looked_up or each.names & (set(reads) - positive)]
 
     def guard_of(self, index: Shape, shape: Shape, depth: int, reads: Iterable[str] = ()) -> ir.Expr | None:
         """Give the condition under which a cell may be read: that of its use, and that the loops run that it left where

@@ -286,7 +286,10 @@ class _Partitioning:
                     self.group_by_key |= {key.key: (key, with_kernel(group))} if key else {}
                 yield group
             except UnsupportedError as error:  # cellwise ones were joined without a look at their kernel
-                self.dissolve(positions, str(error))
+                for position in positions:  # they are left as they are after all
+                    del self.member[position]
+                    self.alone[position] = str(error)
+                del self.sets[next(name for name, members in self.sets.items() if members == positions)]
 
     def like_another(self, positions: Positions, key: StructuralKey | None) -> Group | None:
         """The group of some operators, after one that is like it, or None."""
@@ -301,13 +304,6 @@ class _Partitioning:
         graph = normalise(extracted)
         original = replace(extracted, outputs=graph.outputs)
         return Group(tuple(sorted(positions)), original, graph, self.def_use.ends(positions)[1])
-
-    def dissolve(self, positions: Positions, reason: str) -> None:
-        """Leave operators as they are after all."""
-        for position in positions:
-            del self.member[position]
-            self.alone[position] = reason
-        del self.sets[next(name for name, members in self.sets.items() if members == positions)]
 
     def reasons(self) -> Iterable[Cut]:
         """Why operators are in no group, and why neighbouring groups are not one."""

@@ -36,12 +36,12 @@ def traffic(graph: Graph, sizes: Sizes, *, repeated: bool = False) -> Traffic:
 
     `repeated`: whatever is looked up in a table may be the same again and again; else it is all different."""
     needed = dict.fromkeys((node.output for node in graph.nodes), 0)
-    needed |= {name: _cells(graph[name], sizes) for name in graph.outputs}
+    needed |= {name: cells(graph[name], sizes) for name in graph.outputs}
     for node in reversed(graph.nodes):
-        for name, count in _operands(graph, node, min(needed[node.output], _cells(node, sizes)), sizes, repeated):
+        for name, count in _operands(graph, node, min(needed[node.output], cells(node, sizes)), sizes, repeated):
             needed[name] += count
-    read = sum(min(needed[node.output], _cells(node, sizes)) * node.dtype.bytes for node in graph.inputs)
-    stores = sum(_cells(graph[name], sizes) * graph[name].dtype.bytes for name in dict.fromkeys(graph.outputs))
+    read = sum(min(needed[node.output], cells(node, sizes)) * node.dtype.bytes for node in graph.inputs)
+    stores = sum(cells(graph[name], sizes) * graph[name].dtype.bytes for name in dict.fromkeys(graph.outputs))
     return Traffic(read, stores)
 
 
@@ -57,10 +57,10 @@ def _operands(graph: Graph, node: Node, cells_needed: int, sizes: Sizes, repeate
             lookups = [entry for entry in index if isinstance(entry, Lookup)]
             return [table, *((node.inputs[entry.input], _reached(node, entry.at, sizes)) for entry in lookups)]
         case Scatter():
-            return [(name, _cells(graph[name], sizes)) for name in node.inputs]
+            return [(name, cells(graph[name], sizes)) for name in node.inputs]
         case _:
-            whole = max(_cells(node, sizes), 1)  # as large a share of an operand as of the node itself, rounded up
-            return [(name, -(-_cells(graph[name], sizes) * cells_needed // whole)) for name in node.inputs]
+            whole = max(cells(node, sizes), 1)  # as large a share of an operand as of the node itself, rounded up
+            return [(name, -(-cells(graph[name], sizes) * cells_needed // whole)) for name in node.inputs]
 
 
 def _looked_at(graph: Graph, node: Node, index: tuple[Dim | Lookup, ...], sizes: Sizes, repeated: bool) -> int:
@@ -80,7 +80,8 @@ def _reached(node: Node, at: tuple[Dim, ...], sizes: Sizes) -> int:
     return math.prod(int(node.extents[name].evaluate(sizes)) for name in names)
 
 
-def _cells(node: Node, sizes: Sizes) -> int:
+def cells(node: Node, sizes: Sizes) -> int:
+    """The number of cells of a value."""
     return math.prod(int(dim.evaluate(sizes)) for dim in node.shape)
 
 

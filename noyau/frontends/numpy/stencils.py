@@ -91,7 +91,10 @@ def _slopes(f: Any, step: Any, axis: int, order: int) -> Any:
         places = as_traced(tape, step)
         tape.demand_equal(places.node.shape[0], f.node.shape[-1])
         gaps = call("diff", places if places.dtype.kind == "f" else places.astype(np.float64))
-        inside = _weigh(f[..., :-2], f[..., 1:-1], f[..., 2:], _middle(gaps[:-1], gaps[1:]))
+        one, other = gaps[:-1], gaps[1:]
+        both = one + other
+        middle = [-other / (one * both), (other - one) / (one * other), one / (other * both)]
+        inside = _weigh(f[..., :-2], f[..., 1:-1], f[..., 2:], middle)
         ends = (gaps[0], gaps[1], gaps[-1], gaps[-2])
     else:
         inside, ends = (f[..., 2:] - f[..., :-2]) / (2.0 * step), (step,) * 4
@@ -106,12 +109,6 @@ def _slopes(f: Any, step: Any, axis: int, order: int) -> Any:
 
 def _weigh(a: Any, b: Any, c: Any, weights: Sequence[Any]) -> Any:
     return weights[0] * a + weights[1] * b + weights[2] * c
-
-
-def _middle(one: Any, other: Any) -> list[Any]:
-    """The weights of three neighbours, so far apart, in the slope at the middle one."""
-    both = one + other
-    return [-other / (one * both), (other - one) / (one * other), one / (other * both)]
 
 
 def _first(one: Any, other: Any) -> list[Any]:

@@ -104,17 +104,17 @@ def follow(
     `sizes`: with them, what a function asks of sizes has an answer, that of these sizes. A comparison (`if n > 4`, a
     slice that may reach beyond its axis) becomes a demand; where a number is asked for (`int(n)`, `range(n)`, a loop
     over an axis) the function is traced again with the number in the place of the name."""
-    settled: dict[str, int | str] = {}
+    fixed: dict[str, int | str] = {}
     while True:
-        arguments = [_substitute(node, settled) for node in inputs]
-        signed = None if results is None else [_substitute(node, settled) for node in results]
-        remaining = {name: size for name, size in (sizes or {}).items() if name not in settled}
-        numbers = {name: value for name, value in settled.items() if isinstance(value, int)}
+        arguments = [_substitute(node, fixed) for node in inputs]
+        signed = None if results is None else [_substitute(node, fixed) for node in results]
+        remaining = {name: size for name, size in (sizes or {}).items() if name not in fixed}
+        numbers = {name: value for name, value in fixed.items() if isinstance(value, int)}
         tape = (BoundedTape if numbers else Tape)(remaining, merging=merging)
         try:
             graph, outputs = _trace(function, arguments, signed, constants, tape)
         except Retrace as question:
-            settled |= question.known
+            fixed |= question.known
             continue
         except UnsupportedError as error:
             raise UnsupportedError(str(error), partial(holds, numbers, tuple(tape.demands))) from error.__cause__
@@ -169,7 +169,8 @@ def _trace(
         nodes = [_result(tape, *pair) for pair in zip(parts, signed, strict=True)]
     except Exception as fault:
         name = getattr(function, "__name__", "the function")
-        raise UnsupportedError(f"{name} cannot be traced{_line(fault)}: {_reason(fault)}") from fault
+        reason = str(fault) if isinstance(fault, NoyauError) else f"{type(fault).__name__}: {fault}"
+        raise UnsupportedError(f"{name} cannot be traced{_line(fault)}: {reason}") from fault
     graph = Graph(tuple(tape.nodes), tuple(node.output for node in nodes), tuple(tape.demands))
     outputs = tuple(Node(node.output, Input(), (), node.dtype, node.shape) for node in nodes)
     return check(_rename(drop_unused(graph), named)), outputs
@@ -267,10 +268,6 @@ def _result(tape: Tape, value: Any, wanted: Node) -> Node:
         raise UnsupportedError(f"{wanted.output} is {actual}, and signed {signed}; cast or reshape it")
     shaped = tape.assume_shape(node, wanted.shape)
     return tape.add(Node(wanted.output, Map("identity"), (shaped.output,), shaped.dtype, wanted.shape))
-
-
-def _reason(fault: Exception) -> str:
-    return str(fault) if isinstance(fault, NoyauError) else f"{type(fault).__name__}: {fault}"
 
 
 def _line(fault: Exception) -> str:

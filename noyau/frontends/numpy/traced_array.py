@@ -403,15 +403,10 @@ def call(name: str, *args: Any, **kwargs: Any) -> Any:
     elif name not in VIEWS or (source is not None and source.scalar and not source.either and name in OWN_METHODS):
         return as_scalars(result)
     if name in VIEWS and source is not None and isinstance(result, TracedArray) and not (result.scalar or result.looks):
-        return _view_of(source, result, name)
-    return result
-
-
-def _view_of(source: TracedArray, result: TracedArray, name: str) -> TracedArray:
-    """A result as a view of its source; of a scalar it sees a copy."""
-    if source.either or not source.scalar:
-        result.look_at(source, name)
-        result.sure = result.sure and not source.either
+        if source.either or not source.scalar:  # of a scalar it sees a copy
+            result.look_at(source, name)
+            result.sure = result.sure and not source.either
+        return result
     return result
 
 

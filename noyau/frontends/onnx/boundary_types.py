@@ -50,14 +50,11 @@ class BoundaryTypes:
                 tensor = onnx.helper.make_tensor(name, contents.dtype.onnx, contents.shape, contents.integers)
                 tensors.append(tensor)
             else:
-                inputs.append(onnx.helper.make_value_info(name, self._type(name, dims)))
+                each = self.values.node(name)
+                kind = self.declared.get(name, onnx.TypeProto())
+                kind = kind if each.dtype is DType.OTHER else _type_of((each.dtype, each.shape), dims)
+                inputs.append(onnx.helper.make_value_info(name, kind))
         return self.inference.types(self.around.model(node, inputs, [], tensors))
-
-    def _type(self, name: str, dims: dict[str, Dim]) -> onnx.TypeProto:
-        node = self.values.node(name)
-        if node.dtype is DType.OTHER:
-            return self.declared.get(name, onnx.TypeProto())
-        return _type_of((node.dtype, node.shape), dims)
 
     def _merge(self, types: Sequence[onnx.TypeProto], extents: Mapping[str, Dim]) -> tuple[DType, Shape]:
         tensors = [kind.tensor_type for kind in types if kind.HasField("tensor_type")]

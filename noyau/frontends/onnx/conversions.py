@@ -16,15 +16,12 @@ def _cast(site: OnnxSite) -> Node:
     number = site.attribute("to", 0)
     dtype = from_onnx(number)
     if dtype is None or dtype is DType.OTHER:
-        raise UnsupportedError(f"a cast to {_type_name(number)} has no meaning here")
+        from onnx import TensorProto
+
+        is_listed = number in TensorProto.DataType.values()
+        name = str(TensorProto.DataType.Name(number)).lower() if is_listed else f"type {number}"
+        raise UnsupportedError(f"a cast to {name} has no meaning here")
     return site.cast(site.input(), dtype)
-
-
-def _type_name(number: int) -> str:
-    from onnx import TensorProto
-
-    is_listed = number in TensorProto.DataType.values()
-    return str(TensorProto.DataType.Name(number)).lower() if is_listed else f"type {number}"
 
 
 _WIDE = frozenset({DType.I8, DType.U8, DType.I16, DType.U16})

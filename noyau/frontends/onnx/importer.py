@@ -92,13 +92,18 @@ class _ModelImporter:
         self.opaque: dict[int, str] = {}
 
     def run(self) -> ImportedModel:
-        self._name_sizes()
+        extents = [dim for value in self.model.graph.input for dim in value.type.tensor_type.shape.dim]
+        for dim in extents:  # plain names come first: `past + sequence` may stand before an input that has `past`
+            if dim.dim_param.isidentifier():
+                self.values.sizes.dim_of(dim.dim_param)
         for value in self.model.graph.input:
             self._input(value)
         for tensor in self.model.graph.initializer:
             self._tensor(tensor.name, tensor, place=None, sources=())
         for sparse in self.model.graph.sparse_initializer:
-            self._sparse(sparse)
+            name, dtype = sparse.values.name, from_onnx(sparse.values.data_type) or DType.OTHER
+            self.tensors[name] = sparse
+            self.values.add(Node(name, Input(), (), dtype, () if dtype is DType.OTHER else shape_of(sparse.dims)))
         for place, node in enumerate(self.model.graph.node):
             self._node(place, node)
         outputs = tuple(value.name for value in self.model.graph.output)
@@ -123,13 +128,6 @@ class _ModelImporter:
             if place in places and product(node.shape) != Dim.of(1):
                 reasons[place] = FOLDED
         return reasons
-
-    def _name_sizes(self) -> None:
-        """Plain names of extents come first: `past + sequence` may stand before an input that has `past`."""
-        for value in self.model.graph.input:
-            for dim in value.type.tensor_type.shape.dim:
-                if dim.dim_param.isidentifier():
-                    self.values.sizes.dim_of(dim.dim_param)
 
     def _input(self, value: onnx.ValueInfoProto) -> None:
         if value.name in self.defaults:
@@ -172,11 +170,6 @@ class _ModelImporter:
             self.values.add(Node(name, Input(), (), dtype, shape_of(tensor.dims), sources))
             if count <= _FEW and (array := array_of(tensor, self.folder)) is not None:
                 self.values.few[name] = array
-
-    def _sparse(self, tensor: onnx.SparseTensorProto) -> None:
-        name, dtype = tensor.values.name, from_onnx(tensor.values.data_type) or DType.OTHER
-        self.tensors[name] = tensor
-        self.values.add(Node(name, Input(), (), dtype, () if dtype is DType.OTHER else shape_of(tensor.dims)))
 
     def _node(self, place: int, proto: onnx.NodeProto) -> None:
         sources = (f"{proto.op_type}#{place}", *([proto.name] if proto.name else []))

@@ -122,7 +122,8 @@ class _GraphImporter:
             case "call_function":
                 pass  # it asserts what torch knows already
             case "output":
-                self.outputs = [self.output(each) for each in _flat(node.args[0])]
+                results = node.args[0] if isinstance(node.args[0], tuple | list) else node.args
+                self.outputs = [self.output(each) for each in results if each is not None]
             case other:
                 raise UnsupportedError(f"{node.name} is a {other}, which no graph of ATen operators has")
         self.note(node, before)
@@ -282,7 +283,3 @@ class _GraphImporter:
 def _is_tensor(node: fx.Node) -> bool:
     """Whether a node makes tensors, as far as torch tells."""
     return isinstance(node.meta.get("val"), torch.Tensor | tuple | list)
-
-
-def _flat(results: Any) -> list[Any]:
-    return [each for each in (results if isinstance(results, tuple | list) else [results]) if each is not None]

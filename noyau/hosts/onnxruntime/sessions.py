@@ -65,7 +65,10 @@ def open_session(
     runtime = load_onnxruntime()
     options = _options(threads, optimized, folder, prepacked)
     if trace is not None:
-        _leave_traces(options, trace.absolute())
+        options.enable_profiling, options.profile_file_prefix = True, str(trace.absolute() / "trace")
+        options.optimized_model_filepath = str(trace.absolute() / OPTIMIZED)
+        for key, entry in (("file_name", WEIGHTS), ("min_size_in_bytes", "1024")):
+            options.add_session_config_entry(f"session.optimized_model_external_initializers_{key}", entry)
     if library is not None:
         try:
             options.register_custom_ops_library(str(library.absolute()))
@@ -109,13 +112,6 @@ def _options(threads: int, optimized: bool, folder: Path | None, prepacked: bool
     levels = runtime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
     return options
-
-
-def _leave_traces(options: Any, folder: Path) -> None:
-    options.enable_profiling, options.profile_file_prefix = True, str(folder / "trace")
-    options.optimized_model_filepath = str(folder / OPTIMIZED)
-    for key, entry in (("file_name", WEIGHTS), ("min_size_in_bytes", "1024")):
-        options.add_session_config_entry(f"session.optimized_model_external_initializers_{key}", entry)
 
 
 def version() -> str:

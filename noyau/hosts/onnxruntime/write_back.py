@@ -19,7 +19,6 @@ from noyau.dtypes import DType
 from noyau.errors import GraphError, ModelError
 from noyau.hosts.onnxruntime import function_bodies
 from noyau.hosts.onnxruntime.custom_ops import IDENTIFIER, cached_library
-from noyau.ir.dims import Dim
 from noyau.ir.graph import Node
 from noyau.toolchain.c import compiler as c_compiler
 
@@ -295,13 +294,9 @@ def fused(operator: str, group: Group) -> function_bodies.FusedNode:
 
 def value_type(node: Node) -> function_bodies.ValueType:
     """The type of a value as a model writes it: extents that are neither numbers nor names are left open."""
-    return function_bodies.ValueType(node.dtype, tuple(_extent(dim) for dim in node.shape))
-
-
-def _extent(dim: Dim) -> int | str | None:
-    if dim.constant is not None:
-        return dim.constant
-    return str(dim) if str(dim) in dim.names else None
+    named = [str(dim) if str(dim) in dim.names else None for dim in node.shape]
+    extents = [name if dim.constant is None else dim.constant for dim, name in zip(node.shape, named, strict=True)]
+    return function_bodies.ValueType(node.dtype, tuple(extents))
 
 
 def redirect_shape_reads(model: onnx.ModelProto, kernels: Iterable[Planned]) -> onnx.ModelProto:

@@ -9,10 +9,9 @@ from typing import Any
 
 from noyau.errors import InputError, SignatureError
 from noyau.jobs.bench.inputs import usual_numbers
-from noyau.jobs.bench.op_candidates import signature_of
 from noyau.jobs.bench.record import BenchPoint, BenchRecord
 from noyau.jobs.bench.run import Numbers, combinations, device_of, timed
-from noyau.jobs.bench.tasks import BenchOptions, largest
+from noyau.jobs.bench.tasks import BenchOptions
 from noyau.jobs.bench.track import Say
 from noyau.jobs.bench.winners import is_able, winner_of
 from noyau.jobs.check.run import check
@@ -115,7 +114,9 @@ def tune(
     with a few sizes of tiles and numbers of warps, each told with its reason.
     SignatureError for an op without a signature, or inputs that do not fit; InputError for more than 64 variants of a
     kernel."""
-    _require_signature(op)
+    if not isinstance(op, Op):
+        raise SignatureError(f"noyau.tune takes an op, and this is of the type {type(op).__name__}")
+    op.require_signature()
     report: Say = say or (lambda step: None)
     place = device_of(args, device)
     if place:
@@ -139,18 +140,12 @@ def tune(
 def _winners(op: Op[..., Any], form: Op[..., Any], at: BenchPoint, bound: Bound, place: str) -> Iterator[Winner]:
     """Yield the winner at one set of sizes, if there is one, once it is recorded; on a GPU it is already."""
     if not place:
-        request = specialization_of(signature_of(op), bound, op.description.reference.constants)
-        winner = winner_of(form, at, request, largest(bound))
+        request = specialization_of(op.require_signature(), bound, op.description.reference.constants)
+        winner = winner_of(form, at, request, bound.largest)
         record(op.description, request, [winner])
         yield winner
     elif at.request is not None and any(is_able(row.name, form, at.request) for row in at.ranked):
         yield winner_of(form, at, at.request, at.cells)
-
-
-def _require_signature(op: object) -> None:
-    if not isinstance(op, Op):
-        raise SignatureError(f"noyau.tune takes an op, and this is of the type {type(op).__name__}")
-    signature_of(op)
 
 
 def _wishes(
@@ -165,12 +160,12 @@ def _wishes(
         yield from (((), numbers) for numbers in combinations(sizes or {}))
     else:
         constants = op.known(op.description.reference.constants)
-        yield from (((), usual_numbers(signature_of(op), constants, {}, cells)) for cells in _CELLS)
+        yield from (((), usual_numbers(op.require_signature(), constants, {}, cells)) for cells in _CELLS)
 
 
 def _bind_arguments(op: Op[..., Any], inputs: Sequence[Any], numbers: Mapping[str, int], seed: int) -> Bound:
     arguments = [on_host(each) for each in inputs] if inputs else op.make(seed, **numbers)
-    return bind(signature_of(op), arguments, op.known(op.description.reference.constants), op.name)
+    return bind(op.require_signature(), arguments, op.known(op.description.reference.constants), op.name)
 
 
 def on_host(arguments: Any) -> Any:

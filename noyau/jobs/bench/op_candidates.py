@@ -20,21 +20,14 @@ from noyau.ops.dispatch.choice import REFERENCE, Choice, Selection, Selector
 from noyau.ops.dispatch.fast_entries import entry
 from noyau.ops.op import Op
 from noyau.signatures.binding import Bound
-from noyau.signatures.types import Instance, Signature
+from noyau.signatures.types import Instance
 from noyau.timing.sides import Contender
-
-
-def signature_of(op: Op[..., Any]) -> Signature:
-    """The signature of an op. SignatureError where it has none."""
-    if op.signature is None:
-        raise SignatureError(f"{op.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
-    return op.signature
 
 
 def of_op(op: Op[..., Any], bound: Bound, constants: Mapping[str, Any], calling: CandidateCall) -> Iterator[Entry]:
     """An op's reference as it is written, then each attached kernel, then each generated one."""
     yield _reference(op, bound.instance, constants, calling)
-    request = specialization_of(signature_of(op), bound, constants)
+    request = specialization_of(op.require_signature(), bound, constants)
     for kernel in op.kernels.values():
         try:
             yield _attached_entry(op, kernel, request, bound, calling)
@@ -84,7 +77,7 @@ def _through_fast_call(
     op: Op[..., Any], name: str, choice: Choice, request: Specialization, calling: CandidateCall
 ) -> Entry:
     """A kernel as a call of the op runs it."""
-    fast_call = entry(op.name, signature_of(op), Selection(request, ((choice, math.inf),), ()))
+    fast_call = entry(op.name, op.require_signature(), Selection(request, ((choice, math.inf),), ()))
     assert fast_call is not None
 
     def filling(*arguments: Any, out: Any) -> object:

@@ -13,7 +13,7 @@ from noyau.dtypes import DType
 from noyau.errors import InputError, NoyauError
 from noyau.jobs.bench.candidates import CandidateCall, Entry, Function, of_functions
 from noyau.jobs.bench.inputs import InputMaker, draw_by, usual_numbers, vary
-from noyau.jobs.bench.op_candidates import of_op, signature_of
+from noyau.jobs.bench.op_candidates import of_op
 from noyau.jobs.bench.workload import Workload, work_of_arrays, work_of_graph
 from noyau.kernels.programs.generate import Specialization, lazy_graph, specialization_of, trace_reference
 from noyau.kernels.reference import graph_of
@@ -156,15 +156,10 @@ def op_tasks(op: Op[..., Any], wishes: BenchOptions, *, judge_alone: bool = Fals
         others = (replace(entry, is_peer=True) for entry in of_functions(wishes.peers, calling))
         own = of_op(op, bound, constants, calling)
         entries = (next(own),) if judge_alone else (*own, *others)
-        request = specialization_of(signature_of(op), bound, constants)
+        request = specialization_of(op.require_signature(), bound, constants)
         check = _op_check(op, entries[0], bound, request, calling)
         work = _op_work(op, request, bound)
-        yield BenchTask(bound.sizes, inputs, _apart(entries), check, work, None, request, largest(bound))
-
-
-def largest(bound: Bound) -> int:
-    """The cells of the largest array of a call."""
-    return max((array.size for array in bound.arrays), default=0)
+        yield BenchTask(bound.sizes, inputs, _apart(entries), check, work, None, request, bound.largest)
 
 
 def _apart(entries: Sequence[Entry]) -> tuple[Entry, ...]:
@@ -193,7 +188,7 @@ def _op_check(op: Op[..., Any], judge: Entry, bound: Bound, request: Specializat
 
 def _op_inputs(op: Op[..., Any], numbers: dict[str, int], wishes: BenchOptions) -> tuple[InputMaker, Bound]:
     """Draws for an op, and what they bind."""
-    signature, args, seed = signature_of(op), wishes.args, wishes.seed
+    signature, args, seed = op.require_signature(), wishes.args, wishes.seed
     constants = op.known(op.description.reference.constants)
     bound = partial(bind, signature, known=constants, called=op.name)
     if args is not None and not callable(args):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from noyau.compiler.partition.traffic import traffic
+from noyau.compiler.partition.traffic import cells, traffic
 from noyau.errors import BuildError
 from noyau.ir.graph import Contract, Graph, Map, Node, Reduce
 from noyau.ir.monoids import MONOIDS
@@ -85,9 +85,9 @@ def _flops(graph: Graph, node: Node, sizes: Sizes) -> float | None:
         case Map("identity" | "cast"):
             return 0.0
         case Map(function):
-            return float(_cells(node, sizes)) if OPERATORS[function].flops <= _PLAIN else None
+            return float(cells(node, sizes)) if OPERATORS[function].flops <= _PLAIN else None
         case Reduce(monoid):
-            operand = _cells(graph[node.inputs[0]], sizes)
+            operand = cells(graph[node.inputs[0]], sizes)
             return float(operand) if MONOIDS[monoid].is_arithmetic else None
         case Contract(equation):
             return 2.0 * _products(graph, node, equation, sizes)
@@ -102,7 +102,3 @@ def _products(graph: Graph, node: Node, equation: str, sizes: Sizes) -> int:
         shape = graph[name].shape
         letters |= {letter: int(dim.evaluate(sizes)) for letter, dim in zip(term.strip(), shape, strict=False)}
     return math.prod(letters.values())
-
-
-def _cells(node: Node, sizes: Sizes) -> int:
-    return math.prod(int(dim.evaluate(sizes)) for dim in node.shape)

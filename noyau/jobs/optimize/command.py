@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from noyau.errors import InputError, OutputError
-from noyau.jobs.command_line import Command, declare_between, declare_inputs, declare_record, plain, progress, sizes_of
+from noyau.jobs.command_line import (
+    Command,
+    declare_between,
+    declare_inputs,
+    declare_record,
+    plain,
+    print_rich,
+    progress,
+    sizes_of,
+)
 
 if TYPE_CHECKING:
     from noyau.jobs.optimize.record import Report
@@ -82,13 +91,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, keep: bool) -> int:
     """The main job from the command line; results on stdout, progress on stderr. `keep`: the files stay."""
-    from rich.console import Console
-
     from noyau.jobs.optimize.onnx.options import OptimizeOptions
     from noyau.jobs.optimize.onnx.run import optimize
 
     require_places(model, output, arguments.json)
-    required = _required(arguments.require)
+    required, within = _required(arguments.require), arguments.within
+    fault = f"--within {within} is no number of seconds: --within 60"
+    within_s = math.inf if within is None else _number(within, fault)
     wishes = OptimizeOptions(
         keep=arguments.keep,
         dims=sizes_of(arguments.dim),
@@ -101,14 +110,14 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
         ops=arguments.ops,
         fresh=arguments.fresh,
         tune=arguments.tune,
-        within_s=_seconds(arguments.within),
+        within_s=within_s,
     )
     with progress() as say:
         result = optimize(model, wishes, say)
         result.save(output)
         if arguments.json is not None:
             result.report.write(arguments.json)
-    Console().print(result.report)
+    print_rich(result.report)
     if keep:
         print(f"\n{_written(output, result.library is not None)}")
     return _verdict(result.report, required)
@@ -116,8 +125,6 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
 
 def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
     """The main job where torch hosts the model."""
-    from rich.console import Console
-
     from noyau.jobs.optimize.torch import job
 
     for name, option in {"between": "--between", "ops": "--with", "only": "--only", "drop": "--drop"}.items():
@@ -137,7 +144,7 @@ def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
         result.save(output)
         if arguments.json is not None:
             result.report.write(arguments.json)
-    Console().print(result.report)
+    print_rich(result.report)
     print(f"\nWrote {plain(str(output))}; noyau.load({plain(str(output))!r}) is called with the model's inputs.")
     return _verdict(result.report, required)
 
@@ -179,11 +186,6 @@ def _verdict(report: Report, required: float | None) -> int:
     reached = "was not timed" if speedup is None else f"is {speedup:.2f}x as fast" if report.kept else "is as it was"
     print(f"noyau: the whole model {reached}; --require asks for {required:.2f}x", file=sys.stderr)
     return 1
-
-
-def _seconds(text: str | None) -> float:
-    """The seconds of --within; without end where it is not given. InputError where it is no number."""
-    return math.inf if text is None else _number(text, f"--within {text} is no number of seconds: --within 60")
 
 
 def _required(text: str | None) -> float | None:

@@ -66,12 +66,12 @@ def shared_out(ran: TimedSession, runs: Sequence[NodeRuns], overhead: Overhead) 
     if not runs:
         return [], comparison.before_median_s, 1.0
     own_s = [overhead.own_s(node) for node in runs]
-    told_s = np.sum([node.own_us for node in runs], axis=0) * 1e-6
-    if len(told_s) == comparison.pairs * comparison.calls:
-        told_s = told_s.reshape(comparison.pairs, -1).mean(1)
+    profiled_s = np.sum([node.own_us for node in runs], axis=0) * 1e-6
+    if len(profiled_s) == comparison.pairs * comparison.calls:
+        profiled_s = profiled_s.reshape(comparison.pairs, -1).mean(1)
     else:  # the profiler was full before the end
-        told_s = np.full(comparison.pairs, np.median(told_s))
-    traced_s = float(np.median(np.asarray(comparison.after_s) - told_s)) - overhead.outside_s(runs)
+        profiled_s = np.full(comparison.pairs, np.median(profiled_s))
+    traced_s = float(np.median(np.asarray(comparison.after_s) - profiled_s)) - overhead.outside_s(runs)
     run_s, nodes_s = comparison.before_median_s, sum(own_s)
     between_s = max(min(run_s - nodes_s, traced_s), 0.0)
     return own_s, between_s if nodes_s > 0 else run_s, (run_s - between_s) / nodes_s if nodes_s > 0 else 1.0

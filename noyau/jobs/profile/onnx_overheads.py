@@ -41,7 +41,7 @@ class Overhead:
     run_s: float = 0.0
     entry_s: float = 0.0
 
-    def told_s(self, node: NodeRuns) -> float:
+    def overhead_s(self, node: NodeRuns) -> float:
         """Seconds of one run of the model that are not the node's, nor another node's, though the profiler says so."""
         each_s = self.node_s + node.tensors * self.tensor_s + node.extents * self.extent_s
         return node.calls * each_s + node.inner * self.after_s
@@ -52,19 +52,19 @@ class Overhead:
 
     def own_s(self, node: NodeRuns) -> float:
         """Seconds of a node in one run of the model, its dispatch by onnxruntime included."""
-        return max(node.median_us * 1e-6 - self.told_s(node), 0.0)
+        return max(node.median_us * 1e-6 - self.overhead_s(node), 0.0)
 
     def fitted_to(self, model: Comparison, nodes: Sequence[NodeRuns]) -> Overhead:
         """The overhead with every part multiplied by one factor, for the caches of a model are not those of a chain.
 
         The factor is between 1 and that which makes up for what the profiler adds to a run of the model, where that is
         not lost in noise; of these the one with which the nodes come nearest to a run."""
-        told_s = np.array([self.told_s(node) for node in nodes])
+        overhead_s = np.array([self.overhead_s(node) for node in nodes])
         lasted_s = np.array([node.median_us * 1e-6 for node in nodes])
         low, high = sorted((1.0, self._factor(model, nodes)))
         while high - low > _CLOSE:
             factor = (low + high) / 2
-            if np.maximum(lasted_s - factor * told_s, 0.0).sum() > model.before_median_s - self.entry_s:
+            if np.maximum(lasted_s - factor * overhead_s, 0.0).sum() > model.before_median_s - self.entry_s:
                 low = factor
             else:
                 high = factor
@@ -73,7 +73,7 @@ class Overhead:
 
     def _factor(self, model: Comparison, nodes: Sequence[NodeRuns]) -> float:
         """The ratio of the overhead on a run of the model to that on a chain; 1 where noise hides it."""
-        known_s = sum(map(self.told_s, nodes)) + self.outside_s(nodes)
+        known_s = sum(map(self.overhead_s, nodes)) + self.outside_s(nodes)
         added_s = np.subtract(model.after_s, model.before_s)
         noise_s = float(np.subtract(*np.quantile(added_s, (0.75, 0.25)))) / math.sqrt(model.pairs)
         if known_s <= 0 or noise_s > _NOISE * known_s:
@@ -87,7 +87,7 @@ class MeasuredChain:
     the number of nodes; what a run takes besides is little beside many nodes."""
 
     node: NodeRuns
-    told_s: float
+    profiled_s: float
     traced_s: float
     plain_s: float
 
@@ -101,17 +101,17 @@ def _measure(bench: SessionBench, inputs: int, rank: int, length: int) -> Measur
     arrays = {"x": np.ones([1] * rank, np.float32)}
     ran = bench.run(chain(inputs, rank, length), arrays, _BUDGET_S, optimized=False)
     nodes, times = ran.nodes(), ran.comparison
-    told_s = float(np.median([node.median_us for node in nodes])) * 1e-6
-    return MeasuredChain(nodes[-1], told_s, times.after_median_s / length, times.before_median_s / length)
+    profiled_s = float(np.median([node.median_us for node in nodes])) * 1e-6
+    return MeasuredChain(nodes[-1], profiled_s, times.after_median_s / length, times.before_median_s / length)
 
 
 def fit(chains: Sequence[MeasuredChain], one: MeasuredChain) -> Overhead:
     """The least-squares fit to chains, none of it below zero; `one` is a chain of one node. A node is taken to last as
     long with the profiler on as without it."""
     rows = np.array([[1.0, each.node.tensors, each.node.extents] for each in chains])
-    added_s = np.array([each.told_s - each.plain_s for each in chains])
+    added_s = np.array([each.profiled_s - each.plain_s for each in chains])
     node_s, tensor_s, extent_s = map(float, np.maximum(np.linalg.lstsq(rows, added_s, rcond=None)[0], 0.0))
-    after_s = max(float(np.median([each.traced_s - each.told_s for each in chains])), 0.0)
+    after_s = max(float(np.median([each.traced_s - each.profiled_s for each in chains])), 0.0)
     within_s = node_s + one.node.tensors * tensor_s + one.node.extents * extent_s
     run_s = max(one.traced_s - one.plain_s - within_s - after_s, 0.0)
     return Overhead(node_s, tensor_s, extent_s, after_s, run_s, max(one.plain_s - chains[0].plain_s, 0.0))

@@ -5,14 +5,19 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
+
+import numpy as np
 
 from noyau.codegen.plan import plan
 from noyau.dtypes import from_onnx
 from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime.function_bodies import subgraphs
 from noyau.hosts.onnxruntime.path_ends import Between
+from noyau.hosts.onnxruntime.sessions import version
+from noyau.hosts.onnxruntime.size_bindings import sizes_for
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
 from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable
@@ -25,19 +30,11 @@ from noyau.text import printable
 from noyau.timing.conditions import conditions, unsteady
 from noyau.timing.machine import this_machine
 from noyau.toolchain.c import compiler as c_compiler
-from noyau.verify.inputs import Inputs
+from noyau.verify.inputs import Inputs, load_inputs, make_inputs
 from noyau.workers.resources import processors
 
 if TYPE_CHECKING:
     import onnx
-from dataclasses import dataclass, field
-from typing import TypedDict
-
-import numpy as np
-
-from noyau.hosts.onnxruntime.sessions import version
-from noyau.hosts.onnxruntime.size_bindings import sizes_for
-from noyau.verify.inputs import load_inputs, make_inputs
 
 Dims = Mapping[str, int | Sequence[int]]
 

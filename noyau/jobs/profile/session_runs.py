@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event as Signal
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from noyau.errors import OutputError
 from noyau.hosts.onnxruntime.sessions import OPTIMIZED, WEIGHTS
 from noyau.jobs.profile.attribution import with_numbers, with_subgraphs
 from noyau.jobs.profile.traces import NodeRuns, TraceEvent, node_runs, read_trace
@@ -23,14 +29,6 @@ from noyau.workers.worker import Worker, pin
 
 if TYPE_CHECKING:
     import onnx
-import contextlib
-import os
-import select
-from collections.abc import Iterator
-from threading import Event as Signal
-from threading import Thread
-
-from noyau.errors import OutputError
 
 
 def parse(kind: type[onnx.ModelProto], path: Path) -> onnx.ModelProto:

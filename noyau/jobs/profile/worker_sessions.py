@@ -19,7 +19,7 @@ from noyau.workers.tamper_detection import seconds
 if TYPE_CHECKING:
     import onnxruntime
 
-Told = Sequence[Mapping[str, Any]]
+ArrayFiles = Sequence[Mapping[str, Any]]
 
 
 @dataclass(slots=True)
@@ -41,14 +41,14 @@ class TimedRuns:
         return {"trace": self.call.session.end_profiling() if self.traced else None}
 
 
-def time_runs(model: Path, inputs: Told, *, trace: Path | None, **options: Any) -> TimedRuns:
+def time_runs(model: Path, inputs: ArrayFiles, *, trace: Path | None, **options: Any) -> TimedRuns:
     """A session of a model file, opened with some `options` of `open_session` and bound; `trace` is the folder for what
     the profiler writes."""
     session = open_session(model.read_bytes(), trace=trace, **options)
     return TimedRuns(ends_run(session, read_arrays(inputs)), trace is not None)
 
 
-def weigh_runs(model: Path, inputs: Told, threads: int, prepacked: bool) -> dict[str, int | None]:
+def weigh_runs(model: Path, inputs: ArrayFiles, threads: int, prepacked: bool) -> dict[str, int | None]:
     """Run a session of a model file twice on arrays; nothing else is in the process.
 
     The result: the resident bytes before (`started`: Python, onnxruntime and the inputs) and after the session is there

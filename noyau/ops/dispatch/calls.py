@@ -90,7 +90,7 @@ class Calls:
         arguments = [as_given(each, name) for each, name in zip(args, names, strict=True)]
         bound = bind(self.signature, arguments, sizes, self.description.name)
         chosen = self.choosing.choose(specialization_of(self.signature, bound, self.all(constants)))
-        return explained(self.choosing, chosen, _largest(bound))
+        return explained(self.choosing, chosen, bound.largest)
 
     def anew(self, arguments: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
         """The results for NumPy's arrays and numbers, of which nothing is known yet."""
@@ -102,7 +102,7 @@ class Calls:
         results = self.through_fast_call(chosen, kept, constants, tuple(arguments), out)
         if results is not MISS:
             return results
-        choice = chosen.at(_largest(bound))
+        choice = chosen.at(bound.largest)
         if choice.runner is None:
             results = self.finished(self.written(bound, known), bound, out)
             self.warn(chosen)
@@ -169,11 +169,6 @@ def warn(description: Description, reasons: Sequence[str], level: int = 6) -> No
     """Say that the reference runs, and why, at the line of the call: so many frames up."""
     message = f"{description.name} ({description.place}) runs as its reference: {'; '.join(reasons)}"
     warnings.warn(message, ReferenceWarning, stacklevel=level)
-
-
-def _largest(bound: Bound) -> int:
-    """The cells of the largest array of a call."""
-    return max((array.size for array in bound.arrays), default=0)
 
 
 def as_given(value: Any, name: str) -> Any:

@@ -12,7 +12,7 @@ from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.hosts.numpy.c_library import threads
 from noyau.hosts.numpy.fast_calls import MISS, Argument, FastCall
 from noyau.hosts.numpy.memory import empty
-from noyau.ir.dims import Dim, Shape
+from noyau.ir.dims import Shape
 from noyau.ir.graph import Constant, Contract, Graph, Input, Node
 from noyau.kernels.programs import libraries
 from noyau.kernels.programs.generate import BuiltKernel, BuiltProgram
@@ -83,15 +83,9 @@ def solver(graph: Graph) -> Callable[[Sequence[Array]], Sizes]:
 
 def _plain(shape: Shape) -> list[str | int] | None:
     """A shape of names and numbers alone, else None."""
-    extents = [_name_or_number(dim) for dim in shape]
-    return [each for each in extents if each is not None] if None not in extents else None
-
-
-def _name_or_number(dim: Dim) -> str | int | None:
-    if dim.constant is not None:
-        return dim.constant
-    name = next(iter(dim.names))
-    return name if dim == Dim.of(name) else None
+    if any(dim.constant is None and str(dim) not in dim.names for dim in shape):
+        return None
+    return [str(dim) if dim.constant is None else dim.constant for dim in shape]
 
 
 def _calls(program: BuiltProgram) -> list[Step]:

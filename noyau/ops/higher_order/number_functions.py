@@ -39,16 +39,7 @@ def _wrapped(inner: Scalar, function: Any, inputs: int, label: str) -> FunctionT
     if inputs > 3 or not _takes(function, inputs):
         raise SignatureError(f"{label} takes a function of {_count(inputs)}; {name_of(function)} is none")
 
-    def of_one(x: Any) -> Any:
-        return inner(x)
-
-    def of_two(x: Any, y: Any) -> Any:
-        return inner(x, y)
-
-    def of_three(x: Any, y: Any, z: Any) -> Any:
-        return inner(x, y, z)
-
-    wrapper = (of_one, of_two, of_three)[inputs - 1]
+    wrapper = (lambda x: inner(x), lambda x, y: inner(x, y), lambda x, y, z: inner(x, y, z))[inputs - 1]  # noqa: PLW0108
     wrapper.__name__ = name_of(function)
     assert isinstance(wrapper, FunctionType)
     return wrapper

@@ -161,7 +161,7 @@ class TensorCalls:
         results = MISS if fast_call is None else fast_call(arguments)
         if results is not MISS:
             return results
-        choice = chosen.at(max((array.size for array in bound.arrays), default=0))
+        choice = chosen.at(bound.largest)
         if choice.runner is None:
             calls.warn(chosen)
             return _packed(calls.written(bound, known))
@@ -190,7 +190,7 @@ class TensorCalls:
         ]
         bound = self.bound(shapes, constants)
         wanted = generate.specialization_of(self.signature, bound, self.calls.all(constants), device)
-        return self.calls.choosing.choose(wanted), max((array.size for array in bound.arrays), default=0)
+        return self.calls.choosing.choose(wanted), bound.largest
 
     def explain(self, arguments: Given, constants: Constants) -> Explanation:
         """Explain what a call with these tensors would run."""

@@ -362,7 +362,10 @@ def _execute(command: Sequence[str], folder: Path, timeout_s: float) -> tuple[in
         output, _ = process.communicate(timeout=timeout_s)
     except BaseException:
         if process is not None:
-            _end(process)
+            _kill(process)
+            if process.stdout is not None:
+                process.stdout.close()
+            process.wait()
         raise
     finally:
         if process is not None:
@@ -374,13 +377,6 @@ def end_all() -> None:
     """End every compiler that runs for this process, in whichever thread: they fail with a BuildError there."""
     for process in _running.copy():  # which other threads change
         _kill(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    _kill(process)
-    if process.stdout is not None:
-        process.stdout.close()
-    process.wait()
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -20,7 +20,7 @@ def node(tensors: int = 2, extents: int = 0, us: float = 10.0, calls: int = 1, i
 def chain_of(planted: Overhead, inputs: int, rank: int, length: int) -> MeasuredChain:
     """What would be measured if a node took 0.5 us and the profiler added what is planted."""
     one = node(inputs + 1, (inputs + 1) * rank)
-    told_s = 0.5e-6 + planted.told_s(one)
+    told_s = 0.5e-6 + planted.overhead_s(one)
     plain_s = 0.5e-6 + planted.entry_s / length
     return MeasuredChain(one, told_s, told_s + planted.after_s + (planted.run_s + planted.entry_s) / length, plain_s)
 
@@ -39,11 +39,11 @@ def test_nothing_is_below_zero():
 
 
 def test_what_is_not_the_node_s_is_taken_off():
-    assert PLANTED.told_s(node(2, 4)) == pytest.approx(3e-6)
+    assert PLANTED.overhead_s(node(2, 4)) == pytest.approx(3e-6)
     assert PLANTED.own_s(node(2, 4, us=10.0)) == pytest.approx(7e-6)
     assert PLANTED.own_s(node(2, 4, us=1.0)) == 0
-    assert PLANTED.told_s(node(2, 4, calls=3)) == pytest.approx(9e-6)
-    assert PLANTED.told_s(node(2, 4, inner=6)) == pytest.approx(3e-6 + 6 * 3e-6)
+    assert PLANTED.overhead_s(node(2, 4, calls=3)) == pytest.approx(9e-6)
+    assert PLANTED.overhead_s(node(2, 4, inner=6)) == pytest.approx(3e-6 + 6 * 3e-6)
 
 
 def test_what_comes_after_a_node_within_another_is_in_that_one():
@@ -51,7 +51,7 @@ def test_what_comes_after_a_node_within_another_is_in_that_one():
 
 
 NODES = [node(2, 4), node(9, 0)]  # of 20 us by the profiler
-KNOWN_S = sum(map(PLANTED.told_s, NODES)) + PLANTED.outside_s(NODES)
+KNOWN_S = sum(map(PLANTED.overhead_s, NODES)) + PLANTED.outside_s(NODES)
 
 
 def factor(run_s: float, added: float, noise: float = 0.0) -> float:
@@ -69,7 +69,7 @@ def test_the_whole_is_at_most_what_it_is_on_the_model(added, most):
 
 
 def test_within_that_the_nodes_come_as_near_to_a_run_as_they_can():
-    own_s = 20e-6 - 1.25 * sum(map(PLANTED.told_s, NODES))
+    own_s = 20e-6 - 1.25 * sum(map(PLANTED.overhead_s, NODES))
     assert factor(own_s + PLANTED.entry_s, 1.5) == pytest.approx(1.25, abs=2e-3)
 
 

@@ -54,7 +54,7 @@ class CallLook:
         self.results, self.fault = result_tensors(result)
         self.copies = tuple(map(tensor_rotation.alike, self.results))
 
-    def settled(self, rotation: tensor_rotation.TensorRotation) -> KeptCall:
+    def snapshot(self, rotation: tensor_rotation.TensorRotation) -> KeptCall:
         """Call to judge, once the device is idle."""
         self.change.apply(self.inputs, rotation.sources)
         return KeptCall(self.inputs, self.copies, self.fault or self._left_behind())
@@ -142,7 +142,7 @@ class TensorSide(SelfTimed):
         sample = self.clock.sample(lambda: run(*taken), cold=self.cold, around=around, hold=self.hold)
         if look is not None and slot is not None:
             self.clock.queue.settle()
-            self.snapshots[slot : slot + 1] = [look.settled(self.rotation)]
+            self.snapshots[slot : slot + 1] = [look.snapshot(self.rotation)]
         return sample
 
     @property

@@ -107,7 +107,9 @@ class _GraphRewriting:
             elif swap is not None and self.orders[node.name] == self.last[id(swap)]:
                 self.place(swap)
         self.graph.lint()
-        _drop_unused(self.graph)
+        for node in reversed(list(self.graph.nodes)):  # what nobody reads goes; what acts stays
+            if node.op == "call_function" and not node.users and not node.is_impure():
+                self.graph.erase_node(node)
         return self.graph
 
     def swap_behind(self, node: fx.Node) -> KernelSwap | None:
@@ -183,10 +185,3 @@ def _laid(fake: torch.Tensor) -> torch.Tensor:
     shape = fake.shape if order is None else [fake.shape[axis] for axis in order]
     with fake.fake_mode if hasattr(fake, "fake_mode") else torch.no_grad():
         return torch.empty(shape, dtype=fake.dtype, device=fake.device)
-
-
-def _drop_unused(graph: fx.Graph) -> None:
-    """Without the nodes that compute what nobody reads; what acts stays."""
-    for node in reversed(list(graph.nodes)):
-        if node.op == "call_function" and not node.users and not node.is_impure():
-            graph.erase_node(node)

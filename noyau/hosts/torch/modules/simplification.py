@@ -325,18 +325,14 @@ TOGETHER: dict[Any, Any] = {
 def join_updates(graph: fx.Graph) -> None:
     """Join updates of several arguments by the same number, which nothing reads any more, to one call at the last."""
     entries: dict[Any, list[fx.Node]] = {}
-    for node, key in _by_number(graph):
-        entries.setdefault(key, []).append(node)
+    for node in graph.nodes:
+        if node.target in TOGETHER and not node.users and not node.kwargs and type(node.args[1]) in (int, float):
+            fake, number = node.meta["val"], node.args[1]
+            key = node.target, fake.dtype, fake.device, type(number), repr(number)  # 0.0 and -0.0 differ
+            entries.setdefault(key, []).append(node)
     for (target, *_), nodes in entries.items():
         if len(nodes) > 1:
             with graph.inserting_after(nodes[-1]):
                 graph.call_function(TOGETHER[target], ([node.args[0] for node in nodes], nodes[0].args[1]))
             for node in nodes:
                 graph.erase_node(node)
-
-
-def _by_number(graph: fx.Graph) -> Iterator[tuple[fx.Node, Any]]:
-    for node in graph.nodes:
-        if node.target in TOGETHER and not node.users and not node.kwargs and type(node.args[1]) in (int, float):
-            fake, number = node.meta["val"], node.args[1]
-            yield node, (node.target, fake.dtype, fake.device, type(number), repr(number))  # 0.0 and -0.0 differ

@@ -15,7 +15,6 @@ from noyau.hosts.numpy.fast_calls import MISS
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.jobs.bench.candidates import Entry
 from noyau.jobs.bench.inputs import Array, InputMaker, InputView
-from noyau.jobs.bench.op_candidates import signature_of
 from noyau.jobs.bench.tasks import BenchTask
 from noyau.jobs.bench.winners import tilings
 from noyau.kernels.call import caller_of
@@ -116,7 +115,7 @@ def _attached_entry(op: Op[..., Any], kernel: UserKernel, request: Specializatio
 
 def _by_fast_call(op: Op[..., Any], name: str, choice: Choice, request: Specialization) -> Entry:
     """A kernel as a call of the op runs it."""
-    fast_call = entry(op.name, signature_of(op), Selection(request, ((choice, math.inf),), ()))
+    fast_call = entry(op.name, op.require_signature(), Selection(request, ((choice, math.inf),), ()))
     assert fast_call is not None
 
     def run(*arguments: Any) -> object:

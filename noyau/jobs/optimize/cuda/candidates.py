@@ -24,6 +24,7 @@ from noyau.compiler.passes.rewrite import nameless
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.errors import GraphError, UnsupportedError
 from noyau.frontends.torch.tensors import size_hint
+from noyau.hosts.torch.cuda.device import guard
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.groups import order_of
 from noyau.hosts.torch.modules.sites import TracedGraph
@@ -38,7 +39,6 @@ _LETTERS = 12  # of the digest in a kernel's name
 CALLS: dict[str, DeviceCall] = {}
 BEGUN: dict[str, list[Event]] = {}  # by the name of a kernel: set when its launches are compiled
 _TAKING = Lock()  # of the events of a kernel, for which one waits
-Form = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 Launching = tuple[Any, Sequence[Any], Mapping[str, Any]]
 
 
@@ -113,36 +113,23 @@ def layout_of(fake: Tensor) -> Layout:
     return PACKED if order is None else Layout(Order.PERMUTED, tuple(order))
 
 
-def call_of(kernel: Planned, layouts: tuple[Layout, ...]) -> DeviceCall:
-    """The function of a kernel, one in a process."""
-    return CALLS.get(kernel.operator) or CALLS.setdefault(
-        kernel.operator, DeviceCall(kernel.text, kernel.kernel, layouts)
-    )
+def call_of(kernel: Planned, source: TracedGraph) -> DeviceCall:
+    """A kernel as a function of the tensors that its group reads, one in a process."""
+    if kernel.operator in CALLS:
+        return CALLS[kernel.operator]
+    call = DeviceCall(kernel.text, kernel.kernel, layouts_of(kernel.groups[0], source))
+    return CALLS.setdefault(kernel.operator, call)
 
 
-@dataclass(frozen=True, slots=True)
-class FirstCall:
-    """A kernel, how its inputs lie, and shapes, strides and dtypes of what it reads in its first place."""
+def first_launches(kernel: Planned, source: TracedGraph, device: torch.device) -> list[Launching]:
+    """The launches of a kernel for tensors that lie as those in its first place; of their cells nothing is read."""
+    from noyau.hosts.torch.cuda.launch_records import foretell
 
-    kernel: Planned
-    layouts: tuple[Layout, ...]
-    forms: tuple[Form, ...]
-
-    def launches(self, device: torch.device) -> list[Launching]:
-        """Launches for tensors on a device that lie so; of their cells nothing is read."""
-        from noyau.hosts.torch.cuda.launch_records import foretell
-
-        call = call_of(self.kernel, self.layouts)
-        results = [torch.empty_strided(*lies, dtype=dtype, device=device) for *lies, dtype in self.forms]
-        return foretell(call.launcher.function, call.in_memory(results))
-
-
-def first_call(kernel: Planned, source: TracedGraph) -> FirstCall:
-    """The first call of a kernel of a graph."""
-    group = kernel.groups[0]
-    fakes = [source.givers[name].meta["val"] for name in input_names(group)]
+    fakes = [source.givers[name].meta["val"] for name in input_names(kernel.groups[0])]
     forms = [(tuple(map(size_hint, fake.shape)), tuple(map(size_hint, fake.stride())), fake.dtype) for fake in fakes]
-    return FirstCall(kernel, layouts_of(group, source), tuple(forms))
+    tensors = [torch.empty_strided(*lies, dtype=dtype, device=device) for *lies, dtype in forms]
+    call = call_of(kernel, source)
+    return foretell(call.launcher.function, call.in_memory(tensors))
 
 
 def begin(kernels: Sequence[Planned], source: TracedGraph, device: torch.device) -> None:
@@ -150,10 +137,8 @@ def begin(kernels: Sequence[Planned], source: TracedGraph, device: torch.device)
     for kernel in kernels if device.type == "cuda" else ():
 
         def begun(kernel: Planned = kernel) -> list[Event | None]:
-            from noyau.hosts.torch.cuda.device import guard
-
             with guard(device):
-                return [COMPILER.begin(*each) for each in first_call(kernel, source).launches(device)]
+                return [COMPILER.begin(*each) for each in first_launches(kernel, source, device)]
 
         _begin(kernel.operator, begun)
 

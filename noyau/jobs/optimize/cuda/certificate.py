@@ -27,6 +27,7 @@ from noyau.codegen.plan import Planned
 from noyau.compiler.partition.cut import Group
 from noyau.errors import BuildError, FindingKind, InputError
 from noyau.frontends.torch.tensors import FROM_TORCH
+from noyau.hosts.torch.cuda.device import guard, missing_device
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.cuda.guarded_memory import Fault, Flag, Room, answers, brought, differ, holds_poison
 from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer, other_sizes, perturb, sizes_of
@@ -34,7 +35,7 @@ from noyau.hosts.torch.modules.groups import order_of
 from noyau.hosts.torch.modules.sites import TracedGraph, isolate, plain
 from noyau.jobs.optimize.candidate import Candidate, certify
 from noyau.jobs.optimize.cuda import candidates
-from noyau.jobs.optimize.cuda.candidates import call_of, layouts_of
+from noyau.jobs.optimize.cuda.candidates import call_of
 from noyau.jobs.optimize.pipeline import Say
 from noyau.jobs.optimize.torch.candidates import CertifiedKernels, input_names
 from noyau.kernels.certificates import certificate_key, keep_certificate, recall_certificate
@@ -283,7 +284,6 @@ def certify_all(
 
 def require_device(device: torch.device) -> None:
     """BuildError where nothing in Triton runs on a device."""
-    from noyau.hosts.torch.cuda.device import missing_device
     from noyau.toolchain.triton.module import interprets
 
     if device.type == "cpu" and not interprets():
@@ -311,7 +311,7 @@ def first_line(error: Exception) -> str:
 
 
 def _certificate(kernel: Planned, source: TracedGraph, device: torch.device, effort: Effort) -> Certificate:
-    group, call = kernel.groups[0], kernel_of(kernel, source)
+    group, call = kernel.groups[0], call_of(kernel, source)
     sizes = sizes_of(group, source)
     key = certificate_key(
         f"{kernel.text} {_stamp(device)} {sorted(sizes.items())} {effort}", group.original, (), True, 0
@@ -319,7 +319,7 @@ def _certificate(kernel: Planned, source: TracedGraph, device: torch.device, eff
     certificate = recall_certificate(key, f"{kernel.operator}[triton]")
     if certificate is not None:
         return certificate
-    with on_device(device):
+    with guard(device):
         trial = DeviceTrial(call, group, source, lambda: candidates.wait(kernel))
         certificate = trial.certificate(Drawer(group, source, device), effort)
     keep_certificate(key, certificate)
@@ -344,15 +344,3 @@ def _stamp(device: torch.device) -> str:
     files = sorted(Path(__file__).parent.glob("*.py"))
     code = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
     return f"{machine_on(device)} {code}"
-
-
-def on_device(device: torch.device) -> Any:
-    """The device as the current one, in a `with`."""
-    from noyau.hosts.torch.cuda.device import guard
-
-    return guard(device)
-
-
-def kernel_of(kernel: Planned, source: TracedGraph) -> DeviceCall:
-    """A kernel as a function of the tensors that its group reads."""
-    return call_of(kernel, layouts_of(kernel.groups[0], source))

@@ -14,6 +14,7 @@ from noyau.codegen.plan import Plan, Planned
 from noyau.compiler.partition.cut import Partition
 from noyau.compiler.partition.traffic import traffic
 from noyau.errors import CheckError, UnsupportedError
+from noyau.hosts.torch.cuda.device import guard
 from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules import groups as modules_groups
 from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer, sizes_in, sizes_of
@@ -71,7 +72,7 @@ class CudaHost:
         """Each kept kernel in each of its places; numbers stand in its text."""
 
         def opening(candidate: Candidate, _: object) -> Callable[..., Any]:
-            return certificate.kernel_of(candidate.planned, self.source)
+            return cuda_candidates.call_of(candidate.planned, self.source)
 
         return swaps_of(candidates, self.source, opening, registered=self.registered)
 
@@ -103,14 +104,14 @@ class CudaBench:
         return self.clock.timing(key, sizes, moved, lambda: self._compared(kernel, part, reads))
 
     def _compared(self, kernel: Planned, part: fx.GraphModule, reads: Sequence[fx.Node]) -> Comparison:
-        group, call = kernel.groups[0], certificate.kernel_of(kernel, self.source)
+        group, call = kernel.groups[0], cuda_candidates.call_of(kernel, self.source)
         inputs = Drawer(group, self.source, self.device).drawn(PATTERNS[0], 0)
         own, others = [inputs[name] for name in input_names(group)], [inputs[node.name] for node in reads]
         before = executor.RIVALS[self.rival](part, others)
         from noyau.hosts.torch.cuda.clock import time_calls  # their time there, and not what Python takes to launch
 
         calls = {"before": lambda: before(*others), "after": lambda: call(*own)}
-        with torch.no_grad(), certificate.on_device(self.device):
+        with torch.no_grad(), guard(self.device):
             times = time_calls(calls, rounds=ROUNDS, cold=False)
         return Comparison(times["before"].samples_s, times["after"].samples_s)
 

@@ -77,7 +77,10 @@ class OnnxHost:
         self.start = conditions()
         self.schedule = SizeSchedule(original, feeds, full, wishes.dims, wishes.seed, capturing)
         candidates = self._certified(candidates, small)
-        self.base = self._bench(full, right(candidates))
+        kernels = right(candidates)
+        bench = OnnxBench(original, original.model, None, full, self.workers, wishes.threads, wishes.budget_s)
+        bench = replace(bench, fresh=wishes.fresh, deadline=self.deadline)
+        self.base = with_kernels(with_idle(bench) if kernels else bench, kernels, self.options)
         return candidates
 
     def _certified(self, candidates: Sequence[Candidate], small: Activations) -> list[Candidate]:
@@ -101,12 +104,6 @@ class OnnxHost:
                 candidates = recall_options(candidates, self.schedule.usual, options, wishes.threads)
             turn = announce("checking", len(candidates), self.say, certify)
             return list(certifiers.each(turn, enumerate(candidates, 1)))
-
-    def _bench(self, full: Activations, kernels: Sequence[Planned]) -> OnnxBench:
-        original, wishes = self.original, self.wishes
-        bench = OnnxBench(original, original.model, None, full, self.workers, wishes.threads, wishes.budget_s)
-        bench = replace(bench, fresh=wishes.fresh, deadline=self.deadline)
-        return with_kernels(with_idle(bench) if kernels else bench, kernels, self.options)
 
     def bindings(self) -> list[dict[str, int]]:
         """The sizes of each round."""

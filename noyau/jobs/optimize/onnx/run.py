@@ -20,6 +20,7 @@ from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.host import OnnxHost
 from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from noyau.jobs.optimize.onnx.options import DEFAULTS, Deadline, OptimizeOptions, check_options
+from noyau.jobs.optimize.onnx.report import report_of
 from noyau.jobs.optimize.pipeline import Say
 from noyau.jobs.optimize.record import Report
 from noyau.text import path_of
@@ -29,8 +30,6 @@ from noyau.toolchain.c import compiler as c_compiler
 
 if TYPE_CHECKING:
     import onnx
-
-from noyau.jobs.optimize.onnx.report import report_of
 
 log = logging.getLogger("noyau")
 

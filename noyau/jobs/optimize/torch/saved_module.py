@@ -354,7 +354,8 @@ def runnable(program: fx.Graph, layout: CallLayout, tensors: Tensors) -> Callabl
         for at, (value, extents, expected) in enumerate(zip(flat, layout.extents, forms, strict=True)):
             _require(at, value, extents)
             _require_form(at, value, expected)
-        arguments = map(_written, flat)
+        # Their numbers in memory as they are: kernels do not see that a view negates.
+        arguments = (each.resolve_neg().resolve_conj() if isinstance(each, torch.Tensor) else each for each in flat)
         with torch.no_grad():
             results = run([next(arguments) if name is None else tensors[name] for name in layout.inputs])
             for name, result in zip(layout.outputs, results, strict=True):
@@ -364,11 +365,6 @@ def runnable(program: fx.Graph, layout: CallLayout, tensors: Tensors) -> Callabl
         return pytree.tree_unflatten(returned, gives)
 
     return call
-
-
-def _written(value: Any) -> Any:
-    """A tensor whose numbers are in memory as they are: kernels do not see that a view negates."""
-    return value.resolve_neg().resolve_conj() if isinstance(value, torch.Tensor) else value
 
 
 def _require(at: int, value: Any, extents: tuple[int | None, ...] | None) -> None:

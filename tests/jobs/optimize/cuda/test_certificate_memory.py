@@ -33,7 +33,7 @@ def test_what_fails_is_a_reason(error, empty_cache, monkeypatch):
 
     monkeypatch.setattr(cuda_certification, "require_device", lambda _: None)
     monkeypatch.setattr(cuda_certification, "_certificate", fails)
-    monkeypatch.setattr(cuda_certification, "kernel_of", fails)
+    monkeypatch.setattr(cuda_candidates, "call_of", fails)
     found = modules_sites.trace_graph(graph_of(lambda x: (x * 2.5).exp(), (torch.randn(4, 3),)))
     (planned,) = torch_candidates.plan(modules_groups.cut(found).groups, found.operators, c_compiler.level()).kernels
     memory = CertifiedKernels()
