@@ -201,10 +201,10 @@ class _GraphImporter:
                 self.values[each] = self.values[next(arguments)]
             elif each.op == "call_function" and "val" not in each.meta:
                 raise UnsupportedError(f"the body of {node.target} has {each.target}, of which torch tells nothing")
-            elif each.op == "call_function" and (each.target is operator.getitem or not _is_tensor(each)):
-                self.values[each] = self.convert(each)
             elif each.op == "call_function":
-                self.values[each] = self.lower(each)
+                gives_tensors = isinstance(each.meta["val"], torch.Tensor | tuple | list)  # as far as torch tells
+                is_lowered = gives_tensors and each.target is not operator.getitem
+                self.values[each] = (self.lower if is_lowered else self.convert)(each)
             elif each.op == "output":
                 return self.body_results(each.args[0])
         raise UnsupportedError(f"{node.target} has a body without a result")
@@ -278,8 +278,3 @@ class _GraphImporter:
         made_by = {names.get(value, value): name for value, name in self.made_by.items()}
         results = {name: tuple(names.get(each, each) for each in values) for name, values in self.results.items()}
         return ImportedGraph(graph, made_by, self.opaque, self.sizes, results, self.demands)
-
-
-def _is_tensor(node: fx.Node) -> bool:
-    """Whether a node makes tensors, as far as torch tells."""
-    return isinstance(node.meta.get("val"), torch.Tensor | tuple | list)

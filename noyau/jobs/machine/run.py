@@ -37,7 +37,9 @@ def gpu_tables(rates: GpuRates) -> Iterator[RenderableType]:
     }
     yield from facts_text(facts)
     yield Text()
-    yield _gpu_curves(rates)
+    curves = {"copy": rates.copy, "read": rates.read, "fill": rates.fill}
+    columns = {f"{name}, {how}": curve[how] for name, curve in curves.items() for how in (COLD, HOT) if how in curve}
+    yield _by_size("GB/s by the bytes that move; hot: in the L2 where they fit", columns, rates.copy[COLD])
     yield Text()
     for name, rate in rates.matmul.items():
         yield Text(f"product of random {name:<9} {rate / 1e12:8.1f} TFLOP/s")
@@ -61,12 +63,6 @@ def clocks(moment: GpuConditions) -> str:
         moment.held_back,
     ]
     return ", ".join(filter(None, parts)) or "unknown"
-
-
-def _gpu_curves(rates: GpuRates) -> Table:
-    curves = {"copy": rates.copy, "read": rates.read, "fill": rates.fill}
-    columns = {f"{name}, {how}": curve[how] for name, curve in curves.items() for how in (COLD, HOT) if how in curve}
-    return _by_size("GB/s by the bytes that move; hot: in the L2 where they fit", columns, rates.copy[COLD])
 
 
 def _by_size(title: str, columns: Mapping[str, Curve], sizes: Iterable[int]) -> Table:
