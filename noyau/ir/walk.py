@@ -50,13 +50,13 @@ def merge_of(merge: ir.MergeLanes, lane: DimLike, half: DimLike) -> ir.Store:
 
 def expressions(statement: ir.Statement) -> tuple[ir.Expr, ...]:
     """The expressions that stand directly in a statement."""
-    match statement:
-        case ir.Let(_, value, _):
-            return (value,)
-        case ir.Store(_, _, values, _):
-            return values
-        case ir.If(condition, _):
-            return (condition,)
+    match statement:  # without patterns of fields: all walks pass here, and each pattern reads every field
+        case ir.Let():
+            return (statement.value,)
+        case ir.Store():
+            return statement.values
+        case ir.If():
+            return (statement.condition,)
         case ir.Loop() | ir.Alloc() | ir.Prefetch() | ir.Require():
             return ()
         case ir.Zero() | ir.MergeLanes() | ir.TransposeTile() | ir.StreamStore():
@@ -68,12 +68,12 @@ def expressions(statement: ir.Statement) -> tuple[ir.Expr, ...]:
 def operands(expr: ir.Expr) -> tuple[ir.Expr, ...]:
     """The expressions that stand directly in an expression, not those in the body of a Fold."""
     match expr:
-        case ir.Call(_, inner, _):
-            return inner
-        case ir.Load(_, _, _, where, _):
-            return () if where is None else (where,)
-        case ir.Fold(_, _, _, value, _, _):
-            return (value,)
+        case ir.Call():
+            return expr.operands
+        case ir.Load():
+            return () if expr.where is None else (expr.where,)
+        case ir.Fold():
+            return (expr.value,)
         case ir.Const() | ir.Var() | ir.Index() | ir.InWholeLines():
             return ()
         case _:
@@ -97,17 +97,22 @@ def every_expression(statements: Iterable[ir.Statement]) -> Iterator[ir.Expr]:
 
 def every_statement(statements: Iterable[ir.Statement]) -> Iterator[ir.Statement]:
     """Every statement, in loops and in the bodies of folds too, in order; after an intrinsic the loops that it is."""
-    for statement in statements:
+    waiting = [*statements][::-1]
+    while waiting:
+        statement = waiting.pop()
         yield statement
+        inner: list[ir.Statement] = []
         if isinstance(statement, ir.Loop | ir.If):
-            yield from every_statement(statement.body)
+            inner += statement.body
         elif isinstance(statement, ir.Intrinsic):
-            yield from every_statement(loops_of(statement))
-        waiting = [*expressions(statement)]
-        while waiting:
-            expr = waiting.pop(0)
-            yield from every_statement(expr.body) if isinstance(expr, ir.Fold) else ()
-            waiting[:0] = operands(expr)
+            inner += loops_of(statement)
+        exprs = [*expressions(statement)][::-1]
+        while exprs:
+            expr = exprs.pop()
+            if isinstance(expr, ir.Fold):
+                inner += expr.body
+            exprs += operands(expr)[::-1]
+        waiting += inner[::-1]
 
 
 def on_threads(
