@@ -12,6 +12,13 @@ from noyau.verify.checks import KernelCheck, OpCheck
 from tests.jobs.extract.files import RIGHT, written
 
 
+@pytest.fixture
+def brief(monkeypatch):
+    """Files are checked for a moment: each kernel on what it has to be tried on."""
+    monkeypatch.setattr("noyau.jobs.check.command.FILE_S", 0.2)
+
+
+@pytest.mark.usefixtures("brief")
 def test_every_kernel_of_an_op_is_checked(tmp_path, capsys):
     op = written(tmp_path)
     assert main(["check", op, "--json", str(tmp_path / "r.json")]) == 0
@@ -23,6 +30,7 @@ def test_every_kernel_of_an_op_is_checked(tmp_path, capsys):
     assert record["limits"]
 
 
+@pytest.mark.usefixtures("brief")
 def test_a_wrong_kernel_is_status_1(tmp_path, capsys):
     target, sarif = written(tmp_path, RIGHT.replace("i < rows", "i + 1 < rows")), tmp_path / "found.sarif"
     assert main(["check", target, "--sarif", str(sarif)]) == 1
@@ -75,6 +83,7 @@ def slope(x, out, grad):
 """
 
 
+@pytest.mark.usefixtures("brief")
 def test_a_wrong_gradient_is_in_the_same_report(tmp_path, capsys):
     (tmp_path / "curve.py").write_text(GRADIENT)
     arguments = ["check", f"{tmp_path}/curve.py::curve", "--gradient", "--json", str(tmp_path / "r.json")]
@@ -113,6 +122,7 @@ def test_the_time_of_a_file_is_that_of_the_processes_that_take_part(ops, monkeyp
     assert given == [budget_s]
 
 
+@pytest.mark.usefixtures("brief")
 def test_every_op_of_a_file_is_checked(ops, tmp_path, capsys):
     assert main(["check", ops, "--json", str(tmp_path / "r.json")]) == 1
     told = capsys.readouterr().out

@@ -102,8 +102,8 @@ MAPPED = """
         for i in prange(a.shape[0]):
             a[i, :] = i
 
-    large = np.zeros(9000)
-    shift[18, 512](large, large.copy())
+    large = np.zeros(4100)
+    shift[9, 512](large, large.copy())
     if len(__import__("sys").argv) == 1:
         shift[2, 40](large, np.zeros(70))
         rows(np.zeros((2, 3)))
@@ -121,7 +121,7 @@ def test_a_map_as_text_and_drawn(tmp_path, capsys):
     assert "rows(): who writes a[2, 3]\n  a[0, 0..2]  iteration 0\n  a[1, 0..2]  iteration 1\n" in printed
     assert place.read_text(encoding="utf-8").startswith("<svg ")
     assert main(["check", str(script), "large", "--map", "-"]) == 0
-    told = "shift[18, 512]: out has 9000 cells, and a map draws 4096; run it on smaller arrays"
+    told = "shift[9, 512]: out has 4100 cells, and a map draws 4096; run it on smaller arrays"
     assert told in capsys.readouterr().out
     assert main(["check", str(script), "large", "--map", str(place)]) == 2
     assert capsys.readouterr().err == f"noyau: there is nothing to draw of {script}: {told}\n"
