@@ -1,12 +1,12 @@
 """What every test runs under: a cache of kernels of the tests' own, kept between runs beside pytest's.
 
-Tests of an optional package that is not installed are skipped, whether they import it or noyau does for them.
+Tests need all packages of the extra `test`: without one they fail. `--without NAME,NAME` skips what fails for want of
+packages that cannot be there, whether a test imports them or noyau does for it.
 """
 
 from __future__ import annotations
 
 import gc
-import importlib.util
 import os
 import re
 import signal
@@ -35,11 +35,6 @@ sys.dont_write_bytecode = False
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
-OPTIONAL = ("onnx", "onnxruntime", "numba", "torch", "transformers", "onnxscript", "triton")
-ABSENT = frozenset(name for name in OPTIONAL if importlib.util.find_spec(name) is None)
-_MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
 
 # Every op of the catalogue in every dtype and layout: run by hand, pytest -m long.
@@ -104,48 +99,60 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     return (yield)
 
 
-def absent(error: BaseException | None) -> str:
-    """The optional package that is not installed and for want of which it was raised, or nothing."""
-    while error is not None:
-        name = (getattr(error, "name", None) or "").partition(".")[0]
-        if isinstance(error, ModuleNotFoundError) and name in ABSENT:
-            return name
-        error = error.__cause__ or error.__context__
-    return ""
+class Without:
+    """Skips what fails for want of a package that is not there, and is not asked for."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self.names = names
+
+    def missing(self, error: BaseException | None) -> str:
+        """The package for want of which it was raised, or nothing."""
+        while error is not None:
+            name = (getattr(error, "name", None) or "").partition(".")[0]
+            if isinstance(error, ModuleNotFoundError) and name in self.names:
+                return name
+            error = error.__cause__ or error.__context__
+        return ""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        report = yield
+        missing = (
+            re.search(r"ModuleNotFoundError: No module named '(\w+)", str(report.longrepr)) if report.failed else None
+        )
+        if missing and missing[1] in self.names:
+            report.outcome, report.longrepr = "skipped", (str(collector.path), 0, f"{missing[1]} is not installed")
+        return report
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_pyfunc_call(self) -> Generator[None, object, object]:
+        return (yield from self.skipped())
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self) -> Generator[None, object, object]:
+        return (yield from self.skipped())
+
+    def skipped(self) -> Generator[None, object, object]:
+        try:
+            return (yield)
+        except Exception as error:
+            if name := self.missing(error):
+                pytest.skip(f"{name} is not installed")
+            raise
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    report = yield
-    missing = _MISSING.search(str(report.longrepr)) if report.failed else None
-    if missing and missing[1] in ABSENT:
-        report.outcome, report.longrepr = "skipped", (str(collector.path), 0, f"{missing[1]} is not installed")
-    return report
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call() -> Generator[None, object, object]:
-    return (yield from skipped_where_absent())
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup() -> Generator[None, object, object]:
-    return (yield from skipped_where_absent())
-
-
-def skipped_where_absent() -> Generator[None, object, object]:
-    try:
-        return (yield)
-    except Exception as error:
-        if name := absent(error):
-            pytest.skip(f"{name} is not installed")
-        raise
+def pytest_configure(config: pytest.Config) -> None:
+    if names := config.getoption("--without"):
+        config.pluginmanager.register(Without(frozenset(names.split(","))))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the texts in tests/golden anew")
+    parser.addoption(
+        "--without", default="", help="packages, by commas, that cannot be installed here: skip their tests"
+    )
 
 
 @pytest.fixture
@@ -172,9 +179,9 @@ def _cache_of_the_tests(request: pytest.FixtureRequest, tmp_path_factory: pytest
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _lasting_inference() -> Iterator[None]:
+def _lasting_inference(request: pytest.FixtureRequest) -> Iterator[None]:
     """Imports of models ask one process for shapes, not each one of its own: a start takes a quarter of a second."""
-    if "onnx" in ABSENT:
+    if "onnx" in request.config.getoption("--without").split(","):
         yield
         return
     from noyau.frontends.onnx import importer

@@ -98,8 +98,6 @@ def double_triton(x, out, n, BLOCK: tl.constexpr):
 
 @pytest.mark.parametrize("name", ["optimize", "op", "check"])
 def test_a_walk_is_the_one_that_is_gone(name, tmp_path):
-    if name == "check":
-        pytest.importorskip("triton")
     argument = {"op": lambda: "", "optimize": lambda: written(twice(), tmp_path), "check": lambda: tmp_path / "ops.py"}
     (tmp_path / "ops.py").write_text(TRITON, encoding="utf-8")
     place = {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache")}

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau import nn  # noqa: E402
-from tests.nn.cases import CASES  # noqa: E402
+from noyau import nn
+from tests.nn.cases import CASES
 
 pytestmark = pytest.mark.filterwarnings("error::noyau.ReferenceWarning")
 each_case = pytest.mark.parametrize("case", [case for case in CASES if not case.constants], ids=str)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau import nn  # noqa: E402
-from noyau.ops.torch_entry import tensor_calls  # noqa: E402
-from tests.nn.cases import CASES  # noqa: E402
-from tests.nn.catalogue_model import Everything  # noqa: E402
+from noyau import nn
+from noyau.ops.torch_entry import tensor_calls
+from tests.nn.cases import CASES
+from tests.nn.catalogue_model import Everything
 
 pytestmark = pytest.mark.filterwarnings("error::noyau.ReferenceWarning")
 LIES = {

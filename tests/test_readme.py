@@ -34,7 +34,7 @@ def example(section: str) -> str:
 @pytest.mark.parametrize("section", SAID)
 def test_an_example_runs(section, tmp_path):
     said, needed = SAID[section]
-    pytest.importorskip(needed)
+    pytest.importorskip(needed, reason=f"{needed} is of the extra export")
     script = tmp_path / "example.py"
     script.write_text(example(section), "utf-8")
     found = {**os.environ, "PYTHONPATH": str(README.parent)}

@@ -46,6 +46,7 @@ CROSS_CUTTING = {
     "test_documents.py",
     "test_gallery.py",
     "test_readme.py",
+    "test_requirements.py",
     "test_structure.py",
     "test_random_graphs.py",
     "hosts/test_versions.py",

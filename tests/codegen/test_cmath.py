@@ -371,7 +371,6 @@ def test_every_promised_function_promises_little():
 
 @pytest.mark.parametrize("fit", ["exp_f32", "wide_exp", "wide_log"])
 def test_the_coefficients_are_those_of_benchmarks_minimax(fit, monkeypatch):
-    pytest.importorskip("mpmath")
     path = ROOT / "benchmarks" / "minimax.py"
     spec = importlib.util.spec_from_file_location("minimax", path)
     minimax = importlib.util.module_from_spec(spec)

@@ -108,7 +108,7 @@ def test_a_number_of_python_is_one_of_the_result():
 
 
 def test_a_function_of_numba_with_signatures_gets_arrays_that_fit_them():
-    numba = pytest.importorskip("numba")
+    import numba
 
     def add(x, y, out):
         for i in range(x.size):
@@ -125,7 +125,8 @@ def test_a_function_of_numba_with_signatures_gets_arrays_that_fit_them():
 
 def test_what_numba_cannot_compile_for_transposed_arrays_gets_packed_ones():
     """A stencil in a parallel function: Numba ends in a bare AssertionError of its own."""
-    numba = pytest.importorskip("numba")
+    import numba
+
     shift = numba.stencil(lambda x: x[0, -1])
 
     @numba.njit(parallel=True)
@@ -148,7 +149,7 @@ def test_an_error_without_a_text_is_told_by_its_place():
 
 
 def test_an_error_of_compiled_python_without_a_text_is_told_by_its_file():
-    numba = pytest.importorskip("numba")
+    import numba
 
     @numba.njit
     def strict(x, out):

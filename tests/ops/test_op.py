@@ -337,7 +337,8 @@ def test_what_is_no_reference(what):
 
 
 def test_every_form_passes_the_type_checker_and_the_linter_and_runs(tmp_path):
-    mypy = pytest.importorskip("mypy.api")
+    from mypy import api as mypy
+
     from tests import signature_forms
 
     evaluated = tmp_path / "evaluated.py"  # annotations that Python evaluates
@@ -347,7 +348,6 @@ def test_every_form_passes_the_type_checker_and_the_linter_and_runs(tmp_path):
     paths = [signature_forms.__file__, str(evaluated)]
     told, faults, status = mypy.run(["--strict", "--no-error-summary", "--follow-imports=silent", *paths])
     assert (told, faults, status) == ("", "", 0)
-    pytest.importorskip("ruff")
     linted = subprocess.run(
         [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select", "E4,E7,E9,F,B,UP,C4", *paths],
         check=False,
@@ -361,7 +361,8 @@ def test_every_form_passes_the_type_checker_and_the_linter_and_runs(tmp_path):
 
 
 def test_a_wrong_call_is_a_type_error_before_it_runs(tmp_path):
-    mypy = pytest.importorskip("mypy.api")
+    from mypy import api as mypy
+
     (tmp_path / "wrong.py").write_text("from tests.signature_forms import ends\nends(3)\nends().x\n")
     told, _, status = mypy.run(["--strict", "--follow-imports=silent", str(tmp_path / "wrong.py")])
     assert status == 1

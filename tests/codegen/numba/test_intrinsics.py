@@ -7,8 +7,6 @@ import re
 import numpy as np
 import pytest
 
-pytest.importorskip("numba")
-
 from noyau.codegen.numba import intrinsics
 from noyau.codegen.numba import printer as numba_printer
 from noyau.compiler.lowering.nest import lower

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from itertools import product
 
+import numba as compiler
 import numpy as np
 import pytest
-
-pytest.importorskip("numba")
-
-import numba as compiler
 
 from noyau.codegen.numba import intrinsics
 from noyau.codegen.numba.intrinsics import merged_by

@@ -164,7 +164,6 @@ def test_halves_are_loaded_as_float32():
 
 
 def test_any_tiles_give_the_same():
-    pytest.importorskip("noyau.toolchain.triton.module")
     from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
 
     kernel = on_gpu(lower(one_map("tanh"), "kernel"))
@@ -258,7 +257,6 @@ def beside_its_sum(x):
 )
 def test_the_interpreter_takes_what_compiles(op, arrays):
     """There a function of libdevice is NumPy's, and what loops count is a number of Python's."""
-    pytest.importorskip("noyau.toolchain.triton.module")
     from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
 
     made = op.generated("triton")

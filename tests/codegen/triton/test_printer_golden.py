@@ -67,8 +67,8 @@ def sizes_of(name):
 
 def judged(name, sizes, text=lambda text: text):
     """The kernel, at these sizes, against the graph: in memory that is poisoned, between guard zones."""
-    builder = pytest.importorskip("noyau.toolchain.triton.module")
     from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
+    from noyau.toolchain.triton import module as builder
 
     kernel, interprets = kernel_of(name), builder.interprets()
     for number in sizes if interprets else (3, 17, 33, 130):

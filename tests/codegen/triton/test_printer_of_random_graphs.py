@@ -8,11 +8,8 @@ from noyau.codegen.triton import printer as triton_printer
 from noyau.compiler.schedules.gpu import rows, strategies
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.errors import UnsupportedError
-from tests.trying import attempt
-
-pytest.importorskip("noyau.toolchain.triton.module")
-
 from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
+from tests.trying import attempt
 
 TILES = {"ROWS": 2, "BLOCK": 16, "DOWN": 4, "ACROSS": 8}
 

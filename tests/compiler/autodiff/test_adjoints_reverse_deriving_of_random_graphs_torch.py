@@ -9,11 +9,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from noyau.compiler.autodiff.adjoints import derive
 from noyau.ir.graph_interpreter import evaluate
 from tests.compiler.autodiff.test_adjoints_reverse_deriving_of_random_graphs import differences
-from tests.random_graphs import Case, generate, graphs
-
-pytest.importorskip("torch")
-
 from tests.compiler.autodiff.torch_graphs import gradients, widened
+from tests.random_graphs import Case, generate, graphs
 
 CLOSE = 1e-9  # of the largest cell
 

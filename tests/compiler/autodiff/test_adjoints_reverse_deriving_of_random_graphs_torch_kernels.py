@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from noyau.compiler.autodiff.adjoints import derive
 from noyau.errors import UnsupportedError
+from noyau.hosts.torch.tensors import array_of, tensor_of
+from noyau.ops.torch.autograd import GraphOperator
 from tests.judged import Judge
 from tests.random_graphs import Case, generate
-
-torch = pytest.importorskip("torch")
-
-from noyau.hosts.torch.tensors import array_of, tensor_of  # noqa: E402
-from noyau.ops.torch.autograd import GraphOperator  # noqa: E402
 
 
 @np.errstate(all="ignore")

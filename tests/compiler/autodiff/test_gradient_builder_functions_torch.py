@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from tests.compiler.autodiff.test_gradient_builder_functions import FLAT, FLOATS, SPECIAL, gradients, operands_for
-
-torch = pytest.importorskip("torch")
 
 CALLED = {
     "identity": lambda x: x * 1,

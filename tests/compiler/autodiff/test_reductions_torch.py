@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import noyau
 from noyau.compiler.autodiff.adjoints import derive
 from noyau.ir.graph import Reduce, Scan
 from noyau.ir.graph_interpreter import evaluate
 from tests.compiler.autodiff.nodes import alone, given
-
-torch = pytest.importorskip("torch")
 
 INF, NAN = np.inf, np.nan
 ROWS = np.array(

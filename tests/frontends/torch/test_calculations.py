@@ -4,11 +4,10 @@ import itertools
 from functools import partial
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.frontends.torch.calculations import BINARY, COMPARISONS, UNARY  # noqa: E402
-from tests.frontends.torch.exports import compare, together  # noqa: E402
+from noyau.frontends.torch.calculations import BINARY, COMPARISONS, UNARY
+from tests.frontends.torch.exports import compare, together
 
 F = torch.nn.functional
 DTYPES = [

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.ir.graph import Contract  # noqa: E402
-from tests.frontends.torch.exports import compare, imported, together  # noqa: E402
-from tests.frontends.torch.test_calculations import numbers  # noqa: E402
+from noyau.ir.graph import Contract
+from tests.frontends.torch.exports import compare, imported, together
+from tests.frontends.torch.test_calculations import numbers
 
 F = torch.nn.functional
 

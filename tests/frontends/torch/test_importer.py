@@ -4,15 +4,14 @@ import operator
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.errors import UnsupportedError  # noqa: E402
-from noyau.frontends.torch.importer import import_graph  # noqa: E402
-from noyau.ir.graph import Opaque  # noqa: E402
-from noyau.ir.graph_interpreter import evaluate  # noqa: E402
-from tests.frontends.torch.exports import compare, imported  # noqa: E402
-from tests.frontends.torch.test_calculations import numbers  # noqa: E402
+from noyau.errors import UnsupportedError
+from noyau.frontends.torch.importer import import_graph
+from noyau.ir.graph import Opaque
+from noyau.ir.graph_interpreter import evaluate
+from tests.frontends.torch.exports import compare, imported
+from tests.frontends.torch.test_calculations import numbers
 
 F = torch.nn.functional
 

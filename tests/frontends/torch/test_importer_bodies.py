@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from torch._functorch.aot_autograd import aot_function
 
-torch = pytest.importorskip("torch")
-from torch._functorch.aot_autograd import aot_function  # noqa: E402
-
-from noyau.frontends.torch.importer import body, import_graph  # noqa: E402
-from noyau.frontends.torch.tensors import as_array  # noqa: E402
-from noyau.ir.graph_interpreter import evaluate  # noqa: E402
-from tests.frontends.torch.test_calculations import numbers  # noqa: E402
+from noyau.frontends.torch.importer import body, import_graph
+from noyau.frontends.torch.tensors import as_array
+from noyau.ir.graph_interpreter import evaluate
+from tests.frontends.torch.test_calculations import numbers
 
 F = torch.nn.functional
 

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.dtypes import DType  # noqa: E402
-from noyau.errors import UnsupportedError  # noqa: E402
-from noyau.frontends.torch.sites import ATEN, AtenSite, promote  # noqa: E402
-from noyau.ir.builder import GraphBuilder  # noqa: E402
-from tests.frontends.torch.exports import graph_of  # noqa: E402
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.torch.sites import ATEN, AtenSite, promote
+from noyau.ir.builder import GraphBuilder
+from tests.frontends.torch.exports import graph_of
 
 
 def site_of(function, *args):

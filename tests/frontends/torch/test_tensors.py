@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.dtypes import DType  # noqa: E402
-from noyau.errors import UnsupportedError  # noqa: E402
-from noyau.frontends.torch.tensors import FROM_TORCH, TO_TORCH, dim_of, dtype_of, shape_from  # noqa: E402
-from noyau.ir.dims import Dim  # noqa: E402
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.torch.tensors import FROM_TORCH, TO_TORCH, dim_of, dtype_of, shape_from
+from noyau.ir.dims import Dim
 
 
 @pytest.mark.parametrize("ours", list(FROM_TORCH.values()), ids=str)

@@ -3,11 +3,10 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.dtypes import DType  # noqa: E402
-from noyau.frontends.torch.tensors import as_array, as_tensor  # noqa: E402
+from noyau.dtypes import DType
+from noyau.frontends.torch.tensors import as_array, as_tensor
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from tests.frontends.torch.exports import compare, imported  # noqa: E402
-from tests.frontends.torch.test_calculations import numbers  # noqa: E402
+from tests.frontends.torch.exports import compare, imported
+from tests.frontends.torch.test_calculations import numbers
 
 F = torch.nn.functional
 

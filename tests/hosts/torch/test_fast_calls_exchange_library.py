@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-pytest.importorskip("torch")
-
 from noyau.hosts.torch.fast_calls import library
 
 

@@ -6,23 +6,21 @@ import errno
 
 import numpy as np
 import pytest
+import torch
 
 import noyau
 from noyau.compiler.lowering.input_layouts import INNER, STRIDED, Layout, Order
 from noyau.dtypes import DType
 from noyau.errors import CheckError, InputError, OutputError
+from noyau.frontends.torch.tensors import FROM_TORCH, TO_TORCH
 from noyau.hosts.numpy import c_library as numpy_c_library
 from noyau.hosts.numpy.c_library import Loader
 from noyau.hosts.numpy.fast_calls import MISS, Argument
+from noyau.hosts.torch import fast_calls
+from noyau.hosts.torch.fast_calls import TensorFastCall
+from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of
 from noyau.kernels.programs.generate import build
 from noyau.ops import torch_entry
-
-torch = pytest.importorskip("torch")
-
-from noyau.frontends.torch.tensors import FROM_TORCH, TO_TORCH  # noqa: E402
-from noyau.hosts.torch import fast_calls  # noqa: E402
-from noyau.hosts.torch.fast_calls import TensorFastCall  # noqa: E402
-from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of  # noqa: E402
 
 
 @noyau.op("any[*b, n] -> any[*b, n]")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 import noyau
+from noyau.ops.torch_entry import tensor_calls
 from tests.hosts.torch.kinds import embedding, layer, peak, rmsnorm, scaled, softmax, spread, unsigned
-
-torch = pytest.importorskip("torch")
-
-from noyau.ops.torch_entry import tensor_calls  # noqa: E402
 
 
 def overload(op, *given, **constants):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from noyau.errors import SignatureError
 from tests.hosts.torch.kinds import layer
-
-torch = pytest.importorskip("torch")
 
 
 def test_under_fake_tensors_shapes_are_told():

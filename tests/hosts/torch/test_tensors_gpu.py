@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from noyau.errors import SignatureError, UnsupportedError
 from tests.hosts.torch import kinds
 
-torch = pytest.importorskip("torch")
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
@@ -19,7 +19,7 @@ WANT /= WANT.sum(-1, keepdims=True)
 
 
 def test_cupy_in_and_out():
-    cupy = pytest.importorskip("cupy")
+    cupy = pytest.importorskip("cupy", reason="CuPy is of no extra")
     made = kinds.softmax(cupy.asarray(X))
     assert isinstance(made, cupy.ndarray)
     assert np.allclose(cupy.asnumpy(made), WANT, atol=1e-6)
@@ -32,7 +32,7 @@ def test_cupy_in_and_out():
 
 
 def test_cupy_on_a_stream_of_its_own():
-    cupy = pytest.importorskip("cupy")
+    cupy = pytest.importorskip("cupy", reason="CuPy is of no extra")
     stream = cupy.cuda.Stream(non_blocking=True)
     base = cupy.asarray(X)
     kinds.softmax(base)
@@ -46,7 +46,8 @@ def test_cupy_on_a_stream_of_its_own():
 
 
 def test_numba_in_and_out():
-    cuda = pytest.importorskip("numba.cuda")
+    from numba import cuda
+
     made = kinds.softmax(cuda.to_device(X))
     assert hasattr(made, "copy_to_host")
     assert np.allclose(made.copy_to_host(), WANT, atol=1e-6)
@@ -56,7 +57,7 @@ def test_numba_in_and_out():
 
 
 def test_host_arrays_beside_arrays_on_the_gpu():
-    cupy = pytest.importorskip("cupy")
+    cupy = pytest.importorskip("cupy", reason="CuPy is of no extra")
     with pytest.raises(SignatureError, match="weight is of NumPy, and x a tensor on cuda:0"):
         kinds.rmsnorm(cupy.asarray(X), np.ones(65, np.float32))
     with pytest.raises(UnsupportedError, match="x on cpu and weight on cuda:0"):

@@ -8,15 +8,13 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+import torch
 
 import noyau
 from noyau.errors import MissingExtraError, UnsupportedError
 from noyau.hosts.numpy.dlpack import lies_on_gpu
+from noyau.hosts.torch import tensors as torch_tensors
 from tests.hosts.torch.kinds import softmax
-
-torch = pytest.importorskip("torch")
-
-from noyau.hosts.torch import tensors as torch_tensors  # noqa: E402
 
 
 class OnCuda:

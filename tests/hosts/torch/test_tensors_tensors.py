@@ -5,14 +5,12 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 import noyau
 from noyau.errors import SignatureError, UnsupportedError
+from noyau.hosts.torch.tensors import device_of, require_taken
 from tests.hosts.torch.kinds import rmsnorm, scaled, softmax
-
-torch = pytest.importorskip("torch")
-
-from noyau.hosts.torch.tensors import device_of, require_taken  # noqa: E402
 
 X = torch.ones(3, 4)
 

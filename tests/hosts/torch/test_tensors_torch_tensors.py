@@ -4,13 +4,12 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 import noyau
 from noyau.errors import MissingExtraError
 from noyau.hosts.torch import as_tensors
 from tests.jobs.bench.samples import add_op
-
-torch = pytest.importorskip("torch")
 
 
 def test_a_tensor_is_the_same_memory():

@@ -4,9 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-pytest.importorskip("numba")
-
 from numba import cuda, njit, prange
 
 import noyau

@@ -50,7 +50,7 @@ def test_neither_kernels_nor_scalar_functions_are_compiled_to_be_watched(monkeyp
     def refuse(*told):
         raise AssertionError("something was compiled")
 
-    monkeypatch.setattr(pytest.importorskip("numba.core.dispatcher").Dispatcher, "compile", refuse)
+    monkeypatch.setattr("numba.core.dispatcher.Dispatcher.compile", refuse)
     seen = OneKernel(exponential, FromReference(exponential, "numba"), None, 1.0, {}).sanitize(AttemptResults(), {}, 0)
     assert (seen.findings, seen.why) == ({}, "")
     assert "raised" not in seen.notes
@@ -60,7 +60,6 @@ def test_neither_kernels_nor_scalar_functions_are_compiled_to_be_watched(monkeyp
 
 def test_means_of_nothing_are_watched():
     """0 / 0 is NaN in what is generated, and raises in Python."""
-    pytest.importorskip("numba")
     spread = noyau.op("f64[n] -> f64")(lambda x: x.var())
     seen = OneKernel(spread, FromReference(spread, "numba"), None, 1.0, {}).sanitize(AttemptResults(), {}, 0)
     assert seen.shapes[0] == "n = 0"
@@ -111,7 +110,8 @@ def test_a_wrong_generated_kernel_is_found(monkeypatch):
 
 
 def test_what_is_watched_is_not_compiled(monkeypatch):
-    numba = pytest.importorskip("noyau.toolchain.numba.kernel")
+    from noyau.toolchain.numba import kernel as numba
+
     monkeypatch.delattr(numba.NumbaKernel, "_compile")
     made = FromReference(doubled, "numba")
     attempt = next(attempts(doubled, {}, 0, lambda instance: True))

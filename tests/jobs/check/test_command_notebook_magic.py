@@ -5,9 +5,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
-pytest.importorskip("numba")
-
 from numba import njit, prange
 
 import noyau

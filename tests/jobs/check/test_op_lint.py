@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numba import cuda, float32, int32, njit, prange
 
 import noyau
 from noyau.errors import SignatureError
 from noyau.jobs.check.attempts import attempts
 from noyau.jobs.check.op_lint import lint_op, require_declared
-
-numba = pytest.importorskip("numba")
-from numba import cuda, float32, int32, njit, prange  # noqa: E402
 
 
 @noyau.op("f32[n] -> f32[n]")

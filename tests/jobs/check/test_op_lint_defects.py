@@ -8,7 +8,6 @@ from noyau.jobs.check.attempts import attempts
 from noyau.jobs.check.op_lint import lint_op
 from tests.defects import kernels_of, marks_of, module_of
 
-pytest.importorskip("numba")
 KERNELS = {kernel.name: (op, kernel) for op, kernel in kernels_of(module_of("large"))}
 MARKS = marks_of("large")
 OTHERS = [

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from functools import partial
 
+import numba
 import numpy as np
 import pytest
 
 import noyau
 from noyau.errors import SignatureError
 
-numba = pytest.importorskip("numba")
 check = partial(noyau.check, generated=False, budget_s=0.5)
 pytestmark = pytest.mark.usefixtures("empty_cache")  # what was checked before is not known
 

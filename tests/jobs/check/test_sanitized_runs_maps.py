@@ -4,14 +4,11 @@ import os
 import sys
 
 import numpy as np
-import pytest
 
 from noyau.jobs.check.attempts import usual_case
 from noyau.jobs.check.sanitized_runs import maps_of
 from noyau.jobs.cli import main
 from noyau.ops.op_files import load_ops
-
-pytest.importorskip("numba")
 
 FILE = '''\
 import numba

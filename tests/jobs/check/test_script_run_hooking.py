@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import sys
 
-import pytest
-
 from noyau.jobs.check import script_run
 from noyau.jobs.check.script_run import hooks_of_script
 from noyau.sanitizer.scripts.record import ScriptSession
@@ -31,9 +29,6 @@ def test_triton_is_asked_for_by_what_speaks_of_it(monkeypatch):
 
 
 def test_triton_that_compiles_is_not_watched(monkeypatch):
-    pytest.importorskip("torch")
-    if script_run.find_spec("triton") is None:
-        pytest.skip("triton is not installed")
     monkeypatch.setitem(sys.modules, "triton", sys)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     (told,) = notes(monkeypatch, "import triton", ("numba",))

@@ -11,8 +11,6 @@ import noyau
 from noyau.errors import CheckError, InputError
 from noyau.jobs.check.script_run import check_script
 
-pytest.importorskip("numba")
-
 SCRIPT = """
     import sys
     import numpy as np

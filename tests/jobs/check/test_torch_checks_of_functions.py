@@ -4,12 +4,11 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import noyau  # noqa: E402
-from noyau.errors import CheckError, InputError, MissingExtraError, SignatureError  # noqa: E402
-from noyau.jobs.check.torch_checks import LAYOUTS, check_function, expanded, name_of  # noqa: E402
+import noyau
+from noyau.errors import CheckError, InputError, MissingExtraError, SignatureError
+from noyau.jobs.check.torch_checks import LAYOUTS, check_function, expanded, name_of
 
 X = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
 

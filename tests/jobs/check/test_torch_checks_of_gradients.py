@@ -1,15 +1,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import noyau  # noqa: E402
-from noyau.dtypes import DType  # noqa: E402
-from noyau.jobs.check import torch_checks  # noqa: E402
-from noyau.jobs.check.gradients import cases_of  # noqa: E402
-from noyau.jobs.check.torch_checks import GRADIENT_LAYOUTS, check_tensors  # noqa: E402
+import noyau
+from noyau.dtypes import DType
+from noyau.jobs.check import torch_checks
+from noyau.jobs.check.gradients import cases_of
+from noyau.jobs.check.torch_checks import GRADIENT_LAYOUTS, check_tensors
 
 
 def product(x, y):

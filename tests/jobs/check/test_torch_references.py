@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.errors import InputError  # noqa: E402
-from noyau.ir.graph import Opaque  # noqa: E402
-from noyau.ir.graph_interpreter import evaluate  # noqa: E402
-from noyau.jobs.check.torch_references import difference, reference_graphs  # noqa: E402
+from noyau.errors import InputError
+from noyau.ir.graph import Opaque
+from noyau.ir.graph_interpreter import evaluate
+from noyau.jobs.check.torch_references import difference, reference_graphs
 
 X, Y = np.random.default_rng(0).normal(size=(2, 3, 4))
 ARGS = (torch.tensor(X), 2.0, torch.tensor(Y))

@@ -27,7 +27,6 @@ def test_a_device_that_is_none_is_refused(device, capsys):
 
 
 def test_a_gpu_that_is_not_there_is_one_line(capsys):
-    pytest.importorskip("torch")
     if machine_run.has_driver():
         pytest.skip("there is a driver")
     assert cli.main(["machine", "--device", "cuda"]) == 2

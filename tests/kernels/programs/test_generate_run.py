@@ -49,7 +49,6 @@ def test_shapes_that_do_not_fit():
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_language_numba_gives_the_same(layout):
-    pytest.importorskip("numba")
     x = lie(numbers(7, 33), layout)
     built = build(generated(softmax_op(), x, language="numba"))
     (got,) = built(x)

@@ -1,16 +1,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("triton")
-
-import noyau  # noqa: E402
-from noyau.errors import DeviceError, SignatureError, UnsupportedError  # noqa: E402
-from noyau.kernels.triton.calls import TritonKernel, as_grid, device_properties, is_interpreted, where  # noqa: E402
-from noyau.kernels.user_kernel import GPU, choose_constants  # noqa: E402
-from noyau.signatures.binding import bind  # noqa: E402
-from tests.kernels import triton_ops  # noqa: E402
+import noyau
+from noyau.errors import DeviceError, SignatureError, UnsupportedError
+from noyau.kernels.triton.calls import TritonKernel, as_grid, device_properties, is_interpreted, where
+from noyau.kernels.user_kernel import GPU, choose_constants
+from noyau.signatures.binding import bind
+from tests.kernels import triton_ops
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 can_run = pytest.mark.skipif(

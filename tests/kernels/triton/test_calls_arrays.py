@@ -8,9 +8,6 @@ import sys
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("triton")
-
 import noyau
 from noyau.kernels.triton.calls import variables
 from tests.kernels import triton_ops

@@ -5,11 +5,10 @@ import io
 import sys
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import noyau  # noqa: E402
-from noyau.errors import InputError, MissingExtraError  # noqa: E402
+import noyau
+from noyau.errors import InputError, MissingExtraError
 
 
 class RootNorm(torch.nn.Module):
@@ -177,7 +176,7 @@ def test_within_a_compiled_model():
 
 
 def small_llama(**said):
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="transformers is of the extra export")
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = transformers.LlamaConfig(vocab_size=50, num_key_value_heads=2, **sizes, **said)
@@ -223,7 +222,7 @@ def test_another_model_of_the_same_class_is_left_alone():
 
 
 def test_a_gpt2_of_transformers():
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="transformers is of the extra export")
     config = transformers.GPT2Config(vocab_size=50, n_positions=16, n_embd=32, n_layer=1, n_head=2)
     model = transformers.GPT2LMHeadModel(config).eval()
     ids = torch.arange(7)[None]

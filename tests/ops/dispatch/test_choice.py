@@ -187,7 +187,6 @@ def test_a_loop_over_a_size_is_traced_for_each():
 
 
 def test_where_there_is_no_compiler_numba_runs(tmp_path, monkeypatch):
-    pytest.importorskip("numba")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     def failing(*_):

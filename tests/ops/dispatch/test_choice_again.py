@@ -90,7 +90,6 @@ def test_a_cache_that_cannot_be_written_at_all_is_remembered(monkeypatch, clock,
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_what_had_room_is_not_built_again(clock, disk):
     """Of two languages one was refused for lack of room: the other one is kept."""
-    pytest.importorskip("numba")
     op = softmax_op()
     for _ in range(3):
         assert kernel(choose(op, numbers(2, 3))) == "numba"
@@ -100,7 +99,6 @@ def test_what_had_room_is_not_built_again(clock, disk):
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_two_sizes_of_a_key_wait_for_room_each(clock, disk):
-    pytest.importorskip("numba")
     op = turned_op()
     first = choose(op, numbers(3))
     clock[0] += 1

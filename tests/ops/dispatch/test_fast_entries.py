@@ -143,7 +143,6 @@ def test_which_python_numbers_are_taken():
 
 @pytest.fixture(scope="module")
 def in_numba():
-    pytest.importorskip("numba")
     op, x = scale_op(), numbers(300_000)
     built = build(generate(op.description, wanted(op, x, 2.0), "numba"))
     chosen = Selection(wanted(op, x, 2.0), ((Choice("numba", "numba", "asked for", built), float("inf")),), ())

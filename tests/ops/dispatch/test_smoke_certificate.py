@@ -32,7 +32,8 @@ def test_a_program_of_several_steps_passes():
 
 def test_the_launches_of_a_call_are_run(monkeypatch):
     """One that leaves the last cell of long rows passes for a call that has none."""
-    builder = pytest.importorskip("noyau.toolchain.triton.module")
+    from noyau.toolchain.triton import module as builder
+
     if not builder.interprets():
         pytest.skip("Triton does not interpret")
     for place, name, least in ((gpu_rows, "KEPT", 8), (gpu_rows, "SHORT", 16), (gpu_rows, "SHARED_ROWS", 1)):
@@ -77,7 +78,8 @@ def test_on_a_cpu_all_launches_are_run_whatever_the_call(launch):
 
 @pytest.mark.parametrize("takes", [True, False])
 def test_a_maker_is_asked_for_sizes_of_long_rows_and_need_not_take_them(takes, monkeypatch):
-    builder = pytest.importorskip("noyau.toolchain.triton.module")
+    from noyau.toolchain.triton import module as builder
+
     if not builder.interprets():
         pytest.skip("Triton does not interpret")
     monkeypatch.setattr(gpu_rows, "KEPT", 8)

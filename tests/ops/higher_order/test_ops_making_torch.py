@@ -6,10 +6,9 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import noyau  # noqa: E402
+import noyau
 
 X = np.random.default_rng(0).normal(size=(3, 4))
 

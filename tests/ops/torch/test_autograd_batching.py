@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 import noyau
 from tests.hosts.torch.kinds import embedding, peak, rmsnorm, softmax
-
-torch = pytest.importorskip("torch")
 
 vmap, grad, jacrev = torch.func.vmap, torch.func.grad, torch.func.jacrev
 

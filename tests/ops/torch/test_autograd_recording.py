@@ -6,12 +6,20 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 import noyau
 from noyau.compiler.autodiff.adjoints import derive
 from noyau.dtypes import DType
 from noyau.errors import CheckError, UnsupportedError
+from noyau.frontends.torch.tensors import TO_TORCH
+from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.kernels.programs.generate import Specialization, trace_reference
+from noyau.ops.torch.graph_kernels import (
+    GraphKernels,
+    draw_graph,
+)
+from noyau.ops.torch_entry import tensor_calls
 from noyau.verify.failures import Case
 from noyau.verify.values import certify
 from tests.hosts.torch.kinds import (
@@ -27,16 +35,6 @@ from tests.hosts.torch.kinds import (
     summed,
     unsigned,
 )
-
-torch = pytest.importorskip("torch")
-
-from noyau.frontends.torch.tensors import TO_TORCH  # noqa: E402
-from noyau.hosts.torch.tensors import array_of, tensor_of  # noqa: E402
-from noyau.ops.torch.graph_kernels import (  # noqa: E402
-    GraphKernels,
-    draw_graph,
-)
-from noyau.ops.torch_entry import tensor_calls  # noqa: E402
 
 gradcheck, gradgradcheck = torch.autograd.gradcheck, torch.autograd.gradgradcheck
 

@@ -7,16 +7,14 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 
 import noyau
 from noyau.errors import InputError, SignatureError, UnsupportedError
+from noyau.frontends.torch.tensors import TO_TORCH
+from noyau.ops.torch_entry import tensor_calls
 from tests.hosts.torch.kinds import doubled, embedding, peak, rmsnorm, scaled, softmax, spread
 from tests.ops.dispatch.ops import forgetting
-
-torch = pytest.importorskip("torch")
-
-from noyau.frontends.torch.tensors import TO_TORCH  # noqa: E402
-from noyau.ops.torch_entry import tensor_calls  # noqa: E402
 
 
 def test_tensors_give_tensors():

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import noyau
 from noyau import nn
 from noyau.errors import SignatureError, UnsupportedError
+from noyau.ops.torch_entry import tensor_calls
 from tests.hosts.torch import kinds
-
-torch = pytest.importorskip("torch")
-
-from noyau.ops.torch_entry import tensor_calls  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,

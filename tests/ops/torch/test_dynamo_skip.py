@@ -5,12 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import noyau  # noqa: E402
-from noyau.ops.torch.dynamo_skip import call_outside_graph  # noqa: E402
+import noyau
+from noyau.ops.torch.dynamo_skip import call_outside_graph
 
 CALLS = """
 import sys, torch, noyau

@@ -1,20 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("triton")
-
-from dataclasses import replace  # noqa: E402
-
-from noyau.errors import InputError  # noqa: E402
-from noyau.hosts.numpy.fast_calls import MISS  # noqa: E402
-from noyau.kernels.programs.generate import specialization_of  # noqa: E402
-from noyau.kernels.triton.calls import is_interpreted  # noqa: E402
-from noyau.ops.dispatch.choice import Choice, Selection  # noqa: E402
-from noyau.ops.torch.fast_entries import entry  # noqa: E402
-from noyau.signatures.binding import bind  # noqa: E402
-from tests.kernels import triton_ops  # noqa: E402
+from noyau.errors import InputError
+from noyau.hosts.numpy.fast_calls import MISS
+from noyau.kernels.programs.generate import specialization_of
+from noyau.kernels.triton.calls import is_interpreted
+from noyau.ops.dispatch.choice import Choice, Selection
+from noyau.ops.torch.fast_entries import entry
+from noyau.signatures.binding import bind
+from tests.kernels import triton_ops
 
 DEVICE = "cuda:0" if torch.cuda.is_available() else "cpu"
 pytestmark = pytest.mark.skipif(

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 
 import noyau
 from noyau import nn
@@ -19,14 +20,11 @@ from noyau.dtypes import DType
 from noyau.errors import BuildError, CheckError, InputError, MissingExtraError, UnsupportedError
 from noyau.ir.loops import conditions_of, runs
 from noyau.kernels.programs.generate import CPU, Specialization, trace_reference
+from noyau.ops.torch import graph_kernels
+from noyau.ops.torch.graph_kernels import draw_back, draw_op
+from noyau.ops.torch_entry import tensor_calls
+from noyau.toolchain.c import compiler as c_compiler
 from tests.hosts.torch import kinds
-
-torch = pytest.importorskip("torch")
-
-from noyau.ops.torch import graph_kernels  # noqa: E402
-from noyau.ops.torch.graph_kernels import draw_back, draw_op  # noqa: E402
-from noyau.ops.torch_entry import tensor_calls  # noqa: E402
-from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
 
 BUILD = graph_kernels.generate.build
 pytestmark = pytest.mark.filterwarnings("error::noyau.ReferenceWarning")
@@ -51,7 +49,6 @@ def slope():
 
 
 def test_numba_serves_gradients_where_there_is_no_compiler(monkeypatch):
-    pytest.importorskip("numba")
     monkeypatch.setattr(c_compiler, "compile_library", raising(BuildError("no compiler here")))
     made = []
     monkeypatch.setattr(
@@ -124,7 +121,8 @@ def test_each_launch_of_a_call_runs_in_its_certificate(name, language):
 @pytest.fixture
 def interpreted(monkeypatch):
     """Kernels in Triton on the CPU, whose rows are long from 9 cells on."""
-    builder = pytest.importorskip("noyau.toolchain.triton.module")
+    from noyau.toolchain.triton import module as builder
+
     if not builder.interprets():
         pytest.skip("Triton does not interpret")
     for place, name, least in ((gpu_rows, "KEPT", 8), (gpu_rows, "SHORT", 16), (gpu_rows, "SHARED_ROWS", 1)):

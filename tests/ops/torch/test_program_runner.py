@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import noyau
 from noyau.compiler.lowering.input_layouts import INNER, STRIDED, Layout, Order
 from noyau.dtypes import DType
 from noyau.errors import InputError
+from noyau.hosts.torch.tensors import array_of
 from noyau.kernels.programs.generate import Specialization, build, generate
-
-torch = pytest.importorskip("torch")
-
-from noyau.hosts.torch.tensors import array_of  # noqa: E402
-from noyau.ops.torch.program_runner import TensorProgram, contract  # noqa: E402
+from noyau.ops.torch.program_runner import TensorProgram, contract
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 0.01}
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Lookup, Node, Scatter
 from noyau.ir.graph_interpreter import Evaluator
-
-torch = pytest.importorskip("torch")
-
-from noyau.ops.torch.program_runner import scatter  # noqa: E402
+from noyau.ops.torch.program_runner import scatter
 
 ROW, COLUMN = Dim.of("#0"), Dim.of("#1")
 RNG = np.random.default_rng(0)

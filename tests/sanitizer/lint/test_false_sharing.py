@@ -4,14 +4,12 @@ import ast
 
 import numpy as np
 import pytest
+from numba import njit, prange
 
 import noyau
 from noyau.sanitizer.lint import false_sharing
 from noyau.sanitizer.lint.c_text import statements
 from noyau.sanitizer.lint.false_sharing import diagnose_false_sharing, slowdown, updates
-
-numba = pytest.importorskip("numba")
-from numba import njit, prange  # noqa: E402
 
 THREADS = 4
 

@@ -6,9 +6,6 @@ from collections import namedtuple
 
 import numpy as np
 import pytest
-
-pytest.importorskip("numba")
-
 from numba import njit
 
 from noyau.errors import UnsupportedError

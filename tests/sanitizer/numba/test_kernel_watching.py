@@ -6,9 +6,6 @@ import linecache
 
 import numpy as np
 import pytest
-
-pytest.importorskip("numba")
-
 from numba import njit, prange
 
 from noyau.errors import UnsupportedError

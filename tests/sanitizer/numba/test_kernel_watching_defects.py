@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("numba")
-
 import noyau
 from noyau.jobs.check.attempts import attempts
 from noyau.jobs.check.sanitized_runs import by_hand, watch_attempts

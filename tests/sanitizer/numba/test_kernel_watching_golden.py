@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("numba")
-
 from noyau.sanitizer.numba.generated import plainly
 from noyau.sanitizer.numba.kernel import Watching
 from noyau.sanitizer.recording_array import Recorder

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-
-pytest.importorskip("numba")
 
 from tests.sanitizer.numba.mutants import EQUIVALENT, mutants
 from tests.sanitizer.numba.test_kernel_watching import told

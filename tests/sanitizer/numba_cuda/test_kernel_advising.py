@@ -2,15 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numba import cuda, float32
 
 import noyau
 from noyau.sanitizer.numba_cuda.kernel import lint_call
 from noyau.sanitizer.numba_cuda.launch import WatchedArgument, configuration_of, launch_kernel
 from tests.defects import watch_on
-
-pytest.importorskip("numba")
-from numba import cuda, float32
-
 from tests.sanitizer.numba_cuda.tutorials import TUTORIALS
 
 

@@ -8,7 +8,6 @@ import pytest
 import noyau
 from tests.defects import kernels_of, marks_of, module_of, watch_on
 
-pytest.importorskip("numba")
 module = module_of("numba_cuda_kernels")
 MARKS = marks_of("numba_cuda_kernels")
 KERNELS = {kernel.name: (op, kernel) for op, kernel in kernels_of(module)}

@@ -4,9 +4,6 @@ import re
 
 import numpy as np
 import pytest
-
-pytest.importorskip("numba")
-
 from numba import cuda, float32, uint8
 from numba.cuda import libdevice
 from numba.cuda.libdevice import tanhf

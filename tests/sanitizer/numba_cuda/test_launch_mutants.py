@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-
-pytest.importorskip("numba")
 
 from tests.sanitizer.numba_cuda.mutants import loaded as loaded_mutants
 from tests.sanitizer.numba_cuda.mutants import mutants

@@ -3,8 +3,6 @@ from __future__ import annotations
 import json
 import textwrap
 
-import pytest
-
 from noyau.jobs.cli import main
 from noyau.sanitizer.scripts.lint import lint_script, lint_text
 
@@ -82,7 +80,6 @@ SUMS = """
 
 
 def test_a_warning_fails_where_it_is_to_count(tmp_path, capsys):
-    pytest.importorskip("numba")
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(SCRIPT).format("") + textwrap.dedent(SUMS))
     record = tmp_path / "record.json"

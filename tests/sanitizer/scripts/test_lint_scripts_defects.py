@@ -13,8 +13,6 @@ from tests.defects import FOLDER
 
 @pytest.mark.parametrize("name", ["host.py", "host.cu"])
 def test_each_defect_of_the_host_is_told_by_its_line(name):
-    if name == "host.py":
-        pytest.importorskip("numba")
     path = FOLDER / name
     lines = path.read_text(encoding="utf-8").splitlines()
     marked = {number for number, line in enumerate(lines, 1) if re.search(r"(#|//) defect: launch$", line)}

@@ -6,9 +6,6 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-
-pytest.importorskip("numba")
-
 from numba import cuda, njit, prange
 
 from noyau.errors import DeviceError, UnsupportedError

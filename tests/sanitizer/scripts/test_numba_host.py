@@ -1,10 +1,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-
-pytest.importorskip("numba")
-
 from numba import cuda
 
 from noyau.sanitizer.scripts.numba_hooks import install_hooks

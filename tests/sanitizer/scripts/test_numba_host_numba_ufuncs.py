@@ -1,11 +1,8 @@
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
-
-pytest.importorskip("numba")
-
-import numba
 
 from noyau.errors import InputError
 from noyau.sanitizer.scripts.numba_host import stood_in

@@ -4,9 +4,6 @@ import textwrap
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("triton")
-
 from noyau.jobs.check.script_run import check_script
 
 SCRIPT = """

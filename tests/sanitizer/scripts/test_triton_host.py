@@ -1,13 +1,9 @@
 from __future__ import annotations
 
 import textwrap
+from types import SimpleNamespace
 
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("triton")
-
-from types import SimpleNamespace
 
 from noyau.errors import MissingExtraError
 from noyau.jobs.check.script_run import check_script

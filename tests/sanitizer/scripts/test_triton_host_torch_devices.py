@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
-pytest.importorskip("torch")
-
 import torch
 
 from noyau.sanitizer.scripts.triton_host import GPU, torch_stood_in

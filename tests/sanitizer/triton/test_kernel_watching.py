@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("triton")
-
 import triton
 import triton.language as tl
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("triton")
-
 from tests.defects import kernels_of, marks_of, module_of, watch_on
 
 MARKS = marks_of("triton_kernels")

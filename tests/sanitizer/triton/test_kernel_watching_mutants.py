@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("triton")
-
 from noyau.errors import CheckError
 from tests.defects import kernels_of, watch_on
 from tests.sanitizer.triton.mutants import MODULES, loaded, mutants

@@ -6,10 +6,6 @@ import inspect
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("triton")
-
 import triton.language as tl
 
 from tests.defects import kernels_of, watch_on

@@ -2,11 +2,6 @@ from __future__ import annotations
 
 import textwrap
 
-import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("triton")
-
 from noyau.jobs.check.script_run import check_script
 
 SCRIPT = """

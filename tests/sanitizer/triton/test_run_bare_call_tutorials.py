@@ -5,10 +5,6 @@ from __future__ import annotations
 import inspect
 
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("triton")
-
 import torch
 import triton
 import triton.language as tl

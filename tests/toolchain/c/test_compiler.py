@@ -274,7 +274,7 @@ def test_zig_names_processors_where_others_name_levels(monkeypatch):
 
 @pytest.mark.slow
 def test_ziglang_builds_where_it_is_installed(empty_cache):
-    pytest.importorskip("ziglang")
+    pytest.importorskip("ziglang", reason="ziglang is of the extra cc")
     assert (
         ctypes.CDLL(str(c_compiler.compile_library([EXPORTED], c_compiler.CompilerOptions(compiler="zig")))).answer()
         == 42

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-
-pytest.importorskip("numba")
 
 from noyau.toolchain.numba.kernel import plan
 from tests.codegen.numba_kernels import compiled

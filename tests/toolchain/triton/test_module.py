@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-builder = pytest.importorskip("noyau.toolchain.triton.module")
-
-from noyau.errors import OutputError  # noqa: E402
+from noyau.errors import OutputError
+from noyau.toolchain.triton import module as builder
 
 
 def test_a_cache_that_is_full_is_told(monkeypatch, tmp_path):

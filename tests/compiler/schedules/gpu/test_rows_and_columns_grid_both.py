@@ -143,7 +143,6 @@ def test_the_text_runs(monkeypatch):
 
 
 def compiled(kernel):
-    pytest.importorskip("noyau.toolchain.triton.module")
     from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
 
     return DeviceKernel(triton_printer.source(kernel), kernel).call_guarded

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.errors import CheckError  # noqa: E402
-from noyau.hosts.torch.cuda.clock import clock_of, conditions_of, device_text, time_calls  # noqa: E402
-from noyau.hosts.torch.cuda.comparison_sides import (  # noqa: E402
+from noyau.errors import CheckError
+from noyau.hosts.torch.cuda.clock import clock_of, conditions_of, device_text, time_calls
+from noyau.hosts.torch.cuda.comparison_sides import (
     TensorRotation,
     TensorSide,
 )

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.errors import BuildError  # noqa: E402
-from noyau.hosts.torch.cuda.clock import measured_gpu  # noqa: E402
-from noyau.timing.gpu_rate_cache import COLD, HOT  # noqa: E402
+from noyau.errors import BuildError
+from noyau.hosts.torch.cuda.clock import measured_gpu
+from noyau.timing.gpu_rate_cache import COLD, HOT
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

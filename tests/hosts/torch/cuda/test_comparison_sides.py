@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.errors import CheckError  # noqa: E402
-from noyau.hosts.torch.cuda import comparison_sides  # noqa: E402
-from noyau.hosts.torch.cuda.comparison_sides import TensorSide, result_tensors  # noqa: E402
-from noyau.hosts.torch.cuda.tensor_rotation import TensorRotation  # noqa: E402
-from noyau.timing.comparison import compare_all  # noqa: E402
-from noyau.timing.queue_clock import BlockedClock  # noqa: E402
-from noyau.timing.verdict import Verdict  # noqa: E402
-from tests.timing.simulated import SimulatedQueue  # noqa: E402
+from noyau.errors import CheckError
+from noyau.hosts.torch.cuda import comparison_sides
+from noyau.hosts.torch.cuda.comparison_sides import TensorSide, result_tensors
+from noyau.hosts.torch.cuda.tensor_rotation import TensorRotation
+from noyau.timing.comparison import compare_all
+from noyau.timing.queue_clock import BlockedClock
+from noyau.timing.verdict import Verdict
+from tests.timing.simulated import SimulatedQueue
 
 
 def check(inputs, outputs):

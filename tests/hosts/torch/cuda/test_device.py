@@ -6,13 +6,11 @@ import re
 import warnings
 
 import pytest
+import torch
 
+import noyau
 from noyau.errors import DeviceError, UnsupportedError
-
-torch = pytest.importorskip("torch")
-
-import noyau  # noqa: E402
-from noyau.hosts.torch.cuda import device as cuda_device  # noqa: E402
+from noyau.hosts.torch.cuda import device as cuda_device
 
 CUDA = torch.device("cuda:0")
 

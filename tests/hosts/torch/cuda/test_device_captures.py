@@ -5,10 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.hosts.torch.cuda import device  # noqa: E402
+from noyau.hosts.torch.cuda import device
 
 
 class Driver:

@@ -9,8 +9,8 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),

@@ -5,26 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
+from noyau.compiler.schedules.gpu import rows
+from noyau.dtypes import DType
 from noyau.errors import DeviceError, InputError
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("triton")
-
-from noyau.compiler.schedules.gpu import rows  # noqa: E402
-from noyau.dtypes import DType  # noqa: E402
-from noyau.hosts.numpy.fast_calls import MISS, Argument  # noqa: E402
-from noyau.hosts.torch.cuda import launch as cuda_launch  # noqa: E402
-from noyau.hosts.torch.cuda import launch_records  # noqa: E402
-from noyau.hosts.torch.cuda.array_kernels import DeviceKernel  # noqa: E402
-from noyau.hosts.torch.cuda.guarded_memory import Room, answers  # noqa: E402
-from noyau.hosts.torch.cuda.launch import Launcher, ReplayPlan  # noqa: E402
-from noyau.hosts.torch.cuda.launch_records import CallRecord, TextTorch, record_call  # noqa: E402
-from noyau.kernels.programs.generate import build  # noqa: E402
-from noyau.ops.torch.fast_entries import DeviceFastCall  # noqa: E402
-from noyau.ops.torch.program_runner import TensorProgram  # noqa: E402
-from tests.hosts.torch import kinds  # noqa: E402
-from tests.ops.dispatch.ops import generated, softmax_op  # noqa: E402
+from noyau.hosts.numpy.fast_calls import MISS, Argument
+from noyau.hosts.torch.cuda import launch as cuda_launch
+from noyau.hosts.torch.cuda import launch_records
+from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
+from noyau.hosts.torch.cuda.guarded_memory import Room, answers
+from noyau.hosts.torch.cuda.launch import Launcher, ReplayPlan
+from noyau.hosts.torch.cuda.launch_records import CallRecord, TextTorch, record_call
+from noyau.kernels.programs.generate import build
+from noyau.ops.torch.fast_entries import DeviceFastCall
+from noyau.ops.torch.program_runner import TensorProgram
+from tests.hosts.torch import kinds
+from tests.ops.dispatch.ops import generated, softmax_op
 
 
 class Compiled:

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.errors import InputError  # noqa: E402
-from noyau.hosts.torch.cuda.tensor_rotation import (  # noqa: E402
+from noyau.errors import InputError
+from noyau.hosts.torch.cuda.tensor_rotation import (
     TensorRotation,
     alike,
     flat_of,

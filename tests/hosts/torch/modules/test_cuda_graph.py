@@ -7,13 +7,11 @@ import gc
 from contextlib import nullcontext
 
 import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-torch = pytest.importorskip("torch")
-
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
-
-from noyau.hosts.torch.modules import cuda_graph  # noqa: E402
-from noyau.hosts.torch.modules.cuda_graph import (  # noqa: E402
+from noyau.hosts.torch.modules import cuda_graph
+from noyau.hosts.torch.modules.cuda_graph import (
     MOST_COPIED,
     MOST_TRIES,
     WARM,

@@ -4,12 +4,10 @@ import gc
 import weakref
 from itertools import accumulate
 
-import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.hosts.torch.modules.executor import eager, shorten  # noqa: E402
-from tests.frontends.torch.exports import graph_of  # noqa: E402
+from noyau.hosts.torch.modules.executor import eager, shorten
+from tests.frontends.torch.exports import graph_of
 
 
 def operators(graph):

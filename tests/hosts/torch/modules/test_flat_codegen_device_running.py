@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.errors import DeviceError  # noqa: E402
-from noyau.hosts.torch.modules.flat_codegen import Flat, flat  # noqa: E402
+from noyau.errors import DeviceError
+from noyau.hosts.torch.modules.flat_codegen import Flat, flat
 
 
 @pytest.fixture

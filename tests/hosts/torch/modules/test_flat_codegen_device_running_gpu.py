@@ -7,17 +7,16 @@ from dataclasses import replace
 from threading import Event, Thread
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import noyau  # noqa: E402
-from noyau.errors import InputError  # noqa: E402
-from noyau.hosts.torch.modules import cuda_graph, flat_codegen  # noqa: E402
-from noyau.hosts.torch.modules.cuda_graph import GraphReplay  # noqa: E402
-from noyau.jobs.optimize.cuda import saved_kernels  # noqa: E402
-from noyau.jobs.optimize.torch import backend as torch_backend  # noqa: E402
-from noyau.jobs.optimize.torch.backend import backend  # noqa: E402
-from tests.jobs.optimize.torch.modules import ALL, Block, compiled  # noqa: E402
+import noyau
+from noyau.errors import InputError
+from noyau.hosts.torch.modules import cuda_graph, flat_codegen
+from noyau.hosts.torch.modules.cuda_graph import GraphReplay
+from noyau.jobs.optimize.cuda import saved_kernels
+from noyau.jobs.optimize.torch import backend as torch_backend
+from noyau.jobs.optimize.torch.backend import backend
+from tests.jobs.optimize.torch.modules import ALL, Block, compiled
 
 pytestmark = [
     pytest.mark.gpu,

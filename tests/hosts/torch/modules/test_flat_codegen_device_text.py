@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import operator
 
-import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.hosts.torch.modules.flat_codegen import FlatText, ViewForm, as_view  # noqa: E402
+from noyau.hosts.torch.modules.flat_codegen import FlatText, ViewForm, as_view
 
 
 def test_what_begins_where_an_argument_does_is_asked_there():

@@ -3,12 +3,11 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.errors import DeviceError, ModelError, UnsupportedError  # noqa: E402
-from noyau.hosts.torch.modules.graph_json import device_here, graph_from_json, graph_to_json  # noqa: E402
-from tests.frontends.torch.exports import graph_of  # noqa: E402
+from noyau.errors import DeviceError, ModelError, UnsupportedError
+from noyau.hosts.torch.modules.graph_json import device_here, graph_from_json, graph_to_json
+from tests.frontends.torch.exports import graph_of
 
 
 def there_and_back(graph, kernels=None):

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.hosts.torch.modules.groups import cut  # noqa: E402
-from noyau.hosts.torch.modules.sites import trace_graph  # noqa: E402
-from tests.frontends.torch.exports import graph_of  # noqa: E402
-from tests.jobs.optimize.torch.modules import F  # noqa: E402
+from noyau.hosts.torch.modules.groups import cut
+from noyau.hosts.torch.modules.sites import trace_graph
+from tests.frontends.torch.exports import graph_of
+from tests.jobs.optimize.torch.modules import F
 
 
 def seen(function, *args, dynamic=False):

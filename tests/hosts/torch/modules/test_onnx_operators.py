@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
+import torch
+from onnx.reference import ReferenceEvaluator
 
-torch = pytest.importorskip("torch")
-onnx = pytest.importorskip("onnx")
-
-from onnx.reference import ReferenceEvaluator  # noqa: E402
-
-from noyau.errors import UnsupportedError  # noqa: E402
-from noyau.hosts.torch.modules.onnx_operators import FUNCTIONS, NodeCall, run  # noqa: E402
-from noyau.jobs.optimize.torch.onnx_model import attributes  # noqa: E402
+from noyau.errors import UnsupportedError
+from noyau.hosts.torch.modules.onnx_operators import FUNCTIONS, NodeCall, run
+from noyau.jobs.optimize.torch.onnx_model import attributes
 
 rng = np.random.default_rng(0)
 X, Y, ROW = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 3, 4), (2, 3, 4), (4,)))

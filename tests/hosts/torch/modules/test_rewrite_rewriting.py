@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import operator
 
-import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.hosts.torch.modules.rewrite import KernelSwap, rewrite  # noqa: E402
-from tests.frontends.torch.exports import graph_of  # noqa: E402
+from noyau.hosts.torch.modules.rewrite import KernelSwap, rewrite
+from tests.frontends.torch.exports import graph_of
 
 
 def given(graph):

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
-torch = pytest.importorskip("torch")
-
-from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
-
-from noyau.hosts.torch.modules.simplification import drop_detached, merge_equal  # noqa: E402
+from noyau.hosts.torch.modules.simplification import drop_detached, merge_equal
 
 
 def counted(function, *args) -> int:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
+import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
 
-torch = pytest.importorskip("torch")
-
-from functorch.compile import make_boxed_func  # noqa: E402
-from torch._dynamo.backends.common import aot_autograd  # noqa: E402
-
-from noyau.hosts.torch.modules.simplification import changed_arguments, join_updates, simplify, update_in_place  # noqa: E402  # noqa: E402
+from noyau.hosts.torch.modules.simplification import changed_arguments, join_updates, simplify, update_in_place
 
 
 def run(function, *args):

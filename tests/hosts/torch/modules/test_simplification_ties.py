@@ -1,15 +1,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import fx
+from torch._functorch.aot_autograd import make_boxed_func
+from torch.utils.checkpoint import checkpoint
 
-torch = pytest.importorskip("torch")
-
-from torch import fx  # noqa: E402
-from torch._functorch.aot_autograd import make_boxed_func  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
-
-from noyau.hosts.torch.modules.simplification import keep_compared  # noqa: E402
-from noyau.jobs.optimize.torch.backend import trace_with_autograd  # noqa: E402
+from noyau.hosts.torch.modules.simplification import keep_compared
+from noyau.jobs.optimize.torch.backend import trace_with_autograd
 
 
 def again(function, x):

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import noyau  # noqa: E402
-from noyau.errors import BuildError, InputError  # noqa: E402
-from noyau.jobs.bench.inputs import draw_by, vary  # noqa: E402
-from noyau.jobs.bench.run import device_of  # noqa: E402
-from noyau.jobs.bench.torch.candidates import DeviceCandidate, device_name, on_host, tile_text  # noqa: E402
+import noyau
+from noyau.errors import BuildError, InputError
+from noyau.jobs.bench.inputs import draw_by, vary
+from noyau.jobs.bench.run import device_of
+from noyau.jobs.bench.torch.candidates import DeviceCandidate, device_name, on_host, tile_text
 
 CPU = torch.device("cpu")
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("triton")
-
-import noyau  # noqa: E402
-from noyau.jobs.bench.record import COLD, HOT  # noqa: E402
+import noyau
+from noyau.jobs.bench.record import COLD, HOT
 
 pytestmark = pytest.mark.gpu
 CELLS = 1 << 20

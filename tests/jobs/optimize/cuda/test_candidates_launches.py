@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-
 from noyau.jobs.optimize.cuda import candidates
 
 

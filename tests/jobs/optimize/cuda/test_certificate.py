@@ -9,22 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sympy
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
-torch = pytest.importorskip("torch")
-
-import sympy  # noqa: E402
-from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
-
-from noyau.errors import InputError  # noqa: E402
-from noyau.frontends.torch.tensors import FROM_TORCH  # noqa: E402
-from noyau.hosts.torch.cuda import guarded_memory  # noqa: E402
-from noyau.hosts.torch.modules import device_inputs  # noqa: E402
-from noyau.hosts.torch.modules import groups as modules_groups  # noqa: E402
-from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
-from noyau.hosts.torch.modules.device_inputs import Drawer, sizes_of  # noqa: E402
-from noyau.jobs.optimize.cuda.certificate import POISONS, DeviceTrial, _unwritten  # noqa: E402
-from noyau.toolchain.guard_zones import poison_of  # noqa: E402
-from noyau.verify.adversarial import SMOKE  # noqa: E402
+from noyau.errors import InputError
+from noyau.frontends.torch.tensors import FROM_TORCH
+from noyau.hosts.torch.cuda import guarded_memory
+from noyau.hosts.torch.modules import device_inputs
+from noyau.hosts.torch.modules import groups as modules_groups
+from noyau.hosts.torch.modules import sites as modules_sites
+from noyau.hosts.torch.modules.device_inputs import Drawer, sizes_of
+from noyau.jobs.optimize.cuda.certificate import POISONS, DeviceTrial, _unwritten
+from noyau.toolchain.guard_zones import poison_of
+from noyau.verify.adversarial import SMOKE
 
 
 def trial_of(function, *args):

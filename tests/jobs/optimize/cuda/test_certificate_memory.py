@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.compiler.schedules.gpu import rows  # noqa: E402
-from noyau.hosts.torch.modules import groups as modules_groups  # noqa: E402
-from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
-from noyau.jobs.optimize.candidate import Candidate  # noqa: E402
-from noyau.jobs.optimize.cuda import candidates as cuda_candidates  # noqa: E402
-from noyau.jobs.optimize.cuda import certificate as cuda_certification  # noqa: E402
-from noyau.jobs.optimize.cuda.host import CudaBench  # noqa: E402
-from noyau.jobs.optimize.pipeline import time_at  # noqa: E402
-from noyau.jobs.optimize.torch import candidates as torch_candidates  # noqa: E402
-from noyau.jobs.optimize.torch.candidates import CertifiedKernels  # noqa: E402
-from noyau.jobs.optimize.torch.host import Budget  # noqa: E402
-from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
-from noyau.verify.adversarial import FULL, SMOKE  # noqa: E402
-from tests.frontends.torch.exports import graph_of  # noqa: E402
+from noyau.compiler.schedules.gpu import rows
+from noyau.hosts.torch.modules import groups as modules_groups
+from noyau.hosts.torch.modules import sites as modules_sites
+from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.cuda import candidates as cuda_candidates
+from noyau.jobs.optimize.cuda import certificate as cuda_certification
+from noyau.jobs.optimize.cuda.host import CudaBench
+from noyau.jobs.optimize.pipeline import time_at
+from noyau.jobs.optimize.torch import candidates as torch_candidates
+from noyau.jobs.optimize.torch.candidates import CertifiedKernels
+from noyau.jobs.optimize.torch.host import Budget
+from noyau.toolchain.c import compiler as c_compiler
+from noyau.verify.adversarial import FULL, SMOKE
+from tests.frontends.torch.exports import graph_of
 
 
 class CompilationError(Exception):
@@ -47,7 +46,8 @@ def test_what_fails_is_a_reason(error, empty_cache, monkeypatch):
 
 def test_rows_that_programs_share_are_certified(monkeypatch):
     """What one launch leaves for the next is memory too."""
-    builder = pytest.importorskip("noyau.toolchain.triton.module")
+    from noyau.toolchain.triton import module as builder
+
     if not builder.interprets():
         pytest.skip("Triton does not interpret")
     monkeypatch.setattr(rows, "SHORT", 8)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("triton")
-
-from noyau.errors import BuildError  # noqa: E402
-from noyau.hosts.torch.modules import flat_codegen  # noqa: E402
-from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
-from noyau.hosts.torch.modules.rewrite import rewrite  # noqa: E402
-from noyau.jobs.optimize import pipeline  # noqa: E402
-from noyau.jobs.optimize.cuda import certificate as cuda_certification  # noqa: E402
-from noyau.jobs.optimize.cuda.host import CudaHost  # noqa: E402
-from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph  # noqa: E402
-from noyau.jobs.optimize.torch.options import CompileOptions  # noqa: E402
-from noyau.toolchain.triton.module import interprets  # noqa: E402
-from tests.frontends.torch.exports import graph_of  # noqa: E402
-from tests.jobs.optimize.torch.modules import Block, same  # noqa: E402
+from noyau.errors import BuildError
+from noyau.hosts.torch.modules import flat_codegen
+from noyau.hosts.torch.modules import sites as modules_sites
+from noyau.hosts.torch.modules.rewrite import rewrite
+from noyau.jobs.optimize import pipeline
+from noyau.jobs.optimize.cuda import certificate as cuda_certification
+from noyau.jobs.optimize.cuda.host import CudaHost
+from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph
+from noyau.jobs.optimize.torch.options import CompileOptions
+from noyau.toolchain.triton.module import interprets
+from tests.frontends.torch.exports import graph_of
+from tests.jobs.optimize.torch.modules import Block, same
 
 pytestmark = pytest.mark.skipif(not interprets(), reason="Triton does not interpret")
 

@@ -7,21 +7,19 @@ import warnings
 import zipfile
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("triton")
-
-from noyau.errors import ModelError  # noqa: E402
-from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
-from noyau.hosts.torch.modules.rewrite import rewrite  # noqa: E402
-from noyau.jobs.optimize import pipeline  # noqa: E402
-from noyau.jobs.optimize.cuda.host import CudaHost  # noqa: E402
-from noyau.jobs.optimize.cuda.saved_kernels import flatten_later, reopen  # noqa: E402
-from noyau.jobs.optimize.torch import saved_module  # noqa: E402
-from noyau.jobs.optimize.torch.options import CompileOptions  # noqa: E402
-from noyau.jobs.optimize.torch.run import _piece  # noqa: E402
-from noyau.jobs.optimize.torch.saved_module import export  # noqa: E402
-from noyau.toolchain.triton.module import interprets  # noqa: E402
+from noyau.errors import ModelError
+from noyau.hosts.torch.modules import sites as modules_sites
+from noyau.hosts.torch.modules.rewrite import rewrite
+from noyau.jobs.optimize import pipeline
+from noyau.jobs.optimize.cuda.host import CudaHost
+from noyau.jobs.optimize.cuda.saved_kernels import flatten_later, reopen
+from noyau.jobs.optimize.torch import saved_module
+from noyau.jobs.optimize.torch.options import CompileOptions
+from noyau.jobs.optimize.torch.run import _piece
+from noyau.jobs.optimize.torch.saved_module import export
+from noyau.toolchain.triton.module import interprets
 
 pytestmark = pytest.mark.skipif(not interprets(), reason="Triton does not interpret")
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -32,9 +31,6 @@ class Lasting(Certifiers):
 
 @pytest.fixture(autouse=True, scope="session")
 def _lasting_certifiers() -> Iterator[None]:
-    if importlib.util.find_spec("torch") is None:
-        yield
-        return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("noyau.jobs.optimize.torch.candidates.Certifiers", Lasting)
         yield

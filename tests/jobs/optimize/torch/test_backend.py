@@ -6,14 +6,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-
-from noyau.jobs.optimize.torch import candidates as torch_certification  # noqa: E402
-from noyau.jobs.optimize.torch.backend import GraphRecord, backend, compile_captured  # noqa: E402
-from noyau.jobs.optimize.torch.options import CompileOptions  # noqa: E402
-from tests.jobs.optimize.torch.modules import Block, compiled, same  # noqa: E402
+from noyau.jobs.optimize.torch import candidates as torch_certification
+from noyau.jobs.optimize.torch.backend import GraphRecord, backend, compile_captured
+from noyau.jobs.optimize.torch.options import CompileOptions
+from tests.jobs.optimize.torch.modules import Block, compiled, same
 
 ROOT = Path(__file__).resolve().parents[4]
 

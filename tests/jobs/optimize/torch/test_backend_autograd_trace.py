@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from functorch.compile import make_boxed_func
 
-torch = pytest.importorskip("torch")
-
-from functorch.compile import make_boxed_func  # noqa: E402
-
-from noyau.hosts.torch.modules.simplification import shows  # noqa: E402
-from noyau.jobs.optimize.torch.backend import decompositions, trace_with_autograd  # noqa: E402
+from noyau.hosts.torch.modules.simplification import shows
+from noyau.jobs.optimize.torch.backend import decompositions, trace_with_autograd
 
 
 @pytest.mark.slow

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.hosts.torch.modules.sites import ELSEWHERE  # noqa: E402
-from noyau.jobs.optimize.torch.backend import GraphCompiler  # noqa: E402
-from noyau.jobs.optimize.torch.graph_hosts import GraphRecord  # noqa: E402
-from noyau.jobs.optimize.torch.options import CompileOptions  # noqa: E402
-from tests.jobs.optimize.torch.modules import Block, F, compiled, same  # noqa: E402
+from noyau.hosts.torch.modules.sites import ELSEWHERE
+from noyau.jobs.optimize.torch.backend import GraphCompiler
+from noyau.jobs.optimize.torch.graph_hosts import GraphRecord
+from noyau.jobs.optimize.torch.options import CompileOptions
+from tests.jobs.optimize.torch.modules import Block, F, compiled, same
 
 
 @pytest.fixture(scope="module")

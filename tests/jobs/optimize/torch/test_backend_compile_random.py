@@ -5,10 +5,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from tests.jobs.optimize.torch.modules import F, compiled  # noqa: E402
+from tests.jobs.optimize.torch.modules import F, compiled
 
 # Each keeps the shape [batch, tokens, 6]; `w` is a parameter of 6 cells, `m` one of 6 by 6.
 STEPS = (

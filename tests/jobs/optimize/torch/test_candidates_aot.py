@@ -1,20 +1,19 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.errors import BuildError  # noqa: E402
-from noyau.hosts.torch.modules import groups as modules_groups  # noqa: E402
-from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
-from noyau.jobs.optimize.torch import candidates as torch_certification  # noqa: E402
-from noyau.jobs.optimize.torch.backend import GraphCompiler  # noqa: E402
-from noyau.jobs.optimize.torch.candidates import AheadOfTime, program_key  # noqa: E402
-from noyau.jobs.optimize.torch.graph_hosts import GraphRecord  # noqa: E402
-from noyau.jobs.optimize.torch.options import CompileOptions  # noqa: E402
-from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
-from tests.frontends.torch.exports import graph_of  # noqa: E402
-from tests.jobs.optimize.torch.modules import compiled, same  # noqa: E402
+from noyau.errors import BuildError
+from noyau.hosts.torch.modules import groups as modules_groups
+from noyau.hosts.torch.modules import sites as modules_sites
+from noyau.jobs.optimize.torch import candidates as torch_certification
+from noyau.jobs.optimize.torch.backend import GraphCompiler
+from noyau.jobs.optimize.torch.candidates import AheadOfTime, program_key
+from noyau.jobs.optimize.torch.graph_hosts import GraphRecord
+from noyau.jobs.optimize.torch.options import CompileOptions
+from noyau.toolchain.c import compiler as c_compiler
+from tests.frontends.torch.exports import graph_of
+from tests.jobs.optimize.torch.modules import compiled, same
 
 
 def gated(x, y):

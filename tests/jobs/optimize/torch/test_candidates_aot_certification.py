@@ -3,17 +3,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.hosts.torch.modules import groups as modules_groups  # noqa: E402
-from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
-from noyau.jobs.optimize.candidate import Candidate, decide  # noqa: E402
-from noyau.jobs.optimize.torch import candidates as torch_candidates  # noqa: E402
-from noyau.jobs.optimize.torch.candidates import Certification, CertifiedKernels  # noqa: E402
-from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
-from noyau.verify.adversarial import FULL, SMOKE  # noqa: E402
-from tests.frontends.torch.exports import graph_of  # noqa: E402
+from noyau.hosts.torch.modules import groups as modules_groups
+from noyau.hosts.torch.modules import sites as modules_sites
+from noyau.jobs.optimize.candidate import Candidate, decide
+from noyau.jobs.optimize.torch import candidates as torch_candidates
+from noyau.jobs.optimize.torch.candidates import Certification, CertifiedKernels
+from noyau.toolchain.c import compiler as c_compiler
+from noyau.verify.adversarial import FULL, SMOKE
+from tests.frontends.torch.exports import graph_of
 
 
 @pytest.fixture(scope="module")

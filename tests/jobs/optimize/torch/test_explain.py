@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import json
 
-import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import noyau  # noqa: E402
-from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
-from tests.jobs.optimize.torch.modules import Block, F  # noqa: E402
+import noyau
+from noyau.toolchain.c import compiler as c_compiler
+from tests.jobs.optimize.torch.modules import Block, F
 
 
 def test_groups_cuts_and_what_is_left(monkeypatch):

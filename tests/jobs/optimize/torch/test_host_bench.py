@@ -1,20 +1,19 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.hosts.torch.modules import groups as modules_groups  # noqa: E402
-from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
-from noyau.jobs.optimize.candidate import Candidate, decide  # noqa: E402
-from noyau.jobs.optimize.pipeline import time_at  # noqa: E402
-from noyau.jobs.optimize.torch import candidates as torch_candidates  # noqa: E402
-from noyau.jobs.optimize.torch import host as torch_bench  # noqa: E402
-from noyau.jobs.optimize.torch.host import Budget, TorchBench, kernel_of  # noqa: E402
-from noyau.kernels.certificates import CachedTiming  # noqa: E402
-from noyau.timing.verdict import Comparison  # noqa: E402
-from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
-from tests.frontends.torch.exports import graph_of  # noqa: E402
+from noyau.hosts.torch.modules import groups as modules_groups
+from noyau.hosts.torch.modules import sites as modules_sites
+from noyau.jobs.optimize.candidate import Candidate, decide
+from noyau.jobs.optimize.pipeline import time_at
+from noyau.jobs.optimize.torch import candidates as torch_candidates
+from noyau.jobs.optimize.torch import host as torch_bench
+from noyau.jobs.optimize.torch.host import Budget, TorchBench, kernel_of
+from noyau.kernels.certificates import CachedTiming
+from noyau.timing.verdict import Comparison
+from noyau.toolchain.c import compiler as c_compiler
+from tests.frontends.torch.exports import graph_of
 
 
 @pytest.fixture(scope="module")

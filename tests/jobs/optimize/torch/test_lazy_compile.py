@@ -6,18 +6,17 @@ import gc
 import threading
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from noyau.errors import DeviceError  # noqa: E402
-from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
-from noyau.jobs.optimize.torch import lazy_compile  # noqa: E402
-from noyau.jobs.optimize.torch.graph_hosts import GraphRecord  # noqa: E402
-from noyau.jobs.optimize.torch.lazy_compile import (  # noqa: E402
+from noyau.errors import DeviceError
+from noyau.hosts.torch.modules import sites as modules_sites
+from noyau.jobs.optimize.torch import lazy_compile
+from noyau.jobs.optimize.torch.graph_hosts import GraphRecord
+from noyau.jobs.optimize.torch.lazy_compile import (
     compile_lazily,
     is_prompt,
 )
-from noyau.jobs.optimize.torch.options import CompileOptions  # noqa: E402
+from noyau.jobs.optimize.torch.options import CompileOptions
 
 
 @pytest.fixture

@@ -8,19 +8,16 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
+import onnx.parser
+import onnxruntime
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
-
-import onnx.parser  # noqa: E402
-
-import noyau  # noqa: E402
-from noyau.errors import InputError, UnsupportedError  # noqa: E402
-from noyau.jobs.cli import main  # noqa: E402
-from noyau.jobs.optimize.torch import onnx_model  # noqa: E402
-from noyau.jobs.optimize.torch.onnx_model import host_model, optimize_model  # noqa: E402
+import noyau
+from noyau.errors import InputError, UnsupportedError
+from noyau.jobs.cli import main
+from noyau.jobs.optimize.torch import onnx_model
+from noyau.jobs.optimize.torch.onnx_model import host_model, optimize_model
 
 MODELS = sorted(
     path for path in Path(str(files("noyau") / "jobs" / "demo" / "models")).iterdir() if path.suffix == ".onnx"

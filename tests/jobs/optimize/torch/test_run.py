@@ -3,13 +3,12 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import noyau  # noqa: E402
-from noyau.errors import DeviceError, InputError, UnsupportedError  # noqa: E402
-from noyau.jobs.optimize.torch.run import explain_devices  # noqa: E402
-from tests.jobs.optimize.torch.modules import Block, same  # noqa: E402
+import noyau
+from noyau.errors import DeviceError, InputError, UnsupportedError
+from noyau.jobs.optimize.torch.run import explain_devices
+from tests.jobs.optimize.torch.modules import Block, same
 
 
 @pytest.fixture(scope="module")

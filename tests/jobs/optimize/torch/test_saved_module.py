@@ -6,14 +6,13 @@ import sys
 import zipfile
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import noyau  # noqa: E402
-from noyau.errors import BuildError, InputError, ModelError, OutputError, UnsupportedError  # noqa: E402
-from noyau.jobs.optimize.torch import saved_module  # noqa: E402
-from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
-from tests.jobs.optimize.torch.modules import Block, same  # noqa: E402
+import noyau
+from noyau.errors import BuildError, InputError, ModelError, OutputError, UnsupportedError
+from noyau.jobs.optimize.torch import saved_module
+from noyau.toolchain.c import compiler as c_compiler
+from tests.jobs.optimize.torch.modules import Block, same
 
 
 @pytest.fixture(scope="module")
