@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from tools.suites import driver
+from tools.suites.driver import Case, Outcome, Score
+
+PROGRAM = """\
+int main() {
+    int sum[4] = {0};
+#pragma omp parallel for
+    for (int i = 0; i < 100; ++i) sum[0] += i;
+    return sum[0] < 0;
+}
+"""
+CASE = Case("one", ("one.c",), None, True)
+
+
+def test_programs_are_judged_and_counted(tmp_path, capsys):
+    def cases_of(folder):
+        (folder / "racy.c").write_text(PROGRAM, encoding="utf-8")
+        racy = Case("racy", ("racy.c",), folder, True, driver.RACES)
+        return [racy, Case("none", ("none.c",), folder, False)]
+
+    assert driver.main("a suite", cases_of, [str(tmp_path), "--jobs", "1"]) == 1
+    printed = capsys.readouterr().out
+    assert "2 cases: precision 1.000, recall 1.000 of all" in printed
+    assert "none: undecided, labelled right" in printed
+    assert "none.c cannot be read" in printed
+    with pytest.raises(SystemExit):
+        driver.main("a suite", cases_of, [str(tmp_path), "--only", "nothing"])
+
+
+def test_a_case_without_an_end_is_undecided(tmp_path):
+    (tmp_path / "loops.c").write_text("int main() { for (;;) {} }\n", encoding="utf-8")
+    outcome = driver.check_case(Case("loops", ("loops.c",), tmp_path, False), 0.05)
+    assert (outcome.verdict, outcome.status, outcome.differs) == ("undecided", None, True)
+    assert outcome.reason == "no end within 0.05 s"
+
+
+def test_the_record_has_one_score_of_a_suite_and_a_tool(tmp_path):
+    path = tmp_path / "results.json"
+    outcomes = [Outcome(CASE, verdict, 1, 0.1, (), "") for verdict in ("defective", "right", "undecided")]
+    score = driver.score_of("a suite", "noyau", outcomes)
+    assert score == Score("a suite", "noyau", 3, 3, 1, 0, 1, 1)
+    assert (score.precision, score.recall, score.recall_of_decided) == (1.0, 1 / 3, 0.5)
+    driver.keep_score(Score("a suite", "noyau", 3, 3, 0, 0, 3, 0), path)
+    driver.keep_score(score, path)
+    driver.keep_score(Score("a suite", "another", 3, 3, 2, 1, 0, 1, "published"), path)
+    assert [each.tool for each in driver.scores_of(path)] == ["another", "noyau"]
+    assert driver.scores_of(path)[1] == score
