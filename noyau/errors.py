@@ -81,6 +81,13 @@ class FindingKind(StrEnum):
         "warning",
         True,
     )
+    ORDERED_BY_CHANCE = (
+        "ordered-by-chance",
+        "hold one lock around both accesses, or wait for what comes first: taken in another order, the locks do not order them",
+        None,
+        "warning",
+        True,
+    )
     DIVERGENT_BARRIER = (
         "divergent-barrier",
         "let every thread of a block reach the barrier",

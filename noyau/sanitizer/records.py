@@ -73,6 +73,7 @@ class Site:
 
 
 NOWHERE = Site("", 0)
+PAIRS = frozenset({FindingKind.RACE, FindingKind.WRITTEN_TWICE, FindingKind.ORDERED_BY_CHANCE})  # of two accesses
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,12 +253,15 @@ def _message(observation: Observation, route: Route) -> str:
         return f"{who} {verb} {memory.name} at {observation.cell}{along}, which has {cells}{times}{hint}"
     if observation.kind is FindingKind.UNINITIALISED:
         return f"{who} {verb} {memory.cell_text(observation.cell)}, which nobody wrote before{times}"
-    if observation.kind in (FindingKind.RACE, FindingKind.WRITTEN_TWICE):
+    if observation.kind in PAIRS:
         same = ", the same value" if observation.kind is FindingKind.WRITTEN_TWICE else ""
         line = f"line {other.line}" if other.line else "a line of a library"
         where = "the same line" if other == site else line
         past = _VERBS[observation.other_access][1]
         by = route.owner(observation.other_owner)
         cell = memory.cell_text(observation.cell)
-        return f"{who} {verb} {cell}, {past} by {by} on {where}{same}, and nothing orders them{times}"
+        order = "nothing orders them"
+        if observation.kind is FindingKind.ORDERED_BY_CHANCE:
+            order = "only the order in which locks were taken this time orders them"
+        return f"{who} {verb} {cell}, {past} by {by} on {where}{same}, and {order}{times}"
     return f"{who}: {observation.kind}{times}"

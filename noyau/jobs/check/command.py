@@ -49,6 +49,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     )
     add("--launch", metavar="GRID,BLOCK", help="of a script or a program: launch each kernel so (8,64 or 4x4,16x16)")
     add("--flags", metavar="F", help="of a program: for the compiler, run here: --flags='-DN=100 part.c'")
+    add("--time", type=float, metavar="S", help="of a script or a program: end it after S seconds, tell what was seen")
     add("--map", metavar="F.svg", help="tell who writes which cell in a small launch or call, and draw it (-: no)")
     add("--against", type=Path, metavar="B.onnx", help="the model to judge: at each output, and at each common value")
     sizes = "or with several in turn (default: small ones, then all at 1); check an op at it; can be repeated"
@@ -83,7 +84,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if is_script(arguments.target):
         return check_and_print(arguments)
     is_op = Path(arguments.target.partition("::")[0]).suffix == ".py"
-    for name in ("arguments", "launch", "flags", *(() if is_op else ("map",))):
+    for name in ("arguments", "launch", "flags", "time", *(() if is_op else ("map",))):
         if getattr(arguments, name):
             raise InputError(f"{arguments.target} is no script: it takes no {name}")
     if is_op:
@@ -379,13 +380,16 @@ def check_cell(shell: Any, line: str, cell: str) -> None:
 
 
 def _script_check(arguments: argparse.Namespace, path: Path, launch: Any) -> ScriptCheck:
+    if arguments.time is not None and not 0 < arguments.time < math.inf:
+        raise InputError(f"--time {arguments.time:g} is no time limit; give a number of seconds above 0")
+    options = {"maps": arguments.map is not None, **({"time_s": arguments.time} if arguments.time else {})}
     if not is_program(arguments.target):
         from noyau.jobs.check.script_run import check_script
 
-        return check_script(path, arguments.arguments, launch, maps=arguments.map is not None)
+        return check_script(path, arguments.arguments, launch, **options)
     from noyau.sanitizer.scripts.programs import check_program
 
-    return check_program(path, arguments.arguments, launch, flags=arguments.flags or "", maps=arguments.map is not None)
+    return check_program(path, arguments.arguments, launch, flags=arguments.flags or "", **options)
 
 
 def _require_of_scripts(arguments: argparse.Namespace, path: Path) -> None:

@@ -21,10 +21,12 @@ from noyau.sanitizer.c.debug_info import LineTable, ProgramObject, lines_of, obj
 from noyau.toolchain.c import compiler as c_compiler
 
 OWN = "noyau_own_text.c"  # what the user's text is called where it is built: no file that it may include
-_RUNTIME = "runtime.h cells.c memory.c fibers.c clocks.c entries.c openmp.c tasks.c threads.c cuda.c main.c".split()
+_RUNTIME = (
+    "runtime.h cells.c memory.c fibers.c clocks.c entries.c teams.c loops.c tasks.c target.c openmp.c threads.c cuda.c "
+    "main.c"
+).split()
 _WRAPPED = "main malloc calloc realloc free aligned_alloc posix_memalign memcpy memmove memset".split()
 _WATCHED = (
-    "-O1",
     "-g",
     "-fsanitize=thread",
     "-fno-builtin-memcpy",
@@ -33,6 +35,7 @@ _WATCHED = (
     "-fno-tree-sink",
 )
 _INCLUDES = re.compile(r"^\s*#\s*include\b(?!\s*<)", re.MULTILINE)  # a header of the user's own
+_LEVEL = re.compile(r"-O[01g]$")  # of optimisation, that a text may be watched at: others leave too much out
 _LEFT_OUT = re.compile(r"-(O.*|flto.*|fsanitize.*|g.*|ffast-math|Ofast|l.*|L.*)$")
 _UNDECLARED = re.compile(
     r"noyau_own_text\.c:(\d+):\d+: error: ['\u2018]"
@@ -54,7 +57,8 @@ class InstrumentedProgram:
 @dataclass(frozen=True, slots=True)
 class Source:
     """A text that is to be watched. `folder`: of its own headers, where it has any; `called`: in what is told;
-    `others`: texts of the same program, each built by itself."""
+    `others`: texts of the same program, each built by itself; `level`: of optimisation, unless the flags say another
+    one. From -O1 on what nobody needs is neither written nor read."""
 
     text: str
     language: str
@@ -62,6 +66,7 @@ class Source:
     folder: Path | None = None
     called: str = "kernel.c"
     others: tuple[Source, ...] = ()
+    level: str = "-O1"
 
 
 def build_program(source: Source) -> InstrumentedProgram:
@@ -133,7 +138,9 @@ def _runtime() -> str:
 
 def _flags(source: Source) -> tuple[str, ...]:
     own = tuple(flag for flag in source.flags if not _LEFT_OUT.match(flag))
-    flags = (*LANGUAGES[source.language].flags, *own, *_WATCHED, "-fopenmp", "-U__SANITIZE_THREAD__")
+    level = next((flag for flag in reversed(source.flags) if _LEVEL.match(flag)), source.level)
+    standard = () if LANGUAGES[source.language].is_cpp else ("-std=gnu17",)  # what gcc takes by itself
+    flags = (*LANGUAGES[source.language].flags, *standard, *own, level, *_WATCHED, "-fopenmp", "-U__SANITIZE_THREAD__")
     if LANGUAGES[source.language].on_gpu:
         folder = Path(str(files("noyau.sanitizer.c").joinpath("include")))
         # A digest of what stands for CUDA, so that what was built with another is not taken.

@@ -43,10 +43,10 @@ static int holds(uint16_t set, const void *lock) {
     return 0;
 }
 
-static int share_a_lock(uint16_t a, uint16_t b) {
+static const void *common_lock(uint16_t a, uint16_t b) {
     if (!a || !b) return 0;
     for (int i = 0; i < LOCKS_HELD && lock_sets[a][i]; ++i)
-        if (holds(b, lock_sets[a][i])) return 1;
+        if (holds(b, lock_sets[a][i])) return lock_sets[a][i];
     return 0;
 }
 
@@ -57,22 +57,33 @@ typedef struct {
 static release *learnt; /* of the block that runs, an entry for each block of the grid */
 static uint32_t learnt_count;
 
-static int ordered(const visit *was) {
+static int sees(const clocks *c, const uint32_t *times, const visit *was) {
+    return was->owner < c->count && times[was->owner] >= was->time;
+}
+
+static void acquire_at(const void *at);
+
+/* `CHANCE`: had the locks been taken in another order, nothing would order them. Two that conflict under one lock are
+   in the order of its holders, and with them what was before the one and what is after the other. */
+enum { APART, CHANCE, IN_ORDER };
+static int order_of(const visit *was) {
     if (mode == THREADS) {
         const clocks *seen = &now->strand->seen;
-        if (was->owner < seen->count && seen->at[was->owner] >= was->time) return 1;
-        return share_a_lock(was->locks, now->strand->locks);
+        if (sees(seen, seen->sure, was)) return IN_ORDER;
+        const void *lock = common_lock(was->locks, now->strand->locks);
+        if (lock) acquire_at(lock);
+        return lock ? IN_ORDER : sees(seen, seen->at, was) ? CHANCE : APART;
     }
-    if (mode != GRID) return 1;
+    if (mode != GRID) return IN_ORDER;
     const uint32_t their_block = (was->owner - 1) / grid_threads;
     if (their_block != grid_block) {
-        if (their_block >= learnt_count || !learnt[their_block].owner) return 0;
+        if (their_block >= learnt_count || !learnt[their_block].owner) return APART;
         const release *known = learnt + their_block;
-        return was->time >> 12 < known->time >> 12 || was->owner == known->owner;
+        return was->time >> 12 < known->time >> 12 || was->owner == known->owner ? IN_ORDER : APART;
     }
-    if (was->time >> 12 != now->time >> 12) return 1;
+    if (was->time >> 12 != now->time >> 12) return IN_ORDER;
     const uint32_t first = grid_block * grid_threads + 1;
-    return (was->owner - first) / WARP == (uint32_t)now->number / WARP && was->time != now->time;
+    return (was->owner - first) / WARP == (uint32_t)now->number / WARP && was->time != now->time ? IN_ORDER : APART;
 }
 
 static uint32_t own_time(void) {
@@ -81,7 +92,6 @@ static uint32_t own_time(void) {
     return now->strand->owner < seen->count ? seen->at[now->strand->owner] : 0;
 }
 
-static int conflicts(const visit *was, uint32_t owner) { return was->owner && was->owner != owner && !ordered(was); }
 
 /* Of two that are kept, the one to give up for who comes. */
 static void note(visit *kept, const visit *comes) {
@@ -92,14 +102,15 @@ static void note(visit *kept, const visit *comes) {
             return;
         }
     }
-    if (!kept[0].owner || ordered(kept)) kept[0] = *comes;
+    const clocks *seen = mode == THREADS ? &now->strand->seen : 0;
+    if (!kept[0].owner || (seen ? sees(seen, seen->sure, kept) : order_of(kept) == IN_ORDER)) kept[0] = *comes;
     else kept[1] = *comes;
 }
 
 /* Whether the last write that raced left the value that was there is seen at the next access. */
 static struct {
     const char *at;
-    char held[8];
+    char held[64];
     int bytes, number;
 } pending = {0, {0}, 0, -1};
 static finding table[MOST_FOUND];
@@ -111,11 +122,18 @@ static void settle_pending(void) {
     pending.number = -1;
 }
 
-static void race(const block *b, int64_t offset, int how, int site, const visit *other, int other_how, int bytes) {
-    found("race", how, site, b, offset, other, other_how, "%s", "");
+static const char *access_at; /* of the access that is looked at, which may be of several cells */
+static int64_t access_bytes;
+
+static void meet_visit(const block *b, int64_t offset, int how, int site, const visit *other, int other_how, uint32_t owner) {
+    if (!other->owner || other->owner == owner) return;
+    const int order = order_of(other);
+    if (order == IN_ORDER) return;
+    found(order == CHANCE ? "ordered-by-chance" : "race", how, site, b, offset, other, other_how, "%s", "");
     if (found_last < 0) return;
     if (how == WRITE && other_how == WRITE && pending.number < 0) {
-        pending.at = b->start + offset, pending.bytes = bytes < 8 ? bytes : 8, pending.number = found_last;
+        pending.at = access_at, pending.number = found_last;
+        pending.bytes = access_bytes < (int64_t)sizeof pending.held ? (int)access_bytes : (int)sizeof pending.held;
         __real_memcpy(pending.held, pending.at, (size_t)pending.bytes);
     } else if (how != WRITE || other_how != WRITE) {
         table[found_last].changed += 1;
@@ -174,18 +192,10 @@ static void touch_cell(block *b, cell *c, int64_t offset, int how, int site, int
     if (mode == SERIAL) return;
     const uint32_t owner = mode == GRID ? grid_block * grid_threads + (uint32_t)now->number + 1 : now->strand->owner;
     if (is_mapping && how != READ) keep_write(b, offset, mode == GRID ? owner - 1 : (uint32_t)now->number);
-    if (conflicts(&c->write, owner)) race(b, offset, how, site, &c->write, WRITE, bytes);
+    meet_visit(b, offset, how, site, &c->write, WRITE, owner);
     for (int i = 0; i < 2; ++i) {
-        if (how != ATOMIC && conflicts(c->atomics + i, owner)) {
-            race(b, offset, how, site, c->atomics + i, ATOMIC, bytes);
-            break;
-        }
-    }
-    for (int i = 0; how != READ && i < 2; ++i) {
-        if (conflicts(c->reads + i, owner)) {
-            race(b, offset, how, site, c->reads + i, READ, bytes);
-            break;
-        }
+        if (how != ATOMIC) meet_visit(b, offset, how, site, c->atomics + i, ATOMIC, owner);
+        if (how != READ) meet_visit(b, offset, how, site, c->reads + i, READ, owner);
     }
     const visit comes = {owner, own_time(), (uint16_t)site, now->strand ? now->strand->locks : 0};
     if (how == READ) note(c->reads, &comes);

@@ -1,71 +1,110 @@
 /* Vector clocks: what each thread or task has seen of the others (FastTrack, Flanagan and Freund, 2009). */
 
 static uint32_t strand_count = 1;
-static strand *spare[1 << 16];
-static int spare_count;
+static strand *strands[1 << 16] = {0, &main_strand}; /* by owner */
 
 static void widen(clocks *c, uint32_t count) {
     if (count <= c->count) return;
     const uint32_t wider = (count + 31) & ~31u; /* no more: counts spread from one to another */
-    uint32_t *made = __real_malloc(wider * sizeof *made);
+    uint32_t *made = __real_malloc(2 * wider * sizeof *made);
     if (!made) fatal("no memory");
-    __real_memset(made, 0, wider * sizeof *made);
-    if (c->count) __real_memcpy(made, c->at, c->count * sizeof *made);
+    __real_memset(made, 0, 2 * wider * sizeof *made);
+    if (c->count) {
+        __real_memcpy(made, c->at, c->count * sizeof *made);
+        __real_memcpy(made + wider, c->sure, c->count * sizeof *made);
+    }
     __real_free(c->at);
-    c->at = made, c->count = wider;
-}
-
-static void learn(clocks *into, const clocks *from) {
-    widen(into, from->count);
-    for (uint32_t i = 0; i < from->count; ++i)
-        if (from->at[i] > into->at[i]) into->at[i] = from->at[i];
+    c->at = made, c->sure = made + wider, c->count = wider;
 }
 
 static void forget(clocks *c) {
-    if (c->count) __real_memset(c->at, 0, c->count * sizeof *c->at);
+    if (c->count) __real_memset(c->at, 0, 2 * c->count * sizeof *c->at);
 }
+
+static void drop(clocks *c) {
+    __real_free(c->at);
+    *c = (clocks){0};
+}
+
+/* What another one has seen; `sure`: whatever the order in which locks are taken. */
+static void learn_in_order(clocks *into, const clocks *from, int sure) {
+    widen(into, from->count);
+    for (uint32_t i = 0; i < from->count; ++i) {
+        if (from->at[i] > into->at[i]) into->at[i] = from->at[i];
+        if (sure && from->sure[i] > into->sure[i]) into->sure[i] = from->sure[i];
+    }
+}
+static void learn(clocks *into, const clocks *from) { learn_in_order(into, from, 1); }
 
 static void tick(strand *s) {
     widen(&s->seen, s->owner + 1);
     s->seen.at[s->owner] += 1;
+    s->seen.sure[s->owner] = s->seen.at[s->owner];
 }
 
 /* A strand that begins after all that `parent` has seen and done. */
-static strand *begin_strand(strand *parent) {
-    strand *made;
-    if (spare_count) made = spare[--spare_count];
+static strand *begin_strand(strand *parent, int kind, int number, int of) {
+    strand *made = parent->spare;
+    if (made) parent->spare = made->next;
     else {
-        if (strand_count + 1 >= 1 << 16) fatal("more than 65534 threads and tasks are too many to watch");
+        if (strand_count + 1 >= 1 << 16) fatal("more than 65534 threads and tasks at a time are too many to watch");
         made = __real_malloc(sizeof *made);
         if (!made) fatal("no memory");
         *made = (strand){.owner = ++strand_count};
+        strands[made->owner] = made;
     }
-    made->locks = 0, made->ended = made->next = 0, made->group = parent->group;
-    forget(&made->children);
+    *made = (strand){.owner = made->owner, .time = made->time, .kind = (int8_t)kind, .number = number, .of = of,
+                     .group = parent->group, .is_final = parent->is_final};
     widen(&made->seen, made->owner + 1);
     learn(&made->seen, &parent->seen);
+    made->seen.at[made->owner] = made->seen.sure[made->owner] = made->time;
     tick(made);
     tick(parent);
     return made;
 }
 
-/* Its number is used again; what it did is seen by the one that takes it then. */
-static void end_strand(strand *s) {
-    if (spare_count < 1 << 16) spare[spare_count++] = s;
+static void append(strand **list, strand *more) {
+    while (*list) list = &(*list)->next;
+    *list = more;
 }
 
-/* What is released at an address, and acquired there: mutexes, atomics, dependences of tasks. */
+/* Its number, and those that it could use, are used again by one that has seen all that it did. What its own tasks did
+   is not seen by that: they wait among the orphans for a barrier. */
+static void end_strand(strand *s, strand *by) {
+    s->time = s->seen.at[s->owner];
+    drop(&s->seen), drop(&s->children);
+    append(&s->spare, by->spare);
+    append(&s->ended, s->orphans);
+    append(&s->ended, by->orphans);
+    by->orphans = s->ended, s->next = s->spare, by->spare = s;
+    s->ended = s->orphans = s->spare = 0;
+}
+
+/* After a barrier, which all tasks come before. */
+static void end_tasks(strand *s) {
+    append(&s->orphans, s->ended);
+    s->ended = 0;
+    while (s->orphans) {
+        strand *task = s->orphans;
+        s->orphans = task->next;
+        end_strand(task, s);
+    }
+}
+
+/* What is released at an address, and acquired there: mutexes, atomics, dependences of tasks. `taken`: of a lock, when
+   the last one took it; `sets`: of dependences, those that exclude each other and have no order. */
 typedef struct meeting {
     const void *at;
-    clocks seen, readers;
+    clocks seen, readers, sets;
     const strand *holder;
+    visit taken;
     int count, generation;
     struct meeting *next;
 } meeting;
-static meeting *meetings[1024];
+static meeting *meetings[1 << 14];
 
 static meeting *meeting_at(const void *at) {
-    meeting **list = meetings + ((uintptr_t)at >> 3) % 1024;
+    meeting **list = meetings + (((uintptr_t)at * 0x9E3779B97F4A7C15u) >> 50);
     for (meeting *m = *list; m; m = m->next)
         if (m->at == at) return m;
     meeting *made = __real_malloc(sizeof *made);
@@ -79,4 +118,32 @@ static void acquire_at(const void *at) { learn(&now->strand->seen, &meeting_at(a
 static void release_at(const void *at) {
     learn(&meeting_at(at)->seen, &now->strand->seen);
     tick(now->strand);
+}
+
+/* Locks: two accesses under the same one do not race. Who takes one comes after who had it before: by chance, unless
+   that one had it before all that the taker has seen for sure. */
+static long steps; /* what threads got done that others may wait for */
+static void wait_for_others(void);
+static void yield_turn(void);
+
+static void take(const void *lock, int site) {
+    if (mode == GRID) return;
+    meeting *m = meeting_at(lock);
+    now->site = site;
+    now->turn += TURN / 64; /* who takes it again and again may wait for what another one does under it */
+    if (plan != BLOCKS || now->turn > TURN) yield_turn(); /* by turns: another order of holders */
+    while (m->holder && m->holder != now->strand && m->holder->on != now && mode == THREADS) wait_for_others();
+    m->holder = now->strand, m->count += 1, now->strand->on = now, steps += 1;
+    const clocks *seen = &now->strand->seen;
+    learn_in_order(&now->strand->seen, &m->seen, m->taken.owner && sees(seen, seen->sure, &m->taken));
+    m->taken = (visit){.owner = now->strand->owner, .time = own_time()};
+    now->strand->locks = with_lock(now->strand->locks, lock);
+}
+
+static void leave(const void *lock) {
+    if (mode == GRID) return;
+    meeting *m = meeting_at(lock);
+    m->holder = 0, m->count = 0, steps += 1;
+    now->strand->locks = without_lock(now->strand->locks, lock);
+    release_at(lock);
 }

@@ -1,9 +1,9 @@
 /* Threads that take turns on one processor: each has a stack, and gives way where it must wait. */
 
 enum { STACK_GUARD = 4096, MOST_FIBERS = 4096 };
-static fiber *fibers;
-static int fiber_count;
-static char *tls_image, *main_tls;
+static fiber *fibers, *free_fibers; /* those of a grid by number; those of OpenMP and POSIX */
+static int fiber_count, pool_count;
+static char *tls_image, *main_tls, *grid_stacks;
 
 #if defined(__x86_64__)
 void noyau_switch(void **from, void *to);
@@ -55,7 +55,7 @@ static void switch_to(fiber *next) {
     if (was == next) return;
     settle_pending();
     swap_tls(was, next);
-    now = next;
+    now = next, next->turn = 0;
     noyau_switch(&was->top, next->top);
 }
 
@@ -67,11 +67,9 @@ static void begin_fiber(void) {
 }
 
 static void open_fibers(void) {
-    fiber_stacks = pages((size_t)MOST_FIBERS * STACK_BYTES);
-    fibers = __real_malloc(MOST_FIBERS * sizeof *fibers);
-    if (!fiber_stacks || !fibers) fatal("there is no room for the stacks of threads");
-    fiber_stacks_end = fiber_stacks + (size_t)MOST_FIBERS * STACK_BYTES;
-    __real_memset(fibers, 0, MOST_FIBERS * sizeof *fibers);
+    grid_stacks = pages((size_t)MOST_FIBERS * STACK_BYTES);
+    fibers = pages(MOST_FIBERS * sizeof *fibers);
+    if (!grid_stacks || !fibers) fatal("there is no room for the stacks of threads");
 }
 
 /* The fiber of this number, ready to run. */
@@ -79,26 +77,48 @@ static fiber *make_fiber(int number, void (*run)(void *), void *argument) {
     if (!fibers) open_fibers();
     if (number >= MOST_FIBERS) fatal("more than 4095 threads at a time are too many to watch");
     fiber *made = fibers + number;
-    char *stack = fiber_stacks + (size_t)number * STACK_BYTES, *own = made->own_tls;
+    char *stack = grid_stacks + (size_t)number * STACK_BYTES;
     if (!made->stack) mprotect(stack, STACK_GUARD, PROT_NONE);
     *made = (fiber){.stack = stack, .run = run, .argument = argument, .state = RUNS, .number = number};
     made->top = first_top(stack + STACK_BYTES, begin_fiber);
-    if (tls_block.bytes && mode != GRID) {
-        made->own_tls = own ? own : __real_malloc((size_t)tls_block.bytes);
-        __real_memcpy(made->own_tls, tls_image, (size_t)tls_block.bytes);
-    }
     if (number >= fiber_count) fiber_count = number + 1;
     return made;
 }
 
-static fiber *scheduler = &main_fiber; /* who is given the turn by one that waits or ends */
-
-static void end_fiber(void) {
-    now->state = ENDED;
-    switch_to(scheduler);
+/* A fiber with a large stack, which is watched. */
+static fiber *open_fiber(int number, void (*run)(void *), void *argument) {
+    fiber *made = free_fibers;
+    if (made) free_fibers = made->next;
+    else {
+        if (!pool) {
+            pool = pages(POOL * sizeof *pool), fiber_stacks = pages((size_t)POOL * POOL_STACK_BYTES);
+            if (!pool || !fiber_stacks) fatal("there is no room for the stacks of threads");
+            fiber_stacks_end = fiber_stacks + (size_t)POOL * POOL_STACK_BYTES;
+        }
+        if (pool_count == POOL) fatal("more than 4096 threads at a time are too many to watch");
+        made = pool + pool_count;
+        made->stack = fiber_stacks + (size_t)pool_count++ * POOL_STACK_BYTES;
+        mprotect(made->stack, STACK_GUARD, PROT_NONE);
+        made->memory = stack_block(made->stack, POOL_STACK_BYTES);
+    }
+    clear_stack(&made->memory, made->stack + POOL_STACK_BYTES);
+    *made = (fiber){.stack = made->stack, .run = run, .argument = argument, .state = RUNS, .number = number,
+                    .own_tls = made->own_tls, .memory = made->memory};
+    made->top = first_top(made->stack + POOL_STACK_BYTES, begin_fiber);
+    if (tls_block.bytes) {
+        if (!made->own_tls) made->own_tls = __real_malloc((size_t)tls_block.bytes);
+        __real_memcpy(made->own_tls, tls_image, (size_t)tls_block.bytes);
+    }
+    return made;
 }
+
+static void close_fiber(fiber *f) { f->next = free_fibers, free_fibers = f; }
+
+static fiber *scheduler = &main_fiber; /* who is given the turn by one of a grid that waits or ends */
 
 static void give_way(int state) {
     now->state = state;
-    switch_to(scheduler);
+    switch_to(now->runner ? now->runner : scheduler);
 }
+
+static void end_fiber(void) { give_way(ENDED); }

@@ -27,30 +27,24 @@ static void spell_owner(char *into, size_t room, uint32_t owner) {
         else
             snprintf(into, room, "thread (%u, %u, %u) of block (%u, %u, %u)", at.x, at.y, at.z, b % grid_shape.x,
                      b / grid_shape.x % grid_shape.y, b / grid_shape.x / grid_shape.y);
-    } else if (in_team) {
-        for (int i = 0; i < team; ++i)
-            if (team_strands[i]->owner == owner) {
-                snprintf(into, room, "thread %d of %d", i, team);
-                return;
-            }
-        snprintf(into, room, "a task");
     } else {
-        for (int i = 1; i <= thread_count; ++i)
-            if (fibers[i].strand->owner == owner) {
-                snprintf(into, room, "thread %d", i);
-                return;
-            }
-        snprintf(into, room, "the main thread");
+        const strand *s = strands[owner];
+        if (s->kind == MEMBER) snprintf(into, room, "thread %d of %d", s->number, s->of);
+        else if (s->kind == THREAD) snprintf(into, room, "thread %d", s->number);
+        else if (s->kind == LEAGUE) snprintf(into, room, "team %d of %d", s->number, s->of);
+        else snprintf(into, room, s->kind == TASK ? "a task" : "the main thread");
     }
 }
 
 static char owners[MOST_FOUND][2][96];
+static const char *refused; /* what cannot be watched, for which the run was given up */
+static int refused_site;
 
 /* A block as a number: lists of them move as they grow. */
 static int32_t number_of(const block *b) {
     if (b >= globals && b < globals + global_count) return -2 - (int)(b - globals);
     if (b >= blocks && b < blocks + block_count) return (int)(b - blocks);
-    return b == &main_stack ? ON_STACK : -1;
+    return b && b->kind == STACK ? ON_STACK : -1;
 }
 static const block *block_of(int32_t number) {
     if (number == ON_STACK) return &main_stack;
@@ -67,7 +61,8 @@ static void found(const char *kind, int how, int site, const block *b, int64_t o
         finding *f = table + i;
         if (f->site == site && f->other_site == other_site && f->how == how && f->other_how == other_how &&
             !strcmp(f->kind, kind)) {
-            f->count += 1, found_last = i;
+            if (f->access != accesses) f->count += 1; /* an access may be of several cells */
+            f->access = accesses, found_last = i;
             return;
         }
     }
@@ -76,7 +71,7 @@ static void found(const char *kind, int how, int site, const block *b, int64_t o
     }
     finding *f = table + found_count;
     *f = (finding){.how = how, .other_how = other_how, .site = site, .other_site = other_site, .block = number,
-                   .offset = offset, .count = 1};
+                   .offset = offset, .count = 1, .access = accesses};
     snprintf(f->kind, sizeof f->kind, "%s", kind);
     va_list rest;
     va_start(rest, format);
@@ -114,6 +109,10 @@ static void write_map(FILE *out) {
 static void write_found(void) {
     FILE *out = fopen(found_path, "w");
     if (!out) fatal("what was found cannot be written");
+    if (refused) fprintf(out, "U\t%llx\t%s\n", (unsigned long long)pc_of(refused_site), refused);
+    for (int i = 0; i < MOST_ALONE && alone[i].run; ++i)
+        if (!alone[i].has_team) fprintf(out, "O\t%llx\n", (unsigned long long)((uintptr_t)alone[i].run + 1 - program_base));
+        else fprintf(out, "T\t%llx\n", (unsigned long long)((uintptr_t)alone[i].run + 1 - program_base));
     fprintf(out, "S\t%lld\t%d\t%lld\t%lld\n", (long long)accesses, launches, (long long)launched, (long long)idle);
     for (int i = 0; i < launch_count; ++i) {
         const launch *l = launch_table + i;
@@ -172,6 +171,13 @@ static void write_arrays(void) {
     fclose(out);
 }
 
+static _Noreturn void refuse(const char *what, int site) {
+    refused = what, refused_site = site, pending.number = -1;
+    if (found_path) stop_run();
+    fprintf(stderr, "noyau: %s\n", what);
+    _exit(97);
+}
+
 static void stop_run(void) {
     if (!is_closing++) {
         write_found();
@@ -182,7 +188,10 @@ static void stop_run(void) {
 
 static void on_signal(int number) {
     const char *words = number == SIGPROF ? "it does not end" : number == SIGABRT ? "it aborts" : "it crashes";
-    if (number == SIGINT) words = "it was interrupted";
+    if (is_program && (number == SIGINT || number == SIGTERM || number == SIGPROF)) {
+        signal(SIGINT, SIG_IGN), signal(SIGTERM, SIG_IGN); /* what is written is not cut off by another one */
+        refuse(number == SIGPROF ? "it does not end within its time" : "it was interrupted", last_site);
+    }
     if (number == SIGFPE) words = "it divides by zero, or overflows";
     pending.number = -1;
     found("crash", READ, last_site, 0, 0, 0, READ, "%s", words);
@@ -207,7 +216,8 @@ static void catch_signals(long limit_ms) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_ONSTACK | SA_NODEFER};
     const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGPROF};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) sigaction(numbers[i], &action, 0);
-    if (is_program) sigaction(SIGINT, &action, 0);
+    if (is_program) sigaction(SIGINT, &action, 0), sigaction(SIGTERM, &action, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* who checks it is gone: nobody asks */
     const struct itimerval limit = {{0, 0}, {limit_ms / 1000, limit_ms % 1000 * 1000}};
     setitimer(ITIMER_PROF, &limit, 0);
     atexit(on_exit_of_it);
@@ -261,6 +271,7 @@ static void read_given(const char *path) {
     char line[512];
     long limit_ms = 5000;
     unsigned long long seed = 1, low, high;
+    long long most_mib;
     if (!in) fatal("what is to be run cannot be read");
     while (fgets(line, sizeof line, in) && strcmp(line, "data\n")) {
         if (argument_count == MOST_ARGUMENTS) fatal("more than 256 arguments");
@@ -269,6 +280,8 @@ static void read_given(const char *path) {
         } else if (sscanf(line, "chosen %d", &chosen) == 1) {
             is_program = chosen < 0;
         } else if (sscanf(line, "map %d", &is_mapping) == 1) {
+        } else if (sscanf(line, "memory %lld", &most_mib) == 1) {
+            most_memory_mib = most_mib;
         } else if (!strncmp(line, "array ", 6)) {
             add_array(line, in);
         } else if (!strncmp(line, "global ", 7)) {
@@ -339,8 +352,7 @@ int __wrap_main(void) {
     if (!program_fiber) open_run();
     main_stack.start = pages(MAIN_STACK_BYTES);
     if (!main_stack.start) fatal("no memory");
-    main_stack.bytes = MAIN_STACK_BYTES, main_stack.kind = STACK, main_stack.shift = -1, main_stack.unit = 1;
-    snprintf(main_stack.name, sizeof main_stack.name, "the stack");
+    main_stack = stack_block(main_stack.start, MAIN_STACK_BYTES);
     program = (fiber){.stack = main_stack.start, .run = run_program, .state = RUNS, .strand = &main_strand};
     program.own_tls = main_tls;
     program.top = first_top(main_stack.start + MAIN_STACK_BYTES, begin_fiber);

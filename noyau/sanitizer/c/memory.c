@@ -6,7 +6,9 @@ static char *arena, *arena_end, *arena_free;
 static block *blocks, *globals;
 static int64_t block_count, block_room, global_count, global_room;
 static block main_stack, tls_block;
-static char *fiber_stacks, *fiber_stacks_end;
+static char *fiber_stacks, *fiber_stacks_end; /* of OpenMP and POSIX */
+static fiber *pool;
+enum { POOL = 4096, POOL_STACK_BYTES = 1 << 23 };
 static char *data_start, *data_end; /* of the program's own writable segment */
 
 static void *pages(size_t bytes) {
@@ -15,12 +17,35 @@ static void *pages(size_t bytes) {
 }
 
 static void fatal(const char *words) {
-    if (is_program) {
-        found("crash", READ, last_site, 0, 0, 0, READ, "%s", words);
-        stop_run();
+    refuse(words, last_site);
+}
+
+/* Pages of zeros for the shadows of small blocks, of which there may be millions. */
+static void *shadow_pages(size_t bytes) {
+    static char *left, *end;
+    if (bytes >= 1 << 16) return pages(bytes);
+    if (left + bytes > end) {
+        left = pages(1 << 24), end = left + (1 << 24);
+        if (!left) return 0;
     }
-    fprintf(stderr, "noyau: %s\n", words);
-    _exit(97);
+    void *made = left;
+    left += (bytes + 63) & ~(size_t)63;
+    return made;
+}
+
+/* The memory of the process, its shadow with it, which a program may not take more of. */
+static int64_t most_memory_mib;
+static void require_memory(void) {
+    static char words[120];
+    long long all = 0, resident = 0;
+    FILE *in = fopen("/proc/self/statm", "r");
+    if (!in) return;
+    const int count = fscanf(in, "%lld %lld", &all, &resident);
+    fclose(in);
+    if (count != 2 || !most_memory_mib || resident * 4096 >> 20 < most_memory_mib) return;
+    snprintf(words, sizeof words, "it takes more than %lld MiB, with the shadow of its memory; try a smaller size",
+             (long long)most_memory_mib);
+    fatal(words);
 }
 
 static void open_arena(void) {
@@ -52,6 +77,7 @@ static block *allocate(int64_t bytes, int64_t align, int kind, int fresh) {
     if (!arena) open_arena();
     int64_t guard = bytes < GUARD_LEAST ? GUARD_LEAST : bytes > MOST_GUARD ? MOST_GUARD : bytes;
     if (kind == HEAP && guard > 1 << 16) guard = 1 << 16;
+    if (kind == HEAP && block_count > 1 << 14 && bytes < 512) guard = 64; /* a guard that is never touched is a page */
     char *start = (char *)(((uintptr_t)arena_free + (uintptr_t)guard + (uintptr_t)align - 1) & -(uintptr_t)align);
     if (bytes < 0 || start + bytes + 2 * MOST_GUARD > arena_end) return 0;
     block *made = add_block(&blocks, &block_count, &block_room);
@@ -78,16 +104,16 @@ static block *among(block *list, int64_t count, const char *at) {
 static void make_cells(block *b, int shift) {
     while (shift && ((uintptr_t)b->start & (((uintptr_t)1 << shift) - 1))) --shift;
     const size_t count = (size_t)(b->bytes >> shift) + 2;
-    cell *made = pages(count * sizeof *made);
+    cell *made = shadow_pages(count * sizeof *made);
     if (!made) fatal("there is no room for the shadow of what is watched");
     if (b->cells) { /* finer than before */
         const size_t before = (size_t)(b->bytes >> b->shift) + 1;
-        for (size_t i = 0; i < before; ++i) {
+        for (size_t i = b->kind == STACK ? (size_t)b->low >> b->shift : 0; i < before; ++i) {
             if (!b->cells[i].round) continue;
             for (size_t k = 0; k < (size_t)1 << (b->shift - shift) && ((i << (b->shift - shift)) + k) < count; ++k)
                 made[(i << (b->shift - shift)) + k] = b->cells[i];
         }
-        munmap(b->cells, (before + 1) * sizeof *b->cells);
+        if ((before + 1) * sizeof *b->cells >= 1 << 16) munmap(b->cells, (before + 1) * sizeof *b->cells);
     }
     b->cells = made, b->shift = shift;
 }
@@ -110,6 +136,28 @@ static void touch_block(block *b, int64_t offset, int64_t bytes, int how, int si
     }
 }
 
+/* A stack as a block of memory. */
+static block stack_block(char *start, int64_t bytes) {
+    block made = {.start = start, .bytes = bytes, .kind = STACK, .shift = -1, .low = bytes};
+    snprintf(made.name, sizeof made.name, "the stack");
+    return made;
+}
+
+/* What lies below `top` was of calls that have ended: what comes there is another variable. */
+static void clear_stack(block *b, const char *top) {
+    const int64_t end = top - b->start;
+    if (!b->cells || b->low >= end) return;
+    const int64_t first = b->low >> b->shift, last = end >> b->shift;
+    __real_memset(b->cells + first, 0, (size_t)(last - first) * sizeof *b->cells);
+    b->low = end;
+}
+
+/* The stack that an address lies in. */
+static block *stack_at(const char *at) {
+    if (at >= fiber_stacks && at < fiber_stacks_end) return &pool[(at - fiber_stacks) / POOL_STACK_BYTES].memory;
+    return at >= main_stack.start && at < main_stack.start + main_stack.bytes ? &main_stack : 0;
+}
+
 /* What lies outside every block: told with the block that is nearest. */
 static void touch_outside(const char *at, int64_t bytes, int how, int site) {
     block *low = among(blocks, block_count, at);
@@ -121,10 +169,16 @@ static void touch_outside(const char *at, int64_t bytes, int how, int site) {
     found("out-of-bounds", how, site, near, at - near->start, 0, 0, "%s", near->is_freed ? "freed" : "");
 }
 
+enum { TURN = 1 << 14 }; /* accesses after which others have their turn, for whom this one may wait in vain */
+static void yield_turn(void);
+
 static void touch(const void *address, int64_t bytes, int how, int site, int is_scalar) {
     const char *at = address;
+    block *stack;
     settle_pending();
-    accesses += 1, last_site = site, now->touched = 1;
+    if (mode == THREADS && ++now->turn > TURN) yield_turn();
+    accesses += 1, last_site = site, now->touched = 1, access_at = at, access_bytes = bytes;
+    if (!(accesses & ((1 << 16) - 1))) require_memory();
     if (at >= arena && at < arena_end) {
         static int64_t last;
         block *b = last < block_count ? blocks + last : 0;
@@ -137,8 +191,9 @@ static void touch(const void *address, int64_t bytes, int how, int site, int is_
         if (b->kind == DEVICE && mode == SERIAL)
             found("crash", how, site, b, at - b->start, 0, 0, "%s", "the host touches memory of the device");
         touch_block(b, at - b->start, bytes, how, site, is_scalar);
-    } else if (at >= fiber_stacks && at < fiber_stacks_end) {
-        return; /* a thread's own */
+    } else if (mode == THREADS && (stack = stack_at(at))) {
+        if (at - stack->start < stack->low) stack->low = at - stack->start;
+        touch_block(stack, at - stack->start, bytes, how, site, 0);
     } else if (at >= data_start && at < data_end) {
         block *b = among(globals, global_count, at);
         if (!b || at >= b->start + b->bytes + 64) return;
@@ -155,8 +210,6 @@ static void touch(const void *address, int64_t bytes, int how, int site, int is_
             return;
         }
         touch_block(b, at - b->start, bytes, how, site, is_scalar);
-    } else if (at >= main_stack.start && at < main_stack.start + main_stack.bytes && mode == THREADS) {
-        touch_block(&main_stack, at - main_stack.start, bytes, how, site, 0);
     }
 }
 
@@ -213,6 +266,11 @@ static void release_block(void *at, int site) {
     }
     if (mode == THREADS && b->bytes) touch(b->start, b->bytes, WRITE, site, 0); /* a race with who still uses it */
     b->is_freed = 1;
+    if (b->bytes >= 1 << 20) { /* what it holds and who touched it is asked no more */
+        const uintptr_t first = ((uintptr_t)b->start + 4095) & ~(uintptr_t)4095;
+        madvise((void *)first, (uintptr_t)(b->start + b->bytes - first) & ~(uintptr_t)4095, MADV_DONTNEED);
+        if (b->cells) madvise(b->cells, ((size_t)(b->bytes >> b->shift) + 2) * sizeof *b->cells, MADV_DONTNEED);
+    }
 }
 
 void __wrap_free(void *at) { release_block(at, HERE); }

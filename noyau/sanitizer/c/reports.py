@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -19,7 +18,7 @@ from noyau.sanitizer.c.build import OWN
 from noyau.sanitizer.c.debug_info import LineTable
 from noyau.sanitizer.c.run import Fault, LaunchConfig, RunResult
 from noyau.sanitizer.lint.launches import three
-from noyau.sanitizer.records import Access, Observation, Route, Site, WatchedMemory, findings_of
+from noyau.sanitizer.records import PAIRS, Access, Observation, Route, Site, WatchedMemory, findings_of
 from noyau.verify.findings import Finding
 
 T = TypeVar("T")
@@ -97,11 +96,12 @@ def findings_of_runs(
     numbers = _Numbers()
     words = _observations(runs, lines, context, numbers)
     raced = {_merge_key(each)[1:] for each in words if each.kind is FindingKind.RACE}
+    lesser = PAIRS - {FindingKind.RACE}
     freed = {each: text for each, text in words.items() if text and each.kind is FindingKind.OUT_OF_BOUNDS}
     others = [
         each
         for each in words
-        if each not in freed and (each.kind is not FindingKind.WRITTEN_TWICE or _merge_key(each)[1:] not in raced)
+        if each not in freed and (each.kind not in lesser or _merge_key(each)[1:] not in raced)
     ]
     remedies = {kind: text for kind, text in _OF_PROGRAMS.items() if context.language not in kind.remedies}
     owners = list(numbers.owners)
@@ -120,12 +120,21 @@ def findings_of_runs(
     return tuple(dict.fromkeys([*findings, *more_findings])), tuple(dict.fromkeys([*allowed, *more_allowed]))
 
 
+def _told_faults(runs: Sequence[RunResult]) -> Iterator[Fault]:
+    """The faults of all runs, but for reads of what nobody wrote that only another order of a race's sides shows."""
+    faults = [(number, fault) for number, run in enumerate(runs) for fault in run.faults]
+    sides = {site for _, each in faults if each.kind is FindingKind.RACE for site in (each.site, each.other_site)}
+    for number, fault in faults:
+        if not (number and fault.kind is FindingKind.UNINITIALISED and fault.site in sides):
+            yield fault
+
+
 def _observations(
     runs: Sequence[RunResult], lines: LineTable, context: ReportContext, numbers: _Numbers
 ) -> dict[Observation, str]:
     """The faults of runs, each kind and pair of lines once, with their messages where they have some of their own."""
     words: dict[tuple[object, ...], tuple[Observation, str]] = {}
-    for fault in chain.from_iterable(run.faults for run in runs):
+    for fault in _told_faults(runs):
         addresses = fault.site, fault.other_site, fault.allocation
         site, other, allocation = (site_of(lines.at(address), context) for address in addresses)
         if site is None and other is not None and fault.kind is FindingKind.RACE:
@@ -141,7 +150,7 @@ def _observations(
 
 
 def _merge_key(observation: Observation) -> tuple[object, ...]:
-    is_pair = observation.kind in (FindingKind.RACE, FindingKind.WRITTEN_TWICE)
+    is_pair = observation.kind in PAIRS
     sites = (observation.site, observation.other_site)[: 1 + is_pair]
     return (observation.kind, *sites, observation.memory)
 

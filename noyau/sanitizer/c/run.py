@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from noyau.errors import CheckError, FindingKind
+from noyau.errors import CheckError, FindingKind, UnsupportedError
 from noyau.sanitizer.c.build import InstrumentedProgram, plain_name
 from noyau.sanitizer.lint.launches import Three, three
 from noyau.text import several
+from noyau.workers.signals import Termination
 
 Array = np.ndarray
 BLOCKS, ROUND_ROBIN, RANDOM = 0, 1, 2
+WAITS_TIMES = 10  # on the clock, of its seconds of the processor
+INTERRUPTED_S = 5.0  # for a program to write what it has found
+MEMORY_MIB = 4096  # of a program with the shadow of its memory
 WHOLE = -1  # instead of the number of a call: the program's own main()
 
 
@@ -97,7 +102,8 @@ class LaunchRecord:
 class RunResult:
     """`threads` of all grids that were launched, of which `idle` touched nothing; `grids`: those that are not alike,
     in order, 256 at most. `arrays`: what each array of the call holds afterwards; None where it did not come to its
-    end. `write_log`: lines on who wrote what, for maps."""
+    end. `write_log`: lines on who wrote what, for maps. `refusal`: why the rest of the run was not watched, and the
+    site; `alone`, `in_team`: parallel regions that never had more than one thread, and those that had."""
 
     faults: tuple[Fault, ...]
     accesses: int
@@ -107,6 +113,10 @@ class RunResult:
     arrays: tuple[Array, ...] | None
     write_log: tuple[str, ...] = ()
     grids: tuple[LaunchRecord, ...] = ()
+    refusal: str = ""
+    refused_at: int = 0
+    alone: tuple[int, ...] = ()
+    in_team: tuple[int, ...] = ()
 
     @property
     def concurrency(self) -> str:
@@ -140,7 +150,10 @@ def run(
             last = lines[-1] if lines else "it says nothing"
             raise CheckError(f"it ended its process (status {process.returncode}): {last}", FindingKind.CRASH)
         arrays = _arrays(folder / "arrays", arguments) if process.returncode == 0 else None
-        return _result_of((folder / "found").read_text("utf-8", "replace"), arrays)
+        result = _result_of((folder / "found").read_text("utf-8", "replace"), arrays)
+        if result.refusal and not result.faults:
+            raise UnsupportedError(result.refusal)
+        return result
 
 
 def run_whole(
@@ -159,15 +172,12 @@ def run_whole(
     nothing."""
     forced = launch or LaunchConfig((0, 0, 0), (0, 0, 0))
     with _prepared(program, _request(program, (), plan, forced, WHOLE, patience_s, maps=maps)) as command:
-        try:
-            status = _wait([*command, *words], None if is_shown else subprocess.DEVNULL, 10 * patience_s)
-        except subprocess.TimeoutExpired:
-            raise CheckError("it waits, and does not end") from None
+        status, cut = _wait([*command, *words], None if is_shown else subprocess.DEVNULL, WAITS_TIMES * patience_s)
         result = Path(command[2])
         if not result.is_file():
-            reason = "it was interrupted" if status is None else f"it ended its process (status {status})"
-            raise CheckError(f"{reason}, and nothing is known of it")
-        return _result_of(result.read_text("utf-8", "replace"), None), status
+            raise CheckError(f"{cut or f'it ended its process (status {status})'}, and nothing is known of it")
+        ran = _result_of(result.read_text("utf-8", "replace"), None)
+        return replace(ran, refusal=cut or ran.refusal), status
 
 
 @contextmanager
@@ -182,17 +192,24 @@ def _prepared(program: InstrumentedProgram, request: bytes) -> Iterator[list[str
         yield command
 
 
-def _wait(command: Sequence[str], where: int | None, time_s: float) -> int | None:
-    """The status of a process. Ctrl-C reaches it too: it is waited for, and has none."""
+def _wait(command: Sequence[str], where: int | None, time_s: float) -> tuple[int | None, str]:
+    """The status of a process; none where it was cut off, after it wrote what it had found, and why: by Ctrl-C or
+    SIGTERM to the check, or for its time."""
+    cut = ""
     with subprocess.Popen(command, stdin=where, stdout=where, stderr=where) as process:
         try:
-            return process.wait(time_s)
-        except KeyboardInterrupt:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(1.0)
-            return None
+            return process.wait(time_s), cut
+        except (KeyboardInterrupt, Termination):
+            cut = "it was interrupted"
+        except subprocess.TimeoutExpired:
+            cut = "it waits, and does not end"
         finally:
+            if cut:
+                process.send_signal(signal.SIGTERM)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(INTERRUPTED_S)
             process.kill()
+    return None, cut
 
 
 def _request(
@@ -209,6 +226,7 @@ def _request(
     lines = [
         f"threads {plan.threads} plan {plan.distribution} seed {plan.seed} limit {int(patience_s * 1000)}",
         f"chosen {number}",
+        f"memory {MEMORY_MIB}",
         f"map {int(maps)}",
     ]
     lines += [f"grid {' '.join(map(str, (*launch.grid, *launch.block)))} {launch.shared_bytes}"]
@@ -238,12 +256,18 @@ def _arrays(path: Path, arguments: Sequence[ArrayArgument | int | float]) -> tup
 
 
 def _result_of(text: str, arrays: tuple[Array, ...] | None) -> RunResult:
-    accesses = launches = threads = idle = 0
+    accesses = launches = threads = idle = refused_at = 0
+    refusal = ""
     faults, grids = [], []
+    regions: dict[str, list[int]] = {"O": [], "T": []}
     for line in text.splitlines():
         word, *parts = line.split("\t")
         if word == "S":
             accesses, launches, threads, idle = map(int, parts)
+        elif word == "U":
+            refused_at, refusal = int(parts[0], 16), parts[1]
+        elif word in regions:
+            regions[word].append(int(parts[0], 16))
         elif word == "L":
             *extents, idle_of_each, cells = map(int, parts[1:])
             launch = LaunchConfig(three(extents[:3]), three(extents[3:]))
@@ -251,7 +275,9 @@ def _result_of(text: str, arrays: tuple[Array, ...] | None) -> RunResult:
         elif word == "F" and len(parts) == 15:
             faults.append(_fault(parts))
     log = tuple(line for line in text.splitlines() if line[:2] in ("R\t", "B\t", "W\t", "C\t"))
-    return RunResult(tuple(faults), accesses, launches, threads, idle, arrays, log, tuple(grids))
+    counts = accesses, launches, threads, idle
+    alone, in_team = map(tuple, regions.values())
+    return RunResult(tuple(faults), *counts, arrays, log, tuple(grids), refusal, refused_at, alone, in_team)
 
 
 def _fault(parts: Sequence[str]) -> Fault:

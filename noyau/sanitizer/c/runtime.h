@@ -1,8 +1,8 @@
 /* What watches a program in C, C++ or CUDA C++ while it runs: every access comes here through the calls that
    -fsanitize=thread leaves in it, and the threads of OpenMP, of pthreads and of CUDA run one after the other.
 
-   The files are one text: runtime.h, cells.c, memory.c, fibers.c, clocks.c, entries.c, openmp.c, tasks.c, threads.c,
-   cuda.c, main.c. They are linked to the object of the user's file, which is built as it is. */
+   The files are one text: runtime.h, cells.c, memory.c, fibers.c, clocks.c, entries.c, teams.c, loops.c,
+   tasks.c, target.c, openmp.c, threads.c, cuda.c, main.c. They are linked to the object of the user's file, which is built as it is. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <link.h>
@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -53,6 +54,7 @@ typedef struct {
     int8_t kind, is_fresh, is_freed, is_output;
     int32_t site;     /* where it was allocated */
     int32_t launch;   /* the last one that touched it */
+    int64_t low;      /* of a stack: the lowest byte that was touched since it was cleared, from its start */
     char name[80];
 } block;
 
@@ -60,23 +62,55 @@ typedef struct {
     char kind[20];
     int32_t how, other_how, site, other_site, block;
     uint32_t owner, other_owner;
-    int64_t offset, count, changed;
+    int64_t offset, count, changed, access;
     char words[160];
 } finding;
 
-/* What each owner has seen of each other one's clock. */
+/* What each owner has seen of each other one's clock; `sure`: the same without what only the order in which locks
+   were taken says. */
 typedef struct {
-    uint32_t count, *at;
+    uint32_t count, *at, *sure;
 } clocks;
 
-/* One that runs by itself: a thread, or a task. */
+/* A taskgroup: what its tasks have seen, and the copies of what they reduce. */
+typedef struct group {
+    clocks seen;
+    struct group *outer;
+    uintptr_t *reductions;
+} group;
+
+/* One that runs by itself: a thread, a task, a team of `teams`. */
+enum { MAIN, THREAD, MEMBER, TASK, LEAGUE };
 typedef struct strand {
-    uint32_t owner;
+    uint32_t owner, time;  /* its clock when it ended */
     uint16_t locks;
+    int8_t kind, is_final;
+    int32_t number, of;    /* of how many */
     clocks seen, children; /* what tasks that it made, and that have ended, have seen */
-    struct strand *ended, *next;
-    clocks *group;
+    struct strand *ended, *orphans, *spare, *next; /* its tasks; theirs; those whose numbers it may use again */
+    group *group;
+    struct fiber *on;
 } strand;
+
+/* A loop, sections or single that a team shares. `given`: of an ordered loop, how many pieces are done; `counts`: the
+   iterations of each loop of a doacross nest. */
+typedef struct {
+    int64_t from, to, step, chunk, counts[8];
+    int kind, given, arrived, dims;
+    uint32_t number;
+    uintptr_t *reductions;
+    void *copied, *memory;
+} share;
+
+/* The threads of a region of OpenMP. */
+typedef struct team {
+    int size, level;
+    struct fiber **members;
+    strand **strands;
+    share *shares;
+    struct team *outer;
+    clocks tasks; /* what tasks that have ended have seen */
+} team;
 
 /* A stack that a thread runs on. */
 typedef struct fiber {
@@ -90,8 +124,15 @@ typedef struct fiber {
     uint64_t value, answer;
     int32_t lane, operation, extra, touched;
     char *own_tls;
-    int32_t region_step, alone; /* of OpenMP: the worksharing constructs it has met; regions within a region */
+    struct fiber *runner, *next; /* who runs it by turns, of a member of a team; of those that are free */
+    team *team;
+    share own;                   /* the loop that it runs in a team of one */
+    int32_t region_step;         /* the worksharing constructs that it has met */
+    int32_t turn;                /* accesses since it was given the turn */
+    int32_t league, teams, team_number; /* of `teams`: those within exclude each other */
+    char *frame;                 /* of the target region that it runs */
     int64_t chunk;
+    block memory;                /* its stack */
 } fiber;
 
 static int mode = SERIAL;
@@ -99,12 +140,15 @@ static uint32_t now_round = 1 << 2, shared_round = 1 << 2;
 static strand main_strand = {.owner = 1};
 static fiber main_fiber = {.strand = &main_strand, .state = RUNS}, *now = &main_fiber; /* before main(), constructors */
 static int64_t accesses;
+enum { BLOCKS, TURNS, DRAWN }; /* how work that nobody says is dealt */
+static int plan;
 static int last_site, is_program; /* a whole program, with its own main() */
 
 static int site_of(const void *pc);
 static void found(const char *kind, int how, int site, const block *b, int64_t offset, const visit *other,
                   int other_how, const char *format, ...);
 static void stop_run(void);
+static _Noreturn void refuse(const char *what, int site);
 static void switch_to(fiber *next);
 extern void *__real_malloc(size_t);
 extern void __real_free(void *);

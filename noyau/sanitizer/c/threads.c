@@ -1,17 +1,13 @@
 /* Threads of POSIX, and with them those of C++: they take turns, and are ordered by create, join, mutexes, conditions,
    barriers and atomics. The plan says in which order they run. */
 
-static int thread_count; /* those that were created; number 0 is the program's own */
+enum { MOST_THREADS = 1 << 16 };
+static fiber *threads[MOST_THREADS]; /* by number, from 1 on */
 static fiber *program_fiber; /* none before open_run() */
 static void open_run(void);
-static long idle_turns;
+static int64_t done_before, idle_turns;
 
-static fiber *thread_at(int number) { return number ? fibers + number : program_fiber; }
-
-static void stop_stuck(void) {
-    found("crash", READ, last_site, 0, 0, 0, READ, "%s", "its threads wait for each other");
-    stop_run();
-}
+static fiber *thread_at(int number) { return number ? threads[number] : program_fiber; }
 
 static int is_alone(void) {
     for (int i = 0; i <= thread_count; ++i)
@@ -22,7 +18,8 @@ static int is_alone(void) {
 /* Give the turn to somebody else who can run. */
 static void pass_turn(int state) {
     now->state = state;
-    if (idle_turns++ > 2000000) stop_stuck();
+    idle_turns = done_before == accesses + steps ? idle_turns + 1 : 0, done_before = accesses + steps;
+    if (idle_turns > 2000000) stop_stuck();
     const int count = thread_count + 1, step = plan == TURNS ? count - 1 : 1;
     int at = now == program_fiber ? 0 : now->number;
     for (int k = 0; k < count; ++k) {
@@ -33,6 +30,7 @@ static void pass_turn(int state) {
             return;
         }
     }
+    now->state = RUNS; /* nobody else is there */
 }
 
 typedef struct {
@@ -44,7 +42,7 @@ static void run_thread(void *given) {
     start *s = given;
     now->result = s->run(s->argument);
     __real_free(s);
-    idle_turns = 0;
+    steps += 1;
     pass_turn(ENDED);
 }
 
@@ -54,15 +52,19 @@ extern char __libc_single_threaded __attribute__((weak));
 int pthread_create(pthread_t *made, const pthread_attr_t *attributes, void *(*run)(void *), void *argument) {
     (void)attributes;
     if (!program_fiber) open_run();
-    if (mode == GRID || in_team) fatal("a thread that is created within a parallel region or a grid is not supported");
+    if (mode == GRID || now->runner) fatal("a thread that is created within a parallel region or a grid cannot be watched");
+    if (thread_count + 1 == MOST_THREADS) fatal("more than 65535 threads are too many to watch");
     start *s = __real_malloc(sizeof *s);
     if (!s) return EAGAIN;
     if (&__libc_single_threaded) __libc_single_threaded = 0;
     *s = (start){run, argument};
     if (mode != THREADS) begin_region(__builtin_return_address(0), 0);
-    program_fiber->state = RUNS, mode = THREADS;
-    fiber *f = make_fiber(++thread_count, run_thread, s);
-    f->strand = begin_strand(now->strand);
+    begin_threads();
+    program_fiber->state = RUNS;
+    fiber *f = threads[thread_count + 1] = open_fiber(thread_count + 1, run_thread, s);
+    thread_count += 1;
+    f->strand = begin_strand(now->strand, THREAD, thread_count, 0);
+    f->strand->on = f;
     *made = (pthread_t)thread_count;
     touch(made, sizeof *made, WRITE, HERE, 0);
     return 0;
@@ -70,9 +72,9 @@ int pthread_create(pthread_t *made, const pthread_attr_t *attributes, void *(*ru
 
 int pthread_join(pthread_t thread, void **result) {
     if ((int)thread < 1 || (int)thread > thread_count) return ESRCH;
-    fiber *f = fibers + (int)thread;
+    fiber *f = threads[thread];
     while (f->state != ENDED) pass_turn(WAITS_THREAD);
-    idle_turns = 0;
+    steps += 1;
     learn(&now->strand->seen, &f->strand->seen);
     if (result) *result = f->result;
     return 0;
@@ -82,14 +84,14 @@ int pthread_detach(pthread_t thread) {
     (void)thread;
     return 0;
 }
-pthread_t pthread_self(void) { return (pthread_t)(now == program_fiber || in_team ? 0 : now->number); }
+pthread_t pthread_self(void) { return (pthread_t)(now->strand && now->strand->kind == THREAD ? now->strand->number : 0); }
 int pthread_equal(pthread_t a, pthread_t b) { return a == b; }
 void pthread_exit(void *result) {
-    now->result = result, idle_turns = 0;
+    now->result = result, steps += 1;
     for (;;) pass_turn(ENDED);
 }
 int sched_yield(void) {
-    if (mode == THREADS && !in_team) pass_turn(RUNS);
+    yield_turn();
     return 0;
 }
 int usleep(unsigned microseconds) {
@@ -108,33 +110,13 @@ int clock_nanosleep(clockid_t clock, int flags, const struct timespec *a, struct
 /* An atomic that is read again and again may wait for another thread. */
 static void may_spin(void) {
     static int reads;
-    if (mode != THREADS || ++reads % 256) return;
-    if (in_team) {
-        if (team_size() > 1) give_way(WAITS_THREAD);
-    } else if (thread_count) pass_turn(RUNS);
+    if (++reads % 256 == 0) yield_turn();
 }
 
-/* Wait for what another one does. */
-static void wait_for_others(void) {
-    if (in_team) give_way(WAITS_THREAD);
-    else pass_turn(WAITS_THREAD);
-}
-
-static void lock_mutex(void *mutex, int site) {
-    meeting *m = meeting_at(mutex);
-    now->site = site;
-    while (m->holder && m->holder != now->strand) wait_for_others();
-    m->holder = now->strand, m->count += 1;
-    idle_turns = 0;
-    if (in_team) now->strand->locks = with_lock(now->strand->locks, mutex);
-    else learn(&now->strand->seen, &m->seen);
-}
+static void lock_mutex(void *mutex, int site) { take(mutex, site); }
 static int unlock_mutex(void *mutex) {
     meeting *m = meeting_at(mutex);
-    if (m->count && --m->count) return 0;
-    m->holder = 0;
-    if (in_team) now->strand->locks = without_lock(now->strand->locks, mutex);
-    else release_at(mutex);
+    if (!m->count || !--m->count) leave(mutex);
     return 0;
 }
 
@@ -152,7 +134,10 @@ int pthread_mutex_lock(pthread_mutex_t *m) {
     return 0;
 }
 int pthread_mutex_trylock(pthread_mutex_t *m) {
-    if (meeting_at(m)->holder) return EBUSY;
+    if (meeting_at(m)->holder) {
+        yield_turn();
+        return EBUSY;
+    }
     lock_mutex(m, HERE);
     return 0;
 }
@@ -201,11 +186,11 @@ int pthread_cond_destroy(pthread_cond_t *c) {
 }
 /* A wait may end without a signal, as the standard allows; who waits looks again. */
 int pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m) {
-    const long idle = idle_turns;
+    const int64_t idle = idle_turns, before = accesses;
     unlock_mutex(m);
     pass_turn(WAITS_THREAD);
     lock_mutex(m, HERE);
-    idle_turns = idle + 1;
+    if (accesses == before) idle_turns = idle + 1, done_before = accesses + steps; /* who waits alone does nothing */
     acquire_at(c);
     return 0;
 }
@@ -241,8 +226,7 @@ int pthread_barrier_wait(pthread_barrier_t *b) {
         acquire_at(b);
         return PTHREAD_BARRIER_SERIAL_THREAD;
     }
-    while (m->generation == generation) pass_turn(WAITS_THREAD);
-    idle_turns = 0;
+    while (m->generation == generation) wait_for_others();
     acquire_at(b);
     return 0;
 }
@@ -257,7 +241,7 @@ static int is_first(volatile char *state) {
         wait_for_others();
     }
     const int is_new = *state == IS_NEW;
-    idle_turns = 0;
+    steps += 1;
     if (mode != GRID) acquire_at((const void *)state);
     if (is_new) *state = IS_DOING;
     return is_new;
@@ -333,12 +317,12 @@ static int wait_at(const volatile uint32_t *at, uint32_t value, int operation, c
         until = (struct timespec){begun.tv_sec + limit->tv_sec + all / 1000000000, all % 1000000000};
     }
     if (*at != value) return EAGAIN;
-    if (!limit && !in_team && is_alone()) stop_stuck();
+    if (!limit && !now->runner && is_alone()) stop_stuck();
     do {
         wait_for_others();
         if (limit && *at == value) {
             if (is_past(clock, until)) return ETIMEDOUT;
-            idle_turns = 0; /* it does end */
+            steps += 1; /* it does end */
         }
     } while (limit && *at == value);
     return 0;

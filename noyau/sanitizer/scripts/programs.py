@@ -35,7 +35,7 @@ _PATHS = re.compile("-(?:I|L|isystem|iquote|idirafter|include|imacros)")
 _FILES = ("-include", "-imacros")  # looked for in the folders of headers too
 # A program that asks for these sizes its grids by the machine, which is a small one here.
 _OF_THE_MACHINE = re.compile(r"multiprocessorcount|cudaoccupancy", re.IGNORECASE)
-_CUT = ("it was interrupted", "it does not end")  # how the runtime says it
+_ONE_THREAD = re.compile(r"\bnum_threads\s*\(\s*1\s*\)")
 
 
 def check_program(
@@ -66,17 +66,17 @@ def check_program(
         ran, status = run_whole(program, words, plans[0], forced, time_s, is_shown=True, maps=maps)
     except CheckError as error:
         return ScriptCheck(path.name, (), str(error), advice=_clocks(path, text, language))
-    is_whole = status is not None and not any(each.words in _CUT for each in ran.faults)
+    is_whole = status is not None and not ran.refusal
     has_crashed = any(each.kind is FindingKind.CRASH for each in ran.faults)
     end = "it was interrupted" if status is None else f"it ended with status {status}"
-    fault = "" if has_crashed or status == 0 else end
+    fault = "" if has_crashed or ran.refusal or status == 0 else end
     runs = [ran]
     if is_whole and plans[-1] != plans[0]:
         patience_s = min(time_s, max(SILENT_S, SILENT_TIMES * (monotonic() - begin)))
         with suppress(CheckError):  # for want of what it reads, as how it ends may be
             again, _ = run_whole(program, words, plans[-1], forced, patience_s, is_shown=False, maps=False)
             faults = tuple(each for each in again.faults if each.kind is not FindingKind.CRASH)
-            runs.append(replace(again, faults=faults))
+            runs.append(replace(again, faults=faults, refusal=""))
     return _check_of(path, text, language, program, runs, fault)
 
 
@@ -96,7 +96,8 @@ def _source(path: Path, text: str, flags: tuple[str, ...], file: str) -> Source:
     """A file of a program; `file`: how its lines are named."""
     language = BY_SUFFIX[path.suffix].name
     text_with_line = f"#line 1 {json.dumps(file, ensure_ascii=False)}\n{rewrite(text, language, path.name)}"
-    return Source(text_with_line, language, flags, path.resolve().parent, path.name)
+    level = "-O1" if LANGUAGES[language].on_gpu else "-O0"
+    return Source(text_with_line, language, flags, path.resolve().parent, path.name, level=level)
 
 
 def _is_text(word: str) -> bool:
@@ -145,9 +146,24 @@ def _check_of(
     findings += tuple(diagnose_launches(runs[0], program.lines, context))
     notes = (*allowed, runs[0].concurrency) if runs[0].concurrency else tuple(allowed)
     accesses = sum(each.accesses for each in runs)
-    kernel = KernelSeen(path.stem, language, context.entry_site.place, len(runs), (), accesses, findings, notes)
+    unseen = unseen_of(runs, program.lines, context)
+    kernel = KernelSeen(path.stem, language, context.entry_site.place, len(runs), (), accesses, findings, notes, unseen)
     maps = maps_of(runs[0], program.lines, context)
     return ScriptCheck(path.name, (kernel,), fault, advice=_clocks(path, text, language), maps=maps)
+
+
+def unseen_of(runs: Sequence[RunResult], lines: LineTable, context: ReportContext) -> str:
+    """Why a program counts as not seen: what the runtime refused, and regions that `if` or the like gave one thread."""
+    reasons = []
+    for each in runs:
+        site = site_of(lines.at(each.refused_at), context) if each.refusal else None
+        reasons += [f"line {site.line}: {each.refusal}" if site else each.refusal] if each.refusal else []
+    in_team = {address for each in runs for address in each.in_team}
+    for address in dict.fromkeys(address for each in runs for address in each.alone if address not in in_team):
+        site = site_of(lines.at(address), context)
+        if site is not None and not _ONE_THREAD.search(source_of(site, context).split("\n")[site.line - 1]):
+            reasons.append(f"the region of line {site.line} ran with one thread; run it where it has more")
+    return "; ".join(dict.fromkeys(reasons))
 
 
 def _clocks(path: Path, text: str, language: str) -> tuple[Finding, ...]:

@@ -49,7 +49,8 @@ class KernelSeen:
         summary = f"{'watched' if raced else 'no race found'} in {part}{many}, {counted(self.accesses)} accesses"
         text_lines = [f"{self.name}: {'; '.join([summary, *self.notes])}"]
         if self.unseen:
-            text_lines.append(f"{self.name}: not verified: of other calls accesses are not seen: {self.unseen}")
+            which = "of other calls accesses are not seen: " if self.shapes else ""
+            text_lines.append(f"{self.name}: not verified: {which}{self.unseen}")
         return text_lines + [f"{self.name}: {line}" for finding in self.findings for line in lines_of(finding)]
 
     def to_json(self, script: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.errors import CheckError
+from noyau.errors import CheckError, UnsupportedError
 from noyau.sanitizer.c.build import Source, build_program
 from noyau.sanitizer.c.run import ArrayArgument, LaunchConfig, WorkSharing, run
 
@@ -47,7 +47,7 @@ def test_one_that_leaves_without_a_word_is_told_of(program):
 
 
 def test_what_the_runtime_cannot_do_is_told(program):
-    with pytest.raises(CheckError, match="more than 256 arguments"):
+    with pytest.raises(UnsupportedError, match="more than 256 arguments"):
         run(program, [OUT, *range(300)], WorkSharing())
 
 
