@@ -25,7 +25,7 @@ def cases_of(checkout: Path) -> list[Case]:
         if label is None:
             continue
         flags = f"{_POLYBENCH} -I." if "polybench" in path.read_text("utf-8", "replace") else "-lm"
-        cases.append(Case(path.name, (path.name, "--time", "20", f"--flags={flags}"), folder, label[1] == "yes", RACES))
+        cases.append(Case(path.name, (path.name, "--time", "60", f"--flags={flags}"), folder, label[1] == "yes", RACES))
     return cases
 
 

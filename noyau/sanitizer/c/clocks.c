@@ -72,7 +72,7 @@ static void append(strand **list, strand *more) {
    is not seen by that: they wait among the orphans for a barrier. */
 static void end_strand(strand *s, strand *by) {
     s->time = s->seen.at[s->owner];
-    drop(&s->seen), drop(&s->children);
+    drop(&s->seen), drop(&s->children), drop(&s->fenced), drop(&s->met);
     append(&s->spare, by->spare);
     append(&s->ended, s->orphans);
     append(&s->ended, by->orphans);
@@ -120,18 +120,25 @@ static void release_at(const void *at) {
     tick(now->strand);
 }
 
+/* Others have a turn while the work is dealt in turns, so that who comes first is not always the same one. */
+static void yield_turn(void);
+static void let_others_pass(void) {
+    static int64_t count;
+    if (plan != BLOCKS && (count++ < 1000 || count % 16 == 0)) yield_turn();
+}
+
 /* Locks: two accesses under the same one do not race. Who takes one comes after who had it before: by chance, unless
    that one had it before all that the taker has seen for sure. */
 static long steps; /* what threads got done that others may wait for */
 static void wait_for_others(void);
-static void yield_turn(void);
 
 static void take(const void *lock, int site) {
     if (mode == GRID) return;
     meeting *m = meeting_at(lock);
     now->site = site;
     now->turn += TURN / 64; /* who takes it again and again may wait for what another one does under it */
-    if (plan != BLOCKS || now->turn > TURN) yield_turn(); /* by turns: another order of holders */
+    if (now->turn > TURN) yield_turn();
+    else let_others_pass();
     while (m->holder && m->holder != now->strand && m->holder->on != now && mode == THREADS) wait_for_others();
     m->holder = now->strand, m->count += 1, now->strand->on = now, steps += 1;
     const clocks *seen = &now->strand->seen;

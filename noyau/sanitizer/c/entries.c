@@ -44,31 +44,40 @@ void __tsan_vptr_read(void **at) { touch(at, 8, READ, HERE, 1); }
 static void may_spin(void);
 
 /* Atomics. The orders are those of C: RELAXED 0 ... SEQ_CST 5. */
-static void meet(const volatile void *at, int acquires, int releases) {
-    if (mode != THREADS) return;
-    if (acquires) acquire_at((const void *)at);
-    if (releases) release_at((const void *)at);
-}
 static int acquires(int order) { return order == 1 || order == 2 || order == 4 || order == 5; }
 static int releases(int order) { return order >= 3; }
 
+static void meet(const volatile void *at, int order, int reads, int writes) {
+    if (mode != THREADS) return;
+    strand *s = now->strand;
+    meeting *m = meeting_at((const void *)at);
+    if (reads) learn(acquires(order) ? &s->seen : &s->met, &m->seen); /* a fence makes an acquire of a relaxed one */
+    if (writes && releases(order)) release_at((const void *)at);
+    else if (writes) learn(&m->seen, &s->fenced);
+}
+static void fence(int order) {
+    if (mode != THREADS) return;
+    strand *s = now->strand;
+    if (order != 3) learn(&s->seen, &s->met);
+    if (order >= 3) learn(&s->fenced, &s->seen), tick(s);
+}
 #define ATOMICS(bits, type)                                                                              \
     type __tsan_atomic##bits##_load(const volatile type *at, int order) {                                \
         may_spin();                                                                                      \
-        touch((const void *)at, sizeof *at, ATOMIC, HERE, 1), meet(at, acquires(order), 0);              \
+        touch((const void *)at, sizeof *at, ATOMIC, HERE, 1), meet(at, order, 1, 0);              \
         return __atomic_load_n(at, 5);                                                                   \
     }                                                                                                    \
     void __tsan_atomic##bits##_store(volatile type *at, type value, int order) {                         \
-        touch((const void *)at, sizeof *at, ATOMIC, HERE, 0), meet(at, 0, releases(order));              \
+        touch((const void *)at, sizeof *at, ATOMIC, HERE, 0), meet(at, order, 0, 1);              \
         __atomic_store_n(at, value, 5);                                                                  \
     }                                                                                                    \
     type __tsan_atomic##bits##_exchange(volatile type *at, type value, int order) {                      \
-        touch((const void *)at, sizeof *at, ATOMIC, HERE, 1), meet(at, acquires(order), releases(order)); \
+        touch((const void *)at, sizeof *at, ATOMIC, HERE, 1), meet(at, order, 1, 1); \
         return __atomic_exchange_n(at, value, 5);                                                        \
     }                                                                                                    \
     static int swap##bits(volatile type *at, type *was, type value, int order, int site) {               \
-        may_spin();                                                                                      \
-        touch((const void *)at, sizeof *at, ATOMIC, site, 1), meet(at, acquires(order), releases(order)); \
+        may_spin(), let_others_pass();                                                                   \
+        touch((const void *)at, sizeof *at, ATOMIC, site, 1), meet(at, order, 1, 1); \
         return __atomic_compare_exchange_n(at, was, value, 0, 5, 5);                                     \
     }                                                                                                    \
     int __tsan_atomic##bits##_compare_exchange_strong(volatile type *at, type *was, type value, int order, int no) { \
@@ -85,7 +94,8 @@ static int releases(int order) { return order >= 3; }
     }
 #define FETCH(bits, type, name)                                                                          \
     type __tsan_atomic##bits##_fetch_##name(volatile type *at, type value, int order) {                  \
-        touch((const void *)at, sizeof *at, ATOMIC, HERE, 1), meet(at, acquires(order), releases(order)); \
+        let_others_pass();                                                                               \
+        touch((const void *)at, sizeof *at, ATOMIC, HERE, 1), meet(at, order, 1, 1); \
         return __atomic_fetch_##name(at, value, 5);                                                      \
     }
 #define WIDTH(bits, type)                                                                                \
@@ -96,5 +106,5 @@ WIDTH(8, uint8_t)
 WIDTH(16, uint16_t)
 WIDTH(32, uint32_t)
 WIDTH(64, uint64_t)
-void __tsan_atomic_thread_fence(int order) { (void)order; }
+void __tsan_atomic_thread_fence(int order) { fence(order); }
 void __tsan_atomic_signal_fence(int order) { (void)order; }

@@ -87,6 +87,7 @@ typedef struct strand {
     int8_t kind, is_final;
     int32_t number, of;    /* of how many */
     clocks seen, children; /* what tasks that it made, and that have ended, have seen */
+    clocks fenced, met;    /* what it had seen at its last fence; what it met by relaxed atomics since then */
     struct strand *ended, *orphans, *spare, *next; /* its tasks; theirs; those whose numbers it may use again */
     group *group;
     struct fiber *on;

@@ -70,7 +70,6 @@ static __attribute__((noinline)) void run_strand(strand *s, void (*run)(void *),
 
 /* A task that has ended: those who wait for it learn what it has seen. */
 static void leave_task(strand *task, strand *parent, int waits) {
-    learn(&task->seen, &task->children);
     learn(&parent->children, &task->seen);
     if (now->team) {
         team *t = now->team;
