@@ -83,7 +83,7 @@ class FindingKind(StrEnum):
     )
     ORDERED_BY_CHANCE = (
         "ordered-by-chance",
-        "hold one lock around both accesses, or wait for what comes first: taken in another order, the locks do not order them",
+        "hold one lock around both accesses, or wait for what is to come first",
         None,
         "warning",
         True,

@@ -18,12 +18,13 @@ from noyau.codegen.language import LANGUAGES
 from noyau.errors import BuildError, UnsupportedError
 from noyau.kernels.c.syntax import blanked, syntax
 from noyau.sanitizer.c.debug_info import LineTable, ProgramObject, lines_of, objects_of
+from noyau.sanitizer.c.simd import simd_calls
 from noyau.toolchain.c import compiler as c_compiler
 
 OWN = "noyau_own_text.c"  # what the user's text is called where it is built: no file that it may include
 _RUNTIME = (
-    "runtime.h cells.c memory.c fibers.c clocks.c entries.c teams.c loops.c tasks.c target.c openmp.c threads.c cuda.c "
-    "main.c"
+    "runtime.h cells.c lanes.c memory.c fibers.c clocks.c entries.c teams.c loops.c tasks.c target.c openmp.c "
+    "threads.c cuda.c main.c"
 ).split()
 _WRAPPED = "main malloc calloc realloc free aligned_alloc posix_memalign memcpy memmove memset".split()
 _WATCHED = (
@@ -209,7 +210,7 @@ _REFUSED = {
 def rewrite(text: str, language: str, kernel: str) -> str:
     """The text as it is built. UnsupportedError, with the line, for what cannot be stood in for."""
     if not LANGUAGES[language].on_gpu:
-        return with_schedules(text)
+        return with_iterations(text)
     require_supported(text, kernel)
     return with_launch_calls(with_dynamic_pointers(text), kernel)
 
@@ -260,12 +261,13 @@ def _splice(text: str, spans: Sequence[tuple[int, int, str]]) -> str:
     return "".join([*pieces, text[place:]])
 
 
-def with_schedules(text: str) -> str:
-    """Loops of OpenMP whose schedule nobody names get that of the plan; none where threads may rely on theirs."""
-    if re.search(r"\bnowait\b", text):
-        return text
-    spans = []
-    for loop in _FOR.finditer(blanked(text)):
-        end = loop.start() + len(loop[0].rstrip())
-        spans.append((end, end, "" if "schedule" in loop[0] else " schedule(runtime)"))
-    return _splice(text, spans)
+def with_iterations(text: str) -> str:
+    """Loops of OpenMP whose schedule nobody names get that of the plan, none where threads may rely on theirs; those of
+    simd say where an iteration begins."""
+    clean = blanked(text)
+    pieces = list(simd_calls(clean))
+    if not re.search(r"\bnowait\b", text):
+        for loop in _FOR.finditer(clean):
+            place = loop.start() + len(loop[0].rstrip())
+            pieces.append((place, "" if "schedule" in loop[0] else " schedule(runtime)"))
+    return _splice(text, [(place, place, piece) for place, piece in sorted(pieces, key=lambda each: each[0])])

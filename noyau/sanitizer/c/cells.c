@@ -157,7 +157,6 @@ static int is_mapping, region_count;
 static int64_t write_count;
 
 static int32_t number_of(const block *b);
-static void *pages(size_t bytes);
 
 static void begin_region(const void *pc, const uint32_t *grid) {
     if (!is_mapping) return;

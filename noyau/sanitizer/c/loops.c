@@ -20,6 +20,7 @@ static int owner_of_chunk(const share *s, int64_t chunk) {
 static int next_piece(int64_t *from, int64_t *to) {
     share *s = own_share();
     const int64_t count = chunks_of(s);
+    now->lanes = (lanes){0};
     while (now->chunk < count) {
         const int64_t chunk = now->chunk++;
         if (owner_of_chunk(s, chunk) != own_number()) continue;

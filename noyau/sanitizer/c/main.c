@@ -84,6 +84,13 @@ static void found(const char *kind, int how, int site, const block *b, int64_t o
     found_last = found_count++;
 }
 
+/* The sides of the last finding where they are no strands. */
+static void name_sides(const char *format, uint32_t one, uint32_t other) {
+    if (found_last < 0 || table[found_last].count > 1) return;
+    snprintf(owners[found_last][0], 96, format, one);
+    snprintf(owners[found_last][1], 96, format, other);
+}
+
 static uintptr_t pc_of(int site) { return site ? (uintptr_t)sites[site] - program_base : 0; }
 
 /* Of each region where it begins and its grid; of each block what is said of it in a finding; then the writes. */

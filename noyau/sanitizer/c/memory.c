@@ -127,6 +127,7 @@ static void touch_block(block *b, int64_t offset, int64_t bytes, int how, int si
         const int unit = b->unit == 8 ? 3 : b->unit == 4 ? 2 : b->unit == 2 ? 1 : b->unit == 1 ? 0 : log;
         make_cells(b, unit);
     }
+    if (now->lanes.iteration) touch_lane(b, offset, how, site);
     while (b->shift && ((bytes | offset) & ((1 << b->shift) - 1))) make_cells(b, b->shift - 1);
     for (int64_t i = offset >> b->shift; i < (offset + bytes) >> b->shift; ++i)
         touch_cell(b, b->cells + i, i << b->shift, how, site, is_scalar);
@@ -191,7 +192,7 @@ static void touch(const void *address, int64_t bytes, int how, int site, int is_
         if (b->kind == DEVICE && mode == SERIAL)
             found("crash", how, site, b, at - b->start, 0, 0, "%s", "the host touches memory of the device");
         touch_block(b, at - b->start, bytes, how, site, is_scalar);
-    } else if (mode == THREADS && (stack = stack_at(at))) {
+    } else if ((mode == THREADS || now->lanes.iteration) && (stack = stack_at(at))) {
         if (at - stack->start < stack->low) stack->low = at - stack->start;
         touch_block(stack, at - stack->start, bytes, how, site, 0);
     } else if (at >= data_start && at < data_end) {

@@ -99,9 +99,7 @@ def findings_of_runs(
     lesser = PAIRS - {FindingKind.RACE}
     freed = {each: text for each, text in words.items() if text and each.kind is FindingKind.OUT_OF_BOUNDS}
     others = [
-        each
-        for each in words
-        if each not in freed and (each.kind not in lesser or _merge_key(each)[1:] not in raced)
+        each for each in words if each not in freed and (each.kind not in lesser or _merge_key(each)[1:] not in raced)
     ]
     remedies = {kind: text for kind, text in _OF_PROGRAMS.items() if context.language not in kind.remedies}
     owners = list(numbers.owners)

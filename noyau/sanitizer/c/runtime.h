@@ -1,7 +1,7 @@
 /* What watches a program in C, C++ or CUDA C++ while it runs: every access comes here through the calls that
    -fsanitize=thread leaves in it, and the threads of OpenMP, of pthreads and of CUDA run one after the other.
 
-   The files are one text: runtime.h, cells.c, memory.c, fibers.c, clocks.c, entries.c, teams.c, loops.c,
+   The files are one text: runtime.h, cells.c, lanes.c, memory.c, fibers.c, clocks.c, entries.c, teams.c, loops.c,
    tasks.c, target.c, openmp.c, threads.c, cuda.c, main.c. They are linked to the object of the user's file, which is built as it is. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -113,6 +113,12 @@ typedef struct team {
     clocks tasks; /* what tasks that have ended have seen */
 } team;
 
+/* Of a loop of simd: its number, how many iterations run at a time, the present one from 1, the places of its body. */
+typedef struct {
+    uint32_t loop, most, iteration;
+    int32_t places;
+} lanes;
+
 /* A stack that a thread runs on. */
 typedef struct fiber {
     void *top;          /* its stack pointer while another runs */
@@ -134,6 +140,7 @@ typedef struct fiber {
     char *frame;                 /* of the target region that it runs */
     int64_t chunk;
     block memory;                /* its stack */
+    lanes lanes;
 } fiber;
 
 static int mode = SERIAL;
@@ -151,6 +158,8 @@ static void found(const char *kind, int how, int site, const block *b, int64_t o
 static void stop_run(void);
 static _Noreturn void refuse(const char *what, int site);
 static void switch_to(fiber *next);
+static void fatal(const char *words);
+static void *pages(size_t bytes);
 extern void *__real_malloc(size_t);
 extern void __real_free(void *);
 extern void *__real_memcpy(void *, const void *, size_t);

@@ -184,7 +184,7 @@ void GOMP_parallel(void (*run)(void *), void *data, unsigned count, unsigned fla
 }
 
 static void meet_team(int site) {
-    now->site = site;
+    now->site = site, now->lanes = (lanes){0};
     if (team_size() > 1) give_way(WAITS_BARRIER);
 }
 void GOMP_barrier(void) { meet_team(HERE); }
