@@ -12,10 +12,11 @@ from typing import TypeVar
 import numpy as np
 
 from noyau.errors import FindingKind
-from noyau.kernels.c.syntax import syntax
+from noyau.kernels.c.syntax import blanked, syntax
 from noyau.sanitizer.access_map import AccessMap, Owner, Writes, map_of_writes, thread_owner
 from noyau.sanitizer.c.build import OWN
 from noyau.sanitizer.c.debug_info import LineTable
+from noyau.sanitizer.c.pragmas import remedy_of_race
 from noyau.sanitizer.c.run import Fault, LaunchConfig, RunResult
 from noyau.sanitizer.lint.launches import three
 from noyau.sanitizer.records import PAIRS, Access, Observation, Route, Site, WatchedMemory, findings_of
@@ -115,7 +116,18 @@ def findings_of_runs(
     findings, allowed = findings_of(others, route)
     by_words = replace(route, messages={FindingKind.OUT_OF_BOUNDS: lambda each, _: freed[each]})
     more_findings, more_allowed = findings_of(freed, by_words)
-    return tuple(dict.fromkeys([*findings, *more_findings])), tuple(dict.fromkeys([*allowed, *more_allowed]))
+    by_case = [_with_remedy(each, context) for each in findings]
+    return tuple(dict.fromkeys([*by_case, *more_findings])), tuple(dict.fromkeys([*allowed, *more_allowed]))
+
+
+def _with_remedy(finding: Finding, context: ReportContext) -> Finding:
+    """A race of threads of OpenMP with what is missing between its two lines."""
+    file, _, line = finding.place.rpartition(":")
+    other_file, _, other = (finding.other_place or finding.place).rpartition(":")
+    if finding.kind is not FindingKind.RACE or {file, other_file} != {context.place}:
+        return finding
+    remedy = remedy_of_race(blanked(context.text), int(line), int(other), finding.owners)
+    return replace(finding, mend=remedy) if remedy else finding
 
 
 def _told_faults(runs: Sequence[RunResult]) -> Iterator[Fault]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from noyau.sanitizer.c.pragmas import bracket_end
+
 _SIMD = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+omp\b((?:\\\n|[^\n])*\bsimd\b(?:\\\n|[^\n])*)", re.MULTILINE)
 _LEFT = re.compile(r"\b(?:declare|taskloop|ordered|reduction|linear|inscan|nowait|atomic)\b")
 _SAFE = re.compile(r"\bsafelen\s*\(\s*(\w+)\s*\)")
 _COLLAPSE = re.compile(r"\bcollapse\s*\(\s*(\d+)\s*\)")
 _HEAD = re.compile(r"\s*for\s*(?=\()")
 _CONTROLS = re.compile(r"(?:for|if|while|do|switch|#)\b|#")
-_PAIRS = {"(": ")", "{": "}", "[": "]"}
 # Declared where they are called, by names that C and C++ spell alike.
 _CALL = 'extern void {0}({1}) __asm__("{0}"); {0}({2});'
 _LANE = _CALL.format("noyau_simd_iteration", "void", "")
@@ -32,7 +33,7 @@ def simd_calls(clean: str) -> Iterator[tuple[int, str]]:
         levels = _COLLAPSE.search(pragma[1])
         for _ in range(int(levels[1]) if levels else 1):
             loop = _HEAD.match(clean, head)
-            end = _end_of(clean, loop.end()) if loop else None
+            end = bracket_end(clean, loop.end()) if loop else None
             if end is None:
                 break
             head = end
@@ -51,24 +52,10 @@ def _body(clean: str, place: int) -> tuple[int, int] | None:
     begin = re.compile(r"\s*").match(clean, place)
     start = begin.end() if begin else place
     if clean[start : start + 1] == "{":
-        end = _end_of(clean, start)
+        end = bracket_end(clean, start)
     elif _CONTROLS.match(clean, start):
         return None
     else:
         found = re.compile(r"[^;{}#]*;").match(clean, start)
         end = found.end() if found else None
     return None if end is None else (start, end)
-
-
-def _end_of(clean: str, start: int) -> int | None:
-    """The place behind the bracket that closes the one at `start`."""
-    closing: list[str] = []
-    for place in range(start, len(clean)):
-        letter = clean[place]
-        if letter in _PAIRS:
-            closing.append(_PAIRS[letter])
-        elif closing and letter == closing[-1]:
-            closing.pop()
-            if not closing:
-                return place + 1
-    return None

@@ -26,6 +26,7 @@ from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of
 from noyau.sanitizer.lint.launches import LaunchFacts, advise, three
 from noyau.sanitizer.records import Site
 from noyau.sanitizer.scripts.record import KernelSeen, ScriptCheck
+from noyau.text import several
 from noyau.verify.findings import Finding
 
 TIME_S = 120.0  # of the processor, after which a run is ended
@@ -144,7 +145,8 @@ def _check_of(
     context = ReportContext(path.name, path.stem, "main", language, str(path), text, {}, "")
     findings, allowed = findings_of_runs(runs, program.lines, context)
     findings += tuple(diagnose_launches(runs[0], program.lines, context))
-    notes = (*allowed, runs[0].concurrency) if runs[0].concurrency else tuple(allowed)
+    teams = f"{several(len(runs[0].in_team), 'region')} of several threads" if runs[0].in_team else ""
+    notes = tuple(note for note in (*allowed, runs[0].concurrency, teams) if note)
     accesses = sum(each.accesses for each in runs)
     unseen = unseen_of(runs, program.lines, context)
     kernel = KernelSeen(path.stem, language, context.entry_site.place, len(runs), (), accesses, findings, notes, unseen)

@@ -14,7 +14,9 @@ def test_a_loop_of_simd_says_where_iterations_begin_on_the_same_lines():
     assert rewritten.count("\n") == text.count("\n")
     second, fourth = (rewritten.splitlines()[number] for number in (1, 3))
     assert "noyau_simd(4);" in second
-    assert fourth.index("noyau_simd_iteration();") < fourth.index("a[i] = a[i - 1];") < fourth.index("noyau_simd_end();")
+    assert (
+        fourth.index("noyau_simd_iteration();") < fourth.index("a[i] = a[i - 1];") < fourth.index("noyau_simd_end();")
+    )
 
 
 def test_loops_that_collapse_are_one():

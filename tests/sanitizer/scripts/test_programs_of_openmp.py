@@ -166,3 +166,11 @@ void omp_fulfill_event(omp_event_handle_t event) { }
     assert not check.findings
     assert "a task that is completed by an event (detach) cannot be watched" in check.kernels[0].unseen
     assert not check.is_verified
+
+
+def test_threads_that_share_nothing_are_right(tmp_path, capfd):
+    check = checked(
+        tmp_path, "int main(void) {\n#pragma omp parallel\n    {\n        int own = 1;\n        (void)own;\n    }\n}\n"
+    )
+    assert check.is_verified
+    assert str(check) == "prog: no race found in 2 runs, 0 accesses; 1 region of several threads"

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+
+from noyau.sanitizer.c.pragmas import pragmas_of, remedy_of_race
+
+TEXT = """void f(int *a, int n) {
+#pragma omp parallel
+#pragma omp single
+    {
+        a[0] = 1;
+    }
+#pragma omp parallel
+    {
+#pragma omp for nowait
+        for (int i = 0; i < n; ++i)
+            if (i) a[i] = 1;
+            else a[i] = 2;
+        a[n] = a[0];
+#pragma omp master
+        a[1] = 3;
+        a[2] = a[1];
+        a[3] = a[2];
+#pragma omp critical
+        a[4] = a[3];
+    }
+#pragma omp barrier
+}
+"""
+TEAM = ("thread 0 of 2", "thread 1 of 2")
+WAIT = "wait for the task before: #pragma omp taskwait, a taskgroup around it, or depend on both"
+ORDER = "order the two tasks: by depend(out:) and depend(in:), or with #pragma omp taskwait between them"
+LANES = "leave simd out, or say with safelen(n) how far apart iterations are that may run together"
+
+
+def test_a_pragma_is_of_the_statement_below_it():
+    spans = [(each.words, each.first, each.last) for each in pragmas_of(TEXT)]
+    assert spans[:5] == [
+        ("parallel", 3, 6),
+        ("single", 4, 6),
+        ("parallel", 8, 20),
+        ("for nowait", 10, 12),
+        ("master", 15, 15),
+    ]
+    assert not list(pragmas_of("#pragma omp parallel\n{\n"))
+
+
+@pytest.mark.parametrize(
+    ("lines", "owners", "remedy"),
+    [
+        ((13, 11), TEAM, "line 9 says nowait: leave that out, or put #pragma omp barrier before line 13"),
+        ((15, 16), TEAM, "no thread waits for master: put #pragma omp barrier before line 16"),
+        ((17, 16), TEAM, "put #pragma omp barrier before line 17"),
+        ((19, 17), TEAM, ""),
+        ((16, 16), TEAM, ""),
+        ((5, 11), TEAM, ""),
+        ((5, 11), ("thread 1", "the main thread"), ""),
+        ((5, 6), ("a task", "thread 0 of 2"), WAIT),
+        ((5, 6), ("a task", "a task"), ORDER),
+        ((5, 5), ("a task", "a task"), ""),
+        ((5, 5), ("iteration 1 of a simd loop", "iteration 0 of a simd loop"), LANES),
+    ],
+)
+def test_a_remedy_names_what_is_missing(lines, owners, remedy):
+    assert remedy_of_race(TEXT, *lines, owners) == remedy
