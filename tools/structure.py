@@ -46,7 +46,8 @@ LAYERS = (
 )
 FACE = "__init__"  # noyau/__init__.py: the public names
 MOST_LINES, MOST_FUNCTION_LINES, MEDIAN_LINES = 500, 40, 150
-MOST_MODULES, MOST_PACKAGE_LINES, MOST_SHARED_NAMES = 460, 83_000, 30
+# The house was rebuilt within 460 modules and 83,000 lines; what is built in it since may add 15 % in all.
+MOST_MODULES, MOST_PACKAGE_LINES, MOST_SHARED_NAMES = 529, 95_450, 30
 
 
 @dataclass(frozen=True, slots=True)
