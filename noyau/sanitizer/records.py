@@ -37,6 +37,7 @@ _BETWEEN_BLOCKS = {
     "cuda": "no barrier orders two blocks: give each thread its own cells, or use atomicAdd",
     "numba_cuda": "no barrier orders two blocks: give each cell one thread, or use cuda.atomic",
 }
+_WITH_HOST = "wait for the grid before the host touches it: cudaDeviceSynchronize()"
 _OF_UPDATES = {"numba_cuda": "use cuda.atomic, as in cuda.atomic.add(counts, index, 1), or give each cell one thread"}
 _ALLOWED = re.compile(r"#\s*noyau:\s*allow\(([\w\-, ]+)\)\s*(.*)|//\s*noyau:\s*allow\(([\w\-, ]+)\)\s*(.*)")
 
@@ -189,6 +190,8 @@ def _remedy(observation: Observation, route: Route, owners: Sequence[str], is_up
     usual = route.remedies.get(kind) or kind.remedies.get(route.language, kind.remedy)
     if kind is not FindingKind.RACE:
         return usual
+    if "the host" in owners:
+        return _WITH_HOST
     blocks = {owner.partition(" of block ")[2] for owner in owners} - {""}  # the host is of none
     usual = _BETWEEN_BLOCKS.get(route.language, usual) if len(blocks) > 1 else usual
     return _OF_UPDATES.get(route.language, usual) if is_update else usual

@@ -16,15 +16,14 @@ from pathlib import Path
 
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import BuildError, UnsupportedError
-from noyau.kernels.c.syntax import blanked, syntax
+from noyau.kernels.c.syntax import blanked, plain_name, syntax
 from noyau.sanitizer.c.debug_info import LineTable, ProgramObject, lines_of, objects_of
 from noyau.sanitizer.c.simd import simd_calls
 from noyau.toolchain.c import compiler as c_compiler
 
 OWN = "noyau_own_text.c"  # what the user's text is called where it is built: no file that it may include
 _RUNTIME = (
-    "runtime.h cells.c lanes.c memory.c fibers.c clocks.c entries.c teams.c loops.c tasks.c target.c openmp.c "
-    "threads.c cuda.c main.c"
+    "cells lanes memory fibers clocks entries teams loops tasks target openmp threads cuda device grids main"
 ).split()
 _WRAPPED = "main malloc calloc realloc free aligned_alloc posix_memalign memcpy memmove memset".split()
 _WATCHED = (
@@ -38,11 +37,13 @@ _WATCHED = (
 _INCLUDES = re.compile(r"^\s*#\s*include\b(?!\s*<)", re.MULTILINE)  # a header of the user's own
 _LEVEL = re.compile(r"-O[01g]$")  # of optimisation, that a text may be watched at: others leave too much out
 _LEFT_OUT = re.compile(r"-(O.*|flto.*|fsanitize.*|g.*|ffast-math|Ofast|l.*|L.*)$")
+_ERROR = re.compile(r"noyau_own_text\.c:(\d+):\d+: (?:fatal )?error: ([^|\n]*?)(?: \||; the text is in|$)")
 _UNDECLARED = re.compile(
-    r"noyau_own_text\.c:(\d+):\d+: error: ['\u2018]"
-    r"((?:cuda|cu[A-Z]|CU|nv[A-Z]|__|atomic|tex[1-3C]|surf[1-3C])\w*)['\u2019] "
+    r"['\u2018]((?:cuda|cu[A-Z]|CU|nv[A-Z]|__|atomic|tex[1-3C]|surf[1-3C])\w*)['\u2019] "
     r"(?:was not declared|has not been declared|does not name|is not a member)"
 )
+_OF_CUDA = re.compile(r"\b(?:cuda\w*|cooperative_groups|nvcuda|noyau_\w+)::|\bnoyau_\w+|static assertion failed")
+_MISSING = re.compile(r"^(\S+): No such file or directory")
 _UNKNOWN = re.compile(r"undefined reference to `([\w:]+)")
 
 
@@ -134,7 +135,8 @@ def _compiler() -> str:
 @cache
 def _runtime() -> str:
     folder = files("noyau.sanitizer.c")
-    return "\n".join(folder.joinpath(name).read_text("ascii") for name in _RUNTIME)
+    head = folder.joinpath("runtime.h").read_text("ascii")
+    return "\n".join([head, *(folder.joinpath(f"{name}.c").read_text("ascii") for name in _RUNTIME)])
 
 
 def _flags(source: Source) -> tuple[str, ...]:
@@ -145,7 +147,7 @@ def _flags(source: Source) -> tuple[str, ...]:
     if LANGUAGES[source.language].on_gpu:
         folder = Path(str(files("noyau.sanitizer.c").joinpath("include")))
         # A digest of what stands for CUDA, so that what was built with another is not taken.
-        digest = _digest(b"\0".join(path.read_bytes() for path in sorted(folder.glob("*.h"))))
+        digest = _digest(b"\0".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()))
         flags += ("-isystem", str(folder), "-include", "noyau_cuda.h", f"-DNOYAU_SHIM_{digest}")
     if source.folder is not None and _INCLUDES.search(source.text):
         flags += ("-iquote", str(source.folder))
@@ -157,11 +159,18 @@ def _digest(data: bytes) -> str:
 
 
 def _unsupported_name(error: BuildError, language: str) -> BuildError | UnsupportedError:
-    """A name of CUDA that nobody declares is one that is not stood in for."""
-    name = _UNDECLARED.search(str(error)) if LANGUAGES[language].on_gpu else None
-    if name is None:
+    """A text for a GPU that is not compiled here may be right for the compiler that it is for."""
+    fault = _ERROR.search(str(error)) if LANGUAGES[language].on_gpu else None
+    if fault is None:
         return error
-    return UnsupportedError(f"line {name[1]} uses {name[2]}, which cannot be watched; check a kernel without it")
+    name, missing = _UNDECLARED.search(fault[2]), _MISSING.match(fault[2])
+    if missing:
+        return UnsupportedError(f"line {fault[1]} includes {missing[1]}, which is not found; name its folder: --flags=-I...")
+    if name:
+        return UnsupportedError(f"line {fault[1]} uses {name[1]}, which cannot be watched; check a kernel without it")
+    if _OF_CUDA.search(fault[2]):
+        return UnsupportedError(f"line {fault[1]} uses what of CUDA cannot be watched: {fault[2]}")
+    return error
 
 
 def _undefined_name(error: BuildError) -> BuildError | UnsupportedError:
@@ -183,8 +192,15 @@ def _globals(path: Path, own: Path) -> list[ProgramObject]:
     return [each for each in whole if (each.name in shared if not each.is_local else each.group == first)]
 
 
-def plain_name(symbol: str) -> str:
-    """The name that an object has in the source: of `_ZZ1fPfE4tile` tile, of `tile.0` tile."""
+def source_name(symbol: str) -> str:
+    """The name that an object has in the source: of `_ZZ1fPfE4tile` tile, of `_ZN1A7counterE` A::counter."""
+    nested = re.match(r"_ZNK?(?=\d)", symbol)
+    names, at = list[str](), nested.end() if nested else len(symbol)
+    while length := re.compile(r"\d+").match(symbol, at):
+        at = length.end() + int(length[0])
+        names.append(symbol[length.end() : at])
+    if names and symbol[at : at + 1] == "E":
+        return "::".join(name for name in names if not name.startswith("_GLOBAL__N"))
     bare = re.sub(r"(_\d+|\.\d+)+$", "", symbol) if symbol.startswith("_Z") else symbol.partition(".")[0]
     for match in re.finditer(r"(?=(?<!\d)(\d+)([A-Za-z_]\w*)$)", bare):
         if int(match[1]) == len(match[2]):
@@ -197,14 +213,17 @@ _UNSEEN = '__attribute__((no_sanitize("thread")))'
 
 # What of CUDA cannot be stood in for, and what to do without it.
 _REFUSED = {
-    r"\bthis_grid\s*\(|\bgrid_group\b|cudaLaunchCooperativeKernel": "a barrier of the whole grid",
     r"\basm\b\s*(?:volatile)?\s*\(": "PTX",
-    r"\bwmma\s*::|\bnvcuda\b": "tensor cores",
     r"\btex[123]D\w*\s*[<(]|\bcudaTextureObject_t\b|\btexture\s*<": "textures",
-    r"\bcuda::(?:barrier|pipeline|memcpy_async)\b|\b__pipeline_": "asynchronous copies",
     r"\bcurand\w*\s*\(": "cuRAND",
     r"\bthrust::|\bcub::": "thrust and cub",
 }
+_MEMBER = re.compile(r"(\.|->)(gridDim|blockDim)\b")
+_NAME = r"&?\s*((?:\w+::)*\w+(?:\s*<[^<>();]*>)?)"
+_KERNEL_ADDRESS = re.compile(
+    rf"\(\s*(?:const\s+)?void\s*\*\s*\)\s*{_NAME}(?!\s*[\w(:<])"
+    rf"|reinterpret_cast\s*<\s*(?:const\s+)?void\s*\*\s*>\s*\(\s*{_NAME}\s*\)"
+)
 
 
 def rewrite(text: str, language: str, kernel: str) -> str:
@@ -212,7 +231,17 @@ def rewrite(text: str, language: str, kernel: str) -> str:
     if not LANGUAGES[language].on_gpu:
         return with_iterations(text)
     require_supported(text, kernel)
-    return with_launch_calls(with_dynamic_pointers(text), kernel)
+    text = _MEMBER.sub(r"\1of_\2", text)  # else they are words of CUDA, which are macros here
+    return with_kernel_addresses(with_launch_calls(with_dynamic_pointers(text), kernel))
+
+
+def with_kernel_addresses(text: str) -> str:
+    """`(void *)kernel` as a call that keeps the types of its parameters for who launches it by that address."""
+    names = {each.name for each in syntax(text, "cuda").functions if "__global__" in each.marks}
+    casts = _KERNEL_ADDRESS.finditer(blanked(text)) if names else ()
+    named = [(each, each[1] or each[2]) for each in casts]
+    spans = [(each.start(), each.end(), f"noyau_kernel({name})") for each, name in named if plain_name(name) in names]
+    return _splice(text, spans)
 
 
 def require_supported(text: str, kernel: str) -> None:
@@ -222,7 +251,7 @@ def require_supported(text: str, kernel: str) -> None:
         match = re.search(pattern, clean)
         if match:
             line = clean.count("\n", 0, match.start()) + 1
-            place = f"{kernel}: line {line} uses {match[0].strip().rstrip('(')}"
+            place = f"{kernel}: line {line} uses {match[0].strip(' (:<')}"
             raise UnsupportedError(f"{place}: {what} cannot be watched without a GPU; check a kernel without it")
 
 
@@ -246,7 +275,7 @@ def with_launch_calls(text: str, kernel: str) -> str:
     spans = []
     for launch in tree.launches:
         name, is_empty = tree.source(launch.callee), launch.arguments.named_child_count == 0
-        call = f"[](auto... noyau_given) {_UNSEEN} {{ {name}(noyau_given...); }}{'' if is_empty else ', '}"
+        call = f"[&](auto... noyau_given) {_UNSEEN} {{ {name}(noyau_given...); }}{'' if is_empty else ', '}"
         end = launch.arguments.start_byte + 1
         spans.append((launch.callee.start_byte, end, f"noyau_grid({launch.grid}).call({call}"))
     return _splice(text, spans)

@@ -174,7 +174,10 @@ static void keep_write(const block *b, int64_t offset, uint32_t owner) {
     write_count += 1;
 }
 
+static void meet_grid(const block *b, const cell *c, int64_t offset, int how, int site);
+
 static void touch_cell(block *b, cell *c, int64_t offset, int how, int site, int is_scalar) {
+    if (awaited_count && mode == SERIAL) meet_grid(b, c, offset, how, site);
     const uint32_t round = b->kind == SHARED ? shared_round : now_round;
     if ((c->round & ~(uint32_t)FLAGS) != round) {
         const uint32_t flags = b->kind == SHARED ? 0 : c->round & FLAGS;

@@ -1,27 +1,18 @@
-/* A grid of CUDA: blocks one after the other, the threads of a block from barrier to barrier. */
+/* What the threads of a grid of CUDA wait for: barriers, warps, fences. Each runs from one wait to the next. */
 
 typedef struct {
     unsigned x, y, z;
 } triple;
 
 enum { MOST_IN_BLOCK = 1024, MOST_SHARED = 227 * 1024, MOST_SHARED_PLAIN = 48 * 1024 };
-enum { SYNC_WARP, SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, BALLOT, MATCH };
+enum { SYNC_WARP, SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, BALLOT, MATCH, GATHER };
 enum { SYNC, SYNC_COUNT, SYNC_AND, SYNC_OR };
 
 static triple grid_shape, block_shape, block_place, thread_places[MOST_IN_BLOCK];
 static block *dynamic_shared; /* within the arena, made anew where a launch wants more */
-static int any_fence;
+static uint32_t block_epoch;  /* grows with each barrier that some threads of the block pass */
+static int any_fence, is_cooperative, is_grid_over;
 static int64_t launched, idle; /* threads, and those of them that touched nothing */
-
-/* Launches that are alike: from one place, of one shape. `idle`: of the one that wasted least. */
-enum { MOST_LAUNCHES = 256 };
-typedef struct {
-    int32_t site;
-    triple grid, block;
-    int64_t idle, cells;
-} launch;
-static launch launch_table[MOST_LAUNCHES];
-static int launch_count;
 static triple given_grid, given_block;
 static int64_t given_shared;
 
@@ -52,24 +43,79 @@ int noyau_sync(int how, int value, const void *pc) {
     return (int)now->answer;
 }
 
-static void pass_barrier(int count) {
-    int first = -1, gone = -1, sum = 0, waiting = 0;
+/* The threads that wait in `state`, at a barrier that all of them are to reach, go on. */
+static void pass_barrier(fiber *threads, int count, int state) {
+    int sum = 0, waiting = 0;
+    const fiber *first = 0, *gone = 0;
     for (int i = 0; i < count; ++i) {
-        fiber *f = fibers + i;
-        if (f->state == ENDED) gone = i;
-        if (f->state != WAITS_BARRIER) continue;
-        if (first < 0) first = i;
-        else if (f->site != fibers[first].site) tell_wait("divergent-barrier", f, fibers + first, fibers[first].site, "");
+        fiber *f = threads + i;
+        if (f->state == ENDED) gone = f;
+        if (f->state != state) continue;
+        if (!first) first = f;
+        else if (f->site != first->site) tell_wait("divergent-barrier", f, first, first->site, "");
         sum += (int)f->value, ++waiting;
     }
-    if (gone >= 0) tell_wait("divergent-barrier", fibers + first, fibers + gone, fibers[gone].exit_site, "ended");
+    if (gone) tell_wait("divergent-barrier", first, gone, gone->exit_site, "ended");
+    block_epoch += 1;
     for (int i = 0; i < count; ++i) {
-        fiber *f = fibers + i;
-        if (f->state != WAITS_BARRIER) continue;
+        fiber *f = threads + i;
+        if (f->state != state) continue;
         f->answer = (uint64_t)(f->operation == SYNC_AND ? sum == waiting : f->operation == SYNC_OR ? sum > 0 : sum);
         f->state = RUNS;
-        f->time = ((f->time >> 12) + 1) << 12;
+        f->time = block_epoch << 12;
     }
+}
+
+/* A barrier of the whole grid: the blocks wait for one another, and stay where they are (grids.c). */
+void noyau_sync_grid(const void *pc) {
+    if (mode != GRID) return;
+    now->site = site_of(pc), now->operation = SYNC, now->value = 0;
+    if (!is_cooperative) found("launch", READ, now->site, 0, 0, 0, READ, "a grid that waits as one needs a cooperative launch");
+    give_way(WAITS_GRID);
+}
+
+/* Barriers in memory, at which some arrive and others wait: a phase is over when all that are expected have arrived. */
+typedef struct {
+    uint64_t phase : 24, expected : 20, pending : 20;
+} phase_barrier;
+
+void noyau_phase_open(phase_barrier *b, unsigned expected) { *b = (phase_barrier){.expected = expected, .pending = expected}; }
+
+uint64_t noyau_phase_arrive(phase_barrier *b, unsigned many, unsigned leave) {
+    const uint64_t phase = b->phase;
+    b->expected -= leave;
+    b->pending -= many < b->pending ? many : b->pending;
+    if (!b->pending) b->phase += 1, b->pending = b->expected, block_epoch += 1;
+    return phase;
+}
+
+int noyau_phase_is_over(const phase_barrier *b, uint64_t phase) {
+    if (b->phase == phase) return 0;
+    if (mode == GRID && now->time >> 12 < block_epoch) now->time = block_epoch << 12;
+    return 1;
+}
+
+void noyau_phase_wait(const phase_barrier *b, uint64_t phase, const void *pc) {
+    if (mode != GRID) return;
+    now->site = site_of(pc), now->value = (uintptr_t)b, now->answer = phase;
+    while (!noyau_phase_is_over(b, phase)) give_way(WAITS_PHASE);
+}
+
+/* Whether some thread that waits for a phase can go on. `stuck`: nobody else can run, so who is missing will not come. */
+static int resolve_phases(fiber *threads, int count, int stuck) {
+    int moved = 0;
+    for (int i = 0; i < count; ++i) {
+        fiber *f = threads + i;
+        if (f->state != WAITS_PHASE) continue;
+        phase_barrier *b = (phase_barrier *)(uintptr_t)f->value;
+        if (b->phase == f->answer && !stuck) continue;
+        if (b->phase == f->answer) {
+            tell_wait("divergent-barrier", f, f, f->site, "phase");
+            b->phase += 1, b->pending = b->expected, stuck = 0;
+        }
+        f->state = RUNS, moved = 1;
+    }
+    return moved;
 }
 
 /* Warps. Who waits names the lanes it waits for. */
@@ -87,6 +133,17 @@ unsigned noyau_active(const void *pc) {
     now->site = site_of(pc);
     give_way(WAITS_ACTIVE);
     return (unsigned)now->answer;
+}
+
+/* What all lanes of a mask have: of each lane its value, until it is asked for the next one. */
+static uint64_t gathered[MOST_FIBERS + WARP];
+const uint64_t *noyau_gather(unsigned mask, uint64_t value, const void *pc) {
+    if (mode != GRID) {
+        for (int i = 0; i < WARP; ++i) gathered[i] = value;
+        return gathered;
+    }
+    noyau_warp(GATHER, mask, value, 0, WARP, pc);
+    return gathered + (now - fibers - now->number % WARP);
 }
 
 static int source_of(const fiber *f, int lane) {
@@ -108,6 +165,7 @@ static void answer_warp(fiber *first, int lanes, unsigned who, unsigned asked) {
         fiber *f = first + i;
         if (!(who >> i & 1)) continue;
         if (f->operation == BALLOT) f->answer = ballot;
+        if (f->operation == GATHER) gathered[f - fibers] = f->value;
         if (f->operation == MATCH) {
             f->answer = 0;
             for (int k = 0; k < lanes; ++k)
@@ -167,135 +225,68 @@ static int resolve_warp(fiber *first, int lanes, int stuck) {
     return 1;
 }
 
-static void run_block(int count) {
-    for (;;) {
-        int running = 0, waiting = 0, ended = 0, moved = 0;
-        for (int i = 0; i < count; ++i)
-            if (fibers[i].state == RUNS) switch_to(fibers + i);
+/* One that reads the same place again and again, or sleeps, may wait for another: it gives its turn. */
+enum { SPINS = 64, SPIN_PASSES = 32 };
+static void may_wait(const void *at) {
+    if (mode != GRID) return;
+    now->spins = at && now->spins_at == at ? now->spins + 1 : 1, now->spins_at = at;
+    if (at && now->spins < SPINS) return;
+    now->is_spinning = 1;
+    give_way(RUNS);
+}
+void noyau_sleep(void) { may_wait(0); }
+
+/* Run a block until all of its threads have ended, or wait for the grid (WAITS_GRID), or only wait for what threads of
+   other blocks may do (RUNS). */
+static int run_block(fiber *threads, int count) {
+    for (int passes = 0; !is_grid_over;) {
+        int running = 0, spinning = 0, waiting = 0, ended = 0, at_grid = 0, moved = 0;
+        for (int i = 0; i < count; ++i) {
+            if (threads[i].state != RUNS) continue;
+            threads[i].is_spinning = 0;
+            switch_to(threads + i);
+            spinning += threads[i].state == RUNS && threads[i].is_spinning;
+        }
         for (int i = 0; i < count; i += WARP) {
             const int lanes = count - i < WARP ? count - i : WARP;
-            while (resolve_warp(fibers + i, lanes, 0)) moved = 1;
+            while (resolve_warp(threads + i, lanes, 0)) moved = 1;
         }
-        if (moved) continue;
+        if (resolve_phases(threads, count, 0) || moved) continue;
         for (int i = 0; i < count; ++i) {
-            running += fibers[i].state == RUNS, ended += fibers[i].state == ENDED;
-            waiting += fibers[i].state == WAITS_BARRIER;
+            running += threads[i].state == RUNS, ended += threads[i].state == ENDED;
+            waiting += threads[i].state == WAITS_BARRIER, at_grid += threads[i].state == WAITS_GRID;
         }
-        if (ended == count) return;
-        if (running) continue;
-        for (int i = 0; i < count && waiting + ended < count && !moved; i += WARP)
-            moved = resolve_warp(fibers + i, count - i < WARP ? count - i : WARP, 1);
-        if (!moved && waiting) pass_barrier(count);
+        if (ended == count) return ENDED;
+        if (running > spinning) continue;
+        if (spinning && ++passes < SPIN_PASSES) continue;
+        if (spinning) return RUNS;
+        if (at_grid + ended == count) return WAITS_GRID;
+        for (int i = 0; i < count && waiting + ended + at_grid < count && !moved; i += WARP)
+            moved = resolve_warp(threads + i, count - i < WARP ? count - i : WARP, 1);
+        if (!moved && waiting) pass_barrier(threads, count, WAITS_BARRIER);
+        else if (!moved) resolve_phases(threads, count, 1);
     }
-}
-
-static void open_shared(int64_t bytes) {
-    if (!dynamic_shared || dynamic_shared->bytes != bytes) {
-        dynamic_shared = allocate(bytes, 128, SHARED, 1);
-        if (!dynamic_shared) fatal("no memory");
-        dynamic_shared->unit = 0;
-        snprintf(dynamic_shared->name, sizeof dynamic_shared->name, "dynamic shared memory");
-    }
-}
-
-static void begin_block(uint32_t number) {
-    grid_block = number;
-    block_place = (triple){number % grid_shape.x, number / grid_shape.x % grid_shape.y,
-                           number / grid_shape.x / grid_shape.y};
-    shared_round += 1 << 2;
-    if (tls_block.bytes) __real_memset(tls_block.start, 0xCB, (size_t)tls_block.bytes);
-    if (dynamic_shared) __real_memset(dynamic_shared->start, 0xCB, (size_t)dynamic_shared->bytes);
-    if (any_fence) __real_memset(learnt, 0, learnt_count * sizeof *learnt);
-}
-
-enum { INVALID_VALUE = 1, INVALID_CONFIGURATION = 9 }; /* as CUDA numbers them */
-static int last_error;
-
-static int is_launchable(triple grid, triple shape, int64_t shared, int site) {
-    const int64_t threads = (int64_t)shape.x * shape.y * shape.z;
-    const char *why = 0;
-    if (!threads) why = "a block has no threads";
-    else if (threads > MOST_IN_BLOCK) why = "a block has more than 1024 threads";
-    else if (shape.z > 64) why = "a block has more than 64 threads along z";
-    else if (grid.y > 65535 || grid.z > 65535) why = "the grid has more than 65535 blocks along y or z";
-    else if (shared > MOST_SHARED) why = "a block asks for more than 227 KiB of shared memory";
-    else if ((int64_t)grid.x * grid.y * grid.z * threads > UINT32_MAX - 1) why = "the grid has too many threads to watch";
-    if (why) found("launch", READ, site, 0, 0, 0, READ, "%s", why);
-    if (why) last_error = shared > MOST_SHARED ? INVALID_VALUE : INVALID_CONFIGURATION;
-    return !why;
-}
-
-/* What a refused launch leaves behind, until it is asked for. */
-int noyau_last_error(int is_taken) {
-    const int error = last_error;
-    if (is_taken) last_error = 0;
-    return error;
-}
-
-static int is_same(triple a, triple b) { return a.x == b.x && a.y == b.y && a.z == b.z; }
-
-static void keep_launch(int site, int64_t idle_here) {
-    for (int i = 0; i < launch_count; ++i) {
-        launch *l = launch_table + i;
-        if (l->site != site || !is_same(l->grid, grid_shape) || !is_same(l->block, block_shape)) continue;
-        if (idle_here < l->idle) l->idle = idle_here;
-        if (widest_cells > l->cells) l->cells = widest_cells;
-        return;
-    }
-    if (launch_count < MOST_LAUNCHES)
-        launch_table[launch_count++] = (launch){site, grid_shape, block_shape, idle_here, widest_cells};
-}
-
-void noyau_run_grid(triple grid, triple shape, int64_t shared, void (*run)(void *), void *argument, const void *pc) {
-    if (mode == GRID) fatal("a launch from within a grid is not supported");
-    if (is_program && given_grid.x) grid = given_grid, shape = given_block; /* another launch is tried */
-    if (!is_launchable(grid, shape, shared, site_of(pc))) return;
-    if (!grid.x || !grid.y || !grid.z) { /* refused by a driver, too; what is not written is found */
-        last_error = INVALID_CONFIGURATION;
-        return;
-    }
-    const int threads = (int)(shape.x * shape.y * shape.z), before = mode;
-    const uint32_t blocks_in_grid = grid.x * grid.y * grid.z;
-    grid_shape = grid, block_shape = shape, grid_threads = (uint32_t)threads, learnt_count = 0, any_fence = 0;
-    begin_region(pc, (const uint32_t[]){grid.x, grid.y, grid.z, shape.x, shape.y, shape.z});
-    launches += 1, launched += (int64_t)threads * blocks_in_grid, widest_cells = 0;
-    const int64_t idle_before = idle;
-    open_shared(shared);
-    now_round += 1 << 2;
-    fiber *was = scheduler, *caller = now;
-    char *kept = __real_malloc((size_t)tls_block.bytes + 1);
-    if (kept) __real_memcpy(kept, tls_block.start, (size_t)tls_block.bytes);
-    scheduler = caller, mode = GRID;
-    for (int i = 0; i < threads; ++i)
-        thread_places[i] = (triple){(unsigned)i % shape.x, (unsigned)i / shape.x % shape.y, (unsigned)i / shape.x / shape.y};
-    for (uint32_t b = 0; b < blocks_in_grid; ++b) {
-        begin_block(b);
-        for (int i = 0; i < threads; ++i) make_fiber(i, run, argument);
-        run_block(threads);
-        for (int i = 0; i < threads; ++i) idle += !fibers[i].touched;
-    }
-    keep_launch(site_of(pc), idle - idle_before);
-    settle_pending();
-    scheduler = was, mode = before;
-    if (kept) __real_memcpy(tls_block.start, kept, (size_t)tls_block.bytes), __real_free(kept);
-    now_round += 1 << 2;
-    block_place = (triple){0, 0, 0};
+    return ENDED;
 }
 
 /* Fences: what a block did before one, and before an atomic, is seen by who finds that atomic later. */
-void noyau_fence(void) {
-    if (mode != GRID) return;
-    now->fenced = 1;
-    if (any_fence) return;
-    any_fence = 1, learnt_count = grid_shape.x * grid_shape.y * grid_shape.z;
-    __real_free(learnt);
-    learnt = __real_malloc(learnt_count * sizeof *learnt);
+static void open_learnt(void) {
+    learnt_count = grid_shape.x * grid_shape.y * grid_shape.z;
+    if (!learnt) learnt = __real_malloc(learnt_count * sizeof *learnt);
     if (!learnt) fatal("no memory");
     __real_memset(learnt, 0, learnt_count * sizeof *learnt);
 }
 
-void noyau_atomic(void *at, int bytes, const void *pc) {
-    touch(at, bytes, ATOMIC, site_of(pc), 1);
+void noyau_fence(void) {
+    if (mode != GRID) return;
+    now->fenced = 1;
+    if (any_fence) return;
+    any_fence = 1;
+    open_learnt();
+}
+
+/* An access that orders as an atomic does. */
+static void meet_blocks(const void *at) {
     if (mode != GRID || !any_fence) return;
     meeting *m = meeting_at(at);
     const uint32_t cells = learnt_count * 2; /* of each block the owner and its time, for this launch */
@@ -310,37 +301,8 @@ void noyau_atomic(void *at, int bytes, const void *pc) {
     }
 }
 
-/* The memory of the device. */
-void *noyau_device_memory(int64_t bytes, int unified, const void *pc) {
-    block *made = allocate(bytes, 256, unified ? HEAP : DEVICE, 1);
-    if (!made) return 0;
-    made->site = site_of(pc);
-    snprintf(made->name, sizeof made->name, "the %lld bytes of device memory", (long long)bytes);
-    return made->start;
-}
-void noyau_device_free(void *at, const void *pc) { release_block(at, site_of(pc)); }
-
-/* Memory of the device may be touched by copies, whoever asks for them. */
-static int8_t open_device(const void *at) {
-    block *b = (char *)at >= arena && (char *)at < arena_end ? among(blocks, block_count, at) : 0;
-    if (!b || b->kind != DEVICE) return 0;
-    b->kind = HEAP;
-    return 1;
-}
-static void close_device(const void *at, int8_t was_open) {
-    if (was_open) among(blocks, block_count, at)->kind = DEVICE;
-}
-void noyau_device_copy(void *to, const void *from, int64_t bytes, const void *pc) {
-    const int site = site_of(pc);
-    const int8_t a = open_device(to), b = open_device(from);
-    touch_range(from, bytes, READ, site);
-    touch_range(to, bytes, WRITE, site);
-    __real_memcpy(to, from, (size_t)bytes);
-    close_device(to, a), close_device(from, b);
-}
-void noyau_device_set(void *to, int value, int64_t bytes, const void *pc) {
-    const int8_t a = open_device(to);
-    touch_range(to, bytes, WRITE, site_of(pc));
-    __real_memset(to, value, (size_t)bytes);
-    close_device(to, a);
+void noyau_atomic(void *at, int bytes, const void *pc) {
+    may_wait(at);
+    touch(at, bytes, ATOMIC, site_of(pc), 1);
+    meet_blocks(at);
 }

@@ -19,7 +19,7 @@ static fiber program;
 static void spell_owner(char *into, size_t room, uint32_t owner) {
     if (!owner) {
         *into = 0;
-    } else if (mode == GRID) {
+    } else if (mode == GRID || is_of_host) {
         const uint32_t b = (owner - 1) / grid_threads, t = (owner - 1) % grid_threads;
         const triple at = thread_places[t];
         if (grid_shape.y * grid_shape.z * block_shape.y * block_shape.z == 1)
@@ -50,7 +50,6 @@ static const block *block_of(int32_t number) {
     if (number == ON_STACK) return &main_stack;
     return number >= 0 ? blocks + number : number <= -2 ? globals - 2 - number : 0;
 }
-static long long unit_of(const block *b) { return b->unit ? b->unit : b->shift > 0 ? 1 << b->shift : 1; }
 
 static void found(const char *kind, int how, int site, const block *b, int64_t offset, const visit *other,
                   int other_how, const char *format, ...) {
@@ -71,7 +70,7 @@ static void found(const char *kind, int how, int site, const block *b, int64_t o
     }
     finding *f = table + found_count;
     *f = (finding){.how = how, .other_how = other_how, .site = site, .other_site = other_site, .block = number,
-                   .offset = offset, .count = 1, .access = accesses};
+                   .offset = offset, .count = 1, .access = accesses, .launch = launch_now};
     snprintf(f->kind, sizeof f->kind, "%s", kind);
     va_list rest;
     va_start(rest, format);
@@ -80,6 +79,7 @@ static void found(const char *kind, int how, int site, const block *b, int64_t o
     f->owner = mode == GRID ? grid_block * grid_threads + (uint32_t)now->number + 1
                : now->strand && mode == THREADS ? now->strand->owner : 0;
     spell_owner(owners[found_count][0], 96, f->owner);
+    if (is_of_host) snprintf(owners[found_count][0], 96, "the host");
     spell_owner(owners[found_count][1], 96, other ? other->owner : 0);
     found_last = found_count++;
 }
@@ -123,17 +123,18 @@ static void write_found(void) {
     fprintf(out, "S\t%lld\t%d\t%lld\t%lld\n", (long long)accesses, launches, (long long)launched, (long long)idle);
     for (int i = 0; i < launch_count; ++i) {
         const launch *l = launch_table + i;
-        fprintf(out, "L\t%llx\t%u\t%u\t%u\t%u\t%u\t%u\t%lld\t%lld\n", (unsigned long long)pc_of(l->site), l->grid.x,
-                l->grid.y, l->grid.z, l->block.x, l->block.y, l->block.z, (long long)l->idle, (long long)l->cells);
+        fprintf(out, "L\t%llx\t%u\t%u\t%u\t%u\t%u\t%u\t%lld\t%lld\t%d\t%lld\n", (unsigned long long)pc_of(l->site), l->grid.x,
+                l->grid.y, l->grid.z, l->block.x, l->block.y, l->block.z, (long long)l->idle, (long long)l->cells, l->count,
+                (long long)l->accesses);
     }
     for (int i = 0; i < found_count; ++i) {
         const finding *f = table + i;
         const block *b = block_of(f->block);
-        fprintf(out, "F\t%s\t%d\t%d\t%llx\t%llx\t%s\t%lld\t%lld\t%lld\t%llx\t%lld\t%lld\t%s\t%s\t%s\n", f->kind, f->how,
+        fprintf(out, "F\t%s\t%d\t%d\t%llx\t%llx\t%s\t%lld\t%lld\t%lld\t%llx\t%lld\t%lld\t%d\t%s\t%s\t%s\n", f->kind, f->how,
                 f->other_how, (unsigned long long)pc_of(f->site), (unsigned long long)pc_of(f->other_site),
                 b ? b->name : "", (long long)f->offset, (long long)(b ? b->bytes : 0),
                 b ? unit_of(b) : 0,
-                (unsigned long long)(b ? pc_of(b->site) : 0), (long long)f->count, (long long)f->changed, owners[i][0],
+                (unsigned long long)(b ? pc_of(b->site) : 0), (long long)f->count, (long long)f->changed, f->launch, owners[i][0],
                 owners[i][1], f->words);
     }
     write_map(out);

@@ -132,7 +132,7 @@ static void touch_block(block *b, int64_t offset, int64_t bytes, int how, int si
     for (int64_t i = offset >> b->shift; i < (offset + bytes) >> b->shift; ++i)
         touch_cell(b, b->cells + i, i << b->shift, how, site, is_scalar);
     if (mode == GRID && b->launch != launches && b->kind != SHARED && b->kind != STACK) {
-        b->launch = launches;
+        b->launch = launches, b->launch_number = launch_now + 1;
         if (b->bytes >> b->shift > widest_cells) widest_cells = b->bytes >> b->shift;
     }
 }
@@ -189,6 +189,8 @@ static void touch(const void *address, int64_t bytes, int how, int site, int is_
             return;
         }
         last = b - blocks;
+        if (mode == GRID && b->kind == HEAP && !b->is_mapped)
+            found("crash", how, site, b, at - b->start, 0, 0, "%s", "the grid touches memory of the host");
         if (b->kind == DEVICE && mode == SERIAL)
             found("crash", how, site, b, at - b->start, 0, 0, "%s", "the host touches memory of the device");
         touch_block(b, at - b->start, bytes, how, site, is_scalar);
@@ -234,6 +236,7 @@ static block *heap_block(int64_t bytes, int64_t align, int fresh, int site) {
     block *made = allocate(bytes, align, HEAP, fresh);
     if (made) {
         made->site = site;
+        made->is_mapped = mode == GRID;
         snprintf(made->name, sizeof made->name, "the block of %lld bytes", (long long)bytes);
     }
     return made;

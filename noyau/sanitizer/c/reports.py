@@ -20,6 +20,7 @@ from noyau.sanitizer.c.pragmas import remedy_of_race
 from noyau.sanitizer.c.run import Fault, LaunchConfig, RunResult
 from noyau.sanitizer.lint.launches import three
 from noyau.sanitizer.records import PAIRS, Access, Observation, Route, Site, WatchedMemory, findings_of
+from noyau.text import several
 from noyau.verify.findings import Finding
 
 T = TypeVar("T")
@@ -40,12 +41,19 @@ _WARPS = {
     "lane ended": "asks for the value of {other}, which has returned{line}",
     "lane": "asks for the value of {other}, which is not there{line}",
     "warp": "waits for {other}, which is elsewhere{line}",
+    "phase": "waits at a barrier for threads that never arrive",
     "": "waits at a barrier, and {other} at another one{line}",
 }
 # A pointer to memory that its line allocates: of the host, or of a device.
 _ALLOCATES = re.compile(
     r"(\w+)\s*(?:=|\()\s*(?:\([^()]*\)\s*|static_cast<[^()]*>\(\s*)?(?:std::)?(?:malloc|calloc|aligned_alloc|realloc|new)\b"
     r"|cudaMalloc\w*\s*\(\s*(?:\([^()]*\)\s*)?&(\w+)"
+)
+
+
+# A launch of a kernel that is named, by a call.
+_LAUNCHES = re.compile(
+    r"\bcudaLaunch\w*Kernel\w*\s*\((?:\s*&\w+\s*,)?\s*(?:\(\s*(?:const\s+)?void\s*\*\s*\)\s*)?&?(?:\w+::)*(\w+)"
 )
 
 
@@ -154,8 +162,9 @@ def _observations(
             site, other = other, site
         if fault.kind is FindingKind.DIVERGENT_BARRIER and fault.words == "" and site == other:
             continue  # one barrier that the compiler has written twice
-        observation = _observation(fault, site or context.entry_site, other, context, numbers, allocation)
-        words.setdefault(_merge_key(observation), (observation, _message(fault, site, other)))
+        memory = memory_of(fault.name, fault.size, fault.unit, allocation, context) if fault.name else None
+        observation = _observation(fault, site or context.entry_site, other, numbers, memory)
+        words.setdefault(_merge_key(observation), (observation, _message(fault, site, other, memory)))
     return dict(words.values())
 
 
@@ -181,6 +190,13 @@ def source_of(site: Site, context: ReportContext) -> str:
     return context.text if site.file == context.place else "".join(linecache.getlines(site.file))
 
 
+def launched_name(site: Site, context: ReportContext) -> str:
+    """The kernel that a line launches; that of the context where it does not name one."""
+    launch = syntax(source_of(site, context), "cuda").launch_on(site.line)
+    call = _LAUNCHES.search(site.text)
+    return launch.name if launch else call[1] if call else context.kernel
+
+
 def memory_of(name: str, size: int, unit: int, allocation: Site | None, context: ReportContext) -> WatchedMemory:
     """A block of memory; one that is allocated by the pointer that its line names, or by that line."""
     if name == "the stack":
@@ -189,14 +205,14 @@ def memory_of(name: str, size: int, unit: int, allocation: Site | None, context:
     if allocation is not None:
         pointers = {match[1] or match[2] for match in _ALLOCATES.finditer(allocation.text)}
         name = pointers.pop() if len(pointers) == 1 else f"memory of line {allocation.line}"
-    return WatchedMemory(name, shape or (1,))
+    is_one = allocation is None and name not in context.shapes and shape == (1,)
+    return WatchedMemory(name, shape or (1,), is_one)
 
 
 def _observation(
-    fault: Fault, site: Site, other: Site | None, context: ReportContext, numbers: _Numbers, allocation: Site | None
+    fault: Fault, site: Site, other: Site | None, numbers: _Numbers, memory: WatchedMemory | None
 ) -> Observation:
     unit = fault.unit or 1
-    memory = memory_of(fault.name, fault.size, fault.unit, allocation, context) if fault.name else None
     kind = FindingKind.WRITTEN_TWICE if fault.kind is FindingKind.RACE and not fault.changed else fault.kind
     return Observation(
         *(kind, _access(fault.how), _number(numbers.sites, site), _number(numbers.owners, fault.owner)),
@@ -213,7 +229,7 @@ def _access(how: int) -> Access:
     return Access(how) if how in tuple(Access) else Access.READ
 
 
-def _message(fault: Fault, site: Site | None, other: Site | None) -> str:
+def _message(fault: Fault, site: Site | None, other: Site | None, memory: WatchedMemory | None) -> str:
     """The message of a fault that the record of findings has no words for."""
     who, by = fault.owner or "it", fault.other_owner or "another"
     line = f" on line {other.line}" if other else ""
@@ -221,6 +237,9 @@ def _message(fault: Fault, site: Site | None, other: Site | None) -> str:
     match fault.kind:
         case FindingKind.DIVERGENT_BARRIER:
             return f"{who} {_WARPS[fault.words].format(other=by, line=line)}"
+        case FindingKind.UNWRITTEN if fault.words == "copied" and memory is not None:
+            cells = f"{fault.count} of the {several(fault.size // unit, 'cell')} of {memory.name}"
+            return f"the host copies {cells}, which nobody wrote; the first is {memory.cell_text(fault.offset // unit)}"
         case FindingKind.UNWRITTEN:
             count = f"never wrote {fault.count} of the {fault.size // unit} cells of {fault.name}"
             return f"{count}; the first is [{fault.offset // unit}]"
@@ -250,8 +269,7 @@ def maps_of(ran: RunResult, lines: LineTable, context: ReportContext) -> tuple[A
         if config is None:
             label, owner = (context.kernel, "" if site is None else f" on line {site.line}"), _thread
         else:
-            launch = syntax(source_of(site, context), "cuda").launch_on(site.line) if site else None
-            label = (launch.name if launch else context.kernel, str(config))
+            label = (launched_name(site, context) if site else context.kernel, str(config))
             owner = partial(thread_owner, grid=config.grid, block=config.block)
         is_cut = cut is not None and number >= cut
         access_map = map_of_writes(*label, "thread", owner, memories, writes.get(number, Writes()), is_cut=is_cut)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import CheckError, FindingKind, UnsupportedError
-from noyau.sanitizer.c.build import InstrumentedProgram, plain_name
+from noyau.sanitizer.c.build import InstrumentedProgram, source_name
 from noyau.sanitizer.lint.launches import Three, three
 from noyau.text import several
 from noyau.workers.signals import Termination
@@ -83,6 +84,7 @@ class Fault:
     allocation: int
     count: int
     changed: int
+    launch: int  # the position of its launch among `grids`; -1 for the host
     owner: str
     other_owner: str
     words: str
@@ -90,12 +92,20 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRecord:
-    """Equal launches from one site. At least `idle` threads of each touched nothing; `cells`: of the largest array."""
+    """Equal launches from one site: `count` of them, with `accesses` together. At least `idle` threads of each touched
+    nothing; `cells`: of the largest array."""
 
     site: int
     launch: LaunchConfig
     idle: int
     cells: int
+    count: int = 1
+    accesses: int = 0
+
+    @property
+    def threads(self) -> int:
+        """The threads of all of them."""
+        return self.count * math.prod((*self.launch.grid, *self.launch.block))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +145,7 @@ def run(
     maps: bool = False,
 ) -> RunResult:
     """Run the call of this number in a process of its own, for up to `patience_s` of the processor's time; `maps`: who
-    writes what is kept. CheckError where that says nothing."""
+    writes what is kept. CheckError where that says nothing, UnsupportedError where it does what cannot be watched."""
     with _prepared(program, _request(program, arguments, plan, launch, number, patience_s, maps=maps)) as command:
         folder = Path(command[0]).parent
         try:
@@ -231,7 +241,7 @@ def _request(
     ]
     lines += [f"grid {' '.join(map(str, (*launch.grid, *launch.block)))} {launch.shared_bytes}"]
     for owned in program.globals:
-        lines.append(f"global {owned.offset:x} {owned.size} {int(owned.is_tls)} 0 {plain_name(owned.name)[:60] or '?'}")
+        lines.append(f"global {owned.offset:x} {owned.size} {int(owned.is_tls)} 0 {source_name(owned.name)[:60] or '?'}")
     data = []
     for each in arguments:
         if not isinstance(each, ArrayArgument):
@@ -269,10 +279,10 @@ def _result_of(text: str, arrays: tuple[Array, ...] | None) -> RunResult:
         elif word in regions:
             regions[word].append(int(parts[0], 16))
         elif word == "L":
-            *extents, idle_of_each, cells = map(int, parts[1:])
-            launch = LaunchConfig(three(extents[:3]), three(extents[3:]))
-            grids.append(LaunchRecord(int(parts[0], 16), launch, idle_of_each, cells))
-        elif word == "F" and len(parts) == 15:
+            numbers = [int(part) for part in parts[1:]]
+            launch = LaunchConfig(three(numbers[:3]), three(numbers[3:6]))
+            grids.append(LaunchRecord(int(parts[0], 16), launch, *numbers[6:]))
+        elif word == "F" and len(parts) == 16:
             faults.append(_fault(parts))
     log = tuple(line for line in text.splitlines() if line[:2] in ("R\t", "B\t", "W\t", "C\t"))
     counts = accesses, launches, threads, idle
@@ -281,7 +291,7 @@ def _result_of(text: str, arrays: tuple[Array, ...] | None) -> RunResult:
 
 
 def _fault(parts: Sequence[str]) -> Fault:
-    kind, how, other_how, site, other_site, name, offset, size, unit, allocation, count, changed, *texts = parts
+    kind, how, other_how, site, other_site, name, offset, size, unit, allocation, *counts, owner, other, words = parts
     values: list[Any] = [FindingKind(kind), int(how), int(other_how), int(site, 16), int(other_site, 16), name]
-    values += [int(offset), int(size), int(unit), int(allocation, 16), int(count), int(changed), *texts]
+    values += [int(offset), int(size), int(unit), int(allocation, 16), *map(int, counts), owner, other, words]
     return Fault(*values)

@@ -2,7 +2,8 @@
    -fsanitize=thread leaves in it, and the threads of OpenMP, of pthreads and of CUDA run one after the other.
 
    The files are one text: runtime.h, cells.c, lanes.c, memory.c, fibers.c, clocks.c, entries.c, teams.c, loops.c,
-   tasks.c, target.c, openmp.c, threads.c, cuda.c, main.c. They are linked to the object of the user's file, which is built as it is. */
+   tasks.c, target.c, openmp.c, threads.c, cuda.c, device.c, grids.c, main.c. They are linked to the object of the user's
+   file, which is built as it is. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <link.h>
@@ -30,6 +31,7 @@ enum { READ = 0, WRITE = 1, ATOMIC = 2 };                                     /*
 enum { SERIAL, THREADS, GRID };                                               /* what runs side by side */
 enum { ARGUMENT, HEAP, DEVICE, GLOBAL, SHARED, STACK };                       /* what a block of memory is */
 enum { NEVER = 0, RUNS = 1, WAITS_BARRIER = 2, WAITS_WARP = 3, WAITS_THREAD = 4, WAITS_ACTIVE = 5, ENDED = 6 };
+enum { WAITS_GRID = 7, WAITS_PHASE = 8 };
 
 /* Who touched a cell: owners count from 1. `time` is the owner's own clock, in a grid the barriers and the syncwarps it
    has passed; `locks` a set of locks that it held. */
@@ -52,8 +54,9 @@ typedef struct {
     int32_t shift;    /* a cell has 1 << shift bytes; -1 while nobody has touched it */
     int32_t unit;     /* bytes of an element, 0 where that is not known */
     int8_t kind, is_fresh, is_freed, is_output;
+    int8_t is_mapped; /* a grid may touch it */
     int32_t site;     /* where it was allocated */
-    int32_t launch;   /* the last one that touched it */
+    int32_t launch, launch_number; /* the last one that touched it; that of its like, from 1 */
     int64_t low;      /* of a stack: the lowest byte that was touched since it was cleared, from its start */
     char name[80];
 } block;
@@ -63,6 +66,7 @@ typedef struct {
     int32_t how, other_how, site, other_site, block;
     uint32_t owner, other_owner;
     int64_t offset, count, changed, access;
+    int32_t launch; /* -1 for the host */
     char words[160];
 } finding;
 
@@ -141,6 +145,8 @@ typedef struct fiber {
     int64_t chunk;
     block memory;                /* its stack */
     lanes lanes;
+    const void *spins_at;        /* of a grid: what it read last by an atomic, and how often */
+    int32_t spins, is_spinning;
 } fiber;
 
 static int mode = SERIAL;
@@ -151,6 +157,7 @@ static int64_t accesses;
 enum { BLOCKS, TURNS, DRAWN }; /* how work that nobody says is dealt */
 static int plan;
 static int last_site, is_program; /* a whole program, with its own main() */
+static int launch_now = -1, awaited_count, is_of_host;
 
 static int site_of(const void *pc);
 static void found(const char *kind, int how, int site, const block *b, int64_t offset, const visit *other,

@@ -19,7 +19,7 @@ from noyau.kernels.user_kernel import GPU
 from noyau.sanitizer.c.build import OWN, InstrumentedProgram, Source, build_program, rewrite
 from noyau.sanitizer.c.debug_info import LineTable
 from noyau.sanitizer.c.kernel import plans_for
-from noyau.sanitizer.c.reports import ReportContext, findings_of_runs, maps_of, site_of, source_of
+from noyau.sanitizer.c.reports import ReportContext, findings_of_runs, launched_name, maps_of, site_of, source_of
 from noyau.sanitizer.c.run import LaunchConfig, LaunchRecord, RunResult, run_whole
 from noyau.sanitizer.lint.c_clocks import diagnose_clocks
 from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of
@@ -54,12 +54,16 @@ def check_program(
     What it prints is printed. A program with threads runs twice, the second time in silence, its work dealt otherwise;
     what else it does, as writing files, it does twice. `launch`: (grid, block) in place of each that is written;
     `time_s`: of the processor, for a run; `flags`: for the compiler, folders and files in them as from the folder that
-    this is in; other files of the program that they name (`part.c`) are built beside it and watched alike. InputError
-    where there is no such file, it has no main(), or a quote in `flags` does not end; UnsupportedError, with the line,
-    for what cannot be stood in for; BuildError where a text does not compile."""
+    this is in; other files of the program that they name (`part.c`) are built beside it and watched alike. What cannot
+    be stood in for is not checked, with the line. InputError where there is no such file, it has no main(), or a quote
+    in `flags` does not end; BuildError where a text does not compile."""
     text = _text(path)
     language = BY_SUFFIX[path.suffix].name
-    program, whole = _program(path, text, _flags(flags))
+    try:
+        program, whole = _program(path, text, _flags(flags))
+    except UnsupportedError as error:
+        unseen = KernelSeen(path.stem, language, str(path), 0, (), 0, unseen=str(error))
+        return ScriptCheck(path.name, (unseen,), advice=_clocks(path, text, language))
     forced = None if launch is None else LaunchConfig(three(launch[0]), three(launch[1]))
     plans, words = plans_for(whole), [str(path), *arguments]
     begin = monotonic()
@@ -88,7 +92,7 @@ def _program(path: Path, text: str, flags: tuple[str, ...]) -> tuple[Instrumente
     try:
         beside = tuple(_source(each, its, own, str(each)) for each, its in others.items())
         program = build_program(replace(_source(path, text, own, OWN), others=beside))
-    except (BuildError, UnsupportedError) as error:
+    except BuildError as error:
         raise error.reworded(f"{path.name}: {error}") from None
     return program, "\n".join([text, *others.values()])
 
@@ -96,7 +100,11 @@ def _program(path: Path, text: str, flags: tuple[str, ...]) -> tuple[Instrumente
 def _source(path: Path, text: str, flags: tuple[str, ...], file: str) -> Source:
     """A file of a program; `file`: how its lines are named."""
     language = BY_SUFFIX[path.suffix].name
-    text_with_line = f"#line 1 {json.dumps(file, ensure_ascii=False)}\n{rewrite(text, language, path.name)}"
+    try:
+        rewritten = rewrite(text, language, path.name)
+    except UnsupportedError as error:
+        raise error.reworded(str(error).removeprefix(f"{path.name}: ") if file == OWN else str(error)) from None
+    text_with_line = f"#line 1 {json.dumps(file, ensure_ascii=False)}\n{rewritten}"
     level = "-O1" if LANGUAGES[language].on_gpu else "-O0"
     return Source(text_with_line, language, flags, path.resolve().parent, path.name, level=level)
 
@@ -143,15 +151,48 @@ def _check_of(
     path: Path, text: str, language: str, program: InstrumentedProgram, runs: Sequence[RunResult], fault: str
 ) -> ScriptCheck:
     context = ReportContext(path.name, path.stem, "main", language, str(path), text, {}, "")
-    findings, allowed = findings_of_runs(runs, program.lines, context)
-    findings += tuple(diagnose_launches(runs[0], program.lines, context))
+    lines, launches = program.lines, launches_by_kernel(runs[0], program.lines, context)
+    seen = [_kernel_seen(name, each, runs, lines, context) for name, each in launches.items()]
+    of_grids = {number for each in launches.values() for number in each}
+    of_host = [replace(run, faults=tuple(f for f in run.faults if f.launch not in of_grids)) for run in runs]
+    findings, allowed = findings_of_runs(of_host, lines, context)
+    accesses = sum(each.accesses for each in runs) - sum(each.accesses for each in seen)
+    unseen = unseen_of(runs, lines, context)
     teams = f"{several(len(runs[0].in_team), 'region')} of several threads" if runs[0].in_team else ""
-    notes = tuple(note for note in (*allowed, runs[0].concurrency, teams) if note)
-    accesses = sum(each.accesses for each in runs)
-    unseen = unseen_of(runs, program.lines, context)
-    kernel = KernelSeen(path.stem, language, context.entry_site.place, len(runs), (), accesses, findings, notes, unseen)
-    maps = maps_of(runs[0], program.lines, context)
-    return ScriptCheck(path.name, (kernel,), fault, advice=_clocks(path, text, language), maps=maps)
+    notes = (*allowed, teams) if teams else allowed
+    if findings or notes or unseen or not seen:
+        place = context.entry_site.place
+        accesses = 0 if seen and not findings else accesses  # of the host, which says nothing of grids
+        seen.append(KernelSeen(path.stem, language, place, len(runs), (), accesses, findings, notes, unseen))
+    maps = maps_of(runs[0], lines, context)
+    return ScriptCheck(path.name, tuple(seen), fault, advice=_clocks(path, text, language), maps=maps)
+
+
+def launches_by_kernel(ran: RunResult, lines: LineTable, context: ReportContext) -> dict[str, tuple[int, ...]]:
+    """The numbers of the launches of each kernel, by the name that it has where it is launched."""
+    names: dict[str, tuple[int, ...]] = {}
+    for number, each in enumerate(ran.grids):
+        site = site_of(lines.at(each.site), context)
+        name = launched_name(site, context) if site is not None else context.kernel
+        names[name] = (*names.get(name, ()), number)
+    return names
+
+
+def _kernel_seen(
+    name: str, launches: tuple[int, ...], runs: Sequence[RunResult], lines: LineTable, context: ReportContext
+) -> KernelSeen:
+    """The launches of a kernel, and the faults of their threads."""
+    own = [replace(run, faults=tuple(f for f in run.faults if f.launch in launches)) for run in runs]
+    context = replace(context, kernel=name)
+    findings, allowed = findings_of_runs(own, lines, context)
+    grids = [runs[0].grids[number] for number in launches]
+    findings += tuple(diagnose_launches(replace(runs[0], grids=tuple(grids)), lines, context))
+    calls, shapes = sum(each.count for each in grids), tuple(dict.fromkeys(str(each.launch) for each in grids))
+    note = f"threads took turns: {sum(each.threads for each in grids)} in {several(calls, 'launch')}"
+    defined = next((each.line for each in syntax(context.text, "cuda").functions if each.name == name), 0)
+    place = f"{context.place}:{defined}" if defined else context.entry_site.place
+    accesses = sum(each.accesses for each in grids)
+    return KernelSeen(name, context.language, place, calls, shapes, accesses, findings, (*allowed, note))
 
 
 def unseen_of(runs: Sequence[RunResult], lines: LineTable, context: ReportContext) -> str:

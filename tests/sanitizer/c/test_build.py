@@ -6,7 +6,7 @@ import pytest
 
 from noyau.errors import BuildError, UnsupportedError
 from noyau.sanitizer.c import build
-from noyau.sanitizer.c.build import Source, build_program, plain_name
+from noyau.sanitizer.c.build import Source, build_program, source_name
 from noyau.toolchain.c import compiler as c_compiler
 
 
@@ -22,7 +22,7 @@ from noyau.toolchain.c import compiler as c_compiler
     ],
 )
 def test_an_object_has_its_name_of_the_source(symbol, name):
-    assert plain_name(symbol) == name
+    assert source_name(symbol) == name
 
 
 def test_without_gcc_it_is_said(monkeypatch):
@@ -62,7 +62,18 @@ def test_only_names_of_cuda_are_said_not_to_be_watched():
         error = BuildError(told.format(name))
         assert build._unsupported_name(error, language) is error
     for name in ("tex1D", "surf2Dread", "cudaFoo", "nvJPEG"):
-        assert isinstance(build._unsupported_name(BuildError(told.format(name)), "cuda"), UnsupportedError)
+        refusal = build._unsupported_name(BuildError(told.format(name)), "cuda")
+        assert isinstance(refusal, UnsupportedError)
+        assert str(refusal) == f"line 3 uses {name}, which cannot be watched; check a kernel without it"
+    own = "noyau_own_text.c:3:5: "
+    for text, words in (
+        ("fatal error: cublas_v2.h: No such file or directory", "line 3 includes cublas_v2.h, which is not found"),
+        ("error: 'tma' is not a member of 'cuda::device'", "line 3 uses what of CUDA cannot be watched: 'tma' is not"),
+    ):
+        refusal = build._unsupported_name(BuildError(own + text + "; the text is in x.c"), "cuda")
+        assert isinstance(refusal, UnsupportedError)
+        assert str(refusal).startswith(words)
+        assert "the text is in" not in str(refusal)
 
 
 def test_flags_that_would_undo_the_watch_are_left_out():

@@ -28,9 +28,6 @@ SAID = {
     grid("never_ends", "-> out: i32[1]", init={"out": 0}): (
         "crash 4: it does not end, after thread 0 of block 0 reached line 4"
     ),
-    grid("waits_for_others", "-> out: i32[1]", init={"out": 0}): (
-        "crash 8: it does not end, after thread 0 of block 0 reached line 8"
-    ),
     grid("leaves", INTS): "crash 12: it ends its process",
     grid("divides", INTS): "crash 13: it divides by zero, or overflows",
     grid("mutates", "f32[n] -> out: f32[n]", arguments=(X,), parameters="x"): "mutated-input 14: changed its input x",
@@ -66,6 +63,7 @@ SAID = {
     ),
 }
 ALLOWED = grid("allowed", "-> out: i32[1]", init={"out": 0})
+WAITS = grid("waits_for_others", "-> out: i32[1]", init={"out": 0})
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +71,7 @@ def odd():
     with pytest.MonkeyPatch.context() as patch:
         run = c_run.run
         patch.setattr(c_kernel, "run", lambda *given, **named: run(*given, patience_s=0.3, **named))
-        return watched(PATH, [*SAID, ALLOWED])
+        return watched(PATH, [*SAID, ALLOWED, WAITS])
 
 
 @pytest.mark.parametrize("wanted", SAID, ids=lambda each: each.entry)
@@ -87,6 +85,10 @@ def test_a_mark_allows_a_race_with_its_reason(odd):
     assert "an estimate is enough" in seen.allowed[0]
 
 
+def test_a_thread_that_spins_gives_its_turn_to_whom_it_waits_for(odd):
+    assert told(odd["waits_for_others"]) == []
+
+
 def cuda(text, signature="f32[n] -> out: f32[n]", usage=None, entry="f"):
     return case_of(text, "cuda", "a text", Wanted(entry, signature, "x", (X,), usage or {"launch": (1, 64)}))
 
@@ -98,8 +100,7 @@ HEAD = "__global__ void f(const float *x, float *out, int n) {\n"
     ("text", "message"),
     [
         (HEAD + 'asm("nop;");}', "line 2 uses asm: PTX cannot be watched without a GPU"),
-        (HEAD + "cg::this_grid().sync();}", "line 2 uses this_grid: a barrier of the whole grid cannot be watched"),
-        (HEAD + "wmma::fill_fragment(a, 0);}", "line 2 uses wmma::: tensor cores cannot be watched"),
+        (HEAD + "thrust::sort(x, x + n);}", "line 2 uses thrust: thrust and cub cannot be watched without a GPU"),
         ("__device__ int g;\nvoid f(const float *x, float *out, int n) {\n<<<1, 2>>>(x); }", "the launch on line 3"),
         (
             "extern float other(float);\n" + HEAD + "out[0] = other(x[0]);}",

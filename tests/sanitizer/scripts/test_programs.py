@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from noyau.errors import InputError, UnsupportedError
+from noyau.errors import InputError
 from noyau.jobs.cli import main
 from noyau.sanitizer.scripts.programs import check_program
 
@@ -123,7 +123,8 @@ def test_a_program_of_cuda_runs_without_a_gpu(tmp_path, capfd):
     assert "thread 36 of block 1 reads da at 100" in told["out-of-bounds"].message
     assert set(told["race"].owners) <= {f"thread {n} of block {b}" for n in range(64) for b in range(2)}
     assert told["race"].remedy.startswith("put a __syncthreads() between them")
-    assert "threads took turns: 256 in 2 launches" in str(found)
+    assert [(each.kernel, each.kind) for each in found.findings] == [("add", "out-of-bounds"), ("sum", "race")]
+    assert str(found).count("threads took turns: 128 in 1 launch") == 2
     assert seen(checked(tmp_path, "prog.cu", CUDA, launch=((1,), (32,)))) == [("race", 16)]
 
 
@@ -133,10 +134,18 @@ def test_what_cannot_be_run_is_named(tmp_path):
     with pytest.raises(InputError, match=r"none\.c cannot be read: No such file"):
         check_program(tmp_path / "none.c")
     text = "#include <cuda_runtime.h>\nint main() {\n    float *a;\n    cudaMallocArray(&a, 4);\n}\n"
-    with pytest.raises(UnsupportedError, match=r"^f\.cu: line 4 uses cudaMallocArray, which cannot be watched"):
-        checked(tmp_path, "f.cu", text)
-    with pytest.raises(UnsupportedError, match=r"^f\.c: line 2 calls other, which cannot be watched"):
-        checked(tmp_path, "f.c", "int other(int);\nint main() { return other(1); }\n")
+    refused = checked(tmp_path, "f.cu", text)
+    assert str(refused) == "f: not checked: line 4 uses cudaMallocArray, which cannot be watched; check a kernel without it"
+    assert (refused.ok, refused.is_verified, refused.findings) == (True, False, ())
+    refused = checked(tmp_path, "f.c", "int other(int);\nint main() { return other(1); }\n")
+    assert str(refused).startswith("f: not checked: line 2 calls other, which cannot be watched")
+    path, text = tmp_path / "f.cu", "int main() {\n    thrust::sort(0, 0);\n}\n"
+    path.write_text(text, encoding="utf-8")
+    assert main(["check", str(path)]) == 3
+    nested = "__global__ void g() {}\n__global__ void f() {\n    g<<<1, 1>>>();\n}\nint main() { f<<<1, 1>>>(); }\n"
+    refused = checked(tmp_path, "f.cu", nested)
+    assert "f: not checked: line 3: a launch from within a grid cannot be watched" in str(refused)
+    assert (refused.fault, refused.findings, refused.is_verified) == ("", (), False)
 
 
 def test_the_command_checks_programs(tmp_path, capfd):

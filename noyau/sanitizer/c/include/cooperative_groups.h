@@ -1,43 +1,214 @@
-/* Cooperative groups: blocks, and tiles of a warp. A group of the whole grid is not here. */
+/* Cooperative groups: the grid, blocks, tiles of a warp, and lanes that are active together. */
 #ifndef NOYAU_GROUPS_H
 #define NOYAU_GROUPS_H
 #include "noyau_cuda.h"
 
 namespace cooperative_groups {
-struct thread_block {
-    NOYAU_CALLED static void sync() { noyau_sync(0, 0, NOYAU_PC); }
-    static unsigned size() { return blockDim.x * blockDim.y * blockDim.z; }
-    static unsigned num_threads() { return size(); }
-    static unsigned thread_rank() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
+/* Any of them: lanes of a mask, a whole block, or the grid. */
+struct thread_group {
+    enum noyau_kind { LANES, BLOCK, THE_GRID } kind;
+    unsigned mask;
+    NOYAU_UNSEEN thread_group(noyau_kind kind, unsigned mask = 0) : kind(kind), mask(mask) {}
+    NOYAU_CALLED void sync() const {
+        if (kind == THE_GRID) noyau_sync_grid(NOYAU_PC);
+        else if (kind == BLOCK) noyau_sync(0, 0, NOYAU_PC);
+        else if (mask & (mask - 1)) noyau_warp(0, mask, 0, 0, 32, NOYAU_PC);
+    }
+    NOYAU_UNSEEN unsigned long long size() const {
+        const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
+        if (kind == LANES) return (unsigned)__builtin_popcount(mask);
+        return kind == BLOCK ? threads : (unsigned long long)threads * gridDim.x * gridDim.y * gridDim.z;
+    }
+    NOYAU_UNSEEN unsigned long long num_threads() const { return size(); }
+    NOYAU_UNSEEN unsigned long long thread_rank() const {
+        const unsigned own = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+        if (kind == LANES) return (unsigned)__builtin_popcount(mask & ((1u << own % 32) - 1));
+        const unsigned long long block = blockIdx.x + gridDim.x * (blockIdx.y + (unsigned long long)gridDim.y * blockIdx.z);
+        return kind == BLOCK ? own : block * (blockDim.x * blockDim.y * blockDim.z) + own;
+    }
+    static bool is_valid() { return true; }
+};
+
+struct thread_block : thread_group {
+    struct arrival_token {};
+    NOYAU_UNSEEN thread_block() : thread_group(BLOCK) {}
+    NOYAU_UNSEEN static unsigned size() { return blockDim.x * blockDim.y * blockDim.z; }
+    NOYAU_UNSEEN static unsigned num_threads() { return size(); }
+    NOYAU_UNSEEN static unsigned thread_rank() {
+        return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    }
     static dim3 group_index() { return blockIdx; }
     static dim3 thread_index() { return threadIdx; }
+    static dim3 dim_threads() { return blockDim; }
+    static dim3 group_dim() { return blockDim; }
+    static arrival_token barrier_arrive() { return {}; }
+    NOYAU_CALLED static void barrier_wait(arrival_token &&) { noyau_sync(0, 0, NOYAU_PC); }
 };
-static inline thread_block this_thread_block() { return {}; }
+NOYAU_UNSEEN static inline thread_block this_thread_block() { return {}; }
 
-template <unsigned Size> struct thread_block_tile {
-    static_assert(Size <= 32 && (Size & (Size - 1)) == 0, "tiles of up to 32 threads, a power of two");
-    static unsigned mask() {
-        return Size == 32 ? 0xffffffffu : ((1u << (Size & 31)) - 1) << (thread_block::thread_rank() % 32 & ~(Size - 1));
+struct grid_group : thread_group {
+    NOYAU_UNSEEN grid_group() : thread_group(THE_GRID) {}
+    static dim3 group_dim() { return gridDim; }
+    static dim3 dim_blocks() { return gridDim; }
+    static dim3 block_index() { return blockIdx; }
+    static unsigned long long num_blocks() { return (unsigned long long)gridDim.x * gridDim.y * gridDim.z; }
+    static unsigned long long block_rank() { return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z); }
+};
+NOYAU_UNSEEN static inline grid_group this_grid() { return {}; }
+
+/* Lanes of a warp, which know each other by their rank. */
+struct noyau_lanes : thread_group {
+    NOYAU_UNSEEN noyau_lanes(unsigned mask) : thread_group(LANES, mask) {}
+    NOYAU_UNSEEN unsigned size() const { return (unsigned)__builtin_popcount(mask); }
+    NOYAU_UNSEEN unsigned num_threads() const { return size(); }
+    NOYAU_UNSEEN unsigned thread_rank() const { return (unsigned)thread_group::thread_rank(); }
+    NOYAU_UNSEEN unsigned lane_of(unsigned rank) const {
+        unsigned left = mask;
+        while (rank-- && left & (left - 1)) left &= left - 1;
+        return (unsigned)__builtin_ctz(left);
     }
-    NOYAU_CALLED void sync() const { noyau_warp(0, mask(), 0, 0, Size, NOYAU_PC); }
-    static constexpr unsigned size() { return Size; }
-    static constexpr unsigned num_threads() { return Size; }
-    static unsigned thread_rank() { return thread_block::thread_rank() % Size; }
-    static unsigned meta_group_rank() { return thread_block::thread_rank() / Size; }
-    static unsigned meta_group_size() { return (thread_block::size() + Size - 1) / Size; }
-    template <class T> NOYAU_CALLED T shfl(T value, int lane) const {
-        return noyau_value<T>(noyau_warp(1, mask(), noyau_bits(value), lane, Size, NOYAU_PC));
+    /* The value of the thread of a rank; values of any size go by eight bytes. */
+    template <class T> NOYAU_UNSEEN T of(T value, unsigned rank, const void *pc) const {
+        T made = value;
+        const unsigned lane = lane_of(rank % size());
+        for (size_t at = 0; at < sizeof(T); at += 8) {
+            uint64_t word = 0;
+            const size_t bytes = sizeof(T) - at < 8 ? sizeof(T) - at : 8;
+            __builtin_memcpy(&word, (const char *)&value + at, bytes);
+            word = noyau_gather(mask, word, pc)[lane];
+            __builtin_memcpy((char *)&made + at, &word, bytes);
+        }
+        return made;
     }
+    template <class T> NOYAU_CALLED T shfl(T value, int rank) const { return of(value, (unsigned)rank, NOYAU_PC); }
     template <class T> NOYAU_CALLED T shfl_up(T value, unsigned by) const {
-        return noyau_value<T>(noyau_warp(2, mask(), noyau_bits(value), (int)by, Size, NOYAU_PC));
+        return of(value, thread_rank() < by ? thread_rank() : thread_rank() - by, NOYAU_PC);
     }
     template <class T> NOYAU_CALLED T shfl_down(T value, unsigned by) const {
-        return noyau_value<T>(noyau_warp(3, mask(), noyau_bits(value), (int)by, Size, NOYAU_PC));
+        return of(value, thread_rank() + by < size() ? thread_rank() + by : thread_rank(), NOYAU_PC);
     }
-    template <class T> NOYAU_CALLED T shfl_xor(T value, int by) const {
-        return noyau_value<T>(noyau_warp(4, mask(), noyau_bits(value), by, Size, NOYAU_PC));
+    template <class T> NOYAU_CALLED T shfl_xor(T value, unsigned by) const {
+        return of(value, (thread_rank() ^ by) < size() ? thread_rank() ^ by : thread_rank(), NOYAU_PC);
+    }
+    NOYAU_CALLED unsigned ballot(int value) const {
+        const uint64_t *values = noyau_gather(mask, value != 0, NOYAU_PC);
+        unsigned votes = 0, rank = 0;
+        for (unsigned lane = 0; lane < 32; ++lane)
+            if (mask >> lane & 1) votes |= (unsigned)values[lane] << rank++;
+        return votes;
+    }
+    NOYAU_CALLED int any(int value) const { return noyau_warp(5, mask, value != 0, 0, 32, NOYAU_PC) != 0; }
+    NOYAU_CALLED int all(int value) const { return noyau_warp(5, mask, value == 0, 0, 32, NOYAU_PC) == 0; }
+    template <class T> NOYAU_CALLED unsigned match_any(T value) const {
+        return (unsigned)noyau_warp(6, mask, noyau_bits(value), 0, 32, NOYAU_PC);
     }
 };
-template <unsigned Size, class Group> static inline thread_block_tile<Size> tiled_partition(const Group &) { return {}; }
+
+struct coalesced_group : noyau_lanes {
+    NOYAU_UNSEEN coalesced_group(unsigned mask) : noyau_lanes(mask) {}
+    static unsigned meta_group_rank() { return 0; }
+    static unsigned meta_group_size() { return 1; }
+};
+NOYAU_CALLED static inline coalesced_group coalesced_threads() { return {noyau_active(NOYAU_PC)}; }
+
+template <unsigned Size, class Parent = void> struct thread_block_tile : noyau_lanes {
+    static_assert(Size <= 32 && (Size & (Size - 1)) == 0, "tiles of up to 32 threads, a power of two");
+    NOYAU_UNSEEN static unsigned mask_here() {
+        const unsigned own = thread_block::thread_rank(), first = own & ~31u;
+        const unsigned left = thread_block::size() - first, lanes = left < 32 ? (1u << left) - 1 : 0xffffffffu;
+        return (Size == 32 ? 0xffffffffu : ((1u << (Size & 31)) - 1) << (own % 32 & ~(Size - 1))) & lanes;
+    }
+    NOYAU_UNSEEN thread_block_tile() : noyau_lanes(mask_here()) {}
+    template <class Other> NOYAU_UNSEEN thread_block_tile(const thread_block_tile<Size, Other> &other) : noyau_lanes(other.mask) {}
+    static constexpr unsigned size() { return Size; }
+    static constexpr unsigned num_threads() { return Size; }
+    NOYAU_UNSEEN static unsigned thread_rank() { return thread_block::thread_rank() % Size; }
+    NOYAU_UNSEEN static unsigned meta_group_rank() { return thread_block::thread_rank() / Size; }
+    NOYAU_UNSEEN static unsigned meta_group_size() { return (thread_block::size() + Size - 1) / Size; }
+    template <class T> NOYAU_CALLED T shfl(T value, int rank) const { return this->of(value, (unsigned)rank % Size, NOYAU_PC); }
+    template <class T> NOYAU_CALLED T shfl_up(T value, unsigned by) const {
+        return this->of(value, thread_rank() < by ? thread_rank() : thread_rank() - by, NOYAU_PC);
+    }
+    template <class T> NOYAU_CALLED T shfl_down(T value, unsigned by) const {
+        return this->of(value, thread_rank() + by < Size ? thread_rank() + by : thread_rank(), NOYAU_PC);
+    }
+    template <class T> NOYAU_CALLED T shfl_xor(T value, unsigned by) const {
+        return this->of(value, (thread_rank() ^ by) < Size ? thread_rank() ^ by : thread_rank(), NOYAU_PC);
+    }
+};
+template <unsigned Size, class Group> NOYAU_UNSEEN static inline thread_block_tile<Size, Group> tiled_partition(const Group &) {
+    return {};
+}
+NOYAU_UNSEEN static inline thread_group tiled_partition(const thread_group &parent, unsigned size) {
+    const unsigned own = thread_block::thread_rank() % 32;
+    if (parent.kind == thread_group::BLOCK) {
+        const unsigned first = thread_block::thread_rank() & ~31u, left = thread_block::size() - first;
+        const unsigned lanes = left < 32 ? (1u << left) - 1 : 0xffffffffu;
+        return {thread_group::LANES, (size >= 32 ? 0xffffffffu : ((1u << size) - 1) << (own / size * size)) & lanes};
+    }
+    unsigned mask = 0, rank = 0;
+    for (unsigned lane = 0; lane < 32; ++lane)
+        if (parent.mask >> lane & 1 && rank++ / size == parent.thread_rank() / size) mask |= 1u << lane;
+    return {thread_group::LANES, mask};
+}
+NOYAU_UNSEEN static inline thread_block_tile<1> this_thread() { return {}; }
+template <class T> NOYAU_CALLED static coalesced_group labeled_partition(const noyau_lanes &group, T label) {
+    return {(unsigned)noyau_warp(6, group.mask, noyau_bits(label), 0, 32, NOYAU_PC)};
+}
+NOYAU_CALLED static inline coalesced_group binary_partition(const noyau_lanes &group, bool label) {
+    return {(unsigned)noyau_warp(6, group.mask, label, 0, 32, NOYAU_PC)};
+}
+template <class Group> __attribute__((always_inline)) static inline void sync(const Group &group) { group.sync(); }
+template <class Group> NOYAU_UNSEEN static inline auto thread_rank(const Group &group) { return group.thread_rank(); }
+template <class Group> NOYAU_UNSEEN static inline auto group_size(const Group &group) { return group.size(); }
+
+template <class T> struct plus { T operator()(T x, T y) const { return x + y; } };
+template <class T> struct less { T operator()(T x, T y) const { return y < x ? y : x; } };
+template <class T> struct greater { T operator()(T x, T y) const { return x < y ? y : x; } };
+template <class T> struct bit_and { T operator()(T x, T y) const { return x & y; } };
+template <class T> struct bit_or { T operator()(T x, T y) const { return x | y; } };
+template <class T> struct bit_xor { T operator()(T x, T y) const { return x ^ y; } };
+
+/* Fold what the threads of a group have, from the first rank to the last one. */
+template <class T, class F>
+NOYAU_UNSEEN T noyau_fold(const noyau_lanes &group, T value, F f, unsigned to, const void *pc) {
+    T made = value;
+    const uint64_t *values = nullptr;
+    if constexpr (sizeof(T) <= 8) values = noyau_gather(group.mask, noyau_bits(value), pc);
+    for (unsigned rank = 0; rank < group.size(); ++rank) {
+        T other = value;
+        if constexpr (sizeof(T) <= 8) other = noyau_value<T>(values[group.lane_of(rank)]);
+        else other = group.of(value, rank, pc);
+        if (rank <= to) made = rank ? f(made, other) : other;
+    }
+    return made;
+}
+template <class Group, class T, class F> NOYAU_CALLED T reduce(const Group &group, T value, F f) {
+    return noyau_fold(group, value, f, 31, NOYAU_PC);
+}
+template <class Group, class T, class F> NOYAU_CALLED T inclusive_scan(const Group &group, T value, F f) {
+    return noyau_fold(group, value, f, group.thread_rank(), NOYAU_PC);
+}
+template <class Group, class T> NOYAU_CALLED T inclusive_scan(const Group &group, T value) {
+    return noyau_fold(group, value, plus<T>(), group.thread_rank(), NOYAU_PC);
+}
+template <class Group, class T, class F> NOYAU_CALLED T exclusive_scan(const Group &group, T value, F f) {
+    const T all = noyau_fold(group, value, f, group.thread_rank() ? group.thread_rank() - 1 : 0, NOYAU_PC);
+    return group.thread_rank() ? all : T();
+}
+template <class Group, class T> NOYAU_CALLED T exclusive_scan(const Group &group, T value) {
+    const T all = noyau_fold(group, value, plus<T>(), group.thread_rank() ? group.thread_rank() - 1 : 0, NOYAU_PC);
+    return group.thread_rank() ? all : T();
+}
+
+/* Copies that are done at once, each thread its part; who uses them must wait for the group. */
+template <class Group, class T> static inline void memcpy_async(const Group &group, T *to, const T *from, size_t bytes) {
+    for (size_t i = group.thread_rank(); i < bytes / sizeof(T); i += group.size()) to[i] = from[i];
+}
+template <class Group> __attribute__((always_inline)) static inline void wait(const Group &group) { group.sync(); }
+template <unsigned Left, class Group> __attribute__((always_inline)) static inline void wait_prior(const Group &group) { group.sync(); }
+template <class Group, class F> static inline void invoke_one(const Group &group, F f) {
+    if (group.thread_rank() == 0) f();
+}
 } // namespace cooperative_groups
 #endif

@@ -1,0 +1,108 @@
+/* The memory of a device, and the order between grids and the host: a grid is over for who has waited for it. */
+
+void *noyau_device_memory(int64_t bytes, int is_unified, int unit, const void *pc) {
+    block *made = allocate(bytes, 256, is_unified ? HEAP : DEVICE, 1);
+    if (!made) return 0;
+    made->site = site_of(pc), made->unit = unit, made->is_mapped = 1;
+    snprintf(made->name, sizeof made->name, "the %lld bytes of device memory", (long long)bytes);
+    return made->start;
+}
+
+/* A grid may touch memory of the host that it is told of. */
+void noyau_device_map(const void *at) {
+    block *b = among(blocks, block_count, at);
+    if (b && (const char *)at < b->start + b->bytes) b->is_mapped = 1;
+}
+
+/* Grids that nobody has waited for, each by the rounds that it took. */
+enum { MOST_AWAITED = 64 };
+static struct {
+    uint32_t first, last;
+} awaited[MOST_AWAITED];
+
+static void await_grid(uint32_t first, uint32_t last) {
+    if (awaited_count == MOST_AWAITED) __real_memmove(awaited, awaited + 1, sizeof awaited - sizeof *awaited), --awaited_count;
+    awaited[awaited_count].first = first, awaited[awaited_count++].last = last;
+}
+
+/* A time of the device, for events; and a wait for all that was launched before one. */
+uint32_t noyau_device_time(void) { return now_round; }
+void noyau_device_wait(uint32_t until) {
+    int kept = 0;
+    for (int i = 0; i < awaited_count; ++i)
+        if (awaited[i].last >= until) awaited[kept++] = awaited[i];
+    awaited_count = kept;
+}
+
+/* The host touches a cell, perhaps one that a grid is at. */
+static void meet_grid(const block *b, const cell *c, int64_t offset, int how, int site) {
+    const uint32_t round = c->round & ~(uint32_t)FLAGS;
+    for (int i = 0; i < awaited_count; ++i) {
+        if (round < awaited[i].first || round > awaited[i].last) continue;
+        const visit *other = c->write.owner ? &c->write : how == WRITE && c->reads[0].owner ? c->reads : 0;
+        if (!other && how != ATOMIC && c->atomics[0].owner) other = c->atomics;
+        if (!other) return;
+        is_of_host = 1;
+        found("race", how, site, b, offset, other, other == &c->write ? WRITE : other == c->reads ? READ : ATOMIC, "%s", "");
+        is_of_host = 0;
+        if (found_last >= 0) table[found_last].changed += 1;
+        return;
+    }
+}
+
+void noyau_device_free(void *at, const void *pc) { release_block(at, site_of(pc)); }
+
+static block *block_at(const void *at) {
+    block *b = (char *)at >= arena && (char *)at < arena_end ? among(blocks, block_count, at) : 0;
+    return b && (char *)at < b->start + b->bytes ? b : 0;
+}
+
+/* Memory of the device may be touched by copies, whoever asks for them. */
+static int8_t open_device(const void *at) {
+    block *b = block_at(at);
+    if (!b || b->kind != DEVICE) return 0;
+    b->kind = HEAP;
+    return 1;
+}
+static void close_device(const void *at, int8_t was_open) {
+    if (was_open) among(blocks, block_count, at)->kind = DEVICE;
+}
+
+/* The bytes of an element, or of a cell where that is not known. */
+static long long unit_of(const block *b) { return b->unit ? b->unit : b->shift > 0 ? 1 << b->shift : 1; }
+
+/* What the host copies from the device, and nobody has written. */
+static void find_holes(const char *from, int64_t bytes, int site) {
+    const block *b = block_at(from);
+    if (!b || b->kind != DEVICE || !b->is_fresh || b->is_freed || from + bytes > b->start + b->bytes) return;
+    const int64_t unit = unit_of(b);
+    int64_t missed = 0, first = 0;
+    for (int64_t at = (from - b->start) / unit * unit; at + unit <= from - b->start + bytes; at += unit) {
+        int64_t k = 0;
+        while (k < unit && b->start[at + k] == (char)0xCB) ++k;
+        if (k < unit || (b->cells && b->cells[at >> b->shift].round & IS_SET)) continue;
+        if (!missed++) first = at;
+    }
+    if (!missed) return;
+    launch_now = b->launch_number - 1;
+    found("unwritten", READ, site, b, first, 0, READ, "%s", "copied");
+    launch_now = -1;
+    if (found_last >= 0) table[found_last].count = missed;
+}
+
+void noyau_device_copy(void *to, const void *from, int64_t bytes, const void *pc) {
+    const int site = site_of(pc);
+    const block *target = block_at(to);
+    if (bytes > 0 && mode == SERIAL && (!target || target->kind != DEVICE)) find_holes(from, bytes, site);
+    const int8_t a = open_device(to), b = open_device(from);
+    touch_range(from, bytes, READ, site);
+    touch_range(to, bytes, WRITE, site);
+    if (bytes > 0) __real_memmove(to, from, (size_t)bytes);
+    close_device(to, a), close_device(from, b);
+}
+void noyau_device_set(void *to, int value, int64_t bytes, const void *pc) {
+    const int8_t a = open_device(to);
+    touch_range(to, bytes, WRITE, site_of(pc));
+    if (bytes > 0) __real_memset(to, value, (size_t)bytes);
+    close_device(to, a);
+}

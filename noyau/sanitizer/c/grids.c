@@ -1,0 +1,205 @@
+/* A grid of CUDA: its blocks run one after the other, unless one waits for others; those stay where they are meanwhile. */
+
+/* Launches that are alike: from one place, of one shape. `idle`: of the one that wasted least. */
+enum { MOST_LAUNCHES = 256 };
+typedef struct {
+    int32_t site, count;
+    triple grid, block;
+    int64_t idle, cells, accesses;
+} launch;
+static launch launch_table[MOST_LAUNCHES];
+static int launch_count;
+
+/* A block that has begun and has not ended. While another one runs it keeps what is shared here. */
+typedef struct {
+    uint32_t number, epoch, round;
+    int state;
+    fiber *threads;
+    char *shared; /* its thread_local memory, and behind it what the launch asked for */
+    release *learnt;
+} resident;
+static resident residents[MOST_FIBERS];
+static resident *active; /* the one whose shared memory is in place */
+static uint32_t last_shared_round = 1 << 2;
+
+enum { INVALID_VALUE = 1, INVALID_CONFIGURATION = 9, ASSERTION_FAILED = 710, TOO_LARGE_TO_COOPERATE = 720 };
+static int last_error; /* as CUDA numbers them */
+
+/* What a refused launch leaves behind, until it is asked for. */
+int noyau_last_error(int is_taken) {
+    const int error = last_error;
+    if (is_taken && error != ASSERTION_FAILED) last_error = 0;
+    return error;
+}
+
+static int is_launchable(triple grid, triple shape, int64_t shared, int site) {
+    const int64_t threads = (int64_t)shape.x * shape.y * shape.z, in_all = (int64_t)grid.x * grid.y * grid.z * threads;
+    const char *why = 0;
+    if (!threads) why = "a block has no threads";
+    else if (threads > MOST_IN_BLOCK) why = "a block has more than 1024 threads";
+    else if (shape.z > 64) why = "a block has more than 64 threads along z";
+    else if (grid.y > 65535 || grid.z > 65535) why = "the grid has more than 65535 blocks along y or z";
+    else if (shared > MOST_SHARED) why = "a block asks for more than 227 KiB of shared memory";
+    else if (in_all > UINT32_MAX - 1) why = "the grid has too many threads to watch";
+    if (why) found("launch", READ, site, 0, 0, 0, READ, "%s", why);
+    if (why) last_error = shared > MOST_SHARED ? INVALID_VALUE : INVALID_CONFIGURATION;
+    else if (is_cooperative && in_all > MOST_FIBERS) last_error = TOO_LARGE_TO_COOPERATE;
+    else if (!in_all) last_error = INVALID_CONFIGURATION; /* refused by a driver, too; what is not written is found */
+    else return 1;
+    return 0;
+}
+
+static int is_same(triple a, triple b) { return a.x == b.x && a.y == b.y && a.z == b.z; }
+
+/* The number of the launches that are like this one; -1 where there are too many others. */
+static int number_of_launch(int site) {
+    for (int i = 0; i < launch_count; ++i) {
+        launch *l = launch_table + i;
+        if (l->site == site && is_same(l->grid, grid_shape) && is_same(l->block, block_shape)) return i;
+    }
+    if (launch_count == MOST_LAUNCHES) return -1;
+    launch_table[launch_count] = (launch){site, 0, grid_shape, block_shape, INT64_MAX, 0, 0};
+    return launch_count++;
+}
+
+static void open_shared(int64_t bytes) {
+    if (!dynamic_shared || dynamic_shared->bytes != bytes) {
+        dynamic_shared = allocate(bytes, 128, SHARED, 1);
+        if (!dynamic_shared) fatal("no memory");
+        dynamic_shared->unit = 0;
+        snprintf(dynamic_shared->name, sizeof dynamic_shared->name, "dynamic shared memory");
+    }
+}
+
+/* Take what is shared out of its place, and put what another block shares there. */
+static void activate(resident *r) {
+    const size_t own = (size_t)tls_block.bytes, asked = (size_t)dynamic_shared->bytes;
+    if (active == r) return;
+    if (active && active->state != ENDED) {
+        if (!active->shared) active->shared = __real_malloc(own + asked + 1);
+        if (!active->shared) fatal("no memory");
+        __real_memcpy(active->shared, tls_block.start, own);
+        __real_memcpy(active->shared + own, dynamic_shared->start, asked);
+    }
+    if (active) active->epoch = block_epoch, active->learnt = learnt;
+    active = r, grid_block = r->number, block_epoch = r->epoch, shared_round = r->round, learnt = r->learnt;
+    block_place = (triple){grid_block % grid_shape.x, grid_block / grid_shape.x % grid_shape.y,
+                           grid_block / grid_shape.x / grid_shape.y};
+    if (r->state != NEVER && r->shared) {
+        __real_memcpy(tls_block.start, r->shared, own);
+        __real_memcpy(dynamic_shared->start, r->shared + own, asked);
+    }
+    if (any_fence && (!learnt || r->state == NEVER)) open_learnt();
+}
+
+static void begin_block(resident *r, uint32_t number, int threads, void (*run)(void *), void *argument) {
+    const int first = (int)(r - residents) * threads;
+    r->number = number, r->epoch = 0, r->state = NEVER, r->round = last_shared_round += 1 << 2;
+    activate(r);
+    shared_round = r->round, block_epoch = 0;
+    if (tls_block.bytes) __real_memset(tls_block.start, 0xCB, (size_t)tls_block.bytes);
+    __real_memset(dynamic_shared->start, 0xCB, (size_t)dynamic_shared->bytes);
+    for (int i = 0; i < threads; ++i) make_fiber(first + i, run, argument)->number = i;
+    r->threads = fibers + first, r->state = RUNS;
+}
+
+/* All blocks wait as one: what was done before is before what comes. */
+static void pass_grid(int count, int threads) {
+    for (int i = 0; i < count; ++i) {
+        if (residents[i].state != WAITS_GRID) continue;
+        activate(residents + i);
+        pass_barrier(residents[i].threads, threads, WAITS_GRID);
+        residents[i].state = RUNS, residents[i].round = shared_round = last_shared_round += 1 << 2;
+        if (any_fence) open_learnt();
+    }
+    now_round += 1 << 2;
+}
+
+/* Run all blocks. As many as there are stacks for can wait for one another. */
+static void run_blocks(uint32_t blocks_in_grid, int threads, void (*run)(void *), void *argument) {
+    const int room = MOST_FIBERS / threads;
+    int count = 0, waiting = 0, left = 0;
+    uint32_t next = 0;
+    for (int i = 0; i < room; ++i) residents[i].state = ENDED;
+    active = 0;
+    while (!is_grid_over && (next < blocks_in_grid || left)) {
+        const int can_begin = next < blocks_in_grid && left < room;
+        if (left && waiting == left && !can_begin) {
+            if (next < blocks_in_grid) fatal("more blocks wait for one another than can be watched together");
+            pass_grid(count, threads), waiting = 0;
+        }
+        int begun = 0;
+        for (int i = 0; i < room && !is_grid_over; ++i) { /* those that wait for others first, then one more */
+            resident *r = residents + i;
+            if (i >= count && !begun && !can_begin) break;
+            if (r->state == WAITS_GRID || (r->state == ENDED && (begun || !can_begin))) continue;
+            if (r->state == ENDED) begin_block(r, next++, threads, run, argument), begun = 1, left += 1;
+            if (i >= count) count = i + 1;
+            activate(r);
+            r->state = run_block(r->threads, threads);
+            waiting += r->state == WAITS_GRID, left -= r->state == ENDED;
+            for (int k = 0; k < threads && r->state == ENDED; ++k) idle += !r->threads[k].touched;
+            if (r->state == ENDED) r->learnt = learnt, active = 0;
+            if (begun) break;
+        }
+    }
+    if (active) active->learnt = learnt;
+    for (int i = 0; i < count; ++i) {
+        __real_free(residents[i].shared), __real_free(residents[i].learnt);
+        residents[i].shared = 0, residents[i].learnt = 0;
+    }
+    learnt = 0;
+}
+
+void noyau_run_grid(triple grid, triple shape, int64_t shared, int cooperates, void (*run)(void *), void *argument,
+                    const void *pc) {
+    if (mode == GRID) refuse("a launch from within a grid cannot be watched", site_of(pc));
+    if (is_program && given_grid.x) grid = given_grid, shape = given_block; /* another launch is tried */
+    is_cooperative = cooperates;
+    if (!is_launchable(grid, shape, shared, site_of(pc))) return;
+    const int threads = (int)(shape.x * shape.y * shape.z), before = mode;
+    const uint32_t blocks_in_grid = grid.x * grid.y * grid.z;
+    grid_shape = grid, block_shape = shape, grid_threads = (uint32_t)threads;
+    learnt = 0, learnt_count = 0, any_fence = 0, is_grid_over = 0;
+    begin_region(pc, (const uint32_t[]){grid.x, grid.y, grid.z, shape.x, shape.y, shape.z});
+    launches += 1, launched += (int64_t)threads * blocks_in_grid, widest_cells = 0;
+    launch_now = number_of_launch(site_of(pc));
+    const int64_t idle_before = idle, accesses_before = accesses;
+    if (launch_now >= 0) launch_table[launch_now].count += 1;
+    open_shared(shared);
+    now_round += 1 << 2;
+    fiber *was = scheduler, *caller = now;
+    char *kept = __real_malloc((size_t)tls_block.bytes + 1);
+    if (kept) __real_memcpy(kept, tls_block.start, (size_t)tls_block.bytes);
+    scheduler = caller, mode = GRID;
+    for (int i = 0; i < threads; ++i)
+        thread_places[i] = (triple){(unsigned)i % shape.x, (unsigned)i / shape.x % shape.y, (unsigned)i / shape.x / shape.y};
+    const uint32_t first_round = now_round;
+    run_blocks(blocks_in_grid, threads, run, argument);
+    if (launch_now >= 0) {
+        launch *l = launch_table + launch_now;
+        l->accesses += accesses - accesses_before;
+        if (idle - idle_before < l->idle) l->idle = idle - idle_before;
+        if (widest_cells > l->cells) l->cells = widest_cells;
+    }
+    settle_pending();
+    scheduler = was, mode = before, launch_now = -1;
+    if (kept) __real_memcpy(tls_block.start, kept, (size_t)tls_block.bytes), __real_free(kept);
+    await_grid(first_round, now_round);
+    now_round += 1 << 2;
+    block_place = (triple){0, 0, 0};
+}
+
+/* An assertion of a kernel that fails ends its grid; a host's ends the process, as it would. */
+void __assert_fail(const char *text, const char *file, unsigned line, const char *function) {
+    if (mode != GRID) {
+        fprintf(stderr, "%s:%u: %s: Assertion `%s' failed.\n", file, line, function, text);
+        abort();
+    }
+    const triple t = thread_places[now->number], b = block_place;
+    fprintf(stderr, "%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s` failed.\n", file, line, function, b.x,
+            b.y, b.z, t.x, t.y, t.z, text);
+    found("crash", READ, HERE, 0, 0, 0, READ, "the assertion %s fails", text);
+    last_error = ASSERTION_FAILED, is_grid_over = 1;
+    for (;;) give_way(ENDED);
+}

@@ -1,0 +1,1 @@
+#include "noyau_cuda.h"
