@@ -122,11 +122,16 @@ static void settle_pending(void) {
     pending.number = -1;
 }
 
+/* In a grid, what is volatile in memory that blocks share is read and written at once, as by atomics, but not updated. */
+enum { BY_VOLATILE = 0xFFFF };
+static int is_volatile;
+
 static const char *access_at; /* of the access that is looked at, which may be of several cells */
 static int64_t access_bytes;
 
 static void meet_visit(const block *b, int64_t offset, int how, int site, const visit *other, int other_how, uint32_t owner) {
     if (!other->owner || other->owner == owner) return;
+    if (is_volatile && (other_how == ATOMIC || (how == ATOMIC && other->locks == BY_VOLATILE))) return;
     const int order = order_of(other);
     if (order == IN_ORDER) return;
     found(order == CHANCE ? "ordered-by-chance" : "race", how, site, b, offset, other, other_how, "%s", "");
@@ -199,7 +204,8 @@ static void touch_cell(block *b, cell *c, int64_t offset, int how, int site, int
         if (how != ATOMIC) meet_visit(b, offset, how, site, c->atomics + i, ATOMIC, owner);
         if (how != READ) meet_visit(b, offset, how, site, c->reads + i, READ, owner);
     }
-    const visit comes = {owner, own_time(), (uint16_t)site, now->strand ? now->strand->locks : 0};
+    const visit comes = {owner, own_time(), (uint16_t)site,
+                         now->strand ? now->strand->locks : is_volatile ? BY_VOLATILE : 0};
     if (how == READ) note(c->reads, &comes);
     else if (how == ATOMIC) note(c->atomics, &comes);
     else if (c->write.owner != owner || c->write.time != comes.time || c->write.locks) c->write = comes;

@@ -301,6 +301,19 @@ static void meet_blocks(const void *at) {
     }
 }
 
+static void touch_volatile(void *at, int bytes, int how, int site) {
+    const block *b = mode == GRID && (char *)at >= arena && (char *)at < arena_end ? among(blocks, block_count, at) : 0;
+    if (!b || b->kind == SHARED) {
+        touch(at, bytes, how, site, 1);
+        return;
+    }
+    if (how == READ) may_wait(at);
+    is_volatile = 1;
+    touch(at, bytes, how == READ ? ATOMIC : WRITE, site, 1);
+    is_volatile = 0;
+    meet_blocks(at);
+}
+
 void noyau_atomic(void *at, int bytes, const void *pc) {
     may_wait(at);
     touch(at, bytes, ATOMIC, site_of(pc), 1);

@@ -57,7 +57,10 @@ static block *block_at(const void *at) {
     return b && (char *)at < b->start + b->bytes ? b : 0;
 }
 
-/* Memory of the device may be touched by copies, whoever asks for them. */
+/* Copies touch memory of the device, whoever asks for them, and are in the order of grids. */
+static int kept_awaited;
+static void begin_copy(void) { kept_awaited = awaited_count, awaited_count = 0; }
+static void end_copy(void) { awaited_count = kept_awaited; }
 static int8_t open_device(const void *at) {
     block *b = block_at(at);
     if (!b || b->kind != DEVICE) return 0;
@@ -95,14 +98,18 @@ void noyau_device_copy(void *to, const void *from, int64_t bytes, const void *pc
     const block *target = block_at(to);
     if (bytes > 0 && mode == SERIAL && (!target || target->kind != DEVICE)) find_holes(from, bytes, site);
     const int8_t a = open_device(to), b = open_device(from);
+    begin_copy();
     touch_range(from, bytes, READ, site);
     touch_range(to, bytes, WRITE, site);
+    end_copy();
     if (bytes > 0) __real_memmove(to, from, (size_t)bytes);
     close_device(to, a), close_device(from, b);
 }
 void noyau_device_set(void *to, int value, int64_t bytes, const void *pc) {
     const int8_t a = open_device(to);
+    begin_copy();
     touch_range(to, bytes, WRITE, site_of(pc));
+    end_copy();
     if (bytes > 0) __real_memset(to, value, (size_t)bytes);
     close_device(to, a);
 }

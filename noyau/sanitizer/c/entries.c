@@ -22,13 +22,14 @@ void __tsan_init(void) {}
 void __tsan_func_entry(void *pc) { (void)pc; }
 void __tsan_func_exit(void) { now->exit_site = mode == GRID ? HERE : 0; }
 
+static void touch_volatile(void *at, int bytes, int how, int site);
 #define PLAIN(n)                                                                          \
     void __tsan_read##n(void *at) { touch(at, n, READ, HERE, 1); }                        \
     void __tsan_write##n(void *at) { touch(at, n, WRITE, HERE, 1); }                      \
     void __tsan_unaligned_read##n(void *at) { touch(at, n, READ, HERE, 1); }              \
     void __tsan_unaligned_write##n(void *at) { touch(at, n, WRITE, HERE, 1); }            \
-    void __tsan_volatile_read##n(void *at) { touch(at, n, READ, HERE, 1); }               \
-    void __tsan_volatile_write##n(void *at) { touch(at, n, WRITE, HERE, 1); }             \
+    void __tsan_volatile_read##n(void *at) { touch_volatile(at, n, READ, HERE); }         \
+    void __tsan_volatile_write##n(void *at) { touch_volatile(at, n, WRITE, HERE); }       \
     void __tsan_unaligned_volatile_read##n(void *at) { touch(at, n, READ, HERE, 1); }     \
     void __tsan_unaligned_volatile_write##n(void *at) { touch(at, n, WRITE, HERE, 1); }
 PLAIN(1)

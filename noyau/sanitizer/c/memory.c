@@ -23,7 +23,11 @@ static void fatal(const char *words) {
 /* Pages of zeros for the shadows of small blocks, of which there may be millions. */
 static void *shadow_pages(size_t bytes) {
     static char *left, *end;
-    if (bytes >= 1 << 16) return pages(bytes);
+    if (bytes >= 1 << 16) {
+        void *made = pages(bytes);
+        if (made && bytes >= 1 << 22) madvise(made, bytes, MADV_HUGEPAGE); /* threads stride: else most of a run is misses */
+        return made;
+    }
     if (left + bytes > end) {
         left = pages(1 << 24), end = left + (1 << 24);
         if (!left) return 0;

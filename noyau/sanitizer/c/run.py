@@ -241,7 +241,8 @@ def _request(
     ]
     lines += [f"grid {' '.join(map(str, (*launch.grid, *launch.block)))} {launch.shared_bytes}"]
     for owned in program.globals:
-        lines.append(f"global {owned.offset:x} {owned.size} {int(owned.is_tls)} 0 {source_name(owned.name)[:60] or '?'}")
+        name = "?" if owned.name.startswith("_ZGV") else source_name(owned.name)[:60] or "?"
+        lines.append(f"global {owned.offset:x} {owned.size} {int(owned.is_tls)} 0 {name}")
     data = []
     for each in arguments:
         if not isinstance(each, ArrayArgument):

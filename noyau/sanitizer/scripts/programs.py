@@ -57,10 +57,10 @@ def check_program(
     this is in; other files of the program that they name (`part.c`) are built beside it and watched alike. What cannot
     be stood in for is not checked, with the line. InputError where there is no such file, it has no main(), or a quote
     in `flags` does not end; BuildError where a text does not compile."""
-    text = _text(path)
-    language = BY_SUFFIX[path.suffix].name
+    text, words_of_flags = _text(path), _flags(flags)
+    language = _language(path, words_of_flags)
     try:
-        program, whole = _program(path, text, _flags(flags))
+        program, whole = _program(path, text, words_of_flags)
     except UnsupportedError as error:
         unseen = KernelSeen(path.stem, language, str(path), 0, (), 0, unseen=str(error))
         return ScriptCheck(path.name, (unseen,), advice=_clocks(path, text, language))
@@ -90,16 +90,22 @@ def _program(path: Path, text: str, flags: tuple[str, ...]) -> tuple[Instrumente
     own = tuple(word for word in flags if not _is_text(word))
     others = {Path(word): _read(Path(word)) for word in flags if _is_text(word)}
     try:
-        beside = tuple(_source(each, its, own, str(each)) for each, its in others.items())
-        program = build_program(replace(_source(path, text, own, OWN), others=beside))
+        beside = tuple(_source(each, its, own, str(each), _language(each, flags)) for each, its in others.items())
+        program = build_program(replace(_source(path, text, own, OWN, _language(path, flags)), others=beside))
     except BuildError as error:
         raise error.reworded(f"{path.name}: {error}") from None
     return program, "\n".join([text, *others.values()])
 
 
-def _source(path: Path, text: str, flags: tuple[str, ...], file: str) -> Source:
+def _language(path: Path, flags: tuple[str, ...]) -> str:
+    """The language of a file of a program: C++ beside a file for a GPU knows the words of CUDA too."""
+    on_gpu = [BY_SUFFIX[Path(word).suffix] for word in (*flags, str(path)) if _is_text(word)]
+    own = BY_SUFFIX[path.suffix]
+    return next((each.name for each in on_gpu if each.on_gpu and own.is_cpp), own.name)
+
+
+def _source(path: Path, text: str, flags: tuple[str, ...], file: str, language: str) -> Source:
     """A file of a program; `file`: how its lines are named."""
-    language = BY_SUFFIX[path.suffix].name
     try:
         rewritten = rewrite(text, language, path.name)
     except UnsupportedError as error:
