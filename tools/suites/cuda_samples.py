@@ -11,7 +11,9 @@ from pathlib import Path
 
 from tools.suites.driver import Case, main
 
-_LIBRARIES = r"cublas|cufft|cusparse|cusolver|curand|npp|nvrtc|nvjpeg|nvsci|cooperative_groups_multi|thrust/|cub/|mpi\.h"
+_LIBRARIES = (
+    r"cublas|cufft|cusparse|cusolver|curand|npp|nvrtc|nvjpeg|nvsci|cooperative_groups_multi|thrust/|cub/|mpi\.h"
+)
 _BEYOND = re.compile(
     rf"#\s*include\s*[<\"][^>\"]*(?:{_LIBRARIES}|GL/|gl_helper|helper_gl|_interop|vulkan|d3d|EGL|nvsci|omp_mpi)"
     r"|\b(?:CUdevice|CUmodule|CUresult|cuInit|cuMem\w+)\b|\btex[123]D|TextureObject_t|SurfaceObject_t|cudaArray"

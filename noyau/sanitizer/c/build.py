@@ -148,7 +148,14 @@ def _flags(source: Source) -> tuple[str, ...]:
         folder = Path(str(files("noyau.sanitizer.c").joinpath("include")))
         # A digest of what stands for CUDA, so that what was built with another is not taken.
         digest = _digest(b"\0".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()))
-        flags += ("-isystem", str(folder), "-include", "noyau_cuda.h", f"-DNOYAU_SHIM_{digest}")
+        flags += (
+            "--param=tsan-distinguish-volatile=1",
+            "-isystem",
+            str(folder),
+            "-include",
+            "noyau_cuda.h",
+            f"-DNOYAU_SHIM_{digest}",
+        )
     if source.folder is not None and _INCLUDES.search(source.text):
         flags += ("-iquote", str(source.folder))
     return flags
@@ -165,7 +172,9 @@ def _unsupported_name(error: BuildError, language: str) -> BuildError | Unsuppor
         return error
     name, missing = _UNDECLARED.search(fault[2]), _MISSING.match(fault[2])
     if missing:
-        return UnsupportedError(f"line {fault[1]} includes {missing[1]}, which is not found; name its folder: --flags=-I...")
+        return UnsupportedError(
+            f"line {fault[1]} includes {missing[1]}, which is not found; name its folder: --flags=-I..."
+        )
     if name:
         return UnsupportedError(f"line {fault[1]} uses {name[1]}, which cannot be watched; check a kernel without it")
     if _OF_CUDA.search(fault[2]):

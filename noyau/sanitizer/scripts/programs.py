@@ -72,9 +72,6 @@ def check_program(
     except CheckError as error:
         return ScriptCheck(path.name, (), str(error), advice=_clocks(path, text, language))
     is_whole = status is not None and not ran.refusal
-    has_crashed = any(each.kind is FindingKind.CRASH for each in ran.faults)
-    end = "it was interrupted" if status is None else f"it ended with status {status}"
-    fault = "" if has_crashed or ran.refusal or status == 0 else end
     runs = [ran]
     if is_whole and plans[-1] != plans[0]:
         patience_s = min(time_s, max(SILENT_S, SILENT_TIMES * (monotonic() - begin)))
@@ -82,7 +79,14 @@ def check_program(
             again, _ = run_whole(program, words, plans[-1], forced, patience_s, is_shown=False, maps=False)
             faults = tuple(each for each in again.faults if each.kind is not FindingKind.CRASH)
             runs.append(replace(again, faults=faults, refusal=""))
-    return _check_of(path, text, language, program, runs, fault)
+    return _check_of(path, text, language, program, runs, _fault_of(ran, status))
+
+
+def _fault_of(ran: RunResult, status: int | None) -> str:
+    """How a run ended, where that speaks against the program and no finding says it."""
+    has_crashed = any(each.kind is FindingKind.CRASH for each in ran.faults)
+    end = "it was interrupted" if status is None else f"it ended with status {status}"
+    return "" if has_crashed or ran.refusal or status == 0 else end
 
 
 def _program(path: Path, text: str, flags: tuple[str, ...]) -> tuple[InstrumentedProgram, str]:

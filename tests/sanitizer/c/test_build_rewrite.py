@@ -10,7 +10,8 @@ from noyau.sanitizer.c.build import rewrite
 
 def test_kernels_keep_their_types_where_they_are_launched_by_an_address():
     text = "__global__ void f(int *x) {}\ntemplate <class T> __global__ void g(T *x) {}\nint n;\n"
-    calls = "h((void *)f, (const void *)&g<float>, reinterpret_cast<void *>(f), (void *)n, (void *)f(1), p.gridDim, q->blockDim);"
+    calls = "h((void *)f, (const void *)&g<float>, reinterpret_cast<void *>(f), (void *)n, (void *)f(1), "
+    calls += "p.gridDim, q->blockDim);"
     assert rewrite(text + calls, "cuda", "op[f]").splitlines()[3] == (
         "h(noyau_kernel(f), noyau_kernel(g<float>), noyau_kernel(f), (void *)n, (void *)f(1), "
         "p.of_gridDim, q->of_blockDim);"

@@ -135,7 +135,10 @@ def test_what_cannot_be_run_is_named(tmp_path):
         check_program(tmp_path / "none.c")
     text = "#include <cuda_runtime.h>\nint main() {\n    float *a;\n    cudaMallocArray(&a, 4);\n}\n"
     refused = checked(tmp_path, "f.cu", text)
-    assert str(refused) == "f: not checked: line 4 uses cudaMallocArray, which cannot be watched; check a kernel without it"
+    assert (
+        str(refused)
+        == "f: not checked: line 4 uses cudaMallocArray, which cannot be watched; check a kernel without it"
+    )
     assert (refused.ok, refused.is_verified, refused.findings) == (True, False, ())
     refused = checked(tmp_path, "f.c", "int other(int);\nint main() { return other(1); }\n")
     assert str(refused).startswith("f: not checked: line 2 calls other, which cannot be watched")
