@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from noyau.errors import InputError, NoyauError
+from noyau.jobs.check.submissions import command as submissions
 from noyau.jobs.command_line import Command, declare_inputs, declare_record, progress, require_place, sizes_of
 
 if TYPE_CHECKING:
@@ -76,11 +77,15 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         "--sarif", type=Path, metavar="F", help="of all but models: write the findings here, for editors and code hosts"
     )
 
+    submissions.declare(parser)
+
 
 def _run(arguments: argparse.Namespace) -> int:
     """0 where nothing differs, 1 where something does."""
     from rich.console import Console
 
+    if submissions.is_submission(arguments):
+        return submissions.check_and_print(arguments)
     if is_script(arguments.target):
         return check_and_print(arguments)
     is_op = Path(arguments.target.partition("::")[0]).suffix == ".py"

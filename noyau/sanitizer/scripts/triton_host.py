@@ -160,6 +160,13 @@ def _here(each: Any, is_device: bool = False) -> Any:
 # What is said to torch.cuda.
 
 
+class Generator(torch.Generator):  # type: ignore[misc]
+    """A generator of the CPU, whatever device is asked for; a class, since annotations say `torch.Generator | None`."""
+
+    def __new__(cls, device: Any = "cpu") -> Generator:
+        return super().__new__(cls, _here(device, is_device=True))  # type: ignore[no-any-return]
+
+
 class FakeStream:
     """A queue of launches, each of which is done at once."""
 
@@ -219,7 +226,7 @@ WORDS |= dict.fromkeys(("memory_allocated", "max_memory_allocated", "memory_rese
 @contextmanager
 def torch_stood_in(look: Look) -> Iterator[None]:
     """Within, torch has a GPU as far as a script sees."""
-    generator, subclass = torch.Generator, torch.Tensor._make_subclass
+    subclass = torch.Tensor._make_subclass
 
     def parameter(kind: Any, data: Any, *wishes: Any, **named: Any) -> Any:
         """The constructor of nn.Parameter, of which no mode is told."""
@@ -228,7 +235,7 @@ def torch_stood_in(look: Look) -> Iterator[None]:
     with ExitStack() as undone:
         for name, word in WORDS.items():
             patch(undone, torch.cuda, name, word)
-        patch(undone, torch, "Generator", lambda device="cpu": generator(_here(device, is_device=True)))
+        patch(undone, torch, "Generator", Generator)
         patch(undone, torch.Tensor, "_make_subclass", staticmethod(parameter))
         undone.enter_context(Devices(look))
         yield

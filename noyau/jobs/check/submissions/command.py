@@ -1,0 +1,148 @@
+"""`noyau check` on kernels that machines write: definitions and solutions, pairs, tasks, folders of operators."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from noyau.errors import InputError
+from noyau.jobs.command_line import progress, require_place
+
+if TYPE_CHECKING:
+    from noyau.jobs.check.submissions.problem import Problem, Submission
+    from noyau.jobs.check.submissions.record import Verdict
+
+_GIB = 1 << 30
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Arguments of submissions."""
+    add = parser.add_argument_group("kernels that machines write (DEFINITION.json, MODEL.py, a folder)").add_argument
+    add(
+        "--solution",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="F",
+        help="the kernel: SOLUTION.json or a file of Python; can be repeated",
+    )
+    add("--workloads", type=Path, metavar="F.jsonl", help="of a definition (default: workload.jsonl beside it)")
+    add("--time", type=float, default=10.0, metavar="S", help="seconds of the processor for each kernel (default: 10)")
+    add("--memory", type=float, default=2.0, metavar="GIB", help="memory for each kernel (default: 2 GiB)")
+    add("--jsonl", type=Path, metavar="F", help="write each finding here, a line of JSON each")
+    add("--trace", type=Path, metavar="F", help="write a trace for each workload here, in the schema of SOL-ExecBench")
+    add("--gate", action="store_true", help="print yes or no: yes where the status is 0 (1 is wrong, 3 not verified)")
+
+
+def is_submission(arguments: argparse.Namespace) -> bool:
+    """Whether the target is a problem of a benchmark, with or without submissions."""
+    path = Path(arguments.target)
+    if arguments.solution or path.suffix == ".json":
+        return True
+    if path.is_dir():
+        return True
+    if path.suffix != ".py" or not path.is_file():
+        return False
+    from noyau.jobs.check.submissions.folders import is_pair
+
+    return is_pair(path)
+
+
+def check_and_print(arguments: argparse.Namespace) -> int:
+    """The status of a check of submissions: the worst of all. InputError for a target or options that are none."""
+    from noyau.jobs.check.submissions.record import LIMIT, record_json, summary
+    from noyau.jobs.check.submissions.run import check_submissions, referee
+    from noyau.jobs.report.text import print_lines, write_json, write_text
+
+    path = Path(arguments.target)
+    _require(arguments, path)
+    problems = list(_problems(path, arguments))
+    verdicts: list[Verdict] = []
+    with progress() as say, referee(arguments.time, int(arguments.memory * _GIB)) as judge:
+        root = path if path.is_dir() else path.parent
+        for problem, submissions in problems:
+            verdicts += check_submissions(problem, submissions, judge, root.resolve(), say)
+    status = max((verdict.status.exit_status for verdict in verdicts), key=(0, 3, 1).index)
+    if arguments.json is not None:
+        write_json(record_json(verdicts), arguments.json)
+    lines = {arguments.jsonl: [each.to_json(verdict) for verdict in verdicts for each in verdict.complaints]}
+    lines |= {arguments.trace: [trace for verdict in verdicts for trace in verdict.traces()]}
+    for place, records in lines.items():
+        if place is not None:
+            write_text("".join(f"{json.dumps(each, allow_nan=False)}\n" for each in records), place)
+    if arguments.gate:
+        sys.stdout.write("no\n" if status else "yes\n")
+        return status
+    counts = [summary(verdicts)] if len(verdicts) > 1 else []
+    print_lines("\n".join([*(line for verdict in verdicts for line in verdict.lines()), *counts, f"limits: {LIMIT}"]))
+    return status
+
+
+def _require(arguments: argparse.Namespace, path: Path) -> None:
+    """InputError for a limit that is none, or an option that does nothing to submissions."""
+    for name in ("time", "memory"):
+        if not 0 < getattr(arguments, name) < 1e6:
+            raise InputError(f"--{name} {getattr(arguments, name)} is no limit: give a number above 0")
+    others = (
+        "arguments",
+        "launch",
+        "flags",
+        "map",
+        "against",
+        "dim",
+        "inputs",
+        "sizes",
+        "tolerance",
+        "gradient",
+        "sanitizer",
+        "sarif",
+    )
+    wrong = next((name for name in others if getattr(arguments, name)), None)
+    if wrong is not None:
+        raise InputError(f"{path} is a problem of a benchmark: it takes no --{wrong}")
+    for place in (arguments.json, arguments.jsonl, arguments.trace):
+        if place is not None:
+            require_place(place, path)
+
+
+def _problems(path: Path, arguments: argparse.Namespace) -> Iterator[tuple[Problem, list[Submission]]]:
+    """Each problem that the target has, with its submissions."""
+    from noyau.jobs.check.submissions import definitions, folders
+
+    solutions = [each for given in arguments.solution for each in _files(given, path)]
+    if path.suffix == ".json":
+        if not solutions:
+            raise InputError(f"{path} is a definition: give the kernel with --solution SOLUTION.json")
+        problem = definitions.read_definition(path, arguments.workloads)
+        yield problem, [definitions.read_solution(each, problem) for each in solutions]
+    elif path.suffix == ".py":
+        if not folders.is_model(path):
+            raise InputError(f"{path} has no Model and get_inputs: --solution is of problems of KernelBench there")
+        problem = folders.read_model(path)
+        yield problem, [folders.read_file(each, problem.format) for each in solutions or [path]]
+    elif (path / folders.TASK).is_file():
+        problem = folders.read_task(path)
+        yield problem, [folders.read_submission(each, problem) for each in solutions or [path / folders.SUBMISSION]]
+    elif operators := folders.operator_folders(path):
+        yield from ((problem, [submission]) for problem, submission in map(folders.read_operator, operators))
+    else:
+        choices = "DEFINITION.json, MODEL.py, a folder with task.yml, a folder of OP/OP_implementation_v1.py"
+        raise InputError(f"{path} is no problem of a benchmark; there are: {choices}")
+
+
+def _files(path: Path, problem: Path) -> list[Path]:
+    """The file of a solution, or those of a folder of them."""
+    if path.is_dir():
+        inside = sorted(
+            each for each in path.rglob("*") if each.suffix == (".json" if problem.suffix == ".json" else ".py")
+        )
+        if not inside:
+            raise InputError(f"{path} holds no solution; give a file, or a folder of them")
+        return inside
+    if not path.is_file():
+        raise InputError(f"there is no file {str(path)!r}; give --solution SOLUTION.json, or a file of Python")
+    return [path]

@@ -1,0 +1,259 @@
+"""Problems of SOL-ExecBench and flashinfer-bench: a definition, its workloads, and solutions, each a record of JSON."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from noyau.errors import InputError
+from noyau.jobs.check.submissions.problem import Problem, Status, Submission, Tolerance, Trial, field_of
+from noyau.text import printable
+
+REFERENCE = "reference.py"
+RUNNABLE = frozenset({"pytorch", "python", "triton", "numba", "numba_cuda", "cuda_cpp", "cuda", "cpp"})
+_SIZES = (1, 2, 3, 5)  # times the unit of an axis: sizes that are tried before those of the workloads
+_UNIT = 128  # at most: a power of two that divides an axis in each workload, which a kernel may count on
+_MOST = 1 << 62
+_OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+}  # fmt: skip
+
+
+def read_json(path: Path) -> Any:
+    """A file of JSON. InputError where it cannot be read."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} is no JSON: {error}") from error
+
+
+def read_definition(path: Path, workloads: Path | None) -> Problem:
+    """The problem of a definition. `workloads`: a file of lines of JSON; by default the one beside it, or none.
+
+    InputError where a field is missing or has a wrong kind, an expression is none, or an axis has no size."""
+    record, place = read_json(path), str(path)
+    name, reference = field_of(record, "name", str, place), field_of(record, "reference", str, place)
+    tensors = {each: field_of(record, each, Mapping, place) for each in ("inputs", "outputs")}
+    axes = field_of(record, "axes", Mapping, place)
+    beside = path.with_name("workload.jsonl")
+    lines = list(_workloads(workloads or beside)) if workloads or beside.is_file() else []
+    for each in lines:
+        _require_workload(each, axes, tensors["inputs"], str(workloads or beside))
+    trials = sorted(_trials(record, axes, tensors, lines, place), key=lambda each: each.cells)
+    if not trials:
+        raise InputError(f"{place}: no sizes keep its constraints; give workloads with --workloads")
+    facts = {**tensors, "custom": record.get("custom_inputs_entrypoint")}
+    return Problem(name, "definitions", {REFERENCE: reference}, REFERENCE, tuple(trials), facts)
+
+
+def _workloads(path: Path) -> Iterator[Mapping[str, Any]]:
+    """The records of a file, a line each; those of flashinfer-bench stand within a trace."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise InputError(f"{path}:{number} is no JSON: {error}") from error
+            yield record.get("workload", record) if isinstance(record, Mapping) else record
+
+
+def _require_workload(each: Any, axes: Mapping[str, Any], inputs: Mapping[str, Any], place: str) -> None:
+    own, sources = field_of(each, "axes", Mapping, place), field_of(each, "inputs", Mapping, place)
+    lacks = [name for name, axis in axes.items() if axis.get("type") == "var" and not _is_size(own.get(name))]
+    if lacks:
+        raise InputError(f"{place}: a workload gives no size, 0 or more, for the axis {lacks[0]}")
+    for name in inputs:
+        kind = sources.get(name, {"type": "random"}).get("type")
+        if kind not in ("random", "scalar", "safetensors", "custom"):
+            raise InputError(
+                f"{place}: the input {name} is of the type {kind}; there are random, scalar, safetensors, custom"
+            )
+
+
+def _is_size(each: Any) -> bool:
+    return isinstance(each, int) and not isinstance(each, bool) and each >= 0
+
+
+def _trials(
+    record: Mapping[str, Any],
+    axes: Mapping[str, Any],
+    tensors: Mapping[str, Mapping[str, Any]],
+    workloads: Sequence[Mapping[str, Any]],
+    place: str,
+) -> Iterator[Trial]:
+    """Calls at small sizes of the axes that vary, and those of the workloads."""
+    free = [name for name, axis in axes.items() if axis.get("type") == "var"]
+    plain = next((w for w in workloads if not _reads_files(w)), None)
+    if free and (plain is not None or not workloads):
+        sources = plain["inputs"] if plain else {}
+        units = {name: _unit([w["axes"][name] for w in workloads]) for name in free}
+        chosen = {tuple(sorted(w["axes"].items())) for w in workloads}
+        for step in _SIZES:
+            # Axes differ, or one that is taken for another would not show.
+            sizes = {name: units[name] * (step + at * (step > 1)) for at, name in enumerate(free)}
+            bound = bind_axes(axes, sizes, place)
+            if tuple(sorted(sizes.items())) not in chosen and _keeps(record, bound, place):
+                yield _trial(sizes, bound, sources, tensors, place, is_stated=False)
+    for each in workloads or [{"axes": {}, "inputs": {}}] * (not free):
+        bound = bind_axes(axes, each["axes"], place)
+        yield _trial(each["axes"], bound, each["inputs"], tensors, place, workload=each)
+
+
+def _reads_files(workload: Mapping[str, Any]) -> bool:
+    return any(each.get("type") == "safetensors" for each in workload["inputs"].values())
+
+
+def _unit(sizes: Sequence[int]) -> int:
+    common = math.gcd(*sizes)
+    return min(common & -common, _UNIT) if common else 1
+
+
+def _trial(
+    sizes: Mapping[str, int],
+    bound: Mapping[str, int],
+    sources: Mapping[str, Any],
+    tensors: Mapping[str, Mapping[str, Any]],
+    place: str,
+    *,
+    workload: Mapping[str, Any] | None = None,
+    is_stated: bool = True,
+) -> Trial:
+    shapes = {name: shape_of(each, bound, place) for part in tensors.values() for name, each in part.items()}
+    label = ", ".join(f"{name} = {size}" for name, size in sizes.items()) or "as it is"
+    cells = sum(math.prod(shape) for shape in shapes.values() if shape is not None)
+    arguments = {"shapes": shapes, "sources": dict(sources), "axes": dict(bound)}
+    return Trial(label, arguments, cells, is_stated, _tolerance(workload, place), workload)
+
+
+def shape_of(tensor: Mapping[str, Any], bound: Mapping[str, int], place: str) -> list[int] | None:
+    """The shape of an input or an output; None for a number. InputError where it names no axis."""
+    if not isinstance(tensor, Mapping) or not isinstance(tensor.get("dtype"), str) or "shape" not in tensor:
+        raise InputError(
+            f"{place}: an input or an output has no shape or no dtype; give both, a shape of null for a number"
+        )
+    if tensor["shape"] is None:
+        return None
+    unknown = next((axis for axis in tensor["shape"] if axis not in bound), None)
+    if unknown is not None:
+        raise InputError(f"{place}: a shape names {unknown!r}, which is no axis; there are {', '.join(bound)}")
+    return [bound[axis] for axis in tensor["shape"]]
+
+
+def _tolerance(workload: Mapping[str, Any] | None, place: str) -> Tolerance:
+    own = (workload or {}).get("tolerance") or {}
+    numbers = {name: own.get(name, usual) for name, usual in _USUAL.items()}
+    wrong = next(
+        (name for name, each in numbers.items() if each is not None and not isinstance(each, int | float)), None
+    )
+    if wrong is not None:
+        raise InputError(f"{place}: the tolerance {wrong} is no number")
+    atol, rtol, share, cap = numbers.values()
+    return Tolerance(atol or 0.0, rtol or 0.0, share or 0.0, cap)
+
+
+_USUAL = {"max_atol": 1e-2, "max_rtol": 1e-2, "required_matched_ratio": 0.99, "max_error_cap": None}
+
+
+def bind_axes(axes: Mapping[str, Any], sizes: Mapping[str, int], place: str) -> dict[str, int]:
+    """The size of each axis. InputError where one has none."""
+    bound = {name: sizes[name] for name, axis in axes.items() if axis.get("type") == "var"}
+    bound |= {
+        name: field_of(axis, "value", int, f"{place}: {name}")
+        for name, axis in axes.items()
+        if axis.get("type") == "const"
+    }
+    for name, axis in axes.items():
+        if axis.get("type") == "expr":
+            bound[name] = int(evaluate(field_of(axis, "expression", str, f"{place}: {name}"), bound, place))
+        elif name not in bound:
+            raise InputError(f"{place}: the axis {name} is of the type {axis.get('type')}; there are const, var, expr")
+    return bound
+
+
+def _keeps(record: Mapping[str, Any], bound: Mapping[str, int], place: str) -> bool:
+    return all(evaluate(each, bound, place) for each in record.get("constraints") or ())
+
+
+def evaluate(text: str, names: Mapping[str, int], place: str) -> Any:
+    """The value of an expression of sizes. InputError where it is none, or too large."""
+
+    def value(node: ast.AST) -> Any:
+        match node:
+            case ast.Constant(value=int(number)):
+                return number
+            case ast.Name(id=name) if name in names:
+                return names[name]
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -value(operand)
+            case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
+                one, other = value(left), value(right)
+                if isinstance(sign, ast.Pow) and not (abs(one) <= _MOST and 0 <= other <= 64):
+                    raise ValueError("it is too large")
+                return _OPERATORS[type(sign)](one, other)
+            case ast.Compare(left=left, ops=[sign], comparators=[right]) if type(sign) in _OPERATORS:
+                return _OPERATORS[type(sign)](value(left), value(right))
+            case _:
+                raise ValueError(f"{ast.unparse(node)} is no arithmetic on axes")
+
+    try:
+        result = value(ast.parse(text, mode="eval").body)
+        if not abs(result) <= _MOST:
+            raise ValueError("it is too large")
+    except (SyntaxError, ValueError, ArithmeticError, TypeError, RecursionError) as error:
+        raise InputError(f"{place}: {text!r} cannot be evaluated: {error}") from error
+    return result
+
+
+def read_solution(path: Path, problem: Problem) -> Submission:
+    """A solution; one that cannot be run has a refusal. InputError where the file is no JSON."""
+    record = read_json(path)
+    name = printable(str(record.get("name", path.stem))) if isinstance(record, Mapping) else path.stem
+    try:
+        return _solution(record, name, problem)
+    except InputError as error:
+        return Submission(name, {}, ("", ""), refusal=(Status.NOT_CHECKED, str(error)))
+
+
+def _solution(record: Mapping[str, Any], name: str, problem: Problem) -> Submission:
+    spec, sources = field_of(record, "spec", Mapping, name), field_of(record, "sources", list, name)
+    if (own := record.get("definition")) != problem.name:
+        raise InputError(f"it solves {printable(str(own))}, and the definition is {problem.name}")
+    languages = spec.get("languages") or [spec.get("language")]
+    file, _, function = field_of(spec, "entry_point", str, name).partition("::")
+    files = {field_of(each, "path", str, name): field_of(each, "content", str, name) for each in sources}
+    submission = Submission(
+        name, files, (file, function), tuple(map(str, languages)), bool(spec.get("destination_passing_style", True))
+    )
+    outside = next((each for each in files if leaves_folder(each)), None)
+    unknown = [each for each in submission.languages if each not in RUNNABLE]
+    refusal = None
+    if outside is not None:
+        refusal = Status.FORBIDDEN, f"its source {printable(outside)!r} would lie outside its folder"
+    elif unknown:
+        refusal = (
+            Status.NOT_CHECKED,
+            f"{printable(', '.join(unknown))} is not run without a GPU; there are {', '.join(sorted(RUNNABLE))}",
+        )
+    elif file not in files or not function:
+        refusal = (
+            Status.NOT_CHECKED,
+            f"its entry point {printable(file)}::{printable(function)} is no function of its sources",
+        )
+    return Submission(submission.name, files, submission.entry, submission.languages, submission.fills_outputs, refusal)
+
+
+def leaves_folder(path: str) -> bool:
+    """Whether a path of a source may lead out of the folder that it is written into."""
+    parts = PurePosixPath(path).parts
+    return not parts or path.startswith("/") or ".." in parts or "\\" in path or "\0" in path or len(path) > 200

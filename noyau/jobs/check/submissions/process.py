@@ -1,0 +1,40 @@
+"""The process that has torch, Triton and Numba in memory: each reference and each submission runs in a copy of it.
+
+This file imports none of them, so that who asks for a job need not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from noyau.errors import MissingExtraError
+from noyau.toolchain import cache
+from noyau.workers.confinement import Ending, Limits, run_confined
+
+JOBS = {"truth": "write_truth", "verdicts": "write_verdicts", "answers": "write_answers"}
+_FOLDER = "noyau.jobs.check.submissions"
+_PRELOADED = ("torch_answers", "torch_truth")
+_HOOKS = ("noyau.sanitizer.scripts.numba_hooks", "noyau.sanitizer.scripts.triton_hooks")
+
+
+def run_job(job: str, wish: Mapping[str, Any], folder: str, readable: tuple[str, ...], limits: Limits) -> Ending:
+    """Run a job on a folder in a copy of this process that may do little else. MissingExtraError where a package that
+    calls need is not installed."""
+    for name in ("torch", "triton", "numba"):
+        if find_spec(name) is None:
+            raise MissingExtraError(
+                f"{name} is not installed, and submissions need it; run: pip install 'noyau[triton,numba]'"
+            )
+    modules = [import_module(f"{_FOLDER}.{name}") for name in _PRELOADED]
+    for name in _HOOKS:
+        import_module(name)
+    import_module("noyau.sanitizer.engine").Shadow()
+    write: Callable[..., None] = next(vars(each)[JOBS[job]] for each in modules if JOBS[job] in vars(each))
+    own = [sys.prefix, sys.base_prefix, str(files("noyau")), str(cache.folder()), *filter(None, sys.path), *readable]
+    return run_confined(partial(write, wish, Path(folder)), Path(folder), own, limits)

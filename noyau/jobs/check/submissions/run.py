@@ -1,0 +1,407 @@
+"""The run of a problem and its submissions: each in a process of its own, judged here by what it left behind."""
+
+from __future__ import annotations
+
+import json
+import linecache
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import CheckError, FindingKind
+from noyau.jobs.check.submissions.judgement import Answer, Fault, Truth, faults_of, passes, replays
+from noyau.jobs.check.submissions.problem import OF_KINDS, RANK, Problem, Status, Submission, wish_of
+from noyau.jobs.check.submissions.process import run_job
+from noyau.jobs.check.submissions.record import Complaint, TrialRecord, Verdict, finite
+from noyau.jobs.check.submissions.results import read_results
+from noyau.text import counted, printable, several
+from noyau.verify.findings import Finding, finding_from_json
+from noyau.workers.confinement import Ending, Limits
+from noyau.workers.worker import Worker
+
+_POISONS = {
+    "a": 0xFF,
+    "b": 0xFE,
+    "c": 0xFF,
+    "strided": 0xFF,
+}  # as torch_calls has them, which this process has no need of
+_STARTING_S = 300.0  # for torch, Triton and Numba to be imported on a busy machine
+_CLOCK = 6.0  # times the time of the processor: a process that waits is ended too
+_REFERENCE = 3.0  # times the limit of a submission, for a reference: it runs seven times where that runs once
+_OPEN = "the system lets it reach {}: no Landlock, or no namespaces, for this user"
+_STATUS_OF = {
+    "exit": Status.CRASHED, "raised": Status.CRASHED, "syntax": Status.NOT_BUILT, "memory": Status.OUT_OF_MEMORY,
+    "refused": Status.FORBIDDEN, "unsupported": Status.NOT_CHECKED,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Referee:
+    """The process that has all packages in memory, and the limits of each submission that runs in a copy of it."""
+
+    worker: Worker
+    limits: Limits
+
+    def job(self, name: str, wish: Mapping[str, Any], folder: Path, limits: Limits, *readable: str) -> Ending:
+        """Run a job on a folder. Where the process between was lost, so is what it did; the next job has a new one."""
+        self.worker.patience_s = _STARTING_S + 2 * limits.clock_s
+        try:
+            return self.worker.ask(run_job, name, dict(wish), str(folder), readable, limits)
+        except CheckError:
+            return Ending(-9, False, ())
+
+
+@contextmanager
+def referee(time_s: float, memory_bytes: int) -> Iterator[Referee]:
+    """A referee whose submissions take so much at most."""
+    with Worker("the process of submissions", _STARTING_S, {"TRITON_INTERPRET": "1"}) as worker:
+        yield Referee(worker, Limits(time_s, _CLOCK * time_s, memory_bytes))
+
+
+def check_submissions(
+    problem: Problem, submissions: Sequence[Submission], judge: Referee, root: Path, say: Callable[[str], None]
+) -> list[Verdict]:
+    """The verdict on each submission to a problem, one after the other. `root`: the folder of the files that its
+    workloads name."""
+    with tempfile.TemporaryDirectory(prefix="noyau-") as name:
+        folder = Path(name) / "truth"
+        say(f"evaluating the reference of {problem.name}")
+        fault = _evaluate(problem, judge, folder, root)
+        verdicts = []
+        for number, submission in enumerate(submissions):
+            if submission.refusal is not None:
+                verdicts.append(Verdict(problem, submission.name, *submission.refusal))
+            elif fault:
+                verdicts.append(Verdict(problem, submission.name, *fault))
+            else:
+                say(f"checking {submission.name}")
+                verdicts.append(_Hearing(problem, submission, judge, folder, Path(name) / str(number)).verdict())
+        return verdicts
+
+
+def _evaluate(problem: Problem, judge: Referee, folder: Path, root: Path) -> tuple[Status, str] | None:
+    """Have the reference evaluated into a folder; a status where nothing can be judged by it, with the reason."""
+    _write_files(folder, problem.files)
+    limits = Limits(_REFERENCE * judge.limits.cpu_s, _REFERENCE * judge.limits.clock_s, 2 * judge.limits.memory_bytes)
+    wish = wish_of(problem, None, time_s=judge.limits.cpu_s, root=str(root))
+    ending = judge.job("truth", wish, folder, limits, str(root))
+    truths = _truths(problem, folder)
+    if any(each.facts["is_random"] for pair in truths.values() for each in pair.values()):
+        return Status.BAD_REFERENCE, "the reference gives other results when it is called again on the same values"
+    if truths:
+        return None
+    stored = _json(folder / "ending.json")
+    if stored and not stored["fault"]:
+        return Status.NOT_CHECKED, "each of its sizes has too many cells for the CPU; give smaller workloads"
+    if ending.is_late:
+        return Status.BAD_REFERENCE, f"the reference gave no answer within {limits.cpu_s:g} s"
+    fault = stored.get("fault") or f"its process ended with status {ending.status}"
+    return Status.BAD_REFERENCE, f"the reference fails: {printable(fault)}"
+
+
+def _truths(problem: Problem, folder: Path) -> dict[int, dict[str, Truth]]:
+    """What is right of each trial, by its number and its seed."""
+    truths = {}
+    for number in range(len(problem.trials)):
+        pairs = {
+            name: (read_results(folder / f"truth-{number}-{name}"), read_results(folder / f"inputs-{number}-{name}"))
+            for name in "ab"
+        }
+        whole = {name: Truth.of(one, other[0]) for name, (one, other) in pairs.items() if one and other}
+        if len(whole) == len(pairs):
+            truths[number] = whole
+    return truths
+
+
+def _write_files(folder: Path, files: Mapping[str, str]) -> None:
+    folder.mkdir()
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8", "surrogatepass")
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """A record that a process left, if it is one."""
+    try:
+        record = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+@dataclass(slots=True)
+class _Hearing:
+    """A submission, and the folder that it runs in."""
+
+    problem: Problem
+    submission: Submission
+    judge: Referee
+    truth: Path
+    folder: Path
+    complaints: list[Complaint] = field(default_factory=list)
+    records: list[TrialRecord] = field(default_factory=list)
+
+    def verdict(self) -> Verdict:
+        """Run it, and judge what it left."""
+        truths = _truths(self.problem, self.truth)
+        ending = self.run(truths)
+        seen = _json(self.folder / "record.json")
+        answers = {number: self.answers(number) for number in truths}
+        stated = any(self.problem.trials[number].is_stated for number, each in answers.items() if each)
+        own_faults = self.own_faults(truths)
+        for number, by_call in answers.items():
+            self.judge_trial(number, by_call, truths[number], own_faults, stated)
+        self.take_findings(seen, stated)
+        status, reason = self.end(ending, seen)
+        errors = [each.status for each in self.complaints if each.finding.severity == "error"]
+        if status is Status.RIGHT or (errors and RANK.index(min(errors, key=RANK.index)) < RANK.index(status)):
+            status, reason = (min(errors, key=RANK.index), "") if errors else (status, reason)
+        notes = [
+            *map(str, seen.get("notes", ())),
+            *self.packed(truths, answers),
+            *(_OPEN.format(each) for each in ending.open),
+        ]
+        return Verdict(
+            self.problem, self.submission.name, status, reason, tuple(self.complaints), tuple(self.records),
+            tuple(self.skipped(truths, answers) if self.records else ()), tuple(_kernel_lines(seen)), tuple(notes),
+        )  # fmt: skip
+
+    def run(self, truths: Mapping[int, Mapping[str, Truth]]) -> Ending:
+        """Run it on copies of the inputs: what it writes to them changes nothing here."""
+        _write_files(self.folder, self.submission.files)
+        for path in [*self.truth.glob("in-*.pt"), *self.truth.glob("marks-*")]:
+            shutil.copyfile(path, self.folder / path.name)
+        unset = {number: pair["a"].facts["unset"] for number, pair in truths.items()}
+        own = {"time_s": self.judge.limits.cpu_s, "called": self.submission.name, "unset": unset}
+        wish = json.loads(json.dumps(wish_of(self.problem, self.submission, **own)))
+        return self.judge.job("answers", wish, self.folder, self.judge.limits)
+
+    def answers(self, number: int) -> dict[str, Answer]:
+        """What each call of a trial gave."""
+        read = {call: read_results(self.folder / f"out-{number}-{call}") for call in _POISONS}
+        answers = {}
+        for call, results in read.items():
+            try:
+                answers.update({call: Answer.of(results)} if results else {})
+            except (KeyError, TypeError):
+                continue  # no record of ours
+        return answers
+
+    def own_faults(self, truths: Mapping[int, Mapping[str, Truth]]) -> dict[str, str]:
+        """What the own check of a task finds, by the trial and the call."""
+        if self.problem.format != "gpu_mode":
+            return {}
+        folder = self.folder.with_name(f"{self.folder.name}-verdicts")
+        _write_files(folder, self.problem.files)
+        for path in self.truth.glob("in-*.pt"):
+            shutil.copyfile(path, folder / path.name)
+        for path in self.folder.glob("out-*"):
+            results = read_results(path)
+            number = path.name.split("-")[1]
+            if results is not None and number.isdigit() and int(number) in truths:
+                write_as_reference(folder / path.name, Answer.of(results), truths[int(number)]["a"])
+        limits = replace(self.judge.limits, memory_bytes=2 * self.judge.limits.memory_bytes)
+        self.judge.job("verdicts", wish_of(self.problem, None), folder, limits)
+        return {str(name): str(text) for name, text in _json(folder / "verdicts.json").items()}
+
+    def judge_trial(
+        self,
+        number: int,
+        answers: dict[str, Answer],
+        truths: dict[str, Truth],
+        own_faults: Mapping[str, str],
+        stated: bool,
+    ) -> None:
+        """Judge the calls of a trial."""
+        trial = self.problem.trials[number]
+        is_unstated = stated and not trial.is_stated
+        for call, answer in answers.items():
+            if call == "strided":
+                continue
+            truth = truths["b" if call == "b" else "a"]
+            own = own_faults.get(f"{number}-{call}", "")
+            faults = list(faults_of(answer, truth, trial.label, trial.tolerance, _POISONS[call]))
+            if own and not any(each.severity == "error" for each in faults):
+                faults.append(Fault(Status.WRONG, FindingKind.WRONG_VALUE, f"the task's own check finds: {own[:300]}"))
+            for fault in faults:
+                self.complain(number, fault, is_mild=is_unstated)
+            if call == "a":
+                self.records.append(_record(number, answer, truth, own if own_faults else None, trial.tolerance))
+        for fault in replays(answers, truths):
+            self.complain(number, fault, is_mild=False)
+
+    def packed(self, truths: Mapping[int, dict[str, Truth]], answers: Mapping[int, dict[str, Answer]]) -> Iterator[str]:
+        """A note where its results are others on inputs with a gap behind each value, which problems do not ask for."""
+        for number, by_call in answers.items():
+            if "strided" in by_call and not any(each.finding.severity == "error" for each in self.complaints):
+                trial = self.problem.trials[number]
+                if any(
+                    faults_of(
+                        by_call["strided"], truths[number]["a"], trial.label, trial.tolerance, _POISONS["strided"]
+                    )
+                ):
+                    yield "it takes its inputs for packed: on others its results are wrong"
+
+    def complain(self, number: int, fault: Fault, *, is_mild: bool) -> None:
+        """Keep a fault as a finding: each once."""
+        place = self.place(f"{self.submission.entry[0]}:{self.line()}")
+        severity = "warning" if is_mild else fault.severity
+        finding = Finding(
+            self.problem.name, self.submission.name, ", ".join(self.submission.languages), fault.kind, place,
+            self.problem.trials[number].label, fault.message, fault.cell, severity,
+        )  # fmt: skip
+        if not any(each.status is fault.status and each.finding.severity <= severity for each in self.complaints):
+            self.complaints.append(Complaint(fault.status, finding, number))
+
+    def line(self) -> int:
+        """The line of the function that is called."""
+        file, function = self.submission.entry
+        lines = self.submission.files.get(file, "").splitlines()
+        return next(
+            (at for at, text in enumerate(lines, 1) if f"{function}" in text and ("def " in text or "class " in text)),
+            1,
+        )
+
+    def place(self, place: str) -> str:
+        """A place in a file of the submission, by a name that is there when the folder is not."""
+        file, _, line = place.removeprefix(f"{self.folder}/").rpartition(":")
+        if file not in self.submission.files:
+            return place
+        name, text = f"{self.submission.name}/{file}", self.submission.files[file]
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        return f"{name}:{line}"
+
+    def take_findings(self, seen: Mapping[str, Any], stated: bool) -> None:
+        """The findings of watched accesses, each once; those at sizes that the problem does not ask for count where no
+        other was run."""
+        ids: dict[str, int] = {}
+        entries = seen.get("findings", ())
+        for entry in entries if isinstance(entries, list) else ():
+            try:
+                finding, number, call = finding_from_json(entry["finding"]), int(entry["trial"]), entry["call"]
+                trial = self.problem.trials[number]
+            except (KeyError, TypeError, ValueError, IndexError):
+                continue  # no record of ours
+            if call == "strided":
+                continue
+            is_mild = stated and not trial.is_stated
+            moved = replace(
+                finding, op=self.problem.name, kernel=finding.kernel, place=self.place(finding.place),
+                other_place=finding.other_place and self.place(finding.other_place),
+                severity="warning" if is_mild else finding.severity,
+            )  # fmt: skip
+            complaint = Complaint(OF_KINDS.get(finding.kind, Status.WRONG), moved, number)
+            earlier = ids.get(finding.id)
+            if earlier is None:
+                ids[finding.id] = len(self.complaints)
+                self.complaints.append(complaint)
+            elif self.complaints[earlier].finding.severity == "warning" and moved.severity == "error":
+                self.complaints[earlier] = complaint
+
+    def end(self, ending: Ending, seen: Mapping[str, Any]) -> tuple[Status, str]:
+        """The status that its end alone stands for, with its reason."""
+        deeds = (
+            (self.folder / "deeds").read_text("utf-8", "replace").splitlines()
+            if (self.folder / "deeds").is_file()
+            else []
+        )
+        last, limits = _json(self.folder / "ending.json"), self.judge.limits
+        kind, text = str(last.get("kind", "")), str(last.get("text", ""))
+        answered = bool(self.records)
+        if deeds:
+            return Status.FORBIDDEN, f"it {printable(deeds[0])[:200]}"
+        if ending.is_late:
+            return (Status.RIGHT, "") if answered else (Status.NO_ANSWER, f"it gave none within {limits.cpu_s:g} s")
+        if kind == "memory":
+            return Status.OUT_OF_MEMORY, f"it asked for more than {limits.memory_bytes / 2**30:g} GiB"
+        if ending.status or not kind:
+            how = f"by signal {-ending.status}" if ending.status < 0 else f"with status {ending.status}"
+            return Status.CRASHED, f"it ended its process {how} before all was done"
+        if kind != "done":
+            return _STATUS_OF.get(kind, Status.NOT_CHECKED), printable(text)
+        refused = [path.read_text("utf-8", "replace") for path in sorted(self.folder.glob("refused-*-a"))]
+        if not answered and refused:
+            return Status.CRASHED, printable(refused[0])
+        unseen = _unseen(seen)
+        if not answered or unseen:
+            return Status.NOT_CHECKED, unseen or "there was no time for any of its sizes"
+        return Status.RIGHT, ""
+
+    def skipped(self, truths: Mapping[int, Any], answers: Mapping[int, Mapping[str, Answer]]) -> Iterator[str]:
+        """The trials that were not run, by the reason."""
+        reasons: dict[str, list[str]] = {}
+        for number, trial in enumerate(self.problem.trials):
+            refused = self.folder / f"refused-{number}-a"
+            if refused.is_file():
+                reason = f"it refuses them: {printable(refused.read_text('utf-8', 'replace'))[:200]}"
+            elif (self.truth / f"large-{number}").is_file() or (trial.is_stated and number not in truths):
+                reason = "too large to be checked on the CPU, or refused by the reference"
+            elif number in truths and not answers[number]:
+                reason = f"no time was left for them within {self.judge.limits.cpu_s:g} s"
+            else:
+                continue
+            reasons.setdefault(reason, []).append(trial.label)
+        for reason, labels in reasons.items():
+            more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
+            yield f"not run: {'; '.join(labels[:3])}{more}: {reason}"
+
+
+def write_as_reference(path: Path, answer: Answer, truth: Truth) -> None:
+    """Write results for the own check of a task, in the shapes of the reference where they have as many cells."""
+    from noyau.jobs.check.submissions.results import write_results
+
+    pairs = zip(answer.results, truth.native, strict=False)
+    arrays = [got.reshape(native.shape) if got.size == native.size else got for got, native in pairs]
+    write_results(path, arrays, {})
+
+
+def _record(number: int, answer: Answer, truth: Truth, own: str | None, tolerance: Any) -> TrialRecord:
+    """The errors of a call, and what the rule of the benchmark says."""
+    pairs = [(got, want) for got, want in zip(answer.results, truth.native, strict=False) if got.shape == want.shape]
+    wide = [(got.astype(np.float64), want.astype(np.float64)) for got, want in pairs]
+    with np.errstate(all="ignore"):
+        away = [np.abs(got - want) for got, want in wide]
+        near = [each / np.maximum(np.abs(want), 1e-2) for each, (_, want) in zip(away, wide, strict=True)]
+    is_whole = len(pairs) == len(truth.native)
+    rule = (own == "") if own is not None else None
+    if tolerance is not None:
+        rule = is_whole and all(passes(got, want, tolerance) for got, want in pairs)
+    values = [each for pair in wide for each in pair]
+    worst = [finite(max((float(each.max(initial=0.0)) for each in part), default=0.0)) for part in (away, near)]
+    has_nan = any(np.isnan(each).any() for each in values)
+    has_inf = not has_nan and any(np.isinf(each).any() for each in values)
+    return TrialRecord(number, rule, worst[0], worst[1], bool(has_nan), bool(has_inf))
+
+
+def _kernels(seen: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    kernels = seen.get("kernels", ())
+    return [
+        each for each in kernels if isinstance(each, dict) and {"name", "calls", "accesses", "unseen"} <= each.keys()
+    ]
+
+
+def _kernel_lines(seen: Mapping[str, Any]) -> Iterator[str]:
+    """The kernels that were launched, or a line that there were none."""
+    kernels = _kernels(seen)
+    for each in kernels:
+        launches, accesses = several(int(each["calls"]), "launch"), counted(int(each["accesses"]))
+        yield f"{printable(str(each['name']))}: {launches}, {accesses} accesses seen"
+    if not kernels:
+        yield "no kernel of its own was launched: torch did the work"
+
+
+def _unseen(seen: Mapping[str, Any]) -> str:
+    """Why the accesses of a kernel were not seen, or nothing."""
+    for each in _kernels(seen):
+        if each["unseen"]:
+            return f"{printable(str(each['name']))}: {printable(str(each['unseen']))}"
+        if not each["accesses"]:
+            return f"{printable(str(each['name']))}: none of its accesses was seen"
+    return ""

@@ -1,0 +1,278 @@
+"""The process of a submission: its calls, every access of its kernels watched, and what it did beside them.
+
+All that is written here may be forged by the submission, which runs in this process: whoever reads it compares bytes
+and trusts nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+
+from noyau.errors import InputError, NoyauError, UnsupportedError
+from noyau.jobs.check.script_run import hooks_of_script
+from noyau.jobs.check.submissions.results import write_results
+from noyau.jobs.check.submissions.torch_calls import (
+    POISONS,
+    Poisoned,
+    overlaps,
+    plain_arrays,
+    poison,
+    reach,
+    tensors_in,
+    uncompiled,
+    with_tensors,
+)
+from noyau.jobs.check.submissions.torch_formats import FORMATS, Format, function_of, load
+from noyau.jobs.check.torch_checks import spread
+from noyau.kernels.interpretation import error_of
+from noyau.sanitizer.scripts.record import ScriptSession
+from noyau.sanitizer.scripts.triton_host import marked
+
+_LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_DEEDS = {
+    "socket.__new__": "opened a socket", "socket.connect": "opened a socket", "socket.bind": "opened a socket",
+    "os.fork": "started a process", "os.forkpty": "started a process", "os.exec": "started a process",
+    "os.posix_spawn": "started a process", "os.system": "started a process", "subprocess.Popen": "started a process",
+    "os.kill": "sent a signal", "os.remove": "removed a file", "os.rename": "moved a file",
+    "os.rmdir": "removed a folder",
+}  # fmt: skip
+
+
+_MODES = ("triton_host.py", "torch_calls.py")  # frames between a text and torch, at each call of it
+
+
+class Refused(PermissionError):
+    """An act of a submission beyond its calculation."""
+
+
+def guard(folder: Path) -> None:
+    """Refuse what a submission has no need of, from here on, and note it in a file. A text that goes around Python is
+    held by the system alone."""
+    notes = os.open(folder / "deeds", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    own = f"{folder.resolve()}{os.sep}"
+
+    def refuse(event: str, arguments: tuple[Any, ...]) -> None:
+        act = _DEEDS.get(event)
+        if event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES:
+            path = os.path.realpath(os.fspath(arguments[0])) if isinstance(arguments[0], str | bytes) else own
+            act = None if str(path).startswith((own, "/dev/")) else f"wrote to {path!r}"
+        if act is not None and _is_own(own):
+            os.write(notes, f"{act}\n".encode("utf-8", "replace"))
+            raise Refused(f"a submission may not: it {act}")
+
+    sys.addaudithook(refuse)
+
+
+def _is_own(folder: str) -> bool:
+    """Whether the innermost frame that is not of Python's own library is of a file in a folder."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(_LIBRARIES) and file != __file__ and not file.startswith("<frozen"):
+            return file.startswith(folder)
+        frame = frame.f_back
+    return False
+
+
+def write_answers(wish: Mapping[str, Any], folder: Path) -> None:
+    """Call a submission on the inputs that lie in a folder, and write its results, findings and end there."""
+    torch.set_num_threads(1)
+    session = ScriptSession(wish["called"])
+    seen = _Seen(session, folder)
+    session.keep = seen.write
+    kind, text = "", ""
+    with ExitStack() as undone:
+        undone.enter_context(hooks_of_script(session, None, "numba triton"))
+        undone.enter_context(uncompiled(session.note))
+        try:
+            format_of = FORMATS[wish["format"]](wish, folder)
+            guard(folder)
+            kind = "load"
+            function = function_of(load(folder, wish["entry"][0]), wish["entry"][1])
+            kind = "call"
+            _call_all(wish, format_of, function, folder, seen)
+            kind = "done"
+        except SystemExit as end:
+            kind, text = "exit", f"it ended with sys.exit({end.code!r})"
+        except MemoryError:
+            kind = "memory"
+        except BaseException as fault:  # noqa: BLE001  whatever it is, the judge is told
+            kind, text = _kind_of(kind, fault, folder)
+    seen.write()
+    (folder / "ending.json").write_text(json.dumps({"kind": kind, "text": text[:2000]}), "utf-8")
+
+
+def _kind_of(stage: str, fault: BaseException, folder: Path) -> tuple[str, str]:
+    """The kind of the end that an exception is, and the exception in words."""
+    words = f"{type(fault).__name__}: {' '.join(str(fault).split())}"
+    match fault:
+        case Refused():
+            return "refused", str(fault)
+        case ModuleNotFoundError(name=str(name)) if not (folder / f"{name.partition('.')[0]}.py").is_file():
+            return "unsupported", f"it imports {name}, which is not installed"
+        case SyntaxError():
+            return "syntax", f"{words} (line {fault.lineno})"
+        case InputError() if stage == "load":
+            return "unsupported", str(fault)
+        case NoyauError():
+            return "unsupported" if isinstance(fault, UnsupportedError) else "raised", words
+        case RuntimeError() if "allocate memory" in str(fault) or "bad_alloc" in str(fault):
+            return "memory", words
+        case _:
+            pass
+    if stage == "load" or _is_at(fault, folder):
+        return "raised", f"it raised {words}"
+    judged = error_of("it", fault)
+    return ("unsupported" if isinstance(judged, UnsupportedError) else "raised"), str(judged)
+
+
+def _is_at(fault: BaseException, folder: Path) -> bool:
+    """Whether a line of the submission's own, no kernel, calls what raised: torch then says what it thinks of that."""
+    frames, trace = [], fault.__traceback__
+    while trace is not None:
+        frames.append(trace.tb_frame.f_code.co_filename)
+        trace = trace.tb_next
+    own = [at for at, file in enumerate(frames) if file.startswith(str(folder))]
+    below = [Path(file) for file in frames[own[-1] + 1 :] if not file.endswith(_MODES)] if own else []
+    return bool(own) and not any({"triton", "numba", "noyau"} & set(file.parts) for file in below)
+
+
+def _call_all(
+    wish: Mapping[str, Any], format_of: Format, function: Callable[..., Any], folder: Path, seen: _Seen
+) -> None:
+    """The calls of each trial whose inputs are there, as long as there is time for them."""
+    begin_s, cells, costs_s = time.process_time(), 1, list[float]()
+    for number in range(len(wish["trials"])):
+        if not (folder / f"in-{number}-a.pt").is_file():
+            continue
+        trial = _Trial(wish, format_of, function, folder, number)
+        fixed_s = min(costs_s, default=0.0)  # of a call, whatever its size
+        expected_s = fixed_s + (costs_s[-1] - fixed_s) * trial.cells / cells if costs_s else 0.0
+        if expected_s > wish["time_s"] - (time.process_time() - begin_s):
+            continue
+        start_s, calls = time.process_time(), list("a" if costs_s else POISONS)
+        for call in calls:
+            is_stated = wish["trials"][number]["is_stated"] and call != "strided"
+            try:
+                trial.call(call)
+            except Exception as fault:
+                kind, text = _kind_of("call", fault, folder)
+                if is_stated or kind not in ("raised", "unsupported"):
+                    raise
+                (folder / f"refused-{number}-{call}").write_text(text, "utf-8")
+                break
+            finally:
+                seen.take(number, call)
+        costs_s.append((time.process_time() - start_s) / len(calls))
+        cells = trial.cells
+
+
+class _Trial:
+    """A trial, in memory that stays where it is from call to call."""
+
+    def __init__(
+        self, wish: Mapping[str, Any], format_of: Format, function: Callable[..., Any], folder: Path, number: int
+    ) -> None:
+        self.wish, self.format_of, self.function, self.folder, self.number = wish, format_of, function, folder, number
+        self.data = {name: torch.load(folder / f"in-{number}-{name}.pt", weights_only=False) for name in "ab"}
+        self.marks = json.loads((folder / f"marks-{number}").read_text("ascii"))
+        self.unset = set(wish["unset"][str(number)])
+        self.memory = [np.array(each) for each in plain_arrays(tensors_in(self.data["a"]))]
+        self.held: list[torch.Tensor] = []  # results of the first call, and what they held
+        self.contents: list[bytes] = []
+        self.tensors: list[torch.Tensor] = []
+        self.cells = max(1, sum(each.size for each in self.memory))
+
+    def call(self, name: str) -> None:
+        """Call it: `a`; `b`, on other values in the same memory; `c`, those of a again, in the tensors of b; `strided`,
+        with a gap behind each value. Its results, and the inputs afterwards, are written."""
+        byte = POISONS[name]
+        self.place(name, byte)
+        with Poisoned(byte):
+            arguments = self.wish["trials"][self.number]["arguments"]
+            results = self.format_of.call(self.function, with_tensors(self.data["a"], self.tensors), arguments)
+        arrays, tensors = plain_arrays(results), tensors_in(results)
+        pairs = [
+            [at, to] for at, one in enumerate(tensors) for to, other in enumerate(self.tensors) if overlaps(one, other)
+        ]
+        facts = {"count": len(arrays), "aliases": pairs, "is_tensor": isinstance(results, torch.Tensor)}
+        if name == "a":
+            self.held, self.contents = tensors, [each.tobytes() for each in plain_arrays(tensors)]
+        facts["changed"] = name == "b" and [each.tobytes() for each in plain_arrays(self.held)] != self.contents
+        facts["is_same_memory"] = name == "b" and list(map(reach, tensors)) == list(map(reach, self.held))
+        write_results(self.folder / f"out-{self.number}-{name}", [*arrays, *plain_arrays(self.tensors)], facts)
+
+    def place(self, name: str, byte: int) -> None:
+        """Put the values of a call where the submission has its inputs."""
+        values = tensors_in(self.data["b" if name == "b" else "a"])
+        if name == "c":
+            for tensor, value in zip(self.tensors, values, strict=True):
+                tensor.copy_(value)  # torch knows of it: the tensor's version is another
+            return
+        if name == "strided":
+            laid = [spread(each) if each.ndim and each.numel() else each for each in values]
+            self.tensors = self.marked(laid)
+            return
+        for array, value in zip(self.memory, plain_arrays(values), strict=True):
+            array[...] = value
+        shared = [_tensor_on(array, value) for array, value in zip(self.memory, values, strict=True)]
+        self.tensors = self.marked(
+            [self.fresh(each, byte) if at in self.unset else each for at, each in enumerate(shared)]
+        )
+
+    def marked(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The tensors, those on a GPU that were there."""
+        return [marked(each) if is_there else each for each, is_there in zip(tensors, self.marks, strict=True)]
+
+    def fresh(self, like: torch.Tensor, byte: int) -> torch.Tensor:
+        """Memory for a result among the inputs, of which it is seen who writes it."""
+        tensor = torch.empty_like(like)
+        poison(tensor, byte)
+        return tensor
+
+
+def _tensor_on(array: np.ndarray, like: torch.Tensor) -> torch.Tensor:
+    """A tensor on the memory of an array."""
+    flat = torch.from_numpy(array.reshape(-1).view(np.uint8)) if array.size else torch.empty(0, dtype=torch.uint8)
+    return flat.view(like.dtype).reshape(like.shape)
+
+
+class _Seen:
+    """The observations of a session, each finding with the call that showed it."""
+
+    def __init__(self, session: ScriptSession, folder: Path) -> None:
+        self.session, self.folder = session, folder
+        self.at = 0, "a"
+        self.findings: list[dict[str, Any]] = []
+
+    def take(self, trial: int, call: str) -> None:
+        """Take the findings of a call, which the session then forgets: the next one may show them again."""
+        self.findings += self.fresh(trial, call)
+        self.session.kernels = {key: replace(each, findings=()) for key, each in self.session.kernels.items()}
+        self.at = trial, call
+
+    def fresh(self, trial: int, call: str) -> list[dict[str, Any]]:
+        """The findings since the last call."""
+        every = (finding for kernel in self.session.kernels.values() for finding in kernel.findings)
+        return [{"trial": trial, "call": call, "finding": asdict(finding)} for finding in every]
+
+    def write(self) -> None:
+        """Write all of it: a submission may end at any time."""
+        kernels = [asdict(replace(each, findings=())) for each in self.session.kernels.values()]
+        record = {"kernels": kernels, "findings": self.findings + self.fresh(*self.at), "notes": self.session.notes}
+        partial = self.folder / "record.partial"
+        partial.write_text(json.dumps(record), "utf-8")
+        partial.replace(self.folder / "record.json")

@@ -1,0 +1,105 @@
+"""Calls of references and submissions: nests of tensors, memory that holds nothing yet, what torch would compile."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import cpp_extension
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from noyau.errors import UnsupportedError
+from noyau.hosts.torch.tensors import array_of
+from noyau.sanitizer.scripts.fakes import patch
+
+POISONS = {"a": 0xFF, "b": 0xFE, "c": 0xFF, "strided": 0xFF}  # of the bytes that nobody wrote, by the call
+_EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
+
+
+class Poisoned(TorchFunctionMode):  # type: ignore[misc]
+    """Within, what torch.empty makes holds one byte everywhere."""
+
+    def __init__(self, byte: int) -> None:
+        super().__init__()
+        self.byte = byte
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if getattr(func, "__name__", "") in _EMPTY and isinstance(result, torch.Tensor):
+            poison(result, self.byte)
+        return result
+
+
+def poison(tensor: torch.Tensor, byte: int) -> None:
+    """Fill the memory of a tensor, which torch is not told of: its version stays."""
+    with torch._C.DisableTorchFunction():
+        storage = tensor.untyped_storage()
+        if storage.nbytes() and storage.device.type == "cpu":
+            ctypes.memset(storage.data_ptr(), byte, storage.nbytes())
+
+
+def tensors_in(data: Any) -> list[torch.Tensor]:
+    """The tensors of a nest, in order."""
+    return [each for each in tree_flatten(data)[0] if isinstance(each, torch.Tensor)]
+
+
+def with_tensors(data: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    """The same nest, with these tensors in it."""
+    leaves, shape = tree_flatten(data)
+    waiting = iter(tensors)
+    return tree_unflatten([next(waiting) if isinstance(each, torch.Tensor) else each for each in leaves], shape)
+
+
+def plain_arrays(results: Any) -> list[np.ndarray]:
+    """The results of a call as arrays, packed; a number is one of no axes. UnsupportedError for what is neither."""
+    leaves = tree_flatten(results)[0]
+    arrays = []
+    for each in leaves:
+        if isinstance(each, torch.Tensor):
+            if each.layout is not torch.strided or each.is_complex() or each.is_quantized:
+                raise UnsupportedError(f"results of the kind {each.dtype}, {each.layout} are not compared")
+            arrays.append(np.asarray(array_of(each.detach().resolve_neg()), order="C"))
+        elif isinstance(each, bool | int | float | np.ndarray | np.generic):
+            arrays.append(np.asarray(each))
+        else:
+            raise TypeError(f"it returned {type(each).__name__}, and no tensor")
+    return arrays
+
+
+def reach(tensor: torch.Tensor) -> tuple[int, int]:
+    """The addresses that a tensor lies in."""
+    with torch._C.DisableTorchFunction():
+        steps = (step * (extent - 1) for step, extent in zip(tensor.stride(), tensor.shape, strict=True))
+        cells = sum(steps) + 1 if tensor.numel() else 0
+        return tensor.data_ptr(), tensor.data_ptr() + cells * tensor.element_size()
+
+
+def overlaps(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors may share memory."""
+    (start, end), (begin, stop) = reach(one), reach(other)
+    return start < stop and begin < end
+
+
+@contextmanager
+def uncompiled(note: Callable[[str], None]) -> Iterator[None]:
+    """Within, torch.compile gives what it is given: kernels that torch would generate are its own. Nothing is built."""
+
+    def compile_nothing(model: Any = None, **options: Any) -> Any:
+        note("torch.compile: it ran as it is written")
+        return (lambda function: function) if model is None else model
+
+    def build_nothing(*sources: Any, **options: Any) -> Any:
+        raise UnsupportedError("CUDA C++ that torch.utils.cpp_extension builds is not run without a GPU")
+
+    with ExitStack() as undone:
+        patch(undone, torch, "compile", compile_nothing)
+        # One thread is deterministic as it is, and torch would load its compilers for the answer.
+        patch(undone, torch, "use_deterministic_algorithms", lambda *_, **__: None)
+        for name in ("load", "load_inline"):
+            patch(undone, cpp_extension, name, build_nothing)
+        yield

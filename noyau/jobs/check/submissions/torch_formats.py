@@ -1,0 +1,287 @@
+"""The formats of problems where they run: the inputs of a trial, the reference, and how a submission is called."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from noyau.errors import InputError
+from noyau.sanitizer.scripts.triton_host import GPU, marked
+
+SEED = 20  # of the parameters of a module: those of the reference and of the submission are drawn alike
+_POSITIVE = ("var", "variance", "std", "rstd")  # ends of the names of inputs that are above 0
+
+
+class Format(Protocol):
+    """A format of problems. The inputs of a trial are any nest of tensors and numbers, `data`."""
+
+    def inputs(self, arguments: Mapping[str, Any], seed: int) -> Any:
+        """The inputs of a trial."""
+
+    def reference(self, data: Any, *, wide: bool = False) -> Any:
+        """The results that are right; `wide`: the floats of the data are of 64 bits."""
+
+    def call(self, function: Callable[..., Any], data: Any, arguments: Mapping[str, Any]) -> Any:
+        """The results of a submission."""
+
+
+def load(folder: Path, file: str) -> ModuleType:
+    """A file of a folder as a module; those beside it can be imported."""
+    path = folder / file
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[path.stem] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def function_of(module: ModuleType, name: str) -> Callable[..., Any]:
+    """A function of a module. InputError where it has none of that name."""
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise InputError(f"{Path(str(module.__file__)).name} has no function {name}")
+    return function  # type: ignore[no-any-return]
+
+
+class Definitions:
+    """Definitions of SOL-ExecBench and flashinfer-bench: the reference is the function `run`."""
+
+    def __init__(self, wish: Mapping[str, Any], folder: Path) -> None:
+        self.wish, self.folder, self.facts = wish, folder, wish["facts"]
+
+    def module(self) -> ModuleType:
+        return load(self.folder, self.wish["entry"])
+
+    def inputs(self, arguments: Mapping[str, Any], seed: int) -> Any:
+        torch.manual_seed(seed)
+        sources, shapes, custom = arguments["sources"], arguments["shapes"], {}
+        if self.facts["custom"]:
+            scalars = {name: each["value"] for name, each in sources.items() if each["type"] == "scalar"}
+            make = function_of(self.module(), self.facts["custom"])
+            custom = make({**arguments["axes"], **scalars}, GPU)
+        data = []
+        for name, tensor in self.facts["inputs"].items():
+            source = sources.get(name, {"type": "random"})
+            match source["type"]:
+                case "scalar":
+                    data.append(source["value"])
+                case "custom":
+                    data.append(custom[name])
+                case "safetensors":
+                    data.append(_stored(Path(self.wish["root"]), source["path"], source["tensor_key"]))
+                case _:
+                    data.append(_random(name, shapes[name], tensor["dtype"]))
+        return data
+
+    def reference(self, data: Any, *, wide: bool = False) -> Any:
+        results = function_of(self.module(), "run")(*data)
+        names = list(self.facts["outputs"])
+        return [results[name] for name in names] if isinstance(results, Mapping) else results
+
+    def call(self, function: Callable[..., Any], data: Any, arguments: Mapping[str, Any]) -> Any:
+        outputs = self.outputs(arguments) if self.wish["fills"] else []
+        results = function(*data, *outputs)
+        if outputs:
+            return outputs
+        return [results[name] for name in self.facts["outputs"]] if isinstance(results, Mapping) else results
+
+    def outputs(self, arguments: Mapping[str, Any]) -> list[torch.Tensor]:
+        """Fresh memory for the results of a trial."""
+        shapes = arguments["shapes"]
+        dtypes = {name: dtype_of(each["dtype"]) for name, each in self.facts["outputs"].items()}
+        return [torch.empty(shapes[name] or (), dtype=dtype, device="cuda") for name, dtype in dtypes.items()]
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """A dtype by its name in a definition. InputError where torch has none."""
+    dtype = getattr(torch, {"float8_e4m3": "float8_e4m3fn", "float4_e2m1": "float4_e2m1fn_x2"}.get(name, name), None)
+    if not isinstance(dtype, torch.dtype):
+        raise InputError(f"there is no dtype {name}")
+    return dtype
+
+
+def _random(name: str, shape: Sequence[int] | None, dtype_name: str) -> Any:
+    """Random numbers of the range that SOL-ExecBench draws from."""
+    dtype = dtype_of(dtype_name)
+    extents = shape or ()
+    if dtype is torch.bool:
+        value = torch.randint(0, 2, extents, dtype=dtype)
+    elif not dtype.is_floating_point:
+        most = min(1024, torch.iinfo(dtype).max)
+        value = torch.randint(max(-most, torch.iinfo(dtype).min), most, extents, dtype=dtype)
+    else:
+        wide = torch.randn(extents, dtype=torch.float32)
+        wide = wide.abs() + 0.1 if name.endswith(_POSITIVE) else wide
+        value = (wide.clamp(-2, 2) if dtype.itemsize == 1 else wide).to(dtype)
+    return value.item() if shape is None else marked(value)
+
+
+def _stored(root: Path, file: str, key: str) -> torch.Tensor:
+    """A tensor of a file of safetensors: the length of a header of JSON, the header, the bytes."""
+    path = (root / file).resolve()
+    if not path.is_relative_to(root.resolve()):
+        raise InputError(f"the file {file} lies outside the folder of the definition")
+    with path.open("rb") as stream:
+        header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+        start = stream.tell()
+        if key not in header:
+            raise InputError(f"{file} has no tensor {key}")
+        begin, end = header[key]["data_offsets"]
+        stream.seek(start + begin)
+        cells = bytearray(stream.read(end - begin))
+    dtype = dtype_of(_STORED.get(header[key]["dtype"], header[key]["dtype"]))
+    return marked(torch.frombuffer(cells, dtype=dtype).reshape(header[key]["shape"]))
+
+
+_STORED = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2", "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8",
+    "BOOL": "bool",
+}  # fmt: skip
+
+
+class KernelBench:
+    """A module `Model`, which `ModelNew` is to replace: both are made after the same seed, from the same arguments."""
+
+    def __init__(self, wish: Mapping[str, Any], folder: Path) -> None:
+        self.wish, self.folder, self.module_of = wish, folder, dict[int, Any]()
+
+    def inputs(self, arguments: Mapping[str, Any], seed: int) -> Any:
+        path = self.folder / self.wish["entry"]
+        module = load(self.folder, self.wish["entry"])
+        tree = _Constants(arguments["constants"]).visit(ast.parse(path.read_text("utf-8")))
+        exec(compile(tree, str(path), "exec"), vars(module))  # noqa: S102  the problem's own text, with other sizes
+        torch.manual_seed(seed)
+        made_with = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
+        return {"init": _on_gpu(made_with), "inputs": _on_gpu(module.get_inputs())}
+
+    def reference(self, data: Any, *, wide: bool = False) -> Any:
+        model = self.built(sys.modules[Path(self.wish["entry"]).stem].Model, data["init"])
+        with torch.no_grad():
+            return (copy.deepcopy(model).double() if wide else model)(*data["inputs"])
+
+    def call(self, function: Callable[..., Any], data: Any, arguments: Mapping[str, Any]) -> Any:
+        with torch.no_grad():
+            return self.built(function, data["init"])(*data["inputs"])
+
+    def built(self, function: Callable[..., Any], arguments: Any) -> Any:
+        """The module that a class makes, once of the same arguments."""
+        key = repr(arguments)
+        if self.module_of.get(0, (None, ""))[:2] != (function, key):
+            torch.manual_seed(SEED)
+            made = function(**arguments) if isinstance(arguments, dict) else function(*arguments)
+            self.module_of[0] = function, key, made.cuda() if hasattr(made, "cuda") else made
+        return self.module_of[0][2]
+
+
+class _Constants(ast.NodeTransformer):
+    """Other numbers for names that a file assigns."""
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        self.sizes = sizes
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
+        name = node.targets[0].id if isinstance(node.targets[0], ast.Name) else ""
+        if name in self.sizes and node.col_offset == 0:
+            node.value = ast.copy_location(ast.Constant(self.sizes[name]), node.value)
+        return node
+
+
+def _on_gpu(data: Any) -> Any:
+    match data:
+        case torch.Tensor():
+            return marked(data)
+        case list() | tuple():
+            return type(data)(map(_on_gpu, data))
+        case dict():
+            return {name: _on_gpu(each) for name, each in data.items()}
+        case _:
+            return data
+
+
+class GpuMode:
+    """A task of GPU MODE: `generate_input`, `ref_kernel` and `check_implementation`."""
+
+    def __init__(self, wish: Mapping[str, Any], folder: Path) -> None:
+        self.wish, self.folder = wish, folder
+
+    def inputs(self, arguments: Mapping[str, Any], seed: int) -> Any:
+        module = load(self.folder, self.wish["entry"])
+        named = dict(arguments) | ({"seed": int(arguments["seed"]) + seed} if "seed" in arguments else {})
+        torch.manual_seed(seed)
+        return function_of(module, "generate_input")(**named)
+
+    def reference(self, data: Any, *, wide: bool = False) -> Any:
+        return function_of(sys.modules[Path(self.wish["entry"]).stem], "ref_kernel")(data)
+
+    def call(self, function: Callable[..., Any], data: Any, arguments: Mapping[str, Any]) -> Any:
+        return function(data)
+
+    def verdict(self, data: Any, results: Any) -> str:
+        """The fault that the task's own check finds, or nothing."""
+        answer = function_of(load(self.folder, self.wish["entry"]), "check_implementation")(data, results)
+        is_right, message = answer if isinstance(answer, tuple) else (not answer, answer)
+        return "" if is_right else str(message) or "it is not right"
+
+
+class BackendBench:
+    """An operator of torch, on arguments that its schema takes."""
+
+    def __init__(self, wish: Mapping[str, Any], folder: Path) -> None:
+        packet, _, overload = wish["facts"]["operator"].rpartition(".")
+        operator = getattr(getattr(torch.ops.aten, packet, None), overload, None)
+        if operator is None:
+            raise InputError(f"torch has no operator {wish['facts']['operator']}")
+        self.operator = operator
+
+    def inputs(self, arguments: Mapping[str, Any], seed: int) -> Any:
+        rng, shapes = np.random.default_rng(seed), list(arguments["shapes"])
+        dtype, data = dtype_of(arguments["dtype"]), []
+        for each in self.operator._schema.arguments:
+            if each.kwarg_only or each.has_default_value():
+                break
+            kind = str(each.type)
+            if "Tensor" in kind:
+                shape = shapes.pop(0) if len(shapes) > 1 else shapes[0]
+                numbers = torch.from_numpy(rng.standard_normal(shape) * (1 if dtype.is_floating_point else 9))
+                tensor = marked(numbers.to(dtype))
+                data.append([tensor, tensor.clone()] if kind.startswith("List") else tensor)
+            else:
+                data.append(_NUMBERS.get(kind))
+        return data
+
+    def reference(self, data: Any, *, wide: bool = False) -> Any:
+        return self.operator(*data)
+
+    def call(self, function: Callable[..., Any], data: Any, arguments: Mapping[str, Any]) -> Any:
+        return function(*data)
+
+
+_NUMBERS = {
+    "number": 2,
+    "Scalar": 2,
+    "float": 1.5,
+    "int": 1,
+    "SymInt": 1,
+    "bool": False,
+    "List[int]": [1],
+    "str": "none",
+}
+FORMATS: Mapping[str, Callable[[Mapping[str, Any], Path], Format]] = {
+    "definitions": Definitions,
+    "kernelbench": KernelBench,
+    "gpu_mode": GpuMode,
+    "backendbench": BackendBench,
+}

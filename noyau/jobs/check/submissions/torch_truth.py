@@ -1,0 +1,190 @@
+"""The process of a reference: inputs of each trial, what is right of them in float64, and runs rounded otherwise."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+
+from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of
+from noyau.jobs.check.submissions.results import read_results, write_results
+from noyau.jobs.check.submissions.torch_calls import (
+    POISONS,
+    Poisoned,
+    overlaps,
+    plain_arrays,
+    tensors_in,
+    uncompiled,
+    with_tensors,
+)
+from noyau.jobs.check.submissions.torch_formats import FORMATS, Format, GpuMode
+from noyau.sanitizer.scripts.triton_host import is_marked, marked, torch_stood_in
+from noyau.verify.floats import moved
+
+_NARROW = (torch.float16, torch.bfloat16, torch.float32)
+_TO_NARROW = frozenset({"float", "half", "bfloat16"})  # methods that cast
+MOST_CELLS = 1 << 25  # of the inputs and the results of a trial
+_MOVED_RUNS = 4
+SEEDS = {"a": 1, "b": 2}
+
+
+class Widened(TorchFunctionMode):  # type: ignore[misc]
+    """Within, floats are of 64 bits, whatever is written: but those of 8 bits, which values are quantised to."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in _TO_NARROW and args and isinstance(args[0], torch.Tensor):
+            return args[0].double()
+        named = {key: _wide(each) for key, each in (kwargs or {}).items()}
+        result = func(*map(_wide, args), **named)
+        return result.double() if isinstance(result, torch.Tensor) and result.dtype in _NARROW else result
+
+
+def _wide(each: Any) -> Any:
+    return torch.float64 if isinstance(each, torch.dtype) and each in _NARROW else each
+
+
+def write_truth(wish: Mapping[str, Any], folder: Path) -> None:
+    """Write what is right of each trial into a folder, as long as there is time; the last file says what went wrong."""
+    torch.set_num_threads(1)
+    deadline_s = time.process_time() + wish["time_s"]
+    fault = ""
+    with torch_stood_in(lambda *_: None), uncompiled(lambda _: None):
+        try:
+            format_of = FORMATS[wish["format"]](wish, folder)
+            for number, trial in enumerate(wish["trials"]):
+                if time.process_time() > deadline_s:
+                    break
+                try:
+                    _write_trial(format_of, trial, number, folder)
+                except Exception as error:  # noqa: BLE001  a size that the reference refuses is none of the problem's
+                    fault = fault or f"{trial['label']}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a text of a user does as it is loaded
+            fault = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    (folder / "ending.json").write_text(json.dumps({"fault": fault}), "utf-8")
+
+
+def _write_trial(format_of: Format, trial: Mapping[str, Any], number: int, folder: Path) -> None:
+    """The inputs and the truth of a trial, for each seed; nothing where there are too many cells."""
+    for name, seed in SEEDS.items():
+        with Poisoned(POISONS[name]):
+            data = format_of.inputs(trial["arguments"], seed)
+            if sum(each.numel() for each in tensors_in(data)) > MOST_CELLS:
+                (folder / f"large-{number}").touch()
+                return
+            before = _clone(data)
+            results = format_of.reference(data)
+            native = plain_arrays(results)
+            again = plain_arrays(format_of.reference(_clone(before)))
+        changed = [
+            at for at, pair in enumerate(zip(tensors_in(data), tensors_in(before), strict=True)) if _differ(*pair)
+        ]
+        facts: dict[str, Any] = {"changed": changed, "unset": _unset(before, POISONS[name])}
+        pairs = enumerate(tensors_in(results))
+        facts["aliases"] = [
+            [at, to] for at, one in pairs for to, other in enumerate(tensors_in(data)) if overlaps(one, other)
+        ]
+        facts["is_random"] = any(one.tobytes() != other.tobytes() for one, other in zip(native, again, strict=True))
+        facts["unread"] = _unread(format_of, before, native) if name == "a" and isinstance(format_of, GpuMode) else []
+        truth, facts["is_wide"] = _truth(format_of, before, native)
+        move, runs = partial(_moved, rng=np.random.default_rng(seed)), []
+        for _ in range(_MOVED_RUNS):
+            run = plain_arrays(format_of.reference(_mapped(before, move)))
+            runs += run if [each.shape for each in run] == [each.shape for each in native] else []
+        torch.save(_mapped(before, lambda each: each.clone()), folder / f"in-{number}-{name}.pt")
+        (folder / f"marks-{number}").write_text(json.dumps([is_marked(each) for each in tensors_in(before)]), "ascii")
+        write_results(folder / f"truth-{number}-{name}", [*native, *truth, *runs], facts | {"count": len(native)})
+        write_results(folder / f"inputs-{number}-{name}", plain_arrays(tensors_in(before)), {})
+
+
+def _mapped(data: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The nest with each tensor changed; it lies where it lay."""
+    tensors = tensors_in(data)
+    results = [change(each) for each in tensors]
+    return with_tensors(
+        data, [marked(new) if is_marked(old) else new for new, old in zip(results, tensors, strict=True)]
+    )
+
+
+def _clone(data: Any) -> Any:
+    return _mapped(data, lambda each: each.detach().clone())
+
+
+def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return array_of(one).tobytes() != array_of(other).tobytes()
+
+
+def _unset(data: Any, byte: int) -> list[int]:
+    """The tensors of which nothing was ever written."""
+    contents = [array_of(each).tobytes() for each in tensors_in(data)]
+    return [at for at, each in enumerate(contents) if each and each == bytes([byte]) * len(each)]
+
+
+def _unread(format_of: Format, data: Any, native: Sequence[np.ndarray]) -> list[int]:
+    """The tensors whose values do not matter to the reference: a submission may write there."""
+    places = []
+    for at, tensor in enumerate(tensors_in(data)):
+        tensors = tensors_in(_clone(data))
+        tensors[at] = marked(torch.zeros_like(tensor) if tensor.any() else torch.ones_like(tensor))
+        try:
+            results = plain_arrays(format_of.reference(with_tensors(data, tensors)))
+        except (RuntimeError, ValueError, IndexError, TypeError, AssertionError):
+            continue
+        if [each.tobytes() for each in results] == [each.tobytes() for each in native]:
+            places.append(at)
+    return places
+
+
+def _truth(format_of: Format, data: Any, native: Sequence[np.ndarray]) -> tuple[list[np.ndarray], bool]:
+    """The results in float64, and whether they are: else the reference as it is stands for them."""
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        with Widened():
+            wide = _mapped(data, lambda each: each.to(torch.float64) if each.dtype in _NARROW else each.clone())
+            results = plain_arrays(format_of.reference(wide, wide=True))
+        if [each.shape for each in results] == [each.shape for each in native]:
+            return results, True
+    except Exception as error:  # noqa: BLE001  a reference need not be written for wider floats
+        del error
+    finally:
+        torch.set_default_dtype(before)
+    return [each.astype(np.float64) if each.dtype.kind not in "iub" else each for each in native], False
+
+
+def _moved(tensor: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+    """The tensor with each float moved by an ulp or none."""
+    dtype = from_torch(tensor.dtype)
+    if dtype is None or not dtype.is_float:
+        return tensor.clone()
+    return tensor_of(moved(np.asarray(array_of(tensor), order="C"), rng))
+
+
+def write_verdicts(wish: Mapping[str, Any], folder: Path) -> None:
+    """Write what the task's own check says of the results that lie in a folder."""
+    torch.set_num_threads(1)
+    verdicts: dict[str, str] = {}
+    with torch_stood_in(lambda *_: None), uncompiled(lambda _: None):
+        format_of = GpuMode(wish, folder)
+        for path in sorted(folder.glob("out-*")):
+            results, name = read_results(path), path.name.removeprefix("out-")
+            if results is None:
+                continue
+            number, _, call = name.partition("-")
+            source = folder / f"in-{number}-{'b' if call == 'b' else 'a'}.pt"
+            if not source.is_file():
+                continue
+            data = torch.load(source, weights_only=False)
+            tensors = [marked(tensor_of(np.array(each))) for each in results[0]]
+            try:
+                verdicts[name] = format_of.verdict(data, tensors[0] if len(tensors) == 1 else tuple(tensors))
+            except Exception as error:  # noqa: BLE001  it need not be written for what a submission gave
+                sys.stderr.write(f"{name}: {type(error).__name__}: {error}\n")
+    (folder / "verdicts.json").write_text(json.dumps(verdicts), "utf-8")

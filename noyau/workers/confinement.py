@@ -1,0 +1,200 @@
+"""A function in a process that may do little: a share of time and memory, files of its own folder, no network.
+
+Linux has the means: resource limits, namespaces of users, processes and the network (unshare), and Landlock for files
+(docs.kernel.org, userspace-api/landlock). Each is used where the system lets it; the ending says which was not."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import platform
+import resource
+import signal
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICK_S = 0.01
+_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/proc", "/sys/devices/system", "/etc/ld.so.cache", "/etc/passwd")
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
+_NEW_USER, _NEW_PROCESSES, _NEW_NETWORK, _NEW_IPC = 0x10000000, 0x20000000, 0x40000000, 0x08000000
+_NO_NEW_PRIVILEGES, _DIE_WITH_PARENT, _SUBREAPER = 38, 1, 36  # of prctl
+_RULESET, _RULE, _RESTRICT = 444, 445, 446  # system calls of Landlock, alike on every processor
+_READ, _WRITE_FILE, _READ_FILE, _TRUNCATE = 0b1101, 1 << 1, 1 << 2, 1 << 14
+_BITS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # rights of files by the version of Landlock
+_OF_A_FILE = 0b111 | _TRUNCATE | 1 << 15
+WITHOUT_FILES, WITHOUT_NETWORK = "files beyond its folder", "the network"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that a process may take: seconds of the processor and on the clock, bytes beyond what it begins with,
+    bytes of a file that it writes."""
+
+    cpu_s: float = 10.0
+    clock_s: float = 60.0
+    memory_bytes: int = 2 << 30
+    file_bytes: int = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The end of a confined process: its status, below 0 the signal that ended it. `is_late`: its time was over;
+    `open`: what the system let it reach all the same."""
+
+    status: int
+    is_late: bool
+    open: tuple[str, ...]
+
+
+def run_confined(function: Callable[[], None], folder: Path, readable: Sequence[str], limits: Limits) -> Ending:
+    """Run a function in a copy of this process that reads what lies in `readable` and the system's own libraries,
+    writes in `folder`, and is ended with all that it started once it is past its limits. What it prints goes into
+    `folder / "printed"`. This process should have one thread."""
+    here, there = os.pipe()
+    supervisor = os.fork()
+    if not supervisor:
+        with contextlib.suppress(BaseException):
+            os.close(here)
+            _supervise(function, folder, readable, limits, there)
+        os._exit(1)
+    os.close(there)
+    with os.fdopen(here, "rb") as pipe:
+        report = pipe.read()
+    os.waitpid(supervisor, 0)
+    status, is_late, is_open = json.loads(report or b"[1, false, []]")
+    return Ending(status, is_late, tuple(is_open))
+
+
+def _supervise(
+    function: Callable[[], None], folder: Path, readable: Sequence[str], limits: Limits, report: int
+) -> None:
+    """The process between: it starts the confined one in namespaces of its own, waits, and ends what is left."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    os.setsid()
+    libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    libc.prctl(_SUBREAPER, 1)
+    is_open = [] if _unshare(libc) else [WITHOUT_NETWORK]
+    heard, said = os.pipe()
+    confined = os.fork()
+    if not confined:
+        try:
+            os.close(heard)
+            os.write(said, b"1" if _confine(libc, folder, readable, limits, keep=said) else b"0")
+            os.close(said)
+            function()
+        finally:
+            os._exit(0)
+    os.close(said)
+    status, is_late = _end_of(confined, limits)
+    while _kill_children():
+        time.sleep(_TICK_S)
+    if os.read(heard, 1) != b"1":
+        is_open.append(WITHOUT_FILES)
+    os.write(report, json.dumps([status, is_late, is_open]).encode())
+    os._exit(0)
+
+
+def _end_of(child: int, limits: Limits) -> tuple[int, bool]:
+    """The status of a child, which is killed once its time on the clock is over, and whether its time ended it."""
+    deadline_s = time.monotonic() + limits.clock_s
+    while True:
+        is_late = time.monotonic() >= deadline_s
+        if is_late:
+            os.kill(child, signal.SIGKILL)
+        ended, status, usage = os.wait4(child, 0 if is_late else os.WNOHANG)
+        if ended:
+            code = os.waitstatus_to_exitcode(status)
+            spent_s = usage.ru_utime + usage.ru_stime
+            return code, is_late or (code < 0 and spent_s >= limits.cpu_s)
+        time.sleep(_TICK_S)
+
+
+def _kill_children() -> bool:
+    """Kill the processes that a confined one left behind; whether there were any."""
+    left = False
+    for path in Path("/proc/self/task").glob("*/children"):
+        for child in path.read_text("ascii").split():
+            left = True
+            with contextlib.suppress(OSError):
+                os.kill(int(child), signal.SIGKILL)
+                os.waitpid(int(child), 0)
+    return left
+
+
+def _unshare(libc: ctypes.CDLL) -> bool:
+    """Leave the network, and with the next fork the sight of other processes. Whether the system allowed it."""
+    user, group = os.getuid(), os.getgid()
+    try:
+        if libc.unshare(_NEW_USER | _NEW_PROCESSES | _NEW_NETWORK | _NEW_IPC):
+            return False
+    except AttributeError:  # no Linux
+        return False
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        with contextlib.suppress(OSError):
+            Path(f"/proc/self/{name}").write_text(text, "ascii")
+    return True
+
+
+def _confine(libc: ctypes.CDLL, folder: Path, readable: Sequence[str], limits: Limits, keep: int) -> bool:
+    """Give this process little, for good. Whether it reaches no files but those that it may."""
+    libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    printed = os.open(folder / "printed", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for number, end in enumerate((nothing, printed, printed)):
+        os.dup2(end, number)
+    os.closerange(3, keep)  # the channel to whoever judges, above all
+    os.closerange(keep + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    os.chdir(folder)
+    seconds = max(1, int(limits.cpu_s + 0.999))
+    bounds = {
+        resource.RLIMIT_CPU: seconds,
+        resource.RLIMIT_AS: _virtual_bytes() + limits.memory_bytes,
+        resource.RLIMIT_FSIZE: limits.file_bytes,
+        resource.RLIMIT_CORE: 0,
+    }
+    for name, most in bounds.items():
+        resource.setrlimit(name, (most, most))
+    return _restrict_files(libc, folder, [*readable, *_SYSTEM])
+
+
+def _virtual_bytes() -> int:
+    with contextlib.suppress(OSError):
+        return int(Path("/proc/self/statm").read_text("ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def _restrict_files(libc: ctypes.CDLL, folder: Path, readable: Sequence[str]) -> bool:
+    """Whether Landlock now lets this process read these places and its folder, and write the latter alone."""
+    if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+        return False
+    version = libc.syscall(_RULESET, None, ctypes.c_size_t(0), 1)
+    if version < 1:
+        return False
+    rights = (1 << _BITS.get(version, 16)) - 1
+    attributes = struct.pack("<QQQ", rights, 0b11 * (version >= 4), 0b11 * (version >= 6))
+    ruleset = libc.syscall(_RULESET, attributes, ctypes.c_size_t(8 * (1 + (version >= 4) + (version >= 6))), 0)
+    if ruleset < 0:
+        return False
+    allowed = [(str(folder), rights), *((each, _READ) for each in readable)]
+    for path, right in [*allowed, *((each, _READ_FILE | _WRITE_FILE) for each in _DEVICES)]:
+        for place in _opened(path):
+            own = right & rights & (-1 if os.path.isdir(path) else _OF_A_FILE)
+            libc.syscall(_RULE, ruleset, 1, struct.pack("<Qi", own, place), 0)
+    libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    is_done = bool(libc.syscall(_RESTRICT, ruleset, 0) == 0)
+    os.close(ruleset)
+    return is_done
+
+
+def _opened(path: str) -> Iterator[int]:
+    """The place of a rule, where there is one."""
+    with contextlib.suppress(OSError):
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        yield place
+        os.close(place)

@@ -1,0 +1,268 @@
+"""Submissions of all kinds, right, wrong and hostile, to small problems: one process has the packages for all of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from noyau.jobs.check.submissions import folders
+from noyau.jobs.check.submissions.definitions import read_definition
+from noyau.jobs.check.submissions.problem import Problem, Status, Submission, Tolerance, Trial
+from noyau.jobs.check.submissions.run import check_submissions, referee
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+pytest.importorskip("numba")
+
+TRITON = """
+import torch, triton, triton.language as tl
+cache = {}
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n) + tl.load(y + at, mask=at < n), mask=at < n)
+def run(x, y, out):
+    n = x.numel()
+    add[(triton.cdiv(n, 64),)](x, y, out, n, 64)
+"""
+NUMBA = """
+from numba import cuda
+@cuda.jit
+def add(x, y, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = x[i] + y[i]
+def run(x, y, out):
+    arrays = [cuda.as_cuda_array(each) for each in (x, y, out)]
+    add[(x.numel() + 31) // 32, 32](*arrays)
+"""
+PLAIN = "import torch, os, sys\ncache = {}\ndef run(x, y, out):\n    out.copy_(x + y)\n"
+RETURNS = "import torch\ncache = {}\ndef run(x, y):\n    return x + y\n"
+
+
+def instead(text: str, *pairs: tuple[str, str]) -> str:
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+FILLING = {
+    "right": (TRITON, Status.RIGHT),
+    "right_numba": (NUMBA, Status.RIGHT),
+    "right_torch": (PLAIN, Status.RIGHT),
+    "right_compiled": (instead(PLAIN, ("def run", "@torch.compile(mode='reduce-overhead')\ndef run")), Status.RIGHT),
+    "no_mask": (instead(TRITON, (", mask=at < n)\ndef", ")\ndef")), Status.OUT_OF_BOUNDS),
+    "one_cell_racy": (instead(TRITON, ("tl.store(out + at,", "tl.store(out + at % (n - 1),")), Status.RACY),
+    "tail": (instead(TRITON, (", mask=at < n)\ndef", ", mask=at < n - 1)\ndef")), Status.UNWRITTEN),
+    "tail_numba": (instead(NUMBA, ("out.size:", "out.size - 1:")), Status.UNWRITTEN),
+    "tail_torch": (instead(PLAIN, ("out.copy_(x + y)", "out[:-1] = (x + y)[:-1]")), Status.UNWRITTEN),
+    "changes_input": (instead(PLAIN, ("out.copy_(x + y)", "out.copy_(x.add_(y))")), Status.CHANGED_INPUTS),
+    "changes_one": (instead(TRITON, ("64)\n", "64)\n    x[0] = 0\n")), Status.CHANGED_INPUTS),
+    "wrong": (instead(PLAIN, ("x + y", "x + y + 0.1")), Status.WRONG),
+    "raises": (instead(PLAIN, ("out.copy_(x + y)", "raise ValueError('no')")), Status.CRASHED),
+    "bad_shapes": (instead(PLAIN, ("x + y", "x + y[: len(y) + 1].reshape(-1, 0)")), Status.CRASHED),
+    "syntax": ("def run(x, y, out:\n", Status.NOT_BUILT),
+    "not_there": ("import cutlass.cute\n" + PLAIN, Status.NOT_CHECKED),
+    "no_function": ("import torch\n", Status.NOT_CHECKED),
+    "never_ends": (instead(PLAIN, ("out.copy_(x + y)", "while True: pass")), Status.NO_ANSWER),
+    "os_exit": (instead(PLAIN, ("out.copy_(x + y)", "os._exit(0)")), Status.CRASHED),
+    "sys_exit": (instead(PLAIN, ("out.copy_(x + y)", "sys.exit(0)")), Status.CRASHED),
+    "segfault": (instead(PLAIN, ("out.copy_(x + y)", "import ctypes; ctypes.string_at(8)")), Status.CRASHED),
+    "forks": (instead(PLAIN, ("out.copy_(x + y)", "os.fork()")), Status.FORBIDDEN),
+    "shell": (instead(PLAIN, ("out.copy_(x + y)", "os.system('true')")), Status.FORBIDDEN),
+    "socket": (instead(PLAIN, ("out.copy_(x + y)", "import socket; socket.socket()")), Status.FORBIDDEN),
+    "writes": (instead(PLAIN, ("out.copy_(x + y)", "open('../judged', 'w')")), Status.FORBIDDEN),
+    "allocates": (instead(PLAIN, ("out.copy_(x + y)", "cache[0] = bytearray(1 << 40)")), Status.OUT_OF_MEMORY),
+    "patches": (
+        "import numpy, torch\nimport noyau.jobs.check.submissions.judgement as j\n"
+        "j.faults_of = lambda *_: []\nnumpy.array_equal = torch.equal = torch.allclose = lambda *_, **__: True\n"
+        + instead(PLAIN, ("x + y", "x - y")),
+        Status.WRONG,
+    ),
+    "cached": (instead(PLAIN, ("out.copy_(x + y)", "out.copy_(cache.setdefault(x.data_ptr(), x + y))")), Status.REPLAYED),
+    "cached_by_object": (
+        instead(PLAIN, ("out.copy_(x + y)", "cache[1], r = x, cache.get(id(x)); cache[id(x)] = r = x + y if r is None else r; out.copy_(r)")),
+        Status.REPLAYED,
+    ),
+    "after_all": (TRITON, Status.RIGHT),
+}  # fmt: skip
+RETURNING = {
+    "returns": (RETURNS, Status.RIGHT),
+    "shape": (instead(RETURNS, ("x + y", "(x + y)[None]")), Status.WRONG_SHAPE),
+    "dtype": (instead(RETURNS, ("x + y", "(x + y).double()")), Status.WRONG_DTYPE),
+    "count": (instead(RETURNS, ("x + y", "(x + y, x)")), Status.WRONG_SHAPE),
+    "text": (instead(RETURNS, ("x + y", "'x + y'")), Status.CRASHED),
+    "unwritten": (instead(RETURNS, ("return x + y", "out = torch.empty_like(x); out[:1] = x[:1] + y[:1]; return out")), Status.UNWRITTEN),
+}  # fmt: skip
+REASONS = {
+    "os_exit": "ended its process with status 0", "never_ends": "gave none within 3 s", "forks": "started a process",
+    "not_there": "cutlass, which is not installed", "syntax": "SyntaxError", "no_function": "no function run",
+    "allocates": "more than 1 GiB", "socket": "opened a socket", "raises": "ValueError: no", "writes": "wrote to",
+}  # fmt: skip
+
+
+def definition(folder: Path, reference: str = "def run(x, y):\n    return x + y\n") -> Problem:
+    folder.mkdir(exist_ok=True)
+    tensor = {"shape": ["n"], "dtype": "float32"}
+    record = {"name": "add", "axes": {"n": {"type": "var"}}, "reference": f"import torch, time\n{reference}"}
+    record |= {"inputs": {"x": tensor, "y": tensor}, "outputs": {"out": tensor}}
+    (folder / "definition.json").write_text(json.dumps(record))
+    sources = {"x": {"type": "random"}, "y": {"type": "random"}}
+    lines = [json.dumps({"uuid": str(n), "axes": {"n": n}, "inputs": sources}) for n in (70, 500)]
+    (folder / "workload.jsonl").write_text("\n".join(lines))
+    return read_definition(folder / "definition.json", None)
+
+
+def submission(name: str, text: str, fills: bool) -> Submission:
+    return Submission(name, {"kernel.py": text}, ("kernel.py", "run"), ("triton",), fills)
+
+
+@pytest.fixture(scope="module")
+def judge():
+    with referee(3.0, 1 << 30) as judge:
+        yield judge
+
+
+@pytest.fixture(scope="module")
+def verdicts(judge, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("add")
+    problem = definition(folder)
+    texts = [submission(name, text, True) for name, (text, _) in FILLING.items()]
+    texts += [submission(name, text, False) for name, (text, _) in RETURNING.items()]
+    return {each.submission: each for each in check_submissions(problem, texts, judge, folder, lambda _: None)}
+
+
+@pytest.mark.parametrize("name", [*FILLING, *RETURNING])
+def test_each_kind_has_its_status_and_the_next_kernel_is_unharmed(verdicts, name):
+    verdict, (_, status) = verdicts[name], {**FILLING, **RETURNING}[name]
+    assert verdict.status is status, "\n".join(verdict.lines())
+    assert REASONS.get(name, "") in verdict.reason
+    assert status is not Status.RIGHT or [each.label for each in verdict.trials()][-1] == "n = 500"
+
+
+@pytest.mark.parametrize("name", ["one_cell_racy", "changes_one"])
+def test_the_rule_of_the_benchmark_passes_what_is_wrong_in_one_cell_of_500(verdicts, name):
+    passed = {each.number: each.passes for each in verdicts[name].records}
+    assert passed[max(passed)], "\n".join(verdicts[name].lines())
+    assert "the rule of its benchmark passes it" not in next(verdicts["right"].lines())
+
+
+def test_findings_name_lines_of_the_submission(verdicts):
+    complaint = next(each for each in verdicts["no_mask"].complaints if each.status is Status.OUT_OF_BOUNDS)
+    assert complaint.finding.place == "no_mask/kernel.py:7"
+    assert "tl.store(out + at" in "\n".join(verdicts["no_mask"].lines())
+
+
+def test_what_was_launched_and_what_was_not_is_said(verdicts):
+    assert any("add: " in each and "accesses seen" in each for each in verdicts["right"].kernels)
+    assert verdicts["right_torch"].kernels == ("no kernel of its own was launched: torch did the work",)
+    assert any("torch.compile" in each for each in verdicts["right_compiled"].notes)
+
+
+REFERENCES = {
+    "random": ("def run(x, y):\n    return x + y + torch.rand(x.shape)\n", "other results when it is called again"),
+    "raising": ("def run(x, y):\n    raise ValueError('not here')\n", "ValueError: not here"),
+    "no_run": ("", "has no function run"),
+    "never": ("def run(x, y):\n    while True: pass\n", "no answer within"),
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_a_bad_reference_is_named_and_nobody_is_accused(judge, tmp_path, name):
+    problem = definition(tmp_path / "problem", REFERENCES[name][0])
+    verdict = check_submissions(problem, [submission("right", TRITON, True)], judge, tmp_path, lambda _: None)[0]
+    assert verdict.status is Status.BAD_REFERENCE
+    assert REFERENCES[name][1] in verdict.reason
+
+
+def test_huge_shapes_are_not_tried(judge, tmp_path):
+    tensor = {"shape": ["n"], "dtype": "float32"}
+    trial = Trial("n = 2^40", {"shapes": {"x": [1 << 40]}, "sources": {}, "axes": {}}, 1 << 40, True, Tolerance())
+    facts = {"inputs": {"x": tensor}, "outputs": {"out": tensor}, "custom": None}
+    problem = Problem("huge", "definitions", {"reference.py": "def run(x): return x"}, "reference.py", (trial,), facts)
+    verdict = check_submissions(problem, [submission("right", TRITON, True)], judge, tmp_path, lambda _: None)[0]
+    assert verdict.status is Status.NOT_CHECKED
+    assert "too many cells" in verdict.reason
+
+
+PAIR = """
+import torch
+from torch import nn
+rows = 4096
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(width, 8)
+    def forward(self, x):
+        return torch.relu(self.linear(x))
+def get_inputs(): return [torch.rand(rows, 16)]
+def get_init_inputs(): return [16]
+"""
+PAIRED = instead(
+    PAIR, ("class Model(", "class ModelNew("), ("torch.relu(self.linear(x))", "self.linear(x).clamp(min=0)")
+)
+
+
+def test_a_pair_of_kernelbench(judge, tmp_path):
+    for name, text in (("model", PAIR), ("right", PAIRED), ("wrong", PAIRED.replace("min=0", "min=0.1"))):
+        (tmp_path / f"{name}.py").write_text(text)
+    problem = folders.read_model(tmp_path / "model.py")
+    kernels = [folders.read_file(tmp_path / f"{name}.py", problem.format) for name in ("right", "wrong")]
+    right, wrong = check_submissions(problem, kernels, judge, tmp_path, lambda _: None)
+    assert right.status is Status.RIGHT, "\n".join(right.lines())
+    assert [each.label for each in right.trials()] == ["rows = 32", "rows = 128", "rows = 4096"]
+    assert wrong.status is Status.WRONG
+
+
+TASK = {
+    "task.yml": 'files:\n  - {"name": "submission.py", "source": "@SUBMISSION@"}\n  - {"name": "tools.py", "source": "../tools.py"}\n'
+    '  - {"name": "reference.py", "source": "reference.py"}\ntests:\n  - {"size": 65, "seed": 4}  # small\nbenchmarks:\n  - {"size": 300, "seed": 5}\n',
+    "reference.py": "import torch\nfrom tools import same\ndef generate_input(size, seed):\n"
+    "    rng = torch.Generator(device='cuda').manual_seed(seed)\n"
+    "    return torch.randn(size, device='cuda', generator=rng), torch.empty(size, device='cuda')\n"
+    "def ref_kernel(data):\n    return data[0] * 2\n"
+    "def check_implementation(data, output):\n    return same(output, ref_kernel(data))\n",
+    "../tools.py": "def same(one, other):\n    ok = one.shape == other.shape and bool((one == other).all())\n    return ok, '' if ok else 'they differ'\n",
+    "submission.py": "def custom_kernel(data):\n    x, out = data\n    assert x.is_cuda\n    out[...] = x + x\n    return out\n",
+    "empty.py": "def custom_kernel(data):\n    return data[1]\n",
+    "near.py": "def custom_kernel(data):\n    return (data[0] * 2).bfloat16().float()\n",
+    "large.py": "def custom_kernel(data):\n    return data[0] * (2 if len(data[0]) < 100 else 2.5)\n",
+}  # fmt: skip
+
+
+def test_a_task_of_gpu_mode(judge, tmp_path):
+    folder = tmp_path / "task"
+    folder.mkdir()
+    for name, text in TASK.items():
+        (folder / name).write_text(text)
+    problem = folders.read_task(folder)
+    kernels = [
+        folders.read_submission(folder / f"{name}.py", problem) for name in ("submission", "empty", "near", "large")
+    ]
+    right, empty, near, large = check_submissions(problem, kernels, judge, folder, lambda _: None)
+    assert right.status is Status.RIGHT, "\n".join(right.lines())
+    assert empty.status is Status.UNWRITTEN
+    assert near.status is Status.WRONG
+    assert "the task's own check finds: they differ" in "\n".join(near.lines())
+    assert large.status is Status.WRONG
+
+
+def test_an_operator_of_backendbench(judge, tmp_path):
+    texts = {
+        "add__Tensor": "def add__Tensor_kernel_impl(x, y):\n    return x + y\n",
+        "mm__default": "import torch\ndef mm__default_kernel_impl(x, y):\n    return torch.einsum('ik,kj->ij', x, y)\n",
+        "relu__default": "def relu__default_kernel_impl(x):\n    return x.abs()\n",
+        "nosuch__default": "def nosuch__default_kernel_impl(x):\n    return x\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}_implementation_v1.py").write_text(text)
+    pairs = [folders.read_operator(each) for each in folders.operator_folders(tmp_path)]
+    found = [check_submissions(problem, [kernel], judge, tmp_path, lambda _: None)[0] for problem, kernel in pairs]
+    statuses = {each.submission: each.status for each in found}
+    assert statuses == {
+        "add__Tensor": Status.RIGHT, "mm__default": Status.RIGHT, "relu__default": Status.WRONG, "nosuch__default": Status.BAD_REFERENCE,
+    }  # fmt: skip
