@@ -97,7 +97,7 @@ def faults_of(answer: Answer, truth: Truth, label: str, tolerance: Tolerance | N
     for at, (got, native) in enumerate(zip(answer.results, truth.native, strict=True)):
         name = f"out{at}" if len(truth.native) > 1 else "out"
         misfit = list(_misfits(got, native, name, tolerance is not None))
-        unset = _unset(got, poison) & ~_unset(native, poison)
+        unset = unset_cells(got, poison) & ~unset_cells(native, poison)
         if unset.any():
             yield _unwritten(unset, name)
         elif not misfit:
@@ -127,7 +127,7 @@ def _changed_inputs(answer: Answer, truth: Truth) -> Iterator[Fault]:
         yield Fault(Status.CHANGED_INPUTS, FindingKind.MUTATED_INPUT, message, cell)
 
 
-def _unset(array: Array, poison: int) -> Array:
+def unset_cells(array: Array, poison: int) -> Array:
     """A mask of the cells of which every byte is the one that memory began with: a NaN of floats, a rare number."""
     if array.dtype.kind == "b" or array.itemsize < 2 or not array.size:
         return np.zeros(array.shape, bool)

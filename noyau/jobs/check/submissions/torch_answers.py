@@ -90,6 +90,7 @@ def _is_own(folder: str) -> bool:
 def write_answers(wish: Mapping[str, Any], folder: Path) -> None:
     """Call a submission on the inputs that lie in a folder, and write its results, findings and end there."""
     torch.set_num_threads(1)
+    sys.dont_write_bytecode = True  # of what a submission imports: it would be in folders that it may not write to
     session = ScriptSession(wish["called"])
     seen = _Seen(session, folder)
     session.keep = seen.write
@@ -128,7 +129,7 @@ def _kind_of(stage: str, fault: BaseException, folder: Path) -> tuple[str, str]:
         case InputError() if stage == "load":
             return "unsupported", str(fault)
         case NoyauError():
-            return "unsupported" if isinstance(fault, UnsupportedError) else "raised", words
+            return "unsupported" if isinstance(fault, UnsupportedError) else "raised", str(fault)
         case RuntimeError() if "allocate memory" in str(fault) or "bad_alloc" in str(fault):
             return "memory", words
         case _:

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import cpp_extension
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from noyau.errors import UnsupportedError
+from noyau.errors import RaisedError, UnsupportedError
 from noyau.hosts.torch.tensors import array_of
 from noyau.sanitizer.scripts.fakes import patch
 
@@ -56,7 +56,8 @@ def with_tensors(data: Any, tensors: Sequence[torch.Tensor]) -> Any:
 
 
 def plain_arrays(results: Any) -> list[np.ndarray]:
-    """The results of a call as arrays, packed; a number is one of no axes. UnsupportedError for what is neither."""
+    """The results of a call as arrays, packed; a number is one of no axes. UnsupportedError for
+    a dtype that is not compared, RaisedError for what is neither."""
     leaves = tree_flatten(results)[0]
     arrays = []
     for each in leaves:
@@ -67,7 +68,7 @@ def plain_arrays(results: Any) -> list[np.ndarray]:
         elif isinstance(each, bool | int | float | np.ndarray | np.generic):
             arrays.append(np.asarray(each))
         else:
-            raise TypeError(f"it returned {type(each).__name__}, and no tensor")
+            raise RaisedError(f"it returned {type(each).__name__}, and no tensor")
     return arrays
 
 

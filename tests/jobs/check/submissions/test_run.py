@@ -1,4 +1,4 @@
-"""Submissions of all kinds, right, wrong and hostile, to small problems: one process has the packages for all of them."""
+"""Submissions of all kinds, right, wrong and hostile, to small problems: one process has the packages of all."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ FILLING = {
         + instead(PLAIN, ("x + y", "x - y")),
         Status.WRONG,
     ),
-    "cached": (instead(PLAIN, ("out.copy_(x + y)", "out.copy_(cache.setdefault(x.data_ptr(), x + y))")), Status.REPLAYED),
+    "cached": (instead(PLAIN, ("x + y", "cache.setdefault(x.data_ptr(), x + y)")), Status.REPLAYED),
     "cached_by_object": (
-        instead(PLAIN, ("out.copy_(x + y)", "cache[1], r = x, cache.get(id(x)); cache[id(x)] = r = x + y if r is None else r; out.copy_(r)")),
+        instead(PLAIN, ("x + y", "cache.setdefault(id(x), (x, x + y))[1]")),
         Status.REPLAYED,
     ),
     "after_all": (TRITON, Status.RIGHT),
@@ -93,9 +93,9 @@ RETURNING = {
     "returns": (RETURNS, Status.RIGHT),
     "shape": (instead(RETURNS, ("x + y", "(x + y)[None]")), Status.WRONG_SHAPE),
     "dtype": (instead(RETURNS, ("x + y", "(x + y).double()")), Status.WRONG_DTYPE),
-    "count": (instead(RETURNS, ("x + y", "(x + y, x)")), Status.WRONG_SHAPE),
+    "count": (instead(RETURNS, ("x + y", "(x + y, x + 1)")), Status.WRONG_SHAPE),
     "text": (instead(RETURNS, ("x + y", "'x + y'")), Status.CRASHED),
-    "unwritten": (instead(RETURNS, ("return x + y", "out = torch.empty_like(x); out[:1] = x[:1] + y[:1]; return out")), Status.UNWRITTEN),
+    "unwritten": (instead(RETURNS, ("x + y", "torch.empty_like(x)")), Status.UNWRITTEN),
 }  # fmt: skip
 REASONS = {
     "os_exit": "ended its process with status 0", "never_ends": "gave none within 3 s", "forks": "started a process",
@@ -218,19 +218,43 @@ def test_a_pair_of_kernelbench(judge, tmp_path):
 
 
 TASK = {
-    "task.yml": 'files:\n  - {"name": "submission.py", "source": "@SUBMISSION@"}\n  - {"name": "tools.py", "source": "../tools.py"}\n'
-    '  - {"name": "reference.py", "source": "reference.py"}\ntests:\n  - {"size": 65, "seed": 4}  # small\nbenchmarks:\n  - {"size": 300, "seed": 5}\n',
-    "reference.py": "import torch\nfrom tools import same\ndef generate_input(size, seed):\n"
-    "    rng = torch.Generator(device='cuda').manual_seed(seed)\n"
-    "    return torch.randn(size, device='cuda', generator=rng), torch.empty(size, device='cuda')\n"
-    "def ref_kernel(data):\n    return data[0] * 2\n"
-    "def check_implementation(data, output):\n    return same(output, ref_kernel(data))\n",
-    "../tools.py": "def same(one, other):\n    ok = one.shape == other.shape and bool((one == other).all())\n    return ok, '' if ok else 'they differ'\n",
-    "submission.py": "def custom_kernel(data):\n    x, out = data\n    assert x.is_cuda\n    out[...] = x + x\n    return out\n",
+    "task.yml": """
+files:
+  - {"name": "submission.py", "source": "@SUBMISSION@"}
+  - {"name": "tools.py", "source": "../tools.py"}
+  - {"name": "reference.py", "source": "reference.py"}
+tests:
+  - {"size": 65, "seed": 4}  # small
+benchmarks:
+  - {"size": 300, "seed": 5}
+""",
+    "reference.py": """
+import torch
+from tools import same
+def generate_input(size, seed):
+    rng = torch.Generator(device='cuda').manual_seed(seed)
+    return torch.randn(size, device='cuda', generator=rng), torch.empty(size, device='cuda')
+def ref_kernel(data):
+    return data[0] * 2
+def check_implementation(data, output):
+    return same(output, ref_kernel(data))
+""",
+    "../tools.py": """
+def same(one, other):
+    is_same = one.shape == other.shape and bool((one == other).all())
+    return is_same, '' if is_same else 'they differ'
+""",
+    "submission.py": """
+def custom_kernel(data):
+    x, out = data
+    assert x.is_cuda
+    out[...] = x + x
+    return out
+""",
     "empty.py": "def custom_kernel(data):\n    return data[1]\n",
-    "near.py": "def custom_kernel(data):\n    return (data[0] * 2).bfloat16().float()\n",
+    "near.py": "def custom_kernel(data):\n    return data[0] * 2 * (1 + 2e-7)\n",
     "large.py": "def custom_kernel(data):\n    return data[0] * (2 if len(data[0]) < 100 else 2.5)\n",
-}  # fmt: skip
+}
 
 
 def test_a_task_of_gpu_mode(judge, tmp_path):
@@ -261,8 +285,7 @@ def test_an_operator_of_backendbench(judge, tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / f"{name}_implementation_v1.py").write_text(text)
     pairs = [folders.read_operator(each) for each in folders.operator_folders(tmp_path)]
-    found = [check_submissions(problem, [kernel], judge, tmp_path, lambda _: None)[0] for problem, kernel in pairs]
-    statuses = {each.submission: each.status for each in found}
-    assert statuses == {
-        "add__Tensor": Status.RIGHT, "mm__default": Status.RIGHT, "relu__default": Status.WRONG, "nosuch__default": Status.BAD_REFERENCE,
-    }  # fmt: skip
+    judged = [check_submissions(problem, [kernel], judge, tmp_path, lambda _: None)[0] for problem, kernel in pairs]
+    statuses = {each.submission.partition("__")[0]: each.status for each in judged}
+    assert statuses.pop("nosuch") is Status.BAD_REFERENCE
+    assert statuses == {"add": Status.RIGHT, "mm": Status.RIGHT, "relu": Status.WRONG}
