@@ -1,11 +1,12 @@
-"""The search path of a Python file that runs: its folder comes first, as where Python itself runs it."""
+"""The imports of a Python file that runs: its folder comes first, as where Python runs it; what follows an import."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -36,3 +37,39 @@ def import_path(file: Path) -> Iterator[None]:
     finally:
         sys.meta_path.remove(finder)
         sys.path.remove(folder)
+
+
+class _ImportObserver:
+    """A finder that finds nothing by itself: it has a package call a function once it is imported."""
+
+    def __init__(self, package: str, function: Callable[[], object]) -> None:
+        self.package, self.function = package, function
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != self.package:
+            return None
+        self.package = ""  # once
+        spec = find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        loader, run = spec.loader, spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            run(module)
+            self.function()
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+@contextmanager
+def when_imported(package: str, function: Callable[[], object]) -> Iterator[None]:
+    """Within, `function` is called once a package is imported."""
+    observer = _ImportObserver(package, function)
+    sys.meta_path.insert(0, observer)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(observer)

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,7 +30,7 @@ from noyau.sanitizer.scripts.record import KernelSeen, ScriptCheck, ScriptSessio
 from noyau.timing.comparison import briefly
 from noyau.verify.checks import KernelCheck
 from noyau.verify.findings import finding_from_json
-from noyau.workers.import_path import import_path
+from noyau.workers.import_path import import_path, when_imported
 
 _COMPILES = "Triton was imported before and compiles: its launches are not watched; set TRITON_INTERPRET=1 and restart"
 TIME_S = 600.0  # after which a script is ended
@@ -58,11 +59,24 @@ def hooks_of_script(session: ScriptSession, launch: Any, text: str) -> Iterator[
             undone.enter_context(numba_hooks.install_hooks(session, launch))
         elif _names(text, "numba"):
             session.notes.append("numba is not installed, so none of its kernels can run; run: pip install numba")
-        if _names(text, "triton") and _interprets(session):
-            from noyau.sanitizer.scripts import triton_hooks
-
-            undone.enter_context(triton_hooks.install_hooks(session, launch and launch[0]))
+        begin = partial(_watch_triton, session, launch and launch[0], undone)
+        if _names(text, "triton"):
+            begin()
+        elif find_spec("triton") is not None and find_spec("torch") is not None:
+            if _names(text, "torch") and _names(text, "cuda"):
+                begin()
+            elif "triton" not in sys.modules:
+                os.environ["TRITON_INTERPRET"] = "1"
+                undone.enter_context(when_imported("triton", begin))
         yield
+
+
+def _watch_triton(session: ScriptSession, grid: Any, undone: ExitStack) -> None:
+    """Have launches of Triton watched until `undone` ends, where they can be."""
+    if _interprets(session):
+        from noyau.sanitizer.scripts import triton_hooks
+
+        undone.enter_context(triton_hooks.install_hooks(session, grid))
 
 
 def _names(text: str, package: str) -> bool:
@@ -76,7 +90,7 @@ def _interprets(session: ScriptSession) -> bool:
     if missing is not None:
         session.notes.append(f"{missing} is not installed, so no kernel of Triton can run; run: pip install {missing}")
         return False
-    if "triton" not in sys.modules:
+    if "triton.runtime.jit" not in sys.modules:
         os.environ["TRITON_INTERPRET"] = "1"  # read as Triton is imported
     elif os.environ.get("TRITON_INTERPRET", "0") in ("", "0"):
         session.notes.append(_COMPILES)
@@ -154,6 +168,9 @@ def main() -> int:
         except BaseException as error:  # noqa: BLE001  also Ctrl-C: what was seen until then is told
             _print_traceback(error)
             fault = f"it ended with {type(error).__name__}: {error}{_where(error, path)}"
+            if session.is_partial:
+                session.note(f"not checked from there on: {fault}, after a launch that could not run here")
+                fault = ""
     _write(session.finished(fault), Path(wish["record"]))
     return status
 

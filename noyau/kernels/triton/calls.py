@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from noyau.compiler.lowering.input_layouts import packed_strides
-from noyau.dtypes import DType
 from noyau.errors import CheckError, MissingExtraError, NoyauError, SignatureError, UnsupportedError
 from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.cuda.device import guard, require_free, require_grid
@@ -135,6 +134,10 @@ class TritonKernel:
             grid = self.grid_by(plan.offers)
         elif 0 in grid:
             return
+        if is_interpreted(self.function):
+            from noyau.toolchain.triton import interpreter
+
+            interpreter.install()
         try:
             self.function[grid](*arguments, **plan.named)
         except (NoyauError, torch.OutOfMemoryError):
@@ -346,7 +349,7 @@ def note() -> str:
     """The place where kernels run, as a report says it."""
     if torch.cuda.is_available():
         return f"on {torch.cuda.get_device_name()}"
-    return "in Triton's interpreter, which does not calculate in bfloat16"
+    return "in Triton's interpreter"
 
 
 def interprets_here() -> bool:
@@ -355,14 +358,7 @@ def interprets_here() -> bool:
 
 
 def open_kernel(kernel: user_kernel.UserKernel, instance: Instance, constants: Mapping[str, Any]) -> TritonKernel:
-    """The kernel for an instance. SignatureError where it does not take it; where there is no GPU, UnsupportedError for
-    what Triton's interpreter does not calculate in: it takes bfloat16 for integers."""
-    if not torch.cuda.is_available() and any(value.dtype is DType.BF16 for value in instance.inputs):
-        message = "Triton's interpreter takes bfloat16 for integers: a check of that needs a GPU"
-        terms = kernel.target.signature.inputs if kernel.target.signature else ()
-        if any(term.element is DType.BF16 for term in terms):
-            raise UnsupportedError(message)
-        raise SignatureError(f"{kernel.called}: {message}")
+    """The kernel for an instance. SignatureError where it does not take it."""
     return TritonKernel(kernel, instance, constants)
 
 

@@ -136,6 +136,7 @@ class ScriptSession:
     maps: dict[tuple[str, str], AccessMap] | None = None  # by the kernel and its place; None where none are wanted
     keep: Callable[[], None] | None = None  # called where something new is known, since a script may crash
     advice: dict[str, Finding] = field(default_factory=dict)  # on calls that are not watched, by what they are
+    is_partial: bool = False  # a launch did not run, so that nothing is known of what the script does afterwards
 
     def traced(self, name: str, place: str) -> TracingShadow | None:
         """A shadow that remembers the writes of a call that is to be drawn: the first of a kernel that is small

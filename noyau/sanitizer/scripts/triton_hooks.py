@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,18 +20,18 @@ import numpy as np
 import torch
 import triton
 from torch.multiprocessing.reductions import StorageWeakRef
-from triton.runtime.interpreter import InterpretedFunction
 
 from noyau import errors
-from noyau.errors import DeviceError, FindingKind
+from noyau.errors import FindingKind, NoyauError, UnsupportedError
+from noyau.kernels.interpretation import error_of
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.lint.arithmetic import offsets_of_launch, phantom
 from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of
 from noyau.sanitizer.lint.launches import LaunchFacts, advise, sm_count_in, three
 from noyau.sanitizer.scripts import triton_host
-from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
 from noyau.sanitizer.triton.run import LANGUAGE, MOST, FreshTensor, launch_watched
+from noyau.toolchain.triton import interpreter
 from noyau.verify.findings import Finding
 
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
@@ -50,7 +50,9 @@ def install_hooks(session: ScriptSession, grid: Sequence[int] | None = None) -> 
     with ExitStack() as undone:
         undone.enter_context(triton_host.triton_stood_in(session.note))
         undone.enter_context(triton_host.torch_stood_in(hooks.look))
-        patch(undone, InterpretedFunction, "run", hooks.running(InterpretedFunction.run))
+        interpreter.install()
+        interpreter.LAUNCHES.append(hooks.run)
+        undone.callback(interpreter.LAUNCHES.remove, hooks.run)
         yield
 
 
@@ -93,20 +95,17 @@ class _TritonHooks:
     def __init__(self, session: ScriptSession, grid: Sequence[int] | None) -> None:
         self.session, self.grid, self.empties = session, grid, _Empties()
 
-    def running(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        """The `run` of a kernel that is interpreted."""
-
-        @wraps(plain)
-        def run(function: Any, *args: Any, grid: Any, warmup: bool = False, **named: Any) -> Any:
-            if not warmup:
-                programs = self.grid or grid
-                self.launch(partial(plain, function, grid=programs, warmup=False), function, args, named, programs)
-            return triton_host.FakeCompiledKernel(partial(run, function))
-
-        return run
+    def run(
+        self, function: Any, args: Sequence[Any], named: Mapping[str, Any], grid: Any
+    ) -> triton_host.FakeCompiledKernel:
+        """A launch of a kernel, or a warm-up of it."""
+        if grid is not None:
+            programs = self.grid or grid
+            self.launch(partial(_interpreted, function, programs), function, args, named, programs)
+        return triton_host.FakeCompiledKernel(partial(interpreter.run, function))
 
     def launch(
-        self, run: Callable[..., Any], function: Any, args: Sequence[Any], named: dict[str, Any], grid: Any
+        self, run: Callable[..., Any], function: Any, args: Sequence[Any], named: Mapping[str, Any], grid: Any
     ) -> None:
         session, name, place = self.session, python_function(function).__name__, place_of(function)
         names = list(inspect.signature(python_function(function)).parameters)
@@ -119,16 +118,18 @@ class _TritonHooks:
         try:
             triton_launch = launch_watched(run, function, args, named, fresh, shadow=traced)
         except Exception as fault:
-            session.add(name, LANGUAGE, place, shapes, None, f"it raised {type(fault).__name__}: {fault}")
-            raise
+            error = fault if isinstance(fault, NoyauError) else error_of(name, fault)
+            session.add(name, LANGUAGE, place, shapes, None, str(error))
+            if not isinstance(error, UnsupportedError):
+                raise
+            session.is_partial = True  # the script goes on without what it would have written
+            return
         size = f"{shapes}; launched {triton_launch.grid}"
-        if triton_launch.hooks.was_cut:
-            reason = f"it made more than {MOST} accesses; run the script on smaller tensors"
-            session.add(name, LANGUAGE, place, shapes, None, reason)
-            raise DeviceError(f"{name}[{triton_launch.grid}]: {reason}")
         watched = triton_launch.watched(session.script, name, size)
-        notes = tuple(note for note in watched.notes if not note.startswith("launched: "))
-        session.add(name, LANGUAGE, place, shapes, replace(watched, notes=notes))
+        notes = tuple(note for note in watched.notes if not note.startswith(("launched: ", "watched: ")))
+        unseen = f"it made more than {MOST} accesses; run the script on smaller tensors"
+        unseen = unseen if triton_launch.hooks.was_cut else ""
+        session.add(name, LANGUAGE, place, shapes, replace(watched, notes=notes), unseen)
         if traced is not None:
             session.draw(triton_launch.access_map(name, traced), place)
 
@@ -171,6 +172,10 @@ class _TritonHooks:
             first = ", ".join(map(str, missed[0].tolist()))
             message = f"{len(missed)} of {mask.numel()} cells that the host reads were never stored, [{first}] first"
             self.session.find_unwritten(*kernel, LANGUAGE, message, FindingKind.UNWRITTEN.remedies[LANGUAGE])
+
+
+def _interpreted(function: Any, grid: Any, *args: Any, **named: Any) -> None:
+    interpreter.interpret(function, args, named, grid)
 
 
 def _writes(name: str) -> bool:

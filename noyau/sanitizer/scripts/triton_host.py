@@ -194,33 +194,77 @@ class FakeStream:
         return recorded_event
 
 
-def _nothing(*wishes: Any, **named: Any) -> None: ...
+def _answer(value: Any = None) -> Callable[..., Any]:
+    """A function that has the same answer to all. Each stands in for one of torch's: it takes them for alike that are
+    one object."""
+    return lambda *wishes, **named: value
 
 
-def _none(*wishes: Any, **named: Any) -> int:
-    return 0
+class _GeneratorKind(type):
+    """The type of torch.Generator, which is a class as before, for annotations; its instances lie on the CPU."""
+
+    plain = torch.Generator
+
+    def __call__(cls, device: Any = "cpu") -> Any:
+        return cls.plain(_here(device, is_device=True))
+
+    def __instancecheck__(cls, each: Any) -> bool:
+        return isinstance(each, cls.plain)
+
+
+class Generator(metaclass=_GeneratorKind):
+    """torch.Generator."""
+
+
+class FakeGenerator:
+    """A generator of a GPU: a seed and an offset, which a library's own kernels draw from."""
+
+    def __init__(self) -> None:
+        self.state = torch.zeros(2, dtype=torch.int64)
+
+    def get_state(self) -> torch.Tensor:
+        return self.state.clone().view(torch.uint8)
+
+    def set_state(self, state: torch.Tensor) -> None:
+        self.state = state.clone().view(torch.int64)
+
+    def manual_seed(self, seed: int) -> FakeGenerator:
+        self.state = torch.tensor([seed, 0])
+        return self
+
+    def initial_seed(self) -> int:
+        return int(self.state[0])
+
+
+def compile_nothing(model: Any = None, *wishes: Any, **named: Any) -> Any:
+    """torch.compile: what it is given, as it is, since nothing is watched in what it makes."""
+    return model if model is not None else lambda each: each
 
 
 WORDS: dict[str, Any] = {
-    "is_available": lambda: True,
-    "is_initialized": lambda: True,
-    "is_bf16_supported": lambda *_, **__: True,
-    "device_count": lambda: 1,
-    "current_device": _none,
-    "get_device_name": lambda *_: PROPERTIES.name,
-    "get_device_properties": lambda *_: PROPERTIES,
-    "get_device_capability": lambda *_: (PROPERTIES.major, PROPERTIES.minor),
-    "mem_get_info": lambda *_: (PROPERTIES.total_memory, PROPERTIES.total_memory),
-    "current_stream": FakeStream,
-    "default_stream": FakeStream,
+    "is_available": _answer(True),
+    "is_initialized": _answer(True),
+    "is_bf16_supported": _answer(True),
+    "device_count": _answer(1),
+    "get_device_name": _answer(PROPERTIES.name),
+    "get_device_properties": _answer(PROPERTIES),
+    "get_device_capability": _answer((PROPERTIES.major, PROPERTIES.minor)),
+    "mem_get_info": _answer((PROPERTIES.total_memory, PROPERTIES.total_memory)),
+    "current_stream": lambda *_: FakeStream(),
+    "default_stream": lambda *_: FakeStream(),
     "stream": lambda stream: stream or nullcontext(),
     "device": lambda *_: nullcontext(),
+    "_DeviceGuard": lambda *_: nullcontext(),
+    "default_generators": (FakeGenerator(),),
     "Stream": FakeStream,
     "Event": FakeEvent,
 }
-WORDS |= dict.fromkeys(("init", "synchronize", "set_device", "empty_cache", "manual_seed", "manual_seed_all"), _nothing)
-WORDS |= dict.fromkeys(("reset_peak_memory_stats", "reset_max_memory_allocated", "ipc_collect"), _nothing)
-WORDS |= dict.fromkeys(("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"), _none)
+_SILENT = """init _lazy_init synchronize set_device empty_cache manual_seed manual_seed_all reset_peak_memory_stats
+    reset_max_memory_allocated ipc_collect""".split()
+_ZERO = "current_device memory_allocated max_memory_allocated memory_reserved max_memory_reserved".split()
+WORDS |= {name: _answer() for name in _SILENT} | {name: _answer(0) for name in _ZERO}
+_ACCELERATOR = {"is_available": _answer(True), "current_accelerator": _answer(torch.device("cuda")),
+    "device_count": _answer(1), "current_device_index": _answer(0), "synchronize": _answer()}  # fmt: skip
 
 
 @contextmanager
@@ -228,14 +272,18 @@ def torch_stood_in(look: Look) -> Iterator[None]:
     """Within, torch has a GPU as far as a script sees."""
     subclass = torch.Tensor._make_subclass
 
-    def parameter(kind: Any, data: Any, *wishes: Any, **named: Any) -> Any:
-        """The constructor of nn.Parameter, of which no mode is told."""
-        return _as(subclass(kind, data, *wishes, **named), data)
+    def parameter(cls: Any, data: Any, requires_grad: bool = False, **kwargs: Any) -> Any:
+        """The constructor of nn.Parameter, of which no mode is told; torch's compiler knows it by these names."""
+        return _as(subclass(cls, data, requires_grad, **kwargs), data)
 
     with ExitStack() as undone:
         for name, word in WORDS.items():
             patch(undone, torch.cuda, name, word)
+        for name, word in _ACCELERATOR.items() if hasattr(torch, "accelerator") else ():
+            patch(undone, torch.accelerator, name, word)
         patch(undone, torch, "Generator", Generator)
+        patch(undone, torch, "compile", compile_nothing)
+        patch(undone, torch._C, "_cuda_getCurrentRawStream", _answer(0))
         patch(undone, torch.Tensor, "_make_subclass", staticmethod(parameter))
         undone.enter_context(Devices(look))
         yield
@@ -255,14 +303,14 @@ _DRIVER: dict[str, Any] = {
     "utils": SimpleNamespace(get_device_properties=lambda *_: dict(_PROPERTIES)),
     "get_current_target": lambda: GPUTarget("cuda", 10 * PROPERTIES.major, PROPERTIES.warp_size),
     "get_active_torch_device": lambda: GPU,
-    "get_current_device": _none,
-    "set_current_device": _nothing,
-    "get_current_stream": _none,
+    "get_current_device": _answer(0),
+    "set_current_device": _answer(),
+    "get_current_stream": _answer(0),
     "get_device_capability": lambda *_: (PROPERTIES.major, PROPERTIES.minor),
     "get_device_interface": lambda: torch.cuda,
     "get_benchmarker": lambda: bench_once,
     "get_empty_cache_for_benchmark": lambda: torch.empty(0, dtype=torch.int32),
-    "clear_cache": _nothing,
+    "clear_cache": _answer(),
 }
 
 
@@ -359,7 +407,8 @@ def _pruned(plain: Callable[..., Any]) -> Callable[..., Any]:
 def triton_stood_in(note: Note) -> Iterator[None]:
     """Within, Triton has a GPU as far as a script sees. `note` takes lines for its report."""
     with ExitStack() as undone:
-        patch(undone, triton.runtime.driver, "_active", SimpleNamespace(**_DRIVER))
+        active = "_active" if isinstance(vars(type(triton.runtime.driver)).get("active"), property) else "active"
+        patch(undone, triton.runtime.driver, active, SimpleNamespace(**_DRIVER))
         for name in ("do_bench", "do_bench_cudagraph", "do_bench_proton", "do_bench_cudagraph_proton"):
             if hasattr(testing, name):
                 patch(undone, testing, name, bench_once)

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -22,6 +22,7 @@ from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.recording_array import TooManyError
 from noyau.sanitizer.records import Access, Site, WatchedMemory
 from noyau.sanitizer.scripts.fakes import patch
+from noyau.toolchain.triton import interpreter as own_interpreter
 
 try:
     import triton
@@ -30,17 +31,18 @@ except ImportError as error:
     raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
 
 Array = np.ndarray
-_FOLDERS = tuple(f"{Path(file).parent}{os.sep}" for file in (triton.__file__, __file__))
+_FOLDERS = tuple(f"{Path(file).parent}{os.sep}" for file in (triton.__file__, __file__, own_interpreter.__file__))
 _NEEDED = ("set_grid_dim", "set_grid_idx", "create_masked_load", "create_masked_store", "create_atomic_rmw")
 _ATOMIC_MOVES = ("create_atomic_load", "create_atomic_store", "create_atomic_poll")  # of newer releases
 _INT32_END = 2.0**31
 
 
 class Hooks:
-    """Hooks in the interpreter's builder while a launch is watched. `most`: accesses after which it ends."""
+    """Hooks in the interpreter's builder while a launch is watched. `most`: accesses after which it ends, or, where it
+    `goes_on`, is not watched any more."""
 
-    def __init__(self, extents: MemoryExtents, most: int) -> None:
-        self.extents, self.shadow, self.most = extents, extents.shadow, most
+    def __init__(self, extents: MemoryExtents, most: int, *, goes_on: bool) -> None:
+        self.extents, self.shadow, self.most, self.goes_on = extents, extents.shadow, most, goes_on
         self.builder: Any = interpreter.interpreter_builder
         self.grid: tuple[int, ...] = (0, 1, 1)  # no programs, until there are some
         self.sites: list[Site] = []
@@ -144,8 +146,9 @@ class Hooks:
     def noted(self, pointers: Any, mask: Array, access: Access, values: Array | None = None) -> Array:
         """The lanes of an access that lie inside an argument, once all of it is noted."""
         access = Access.ATOMIC if self._is_atomic else access
-        if self.shadow.accesses > self.most:
-            self.was_cut = True
+        if not self.was_cut and self.shadow.accesses > self.most:
+            self.was_cut = self.extents.is_blind = True
+        if self.was_cut and not self.goes_on:
             raise TooManyError
         element = pointers.get_element_ty()
         size = max(1, int(element.primitive_bitwidth) // 8)
@@ -176,49 +179,15 @@ class Hooks:
 
 
 @contextmanager
-def interpreter_hooks(extents: MemoryExtents, most: int) -> Iterator[Hooks]:
+def interpreter_hooks(extents: MemoryExtents, most: int, *, goes_on: bool = False) -> Iterator[Hooks]:
     """Programs that the interpreter runs in the meantime are watched. UnsupportedError where this release of Triton
     lacks what is wrapped for it."""
-    hooks = Hooks(extents, most)
-    replacements, patch_tensor = hooks.wrapped(), getattr(interpreter, "_patch_lang_tensor", None)
-
-    def with_index(tensor: Any, *rest: Any) -> Any:
-        undo = patch_tensor(tensor, *rest)  # type: ignore[misc]
-        # NumPy 2.5 refuses int() of an array of one cell, which older releases ask for.
-        tensor.__index__ = lambda each: int(each.handle.data.item())
-        return undo
-
+    hooks = Hooks(extents, most, goes_on=goes_on)
+    own_interpreter.install()
     with ExitStack() as undone, np.errstate(all="ignore"):
-        if patch_tensor is not None:
-            patch(undone, interpreter, "_patch_lang_tensor", with_index)
-        for name, function in replacements.items():
+        for name, function in hooks.wrapped().items():
             patch(undone, hooks.builder, name, function)
-        _hasten(undone, hooks.builder)
         yield hooks
-
-
-def _hasten(undone: ExitStack, builder: Any) -> None:
-    """Spare the interpreter two things that take it most of its time: it makes a table of all dtypes whenever it asks
-    for one, and says of each sum whether it overflowed, for assertions that it makes only where it debugs."""
-    plain: Any = getattr(interpreter, "_get_np_dtype", None)
-    options: Any = getattr(builder, "options", None)
-    cache: dict[Any, Any] = {}
-
-    def recalled(dtype: Any) -> Any:
-        if isinstance(dtype, interpreter.tl.pointer_type):
-            return plain(dtype)
-        element = dtype.element_ty if isinstance(dtype, interpreter.tl.block_type) else dtype
-        if isinstance(element, interpreter.tl.pointer_type):
-            return plain(dtype)
-        hit = cache.get(element)
-        if hit is None:
-            hit = cache[element] = plain(dtype)
-        return hit
-
-    if plain is not None:
-        patch(undone, interpreter, "_get_np_dtype", recalled)
-    if getattr(options, "sanitize_overflow", False) and not getattr(options, "debug", True):
-        patch(undone, builder, "options", replace(options, sanitize_overflow=False))
 
 
 def _lanes(mask: Any) -> Array:
@@ -256,6 +225,7 @@ class MemoryExtents:
 
     def __init__(self, shadow: Shadow) -> None:
         self.shadow = shadow
+        self.is_blind = False  # no access is noted any more
         self.memories: dict[int, WatchedMemory] = {}
         self._extents: list[Extent] = []
         self._borders = np.zeros(0, np.int64)  # halfway between an argument and the next
@@ -312,6 +282,8 @@ class MemoryExtents:
         """Accesses that count for one argument."""
         offsets = places - extent.start
         inside: np.ndarray = (offsets >= 0) & (places <= extent.end - size)
+        if self.is_blind:
+            return inside
         shift = extent.item.bit_length() - 1  # items are of 1, 2, 4 or 8 bytes
         cells = offsets >> shift
         is_one = size == extent.item and not (offsets & (size - 1)).any()

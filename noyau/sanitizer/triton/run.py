@@ -4,7 +4,7 @@ access watched."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,12 +15,11 @@ from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.access_map import AccessMap, Owner, Writes, map_of_writes
 from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.records import Access, Observation, Route, WatchedRun, findings_of
-from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.triton.interpreter_hooks import Hooks, MemoryExtents, interpreter_hooks
+from noyau.toolchain.triton.interpreter import LAUNCHES, interpret
 
 try:
     import torch
-    from triton.runtime.interpreter import InterpretedFunction
     from triton.tools.tensor_descriptor import TensorDescriptor
 except ImportError as error:
     raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
@@ -69,10 +68,9 @@ class TensorSpan:
 
 @dataclass(frozen=True, slots=True)
 class TritonLaunch:
-    """The observations of a launch, and a note on it."""
+    """The observations of a launch."""
 
     hooks: Hooks
-    note: str = ""
 
     @property
     def grid(self) -> str:
@@ -101,9 +99,7 @@ class TritonLaunch:
             lines = ", ".join(str(hooks.sites[site].line) for site in sorted(hooks.overflows))
             yield f"int32: a product overflowed (line {lines})"
         if hooks.was_cut:
-            yield f"ended: after {MOST} accesses"
-        if self.note:
-            yield self.note
+            yield f"watched: its first {MOST} accesses alone"
 
     def access_map(self, name: str, writes: Writes) -> AccessMap:
         """The map of its writes."""
@@ -147,8 +143,8 @@ def launch_watched(
     arguments in a place with room around it; what it left there is copied back. `fresh`: memory that began empty, by
     the address of its storage; it is told what was written.
 
-    Whatever the kernel raises comes through, once what it wrote is copied back, unless it made more than MOST accesses,
-    which the notes tell."""
+    Whatever the kernel raises comes through, once what it wrote is copied back. Of more than MOST accesses the first
+    are watched, which the notes tell."""
     names = list(python_function(function).__code__.co_varnames)
     arguments = [*zip(names, args, strict=False), *named.items()]
     with torch._C.DisableTorchFunction(), torch.no_grad():
@@ -160,18 +156,16 @@ def launch_watched(
         extents.shadow.region()
         moved = [_moved(each, spans) for each in args]
         others = {name: _moved(each, spans) for name, each in named.items()}
-    with interpreter_hooks(extents, MOST) as hooks:
+    is_whole = False
+    with interpreter_hooks(extents, MOST, goes_on=True) as hooks:
         try:
             run(*moved, **others)
-        except Exception:
-            if not hooks.was_cut:
-                raise
+            is_whole = not hooks.was_cut
         finally:
             for span in spans:
                 span.own[...] = span.room
-                _remember(span, extents)
-    is_low = any(tensor.dtype is torch.bfloat16 for _, tensor in tensors)
-    return TritonLaunch(hooks, "bfloat16: Triton's interpreter calculates in it as in integers" if is_low else "")
+                _remember(span, extents, is_whole=is_whole)
+    return TritonLaunch(hooks)
 
 
 def _tensors(name: str, each: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -234,9 +228,12 @@ def _add(span: TensorSpan, extents: MemoryExtents) -> None:
         extents.shadow.touch_many(span.memory, np.flatnonzero(mask), Access.WRITE, -1)
 
 
-def _remember(span: TensorSpan, extents: MemoryExtents) -> None:
-    """Mark written cells as holding values."""
+def _remember(span: TensorSpan, extents: MemoryExtents, *, is_whole: bool) -> None:
+    """Mark written cells as holding values; all of them after a launch of which not all was seen."""
     if span.fresh is None:
+        return
+    if not is_whole:
+        span.fresh.is_set[span.start : span.end] = True
         return
     cells = extents.memories[span.memory]
     mask = extents.shadow.written(span.memory, int(np.prod(cells.shape)))
@@ -274,7 +271,8 @@ def _placed(tensor: torch.Tensor, spans: Sequence[TensorSpan]) -> torch.Tensor:
 @contextmanager
 def plain_launches() -> Iterator[None]:
     """Within, launches are Triton's own, though those of a script be watched."""
-    run = InterpretedFunction.run
-    with ExitStack() as undone:
-        patch(undone, InterpretedFunction, "run", getattr(run, "__wrapped__", run))
+    LAUNCHES.append(interpret)
+    try:
         yield
+    finally:
+        LAUNCHES.pop()

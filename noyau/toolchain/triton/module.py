@@ -6,16 +6,13 @@ Triton interprets where TRITON_INTERPRET=1 is set before it is imported.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from functools import cache
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from noyau.dtypes import DType
-from noyau.errors import MissingExtraError, UnsupportedError
-from noyau.toolchain.libdevice import function_of
+from noyau.errors import MissingExtraError
 from noyau.toolchain.python_modules import file_of
 
 try:
@@ -54,47 +51,7 @@ def load(text: str) -> dict[str, Any]:
     sys.modules[module.__name__] = module
     exec(compile(text, str(path), "exec"), module.__dict__)  # noqa: S102  made by codegen/triton/printer.py
     if interprets():
-        _keep_bools()
-        if hasattr(module, "libdevice"):
-            module.__dict__["libdevice"] = Interpreted()
+        from noyau.toolchain.triton import interpreter
+
+        interpreter.install()
     return module.__dict__
-
-
-@cache
-def _keep_bools() -> None:
-    """The interpreter of triton 3.9 makes integers of a bool that is made a block, and then takes it for no mask."""
-    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
-
-    def create_splat(self: Any, kind: Any, arg: Any) -> Any:
-        data = np.full(kind.shape, arg.data.item() if isinstance(arg.data, np.ndarray) else arg.data, arg.data.dtype)
-        return TensorHandle(data, kind.scalar)
-
-    InterpreterBuilder.create_splat = create_splat
-
-
-class Interpreted:
-    """CUDA's libdevice where Triton interprets, which has nothing for it: functions on NumPy, rounded once."""
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        function = function_of(name)
-        if function is None:
-            raise UnsupportedError(
-                f"libdevice.{name} cannot be interpreted without a GPU; noyau knows no such function"
-            )
-
-        def call(*operands: Any, **options: Any) -> Any:
-            from triton.runtime.interpreter import TensorHandle
-
-            language = triton.language
-            values = [operand.handle.data if hasattr(operand, "handle") else operand for operand in operands]
-            with np.errstate(all="ignore"):
-                result = np.asarray(function(*values))
-            floats = [value.dtype for value in values if isinstance(value, np.ndarray) and value.dtype.kind == "f"]
-            if result.dtype == np.float64 and floats:  # the longer arithmetic of the functions
-                result = result.astype(max(floats))
-            dtype = language.int1 if result.dtype.kind == "b" else getattr(language, result.dtype.name)
-            blocks = [operand for operand in operands if hasattr(operand, "handle") and operand.type.is_block()]
-            kind = language.block_type(dtype, [*result.shape]) if blocks else dtype
-            return language.core.tensor(TensorHandle(result if blocks else np.atleast_1d(result), dtype), kind)
-
-        return call

@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import inf
 
 from noyau.compiler.schedules import primitives
-from noyau.compiler.schedules.cpu.folds import are_alike, lets_of_folds
+from noyau.compiler.schedules.cpu.folds import are_alike, is_ordered, lets_of_folds
 from noyau.compiler.schedules.cpu.strategy_choice import reads_along
 from noyau.compiler.schedules.gpu import tiles as gpu_tiles
 from noyau.compiler.schedules.gpu.rows import SHORT, lead_of, rows, side_by_side
@@ -131,7 +131,9 @@ def on_gpu(kernel: ir.Kernel) -> ir.Kernel:
                 raise UnsupportedError(f"{kernel.name}: no strategy for GPUs scatters into {store.buffers[0]} yet")
     flat = primitives.with_bodies(primitives.flatten(kernel), lambda body: walk.rewrite(body, _plain))
     both = both_in(*(launch.body for launch in flat.launches)) if len(flat.launches) == 2 else None
-    if both is not None:
+    if both is not None and not any(
+        is_ordered(fold) for launch in flat.launches for fold in walk.folds_in(launch.body)
+    ):
         return with_hints(gpu_tiles.with_tiles(rows_and_columns(flat, both)))
     return with_hints(gpu_tiles.with_tiles(primitives.each(flat, [launch.body for launch in flat.launches], _one)))
 
@@ -151,6 +153,9 @@ def _one(kernel: ir.Kernel) -> ir.Kernel:
     """A kernel of one launch, scheduled."""
     (launch,) = kernel.launches
     body = launch.body
+    if lets_of_folds(body) and any(map(is_ordered, walk.folds_in(body))):
+        row = ir.Loop("#row", Dim.of(1), ir.Axis.SERIAL, primitives.sink(primitives.coalesce(body)))
+        return replace(kernel, launches=(side_by_side((row,)),))
     if lets_of_folds(body):
         if _is_one_row(body):
             return rows(
@@ -181,7 +186,8 @@ def _is_one_row(body: primitives.Statements) -> bool:
 def _of_loops(
     kernel: ir.Kernel, body: primitives.Statements, loops: list[ir.Loop], inner: primitives.Statements
 ) -> ir.Kernel:
-    if any(
+    in_order = any(map(is_ordered, walk.folds_in(inner)))
+    if in_order or any(
         (isinstance(s, ir.Loop) and primitives.carries(s)) or isinstance(s, ir.Alloc)
         for s in walk.every_statement(inner)
     ):

@@ -1,0 +1,347 @@
+"""Triton's interpreter, whatever its release: what noyau needs of it and misses there it brings itself.
+
+A kernel is run as its compiler reads it (`rewrite.py`), on arguments of the dtypes that the compiler gives them, its
+programs by `programs.py`, on `builder.py` and `reductions.py`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, partial, reduce
+from types import FunctionType, ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import MissingExtraError, UnsupportedError
+from noyau.toolchain.libdevice import function_of
+from noyau.toolchain.triton.builder import DTYPES, Handle, is_tensor, number_of, patch_builder, tensor_of
+from noyau.toolchain.triton.programs import Programs
+from noyau.toolchain.triton.reductions import WORDS
+from noyau.toolchain.triton.rewrite import rewritten
+
+try:
+    import triton.language as tl
+    from triton.runtime import interpreter
+except ImportError as error:
+    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
+
+# Of a kernel, its arguments, those by name, and a grid, None of a warm-up.
+Launch = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], Any]
+_MISSING = object()
+_AXES = 3  # of a grid
+_INT32, _INT64 = range(-(2**31), 2**31), range(-(2**63), 2**63)
+_SEMANTIC = "_semantic"
+_CLASSES = ("tensor", "dtype", "tensor_descriptor_base", "condition")  # of which some releases lack some
+_HOLDERS = (tl, tl.core, tl.math, *(getattr(tl.core, name) for name in _CLASSES if hasattr(tl.core, name)))
+_METHODS = frozenset(name for name in dir(tl.core.tensor) if not name.startswith("_")) | {"dtype", "shape", "type"}
+
+
+# Launches.
+
+
+def install() -> None:
+    """Have Triton's interpreter run kernels as this file says, from here on, and those that are there already."""
+    patch_builder()
+    _patch_functions()
+
+
+@cache
+def _patch_functions() -> None:
+    kind: Any = interpreter.InterpretedFunction
+    kind.run = _Run()
+    kind.__getitem__ = lambda function, grid: partial(function.run, grid=grid, warmup=False)
+    kind.warmup = lambda function, *args, grid, **named: function.run(*args, grid=grid, warmup=True, **named)
+    kind.__call__ = call_device
+
+
+class _Run:
+    """`run` of kernels. It takes the place of those that some releases set on each of them."""
+
+    def __get__(self, function: Any, kind: Any = None) -> Any:
+        return self if function is None else partial(run, function)
+
+    def __set__(self, function: Any, value: Any) -> None: ...
+
+
+def run(function: Any, *args: Any, grid: Any, warmup: bool = False, **named: Any) -> Any:
+    """A launch, or a warm-up."""
+    return LAUNCHES[-1](function, args, named, None if warmup else grid)
+
+
+def interpret(function: Any, args: Sequence[Any], named: Mapping[str, Any], grid: Any) -> None:
+    """Run the programs of a launch. Whatever the kernel raises comes through."""
+    if grid is None:
+        return
+    body = body_of(function)
+    signature = inspect.signature(function.fn)
+    own = {name: value for name, value in named.items() if name in signature.parameters}
+    executor = interpreter.GridExecutor(body, function.arg_names, grid)
+    is_here = all(_is_here(each) for each in (*args, *own.values()))
+    hosts, others = (list(args), own) if is_here else executor._init_args_hst(args, own)
+    for hook in getattr(function, "pre_run_hooks", ()):
+        hook(*hosts, **others)
+    bound = inspect.getcallargs(body, *hosts, **others)
+    extents = _extents(grid(bound) if callable(grid) else grid)
+    with language():
+        values = {name: _converted(each, signature.parameters[name].annotation) for name, each in bound.items()}
+        builder = interpreter.interpreter_builder
+        builder.set_grid_dim(*extents)
+        programs = Programs(extents, lambda place: builder.set_grid_idx(*place), partial(body, **values))
+        before, _MEANINGS.turn = _MEANINGS.turn, programs.turn
+        try:
+            programs()
+        finally:
+            _MEANINGS.turn = before
+    if not is_here:
+        executor._restore_args_dev(args, hosts, own, others)
+
+
+LAUNCHES: list[Launch] = [interpret]  # of which the last one is for kernels that are launched
+
+
+def call_device(function: Any, *args: Any, **named: Any) -> Any:
+    """A function that a kernel calls."""
+    with language():
+        return body_of(function)(*args, **named)
+
+
+def body_of(function: Any) -> FunctionType:
+    """The function of a kernel as Triton's compiler reads it."""
+    body: FunctionType | None = vars(function).get("_noyau_body")
+    if body is None:
+        body = function._noyau_body = rewritten(function.fn, _MEANINGS, _METHODS)
+    return body
+
+
+def _is_here(each: Any) -> bool:
+    """Whether the tensors of an argument lie where NumPy reaches them."""
+    if isinstance(each, tuple):
+        return all(map(_is_here, each))
+    tensor = getattr(each, "base", each)
+    return not hasattr(tensor, "data_ptr") or getattr(getattr(tensor, "device", None), "type", "cpu") == "cpu"
+
+
+def _extents(grid: Any) -> tuple[int, int, int]:
+    axes = [int(number_of(each)) for each in grid]
+    if not 0 < len(axes) <= _AXES:
+        raise ValueError(f"a grid has one to three axes, and this one is {grid!r}")
+    x, y, z = (*axes, 1, 1)[:_AXES]
+    return x, y, z
+
+
+def _converted(each: Any, annotation: Any) -> Any:
+    """An argument as the compiler has it: numbers are tensors of one cell, of the dtype that their value asks for or
+    that is written beside the parameter."""
+    if "constexpr" in str(annotation):
+        return each
+    if isinstance(each, bool | np.bool_):
+        return _scalar(bool(each), tl.int1)
+    if isinstance(each, int | float | np.integer | np.floating):
+        name = str(annotation).strip("'\"").rpartition(".")[2]
+        wished = next((kind for kind in _named_dtypes() if name in (str(kind), kind.name)), None)
+        return _scalar(each, wished or _dtype_of_number(each))
+    if type(each) is tuple:
+        return tuple(_converted(part, "") for part in each)
+    return interpreter._implicit_cvt(each)
+
+
+def _dtype_of_number(each: Any) -> Any:
+    if isinstance(each, float | np.floating):
+        return tl.float32
+    return tl.int32 if int(each) in _INT32 else tl.int64 if int(each) in _INT64 else tl.uint64
+
+
+@cache
+def _named_dtypes() -> list[Any]:
+    return [each for each in vars(tl).values() if isinstance(each, tl.dtype) and each.name in DTYPES]
+
+
+def _scalar(value: Any, dtype: Any) -> Any:
+    return tl.core.tensor(Handle(np.array([value]).astype(DTYPES[dtype.name]), dtype), dtype)
+
+
+# The language while a kernel runs.
+
+
+_depth = [0]
+
+
+@contextmanager
+def language() -> Iterator[None]:
+    """Within, the words of Triton's language do what they say."""
+    _depth[0] += 1
+    try:
+        if _depth[0] == 1:
+            for holder, name, _, value in _words():
+                setattr(holder, name, value)
+        yield
+    finally:
+        _depth[0] -= 1
+        if _depth[0] == 0:
+            for holder, name, before, _ in _words():
+                if before is _MISSING:
+                    delattr(holder, name)
+                else:
+                    setattr(holder, name, before)
+
+
+@cache
+def _words() -> list[tuple[Any, str, Any, Any]]:
+    """The attributes of Triton's language that a kernel sees otherwise: their holder, their name, before and within."""
+    befores = [dict(vars(holder)) for holder in _HOLDERS]
+    scope = interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
+    words = []
+    for holder, before in zip(_HOLDERS, befores, strict=True):
+        for name, value in list(vars(holder).items()):
+            if before.get(name, _MISSING) is not value:
+                words.append((holder, name, before.get(name, _MISSING), _plain(before.get(name), value)))
+    if scope is not None:
+        scope.restore()
+    else:
+        for holder, name, earlier, _ in words:
+            delattr(holder, name) if earlier is _MISSING else setattr(holder, name, earlier)
+    own = [(tl.core.tensor, "__index__", lambda each: int(each.handle.data.item()))]
+    own += [(holder, name, value) for holder in (tl, tl.core) for name, value in WORDS.items()]
+    for module in _libdevices():
+        functions = (name for name, value in vars(module).items() if callable(value) and not name.startswith("_"))
+        own += [(module, name, libdevice_function(name)) for name in functions if function_of(name) is not None]
+    replaced = {(id(holder), name) for holder, name, _ in own}
+    words = [each for each in words if (id(each[0]), each[1]) not in replaced]
+    return words + [(holder, name, vars(holder).get(name, _MISSING), value) for holder, name, value in own]
+
+
+def _plain(builtin: Any, patched: Any) -> Any:
+    """A builtin of Triton as a function that needs no compiler."""
+    if not tl.core.is_builtin(builtin):
+        return patched
+    semantic = interpreter.interpreter_semantic
+
+    def call(*args: Any, **named: Any) -> Any:
+        named[_SEMANTIC] = semantic
+        return builtin(*args, **named)
+
+    return call
+
+
+@cache
+def _libdevices() -> list[ModuleType]:
+    from importlib import import_module
+
+    names = ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice")
+    modules = []
+    for name in names:
+        try:
+            modules.append(import_module(name))
+        except ImportError:
+            continue
+    return modules
+
+
+class _Meanings:
+    """What the compiler makes of words of Python; see `rewrite.Meanings`."""
+
+    def __init__(self) -> None:
+        self.names: Mapping[str, Any] = {
+            "min": partial(_extreme, min, "minimum"),
+            "max": partial(_extreme, max, "maximum"),
+        }
+        self.turn: Callable[[], Any] = lambda: None
+
+    def both(self, *values: Callable[[], Any]) -> Any:
+        return _joined((value() for value in values), "and_", False)
+
+    def either(self, *values: Callable[[], Any]) -> Any:
+        return _joined((value() for value in values), "or_", True)
+
+    def negated(self, value: Any) -> Any:
+        return interpreter.interpreter_semantic.invert(_truth(value)) if is_tensor(value) else not value
+
+    def chained(self, first: Any, *links: tuple[Callable[[Any, Any], Any], Callable[[], Any]]) -> Any:
+        def comparisons() -> Iterator[Any]:
+            left = first
+            for compare, value in links:
+                right = value()
+                yield compare(left, right)
+                left = right
+
+        return _joined(comparisons(), "and_", False)
+
+    def counted(self, values: Any) -> Any:
+        if not isinstance(values, range):
+            return values
+        is_wide = any(each not in _INT32 for each in (values.start, values.stop))
+        return (_scalar(each, tl.int64 if is_wide else tl.int32) for each in values)
+
+    def carried(self, value: Any) -> Any:
+        number = number_of(value)
+        is_number = isinstance(number, bool | int | float)
+        return interpreter.interpreter_semantic.to_tensor(number) if is_number else value
+
+    def methods(self, value: Any) -> Any:
+        return self.carried(value) if isinstance(value, bool | int | float) else value
+
+    def replaced(self, value: Any) -> Any:
+        if not callable(value):
+            return None
+        if tl.core.is_builtin(value):
+            return _plain(value, None)
+        name = getattr(value, "__name__", "")
+        is_of_libdevice = str(getattr(value, "__module__", "")).endswith("libdevice")
+        return libdevice_function(name) if is_of_libdevice and function_of(name) is not None else None
+
+
+def _truth(value: Any) -> Any:
+    """A tensor as one of bools."""
+    return value if value.dtype.is_int1() else interpreter.interpreter_semantic.not_equal(value, _zero(value))
+
+
+def _zero(value: Any) -> Any:
+    return interpreter.interpreter_semantic.to_tensor(0.0 if value.dtype.is_floating() else 0)
+
+
+def _joined(values: Iterator[Any], how: str, end: bool) -> Any:
+    """The value of `and` and `or`: tensors are joined; what is no tensor ends it where Python ends."""
+    value, tensors = None, []
+    for value in values:
+        if is_tensor(value):
+            tensors.append(_truth(value))
+        elif bool(value) is end:
+            return value
+    join = getattr(interpreter.interpreter_semantic, how)
+    return reduce(join, tensors) if tensors else value
+
+
+def _extreme(plain: Callable[..., Any], name: str, *values: Any, **named: Any) -> Any:
+    if len(values) > 1 and any(map(is_tensor, values)):
+        return reduce(getattr(tl, name), values)
+    return plain(*values, **named)
+
+
+_MEANINGS = _Meanings()
+
+
+# Functions of libdevice.
+
+
+@cache
+def libdevice_function(name: str) -> Callable[..., Any]:
+    """A function of CUDA's libdevice on tensors, which is computed by NumPy and rounded once. UnsupportedError, when it
+    is called, for one that noyau does not know."""
+    function = function_of(name)
+
+    def call(*operands: Any, **options: Any) -> Any:
+        if function is None:
+            message = f"libdevice.{name} cannot be interpreted without a GPU; noyau knows no such function"
+            raise UnsupportedError(message)
+        values = [operand.handle.data if is_tensor(operand) else number_of(operand) for operand in operands]
+        with np.errstate(all="ignore"):
+            result = np.asarray(function(*values))
+        floats = [value.dtype for value in values if isinstance(value, np.ndarray) and value.dtype.kind == "f"]
+        if result.dtype == np.float64 and floats:  # the longer arithmetic of the functions
+            result = result.astype(max(floats))
+        is_block = any(is_tensor(operand) and operand.type.is_block() for operand in operands)
+        return tensor_of(result, next(each for each in _named_dtypes() if DTYPES[each.name] == result.dtype), is_block)
+
+    return call

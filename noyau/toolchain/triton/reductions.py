@@ -1,0 +1,101 @@
+"""Triton's reductions and scans on whole slices of NumPy: a function that combines is called for halves of an axis, not
+cell by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import MissingExtraError
+from noyau.toolchain.triton.builder import DTYPES, is_tensor, number_of, tensor_of
+
+try:
+    import triton.language as tl
+except ImportError as error:
+    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
+
+
+def _reduce(values: Any, axis: Any, combine: Any, keep_dims: bool = False, **options: Any) -> Any:
+    """tl.reduce: halves of an axis are combined, neighbour with neighbour, until one slice is left."""
+    parts = values if isinstance(values, tuple | tl.core.tuple) else (values,)
+    axis, keep_dims, rank = number_of(axis), bool(number_of(keep_dims)), len(parts[0].handle.data.shape)
+    arrays = [each.handle.data for each in parts]
+    if axis is None:
+        arrays, place = [each.reshape(-1) for each in arrays], 0
+    else:
+        place = int(axis) % rank
+    known = _KNOWN.get(_name(combine)) if len(parts) == 1 else None
+    slices = [known(arrays[0], place)] if known else _folded(combine, parts, arrays, place)
+    shapes = [(1,) * rank if axis is None else slices[0].shape]
+    if not keep_dims:
+        shapes = [() if axis is None else (*shapes[0][:place], *shapes[0][place + 1 :])]
+    results = tuple(
+        tensor_of(each.reshape(shapes[0]).astype(DTYPES[part.dtype.name], copy=False), part.dtype, bool(shapes[0]))
+        for each, part in zip(slices, parts, strict=True)
+    )
+    return results if isinstance(values, tuple | tl.core.tuple) else results[0]
+
+
+def _folded(combine: Any, parts: Sequence[Any], arrays: list[np.ndarray], axis: int) -> list[np.ndarray]:
+    even, odd = _cut(axis, slice(0, None, 2)), _cut(axis, slice(1, None, 2))
+    while arrays[0].shape[axis] > 1:  # a power of two, as all extents of blocks
+        arrays = _combined(combine, parts, [each[even] for each in arrays], [each[odd] for each in arrays])
+    return arrays
+
+
+def _scan(values: Any, axis: Any, combine: Any, reverse: bool = False, **options: Any) -> Any:
+    """tl.associative_scan: what lies 1, 2, 4, ... cells before is combined with each."""
+    parts = values if isinstance(values, tuple | tl.core.tuple) else (values,)
+    axis, reverse = int(number_of(axis)) % len(parts[0].handle.data.shape), bool(number_of(reverse))
+    back = _cut(axis, slice(None, None, -1)) if reverse else ()
+    arrays = [each.handle.data[back].copy() for each in parts]
+    known = _KNOWN_SCANS.get(_name(combine)) if len(parts) == 1 else None
+    if known is not None:
+        arrays = [known(arrays[0], axis)]
+    step = 1 if known is None else arrays[0].shape[axis]
+    while step < arrays[0].shape[axis]:
+        last = _cut(axis, slice(step, None))
+        joined = _combined(combine, parts, [np.roll(each, step, axis) for each in arrays], arrays)
+        for array, each in zip(arrays, joined, strict=True):
+            array[last] = each[last]
+        step *= 2
+    pairs = zip(arrays, parts, strict=True)
+    results = tuple(tensor_of(np.ascontiguousarray(each[back]), part.dtype) for each, part in pairs)
+    return results if isinstance(values, tuple | tl.core.tuple) else results[0]
+
+
+def _combined(
+    combine: Any, parts: Sequence[Any], left: Sequence[np.ndarray], right: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    tensors = [tensor_of(each, part.dtype) for side in (left, right) for each, part in zip(side, parts, strict=True)]
+    results = combine(*tensors)
+    results = results if isinstance(results, tuple | tl.core.tuple) else (results,)
+    shape = left[0].shape
+    arrays = [each.handle.data if is_tensor(each) else np.asarray(number_of(each)) for each in results]
+    pairs = zip(arrays, parts, strict=True)
+    return [np.broadcast_to(each, shape).astype(DTYPES[part.dtype.name], copy=False) for each, part in pairs]
+
+
+def _cut(axis: int, part: slice) -> tuple[slice, ...]:
+    return (*(slice(None),) * axis, part)
+
+
+def _name(combine: Any) -> str:
+    function = getattr(combine, "fn", combine)
+    is_tritons = getattr(function, "__module__", "") == "triton.language.standard"
+    return function.__name__ if is_tritons else ""
+
+
+_KNOWN: Mapping[str, Callable[[np.ndarray, int], np.ndarray]] = {
+    "_sum_combine": lambda array, axis: np.sum(array, axis, dtype=array.dtype, keepdims=True),
+    "_elementwise_max": lambda array, axis: np.fmax.reduce(array, axis, keepdims=True),
+    "_elementwise_min": lambda array, axis: np.fmin.reduce(array, axis, keepdims=True),
+    "_xor_combine": lambda array, axis: np.bitwise_xor.reduce(array, axis, keepdims=True),
+}
+_KNOWN_SCANS: Mapping[str, Callable[[np.ndarray, int], np.ndarray]] = {
+    "_sum_combine": lambda array, axis: np.cumsum(array, axis, dtype=array.dtype),
+    "_prod_combine": lambda array, axis: np.cumprod(array, axis, dtype=array.dtype),
+}
+WORDS: Mapping[str, Any] = {"reduce": _reduce, "associative_scan": _scan}

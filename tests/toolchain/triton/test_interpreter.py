@@ -1,0 +1,119 @@
+"""Kernels run as Triton's compiler reads them, whatever the release of Triton that interprets them."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+import torch
+import triton
+import triton.language as tl
+from triton.language import load as fetch
+from triton.language.extra import libdevice
+
+from noyau.errors import UnsupportedError
+from noyau.toolchain.triton import interpreter
+
+pytestmark = pytest.mark.skipif(not triton.knobs.runtime.interpret, reason="Triton compiles here")
+X = torch.arange(12.0)
+NAN = float("nan")
+
+
+@pytest.fixture(autouse=True)
+def _installed():
+    interpreter.install()
+
+
+def launched(kernel, *args, grid=(1,), like=X, **constants):
+    out = torch.full_like(like, -1)
+    kernel[grid](like, out, *args, **constants)
+    return out.tolist()
+
+
+@triton.jit
+def words(x, o, n, m, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    inside, third = (at < n and at >= m) or at == 0, at == 3
+    tl.store(o + at, fetch(x + at, mask=at < n), mask=inside and not third)
+
+
+@triton.jit
+def chained(x, o, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(o + at, min(tl.load(x + at, mask=at < n), 4.0), mask=2 <= at < n != 40)
+
+
+@triton.jit
+def scalars(x, o, eps, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    shift = 0
+    for i in range(3):
+        shift += i
+        at += (i * n).to(tl.int64) * 0
+    tl.store(o + at, eps.to(tl.float32) + shift.to(tl.float32), mask=at < n)
+
+
+@triton.jit
+def hyperbolic(x, o, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(o + at, libdevice.tanh(tl.load(x + at, mask=at < n)), mask=at < n)
+
+
+@triton.jit
+def unknown(x, o):
+    tl.store(o, tl.inline_asm_elementwise("mov $0, $1;", "=r,r", [tl.load(x)], tl.float32, True, 1))
+
+
+def test_and_or_and_not_join_tensors():
+    assert launched(words, 6, 2, BLOCK=16) == [0, -1, 2, -1, 4, 5, *[-1] * 6]
+
+
+def test_chained_comparisons_and_extremes_go_cell_by_cell():
+    assert launched(chained, 12, BLOCK=16) == [-1, -1, 2, 3, *[4] * 8]
+
+
+def test_numbers_have_the_methods_of_tensors():
+    assert launched(scalars, 0.5, 12, BLOCK=16) == [3.5] * 12
+
+
+def test_grids_are_lists_too_and_libdevice_is_there():
+    assert launched(hyperbolic, 12, grid=lambda meta: [3], BLOCK=4) == pytest.approx(torch.tanh(X).tolist(), rel=1e-6)
+    with pytest.raises(ValueError, match=r"a grid has one to three axes, and this one is \(\)"):
+        launched(hyperbolic, 12, grid=(), BLOCK=4)
+
+
+def test_functions_within_functions_see_what_is_around_them():
+    step = tl.constexpr(3)
+
+    @triton.jit
+    def within(x, o, BLOCK: tl.constexpr):
+        at = tl.arange(0, BLOCK)
+        tl.store(o + at, tl.load(x + at) + step)
+
+    assert launched(within, BLOCK=8)[:8] == (X + 3)[:8].tolist()
+
+
+def test_what_has_no_stand_in_is_no_result():
+    with pytest.raises(NotImplementedError):
+        launched(unknown)
+    with pytest.raises(UnsupportedError, match=r"libdevice\.unheard_of cannot be interpreted without a GPU"):
+        interpreter.libdevice_function("unheard_of")(1.0)
+
+
+@triton.jit
+def halves(x, o, total, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    value = tl.load(x + at)
+    tl.store(o + at, value * value + 1.0)
+    tl.atomic_add(total + at * 0, value)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_short_floats_are_calculated_in(dtype):
+    x, total = torch.linspace(-2, 2, 8).to(dtype), torch.zeros(1, dtype=dtype)
+    out = torch.empty_like(x)
+    halves[(1,)](x, out, total, BLOCK=8)
+    assert torch.equal(out, x * x + 1)
+    assert total.item() == pytest.approx(0, abs=0.02)
