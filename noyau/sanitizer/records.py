@@ -132,7 +132,7 @@ class Observation:
 class Route:
     """The words of a route for the numbers of observations: its op, kernel and sizes, its sites and memories, and an
     owner in words (`iteration 3`, `thread 5 of block 2`). `remedies`, `messages`: what mends a kind, and what is said
-    of it, where that is not as elsewhere in the language."""
+    of it, where that is not as elsewhere in the language; `hint`: what mends one observation, where that is known."""
 
     language: str
     op: str
@@ -143,6 +143,7 @@ class Route:
     owner: Callable[[int], str]
     remedies: Mapping[FindingKind, str] = field(default_factory=dict)
     messages: Mapping[FindingKind, Callable[[Observation, Route], str]] = field(default_factory=dict)
+    hint: Callable[[Observation], str] = lambda observation: ""
 
     def site(self, number: int) -> Site:
         return self.sites[number] if 0 <= number < len(self.sites) else NOWHERE
@@ -174,6 +175,12 @@ def findings_of(observations: Iterable[Observation], route: Route) -> tuple[list
             allowed[f"{each.kind} allowed at {reason[0].place}: {reason[1]}"] = None
             continue
         finding = _finding(each, route, (each.site, each.other_site, each.memory) in updates)
+        if finding.id in findings and each.kind is FindingKind.OUT_OF_BOUNDS:
+            name = route.memories.get(
+                each.memory, _UNNAMED
+            ).name  # a line that stores what it loads may do both outside
+            if f" {name} at " not in findings[finding.id].message:
+                finding = replace(finding, digest=digest(finding.digest, name))
         findings.setdefault(finding.id, finding)
     return list(findings.values()), list(allowed)
 
@@ -187,7 +194,7 @@ def _updates(observations: Sequence[Observation]) -> set[tuple[int, int, int]]:
 
 def _remedy(observation: Observation, route: Route, owners: Sequence[str], is_update: bool) -> str:
     kind = observation.kind
-    usual = route.remedies.get(kind) or kind.remedies.get(route.language, kind.remedy)
+    usual = route.hint(observation) or route.remedies.get(kind) or kind.remedies.get(route.language, kind.remedy)
     if kind is not FindingKind.RACE:
         return usual
     if "the host" in owners:

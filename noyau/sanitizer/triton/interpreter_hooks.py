@@ -47,6 +47,7 @@ class Hooks:
         self.grid: tuple[int, ...] = (0, 1, 1)  # no programs, until there are some
         self.sites: list[Site] = []
         self.overflows: set[int] = set()  # sites of products of int32 that did
+        self.masks: dict[int, str] = {}  # what masks forget, by the site of an access that lies outside in spite of one
         self.was_cut = False
         self._numbers: dict[tuple[str, int], int] = {}
         self._is_atomic = False
@@ -161,9 +162,11 @@ class Hooks:
         if lanes.all():
             flat_values = None if values is None else values.reshape(-1)
             return self.extents.touch(addresses.reshape(-1), size, access, self.site(), flat_values).reshape(shape)
-        flat_values, lanes = None if values is None else values[lanes], lanes.copy()
-        lanes[lanes] = self.extents.touch(addresses[lanes], size, access, self.site(), flat_values)
-        return lanes
+        flat_values, inside = None if values is None else values[lanes], lanes.copy()
+        inside[lanes] = self.extents.touch(addresses[lanes], size, access, self.site(), flat_values)
+        if not np.array_equal(inside, lanes):
+            self.masks.setdefault(self.site(), _forgotten(lanes, inside))
+        return inside
 
     def site(self) -> int:
         """The number of the line of the kernel that runs."""
@@ -188,6 +191,16 @@ def interpreter_hooks(extents: MemoryExtents, most: int, *, goes_on: bool = Fals
         for name, function in hooks.wrapped().items():
             patch(undone, hooks.builder, name, function)
         yield hooks
+
+
+def _forgotten(lanes: Array, inside: Array) -> str:
+    """The axes of a block that its mask says nothing of, though along them an access leaves its tensor."""
+    axes = [axis for axis in range(lanes.ndim) if lanes.shape[axis] > 1]
+    free = [axis for axis in axes if (lanes == lanes.take([0], axis)).all() and np.diff(inside, axis=axis).any()]
+    if not free or len(axes) == 1:
+        return "the mask lets lanes through that lie outside: compare the offsets with the size of this tensor"
+    names = " and ".join(f"axis {axis}" for axis in free)
+    return f"the mask forgets {names} of its block: compare the offsets along it too, as in (rows < m) & (columns < n)"
 
 
 def _lanes(mask: Any) -> Array:

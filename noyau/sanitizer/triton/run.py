@@ -68,9 +68,10 @@ class TensorSpan:
 
 @dataclass(frozen=True, slots=True)
 class TritonLaunch:
-    """The observations of a launch."""
+    """The observations of a launch. `unpacked`: remedies for memories whose tensors are not packed."""
 
     hooks: Hooks
+    unpacked: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def grid(self) -> str:
@@ -83,8 +84,15 @@ class TritonLaunch:
     def route(self, op: str, kernel: str, size: str) -> Route:
         """The names of its sites, memories and programs."""
         hooks = self.hooks
-        remedies = {FindingKind.OUT_OF_BOUNDS: _WIDEN} if hooks.overflows else {}
-        return Route(LANGUAGE, op, kernel, size, hooks.sites, hooks.extents.memories, hooks.owner, remedies)
+        memories = hooks.extents.memories
+        return Route(LANGUAGE, op, kernel, size, hooks.sites, memories, hooks.owner, hint=self._hint)
+
+    def _hint(self, observation: Observation) -> str:
+        """The remedy of an access outside: what its tensor, its offsets or its mask show."""
+        if observation.kind is not FindingKind.OUT_OF_BOUNDS:
+            return ""
+        unpacked = self.unpacked.get(observation.memory, "")
+        return unpacked or (_WIDEN if self.hooks.overflows else self.hooks.masks.get(observation.site, ""))
 
     def watched(self, op: str, kernel: str, size: str) -> WatchedRun:
         """Its findings in words."""
@@ -165,7 +173,13 @@ def launch_watched(
             for span in spans:
                 span.own[...] = span.room
                 _remember(span, extents, is_whole=is_whole)
-    return TritonLaunch(hooks)
+    return TritonLaunch(hooks, {span.memory: _unpacked(span) for span in spans if not span.tensor.is_contiguous()})
+
+
+def _unpacked(span: TensorSpan) -> str:
+    strides = tuple(span.tensor.stride())
+    how = "expanded" if 0 in strides else "not packed"
+    return f"{span.name} is {how} (strides {', '.join(map(str, strides))}): make it contiguous, or index by its strides"
 
 
 def _tensors(name: str, each: Any) -> Iterator[tuple[str, torch.Tensor]]:
