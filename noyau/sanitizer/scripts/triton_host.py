@@ -160,13 +160,6 @@ def _here(each: Any, is_device: bool = False) -> Any:
 # What is said to torch.cuda.
 
 
-class Generator(torch.Generator):  # type: ignore[misc]
-    """A generator of the CPU, whatever device is asked for; a class, since annotations say `torch.Generator | None`."""
-
-    def __new__(cls, device: Any = "cpu") -> Generator:
-        return super().__new__(cls, _here(device, is_device=True))  # type: ignore[no-any-return]
-
-
 class FakeStream:
     """A queue of launches, each of which is done at once."""
 
