@@ -152,13 +152,17 @@ class Route:
 @dataclass(frozen=True, slots=True)
 class WatchedRun:
     """One run of a kernel with every access watched: what was found, what a mark allowed, and how much was seen.
-    `outputs`: its results, where a kernel of the language runs in no other way here."""
+    `outputs`: its results, where a kernel of the language runs in no other way here. `lines`: files and lines with an
+    access that ran. `is_cut`: it was ended, or watched no longer, after so many accesses that more would take too
+    long."""
 
     findings: tuple[Finding, ...]
     accesses: int
     allowed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     outputs: tuple[np.ndarray, ...] | None = None
+    lines: frozenset[tuple[str, int]] = frozenset()
+    is_cut: bool = False
 
 
 def findings_of(observations: Iterable[Observation], route: Route) -> tuple[list[Finding], list[str]]:

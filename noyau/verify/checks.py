@@ -9,6 +9,7 @@ from typing import Any
 from noyau.errors import CheckError, FindingKind
 from noyau.text import Printed
 from noyau.verify.certificate import Certificate
+from noyau.verify.coverage import Coverage
 from noyau.verify.findings import Finding, lines_of
 
 SCHEMA_VERSION = 1
@@ -23,7 +24,8 @@ LIMITS = (
 @dataclass(frozen=True, slots=True)
 class KernelCheck:
     """The check of one kernel: its certificate, or why there is none (`skipped`); the `shapes` tried; `notes` on what
-    was not seen; `accesses` to memory that were watched, None where none was, and what was `seen` of them.
+    was not seen; `accesses` to memory that were watched, None where none was, and what was `seen` of them; `coverage`:
+    the sizes and the lines that ran.
 
     `unverified`: what of a kernel by hand was not checked, and why. It is then neither wrong nor right."""
 
@@ -37,6 +39,7 @@ class KernelCheck:
     accesses: int | None = None
     seen: tuple[str, ...] = ()
     unverified: str = ""
+    coverage: Coverage | None = None
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -69,6 +72,7 @@ class KernelCheck:
             "ok": self.ok,
             "skipped": self.skipped,
             "unverified": self.unverified,
+            "coverage": None if self.coverage is None else self.coverage.to_json(),
             "notes": [*self.notes, *self.seen],
             "certificate": None if self.certificate is None else self.certificate.to_json(),
         }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import math
 import os
 import pickle
 import signal
@@ -27,6 +28,7 @@ from noyau.workers.channel import Channel, pair
 from noyau.workers.serve import Reply, Request, StateUse, serve
 from noyau.workers.serve import pin as pin_here
 
+_RUNNING: list[Worker] = []  # of this process, or of the one that it is a copy of
 P = ParamSpec("P")
 R = TypeVar("R")
 _SERVE = "from noyau.workers.serve import serve; serve(channel)"
@@ -59,6 +61,7 @@ class Worker:
 
     def __init__(self, name: str, patience_s: float = 60.0, environment: Mapping[str, str] | None = None) -> None:
         self.name, self.patience_s, self.environment = name, patience_s, environment
+        self.is_counted = True  # among what this process spends
         self._process: Process | None = None
         self._channel: Channel
         self._output: IO[bytes]
@@ -119,16 +122,29 @@ class Worker:
         if self._process is None:
             self._output = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the process
             self._process, self._channel = self._launch()
+            self._owner = os.getpid()
+            _RUNNING.append(self)
 
     def end(self) -> None:
         """End the process, at once."""
         process, self._process = self._process, None
         if process is None:
             return
+        with contextlib.suppress(ValueError):
+            _RUNNING.remove(self)
         process.kill()
         process.wait()
         self._channel.close()
         self._output.close()
+
+    @property
+    def spent_s(self) -> float:
+        """The processor time of its process, where it runs and is of this one; 0 where no clock of it is had."""
+        if self._process is None or self._owner != os.getpid():
+            return 0.0
+        with contextlib.suppress(OSError):  # it has just ended, or the system has no such clock
+            return time.clock_gettime(~self._process.pid << 3 | 2)  # Linux: the clock of another process, by its id
+        return 0.0
 
     def _launch(self) -> tuple[Process, Channel]:
         return spawn(_SERVE, self._output, self.environment)
@@ -161,6 +177,11 @@ class Worker:
         ending = "stopped answering" if status is None else _ending(status)
         last = "".join(letter if letter.isprintable() else "?" for letter in lines[-1])[:200] if lines else ""
         return f"{ending}{f': {last}' if last else ''}"
+
+
+def spent_s() -> float:
+    """The processor time of this process, of those that it started and that have ended, and of its workers."""
+    return math.fsum([*os.times()[:4], *(each.spent_s for each in _RUNNING if each.is_counted)])
 
 
 def spawn(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain, cycle, islice
+from functools import partial
+from itertools import chain, cycle, islice, zip_longest
 from typing import Any
 
 import numpy as np
@@ -29,12 +31,16 @@ from noyau.verify.trial import LazyGraph
 Array = np.ndarray
 Sizes = Mapping[str, int]
 Make = Callable[[Sizes], tuple[Array, ...] | None]
+Edges = Callable[[Sizes], Iterator[Sizes]]  # around usual sizes
+Work = Callable[[Instance, Sizes], int]  # how much there is to do, to compare it with other sizes
 
 MOST, FEW = 50, 12  # cases of the first instance, and of each other one
 TOTAL = 1 << 20  # cells over all cases of an instance
 AXES = (1, 0, 2, 3)  # of a Rest, in the order in which they are tried
 INTEGERS = (10, 1, 7, 0)  # for a parameter that gives a dim
 EDGES = (1, 33, 31, 0, 32, 65, 64, 129, 257)  # the first ones are tried on every instance
+TOGETHER = 65  # up to which all sizes are at an edge at once; past a number of a kernel's own they are anyway
+POINTS, PAST = 8, 6  # numbers of a kernel that are looked at; edges that come before any pattern
 AWKWARD = (0, 1, 2, 5, 31, 32, 33, 97)  # sizes that a maker of inputs is asked for, beside its usual ones
 SEEDS = 3
 _SMALLEST = 30  # cells of the largest array of a usual case, at least
@@ -49,7 +55,8 @@ _DTYPES = {
 class Attempt:
     """One set of inputs, `made_of` something in words: `make` gives those of other sizes too, None where there are
     none. `graph` is the reference as one Opaque, `traced` the same traced. `needed`: the first of its ranks, which is
-    tried however late it is, for a kernel that was checked runs on arrays of these ranks."""
+    tried however late it is, for a kernel that was checked runs on arrays of these ranks. `is_named`: at sizes that a
+    user names."""
 
     instance: Instance
     graph: Graph
@@ -58,6 +65,7 @@ class Attempt:
     sizes: Sizes
     make: Make
     needed: bool = False
+    is_named: bool = False
 
     @property
     def label(self) -> str:
@@ -71,16 +79,20 @@ def attempts(
     seed: int,
     accepts: Callable[[Instance], bool],
     *,
+    points: Collection[int] = (),
+    work: Work = lambda instance, sizes: volume(sizes),
     ranks_first: bool = True,
     left_out: Container[Instance] = (),
 ) -> Iterator[Attempt]:
-    """The attempts for a kernel: `accepts` says which instances it takes; `sizes` are usual sizes. `ranks_first`: the
-    first of each ranks, which are then `needed`, come before others. `left_out`, which may grow meanwhile: instances
-    that are not tried further; other dtypes are tried with as many axes as some that are not left out."""
+    """The attempts for a kernel: `accepts` says which instances it takes; `sizes`: those that a user names, which are
+    tried first. `points`: numbers at which the kernel may begin to behave otherwise; `work`: how much it has to do, for
+    what is quickly done with comes first. `ranks_first`: the first of each ranks, which are then `needed`, come before
+    others. `left_out`, which may grow meanwhile: instances that are not tried further; other dtypes are tried with as
+    many axes as some that are not left out."""
     if op.signature is None:
         raise SignatureError(f"{op.name} has no signature, so its kernels cannot be checked; give it one")
     if op.inputs is not None:
-        arrays_by_maker = _by_maker(op, op.signature, sizes, seed, accepts)
+        arrays_by_maker = _by_maker(op, op.signature, sizes, seed, accepts, points)
         yield from (each for each in arrays_by_maker if each.instance not in left_out)
         return
     begun, waiting = dict[Instance, None](), list[Iterator[Attempt]]()
@@ -89,8 +101,9 @@ def attempts(
         return (each for each in chain(*parts) if each.instance not in left_out)
 
     for instance, integers in _instances(op, op.signature, sizes, accepts, left_out):
+        edges = partial(edges_of, points=points, work=partial(work, instance))
         most = FEW if any(each not in left_out for each in begun) else MOST
-        some = islice(_by_signature(op, instance, integers, sizes, seed), most)
+        some = islice(_by_signature(op, instance, integers, sizes, seed, edges), most)
         if ranks_first and all(instance.ranks != each.ranks for each in begun):
             waiting.append(some)
             yield from (replace(each, needed=True) for each in continued(islice(some, 1)))
@@ -188,22 +201,55 @@ def _instances(
                     yield variant, integers
 
 
+def edges_of(usual: Sizes, points: Collection[int], work: Callable[[Sizes], int]) -> Iterator[Sizes]:
+    """Sizes at which kernels go wrong, those of little work first: each size in turn, then all at once, just past each
+    of the points; then below, at and twice these; then at the edges of common blocks. The others are the usual ones."""
+
+    def at(number: int) -> Iterator[Sizes]:
+        yield from ({**usual, name: number} for name in usual)
+        if len(usual) > 1 and (number <= TOGETHER or number in past):
+            yield dict.fromkeys(usual, number)
+
+    def ordered(numbers: Iterable[int]) -> list[Sizes]:
+        return sorted((sizes for number in numbers for sizes in at(number)), key=work)
+
+    few = sorted(points)[:POINTS]
+    past = {point + 1 for point in few}
+    yield from ordered(past)
+    yield from ordered({n for point in few for n in (point - 1, point, 2 * point, 2 * point + 1)} - past)
+    yield from (sizes for number in EDGES for sizes in at(number))
+
+
+def volume(sizes: Sizes) -> int:
+    """The cells of all sizes together, an empty one counted as one: how much there is to do, as a guess."""
+    return math.prod(max(size, 1) for size in sizes.values())
+
+
+def _planned(
+    first: Sizes, edges: Iterator[Sizes], patterns: Iterator[tuple[Sizes, Pattern]]
+) -> Iterator[tuple[Sizes, Pattern]]:
+    """The first sizes, some of the edges, then the others and the patterns in turns."""
+    normal = ((sizes, NORMAL) for sizes in chain([first], edges))
+    yield from islice(normal, 1 + PAST)
+    yield from (each for pair in zip_longest(normal, patterns) for each in pair if each is not None)
+
+
 def _by_signature(
-    op: Op[..., Any], instance: Instance, integers: Sizes, usual_at: Sizes, seed: int
+    op: Op[..., Any], instance: Instance, integers: Sizes, usual_at: Sizes, seed: int, edges_at: Edges
 ) -> Iterator[Attempt]:
-    """Adversarial inputs: patterns and sizes in turns."""
+    """Adversarial inputs: sizes and patterns in turns."""
     reference = op.description.reference
     graph = graph_of(reference, instance, reference.constants)
     traced_reference = lazy_graph(reference, Specialization(instance, reference.constants, integers))
     has_floats = any(value.dtype.is_float or value.dtype.is_float8 for value in instance.inputs)
     usual, traced = usual_sizes(instance, {}), traced_reference()
     demanding = None if traced is None or fits(traced, usual) else traced
-    # Each size at the edges of blocks, the others small.
-    edges: Iterator[Sizes] = chain([usual], ({**usual, name: size} for name in usual for size in EDGES))
-    spent = 0
+    first = {**usual, **{name: size for name, size in usual_at.items() if name in usual}}
+    edges: Iterator[Sizes] = chain([usual] if first != usual else [], edges_at(usual))
     if demanding is not None:  # but first as they are: what a reference demands may be a signature that is wrong
-        edges = chain([usual], fitting(demanding, edges))
-    plan = chain(((sizes, NORMAL) for sizes in edges), schedule(demanding or graph, usual_at, False, has_floats))
+        edges = fitting(demanding, edges)
+    patterns = schedule(demanding or graph, usual_at, False, has_floats)
+    spent, plan = 0, _planned(first, edges, patterns)
     for number, (sizes, pattern) in enumerate(plan):
 
         def make(other: Sizes, number: int = number, pattern: Pattern = pattern) -> tuple[Array, ...] | None:
@@ -219,23 +265,34 @@ def _by_signature(
                 for v in instance.inputs
             )
 
-        spent += cells(graph, sizes)
-        yield Attempt(instance, graph, traced_reference, pattern.label, sizes, make)
+        size = cells(graph, sizes)
+        if number and size > TOTAL // 4:
+            continue
+        spent += size if number else 0
+        is_named = not number and first != usual
+        yield Attempt(instance, graph, traced_reference, pattern.label, sizes, make, is_named=is_named)
         if spent > TOTAL:
             return
 
 
 def _by_maker(
-    op: Op[..., Any], signature: Signature, usual_at: Sizes, seed: int, accepts: Callable[[Instance], bool]
+    op: Op[..., Any],
+    signature: Signature,
+    usual_at: Sizes,
+    seed: int,
+    accepts: Callable[[Instance], bool],
+    points: Collection[int],
 ) -> Iterator[Attempt]:
-    """Attempts by the maker: at its usual sizes with several seeds, then each size at awkward ones, then, where the op
-    takes a family of floats, the usual ones in its other dtypes."""
+    """Attempts by the maker: at its usual sizes with several seeds, then each size just past the points and at awkward
+    ones, then, where the op takes a family of floats, the usual ones in its other dtypes."""
     assert op.inputs is not None
     parameters = list(inspect.signature(op.inputs).parameters.values())[1:]
     usual = {parameter.name: int(usual_at.get(parameter.name, parameter.default)) for parameter in parameters}
     has_family = any(term.element is Family.FLOAT for term in signature.inputs)
     plans: list[tuple[Sizes, int, DType | None]] = [(usual, seed + k, None) for k in range(SEEDS)]
-    plans += [({**usual, name: size}, seed, None) for name in usual for size in AWKWARD if size != usual[name]]
+    past = [size for point in sorted(points)[:POINTS] for size in (point + 1, point, 2 * point)]
+    awkward = dict.fromkeys((*past, *AWKWARD))
+    plans += [({**usual, name: size}, seed, None) for size in awkward for name in usual if size != usual[name]]
     plans += [(usual, seed, dtype) for dtype in _DTYPES[Family.FLOAT] if has_family]
     first = None
     for sizes, chosen, dtype in plans:
@@ -250,7 +307,7 @@ def _by_maker(
         reference = op.description.reference
         graph = graph_of(reference, instance, reference.constants)
         traced_reference = lazy_graph(reference, Specialization(instance, reference.constants))
-        yield Attempt(instance, graph, traced_reference, "inputs(rng)", sizes, make)
+        yield Attempt(instance, graph, traced_reference, "inputs(rng)", sizes, make, is_named=bool(usual_at))
 
 
 def _bound(

@@ -7,32 +7,36 @@ import importlib.util
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from noyau.codegen.language import LANGUAGES, generated_on
 from noyau.errors import BuildError, NoyauError, UnsupportedError
-from noyau.jobs.check.attempts import Attempt
+from noyau.jobs.check.attempts import Attempt, Sizes, volume
+from noyau.jobs.check.costs import work_of
 from noyau.jobs.check.isolated_kernels import KernelProcesses
-from noyau.jobs.check.sanitized_runs import Watch, by_hand
+from noyau.jobs.check.sanitized_runs import SanitizedRuns, Watch, by_hand, sizes_text
 from noyau.kernels.c.parameters import roles_of
 from noyau.kernels.call import CALLERS, SYMBOL, KernelCaller, caller_of
 from noyau.kernels.guarded_run import LAYOUTS, End, Guards, How
 from noyau.kernels.programs import generate as programs
-from noyau.kernels.reference import Reference
+from noyau.kernels.reference import Reference, bind_sizes
 from noyau.kernels.triton.parameters import configs_of
 from noyau.kernels.trust import note, remember, revoke
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
+from noyau.sanitizer.lint.constants import constants_of
 from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import KernelCase, is_watched, missing_extra, watch
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.types import Instance
+from noyau.text import counted
 from noyau.verify.certificate import Certificate
 from noyau.verify.values import last_first
 
@@ -55,6 +59,8 @@ class ByHand:
     kernel: UserKernel
     reference: Reference
     apart: KernelProcesses
+    seen: SanitizedRuns = field(default_factory=SanitizedRuns)  # of runs that are watched whatever they are for
+    cut: str = ""
 
     def __post_init__(self) -> None:
         note(self.kernel, self.reference)
@@ -126,11 +132,32 @@ class ByHand:
         """The results of one run between guards. CheckError for what is wrong with a run."""
         try:
             if self.is_replayed:
-                return list(watch(KernelCase(self.kernel, instance, arrays, self.reference.constants)).outputs or ())
+                return self.replay(instance, arrays)
             return self.apart.run(self.kernel, instance, arrays, how)
         except NoyauError as error:
             message = _END.sub(lambda match: _named(match, instance), str(error))
             raise error.reworded(self.worded(message)) from None
+
+    def replay(self, instance: Instance, arrays: Sequence[Array]) -> list[Array]:
+        """The results of a run with every access watched, which is remembered. UnsupportedError where it had to be
+        ended."""
+        sizes = bind_sizes(instance, arrays)
+        size = sizes_text(sizes)
+        watched = watch(KernelCase(self.kernel, instance, arrays, self.reference.constants, size))
+        self.seen.add(watched, size, volume(sizes))
+        if watched.is_cut:
+            self.cut = f"it made {counted(watched.accesses)} accesses at {size}, and was ended"
+            raise UnsupportedError(self.cut)
+        return list(watched.outputs or ())
+
+    def work(self, instance: Instance, sizes: Sizes) -> int:
+        """How much it has to do at sizes."""
+        return work_of(self.kernel, instance, sizes)
+
+    @property
+    def points(self) -> Mapping[int, str]:
+        """Numbers at which it may begin to behave otherwise, and what they are called."""
+        return constants_of(self.kernel)
 
     def watched(self) -> Watch | str | None:
         """A run with every access watched, or why there is none; None where nobody asks."""
@@ -192,6 +219,8 @@ class FromReference:
     layouts: tuple[str, ...] = tuple(LAYOUTS)
     in_pieces = True
     is_replayed = is_trusted = False
+    points: Mapping[int, str] = MappingProxyType({})
+    cut = ""
 
     def __init__(self, op: Op[..., Any], language: str) -> None:
         self.op, self.language, self.name = op, language, language
@@ -214,6 +243,10 @@ class FromReference:
 
     def open(self, instance: Instance) -> None:
         """Whether it takes an instance shows with the sizes."""
+
+    def work(self, instance: Instance, sizes: Sizes) -> int:
+        """As of kernels by hand."""
+        return volume(sizes)
 
     def takes(self, instance: Instance, arrays: Sequence[Array], *, runs: bool = True) -> bool:
         program = self.program(self.bound(arrays), runs=runs)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 _INTERPRET = "TRITON_INTERPRET"
-FILE_S = 2.0  # for the kernels of a file, in each process: then no further inputs are tried
+KERNEL_S = 2.0  # for a kernel of a file: then no further inputs are tried
 _LAUNCH = re.compile(r"(\d+(?:x\d+){0,2}),(\d+(?:x\d+){0,2})")
 BLOCK_MOST = 1024  # threads of a block, of every GPU
 _MAKE_OPS = frozenset({"op", "map", "zip", "reduce"})  # of noyau
@@ -64,6 +64,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         "nothing is run; can be repeated",
     )
     add("--tolerance", type=float, metavar="T", help="of an op: allow |got - want| <= T * max(1, |want|) instead")
+    add("--generated", action="store_true", help="of an op with kernels of its own: check those that noyau makes, too")
     add("--gradient", action="store_true", help="of an op: check what it gives back too, also where that is derived")
     declare_record(parser, "value by value")
     add("--sanitizer", action="store_true", help="of ops and scripts: ask compute-sanitizer too, where there is a GPU")
@@ -221,7 +222,7 @@ def _checked(arguments: argparse.Namespace) -> list[OpCheck]:
     """The check of each op that is meant. In a file of several, one that cannot be checked is told and left out."""
     from noyau.jobs.check.attempts import size_names
     from noyau.jobs.check.isolated_kernels import young
-    from noyau.jobs.check.run import CheckOptions, check_together, is_of_use, parts_of
+    from noyau.jobs.check.run import CheckOptions, check_together
     from noyau.jobs.check.sanitized_runs import second_opinion
     from noyau.ops.op_files import load_ops
     from noyau.verify.checks import OpCheck
@@ -234,7 +235,6 @@ def _checked(arguments: argparse.Namespace) -> list[OpCheck]:
         declared = {name: values[0] for name, values in sizes_of(arguments.sizes, "--sizes").items()}
         signed = {name for op in ops if op.signature for name in op.signature.sizes}
         _require_sizes(declared, signed, arguments.target, "--sizes")
-        budget_s = (2 if is_of_use() else 1) * FILE_S / max(1, sum(parts_of(op) for op in ops))
         requests: dict[int, tuple[Op[..., Any], CheckOptions]] = {}
         for number, op in enumerate(ops):
             if op.forms == (op,) and op.signature is None and len(ops) > 1:
@@ -242,8 +242,11 @@ def _checked(arguments: argparse.Namespace) -> list[OpCheck]:
             own = {name: size for name, size in sizes.items() if name in size_names(op)}
             signed = set(op.signature.sizes) if op.signature else set()
             sizes_of_op = {name: size for name, size in declared.items() if name in signed}
+            generated = arguments.generated or not any(form.kernels for form in op.forms)
             gradient = True if arguments.gradient else None
-            options = CheckOptions(own, sizes_of_op, arguments.tolerance, budget_s=budget_s, gradient=gradient)
+            options = CheckOptions(
+                *(own, sizes_of_op, arguments.tolerance), budget_s=KERNEL_S, generated=generated, gradient=gradient
+            )
             requests[number] = op, options
         with young():
             checks = dict(zip(requests, check_together(list(requests.values()), say, share=True), strict=True))

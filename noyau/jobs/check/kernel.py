@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +17,8 @@ from noyau.codegen.language import LANGUAGES
 from noyau.errors import FindingKind, Severity
 from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.check.attempts import Attempt, Sizes, attempts, grown
-from noyau.jobs.check.candidates import KernelCandidate
+from noyau.jobs.check.candidates import ByHand, KernelCandidate
+from noyau.jobs.check.costs import Budget
 from noyau.jobs.check.diagnosis import Smallest, TwoRuns, Unlike, diagnose, is_slight, shrink, thorough, why_unlike
 from noyau.jobs.check.op_lint import with_lint
 from noyau.jobs.check.sanitized_runs import SanitizedRuns, explain_findings, watch_attempts
@@ -28,9 +29,11 @@ from noyau.signatures.types import Instance
 from noyau.text import several
 from noyau.verify.certificate import Certificate, Outcome
 from noyau.verify.checks import KernelCheck
+from noyau.verify.coverage import Coverage
 from noyau.verify.failures import Case, Failure, inputs_text
 from noyau.verify.findings import Finding
 from noyau.verify.trial import KernelFunction, KernelTrial
+from noyau.workers.worker import spent_s
 
 Array = np.ndarray
 FEWEST = 30  # inputs that are tried, however long a compiler took, where they are quickly done with
@@ -38,6 +41,8 @@ ENOUGH = 3  # broken cases after which a kernel is not tried further
 # Cells of an input or a result, and seconds of two runs with the reference, that large ones have; seconds that they
 # must not have: with each size a kernel of four loops grows 256 times as long at once.
 LARGE, LONG_S, TOO_LONG_S = 1 << 18, 0.03, 1.0
+SHARE = 0.25  # of the time, that a case may be expected to take
+SHORT_S = 2 * LONG_S  # that a case may take which is tried beyond the time
 WATCHED, WATCHED_S = 60, 2.0  # attempts that are watched, and for how long
 LOOKS = 2  # cases of which it is found out why two runs differ
 
@@ -47,7 +52,8 @@ class AttemptResults:
     """The results of the attempts so far. `raised`: instances whose very first inputs the kernel raised for, with the
     attempt, its number and the failure; as long as it is right on others, it is not written for these. `right` and
     `wrong`: on inputs of how many axes it was so. `refused`: the last reason why the reference took none of the
-    inputs; `unsupported`: what noyau could not run of the kernel, after which it is not tried further."""
+    inputs; `unsupported`: what noyau could not run of the kernel, after which it is not tried further; `costly`: how
+    many cases were expected to take longer than there was time."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     findings: dict[FindingKind, Finding] = field(default_factory=dict)
@@ -63,6 +69,9 @@ class AttemptResults:
     untaken: int = 0
     refused: str = ""
     unsupported: str = ""
+    costly: int = 0
+    kinds: set[FindingKind] = field(default_factory=set)  # of failures that were diagnosed
+    coverage: Coverage = field(default_factory=Coverage)
 
     def add(self, finding: Finding) -> None:
         """Keep the first finding of each kind."""
@@ -79,11 +88,13 @@ class OneKernel:
         self.declared = declared
         self.reference = op.description.reference
         self.signed: set[Instance] = set()
+        self.points: Mapping[int, str] = {}
 
     def run(self, sizes: Sizes, seed: int) -> KernelCheck:
         candidate = self.candidate
         if candidate.skipped:
             return self.unchecked(candidate.skipped)
+        self.points = candidate.points
         try:
             results = self.run_attempts(sizes, seed)
         except errors.UnsupportedError as error:
@@ -104,38 +115,61 @@ class OneKernel:
 
     def attempts(self, sizes: Sizes, seed: int, results: AttemptResults) -> Iterator[Attempt]:
         ranks_first = self.candidate.is_trusted
-        return attempts(self.op, sizes, seed, self.accepts, ranks_first=ranks_first, left_out=results.raised)
+        plan = partial(attempts, self.op, sizes, seed, self.accepts, points=self.points, work=self.candidate.work)
+        return plan(ranks_first=ranks_first, left_out=results.raised)
+
+    def affordable(self, plan: Iterator[Attempt], budget: Budget, results: AttemptResults) -> Iterator[Attempt]:
+        """The attempts of a plan, those at last that seemed to take long, where they do no longer."""
+        late: list[Attempt] = []
+        for attempt in plan:
+            if not results.outcomes or attempt.needed or budget.affords(self.work(attempt), SHARE):
+                yield attempt
+            else:
+                late.append(attempt)
+        yield from (each for each in late if budget.affords(self.work(each), SHARE))
+        results.costly = sum(not budget.affords(self.work(each), SHARE) for each in late)
 
     def sanitize(self, results: AttemptResults, sizes: Sizes, seed: int) -> SanitizedRuns:
         """Run the kernel with every access watched."""
         run = self.candidate.watched()
-        if run is None or results.hangs:
-            return SanitizedRuns()
+        earlier = self.candidate.seen if isinstance(self.candidate, ByHand) else None
+        is_done = earlier is not None and self.candidate.is_replayed and not self.is_enough(results)
+        if run is None or results.hangs or is_done:
+            return earlier or SanitizedRuns()
         some = list(islice(self.attempts(sizes, seed, results), WATCHED))
         inputs = partial(self.inputs, results=AttemptResults(), runs=False)
-        return watch_attempts(run, some, inputs, min(WATCHED_S, self.budget_s / 2))
+        budget = Budget(min(WATCHED_S, self.budget_s / 2))
+        return watch_attempts(run, some, inputs, budget, earlier, self.work)
+
+    def work(self, attempt: Attempt) -> int:
+        """How much the kernel has to do in an attempt."""
+        return self.candidate.work(attempt.instance, attempt.sizes)
 
     def run_attempts(self, sizes: Sizes, seed: int) -> AttemptResults:
-        """Every attempt, until enough is wrong or the time is used up; then those alone that are needed."""
-        results, end_s, first, is_late = AttemptResults(), time.monotonic() + self.budget_s, None, False
-        for number, attempt in enumerate(self.attempts(sizes, seed, results)):
-            began_s = time.monotonic()
+        """Every attempt that there is time for, until enough is wrong or the time is used up; then those alone that are
+        needed. What the first one builds is not counted."""
+        results, first, is_late = AttemptResults(coverage=Coverage(self.points)), None, False
+        budget = Budget(self.budget_s)
+        for number, attempt in enumerate(self.affordable(self.attempts(sizes, seed, results), budget, results)):
             if self.is_enough(results) or (is_late and not attempt.needed):
                 break
             arrays = self.inputs(attempt, attempt.sizes, results)
             if arrays is None:
                 continue
-            is_new = attempt.instance not in results.instances
+            began_s, is_new = spent_s(), attempt.instance not in results.instances
             right = self.judge(attempt, "contiguous", arrays, number, results)
+            took_s = spent_s() - began_s
+            if len(results.outcomes) > 1 or self.candidate.is_replayed:
+                budget.costs.note(self.work(attempt), took_s)
             first = first or (attempt if right and any(array.size for array in arrays) else None)
             if is_new and right and not is_late:
-                self.judge_layouts(attempt, arrays, number, results, end_s)
-            now_s = time.monotonic()
-            is_short = number == 0 or (number < FEWEST and now_s - began_s < LONG_S * 10)
-            is_late = now_s > end_s and not is_short
+                self.judge_layouts(attempt, arrays, number, results, budget)
+            if len(results.outcomes) == 1:
+                budget.begin()
+            is_late = budget.is_spent and not (number < FEWEST and took_s < SHORT_S)
         if first is not None and not self.is_enough(results):
             for larger in grown(first):
-                self.judge_large(larger, results, end_s)
+                self.judge_large(larger, results, budget)
         if first is None and results.raised:
             attempt, number, failure = next(iter(results.raised.values()))
             results.add(self.smallest_finding(attempt, "contiguous", number, failure, results))
@@ -196,11 +230,11 @@ class OneKernel:
         self.signed.add(instance)
 
     def judge_layouts(
-        self, attempt: Attempt, arrays: tuple[Array, ...], number: int, results: AttemptResults, end_s: float
+        self, attempt: Attempt, arrays: tuple[Array, ...], number: int, results: AttemptResults, budget: Budget
     ) -> None:
         """The same inputs in other places of memory, for what takes strided arrays; the first however late it is."""
         for place, name in enumerate(self.candidate.layouts):
-            if place and time.monotonic() > end_s:
+            if place and budget.is_spent:
                 return
             laid = replace(attempt, made_of=f"{name} arrays, {attempt.made_of}")
             if name == "expanded":
@@ -208,12 +242,13 @@ class OneKernel:
             inputs = _equal(arrays) if name == "expanded" else arrays
             self.judge(laid, name, inputs or (), number, results)
 
-    def judge_large(self, attempts: Iterator[Attempt], results: AttemptResults, end_s: float) -> None:
+    def judge_large(self, attempts: Iterator[Attempt], results: AttemptResults, budget: Budget) -> None:
         """The largest of some inputs that are quickly done with, run again, also with other numbers of threads."""
         largest = None
         for attempt in attempts:
             began_s = time.monotonic()
-            arrays = self.inputs(attempt, attempt.sizes, AttemptResults()) if began_s < end_s else None
+            is_late = budget.is_spent or not budget.affords(self.work(attempt), SHARE)
+            arrays = None if is_late else self.inputs(attempt, attempt.sizes, AttemptResults())
             if arrays is None or _are_large(arrays):
                 break
             outputs: list[Array] = []
@@ -243,19 +278,23 @@ class OneKernel:
         try:
             outcome, inputs = self.outcome(attempt, runs, arrays, number), inputs_text(attempt.graph, arrays)
         except errors.UnsupportedError as refusal:
-            results.unsupported = str(refusal)
+            results.unsupported = "" if self.candidate.cut else str(refusal)
             return False
         if runs.is_refused and self.candidate.is_trusted and attempt.instance not in results.instances:
             results.raised[attempt.instance] = attempt, number, outcome.failures[0]
             return False
         results.shapes[inputs], results.instances[attempt.instance] = None, None
         slight = again and bool(outcome.failures) and is_slight(outcome.failures[0], attempt.instance)
+        results.coverage.note(attempt.sizes)
         if not slight:
             results.outcomes.append(outcome)
         (results.wrong if outcome.broken else results.right).add(attempt.instance.ranks)
         if outcome.broken:
             results.broken += 1
             results.hangs = isinstance(runs.fault, errors.UnansweredError)
+            if outcome.failures[0].kind in results.kinds:
+                return False
+            results.kinds.add(outcome.failures[0].kind)
             finding = self.smallest_finding(attempt, layout, number, outcome.failures[0], results)
             warns = slight and finding.kind is FindingKind.PRECISION
             results.add(replace(finding, severity="warning") if warns else finding)
@@ -349,8 +388,9 @@ class OneKernel:
         if results.untaken:
             notes.append(f"{several(results.untaken, 'case')} left out that have no kernel: {candidate.reason}")
         parts = tuple(findings), tuple(results.shapes), tuple(notes), "", runs.accesses or None, runs.lines
-        unverified = (results.unsupported or runs.unverified(candidate.language)) if candidate.is_trusted else ""
-        return KernelCheck(candidate.name, candidate.language, certificate, *parts, unverified)
+        unverified = results.unsupported or candidate.cut or runs.unverified(candidate.language)
+        unverified = unverified if candidate.is_trusted else ""
+        return KernelCheck(candidate.name, candidate.language, certificate, *parts, unverified, results.coverage)
 
     def mended(self, results: AttemptResults) -> list[Finding]:
         """The findings; where there are none with some number of axes, with what does for a kernel of that number."""

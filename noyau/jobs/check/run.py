@@ -191,7 +191,6 @@ def _parts(op: Op[..., Any], form: Op[..., Any], wishes: CheckOptions) -> Iterat
     """The kernels of an op with one signature, and its gradient where that is asked for, or was written by hand."""
     require_sizes(form, wishes.sizes)
     require_declared(wishes.declared, op.signature.sizes if op.signature is not None else (), op.name)
-    wishes = replace(wishes, budget_s=wishes.budget_s / len(op.forms))
     kernels: list[UserKernel | FromReference] = [*form.kernels.values()]
     kernels += from_reference(form) if wishes.generated else []
     yield from (_Part(op, form, wishes, each) for each in kernels)
@@ -217,11 +216,6 @@ def check_gradients(op: Op[..., Any], sizes: Mapping[str, int], seed: int, budge
 
         checks.append(check_tensors(op, sizes, seed, place))
     return checks
-
-
-def parts_of(op: Op[..., Any]) -> int:
-    """The number of parts of an op's check that share its time."""
-    return sum(1 for form in op.forms for _ in _parts(op, form, CheckOptions()))
 
 
 def _run(parts: Sequence[_Part], say: Say, numbers: Iterable[int]) -> Iterator[list[KernelCheck]]:
@@ -275,6 +269,7 @@ def share_work(count: int, runner: Runner[R], name: str, patience_s: float, stay
         return list(runner(range(count)))
     work = Shared(count, runner, stay)
     with ForkedWorker(name, patience_s, state=work, grace_s=_ENDS_S) as copy:
+        copy.is_counted = False
         copy.begin(Request(run_share, scope=StateUse.USES))
         results = work.run(range(count))
         with suppress(NoyauError):

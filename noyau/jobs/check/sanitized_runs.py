@@ -5,22 +5,19 @@ Runs are on small sizes first, so that what is found is at the smallest."""
 from __future__ import annotations
 
 import json
-import math
-import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from time import process_time as process_s
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import CheckError, FindingKind, NoyauError
-from noyau.jobs.check.attempts import usual_case
+from noyau.jobs.check.attempts import PAST, usual_case, volume
+from noyau.jobs.check.costs import Budget, Costs
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.sanitizer.access_map import AccessMap
@@ -33,6 +30,7 @@ from noyau.text import counted, printable, several
 from noyau.verify.checks import KernelCheck, OpCheck
 from noyau.verify.findings import Finding
 from noyau.workers.array_files import write_arrays
+from noyau.workers.worker import spent_s
 
 if TYPE_CHECKING:
     from noyau.jobs.check.attempts import Attempt, Sizes
@@ -43,7 +41,9 @@ Inputs = Callable[["Attempt", "Sizes"], Sequence[Array] | None]
 Watch = Callable[["Attempt", Sequence[Array], str], WatchedRun]  # a run on arrays, of sizes in words
 SMALL = (0, 1, 2, 3, 4, 5, 8, 9, 17, 33, 65)  # sizes that are tried for all at once
 CELLS = 20_000  # of the inputs of an attempt; a larger one is left out
-INSTANCES, FEWEST, PATIENCE = 3, 6, 3
+CELLS_NAMED = 1 << 20  # of one at sizes that a user names
+INSTANCES, FEWEST = 3, 6
+EARLY = 1 + PAST  # attempts that are watched before small ones
 
 # Kinds that a run without a watch finds too, and what else each explains.
 EXPLAINED = frozenset(
@@ -88,6 +88,19 @@ class SanitizedRuns:
     allowed: dict[str, None] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     why: str = ""
+    smallest: dict[str, int] = field(default_factory=dict)  # the cells of the sizes at which each was found
+    lines_seen: set[tuple[str, int]] = field(default_factory=set)
+
+    def add(self, watched: WatchedRun, size: str, cells: int) -> None:
+        """A run at sizes, in words and in cells: what was found at smaller ones than before stands in its place."""
+        self.accesses += watched.accesses
+        self.shapes.append(size)
+        self.allowed |= dict.fromkeys(watched.allowed)
+        self.notes |= {note.partition(": ")[0]: note for note in watched.notes}
+        self.lines_seen |= watched.lines
+        for finding in watched.findings:
+            if cells < self.smallest.get(finding.id, cells + 1):
+                self.findings[finding.id], self.smallest[finding.id] = finding, cells
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -122,61 +135,53 @@ def by_hand(kernel: UserKernel, constants: Mapping[str, Any]) -> Watch | str:
     return lambda attempt, arrays, size: watch(KernelCase(kernel, attempt.instance, arrays, constants, size))
 
 
-@dataclass(slots=True)
-class Costs:
-    """An estimate of the time of further runs: as much more than the shortest as they have more cells of all sizes
-    together, by the run of most cells: the first ones take long for what is compiled."""
-
-    least_s: float = math.inf
-    time_s: float = 0.0  # of the last run of most cells
-    cells: int = 1
-
-    def note(self, sizes: Sizes, time_s: float) -> None:
-        self.least_s = min(self.least_s, time_s)
-        if math.prod(sizes.values()) >= self.cells:
-            self.time_s, self.cells = time_s, math.prod(sizes.values())
-
-    def expected_s(self, sizes: Sizes) -> float:
-        if not self.time_s:
-            return 0.0
-        return self.least_s + (self.time_s - self.least_s) * math.prod(sizes.values()) / self.cells
-
-
-def watch_attempts(run: Watch | str, attempts: Sequence[Attempt], inputs: Inputs, budget_s: float) -> SanitizedRuns:
-    """Runs of a kernel with every access watched, the smallest first, for `budget_s` of this process and of those that
-    it starts, or a few times that on the clock; at last the largest that is left, where many threads run. After the
-    first few, none that is expected to take longer than that alone. What the first run builds is not counted."""
+def watch_attempts(
+    run: Watch | str,
+    attempts: Sequence[Attempt],
+    inputs: Inputs,
+    budget: Budget,
+    runs: SanitizedRuns | None = None,
+    work: Callable[[Attempt], int] = lambda attempt: volume(attempt.sizes),
+) -> SanitizedRuns:
+    """Runs of a kernel with every access watched, added to `runs`, for a time: the first attempts as they come, then
+    small sizes, so that what is found is shown at the smallest, then the others; at last the largest that is left,
+    where many threads run. None that is expected to take all of the time. What the first run builds is not counted.
+    `work`: how much an attempt has to do."""
+    runs = runs or SanitizedRuns()
     if isinstance(run, str):
-        return SanitizedRuns(why=run)
-    runs, costs, began_s, end_s = SanitizedRuns(), Costs(), spent_s(), time.monotonic() + PATIENCE * budget_s
-    left = list(_by_size(attempts))
+        runs.why = run
+        return runs
+    left = [each for each in _in_order(attempts) if _size(each) not in runs.shapes]
     while left and not runs.why:
-        short = left
-        if len(runs.shapes) >= FEWEST:
-            short = [attempt for attempt in left if costs.expected_s(attempt.sizes) <= budget_s]
-            if not short or spent_s() > began_s + budget_s or time.monotonic() > end_s:
-                long = (attempt for attempt in left if costs.expected_s(attempt.sizes) > budget_s)
-                if any(_few_arrays(attempt, inputs) is not None for attempt in long):
-                    runs.notes["costly"] = f"not at larger sizes, where a run would take more than {budget_s:g} s"
-                any(_is_watched(run, attempt, inputs, runs, costs) for attempt in reversed(short))
-                break
-        _is_watched(run, short[0], inputs, runs, costs)
-        began_s = spent_s() if len(runs.shapes) < 2 else began_s
+        short = [attempt for attempt in left if budget.affords(work(attempt))]
+        if not short or (budget.is_spent and len(runs.shapes) >= FEWEST):
+            if any(not budget.affords(work(each)) and _few_arrays(each, inputs) is not None for each in left):
+                runs.notes["costly"] = f"not at larger sizes, where a run would take more than {budget.seconds:g} s"
+            any(_is_watched(run, attempt, inputs, runs, budget.costs, work(attempt)) for attempt in reversed(short))
+            break
+        is_first = not runs.shapes
+        _is_watched(run, short[0], inputs, runs, budget.costs, work(short[0]))
+        if is_first:
+            budget = Budget(budget.seconds)
         left = [attempt for attempt in left if attempt is not short[0]]
     return runs
 
 
-def spent_s() -> float:
-    """The processor time of this process and of those that it started and that have ended."""
-    return math.fsum(os.times()[:4])
+def _size(attempt: Attempt) -> str:
+    return sizes_text(attempt.sizes)
 
 
-def _is_watched(run: Watch, attempt: Attempt, inputs: Inputs, runs: SanitizedRuns, costs: Costs) -> bool:
+def sizes_text(sizes: Sizes) -> str:
+    """`rows = 5, cols = 3`."""
+    return ", ".join(f"{printable(name)} = {value}" for name, value in sizes.items())
+
+
+def _is_watched(run: Watch, attempt: Attempt, inputs: Inputs, runs: SanitizedRuns, costs: Costs, work: int) -> bool:
     """Whether a run is to be had; what it shows is seen."""
     arrays = _few_arrays(attempt, inputs)
     if arrays is None:
         return False
-    size, began_s = ", ".join(f"{printable(name)} = {value}" for name, value in attempt.sizes.items()), process_s()
+    size, began_s = _size(attempt), spent_s()
     try:
         watched = run(attempt, arrays, size)
     except CheckError as error:
@@ -185,33 +190,30 @@ def _is_watched(run: Watch, attempt: Attempt, inputs: Inputs, runs: SanitizedRun
     except NoyauError as error:
         runs.why = str(error)
         return True
-    costs.note(attempt.sizes, process_s() - began_s)
-    runs.accesses += watched.accesses
-    runs.shapes.append(size)
-    runs.allowed |= dict.fromkeys(watched.allowed)
-    runs.notes |= {note.partition(": ")[0]: note for note in watched.notes}
-    for finding in watched.findings:
-        runs.findings.setdefault(finding.id, finding)
+    costs.note(work, spent_s() - began_s)
+    runs.add(watched, size, volume(attempt.sizes))
     return True
 
 
 def _few_arrays(attempt: Attempt, inputs: Inputs) -> Sequence[Array] | None:
     """The arrays of an attempt, where there are such and they are few cells."""
     arrays = inputs(attempt, attempt.sizes)
-    return None if arrays is None or sum(array.size for array in arrays) > CELLS else arrays
+    most = CELLS_NAMED if attempt.is_named else CELLS
+    return None if arrays is None or sum(array.size for array in arrays) > most else arrays
 
 
-def _by_size(attempts: Sequence[Attempt]) -> Iterator[Attempt]:
-    """The attempts and small ones like them, the smallest first, each sizes once for each instance."""
+def _in_order(attempts: Sequence[Attempt]) -> Iterator[Attempt]:
+    """The first attempts, small ones like all of them, and the others, the smallest first; each sizes once for each
+    instance."""
     first: dict[Any, Attempt] = {}
     for attempt in attempts:
         first.setdefault(attempt.instance, attempt)
     chosen = list(first.values())[:INSTANCES]
-    small = [replace(each, sizes=dict.fromkeys(each.sizes, size)) for each in chosen for size in SMALL]
     own = [attempt for attempt in attempts if attempt.instance in [each.instance for each in chosen]]
-    ordered = sorted([*small, *own], key=lambda attempt: sum(attempt.sizes.values()))
+    small = [replace(each, sizes=dict.fromkeys(each.sizes, size)) for each in chosen for size in SMALL]
+    others = sorted([*small, *own[EARLY:]], key=lambda attempt: sum(attempt.sizes.values()))
     keys = set()
-    for attempt in ordered:
+    for attempt in [*own[:EARLY], *others]:
         key = attempt.instance, tuple(attempt.sizes.items())
         if key not in keys:
             keys.add(key)
