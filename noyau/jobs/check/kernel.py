@@ -89,6 +89,7 @@ class OneKernel:
         self.reference = op.description.reference
         self.signed: set[Instance] = set()
         self.points: Mapping[int, str] = {}
+        self.works: dict[Any, int] = {}  # what it has to do, by instance and sizes
 
     def run(self, sizes: Sizes, seed: int) -> KernelCheck:
         candidate = self.candidate
@@ -115,19 +116,23 @@ class OneKernel:
 
     def attempts(self, sizes: Sizes, seed: int, results: AttemptResults) -> Iterator[Attempt]:
         ranks_first = self.candidate.is_trusted
-        plan = partial(attempts, self.op, sizes, seed, self.accepts, points=self.points, work=self.candidate.work)
+        plan = partial(attempts, self.op, sizes, seed, self.accepts, points=self.points, work=self.work)
         return plan(ranks_first=ranks_first, left_out=results.raised)
 
     def affordable(self, plan: Iterator[Attempt], budget: Budget, results: AttemptResults) -> Iterator[Attempt]:
         """The attempts of a plan, those at last that seemed to take long, where they do no longer."""
         late: list[Attempt] = []
         for attempt in plan:
-            if not results.outcomes or attempt.needed or budget.affords(self.work(attempt), SHARE):
+            if (
+                not results.outcomes
+                or attempt.needed
+                or budget.affords(self.work(attempt.instance, attempt.sizes), SHARE)
+            ):
                 yield attempt
             else:
                 late.append(attempt)
-        yield from (each for each in late if budget.affords(self.work(each), SHARE))
-        results.costly = sum(not budget.affords(self.work(each), SHARE) for each in late)
+        yield from (each for each in late if budget.affords(self.work(each.instance, each.sizes), SHARE))
+        results.costly = sum(not budget.affords(self.work(each.instance, each.sizes), SHARE) for each in late)
 
     def sanitize(self, results: AttemptResults, sizes: Sizes, seed: int) -> SanitizedRuns:
         """Run the kernel with every access watched."""
@@ -139,11 +144,14 @@ class OneKernel:
         some = list(islice(self.attempts(sizes, seed, results), WATCHED))
         inputs = partial(self.inputs, results=AttemptResults(), runs=False)
         budget = Budget(min(WATCHED_S, self.budget_s / 2))
-        return watch_attempts(run, some, inputs, budget, earlier, self.work)
+        return watch_attempts(run, some, inputs, budget, earlier, lambda each: self.work(each.instance, each.sizes))
 
-    def work(self, attempt: Attempt) -> int:
-        """How much the kernel has to do in an attempt."""
-        return self.candidate.work(attempt.instance, attempt.sizes)
+    def work(self, instance: Instance, sizes: Sizes) -> int:
+        """How much the kernel has to do at sizes."""
+        key = instance, tuple(sizes.items())
+        if key not in self.works:
+            self.works[key] = self.candidate.work(instance, sizes)
+        return self.works[key]
 
     def run_attempts(self, sizes: Sizes, seed: int) -> AttemptResults:
         """Every attempt that there is time for, until enough is wrong or the time is used up; then those alone that are
@@ -159,8 +167,8 @@ class OneKernel:
             began_s, is_new = spent_s(), attempt.instance not in results.instances
             right = self.judge(attempt, "contiguous", arrays, number, results)
             took_s = spent_s() - began_s
-            if len(results.outcomes) > 1 or self.candidate.is_replayed:
-                budget.costs.note(self.work(attempt), took_s)
+            if len(results.outcomes) > 1:
+                budget.costs.note(self.work(attempt.instance, attempt.sizes), took_s)
             first = first or (attempt if right and any(array.size for array in arrays) else None)
             if is_new and right and not is_late:
                 self.judge_layouts(attempt, arrays, number, results, budget)
@@ -247,7 +255,7 @@ class OneKernel:
         largest = None
         for attempt in attempts:
             began_s = time.monotonic()
-            is_late = budget.is_spent or not budget.affords(self.work(attempt), SHARE)
+            is_late = budget.is_spent or not budget.affords(self.work(attempt.instance, attempt.sizes), SHARE)
             arrays = None if is_late else self.inputs(attempt, attempt.sizes, AttemptResults())
             if arrays is None or _are_large(arrays):
                 break
