@@ -95,7 +95,7 @@ class FindingKind(StrEnum):
         "error",
         True,
     )
-    WRONG_VALUE = "wrong-value", "compare it with the reference at the cell that is named"
+    WRONG_VALUE = "wrong-value", "look at how that cell is computed at these sizes"
     MUTATED_INPUT = "mutated-input", "write to the outputs alone, or name the input in updates="
     ORDER_DEPENDENT = "order-dependent", "merge in a fixed order, if its bits are to be the same each time"
     GRADIENT = "gradient", "compare it with the derivative of the reference at the cell that is named"

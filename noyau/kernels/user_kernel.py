@@ -72,7 +72,8 @@ def usage_of(said: Mapping[str, Any], label: str) -> Usage:
     """The usage of a kernel's author. SignatureError for one that there is not."""
     unknown = next((name for name in said if name not in Usage.__dataclass_fields__), None)
     if unknown is not None:
-        raise SignatureError(f"{label}: a kernel has no {unknown}=; there are {', '.join(Usage.__dataclass_fields__)}")
+        choices = ("name", "language", "entry", *Usage.__dataclass_fields__)
+        raise SignatureError(f"{label}: a kernel has no {unknown}=; there are {', '.join(choices)}")
     updates = said.get("updates", ())
     names = updates if isinstance(updates, list | tuple) else (updates,)
     return Usage(**{**said, "updates": tuple(names)})

@@ -13,6 +13,7 @@ from enum import IntEnum
 import numpy as np
 
 from noyau.errors import FindingKind
+from noyau.sanitizer import drawings
 from noyau.text import several
 from noyau.verify.findings import Finding
 
@@ -38,7 +39,10 @@ _BETWEEN_BLOCKS = {
     "numba_cuda": "no barrier orders two blocks: give each cell one thread, or use cuda.atomic",
 }
 _WITH_HOST = "wait for the grid before the host touches it: cudaDeviceSynchronize()"
-_OF_UPDATES = {"numba_cuda": "use cuda.atomic, as in cuda.atomic.add(counts, index, 1), or give each cell one thread"}
+_OF_UPDATES = {
+    "cuda": "use an atomic, or give each cell one thread",
+    "numba_cuda": "use cuda.atomic, or give each cell one thread",
+}
 _ALLOWED = re.compile(r"#\s*noyau:\s*allow\(([\w\-, ]+)\)\s*(.*)|//\s*noyau:\s*allow\(([\w\-, ]+)\)\s*(.*)")
 
 
@@ -215,6 +219,7 @@ def _finding(observation: Observation, route: Route, is_update: bool) -> Finding
     is_index = observation.kind in (FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX)
     owners = [route.owner(each) for each in (observation.owner, observation.other_owner) if each >= 0]
     message = route.messages.get(observation.kind, _message)(observation, route)
+    is_worded = observation.kind in route.messages
     return Finding(
         *(route.op, route.kernel, route.language, observation.kind, site.place, route.size, message),
         cell=None if is_index or memory.is_one else memory.at(observation.cell),
@@ -223,7 +228,24 @@ def _finding(observation: Observation, route: Route, is_update: bool) -> Finding
         owners=tuple(owners),
         digest=digest(observation.kind, route.kernel, site.text, other.text),
         mend=_remedy(observation, route, owners, is_update),
+        drawing=() if is_worded or observation.memory < 0 else _drawing(observation, route, memory, owners),
+        change=drawings.changed(site.text, route.language) if is_update else "",
     )
+
+
+def _drawing(observation: Observation, route: Route, memory: WatchedMemory, owners: Sequence[str]) -> tuple[str, ...]:
+    """Who touches the cell, and when; nothing where a line would show no more than the message."""
+    verb, line = _VERBS[observation.access][0], route.site(observation.site).line
+    if observation.kind in (FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX):
+        if not owners or observation.extent < 1 or 0 <= observation.cell < observation.extent:
+            return ()
+        along = f", axis {observation.axis}" if observation.axis >= 0 and len(memory.shape) > 1 else ""
+        return drawings.outside(f"{memory.name}{along}", observation.extent, observation.cell, owners[0], verb)
+    other = route.site(observation.other_site).line
+    if observation.kind is not FindingKind.RACE or len(owners) < 2 or not (line and other):
+        return ()
+    touches = (line, verb), (other, _VERBS[observation.other_access][0])
+    return drawings.race(memory.cell_text(observation.cell), route.language, owners, touches)
 
 
 def unwritten(

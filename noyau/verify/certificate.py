@@ -152,16 +152,25 @@ class Certificate:
         beyond = [failure for outcome in self.outcomes if not outcome.broken for failure in outcome.failures]
         return tuple(broken + beyond)[:8]
 
-    def summary(self) -> str:
-        """One line: on how many cases, how exact, and beside what."""
+    @property
+    def where(self) -> str:
+        """`31 cases`, and whether activations are among them."""
         kinds = "model activations" if self.captured and not self.made_up else "activations of made-up inputs"
         cases = several(len(self.outcomes), "case")
-        where = f"{cases}, {kinds} among them" if self.captured else cases
-        if not self.ok:
-            return f"tried on {where}: {self._reason()}"
+        return f"{cases}, {kinds} among them" if self.captured else cases
+
+    @property
+    def exactness(self) -> str:
+        """How exact it is, and beside what."""
         errors = f"error {self.kernel.worst_relative:.1e}, mean {self.kernel.mean_ulp:.2g} ulp"
         beside = f"unfused {self.unfused.worst_relative:.1e}, {self.unfused.mean_ulp:.2g} ulp"
-        return f"right on {where}: {errors} ({beside}); at most {self.worst_ratio:.2f} of what is allowed"
+        return f"{errors} ({beside}); at most {self.worst_ratio:.2f} of what is allowed"
+
+    def summary(self) -> str:
+        """One line: on how many cases, how exact, and beside what."""
+        if not self.ok:
+            return f"tried on {self.where}: {self._reason()}"
+        return f"right on {self.where}: {self.exactness}"
 
     def raise_if_bad(self) -> None:
         """CheckError with the first failure, unless `ok`."""

@@ -10,7 +10,7 @@ from noyau.errors import CheckError, FindingKind
 from noyau.text import Printed
 from noyau.verify.certificate import Certificate
 from noyau.verify.coverage import Coverage
-from noyau.verify.findings import Finding, lines_of
+from noyau.verify.findings import Finding, finding_lines
 
 SCHEMA_VERSION = 1
 LIMITS = (
@@ -50,18 +50,38 @@ class KernelCheck:
         """Whether nothing speaks against it; a kernel that cannot run here is neither right nor wrong."""
         return not self.errors
 
-    def lines(self, op: str) -> list[str]:
-        """The verdict: a line for each finding, or one that says how right it is."""
+    def defects(self, op: str, *, everything: bool = False) -> list[str]:
+        """What is wrong with it: of one kind the first few findings, unless everything is asked for."""
+        return finding_lines(f"{op}[{self.name}]", self.findings, everything=everything)
+
+    def verdict(self, op: str, *, everything: bool = False) -> list[str]:
+        """What was tried and seen of it, and what was not."""
         name = f"{op}[{self.name}]"
         if self.skipped:
             return [f"{name}: not checked: {self.skipped}"]
-        lines = [f"{name}: {line}" for each in self.findings for line in lines_of(each)]
-        accesses = [f"{name}: {'; '.join(self.seen)}"] if self.seen else []
-        accesses += [f"{name}: not verified: {self.unverified}"] if self.unverified and not self.errors else []
+        lines = [f"{name}: {'; '.join(self.seen)}"] if self.seen else []
+        if self.unverified and not self.errors:
+            lines.append(f"{name}: not verified: {self.unverified}")
+        gaps = [] if self.coverage is None else [*self.coverage.gaps]
         if self.errors or (self.certificate is None and not self.notes):
-            return [*lines, *accesses]
-        right = [] if self.certificate is None else [self.certificate.summary()]
-        return [f"{name}: {'; '.join([*right, *self.notes])}", *accesses, *lines]
+            return [*lines, *([f"{name}: {'; '.join(gaps)}"] if gaps and self.errors and everything else [])]
+        return [
+            f"{name}: {'; '.join([*self._agreement(), *gaps, *self.notes])}",
+            *lines,
+            *self._numbers(name, everything),
+        ]
+
+    def _agreement(self) -> list[str]:
+        if self.certificate is None or not self.certificate.ok:
+            return [] if self.certificate is None else [self.certificate.summary()]
+        spans = "" if self.coverage is None else self.coverage.spans
+        return [f"agreed on {self.certificate.where}{spans and ': '}{spans}"]
+
+    def _numbers(self, name: str, everything: bool) -> list[str]:
+        """How exact it is, and each of its shapes, for those who ask."""
+        if not everything or self.certificate is None or not self.certificate.ok:
+            return []
+        return [f"{name}: {self.certificate.exactness}", *(f"{name}: tried on {shape}" for shape in self.shapes)]
 
     def to_json(self, op: str) -> dict[str, Any]:
         """The entry of `kernels`, without the findings."""
@@ -104,12 +124,17 @@ class OpCheck(Printed):
         return self.ok and checked and not any(kernel.unverified for kernel in self.kernels)
 
     def __str__(self) -> str:
-        lines = [line for kernel in self.kernels for line in kernel.lines(self.op)]
-        lines = lines or [f"{self.op} has no kernel to check: attach one with @{self.op}.kernel"]
+        return report_text([self])
+
+    def verdicts(self, *, everything: bool) -> list[str]:
+        """What was tried and seen of each kernel."""
+        lines = [line for kernel in self.kernels for line in kernel.verdict(self.op, everything=everything)]
+        if not self.kernels:
+            lines = [f"{self.op} has no kernel to check: attach one with @{self.op}.kernel"]
         lines += [f"{self.op}: {self.note}"] if self.note else []
         if self.tolerance is not None:
             lines.append(f"{self.op}: allowed by request: {self.tolerance:g} * max(1, |want|)")
-        return "\n".join(lines)
+        return lines
 
     def raise_if_bad(self) -> None:
         """CheckError with the first finding, unless `ok`."""
@@ -118,6 +143,15 @@ class OpCheck(Printed):
 
     def to_json(self) -> dict[str, Any]:
         return report_json([self])
+
+
+def report_text(checks: Sequence[OpCheck], *, everything: bool = False) -> str:
+    """The report on ops: first what is wrong with any of their kernels, then what was tried and seen of each."""
+    defects = [
+        line for each in checks for kernel in each.kernels for line in kernel.defects(each.op, everything=everything)
+    ]
+    verdicts = [line for each in checks for line in each.verdicts(everything=everything)]
+    return "\n".join([*defects, *([""] if defects and verdicts else []), *verdicts])
 
 
 def report_json(checks: Sequence[OpCheck]) -> dict[str, Any]:

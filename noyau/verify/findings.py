@@ -5,6 +5,7 @@ Source: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0.
 from __future__ import annotations
 
 import linecache
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,10 @@ from typing import Any
 from urllib.parse import quote
 
 from noyau.errors import FindingKind, Severity
+from noyau.text import several
 from noyau.version import __version__
+
+FEW = 2  # findings of a kind on a kernel that a report shows in full
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,8 @@ class Finding:
 
     `severity`: an error speaks against the kernel, a warning does not. Where every access was watched: `other_place`,
     the line of the other access; `owners`, who they were; `digest`, of what the lines say; `mend`, what would do.
-    `witnesses`: who has seen it, where that is not noyau alone."""
+    `witnesses`: who has seen it, where that is not noyau alone; `drawing`: lines that show who touches the cell, and
+    when; `change`: what its line becomes once it is mended, where that is known."""
 
     op: str
     kernel: str
@@ -37,6 +42,8 @@ class Finding:
     digest: str = ""
     mend: str = ""
     witnesses: tuple[str, ...] = ()
+    drawing: tuple[str, ...] = ()
+    change: str = ""
 
     @property
     def id(self) -> str:
@@ -69,6 +76,7 @@ class Finding:
             "size": self.size,
             "message": self.message,
             "remedy": self.remedy,
+            "change": self.change,
             **witnesses,
         }
 
@@ -76,7 +84,7 @@ class Finding:
 def finding_from_json(fields: Mapping[str, Any]) -> Finding:
     """A finding from its fields as JSON has kept them."""
     cell = None if fields["cell"] is None else tuple(fields["cell"])
-    lists = {name: tuple(fields[name]) for name in ("owners", "witnesses")}
+    lists = {name: tuple(fields[name]) for name in ("owners", "witnesses", "drawing")}
     return Finding(**{**fields, **lists, "kind": FindingKind(fields["kind"]), "cell": cell})
 
 
@@ -88,6 +96,18 @@ def lines_of(finding: Finding) -> list[str]:
     at = f" (for {finding.size})" if finding.size else ""
     by = f" [seen by {' and '.join(finding.witnesses)}]" if finding.witnesses else ""
     return [f"{warns}{finding.kind}: {finding.message}{at}{by}\n" + "\n".join(excerpt(finding))]
+
+
+def finding_lines(name: str, findings: Sequence[Finding], *, everything: bool = False) -> list[str]:
+    """The findings on a kernel, errors first, each with what it is of; of a kind the first few, unless everything is
+    asked for."""
+    lines, counts = list[str](), Counter[FindingKind]()
+    for each in sorted(findings, key=lambda finding: finding.severity):
+        counts[each.kind] += 1
+        if everything or counts[each.kind] <= FEW:
+            lines += [f"{name}: {line}" for line in lines_of(each)]
+    more = [several(number - FEW, f"more {kind}") for kind, number in counts.items() if number > FEW]
+    return [*lines, *([f"{name}: and {', '.join(more)}: --all shows them"] if more and not everything else [])]
 
 
 def excerpt(finding: Finding) -> list[str]:
@@ -102,7 +122,19 @@ def excerpt(finding: Finding) -> list[str]:
         text_lines += [f"{' ' * width} --> {file}:{line}"] if file != before else []
         text_lines += [f" {line:>{width}} | {text}"] if text else []  # of a text that is in no file there is none
         before = file
-    return [*text_lines, f"{' ' * width}  = mend: {finding.remedy}"]
+    drawing = [f" {' ' * width} : {line}" for line in finding.drawing]
+    mend = [f"{' ' * width}  = mend: {finding.remedy}"]
+    if finding.change:
+        before, number = lines_at(finding.place)
+        mend.append(f" {number:>{width}} + {before}{finding.change}")
+    return [*text_lines, *drawing, *mend]
+
+
+def lines_at(place: str) -> tuple[str, str]:
+    """The indentation of the line at a place, and its number."""
+    file, _, line = place.rpartition(":")
+    text = linecache.getline(file, int(line)) if line.isdigit() else ""
+    return text[: len(text) - len(text.lstrip())].rstrip("\n"), line
 
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

@@ -67,6 +67,11 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     add("--generated", action="store_true", help="of an op with kernels of its own: check those that noyau makes, too")
     add("--gradient", action="store_true", help="of an op: check what it gives back too, also where that is derived")
     declare_record(parser, "value by value")
+    add(
+        "--all",
+        action="store_true",
+        help="of all but models: each finding, each shape and how exact, not the first few",
+    )
     add("--sanitizer", action="store_true", help="of ops and scripts: ask compute-sanitizer too, where there is a GPU")
     add("--strict", action="store_true", help="of all but models: warnings make the status 1 too")
     add(
@@ -128,7 +133,7 @@ def _require_of_models(arguments: argparse.Namespace, target: Path) -> None:
 
 def _check_op(arguments: argparse.Namespace) -> int:
     """Every kernel of an op, or of each op of a file, against its reference."""
-    from noyau.verify.checks import LIMITS, report_json
+    from noyau.verify.checks import LIMITS, report_json, report_text
 
     if arguments.against is not None or arguments.inputs is not None:
         raise InputError("--against and --inputs are of models: an op is checked against its own reference")
@@ -137,7 +142,8 @@ def _check_op(arguments: argparse.Namespace) -> int:
     with _interpreting(path) if arguments.map is not None else nullcontext():
         checks = _checked(arguments)
         maps = _maps(arguments)
-    text = "\n".join([*map(str, checks), *map(str, maps), *(f"limits: {limit}" for limit in LIMITS)])
+    report = report_text(checks, everything=arguments.all)
+    text = "\n".join([report, *map(str, maps), *(f"limits: {limit}" for limit in LIMITS)])
     findings = [finding for each in checks for finding in each.findings]
     verdict = ExitStatus.of([check.ok for check in checks], [check.is_verified for check in checks])
     return _report(arguments, path, report_json(checks), findings, text, maps, verdict)
@@ -357,7 +363,7 @@ def check_and_print(arguments: argparse.Namespace) -> int:
         from noyau.sanitizer.compute_sanitizer.programs import second_opinion
 
         check = second_opinion(check, path, arguments.arguments)
-    text = "\n".join([str(check), *map(str, check.maps), f"limits: {LIMITS[0]}"])
+    text = "\n".join([check.report(everything=arguments.all), *map(str, check.maps), f"limits: {LIMITS[0]}"])
     verdict = ExitStatus.of([check.ok], [check.is_verified])
     return _report(arguments, path, check.to_json(), check.findings, text, check.maps, verdict)
 

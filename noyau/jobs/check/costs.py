@@ -20,8 +20,10 @@ PROGRAM = 1 << 10  # threads that a program of Triton takes as long as
 @dataclass(slots=True)
 class Costs:
     """An estimate of the time of further runs: as much more than the shortest as they have more to do, by the run that
-    had most: the first ones take long for what is compiled."""
+    had most: the first ones take long for what is compiled. `is_steep`: Python runs each thread or program, so that
+    what is larger than all before takes longer in proportion."""
 
+    is_steep: bool = False
     least_s: float = math.inf
     least_work: int = 1
     time_s: float = 0.0  # of the last run that had most to do
@@ -37,7 +39,7 @@ class Costs:
         """As long as one run is all that is known, in proportion to that."""
         if not self.time_s:
             return 0.0
-        if self.work == self.least_work:
+        if self.work == self.least_work or (self.is_steep and work > self.work):
             return self.time_s * max(1.0, work / max(1, self.work))
         return self.least_s + (self.time_s - self.least_s) * work / self.work
 

@@ -85,6 +85,16 @@ def tail_of(smallest: Smallest, failure_at: FailureAt) -> str:
     return ""
 
 
+def past_point(smallest: Smallest, points: Mapping[int, str], failure_at: FailureAt) -> str:
+    """`it is right up to k = 32 (BK = 32)`, where a number of the kernel is the largest size at which it is right."""
+    for name, size in smallest.sizes.items():
+        if size - 1 in points and failure_at({**smallest.sizes, name: size - 1}) is None:
+            text = points[size - 1]
+            where = f"{name} = {size - 1}{'' if text == str(size - 1) else f' ({text})'}"
+            return f"it is right up to {where} and wrong past that"
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """The kind of a finding, and what its message says beside the failure."""

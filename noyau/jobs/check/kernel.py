@@ -18,12 +18,23 @@ from noyau.errors import FindingKind, Severity
 from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.check.attempts import Attempt, Sizes, attempts, grown
 from noyau.jobs.check.candidates import ByHand, KernelCandidate
-from noyau.jobs.check.costs import Budget
-from noyau.jobs.check.diagnosis import Smallest, TwoRuns, Unlike, diagnose, is_slight, shrink, thorough, why_unlike
+from noyau.jobs.check.costs import Budget, Costs
+from noyau.jobs.check.diagnosis import (
+    Smallest,
+    TwoRuns,
+    Unlike,
+    diagnose,
+    is_slight,
+    past_point,
+    shrink,
+    thorough,
+    why_unlike,
+)
 from noyau.jobs.check.op_lint import with_lint
 from noyau.jobs.check.sanitized_runs import SanitizedRuns, explain_findings, watch_attempts
 from noyau.kernels.reference import as_signed, reference, without_warnings
 from noyau.ops.op import Op
+from noyau.sanitizer.lint.idle_lines import idle_lines
 from noyau.signatures.instances import axes_of, maker_text, spell_axes
 from noyau.signatures.types import Instance
 from noyau.text import several
@@ -157,7 +168,7 @@ class OneKernel:
         """Every attempt that there is time for, until enough is wrong or the time is used up; then those alone that are
         needed. What the first one builds is not counted."""
         results, first, is_late = AttemptResults(coverage=Coverage(self.points)), None, False
-        budget = Budget(self.budget_s)
+        budget = Budget(self.budget_s, Costs(is_steep=LANGUAGES[self.candidate.language].on_gpu))
         for number, attempt in enumerate(self.affordable(self.attempts(sizes, seed, results), budget, results)):
             if self.is_enough(results) or (is_late and not attempt.needed):
                 break
@@ -333,8 +344,12 @@ class OneKernel:
         diagnosis = diagnose(smallest, attempt.instance, layout, unlike, failure_at)
         if diagnosis.kind is FindingKind.RACE and not self.has_threads:
             diagnosis = replace(diagnosis, kind=FindingKind.ORDER_DEPENDENT)
-        failure = smallest.failure
-        return self.finding(diagnosis.kind, failure.inputs, diagnosis.message(failure), failure.cell)
+        failure, past = smallest.failure, ""
+        if diagnosis.kind is FindingKind.WRONG_VALUE and not results.hangs:
+            past = past_point(smallest, self.points, failure_at)
+            diagnosis = replace(diagnosis, notes=(*diagnosis.notes, *([past] if past else [])))
+        finding = self.finding(diagnosis.kind, failure.inputs, diagnosis.message(failure), failure.cell)
+        return replace(finding, mend="let the kernel reach all of that size, however much it is") if past else finding
 
     @property
     def has_threads(self) -> bool:
@@ -395,6 +410,8 @@ class OneKernel:
             notes.append(f"{several(results.left_out, 'case')} left out that the reference refuses")
         if results.untaken:
             notes.append(f"{several(results.untaken, 'case')} left out that have no kernel: {candidate.reason}")
+        if isinstance(candidate, ByHand):
+            results.coverage.idle = idle_lines(candidate.kernel, runs.lines_seen)
         parts = tuple(findings), tuple(results.shapes), tuple(notes), "", runs.accesses or None, runs.lines
         unverified = results.unsupported or candidate.cut or runs.unverified(candidate.language)
         unverified = unverified if candidate.is_trusted else ""

@@ -90,6 +90,7 @@ class SanitizedRuns:
     why: str = ""
     smallest: dict[str, int] = field(default_factory=dict)  # the cells of the sizes at which each was found
     lines_seen: set[tuple[str, int]] = field(default_factory=set)
+    cut: str = ""
 
     def add(self, watched: WatchedRun, size: str, cells: int) -> None:
         """A run at sizes, in words and in cells: what was found at smaller ones than before stands in its place."""
@@ -98,6 +99,9 @@ class SanitizedRuns:
         self.allowed |= dict.fromkeys(watched.allowed)
         self.notes |= {note.partition(": ")[0]: note for note in watched.notes}
         self.lines_seen |= watched.lines
+        self.cut = self.cut or (
+            f"a run at {size} was ended after {counted(watched.accesses)} accesses" * watched.is_cut
+        )
         for finding in watched.findings:
             if cells < self.smallest.get(finding.id, cells + 1):
                 self.findings[finding.id], self.smallest[finding.id] = finding, cells
@@ -122,6 +126,8 @@ class SanitizedRuns:
         """Why the accesses of a kernel count as unchecked; nothing where they were seen, or nobody watches any."""
         if not is_watched(language) or self.findings:
             return ""
+        if self.cut:
+            return self.cut
         if self.why or not self.shapes:
             return self.why or self.notes.get("raised", "")
         is_idle = self.shapes and not self.accesses and not self.allowed and LANGUAGES[language].on_gpu
@@ -162,7 +168,7 @@ def watch_attempts(
         is_first = not runs.shapes
         _is_watched(run, short[0], inputs, runs, budget.costs, work(short[0]))
         if is_first:
-            budget = Budget(budget.seconds)
+            budget = Budget(budget.seconds, Costs(budget.costs.is_steep))
         left = [attempt for attempt in left if attempt is not short[0]]
     return runs
 

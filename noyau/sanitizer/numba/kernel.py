@@ -151,7 +151,10 @@ class Watching:
         """Its findings in words, and the classes of its loops."""
         findings, allowed = self.findings(op, kernel, size)
         notes = [*map(str, self.classes()), *([self.note] if self.note else [])]
-        return WatchedRun(tuple(findings), self.accesses, tuple(allowed), tuple(notes))
+        sites = [*self.recorder.sites, *(self.fast.sites if self.fast else ())]
+        lines = frozenset((site.file, site.line) for site in sites)
+        is_cut = bool(self.note)
+        return WatchedRun(tuple(findings), self.accesses, tuple(allowed), tuple(notes), lines=lines, is_cut=is_cut)
 
     def route(self, op: str, kernel: str, size: str) -> Route:
         return Route("numba", op, kernel, size, self.recorder.sites, self.recorder.memories, "iteration {}".format)

@@ -18,6 +18,7 @@ from noyau.sanitizer.numba_cuda.arrays import DeviceArray, LaunchRecorder
 from noyau.sanitizer.numba_cuda.device import SimulatedDevice, conversion_of, stand_ins, word_of
 from noyau.sanitizer.numba_cuda.lockstep import Lockstep
 from noyau.sanitizer.numba_cuda.rewrite import Twins
+from noyau.sanitizer.recording_array import TooManyError
 from noyau.sanitizer.records import Access, Observation, Route, WatchedRun, findings_of
 
 BLOCK_MOST = 1024  # threads of a block, of every GPU since compute capability 2.0
@@ -84,13 +85,14 @@ class WatchedArgument:
 @dataclass(slots=True)
 class SimulatedLaunch:
     """One launch that was run. `arrays`: the numbers of the memories of its arrays, by name; `idle`: how many of its
-    threads touched nothing, None where threads wait for each other."""
+    threads touched nothing, None where threads wait for each other; `is_cut`: it was ended after too many accesses."""
 
     configuration: Configuration
     recorder: LaunchRecorder
     arrays: dict[str, int] = field(default_factory=dict)
     roots: dict[int, DeviceArray] = field(default_factory=dict)
     idle: int | None = None
+    is_cut: bool = False
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -108,7 +110,10 @@ class SimulatedLaunch:
         """Its findings in words."""
         shadow = self.recorder.shadow
         findings, allowed = findings_of(shadow.seen(), self.route(op, kernel, size))
-        return WatchedRun(tuple(findings), shadow.accesses, tuple(allowed), self.notes)
+        lines = frozenset((site.file, site.line) for site in self.recorder.sites)
+        return WatchedRun(
+            *(tuple(findings), shadow.accesses, tuple(allowed), self.notes), lines=lines, is_cut=self.is_cut
+        )
 
     def access_map(self, name: str, writes: Writes) -> AccessMap:
         """The map of its writes."""
@@ -128,8 +133,7 @@ def launch_kernel(
     """Run a kernel, thread by thread; its arrays are changed as on a device. `most`: accesses after which it ends;
     `shadow`: where they are noted, in place of a new one.
 
-    UnsupportedError names what cannot be watched, and its line; TooManyError past `most`; what a thread raises comes
-    through."""
+    UnsupportedError names what cannot be watched, and its line; what a thread raises comes through."""
     run = SimulatedLaunch(configuration, LaunchRecorder(most, shadow))
     values = [_value(each, run) for each in arguments]
     device = SimulatedDevice(run.recorder, configuration.grid, configuration.block)
@@ -139,9 +143,12 @@ def launch_kernel(
     run.recorder.region(serial=False)
     thread = partial(twin.function, *values)
     with np.errstate(all="ignore"):
-        Lockstep(run.recorder, device, configuration.grid, configuration.block, thread, twin.waits).run()
-    run.idle = None if twin.waits else run.recorder.idle
-    run.recorder.play()
+        try:
+            Lockstep(run.recorder, device, configuration.grid, configuration.block, thread, twin.waits).run()
+            run.idle = None if twin.waits else run.recorder.idle
+            run.recorder.play()
+        except TooManyError:
+            run.is_cut = True
     return run
 
 

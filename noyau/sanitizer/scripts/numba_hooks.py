@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,7 +33,7 @@ from noyau.sanitizer.numba_cuda.launch import (
     launch_kernel,
     root_of,
 )
-from noyau.sanitizer.recording_array import Recorder, TooManyError
+from noyau.sanitizer.recording_array import Recorder
 from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.numba_host import WORDS, in_numpy, stood_in
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
@@ -220,17 +220,16 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
         try:
             traced = session.traced(name, place)
             launch = launch_kernel(self.fn, configuration, arguments, MOST, traced)
-        except TooManyError:
-            reason = f"it made more than {MOST} accesses; run the script on smaller arrays"
-            session.add(name, LANGUAGE, place, shapes, None, reason)
-            raise DeviceError(f"{name}{self._launch}: {reason}") from None
         except UnsupportedError as refusal:  # the script goes on without what it would have written
             session.add(name, LANGUAGE, place, shapes, None, f"{refusal}; the launch was left out")
-            for each in arguments:
-                if isinstance(each.is_set, np.ndarray):
-                    each.is_set[...] = True
+            _take_for_set(arguments)
             return
         watched = launch.watched(session.script, name, size)
+        if launch.is_cut:  # as above, and what was seen until then is told
+            reason = f"a launch was ended after {MOST} accesses; run the script on smaller arrays"
+            session.add(name, LANGUAGE, place, shapes, watched, reason)
+            _take_for_set(arguments)
+            return
         remarks = lint_call(launch, self.fn, session.script, name, at, size, is_whole=True)
         session.add(name, LANGUAGE, place, shapes, replace(watched, findings=(*watched.findings, *remarks)))
         if traced is not None:
@@ -250,6 +249,13 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
         if fresh_array is not None:
             fresh_array.kernel = self.fn.__name__, place_of(self)
         return WatchedArgument(name, plain, True if fresh_array is None else fresh_array.is_set)
+
+
+def _take_for_set(arguments: Sequence[WatchedArgument]) -> None:
+    """Nobody is told of cells that a launch would have written which did not come to its end."""
+    for each in arguments:
+        if isinstance(each.is_set, np.ndarray):
+            each.is_set[...] = True
 
 
 def _without_a_launch(kernel: Any, *args: Any) -> None:

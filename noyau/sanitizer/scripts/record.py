@@ -11,9 +11,9 @@ from noyau.errors import CheckError, FindingKind
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.access_map import AccessMap, TracingShadow
 from noyau.sanitizer.records import WatchedRun, digest
-from noyau.text import counted
+from noyau.text import counted, several
 from noyau.verify.checks import LIMITS, SCHEMA_VERSION
-from noyau.verify.findings import Finding, lines_of
+from noyau.verify.findings import Finding, finding_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ class KernelSeen:
     def errors(self) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings if finding.severity == "error")
 
-    def lines(self) -> list[str]:
-        """Lines of a report: the accesses that were watched, and each finding."""
+    def verdict(self) -> list[str]:
+        """The accesses that were watched, and what was not seen."""
         if self.unseen and not self.accesses and not self.findings:
             return [f"{self.name}: not checked: {self.unseen}"]
         raced = any(finding.kind in (FindingKind.RACE, FindingKind.WRITTEN_TWICE) for finding in self.findings)
-        many = f"{self.calls} call{'s' * (self.calls > 1)}, {len(self.shapes)} shape{'s' * (len(self.shapes) > 1)}"
+        many = f"{several(self.calls, 'call')}, {several(len(self.shapes), 'shape')}"
         if not self.shapes:  # a whole program
-            many = f"{self.calls} run{'s' * (self.calls > 1)}"
+            many = several(self.calls, "run")
         if not self.accesses and not self.findings and not self.notes:
             return [f"{self.name}: not verified: no access to an array was seen in {many}"]
         part = "part of " if self.unseen else ""
@@ -51,7 +51,7 @@ class KernelSeen:
         if self.unseen:
             which = "of other calls accesses are not seen: " if self.shapes else ""
             text_lines.append(f"{self.name}: not verified: {which}{self.unseen}")
-        return text_lines + [f"{self.name}: {line}" for finding in self.findings for line in lines_of(finding)]
+        return text_lines
 
     def to_json(self, script: str) -> dict[str, Any]:
         """The entry of `checked`."""
@@ -97,14 +97,21 @@ class ScriptCheck:
         return self.ok and bool(self.kernels) and all(seen)
 
     def __str__(self) -> str:
-        lines = [line for kernel in self.kernels for line in kernel.lines()]
-        if not self.kernels and self.script.endswith((".py", ".ipynb")):
-            none = "not verified: no parallel loop of Numba ran in it, and no kernel was launched"
-            early = "it ended before a parallel loop of Numba ran in it, or a kernel was launched"
-            lines.append(f"{self.script}: {early if self.fault else none}")
-        lines += [f"{self.script}: {line}" for finding in self.advice for line in lines_of(finding)]
+        return self.report()
+
+    def report(self, *, everything: bool = False) -> str:
+        """First what is wrong with any kernel, then what was seen of each, and how the script ended."""
+        groups = [*((each.name, each.findings) for each in self.kernels), (self.script, self.advice)]
+        defects = [line for name, group in groups for line in finding_lines(name, group, everything=everything)]
+        lines = [line for kernel in self.kernels for line in kernel.verdict()]
+        if not self.kernels and not self.fault and self.script.endswith((".py", ".ipynb")):
+            nothing = "no parallel loop of Numba ran in it, and no kernel was launched"
+            lines.append(f"{self.script}: not verified: {nothing}")
         lines += [f"{self.script}: {note}" for note in self.notes]
-        return "\n".join([*lines, f"{self.script}: {self.fault}"] if self.fault else lines)
+        if self.fault:
+            early = "" if self.kernels else ", before any launch or parallel loop"
+            lines.append(f"{self.script}: {self.fault}{early}")
+        return "\n".join([*defects, *([""] if defects and lines else []), *lines])
 
     def raise_if_bad(self) -> None:
         """CheckError with the first finding, or with how the script ended, unless `ok`."""

@@ -98,7 +98,9 @@ class TritonLaunch:
         """Its findings in words."""
         shadow = self.hooks.shadow
         findings, allowed = findings_of(_unique_races(shadow.seen()), self.route(op, kernel, size))
-        return WatchedRun(tuple(findings), shadow.accesses, tuple(allowed), tuple(self._notes()))
+        lines = frozenset((site.file, site.line) for site in self.hooks.sites)
+        notes, is_cut = tuple(self._notes()), self.hooks.was_cut
+        return WatchedRun(tuple(findings), shadow.accesses, tuple(allowed), notes, lines=lines, is_cut=is_cut)
 
     def _notes(self) -> Iterator[str]:
         hooks = self.hooks

@@ -1,0 +1,69 @@
+"""The lines of a kernel in Python that never ran, as far as accesses tell: each line that ran and touches an array is
+seen, so a branch that touches one, and none of whose lines was seen, was never taken."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Collection, Iterator, Sequence
+
+from noyau.codegen.language import LANGUAGES, Grid
+from noyau.kernels.user_kernel import UserKernel, python_function
+from noyau.sanitizer.lint.arithmetic import text_of
+
+_TOUCHES = ("load", "store", "atomic_")  # of triton.language
+_MAYBE = (ast.IfExp, ast.BoolOp, ast.Lambda)  # whose parts may not run where the rest does
+_JUMPS = (ast.Return, ast.Break, ast.Continue)
+_INNER = (ast.If, ast.For, ast.While)
+
+
+def idle_lines(kernel: UserKernel, seen: Collection[tuple[str, int]]) -> tuple[int, ...]:
+    """The lines of branches that were never taken; none where the kernel is not read, or nothing of it was seen."""
+    text = text_of(kernel) if kernel.function is not None else None
+    lines = set() if text is None else {line for file, line in seen if file == text.file}
+    if text is None or kernel.function is None or not lines:
+        return ()
+    is_triton = LANGUAGES[kernel.language].grid is Grid.PROGRAMS
+    arrays = frozenset() if is_triton else frozenset(inspect.signature(python_function(kernel.function)).parameters)
+    return tuple(sorted(set(_idle(text.body, lines, arrays))))
+
+
+def _idle(body: Sequence[ast.stmt], seen: Collection[int], arrays: Collection[str]) -> Iterator[int]:
+    """The idle lines of statements that run one after the other."""
+    touching = [each for each in body if any(_touches(node, arrays) for node in _certain(each))]
+    unseen = [each for each in touching if not any(line in seen for line in _lines(each))]
+    inside = any(line in seen for each in body for line in _lines(each))
+    jumps = any(isinstance(node, _JUMPS) for each in body for node in ast.walk(each))
+    if unseen and not inside and not jumps:
+        yield from (line for each in body for line in _lines(each))
+        return
+    for each in unseen:
+        yield from _lines(each)
+    for each in body:
+        if isinstance(each, _INNER):
+            yield from _idle(each.body, seen, arrays)
+            yield from _idle(each.orelse, seen, arrays)
+
+
+def _lines(node: ast.stmt) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def _certain(node: ast.AST) -> Iterator[ast.AST]:
+    """The parts of a statement that run where it does."""
+    if isinstance(node, _INNER):
+        return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, _MAYBE):
+            yield from _certain(child)
+
+
+def _touches(node: ast.AST, arrays: Collection[str]) -> bool:
+    match node:
+        case ast.Subscript(value=ast.Name(id=name)):
+            return name in arrays
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="tl" | "language"), attr=attr)):
+            return attr.startswith(_TOUCHES)
+        case _:
+            return False
