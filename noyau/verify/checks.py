@@ -50,10 +50,6 @@ class KernelCheck:
         """Whether nothing speaks against it; a kernel that cannot run here is neither right nor wrong."""
         return not self.errors
 
-    def defects(self, op: str, *, everything: bool = False) -> list[str]:
-        """What is wrong with it: of one kind the first few findings, unless everything is asked for."""
-        return finding_lines(f"{op}[{self.name}]", self.findings, everything=everything)
-
     def verdict(self, op: str, *, everything: bool = False) -> list[str]:
         """What was tried and seen of it, and what was not."""
         name = f"{op}[{self.name}]"
@@ -147,9 +143,8 @@ class OpCheck(Printed):
 
 def report_text(checks: Sequence[OpCheck], *, everything: bool = False) -> str:
     """The report on ops: first what is wrong with any of their kernels, then what was tried and seen of each."""
-    defects = [
-        line for each in checks for kernel in each.kernels for line in kernel.defects(each.op, everything=everything)
-    ]
+    groups = [(f"{each.op}[{kernel.name}]", kernel.findings) for each in checks for kernel in each.kernels]
+    defects = finding_lines(groups, everything=everything)
     verdicts = [line for each in checks for line in each.verdicts(everything=everything)]
     return "\n".join([*defects, *([""] if defects and verdicts else []), *verdicts])
 

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import linecache
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from noyau.errors import FindingKind, Severity
-from noyau.text import several
 from noyau.version import __version__
 
 FEW = 2  # findings of a kind on a kernel that a report shows in full
@@ -98,16 +97,27 @@ def lines_of(finding: Finding) -> list[str]:
     return [f"{warns}{finding.kind}: {finding.message}{at}{by}\n" + "\n".join(excerpt(finding))]
 
 
-def finding_lines(name: str, findings: Sequence[Finding], *, everything: bool = False) -> list[str]:
-    """The findings on a kernel, errors first, each with what it is of; of a kind the first few, unless everything is
-    asked for."""
-    lines, counts = list[str](), Counter[FindingKind]()
-    for each in sorted(findings, key=lambda finding: finding.severity):
+def finding_lines(groups: Iterable[tuple[str, Sequence[Finding]]], *, everything: bool = False) -> list[str]:
+    """Groups of findings, each with the name of what it is of: all errors, then all warnings; of a kind in a group the
+    first few, unless everything is asked for."""
+    each_group = list(groups)
+    by_severity = [
+        (name, [finding for finding in findings if finding.severity == severity])
+        for severity in ("error", "warning")
+        for name, findings in each_group
+    ]
+    return [line for name, findings in by_severity for line in _few_lines(name, findings, everything)]
+
+
+def _few_lines(name: str, findings: Sequence[Finding], everything: bool) -> Iterator[str]:
+    counts = Counter[FindingKind]()
+    for each in findings:
         counts[each.kind] += 1
         if everything or counts[each.kind] <= FEW:
-            lines += [f"{name}: {line}" for line in lines_of(each)]
-    more = [several(number - FEW, f"more {kind}") for kind, number in counts.items() if number > FEW]
-    return [*lines, *([f"{name}: and {', '.join(more)}: --all shows them"] if more and not everything else [])]
+            yield from (f"{name}: {line}" for line in lines_of(each))
+    more = [f"{number - FEW} more of {kind}" for kind, number in counts.items() if number > FEW]
+    if more and not everything:
+        yield f"{name}: and {', '.join(more)}: --all shows each"
 
 
 def excerpt(finding: Finding) -> list[str]:

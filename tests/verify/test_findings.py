@@ -67,7 +67,7 @@ def test_a_finding_names_file_and_line():
     assert told["id"] == finding().id == "op[k]:unwritten"
     assert told["cell"] == [1, 2]
     assert told["remedy"].startswith("let the loop reach the last cells")
-    keys = "id op kernel language kind severity file line other_line owners cell size message remedy"
+    keys = "id op kernel language kind severity file line other_line owners cell size message remedy change"
     assert list(told) == keys.split()
 
 

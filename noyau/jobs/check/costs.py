@@ -25,23 +25,21 @@ class Costs:
 
     is_steep: bool = False
     least_s: float = math.inf
-    least_work: int = 1
     time_s: float = 0.0  # of the last run that had most to do
     work: int = 0
 
     def note(self, work: int, time_s: float) -> None:
-        if time_s <= self.least_s:
-            self.least_s, self.least_work = time_s, work
+        self.least_s = min(self.least_s, time_s)
         if work >= self.work:
             self.time_s, self.work = time_s, work
 
     def expected_s(self, work: int) -> float:
-        """As long as one run is all that is known, in proportion to that."""
+        """Nothing as long as there was none."""
         if not self.time_s:
             return 0.0
-        if self.work == self.least_work or (self.is_steep and work > self.work):
-            return self.time_s * max(1.0, work / max(1, self.work))
-        return self.least_s + (self.time_s - self.least_s) * work / self.work
+        if self.is_steep and work > self.work:
+            return self.time_s * work / max(1, self.work)
+        return self.least_s + (self.time_s - self.least_s) * work / max(1, self.work)
 
 
 @dataclass(slots=True)

@@ -154,8 +154,13 @@ class OneKernel:
             return earlier or SanitizedRuns()
         some = list(islice(self.attempts(sizes, seed, results), WATCHED))
         inputs = partial(self.inputs, results=AttemptResults(), runs=False)
-        budget = Budget(min(WATCHED_S, self.budget_s / 2))
+        budget = Budget(min(WATCHED_S, self.budget_s / 2), Costs(self.is_steep))
         return watch_attempts(run, some, inputs, budget, earlier, lambda each: self.work(each.instance, each.sizes))
+
+    @property
+    def is_steep(self) -> bool:
+        """Whether Python runs each of its threads or programs."""
+        return LANGUAGES[self.candidate.language].on_gpu and not LANGUAGES[self.candidate.language].is_text
 
     def work(self, instance: Instance, sizes: Sizes) -> int:
         """How much the kernel has to do at sizes."""
@@ -168,7 +173,7 @@ class OneKernel:
         """Every attempt that there is time for, until enough is wrong or the time is used up; then those alone that are
         needed. What the first one builds is not counted."""
         results, first, is_late = AttemptResults(coverage=Coverage(self.points)), None, False
-        budget = Budget(self.budget_s, Costs(is_steep=LANGUAGES[self.candidate.language].on_gpu))
+        budget = Budget(self.budget_s, Costs(self.is_steep))
         for number, attempt in enumerate(self.affordable(self.attempts(sizes, seed, results), budget, results)):
             if self.is_enough(results) or (is_late and not attempt.needed):
                 break

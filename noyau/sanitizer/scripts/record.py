@@ -102,7 +102,7 @@ class ScriptCheck:
     def report(self, *, everything: bool = False) -> str:
         """First what is wrong with any kernel, then what was seen of each, and how the script ended."""
         groups = [*((each.name, each.findings) for each in self.kernels), (self.script, self.advice)]
-        defects = [line for name, group in groups for line in finding_lines(name, group, everything=everything)]
+        defects = finding_lines(groups, everything=everything)
         lines = [line for kernel in self.kernels for line in kernel.verdict()]
         if not self.kernels and not self.fault and self.script.endswith((".py", ".ipynb")):
             nothing = "no parallel loop of Numba ran in it, and no kernel was launched"

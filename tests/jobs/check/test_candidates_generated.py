@@ -38,7 +38,7 @@ def test_an_op_that_has_only_a_reference_is_checked():
     assert found.ok, str(found)
     kernel = found.kernels[0]
     assert (kernel.name, kernel.language) == ("c", "c")
-    assert "doubled[c]: right on " in str(found)
+    assert "doubled[c]: agreed on " in str(found)
     assert "generated; in pieces, and with 1, 2, " in str(found)
     labels = {outcome.label.partition(" arrays")[0] for outcome in kernel.certificate.outcomes}
     assert {"transposed", "sliced", "offset", "flipped", "expanded"} <= labels

@@ -23,7 +23,7 @@ def test_every_kernel_of_an_op_is_checked(tmp_path, capsys):
     op = written(tmp_path)
     assert main(["check", op, "--json", str(tmp_path / "r.json")]) == 0
     told = capsys.readouterr().out
-    assert "norm[norm]: right on " in told
+    assert "norm[norm]: agreed on " in told
     assert "limits: only the inputs, shapes and branches that ran were seen" in told
     record = json.loads((tmp_path / "r.json").read_text())
     assert (record["schema_version"], record["ok"], record["findings"]) == (1, True, [])
@@ -127,7 +127,7 @@ def test_every_op_of_a_file_is_checked(ops, tmp_path, capsys):
     assert main(["check", ops, "--json", str(tmp_path / "r.json")]) == 1
     told = capsys.readouterr().out
     assert "double[coarse]: wrong-value: " in told
-    assert "same[right]: right on " in told
+    assert "same[right]: agreed on " in told
     assert "unsigned: it has no signature, so it cannot be checked" in told
     record = json.loads((tmp_path / "r.json").read_text())
     assert [each["id"] for each in record["findings"]] == ["double[coarse]:wrong-value"]

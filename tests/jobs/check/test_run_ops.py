@@ -69,7 +69,7 @@ def test_a_right_kernel_is_right_and_then_runs(softmax):
     assert found.ok
     found.raise_if_bad()
     told = str(found)
-    assert told.startswith("softmax[softmax]: right on ")
+    assert told.startswith("softmax[softmax]: agreed on ")
     assert "accesses" in told
     assert "cases left out that the reference refuses" in told  # max of no columns
     shapes = found.kernels[0].shapes

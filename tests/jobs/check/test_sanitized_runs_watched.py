@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from noyau.errors import FindingKind
-from noyau.jobs.check import sanitized_runs
+from noyau.jobs.check import costs, sanitized_runs
 from noyau.jobs.check.attempts import Attempt
-from noyau.jobs.check.sanitized_runs import FEWEST, SanitizedRuns, explain_findings, spent_s, watch_attempts
+from noyau.jobs.check.costs import Budget
+from noyau.jobs.check.sanitized_runs import FEWEST, SanitizedRuns, explain_findings, watch_attempts
 from noyau.sanitizer.records import WatchedRun
 from noyau.text import counted
 from noyau.verify.findings import Finding
+from noyau.workers.worker import spent_s
 
 
 def finding(kind, severity="error"):
@@ -78,11 +80,13 @@ def runs_of(monkeypatch, time_s, clock=lambda: 0.0, most=1000, elsewhere_s=0.0, 
         ran.append(attempt.sizes)
         return WatchedRun((), 1)
 
-    monkeypatch.setattr(sanitized_runs, "process_s", lambda: now_s[0])
     others_s = lambda: len(ran) * elsewhere_s + bool(ran) * built_s  # noqa: E731
-    monkeypatch.setattr(sanitized_runs, "spent_s", lambda: now_s[0] + others_s())
-    monkeypatch.setattr(sanitized_runs, "time", SimpleNamespace(monotonic=clock))
-    seen = watch_attempts(run, GIVEN, lambda _, sizes: [np.zeros(1)] if max(sizes.values()) <= most else None, 2.0)
+    for module in (sanitized_runs, costs):
+        monkeypatch.setattr(module, "spent_s", lambda: now_s[0] + others_s())
+    monkeypatch.setattr(costs, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(sanitized_runs, "EARLY", 0)  # small ones come first
+    inputs = lambda _, sizes: [np.zeros(1)] if max(sizes.values()) <= most else None  # noqa: E731
+    seen = watch_attempts(run, GIVEN, inputs, Budget(2.0))
     assert len(seen.shapes) == len(ran)
     return ran, seen
 

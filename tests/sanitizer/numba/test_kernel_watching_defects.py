@@ -11,6 +11,7 @@ import pytest
 
 import noyau
 from noyau.jobs.check.attempts import attempts
+from noyau.jobs.check.costs import Budget
 from noyau.jobs.check.sanitized_runs import by_hand, watch_attempts
 from noyau.ops.op_files import load_ops
 
@@ -36,7 +37,7 @@ def seen(op, kernel):
         return attempt.make(sizes)
 
     some = list(islice(attempts(op, {}, 0, lambda _: True), 12))
-    return watch_attempts(by_hand(kernel, op.description.reference.constants), some, inputs, 1.0)
+    return watch_attempts(by_hand(kernel, op.description.reference.constants), some, inputs, Budget(1.0))
 
 
 @pytest.mark.parametrize("name", ["total", "positive", "running", "add", "shifted", "long_total", "pairs", "doubled"])
