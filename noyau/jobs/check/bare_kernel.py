@@ -212,13 +212,9 @@ def check_bare(
         judge = evaluate_reference(reference, one.names, one.before, arrays, returned, name)
         certificate, wrong = one.compared(judge, tolerance)
     findings = tuple(explain_findings(wrong, runs))
-    unverified = "it made so many accesses that it was ended; check smaller arrays" if watched.is_cut else ""
-    kernel_check = KernelCheck(
-        *(name, one.language, certificate, findings, (one.size,)),
-        accesses=runs.accesses,
-        seen=runs.lines,
-        unverified=unverified,
-    )
+    unverified = "it made too many accesses, and was ended; check smaller arrays" * watched.is_cut
+    parts = name, one.language, certificate, findings, (one.size,)
+    kernel_check = KernelCheck(*parts, accesses=runs.accesses, seen=runs.lines, unverified=unverified)
     for tell in OBSERVERS:
         tell(kernel_check, one.place)
     return OpCheck(name, one.place, (kernel_check,), tolerance)

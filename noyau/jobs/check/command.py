@@ -64,7 +64,6 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         "nothing is run; can be repeated",
     )
     add("--tolerance", type=float, metavar="T", help="of an op: allow |got - want| <= T * max(1, |want|) instead")
-    add("--generated", action="store_true", help="of an op with kernels of its own: check those that noyau makes, too")
     add("--gradient", action="store_true", help="of an op: check what it gives back too, also where that is derived")
     declare_record(parser, "value by value")
     add(

@@ -316,18 +316,23 @@ class OneKernel:
         if outcome.broken:
             results.broken += 1
             results.hangs = isinstance(runs.fault, errors.UnansweredError)
-            if outcome.failures[0].kind in results.kinds:
-                return False
-            results.kinds.add(outcome.failures[0].kind)
-            finding = self.smallest_finding(attempt, layout, number, outcome.failures[0], results)
-            warns = slight and finding.kind is FindingKind.PRECISION
-            results.add(replace(finding, severity="warning") if warns else finding)
+            self.explain(attempt, layout, number, outcome.failures[0], results, slight=slight)
         elif runs.second and results.looks < LOOKS and (again or not runs.alike):
             unlike = why_unlike(runs, arrays) if not runs.alike else thorough(runs, arrays)
             if unlike is not None:
                 results.looks += 1
                 results.add(self.differing(attempt, unlike, arrays, number, inputs))
         return not outcome.broken
+
+    def explain(
+        self, attempt: Attempt, layout: str, number: int, failure: Failure, results: AttemptResults, *, slight: bool
+    ) -> None:
+        """The finding of a failure, unless there was one of its kind. `slight`: lost precision is a warning."""
+        if failure.kind not in results.kinds:
+            results.kinds.add(failure.kind)
+            finding = self.smallest_finding(attempt, layout, number, failure, results)
+            warns = slight and finding.kind is FindingKind.PRECISION
+            results.add(replace(finding, severity="warning") if warns else finding)
 
     def outcome(self, attempt: Attempt, kernel: KernelFunction, arrays: tuple[Array, ...], number: int) -> Outcome:
         """The outcome of a case."""

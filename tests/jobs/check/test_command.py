@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from noyau.jobs.check.command import KERNEL_S
 from noyau.jobs.cli import main
 from noyau.verify.certificate import Certificate
 from noyau.verify.checks import KernelCheck, OpCheck
@@ -63,6 +64,23 @@ def unsigned(x):
 """
 
 
+TWO = """
+import noyau
+
+@noyau.op("f32[n] -> f32[n]")
+def double(x):
+    return x + x
+
+@double.kernel
+def coarse(x, out):
+    out[...] = x + x
+
+@noyau.op("f32[n] -> f32[n]")
+def bare(x):
+    return x + x
+"""
+
+
 @pytest.fixture
 def ops(tmp_path):
     (tmp_path / "ops.py").write_text(OPS)
@@ -106,20 +124,22 @@ def test_what_is_not_of_models_is_refused(tmp_path, capsys, option):
     assert f"a.onnx is a model: it takes no {option[0]}\n" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("is_of_use", "budget_s"), [(False, 2.0), (True, 4.0)])
-def test_the_time_of_a_file_is_that_of_the_processes_that_take_part(ops, monkeypatch, is_of_use, budget_s):
-    given = []
+@pytest.mark.parametrize(
+    ("options", "generated"), [([], {"double": False, "bare": True}), (["--generated"], {"double": True, "bare": True})]
+)
+def test_each_kernel_has_a_time_of_its_own_and_generated_ones_are_extra(tmp_path, monkeypatch, options, generated):
+    (tmp_path / "two.py").write_text(TWO)
+    wishes_of_ops = {}
 
     def together(asked, *_, **__):
-        given.extend(wishes.budget_s for _, wishes in asked)
+        wishes_of_ops.update({op.name: wishes for op, wishes in asked})
         checked = KernelCheck("c", "c", Certificate("c", ()), ())
         return [OpCheck(op.name, op.description.place, (checked,)) for op, _ in asked]
 
     monkeypatch.setattr("noyau.jobs.check.run.check_together", together)
-    monkeypatch.setattr("noyau.jobs.check.run.parts_of", lambda op: 1)
-    monkeypatch.setattr("noyau.jobs.check.run.is_of_use", lambda: is_of_use)
-    assert main(["check", f"{ops}::double"]) == 0
-    assert given == [budget_s]
+    assert main(["check", str(tmp_path / "two.py"), *options]) == 0
+    assert {name: wishes.budget_s for name, wishes in wishes_of_ops.items()} == {"double": KERNEL_S, "bare": KERNEL_S}
+    assert {name: wishes.generated for name, wishes in wishes_of_ops.items()} == generated
 
 
 @pytest.mark.usefixtures("brief")
@@ -135,7 +155,7 @@ def test_every_op_of_a_file_is_checked(ops, tmp_path, capsys):
 
 
 def test_one_op_of_a_file_and_a_tolerance(ops, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("noyau.jobs.check.command.FILE_S", 40.0)
+    monkeypatch.setattr("noyau.jobs.check.command.KERNEL_S", 40.0)
     arguments = ["--tolerance", "0.01", "--dim", "n=1000", "--json", str(tmp_path / "r.json")]
     assert main(["check", f"{ops}::double", *arguments]) == 0
     assert "double: allowed by request: 0.01 * max(1, |want|)" in capsys.readouterr().out
