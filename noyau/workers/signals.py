@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from types import FrameType
 
+GRACE_S = 5.0
 _ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGINT") if hasattr(signal, name))
 
 
@@ -51,6 +53,24 @@ def defer_signals() -> Iterator[None]:
         handler = before[number]
         if callable(handler):
             handler(number, None)
+
+
+def wait_or_end(process: subprocess.Popen[bytes], time_s: float, number: int = signal.SIGTERM) -> str:
+    """Wait for a process, and end it where its time is over, or where a signal ends this one: the reason, in words.
+
+    It is asked by signal `number`, and has GRACE_S to write what it has found."""
+    try:
+        process.wait(time_s)
+        return ""
+    except (KeyboardInterrupt, Termination):
+        reason = "it was interrupted"
+    except subprocess.TimeoutExpired:
+        reason = f"it did not end within {time_s:g} s"
+    process.send_signal(number)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE_S)
+    process.kill()
+    return reason
 
 
 def _in_charge() -> bool:

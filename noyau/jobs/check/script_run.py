@@ -7,6 +7,7 @@ import linecache
 import os
 import re
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,7 @@ from noyau.timing.comparison import briefly
 from noyau.verify.checks import KernelCheck
 from noyau.verify.findings import finding_from_json
 from noyau.workers.import_path import import_path, when_imported
+from noyau.workers.signals import wait_or_end
 
 _COMPILES = "Triton was imported before and compiles: its launches are not watched; set TRITON_INTERPRET=1 and restart"
 TIME_S = 600.0  # after which a script is ended
@@ -115,22 +117,21 @@ def check_script(
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
         record = Path(folder) / "record.json"
         wish = {"path": str(path), "arguments": list(arguments), "launch": launch, "record": str(record), "maps": maps}
-        fault = _ended(json.dumps(wish), time_s)
+        cut, end = _ended(json.dumps(wish), time_s)
         record_read = _read(record, path)
-    return replace(record_read, fault=record_read.fault or fault, advice=(*record_read.advice, *lint_script(path)))
+    return replace(record_read, fault=cut or record_read.fault or end, advice=(*record_read.advice, *lint_script(path)))
 
 
-def _ended(wish: str, time_s: float) -> str:
-    """Describe the end of the process; nothing where it ended well."""
+def _ended(wish: str, time_s: float) -> tuple[str, str]:
+    """Why the process was cut off, and how else it ended; nothing where it ended well."""
     command = (sys.executable, "-m", "noyau.jobs.check.script_run")
     environment = {**os.environ, "NOYAU_SCRIPT": wish}
-    try:
-        status = subprocess.run(command, env=environment, timeout=time_s, check=False).returncode
-    except subprocess.TimeoutExpired:
-        return f"it did not end within {time_s:g} s"
+    with subprocess.Popen(command, env=environment) as process:
+        cut = wait_or_end(process, time_s, signal.SIGINT)
+    status = process.returncode
     if status < 0:
-        return f"it crashed (signal {-status})"
-    return f"it ended with status {status}" if status else ""
+        return cut, f"it crashed (signal {-status})"
+    return cut, f"it ended with status {status}" if status else ""
 
 
 def _read(record: Path, path: Path) -> ScriptCheck:

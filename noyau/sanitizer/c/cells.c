@@ -57,8 +57,9 @@ typedef struct {
 static release *learnt; /* of the block that runs, an entry for each block of the grid */
 static uint32_t learnt_count;
 
-static int sees(const clocks *c, const uint32_t *times, const visit *was) {
-    return was->owner < c->count && times[was->owner] >= was->time;
+static int sees(const strand *s, const visit *was, int sure) {
+    if (was->owner == s->owner && was->time < s->begun) return (sure ? s->sure_past : s->past) >= was->time;
+    return was->owner < s->seen.count && (sure ? s->seen.sure : s->seen.at)[was->owner] >= was->time;
 }
 
 static void acquire_at(const void *at);
@@ -68,11 +69,10 @@ static void acquire_at(const void *at);
 enum { APART, CHANCE, IN_ORDER };
 static int order_of(const visit *was) {
     if (mode == THREADS) {
-        const clocks *seen = &now->strand->seen;
-        if (sees(seen, seen->sure, was)) return IN_ORDER;
+        if (sees(now->strand, was, 1)) return IN_ORDER;
         const void *lock = common_lock(was->locks, now->strand->locks);
         if (lock) acquire_at(lock);
-        return lock ? IN_ORDER : sees(seen, seen->at, was) ? CHANCE : APART;
+        return lock ? IN_ORDER : sees(now->strand, was, 0) ? CHANCE : APART;
     }
     if (mode != GRID) return IN_ORDER;
     const uint32_t their_block = (was->owner - 1) / grid_threads;
@@ -102,8 +102,8 @@ static void note(visit *kept, const visit *comes) {
             return;
         }
     }
-    const clocks *seen = mode == THREADS ? &now->strand->seen : 0;
-    if (!kept[0].owner || (seen ? sees(seen, seen->sure, kept) : order_of(kept) == IN_ORDER)) kept[0] = *comes;
+    const int is_seen = mode == THREADS ? sees(now->strand, kept, 1) : order_of(kept) == IN_ORDER;
+    if (!kept[0].owner || is_seen) kept[0] = *comes;
     else kept[1] = *comes;
 }
 
@@ -130,7 +130,7 @@ static const char *access_at; /* of the access that is looked at, which may be o
 static int64_t access_bytes;
 
 static void meet_visit(const block *b, int64_t offset, int how, int site, const visit *other, int other_how, uint32_t owner) {
-    if (!other->owner || other->owner == owner) return;
+    if (!other->owner || (other->owner == owner && (mode == GRID || other->time >= now->strand->begun))) return;
     if (is_volatile && (other_how == ATOMIC || (how == ATOMIC && other->locks == BY_VOLATILE))) return;
     const int order = order_of(other);
     if (order == IN_ORDER) return;

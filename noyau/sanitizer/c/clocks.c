@@ -42,10 +42,16 @@ static void tick(strand *s) {
     s->seen.sure[s->owner] = s->seen.at[s->owner];
 }
 
+/* Numbers are few: beyond so many the one of any task that has ended, and was waited for, is used again, by one that
+   need not have seen it. Who sees that one is taken to have seen the other. */
+enum { MOST_OWNERS = 512 };
+static strand *reserve;
+
 /* A strand that begins after all that `parent` has seen and done. */
 static strand *begin_strand(strand *parent, int kind, int number, int of) {
     strand *made = parent->spare;
     if (made) parent->spare = made->next;
+    else if (reserve) made = reserve, reserve = made->next;
     else {
         if (strand_count + 1 >= 1 << 16) fatal("more than 65534 threads and tasks at a time are too many to watch");
         made = __real_malloc(sizeof *made);
@@ -57,6 +63,7 @@ static strand *begin_strand(strand *parent, int kind, int number, int of) {
                      .group = parent->group, .is_final = parent->is_final};
     widen(&made->seen, made->owner + 1);
     learn(&made->seen, &parent->seen);
+    made->begun = made->time + 1, made->past = made->seen.at[made->owner], made->sure_past = made->seen.sure[made->owner];
     made->seen.at[made->owner] = made->seen.sure[made->owner] = made->time;
     tick(made);
     tick(parent);
@@ -76,7 +83,9 @@ static void end_strand(strand *s, strand *by) {
     append(&s->spare, by->spare);
     append(&s->ended, s->orphans);
     append(&s->ended, by->orphans);
-    by->orphans = s->ended, s->next = s->spare, by->spare = s;
+    by->orphans = s->ended, s->next = s->spare;
+    if (strand_count < MOST_OWNERS) by->spare = s;
+    else append(&s->next, reserve), reserve = s;
     s->ended = s->orphans = s->spare = 0;
 }
 
@@ -120,11 +129,14 @@ static void release_at(const void *at) {
     tick(now->strand);
 }
 
-/* Others have a turn while the work is dealt in turns, so that who comes first is not always the same one. */
+/* Others have a turn now and then, where work is not dealt in blocks, but not at the first lock of a thread: those of a
+   team come to it in the reverse of their order. */
 static void yield_turn(void);
 static void let_others_pass(void) {
-    static int64_t count;
-    if (plan != BLOCKS && (count++ < 1000 || count % 16 == 0)) yield_turn();
+    static uint64_t count;
+    const uint64_t mixed = ++count * 0x9E3779B97F4A7C15u;
+    if (!now->strand->passes++) return;
+    if (plan != BLOCKS && mixed >> (count < 1000 ? 63 : 60) == 0) yield_turn();
 }
 
 /* Locks: two accesses under the same one do not race. Who takes one comes after who had it before: by chance, unless
@@ -141,8 +153,7 @@ static void take(const void *lock, int site) {
     else let_others_pass();
     while (m->holder && m->holder != now->strand && m->holder->on != now && mode == THREADS) wait_for_others();
     m->holder = now->strand, m->count += 1, now->strand->on = now, steps += 1;
-    const clocks *seen = &now->strand->seen;
-    learn_in_order(&now->strand->seen, &m->seen, m->taken.owner && sees(seen, seen->sure, &m->taken));
+    learn_in_order(&now->strand->seen, &m->seen, m->taken.owner && sees(now->strand, &m->taken, 1));
     m->taken = (visit){.owner = now->strand->owner, .time = own_time()};
     now->strand->locks = with_lock(now->strand->locks, lock);
 }

@@ -104,12 +104,10 @@ def findings_of_runs(
     """The findings of all runs of a call, each kind and pair of lines once, and what marks in the text allow."""
     numbers = _Numbers()
     words = _observations(runs, lines, context, numbers)
-    raced = {_merge_key(each)[1:] for each in words if each.kind is FindingKind.RACE}
+    raced = {_sides(each) for each in words if each.kind is FindingKind.RACE}
     lesser = PAIRS - {FindingKind.RACE}
     freed = {each: text for each, text in words.items() if text and each.kind is FindingKind.OUT_OF_BOUNDS}
-    others = [
-        each for each in words if each not in freed and (each.kind not in lesser or _merge_key(each)[1:] not in raced)
-    ]
+    others = [each for each in words if each not in freed and (each.kind not in lesser or _sides(each) not in raced)]
     remedies = {kind: text for kind, text in _OF_PROGRAMS.items() if context.language not in kind.remedies}
     owners = list(numbers.owners)
     route = Route(
@@ -166,6 +164,11 @@ def _observations(
         observation = _observation(fault, site or context.entry_site, other, numbers, memory)
         words.setdefault(_merge_key(observation), (observation, _message(fault, site, other, memory)))
     return dict(words.values())
+
+
+def _sides(observation: Observation) -> tuple[frozenset[int], int]:
+    """The two lines of a pair of accesses, whichever came first, and the memory."""
+    return frozenset((observation.site, observation.other_site)), observation.memory
 
 
 def _merge_key(observation: Observation) -> tuple[object, ...]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import signal
 import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,11 @@ from noyau.errors import CheckError, FindingKind, UnsupportedError
 from noyau.sanitizer.c.build import InstrumentedProgram, source_name
 from noyau.sanitizer.lint.launches import Three, three
 from noyau.text import several
-from noyau.workers.signals import Termination
+from noyau.workers.signals import wait_or_end
 
 Array = np.ndarray
 BLOCKS, ROUND_ROBIN, RANDOM = 0, 1, 2
 WAITS_TIMES = 10  # on the clock, of its seconds of the processor
-INTERRUPTED_S = 5.0  # for a program to write what it has found
 MEMORY_MIB = 4096  # of a program with the shadow of its memory
 WHOLE = -1  # instead of the number of a call: the program's own main()
 
@@ -203,23 +201,10 @@ def _prepared(program: InstrumentedProgram, request: bytes) -> Iterator[list[str
 
 
 def _wait(command: Sequence[str], where: int | None, time_s: float) -> tuple[int | None, str]:
-    """The status of a process; none where it was cut off, after it wrote what it had found, and why: by Ctrl-C or
-    SIGTERM to the check, or for its time."""
-    cut = ""
+    """The status of a process; none where it was cut off, after it wrote what it had found, and why."""
     with subprocess.Popen(command, stdin=where, stdout=where, stderr=where) as process:
-        try:
-            return process.wait(time_s), cut
-        except (KeyboardInterrupt, Termination):
-            cut = "it was interrupted"
-        except subprocess.TimeoutExpired:
-            cut = "it waits, and does not end"
-        finally:
-            if cut:
-                process.send_signal(signal.SIGTERM)
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(INTERRUPTED_S)
-            process.kill()
-    return None, cut
+        cut = wait_or_end(process, time_s)
+        return None if cut else process.returncode, cut
 
 
 def _request(

@@ -87,8 +87,10 @@ typedef struct group {
 enum { MAIN, THREAD, MEMBER, TASK, LEAGUE };
 typedef struct strand {
     uint32_t owner, time;  /* its clock when it ended */
+    uint32_t begun, past, sure_past; /* its clock when it began, and what it knew then of who had its number before */
     uint16_t locks;
     int8_t kind, is_final;
+    uint32_t passes;       /* locks and atomics that it came to */
     int32_t number, of;    /* of how many */
     clocks seen, children; /* what tasks that it made, and that have ended, have seen */
     clocks fenced, met;    /* what it had seen at its last fence; what it met by relaxed atomics since then */

@@ -160,7 +160,7 @@ static void end_threads(int before) {
 
 static void run_region(void (*run)(void *), const void *named, void *data, unsigned count, group *of_all) {
     const int size = size_of_team(count);
-    if (mode != GRID && !level_of(now->team)) note_size((void (*)(void *))named, size);
+    if (mode != GRID && !level_of(now->team) && (size > 1 || count == 1)) note_size((void (*)(void *))named, size);
     if (size == 1) {
         run_alone(run, data);
         return;
