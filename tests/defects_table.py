@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tests.defects import FOLDER
+from tools.suites.driver import scores_of
 
 LANGUAGES = {"c": "C, C++", "numba": "Numba", "numba_cuda": "Numba-CUDA", "cuda": "CUDA C++", "triton": "Triton"}
 
@@ -155,6 +156,27 @@ def document() -> Iterator[str]:
     yield ""
     for letter, reason in REASONS.items():
         yield f"- ({letter}) {reason}"
+    yield from suites()
+
+
+def suites() -> Iterator[str]:
+    """The lines of the section on suites, by the scores that `tools/suites` keeps."""
+    yield ""
+    yield "## Suites of the field"
+    yield ""
+    yield "`python -m tools.suites.NAME CHECKOUT` runs a suite that you have fetched under `noyau check`, and prints"
+    yield "each case whose verdict is not its label; `--keep` puts its score here. A finding counts where the label is"
+    yield "of its kind; a check that comes to no end, or does not see all of a program, is undecided."
+    yield ""
+    heads = "suite|tool|cases|defective|found|accused|undecided|precision|recall|of decided|source".split("|")
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{'---|' * len(heads)}"
+    for each in scores_of():
+        is_of_all = each.found + each.missed < each.defective or not each.undecided
+        recall = f"{each.recall:.3f}" if is_of_all else "-"
+        counts = each.cases, each.defective, each.found, each.accused, each.undecided
+        shares = f"{each.precision:.3f} | {recall} | {each.recall_of_decided:.3f}"
+        yield f"| {each.suite} | {each.tool} | {' | '.join(map(str, counts))} | {shares} | {each.source} |"
 
 
 if __name__ == "__main__":

@@ -50,7 +50,13 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     )
     add("--launch", metavar="GRID,BLOCK", help="of a script or a program: launch each kernel so (8,64 or 4x4,16x16)")
     add("--flags", metavar="F", help="of a program: for the compiler, run here: --flags='-DN=100 part.c'")
-    add("--time", type=float, metavar="S", help="of a script or a program: end it after S seconds, tell what was seen")
+    add(
+        "--time",
+        type=float,
+        metavar="S",
+        help="end a script or a program after S seconds, and tell what was seen; of a submission: for each kernel "
+        "(default: 10)",
+    )
     add("--map", metavar="F.svg", help="tell who writes which cell in a small launch or call, and draw it (-: no)")
     add("--against", type=Path, metavar="B.onnx", help="the model to judge: at each output, and at each common value")
     sizes = "or with several in turn (default: small ones, then all at 1); check an op at it; can be repeated"
@@ -89,6 +95,8 @@ def _run(arguments: argparse.Namespace) -> int:
     """0 where nothing differs, 1 where something does."""
     from rich.console import Console
 
+    if arguments.time is not None and not 0 < arguments.time < math.inf:
+        raise InputError(f"--time {arguments.time:g} is no limit: give a number of seconds above 0")
     if submissions.is_submission(arguments):
         return submissions.check_and_print(arguments)
     if is_script(arguments.target):
@@ -393,8 +401,6 @@ def check_cell(shell: Any, line: str, cell: str) -> None:
 
 
 def _script_check(arguments: argparse.Namespace, path: Path, launch: Any) -> ScriptCheck:
-    if arguments.time is not None and not 0 < arguments.time < math.inf:
-        raise InputError(f"--time {arguments.time:g} is no time limit; give a number of seconds above 0")
     options = {"maps": arguments.map is not None, **({"time_s": arguments.time} if arguments.time else {})}
     if not is_program(arguments.target):
         from noyau.jobs.check.script_run import check_script

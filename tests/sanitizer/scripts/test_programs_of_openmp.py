@@ -97,7 +97,7 @@ def test_what_was_seen_in_its_time_is_told(tmp_path, capsys):
     assert "race: thread 2 reads x" in told
     assert "not verified: line 12: it does not end within its time" in told
     assert main(["check", str(path), "--time", "0"]) == 2
-    assert "--time 0 is no time limit; give a number of seconds above 0" in capsys.readouterr().err
+    assert "--time 0 is no limit: give a number of seconds above 0" in capsys.readouterr().err
 
 
 def is_running(path):
