@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
 
-from noyau.workers.signals import Termination, defer_signals, raise_on_signals
+from noyau.workers.signals import Termination, defer_signals, raise_on_signals, wait_or_end
 
 
 def send(number: int, then: list[str] | None = None) -> None:
@@ -67,3 +69,32 @@ def test_in_another_thread_nothing_changes():
     thread.start()
     thread.join()
     assert found == [signal.SIG_DFL]
+
+
+TELLS = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: (print("told", flush=True), sys.exit(5)))
+print("ready", flush=True)
+time.sleep(float(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("interrupts", "time_s", "reason"),
+    [(False, 0.1, "it did not end within 0.1 s"), (True, 60.0, "it was interrupted")],
+)
+def test_a_process_that_is_cut_off_tells_what_it_knows(interrupts, time_s, reason):
+    command = [sys.executable, "-c", TELLS, "60"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process, raise_on_signals():
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        if interrupts:
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        assert wait_or_end(process, time_s) == reason
+        assert process.stdout.read() == b"told\n"
+
+
+def test_a_process_that_ends_by_itself_has_no_reason():
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        assert wait_or_end(process, 60.0) == ""
+    assert process.returncode == 0

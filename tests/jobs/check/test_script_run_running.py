@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -198,3 +200,25 @@ def test_a_fault_in_a_notebook_names_its_cell(tmp_path):
     path = tmp_path / "book.ipynb"
     path.write_text(json.dumps({"cells": cells}))
     assert check_script(path).fault == "it ended with ZeroDivisionError: division by zero (cell 2, line 2)"
+
+
+def test_an_interrupted_script_tells_what_it_saw(tmp_path):
+    text = """
+        import numpy as np
+        from numba import cuda
+        @cuda.jit
+        def count(c):
+            c[0] += 1
+        count[2, 32](cuda.to_device(np.zeros(1, np.int32)))
+        print("waits", flush=True)
+        while True:
+            pass
+    """
+    command = [sys.executable, "-m", "noyau", "check", str(written(tmp_path, text))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waits\n"
+        process.terminate()
+        told = process.stdout.read()
+    assert "race: " in told
+    assert "script.py: it was interrupted" in told
