@@ -227,6 +227,7 @@ _REFUSED = {
     r"\bcurand\w*\s*\(": "cuRAND",
     r"\bthrust::|\bcub::": "thrust and cub",
 }
+_NOT_INLINE = re.compile(r"(?<![(\w])__noinline__\b")
 _MEMBER = re.compile(r"(\.|->)(gridDim|blockDim)\b")
 _NAME = r"&?\s*((?:\w+::)*\w+(?:\s*<[^<>();]*>)?)"
 _KERNEL_ADDRESS = re.compile(
@@ -241,6 +242,7 @@ def rewrite(text: str, language: str, kernel: str) -> str:
         return with_iterations(text)
     require_supported(text, kernel)
     text = _MEMBER.sub(r"\1of_\2", text)  # else they are words of CUDA, which are macros here
+    text = _NOT_INLINE.sub("__attribute__((__noinline__))", text)  # no macro: headers of C++ have it as an attribute
     return with_kernel_addresses(with_launch_calls(with_dynamic_pointers(text), kernel))
 
 

@@ -186,6 +186,9 @@ static _Noreturn void refuse(const char *what, int site) {
     _exit(97);
 }
 
+/* What a text stands in for and cannot do, in words that are not kept. */
+void noyau_refuse(const char *words) { refuse(strdup(words), last_site); }
+
 static void stop_run(void) {
     if (!is_closing++) {
         write_found();

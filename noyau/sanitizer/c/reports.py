@@ -48,6 +48,7 @@ _WARPS = {
 _ALLOCATES = re.compile(
     r"(\w+)\s*(?:=|\()\s*(?:\([^()]*\)\s*|static_cast<[^()]*>\(\s*)?(?:std::)?(?:malloc|calloc|aligned_alloc|realloc|new)\b"
     r"|cudaMalloc\w*\s*\(\s*(?:\([^()]*\)\s*)?&(\w+)"
+    r"|(\w+)\s*=\s*(?:torch|at)::(?:empty|zeros)\w*\s*\("
 )
 
 
@@ -206,7 +207,7 @@ def memory_of(name: str, size: int, unit: int, allocation: Site | None, context:
         return WatchedMemory("a variable on the stack", (1,), is_one=True)
     shape = context.shapes.get(name, (size // (unit or 1),))
     if allocation is not None:
-        pointers = {match[1] or match[2] for match in _ALLOCATES.finditer(allocation.text)}
+        pointers = {match[1] or match[2] or match[3] for match in _ALLOCATES.finditer(allocation.text)}
         name = pointers.pop() if len(pointers) == 1 else f"memory of line {allocation.line}"
     is_one = allocation is None and name not in context.shapes and shape == (1,)
     return WatchedMemory(name, shape or (1,), is_one)
@@ -247,7 +248,7 @@ def _message(fault: Fault, site: Site | None, other: Site | None, memory: Watche
             count = f"never wrote {fault.count} of the {fault.size // unit} cells of {fault.name}"
             return f"{count}; the first is [{fault.offset // unit}]"
         case FindingKind.CRASH:
-            after = f" at {fault.name}" if fault.name else ""
+            after = f" at {memory.name}" if memory else ""
             if site is None:
                 return f"{fault.words}{after}"
             return f"{fault.words}{after}, after {who if fault.owner else 'it'} reached line {site.line}"

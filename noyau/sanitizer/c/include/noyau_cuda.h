@@ -41,7 +41,6 @@
 #define __grid_constant__
 #define __shared__ thread_local
 #define __forceinline__ inline
-#define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
 #define __cluster_dims__(...)

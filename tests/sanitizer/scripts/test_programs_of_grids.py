@@ -1,0 +1,168 @@
+"""Programs in CUDA C++ whose blocks, streams and host wait for one another, as they should or not."""
+
+from __future__ import annotations
+
+from noyau.sanitizer.scripts.programs import check_program
+
+RIGHT = r"""
+#include <cstdio>
+#include <memory>
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+#include <cuda/barrier>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <mma.h>
+namespace cg = cooperative_groups;
+using namespace nvcuda;
+__global__ void steps(float *a, float *b, int n) {
+    cg::grid_group grid = cg::this_grid();
+    for (int s = 0; s < 3; ++s) {
+        for (int i = grid.thread_rank(); i < n; i += grid.size()) b[i] = a[(i + 1) % n] + a[i];
+        grid.sync();
+        float *t = a; a = b; b = t;
+    }
+}
+__global__ void chain(volatile int *flags, int *sums) {
+    if (threadIdx.x == 0) {
+        int before = 0, b = gridDim.x - 1 - blockIdx.x; /* of blocks that run later */
+        if (b > 0) {
+            while (flags[b - 1] == 0) {}
+            __threadfence();
+            before = sums[b - 1];
+        }
+        sums[b] = before + 1;
+        __threadfence();
+        flags[b] = 1;
+    }
+}
+__global__ void halves(const half2 *x, nv_bfloat16 *y, float *sum) {
+    auto warp = cg::tiled_partition<32>(cg::this_thread_block());
+    half2 v = x[threadIdx.x] + half2(1.0f, 2.0f);
+    float s = cg::reduce(warp, __low2float(v) + __high2float(v), cg::plus<float>());
+    if (warp.thread_rank() == 0) atomicAdd_system(sum, isnan(s) || isinf(s) ? 0.0f : s);
+    y[threadIdx.x] = __hmul(__float2bfloat16(2.0f), __float2bfloat16(threadIdx.x));
+}
+__global__ __noinline__ void phases(int *out) {
+    __shared__ cuda::barrier<cuda::thread_scope_block> ready[2];
+    __shared__ int s[64];
+    if (threadIdx.x < 2) init(&ready[threadIdx.x], blockDim.x);
+    __syncthreads();
+    for (int i = 0; i < 4; ++i) {
+        s[threadIdx.x] = i * threadIdx.x;
+        ready[i % 2].arrive_and_wait();
+        out[threadIdx.x] = s[63 - threadIdx.x];
+        ready[(i + 1) % 2].wait(ready[(i + 1) % 2].arrive());
+    }
+}
+__global__ void product(const half *a, const half *b, float *c) {
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> x;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> y;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> z;
+    wmma::fill_fragment(z, 0.5f);
+    wmma::load_matrix_sync(x, a, 16);
+    wmma::load_matrix_sync(y, b, 16);
+    wmma::mma_sync(z, x, y, z);
+    wmma::store_matrix_sync(c, z, 16, wmma::mem_row_major);
+}
+__global__ void add(int *x, int by) { x[threadIdx.x] += by; }
+void launch(void (*kernel)(int *, int), int *x) { kernel<<<1, 32>>>(x, 1); }
+template <class T> T *managed(size_t n) {
+    T *made;
+    cudaMallocManaged(&made, n * sizeof(T));
+    return made;
+}
+int main() {
+    int n = 300;
+    float *a = managed<float>(n), *b = managed<float>(n), *c = managed<float>(256), *sum = managed<float>(1);
+    for (int i = 0; i < n; ++i) a[i] = 1, b[i] = 0;
+    void *given[] = {&a, &b, &n};
+    if (cudaLaunchCooperativeKernel((void *)steps, dim3(4), dim3(64), given)) return 1;
+    int *flags, *sums, last, *x = managed<int>(64);
+    cudaMalloc(&flags, 20), cudaMalloc(&sums, 20), cudaMemset(flags, 0, 20);
+    chain<<<5, 32>>>(flags, sums);
+    cudaMemcpy(&last, sums + 4, 4, cudaMemcpyDeviceToHost);
+    half *h = managed<half>(256), *k = managed<half>(256);
+    for (int i = 0; i < 256; ++i) h[i] = i % 17 ? 0 : 2, k[i] = i;
+    nv_bfloat16 *y = managed<nv_bfloat16>(64);
+    *sum = 0;
+    halves<<<1, 64>>>((half2 *)k, y, sum);
+    product<<<1, 32>>>(h, k, c);
+    phases<<<1, 64>>>(x);
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaStreamCreate(&stream);
+    cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+    add<<<1, 32, 0, stream>>>(x, 10);
+    cudaStreamEndCapture(stream, &graph);
+    cudaGraphInstantiate(&exec, graph, 0);
+    for (int i = 0; i < 2; ++i) cudaGraphLaunch(exec, stream);
+    launch(add, x);
+    cudaStreamSynchronize(stream);
+    printf("%g %d %g %g %g %d\n", b[7], last, (float)y[5], *sum, c[17], x[0]);
+}
+"""
+WRONG = r"""
+#include <cstdio>
+namespace A { __device__ int counter; }
+__global__ void tail(const float *x, float *y, int n) {
+    int i = 4 * threadIdx.x;
+    if (i + 3 < n) for (int k = 0; k < 4; ++k) y[i + k] = x[i + k];
+}
+__global__ void doubles(int *x) { x[threadIdx.x] *= 2; }
+__global__ void counts(volatile int *x) { *x = *x + 1; }
+__global__ void shared() { A::counter += 1; }
+__global__ void of_host(float *x) { x[threadIdx.x] = 1; }
+int main() {
+    float h[30], *x, *y, *of_malloc = (float *)malloc(64);
+    cudaMalloc(&x, sizeof h);
+    cudaMalloc((void **)&y, sizeof h);
+    cudaMemset(x, 0, sizeof h);
+    tail<<<1, 32>>>(x, y, 30);
+    cudaMemcpy(h, y, sizeof h, cudaMemcpyDeviceToHost);
+    int *m;
+    cudaMallocManaged(&m, 64);
+    for (int i = 0; i < 16; ++i) m[i] = i;
+    doubles<<<1, 16>>>(m);
+    printf("%d\n", m[3]);
+    cudaDeviceSynchronize();
+    counts<<<2, 1>>>(m);
+    shared<<<1, 2>>>();
+    of_host<<<1, 16>>>(of_malloc);
+}
+"""
+
+
+def checked(tmp_path, text):
+    path = tmp_path / "prog.cu"
+    path.write_text(text, encoding="utf-8")
+    return check_program(path)
+
+
+def test_blocks_that_wait_for_one_another_are_right(tmp_path, capfd):
+    found = checked(tmp_path, RIGHT)
+    assert capfd.readouterr().out == "8 5 10 8320 34.5 210\n"
+    assert [str(each) for each in found.errors] == []
+    assert found.is_verified
+    names = [each.name for each in found.kernels]
+    assert names == ["steps", "chain", "halves", "product", "phases", "add", "kernel"]
+    assert {each.name: each.calls for each in found.kernels}["add"] == 2
+
+
+def test_each_finding_names_its_kernel_and_what_is_wrong(tmp_path, capfd):
+    found = checked(tmp_path, WRONG)
+    assert capfd.readouterr().out == "6\n"
+    said = {each.kernel: (str(each.kind), each.message) for each in found.errors}
+    assert said["tail"] == (
+        "unwritten",
+        "the host copies 2 of the 30 cells of y, which nobody wrote; the first is y[28]",
+    )
+    assert said["prog"][0] == "race"
+    assert said["prog"][1].startswith("the host reads m[3], written by thread 3 of block 0 on line 8")
+    assert said["counts"][1].startswith("thread 0 of block 1 writes m[0], written by thread 0 of block 0")
+    assert "A::counter, written by thread 0 of block 0" in said["shared"][1]
+    assert said["of_host"][0] == "crash"
+    assert "the grid touches memory of the host at of_malloc" in said["of_host"][1]
+    remedies = {each.kernel: each.remedy for each in found.errors}
+    assert remedies["prog"] == "wait for the grid before the host touches it: cudaDeviceSynchronize()"
