@@ -14,7 +14,6 @@ import numpy as np
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import SignatureError
 from noyau.kernels.user_kernel import number_text
-from noyau.sanitizer.c import calls
 from noyau.sanitizer.c.build import OWN, Source, build_program, rewrite
 from noyau.sanitizer.c.reports import ReportContext, findings_of_runs
 from noyau.sanitizer.c.run import ArrayArgument, LaunchConfig, WorkSharing, run
@@ -55,8 +54,8 @@ def call_extension(
     """Call a function of an extension on arrays and numbers. `results`: arrays of the shapes and the dtypes that it is
     to return; `outputs` are what it returned, or what it left of arrays that it changed where it returns nothing.
 
-    SignatureError where it returns others, or a dtype is none of torch; UnsupportedError for what cannot be watched, and
-    where the function raises; BuildError where the text does not compile."""
+    SignatureError where it returns others, or a dtype is none of torch; UnsupportedError for what cannot be watched,
+    and where the function raises; BuildError where the text does not compile."""
     arguments: list[ArrayArgument | int | float] = []
     texts = [_argument(each, arguments) for each in args]
     count, kinds = len(arguments), [np.zeros(2 + _MOST_RANK, np.int64) - 1 for _ in results]

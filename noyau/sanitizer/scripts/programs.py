@@ -65,8 +65,7 @@ def check_program(
         unseen = KernelSeen(path.stem, language, str(path), 0, (), 0, unseen=str(error))
         return ScriptCheck(path.name, (unseen,), advice=_clocks(path, text, language))
     forced = None if launch is None else LaunchConfig(three(launch[0]), three(launch[1]))
-    plans, words = plans_for(whole), [str(path), *arguments]
-    begin = monotonic()
+    plans, words, begin = plans_for(whole), [str(path), *arguments], monotonic()
     try:
         ran, status = run_whole(program, words, plans[0], forced, time_s, is_shown=True, maps=maps)
     except CheckError as error:

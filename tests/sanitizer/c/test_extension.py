@@ -16,7 +16,8 @@ template <typename scalar_t> __global__ void add_kernel(const scalar_t *a, const
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) c[i] = a[i] + b[i];
 }
-__global__ void rows_kernel(at::PackedTensorAccessor32<float, 2, at::RestrictPtrTraits> x, float *out, float by, int cols) {
+typedef at::PackedTensorAccessor32<float, 2, at::RestrictPtrTraits> Rows;
+__global__ void rows_kernel(Rows x, float *out, float by, int cols) {
     float sum = 0;
     for (int j = 0; j < cols; ++j) sum += x[threadIdx.x][j];
     out[threadIdx.x] = by * sum;
@@ -34,10 +35,14 @@ torch::Tensor add(torch::Tensor a, torch::Tensor b, int64_t less) {
 }
 std::vector<torch::Tensor> rows(torch::Tensor x, float by) {
     auto out = torch::zeros({x.size(0)}, x.options());
-    rows_kernel<<<1, x.size(0)>>>(x.packed_accessor32<float, 2, at::RestrictPtrTraits>(), out.data_ptr<float>(), by, x.size(1));
+    auto all = x.packed_accessor32<float, 2, at::RestrictPtrTraits>();
+    rows_kernel<<<1, x.size(0)>>>(all, out.data_ptr<float>(), by, x.size(1));
     return {out, x.reshape({-1})};
 }
-void twice(torch::Tensor x) { add_kernel<float><<<1, 128>>>(x.data_ptr<float>(), x.data_ptr<float>(), x.data_ptr<float>(), x.numel()); }
+void twice(torch::Tensor x) {
+    float *at = x.data_ptr<float>();
+    add_kernel<float><<<1, 128>>>(at, at, at, x.numel());
+}
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("add", &add, py::arg("a"), "adds"); }
 """
 EXTENSION = Extension(CUDA, "torch::Tensor add(torch::Tensor a, torch::Tensor b, int64_t less);")
