@@ -16,6 +16,7 @@ import numpy as np
 
 from noyau.errors import MissingExtraError, UnsupportedError
 from noyau.toolchain.libdevice import function_of
+from noyau.toolchain.triton.block_pointers import words_of
 from noyau.toolchain.triton.builder import DTYPES, Handle, is_tensor, number_of, patch_builder, tensor_of
 from noyau.toolchain.triton.programs import Programs
 from noyau.toolchain.triton.reductions import WORDS
@@ -196,14 +197,14 @@ def _words() -> list[tuple[Any, str, Any, Any]]:
     for holder, before in zip(_HOLDERS, befores, strict=True):
         for name, value in list(vars(holder).items()):
             if before.get(name, _MISSING) is not value:
-                words.append((holder, name, before.get(name, _MISSING), _plain(before.get(name), value)))
+                words.append((holder, name, before.get(name, _MISSING), _own(before.get(name), value)))
     if scope is not None:
         scope.restore()
     else:
         for holder, name, earlier, _ in words:
             delattr(holder, name) if earlier is _MISSING else setattr(holder, name, earlier)
     own = [(tl.core.tensor, "__index__", lambda each: int(each.handle.data.item()))]
-    own += [(holder, name, value) for holder in (tl, tl.core) for name, value in WORDS.items()]
+    own += [(holder, name, value) for holder in (tl, tl.core) for name, value in _language_words().items()]
     for module in _libdevices():
         functions = (name for name, value in vars(module).items() if callable(value) and not name.startswith("_"))
         own += [(module, name, libdevice_function(name)) for name in functions if function_of(name) is not None]
@@ -212,10 +213,19 @@ def _words() -> list[tuple[Any, str, Any, Any]]:
     return words + [(holder, name, vars(holder).get(name, _MISSING), value) for holder, name, value in own]
 
 
-def _plain(builtin: Any, patched: Any) -> Any:
+@cache
+def _language_words() -> Mapping[str, Any]:
+    return {**WORDS, **words_of(_plain)}
+
+
+def _own(builtin: Any, patched: Any) -> Any:
+    """What stands for a builtin: our own wrapper where Triton wraps it too, else what Triton has instead of it."""
+    is_wrapped = "member" in (getattr(patched, "__kwdefaults__", None) or {})
+    return _plain(builtin) if is_wrapped and tl.core.is_builtin(builtin) else patched
+
+
+def _plain(builtin: Any) -> Any:
     """A builtin of Triton as a function that needs no compiler."""
-    if not tl.core.is_builtin(builtin):
-        return patched
     semantic = interpreter.interpreter_semantic
 
     def call(*args: Any, **named: Any) -> Any:
@@ -285,9 +295,9 @@ class _Meanings:
     def replaced(self, value: Any) -> Any:
         if not callable(value):
             return None
-        if tl.core.is_builtin(value):
-            return _plain(value, None)
         name = getattr(value, "__name__", "")
+        if tl.core.is_builtin(value):
+            return _language_words().get(name) or _plain(value)
         is_of_libdevice = str(getattr(value, "__module__", "")).endswith("libdevice")
         return libdevice_function(name) if is_of_libdevice and function_of(name) is not None else None
 

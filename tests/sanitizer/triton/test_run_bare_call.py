@@ -85,3 +85,43 @@ def test_kernels_that_a_script_has_checked(tmp_path, capfd):
     (wrong,) = found.findings
     assert (wrong.kind, wrong.cell) == ("wrong-value", (32,))
     assert found.kernels[0].calls == 2  # its launches are not watched once more
+
+
+OUTSIDE = """
+    import torch
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def both(x, o, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(o + at, tl.load(x + at))
+
+    @triton.jit
+    def axis(x, n, m, BLOCK: tl.constexpr):
+        row, column = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+        tl.load(x + row * m + column, mask=column < m)
+
+    @triton.jit
+    def packed(dy, n, BLOCK: tl.constexpr):
+        tl.load(dy + tl.arange(0, BLOCK), mask=tl.arange(0, BLOCK) < n)
+
+    both[(2,)](torch.ones(5, device="cuda"), torch.empty(5, device="cuda"), BLOCK=4)
+    axis[(1,)](torch.ones(5, 7, device="cuda"), 5, 7, BLOCK=8)
+    packed[(1,)](torch.ones((), device="cuda").expand(4, 8), 32, BLOCK=32)
+"""
+
+
+def test_accesses_outside_are_told_with_what_mends_each(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(OUTSIDE), encoding="utf-8")
+    found = check_script(path).errors
+    assert [each.message.partition(" at ")[0] for each in found] == [
+        "program 1 reads x",
+        "program 1 writes o",
+        "program 0 reads x",
+        "program 0 reads dy",
+    ]
+    assert found[1].mend == "give the access a mask: mask=offsets < n"
+    assert found[2].mend.startswith("the mask forgets axis 0 of its block")
+    assert found[3].mend == "dy is expanded (strides 0, 0): make it contiguous, or index by its strides"

@@ -117,3 +117,16 @@ def test_short_floats_are_calculated_in(dtype):
     halves[(1,)](x, out, total, BLOCK=8)
     assert torch.equal(out, x * x + 1)
     assert total.item() == pytest.approx(0, abs=0.02)
+
+
+@triton.jit
+def blocks(x, o, n, BLOCK: tl.constexpr):
+    source = tl.make_block_ptr(x, (n,), (1,), (0,), (BLOCK,), (0,))
+    target = tl.make_block_ptr(o, (n,), (1,), (0,), (BLOCK,), (0,))
+    for _ in range(0, tl.cdiv(n, BLOCK)):
+        tl.store(target, 2 * tl.load(source, boundary_check=(0,), padding_option="zero"), boundary_check=(0,))
+        source, target = tl.advance(source, (BLOCK,)), tl.advance(target, (BLOCK,))
+
+
+def test_block_pointers_are_there_in_releases_that_have_none():
+    assert launched(blocks, 10, BLOCK=8) == [*(2 * X[:10]).tolist(), -1, -1]

@@ -1,0 +1,107 @@
+"""Block pointers where the interpreter has none, as from Triton 3.9 on: tl.make_block_ptr, tl.advance, loads and
+stores through them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import MissingExtraError
+from noyau.toolchain.triton.builder import DTYPES, is_tensor, number_of, tensor_of
+
+try:
+    import triton.language as tl
+    from triton.runtime import interpreter
+except ImportError as error:
+    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
+
+
+@dataclass(frozen=True)
+class BlockPointer:
+    """A block of a tensor whose first cell `base` points to. `shape`, `strides`: of the tensor, in cells; `offsets`: of
+    the first cell of the block."""
+
+    base: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offsets: tuple[int, ...]
+    block_shape: tuple[int, ...]
+
+    @property
+    def dtype(self) -> Any:
+        return tl.pointer_type(tl.block_type(self.base.dtype.element_ty, list(self.block_shape)))
+
+    type = dtype
+
+    def advance(self, offsets: Any) -> BlockPointer:
+        """The block so many cells further along each axis."""
+        return replace(self, offsets=tuple(a + b for a, b in zip(self.offsets, _integers(offsets), strict=True)))
+
+    def cells(self, boundary_check: Any) -> tuple[Any, Any]:
+        """Pointers to its cells, and which of them lie in the tensor along the axes that are checked."""
+        checked = {number_of(each) % len(self.shape) for each in _sequence(boundary_check)}
+        size = max(1, self.base.dtype.element_ty.primitive_bitwidth // 8)
+        places, inside = np.zeros(self.block_shape, np.int64), np.ones(self.block_shape, bool)
+        for axis, extent in enumerate(self.block_shape):
+            index = self.offsets[axis] + np.arange(extent)
+            index = index.reshape([-1 if other == axis else 1 for other in range(len(self.shape))])
+            places = places + size * index * self.strides[axis]
+            inside = inside & (axis not in checked or ((index >= 0) & (index < self.shape[axis])))
+        pointers = self.base.handle.data.reshape(()) + places.astype(np.uint64)
+        return tensor_of(pointers, self.base.dtype), tensor_of(inside, tl.int1)
+
+
+def _sequence(values: Any) -> Sequence[Any]:
+    return values if isinstance(values, tuple | list | tl.core.tuple) else (values,)
+
+
+def _integers(values: Any) -> tuple[int, ...]:
+    """Numbers, constants and tensors of one cell as integers."""
+    each_of = (each.handle.data.item() if is_tensor(each) else number_of(each) for each in _sequence(values))
+    return tuple(map(int, each_of))
+
+
+def _make(base: Any, shape: Any, strides: Any, offsets: Any, block_shape: Any, order: Any = (), **rest: Any) -> Any:
+    return BlockPointer(base, *map(_integers, (shape, strides, offsets, block_shape)))
+
+
+def _loading(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def load(
+        pointer: Any,
+        mask: Any = None,
+        other: Any = None,
+        boundary_check: Any = (),
+        padding_option: Any = "",
+        *rest: Any,
+        **options: Any,
+    ) -> Any:
+        if not isinstance(pointer, BlockPointer):
+            return plain(pointer, mask, other, boundary_check, padding_option, *rest, **options)
+        cells, inside = pointer.cells(boundary_check)
+        element = pointer.base.dtype.element_ty
+        fill = np.nan if number_of(padding_option) == "nan" else 0
+        return plain(cells, inside, tensor_of(np.full(pointer.block_shape, fill, DTYPES[element.name]), element))
+
+    return load
+
+
+def _storing(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def store(pointer: Any, value: Any, mask: Any = None, boundary_check: Any = (), *rest: Any, **options: Any) -> Any:
+        if not isinstance(pointer, BlockPointer):
+            return plain(pointer, value, mask, boundary_check, *rest, **options)
+        cells, inside = pointer.cells(boundary_check)
+        return plain(cells, value, inside)
+
+    return store
+
+
+def words_of(plain: Callable[[Any], Callable[..., Any]]) -> Mapping[str, Any]:
+    """The words of the language that make and take block pointers, where this release interprets none. `plain`: a
+    builtin as a function that needs no compiler."""
+    if hasattr(interpreter.InterpreterBuilder, "create_make_block_ptr"):
+        return {}
+    words = {"make_block_ptr": _make, "advance": BlockPointer.advance}
+    return {**words, "load": _loading(plain(tl.load)), "store": _storing(plain(tl.store))}
