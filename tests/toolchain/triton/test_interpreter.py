@@ -123,7 +123,7 @@ def test_short_floats_are_calculated_in(dtype):
 def blocks(x, o, n, BLOCK: tl.constexpr):
     source = tl.make_block_ptr(x, (n,), (1,), (0,), (BLOCK,), (0,))
     target = tl.make_block_ptr(o, (n,), (1,), (0,), (BLOCK,), (0,))
-    for _ in range(0, tl.cdiv(n, BLOCK)):
+    for _ in range(tl.cdiv(n, BLOCK)):
         tl.store(target, 2 * tl.load(source, boundary_check=(0,), padding_option="zero"), boundary_check=(0,))
         source, target = tl.advance(source, (BLOCK,)), tl.advance(target, (BLOCK,))
 
