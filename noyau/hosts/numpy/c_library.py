@@ -63,7 +63,7 @@ class Library:
     code: ctypes.CDLL
     fast_calls: bool
 
-    def fast_call(self, state: tuple[Any, ...], name: str = "noyau_fast_call") -> Callable[..., Any]:
+    def fast_call(self, state: object, name: str = "noyau_fast_call") -> Callable[..., Any]:
         """A function of Python's, `fast_call(arguments, out=None)`, that is given what it holds at every call."""
         method = ctypes.addressof(ctypes.c_char.in_dll(self.code, f"{name}_method"))
         entry: Callable[..., Any] = _MAKE(method, state, None)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -13,41 +14,48 @@ import numpy as np
 
 from noyau.errors import FindingKind, UnsupportedError
 from noyau.sanitizer.engine import ReplayEvent, Shadow
-from noyau.sanitizer.recording_array import NOTES, Recorder, Recording
+from noyau.sanitizer.numba_cuda.accesses import Queue, layout_of
+from noyau.sanitizer.recording_array import Recorder, Recording, TooManyError
 from noyau.sanitizer.records import Access, WatchedMemory
 
 _READ, _WRITE, _ATOMIC, _SAME = (int(Access[name]) for name in ("READ", "WRITE", "ATOMIC", "SAME_WRITE"))
-_ENTER, _FENCE, _CLEAR = int(ReplayEvent.ENTER), int(ReplayEvent.FENCE), int(ReplayEvent.CLEAR)
+_REGION, _ENTER, _FENCE, _CLEAR = (int(ReplayEvent[name]) for name in ("REGION", "ENTER", "FENCE", "CLEAR"))
 
 
 class LaunchRecorder(Recorder):
-    """The recorder of the arrays of one launch; `Shadow.enter` tells the shadow which thread runs."""
+    """The recorder of the arrays of one launch; `load`, `store` and `note` are those of accesses.c."""
 
     def __init__(self, most: int = 1 << 62, shadow: Shadow | None = None) -> None:
         super().__init__(most, shadow)
         self.unordered: set[int] = set()  # sites where atomics add to floats
         self.fields: dict[tuple[int, str], int] = {}  # the memories of the fields of records
-        self._idle, self._entered = 0, -1  # who entered and touched nothing; the notes there were when one entered
+        self.queue = Queue(DeviceArray, partial(_replay, self.shadow, most))
+        self.load, self.store, self.note = self.queue.load, self.queue.store, self.queue.note
 
-    @property
-    def idle(self) -> int:
-        """The number of threads that entered and touched nothing, where each enters once."""
-        return self._idle + (len(self.notes) == self._entered)
+    def play(self) -> None:
+        self.queue.flush()
+
+    def region(self, *, serial: bool) -> None:
+        self.note(_REGION, int(serial))
 
     def enter(self, owner: int, block: int, warp: int, epoch: int = 0, warp_epoch: int = 0) -> None:
         """Begin the accesses of a thread."""
-        self.owner = owner
-        self._idle += len(self.notes) == self._entered
-        self.notes.extend((_ENTER, owner, block << 32 | warp, epoch << 32 | warp_epoch))
-        self._entered = len(self.notes)
+        self.note(_ENTER, owner, block << 32 | warp, epoch << 32 | warp_epoch)
 
     def fence(self) -> None:
         """Note that the thread passed a memory fence."""
-        self.notes.extend((_FENCE, 0, 0, 0))
+        self.note(_FENCE)
 
     def clear(self, memory: int) -> None:
         """A memory is as new."""
-        self.notes.extend((_CLEAR, memory, 0, 0))
+        self.note(_CLEAR, memory)
+
+    def touch_all(self, memory: int, cells: np.ndarray, access: int, site: int) -> None:
+        rows = np.empty((cells.size, 4), np.int64)
+        rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3] = 4 * memory + access, cells.ravel(), self.queue.owner, site
+        self.play()
+        self.queue.touched()
+        _replay(self.shadow, self.most, rows, len(rows))
 
     def outside(
         self, kind: FindingKind, memory: int, access: int, site: int, index: int, axis: int, extent: int
@@ -65,27 +73,31 @@ class LaunchRecorder(Recorder):
         return DeviceArray(self, whole.memory, data, whole.cells)
 
 
-class DeviceArray(Recording):
-    """An array in a kernel. Numbers that are read compute as on the device: whole ones up to 63 bits in 64."""
+def _replay(shadow: Shadow, most: int, rows: Any, count: int) -> None:
+    """Hand rows to the shadow. TooManyError past the limit."""
+    shadow.replay(rows, count)
+    if shadow.accesses > most:
+        raise TooManyError
 
-    __slots__ = ("is_plain", "number", "size")
+
+class DeviceArray(Recording):
+    """An array in a kernel. Numbers that are read compute as on the device: whole ones up to 63 bits in 64. `layout`:
+    the address of what accesses.c reads, else None."""
+
+    __slots__ = ("_words", "is_plain", "layout", "number", "size")
 
     def __init__(self, recorder: Recorder, memory: int, data: np.ndarray, cells: np.ndarray) -> None:
         super().__init__(recorder, memory, data, cells)
         self.number, self.size = number_of(data.dtype), int(data.size)
         self.is_plain = data.dtype.names is None
+        self._words = layout_of(data, memory, self.start, self.steps)
+        self.layout = None if self._words is None else self._words.buffer_info()[0]
 
     def __getitem__(self, key: Any) -> Any:
-        recorder, frame = self.recorder, sys._getframe(1)
-        site = recorder.placed.get((id(frame.f_code), frame.f_lasti))
-        if site is None:
-            site = recorder.place(frame)
-        cell = self.start + key * self.step if type(key) is int and 0 <= key < self.length else self.cell(key)
+        site = self.recorder.site(sys._getframe(1))
+        cell = self.cell(key)
         if cell >= 0 and self.is_plain:
-            notes = recorder.notes
-            notes += (self.noted, cell, recorder.owner, site)  # of a read, which is 0
-            if len(notes) >= NOTES:
-                recorder.play()
+            self._note(_READ, cell, site)
             return self.number(self.data[key])
         if not self.is_plain and self.inside(key, _READ, site) is not None:
             return DeviceRecord(self, key) if cell >= 0 else self._like(self.picked(key, site))
@@ -95,11 +107,8 @@ class DeviceArray(Recording):
         return self._like(item) if isinstance(item, Recording) else self.number(item)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        recorder, frame = self.recorder, sys._getframe(1)
-        site = recorder.placed.get((id(frame.f_code), frame.f_lasti))
-        if site is None:
-            site = recorder.place(frame)
-        cell = self.start + key * self.step if type(key) is int and 0 <= key < self.length else self.cell(key)
+        site = self.recorder.site(sys._getframe(1))
+        cell = self.cell(key)
         if isinstance(value, DeviceRecord):
             for name in value._array.data.dtype.names or ():
                 self.field(name)[key] = value[name]
@@ -143,17 +152,14 @@ class DeviceArray(Recording):
     def _store(self, key: Any, cell: int, value: Any, access: int, site: int) -> None:
         data = self.data
         before = data[key]
-        try:
-            data[key] = value
-        except OverflowError:
-            data[key] = fitted(value, data.dtype)
+        data[key] = fitted(value, data.dtype)
         if access == _WRITE and before == data[key]:
             access = _SAME
-        recorder = self.recorder
-        notes = recorder.notes
-        notes += (self.noted + access, cell, recorder.owner, site)
-        if len(notes) >= NOTES:
-            recorder.play()
+        self._note(access, cell, site)
+
+    def _note(self, access: int, cell: int, site: int) -> None:
+        launch = self.launch
+        launch.note(self.noted + access, cell, launch.queue.owner, site)
 
     def _viewed(self, view: Callable[[np.ndarray], np.ndarray]) -> Recording:
         return self._like(super()._viewed(view))
@@ -192,8 +198,14 @@ def number_of(dtype: np.dtype) -> Callable[[Any], Any]:
 
 
 def fitted(value: Any, dtype: np.dtype) -> Any:
-    """A whole number as an array of fewer bits holds it: it wraps around."""
-    if dtype.kind not in "iu" or not isinstance(value, int | np.integer) or isinstance(value, bool):
+    """A number as an array of whole ones holds it: a whole one wraps around, a float that is too large becomes the
+    largest one of 32 bits or more, and NaN 0."""
+    if dtype.kind not in "iu" or isinstance(value, bool):
+        return value
+    if isinstance(value, float | np.floating):
+        limits = np.iinfo(dtype if dtype.itemsize >= np.dtype(np.int32).itemsize else np.int32)
+        value = 0 if math.isnan(value) else int(min(max(float(value), limits.min), limits.max))
+    if not isinstance(value, int | np.integer):
         return value
     bits = 8 * dtype.itemsize
     wrapped = int(value) & ((1 << bits) - 1)

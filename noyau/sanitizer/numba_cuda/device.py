@@ -54,7 +54,7 @@ class SimulatedDevice:
         self.shared = SimpleNamespace(array=self._shared_array)
         self.local = SimpleNamespace(array=self._local_array)
         self.const = SimpleNamespace(array_like=self._constant)
-        self._shared: dict[tuple[Any, int], DeviceArray] = {}
+        self._shared: dict[tuple[int, int], DeviceArray] = {}
         self._constants: dict[int, DeviceArray] = {}
         self._private: list[int] = []
         self.dynamic_bytes = 0
@@ -78,12 +78,9 @@ class SimulatedDevice:
 
     def grid(self, ndim: int) -> Any:
         """The place of the thread in the whole grid."""
-        if ndim == 1:
-            return self.threadIdx.x + self.blockIdx.x * self.blockDim.x
-        return tuple(
-            getattr(self.threadIdx, axis) + getattr(self.blockIdx, axis) * getattr(self.blockDim, axis)
-            for axis in AXES[:ndim]
-        )
+        thread, block, size = self.threadIdx, self.blockIdx, self.blockDim
+        x = thread.x + block.x * size.x
+        return x if ndim == 1 else (x, thread.y + block.y * size.y, thread.z + block.z * size.z)[:ndim]
 
     def gridsize(self, ndim: int) -> Any:
         """The threads of the whole grid."""
@@ -107,7 +104,7 @@ class SimulatedDevice:
     def _shared_array(self, shape: Any, dtype: Any) -> DeviceArray:
         """One array for all threads of a block, for each place that asks."""
         frame = sys._getframe(1)
-        key = (frame.f_code, frame.f_lasti)
+        key = (id(frame.f_code), frame.f_lasti)  # a code hashes all that it holds
         if key not in self._shared:
             cells = np.zeros(self._fitting(shape, dtype), _dtype(dtype))
             self._shared[key] = self._recorder.array(cells, _assigned(frame, "shared"), is_set=False)
@@ -254,13 +251,9 @@ def conversion_of(meant: Any) -> Callable[..., Any] | None:
     else:
         return None
 
-    limits = np.iinfo(dtype if dtype.itemsize >= np.dtype(np.int32).itemsize else np.int32)
-
     def converted(value: Any = 0) -> Any:
-        whole = value
-        if isinstance(value, float | np.floating):
-            whole = 0 if math.isnan(value) else int(min(max(float(value), limits.min), limits.max))
-        return dtype.type(fitted(int(whole), dtype))
+        whole = fitted(value, dtype)
+        return dtype.type(whole if isinstance(whole, int) else fitted(int(whole), dtype))
 
     return converted
 

@@ -138,14 +138,15 @@ def launch_kernel(
     values = [_value(each, run) for each in arguments]
     device = SimulatedDevice(run.recorder, configuration.grid, configuration.block)
     device.dynamic_bytes = configuration.shared_bytes
-    twins = Twins(word_of, stand_ins(device), run.recorder.line, conversion_of, run.recorder.signed)
+    recorder, stands = run.recorder, stand_ins(device)
+    twins = Twins(word_of, stands, recorder.line, conversion_of, recorder.signed, recorder.load, recorder.store)
     twin = twins.of(function, is_kernel=True)
     run.recorder.region(serial=False)
     thread = partial(twin.function, *values)
     with np.errstate(all="ignore"):
         try:
             Lockstep(run.recorder, device, configuration.grid, configuration.block, thread, twin.waits).run()
-            run.idle = None if twin.waits else run.recorder.idle
+            run.idle = None if twin.waits else run.recorder.queue.idle
             run.recorder.play()
         except TooManyError:
             run.is_cut = True

@@ -4,11 +4,12 @@ answers to those that wait, by the words of numba.cuda."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from noyau.errors import FindingKind
+from noyau.sanitizer.engine import ReplayEvent
 from noyau.sanitizer.lint.launches import Three
 from noyau.sanitizer.numba_cuda.arrays import LaunchRecorder
 from noyau.sanitizer.records import Access
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from noyau.sanitizer.numba_cuda.device import SimulatedDevice
 
 WARP = 32
+_ENTER = int(ReplayEvent.ENTER)
 FULL = (1 << WARP) - 1
 
 # A thread that waits has asked (name, site, arguments). Within a block all its threads wait together, within a warp
@@ -25,17 +27,17 @@ BLOCK_WIDE = ("syncthreads", "syncthreads_count", "syncthreads_and", "syncthread
 Lanes = Mapping[int, Sequence[Any]]  # the arguments of each lane that takes part
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Request:
     """One call: its word, the number of its line, and its arguments."""
 
     word: str
     site: int
     arguments: tuple[Any, ...] = ()
+    is_block_wide: bool = field(init=False)
 
-    @property
-    def is_block_wide(self) -> bool:
-        return self.word in BLOCK_WIDE
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_block_wide", self.word in BLOCK_WIDE)
 
     @property
     def mask(self) -> int:
@@ -136,7 +138,7 @@ class Thread:
     at: Three
     rank: int
     owner: int
-    steps: Generator[Request, Any, Any]
+    step: Callable[[Any], Request]  # of its generator
     request: Request | None = None
     answer: Any = None
     done: bool = False
@@ -177,15 +179,15 @@ class Lockstep:
 
     def _straight(self, block: int, places: Sequence[Three]) -> None:
         """Threads that never wait run one after the other."""
-        index, enter, thread = self.device.threadIdx, self.recorder.enter, self.thread
-        first = block * self.block_size
+        index, note, thread = self.device.threadIdx, self.recorder.note, self.thread
+        first, block = block * self.block_size, block << 32
         for rank, (index.x, index.y, index.z) in enumerate(places):
-            enter(first + rank, block, rank // WARP)
+            note(_ENTER, first + rank, block | rank // WARP)
             thread()
 
     def _waiting(self, block: int, places: Sequence[Three]) -> None:
         first = block * self.block_size
-        threads = [Thread(at, rank, first + rank, self.thread()) for rank, at in enumerate(places)]
+        threads = [Thread(at, rank, first + rank, self.thread().send) for rank, at in enumerate(places)]
         warps = [threads[start : start + WARP] for start in range(0, len(threads), WARP)]
         counts = [0] * len(warps)  # syncwarps that each has passed
         for epoch in itertools.count():
@@ -199,9 +201,7 @@ class Lockstep:
     def _warp(self, warp: list[Thread], block: int, number: int, epoch: int, passed: int) -> int:
         """Its threads run until each has ended or waits for the block; the syncwarps that it has passed then."""
         while True:
-            for thread in warp:
-                if not thread.done and thread.request is None:
-                    self._step(thread, block, number, epoch, passed)
+            self._step(warp, block << 32 | number, epoch << 32 | passed)
             waiting = [each for each in warp if each.request is not None and not each.request.is_block_wide]
             if not waiting:
                 return passed
@@ -210,15 +210,19 @@ class Lockstep:
             self._answer(together, warp, block, number, epoch, passed)
             passed += is_sync
 
-    def _step(self, thread: Thread, block: int, warp: int, epoch: int, passed: int) -> None:
-        index = self.device.threadIdx
-        index.x, index.y, index.z = thread.at
-        self.recorder.enter(thread.owner, block, warp, epoch, passed)
-        try:
-            thread.request = thread.steps.send(thread.answer)
-            thread.answer = None
-        except StopIteration as end:
-            thread.done, thread.left = True, -1 if end.value is None else end.value
+    def _step(self, warp: list[Thread], team: int, when: int) -> None:
+        """Each thread of a warp that waits for nothing runs until it does, or ends; `team`, `when`: as the shadow has
+        its block and its warp, and what each has passed."""
+        index, note = self.device.threadIdx, self.recorder.note
+        for thread in warp:
+            if thread.request is not None or thread.done:
+                continue
+            index.x, index.y, index.z = thread.at
+            note(_ENTER, thread.owner, team, when)
+            try:
+                thread.request = thread.step(thread.answer)
+            except StopIteration as end:
+                thread.done, thread.left = True, -1 if end.value is None else end.value
 
     def _together(self, waiting: list[Thread], warp: list[Thread]) -> list[Thread]:
         """The lanes that are answered next: a group that is whole, else the first one."""
@@ -248,15 +252,14 @@ class Lockstep:
 
     def _barrier(self, waiting: list[Thread], threads: list[Thread], block: int, epoch: int) -> None:
         """All threads of the block go on; one that waits elsewhere, or has returned, is noted."""
-        first = waiting[0]
-        other = next((each for each in waiting if each.site != first.site), None)
+        first, requests = waiting[0], {each.request for each in waiting}
+        other = next((each for each in waiting if each.site != first.site), None) if len(requests) > 1 else None
         absent = other or next((each for each in threads if each.done), None)
         if absent is not None:
             self.recorder.enter(first.owner, block, first.rank // WARP, epoch)
             self._divergent(first, absent)
-        word = _word(waiting)
         flags = [each.request.arguments[0] for each in waiting if each.request is not None and each.request.arguments]
-        answer = of_block(word, flags)
+        answer = of_block(_word(waiting), flags)
         for each in waiting:
             each.answer, each.request = answer, None
 

@@ -6,7 +6,7 @@ import ast
 import builtins
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType, FunctionType
@@ -44,6 +44,8 @@ class Twins:
     site: Callable[[str, int], int]
     calls: Callable[[Any], Callable[..., Any] | None] = lambda meant: None
     signed: set[tuple[str, int]] = field(default_factory=set)
+    load: Callable[..., Any] = lambda x, key, site: x[key]
+    store: Callable[..., Any] = lambda value, x, key, site: x.__setitem__(key, value)
     twins: dict[tuple[int, bool], Twin] = field(default_factory=dict)
     making: set[int] = field(default_factory=set)
 
@@ -129,7 +131,7 @@ class _TwinRewriter(ast.NodeTransformer):
 
     def changed(self) -> ast.FunctionDef:
         divisors = Divisors(lambda: self._bind(_DIVISOR, divisor))
-        body = [divisors.visit(self.visit(statement)) for statement in self.tree.body]
+        body = [self.visit(divisors.visit(statement)) for statement in self.tree.body]
         if self.waits and self.is_kernel:
             body = [_Returns(self.twins.site, self.file).visit(statement) for statement in body]
         arguments, self.tree.body = self.tree.args, body
@@ -161,6 +163,37 @@ class _TwinRewriter(ast.NodeTransformer):
             node.func = ast.copy_location(self._bind(f"noyau_call_{len(self.bound)}", instead), node)
         return node
 
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Load) or has_slice(node):
+            return node
+        return self._accessing("load", self.twins.load, [node.value, node.slice], node)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
+        self.generic_visit(node)
+        target = node.targets[0]
+        if len(node.targets) > 1 or not isinstance(target, ast.Subscript) or has_slice(target):
+            return node
+        call = self._accessing("store", self.twins.store, [node.value, target.value, target.slice], target)
+        return ast.copy_location(ast.Expr(call), node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
+        self.generic_visit(node)
+        target = node.target
+        if not isinstance(target, ast.Subscript) or has_slice(target):
+            return node
+        names = ("noyau_array", target.value), ("noyau_key", target.slice)  # which hold what is evaluated once
+        first = [ast.NamedExpr(ast.Name(name, ast.Store()), part) for name, part in names]
+        again: list[ast.expr] = [ast.Name(name, ast.Load()) for name, _ in names]
+        before = self._accessing("load", self.twins.load, first, target)
+        after = ast.copy_location(ast.BinOp(before, node.op, node.value), node)
+        return ast.copy_location(ast.Expr(self._accessing("store", self.twins.store, [after, *again], target)), node)
+
+    def _accessing(self, word: str, function: Any, operands: Sequence[ast.expr], node: ast.expr) -> ast.expr:
+        """The call that stands for x[key] or x[key] = value."""
+        site = ast.Constant(self.twins.site(self.file, node.lineno))
+        return ast.copy_location(ast.Call(self._bind(f"noyau_{word}", function), [*operands, site], []), node)
+
     def _asking(self, node: ast.Call, word: str) -> ast.expr:
         self.waits = True
         site = self.twins.site(self.file, node.lineno)
@@ -183,6 +216,12 @@ class _TwinRewriter(ast.NodeTransformer):
     def _bind(self, name: str, value: Any) -> ast.Name:
         self.bound[name] = value
         return ast.Name(name, ast.Load())
+
+
+def has_slice(node: ast.Subscript) -> bool:
+    """Whether a key has a slice in it."""
+    keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    return any(isinstance(each, ast.Slice | ast.Starred) for each in keys)
 
 
 class _Returns(ast.NodeTransformer):
