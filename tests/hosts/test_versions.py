@@ -1,4 +1,4 @@
-"""The same files in the oldest and the newest onnxruntime, each in an environment of its own. Run with: -m versions."""
+"""Files as every onnxruntime takes them: .ci/versions runs this in each of its environments."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ from tests.hosts.kernels import STAND_INS, Arrays, build_library, kernel_text, m
 from tests.small_models import chain, llama, value
 from tests.small_models import model_of as small
 
-pytestmark = pytest.mark.versions
+pytestmark = pytest.mark.long
 
-# The oldest that is promised, two whose scratch buffers crash, and the newest that was tested.
-VERSIONS = ("1.17.0", "1.18.1", "1.22.1", "1.31.1")
 MARK = 1000.0
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -52,20 +50,6 @@ for case in json.load(open("cases.json")):
         found[case["results"]] = str(error)
 json.dump(found, open("found.json", "w"))
 """
-
-
-@pytest.fixture(scope="module", params=VERSIONS)
-def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment with one release of onnxruntime."""
-    folder = tmp_path_factory.mktemp("environment")
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    numpy = "numpy<2" if request.param in ("1.17.0", "1.18.1") else "numpy"
-    packages = [f"onnxruntime=={request.param}", numpy, "onnx", "ml-dtypes", "rich"]
-    command = [folder / "bin" / "python", "-m", "pip", "install", "-q", *packages]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"pip does not install onnxruntime {request.param}: {done.stderr.strip()[-300:]}")
-    return folder / "bin" / "python"
 
 
 @pytest.fixture(scope="module")
@@ -147,10 +131,10 @@ def wanted(name: str, feeds: Arrays) -> Arrays:
     return {"out": feeds["x"] * feeds["w"] + feeds["s"]}
 
 
-def run_cases(python: Path, files: Path, cases: list[dict[str, object]]) -> dict[str, str]:
-    """Run the cases in one process of that interpreter; the version, and the errors by result file."""
+def run_cases(files: Path, cases: list[dict[str, object]]) -> dict[str, str]:
+    """Run the cases in one process, without noyau; the version, and the errors by result file."""
     (files / "cases.json").write_text(json.dumps(cases), encoding="utf-8")
-    subprocess.run([python, "-c", CHILD], cwd=files, check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", CHILD], cwd=files, check=True, timeout=300)
     return json.loads((files / "found.json").read_text(encoding="utf-8"))
 
 
@@ -166,7 +150,7 @@ def case(model: str, feeds: str, library: str | None, threads: int = 1, repeats:
     }
 
 
-def test_every_model_is_right_with_its_library_and_without(python: Path, files: Path) -> None:
+def test_every_model_is_right_with_its_library_and_without(files: Path) -> None:
     cases = {
         (name, size, library, threads): case(name, f"{name}_{size}", library, threads, repeats=20)
         for name in models()
@@ -174,7 +158,7 @@ def test_every_model_is_right_with_its_library_and_without(python: Path, files: 
         for library in (None, "kernels", "lesser")
         for threads in (1, 2)
     }
-    errors = run_cases(python, files, list(cases.values()))
+    errors = run_cases(files, list(cases.values()))
     assert list(errors) == ["version"]
     for (name, size, library, _), each in cases.items():
         mark = MARK if name in ("marked", "extra") and library == "kernels" else 0.0
@@ -184,15 +168,15 @@ def test_every_model_is_right_with_its_library_and_without(python: Path, files: 
             assert_allclose(found[output], array + mark if mark else array, rtol=1e-5, atol=tolerance)
 
 
-def test_errors_are_named(python: Path, files: Path) -> None:
+def test_errors_are_named(files: Path) -> None:
     cases = [case("scale_add", "misfit", "kernels"), case("take", "outside", "kernels")]
-    errors = run_cases(python, files, cases)
+    errors = run_cases(files, cases)
     assert "noyau::scale_add_1f: input 1 of shape [7] does not fit" in errors[str(cases[0]["results"])]
     assert "noyau::take_1f: an index is out of bounds" in errors[str(cases[1]["results"])]
 
 
 @pytest.mark.parametrize("kind", ["external data", "llama"])
-def test_the_whole_job(kind: str, python: Path, tmp_path: Path) -> None:
+def test_the_whole_job(kind: str, tmp_path: Path) -> None:
     """With every kernel kept, the model gives what it gave; its weights stay in their file."""
     (tmp_path / "in").mkdir()
     source = tmp_path / "in" / "model.onnx"
@@ -203,7 +187,7 @@ def test_the_whole_job(kind: str, python: Path, tmp_path: Path) -> None:
         source.write_bytes(with_weights_elsewhere(source.parent).SerializeToString())
         feeds = {"x": np.ones((2, 6), np.float32)}
     fused, options = tmp_path / "in" / "fused.onnx", ["--keep", "all", "--json", tmp_path / "record.json"]
-    command = [python, "-m", "noyau", "optimize", source, "-o", fused, *options]
+    command = [sys.executable, "-m", "noyau", "optimize", source, "-o", fused, *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     kernels = json.loads((tmp_path / "record.json").read_text())["kernels"]
@@ -213,7 +197,7 @@ def test_the_whole_job(kind: str, python: Path, tmp_path: Path) -> None:
     cases = [case("in/model", "feeds", None), case("in/fused", "feeds", "in/fused"), case("in/fused", "feeds", None)]
     for number, each in enumerate(cases):
         each["results"] = f"{number}.npz"
-    assert list(run_cases(python, tmp_path, cases)) == ["version"]
+    assert list(run_cases(tmp_path, cases)) == ["version"]
     before, *after = (dict(np.load(tmp_path / str(each["results"]))) for each in cases)
     for found in after:
         for name, array in before.items():

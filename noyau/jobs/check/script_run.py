@@ -168,8 +168,11 @@ def main() -> int:
                 fault = f"it ended with sys.exit: {end.code}"
         except BaseException as error:  # noqa: BLE001  also Ctrl-C: what was seen until then is told
             _print_traceback(error)
-            fault = f"it ended with {type(error).__name__}: {error}{_where(error, path)}"
-            if session.is_partial:
+            if isinstance(error, ImportError) and str(error) in session.lacks:
+                session.add("numba.cuda", "numba_cuda", str(path), "", None, session.lacks[str(error)])
+            else:
+                fault = f"it ended with {type(error).__name__}: {error}{_where(error, path)}"
+            if session.is_partial and fault:
                 session.note(f"not checked from there on: {fault}, after a launch that could not run here")
                 fault = ""
     _write(session.finished(fault), Path(wish["record"]))

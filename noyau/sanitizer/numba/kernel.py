@@ -4,6 +4,7 @@ of each of its pranges (a map, a reduction, a scan or a race) with the reason.""
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -33,6 +34,7 @@ REMEDIES = {
     "copy": "write to another array than the one that is read",
     "index": "give each cell one iteration: write where no other iteration writes, or loop over the cells instead",
     "name": "assign the name in every iteration before it is read, or keep it in an array cell of its own",
+    "after": "an iteration's value ends with it: write it to a cell of an array, or assign the name after the loop",
 }
 MOST = 500_000  # accesses of one run in Python; then it runs compiled
 _UNBOUND = re.compile(r"local variable '(\w+)'")
@@ -48,6 +50,7 @@ class Watching:
     outputs: Mapping[int, str] = field(default_factory=dict)
     memories: dict[str, int] = field(default_factory=dict)
     carried: dict[str, tuple[PrangeLoop, int]] = field(default_factory=dict)
+    outlived: set[str] = field(default_factory=set)  # of these names those that are read after their loop
     returned: list[Recording] = field(default_factory=list)
     run: PrangeRuntime = field(init=False)
     note: str = ""
@@ -139,6 +142,8 @@ class Watching:
         if not loops:
             raise fault
         self.carried[name[1] if name else ""] = loops[-1], place
+        if name and not self.run.inside:
+            self.outlived.add(name[1])
 
     # What was found.
 
@@ -182,7 +187,8 @@ class Watching:
             other = self.recorder.site_at(loop.file, loop.line)
             observation = Observation(FindingKind.RACE, Access.READ, place, 1, 0, other_site=other, other_owner=0)
             messages = {FindingKind.RACE: lambda *_, t=message: t}
-            worded = replace(route, messages=messages, remedies={FindingKind.RACE: REMEDIES["name"]})
+            remedy = REMEDIES["after" if name in self.outlived else "name"]
+            worded = replace(route, messages=messages, remedies={FindingKind.RACE: remedy})
             findings += [replace(each, cell=None) for each in findings_of([observation], worded)[0]]
         return findings
 
@@ -191,7 +197,9 @@ class Watching:
         if self.note or self.carried or self.fast is not None:
             return []
         memories = {memory: self.recorder.memories[memory] for memory in self.memories.values()}
+        sizes = {memory: math.prod(each.shape) for memory, each in self.recorder.memories.items()}
         empty = (each for each in self.returned if each.memory in self.recorder.unset)
+        empty = (each for each in empty if each.data.size == sizes[each.memory])  # no part of an array
         memories |= {each.memory: WatchedMemory("the result", each.data.shape) for each in empty}
         place, route = Site.of(*self.place), self.route(op, kernel, size)
         return unwritten(memories, self.recorder.shadow.unwritten, "nobody writes", place, route)
@@ -278,7 +286,12 @@ def watch_call(
     if watching.was_cut or watching.carried:
         result = function(*args)
     name = function.py_func.__name__
-    return watching.watched(op or name, name, size), result
+    watched = watching.watched(op or name, name, size)
+    parts = result if isinstance(result, tuple) else (result,)
+    if all(isinstance(each, np.ndarray) for each in parts):  # else a number may say how much of an array is meant
+        unset = watching.unwritten(op or name, name, size)
+        watched = replace(watched, findings=(*watched.findings, *unset))
+    return watched, result
 
 
 def call(function: Any, args: Sequence[Any], launch: Any, size: str, op: str) -> tuple[WatchedRun, Any]:

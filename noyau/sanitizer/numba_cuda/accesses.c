@@ -33,10 +33,11 @@ static struct {
 enum { MOST_AXES = 4, READ = 0, WRITE = 1, SAME = 3, ENTER = -2 };
 enum { OTHER, SIGNED, UNSIGNED, BOOLEAN, FLOAT };
 
-/* The layout of a plain array, as arrays.py writes it. A step counts cells of its memory, a stride bytes. */
+/* The layout of a plain array, as accesses.py writes it: an element is `width` cells of its memory, a step counts cells,
+   a stride bytes. */
 typedef struct {
     char *data;
-    int64_t memory, kind, item, is_writeable, rank, start;
+    int64_t memory, kind, item, is_writeable, width, rank, start;
     struct {
         int64_t extent, step, stride;
     } axes[MOST_AXES];
@@ -59,6 +60,14 @@ static int add(queue *q, int64_t word, int64_t cell, int64_t owner, int64_t site
     py *done = python.call(q->play, python.nothing, NULL);
     if (done) python.drop(done);
     return done != NULL;
+}
+
+static int touch(queue *q, const layout *a, int64_t how, int64_t cell, py *site) {
+    const int64_t number = python.long_value(site);
+    q->has_just_entered = 0;
+    for (int64_t i = 0; i < a->width; ++i)
+        if (!add(q, 4 * a->memory + how, cell + i, q->owner, number)) return 0;
+    return 1;
 }
 
 static const layout *layout_of(py *object) {
@@ -121,8 +130,7 @@ static py *load(py *self, py *const *args, ptrdiff_t count) {
     char *where = NULL;
     const int64_t cell = a ? cell_of(a, args[1], &where) : -1;
     if (cell < 0) return python.item(args[0], args[1]);
-    q->has_just_entered = 0;
-    if (!add(q, 4 * a->memory + READ, cell, q->owner, python.long_value(args[2]))) return NULL;
+    if (!touch(q, a, READ, cell, args[2])) return NULL;
     if (a->kind == BOOLEAN) return python.truth_new(*where);
     if (a->kind == SIGNED || (a->kind == UNSIGNED && a->item < 8)) return whole_number(a, where);
     return python.item(inside(args[0], python.at_data), args[1]);
@@ -150,9 +158,7 @@ static py *store(py *self, py *const *args, ptrdiff_t count) {
     const int64_t cell = a && a->kind != OTHER && a->is_writeable ? cell_of(a, args[2], &where) : -1;
     if (cell >= 0) memcpy(before, where, (size_t)a->item);
     if (cell >= 0 && put(a, args[0], where)) {
-        const int64_t how = memcmp(before, where, (size_t)a->item) ? WRITE : SAME;
-        q->has_just_entered = 0;
-        if (!add(q, 4 * a->memory + how, cell, q->owner, python.long_value(args[3]))) return NULL;
+        if (!touch(q, a, memcmp(before, where, (size_t)a->item) ? WRITE : SAME, cell, args[3])) return NULL;
     } else if (python.put_item(args[1], args[2], args[0])) {
         return NULL;
     }

@@ -72,13 +72,14 @@ class _Played:
             queue.flush()
 
 
-def layout_of(data: np.ndarray, memory: int, start: int, steps: tuple[int, ...]) -> array[int] | None:
+def layout_of(data: np.ndarray, memory: int, start: int, steps: tuple[int, ...], width: int) -> array[int] | None:
     """The layout of an array for C; None for one whose accesses Python notes. `start`, `steps`: its first cell, and
-    those from one to the next along each axis."""
+    those from one to the next along each axis; `width`: how many one element is."""
     if data.ndim > MOST_AXES or data.dtype.names is not None or not data.dtype.isnative:
         return None
     kind = _KINDS.get(data.dtype.kind, 0) if data.dtype.itemsize in (1, 2, 4, 8) and data.dtype.char != "e" else 0
-    words = [data.ctypes.data, memory, kind, data.dtype.itemsize, int(data.flags.writeable), data.ndim, start]
+    numbers = memory, kind, data.dtype.itemsize, int(data.flags.writeable), width, data.ndim, start
+    words = [data.ctypes.data, *numbers]
     for axis in zip(data.shape, steps, data.strides, strict=True):
         words += axis
     return array("q", words)

@@ -1,12 +1,12 @@
-"""Arrays as a kernel of Numba-CUDA sees them: recording arrays, whose accesses reach the shadow at once, in the name of
-the thread that runs."""
+"""Arrays as a kernel of Numba-CUDA sees them: recording arrays, whose accesses reach the shadow in the name of the
+thread that runs."""
 
 from __future__ import annotations
 
 import math
 import sys
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -25,12 +25,23 @@ _REGION, _ENTER, _FENCE, _CLEAR = (int(ReplayEvent[name]) for name in ("REGION",
 class LaunchRecorder(Recorder):
     """The recorder of the arrays of one launch; `load`, `store` and `note` are those of accesses.c."""
 
-    def __init__(self, most: int = 1 << 62, shadow: Shadow | None = None) -> None:
+    def __init__(self, most: int = 1 << 62, shadow: Shadow | None = None, *, goes_on: bool = False) -> None:
         super().__init__(most, shadow)
         self.unordered: set[int] = set()  # sites where atomics add to floats
         self.fields: dict[tuple[int, str], int] = {}  # the memories of the fields of records
-        self.queue = Queue(DeviceArray, partial(_replay, self.shadow, most))
+        self._replay = _Replay(self.shadow, most, goes_on)
+        self.queue = Queue(DeviceArray, self._replay)
         self.load, self.store, self.note = self.queue.load, self.queue.store, self.queue.note
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether it made more accesses than it may: later ones are not seen."""
+        return self._replay.was_cut
+
+    @property
+    def ran(self) -> set[int]:
+        """The sites of accesses that were made."""
+        return self._replay.sites
 
     def play(self) -> None:
         self.queue.flush()
@@ -55,13 +66,15 @@ class LaunchRecorder(Recorder):
         rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3] = 4 * memory + access, cells.ravel(), self.queue.owner, site
         self.play()
         self.queue.touched()
-        _replay(self.shadow, self.most, rows, len(rows))
+        self._replay(rows, len(rows))
 
     def outside(
         self, kind: FindingKind, memory: int, access: int, site: int, index: int, axis: int, extent: int
     ) -> None:
         self.play()
-        self.shadow.note(kind, memory, Access(access), site, index=index, axis=axis, extent=extent)
+        self.ran.add(site)
+        if not self.was_cut:  # else the shadow does not know who runs
+            self.shadow.note(kind, memory, Access(access), site, index=index, axis=axis, extent=extent)
 
     def line(self, file: str, number: int) -> int:
         """The site of a line; its file is watched from here on."""
@@ -73,24 +86,40 @@ class LaunchRecorder(Recorder):
         return DeviceArray(self, whole.memory, data, whole.cells)
 
 
-def _replay(shadow: Shadow, most: int, rows: Any, count: int) -> None:
-    """Hand rows to the shadow. TooManyError past the limit."""
-    shadow.replay(rows, count)
-    if shadow.accesses > most:
-        raise TooManyError
+@dataclass(slots=True)
+class _Replay:
+    """What hands rows to the shadow, up to so many accesses: past them TooManyError, unless the run goes on."""
+
+    shadow: Shadow
+    most: int
+    goes_on: bool
+    was_cut: bool = False
+    sites: set[int] = field(default_factory=set)
+
+    def __call__(self, rows: Any, count: int) -> None:
+        accesses = rows[:count, 0] >= 0
+        self.sites.update(np.unique(rows[:count, 3][accesses]).tolist())
+        if self.was_cut:
+            return
+        self.shadow.replay(rows, count)
+        self.was_cut = self.shadow.accesses > self.most
+        if self.was_cut and not self.goes_on:
+            raise TooManyError
 
 
 class DeviceArray(Recording):
     """An array in a kernel. Numbers that are read compute as on the device: whole ones up to 63 bits in 64. `layout`:
-    the address of what accesses.c reads, else None."""
+    the address of what accesses.c reads, else None; `width`: how many cells of its memory one of its own is, where
+    arrays of several dtypes share it."""
 
-    __slots__ = ("_words", "is_plain", "layout", "number", "size")
+    __slots__ = ("_words", "is_plain", "layout", "number", "size", "width")
 
-    def __init__(self, recorder: Recorder, memory: int, data: np.ndarray, cells: np.ndarray) -> None:
+    def __init__(self, recorder: Recorder, memory: int, data: np.ndarray, cells: np.ndarray, width: int = 1) -> None:
         super().__init__(recorder, memory, data, cells)
+        self.width = width
         self.number, self.size = number_of(data.dtype), int(data.size)
         self.is_plain = data.dtype.names is None
-        self._words = layout_of(data, memory, self.start, self.steps)
+        self._words = layout_of(data, memory, self.start, self.steps, width)
         self.layout = None if self._words is None else self._words.buffer_info()[0]
 
     def __getitem__(self, key: Any) -> Any:
@@ -159,13 +188,15 @@ class DeviceArray(Recording):
 
     def _note(self, access: int, cell: int, site: int) -> None:
         launch = self.launch
-        launch.note(self.noted + access, cell, launch.queue.owner, site)
+        for each in range(cell, cell + self.width):
+            launch.note(self.noted + access, each, launch.queue.owner, site)
 
     def _viewed(self, view: Callable[[np.ndarray], np.ndarray]) -> Recording:
         return self._like(super()._viewed(view))
 
     def _like(self, recording: Recording) -> DeviceArray:
-        return DeviceArray(self.recorder, recording.memory, recording.data, recording.cells)
+        width = self.width if recording.memory == self.memory else 1
+        return DeviceArray(self.recorder, recording.memory, recording.data, recording.cells, width)
 
 
 class DeviceRecord:

@@ -22,11 +22,13 @@ from numba.np.numpy_support import as_dtype
 
 from noyau.errors import UnsupportedError
 from noyau.sanitizer.compiled_numbers import MATH
+from noyau.sanitizer.lint.launches import Three
 from noyau.sanitizer.numba_cuda.arrays import DeviceArray, LaunchRecorder, fitted, number_of
 from noyau.sanitizer.numba_cuda.lockstep import WAITING, WARP
 from noyau.toolchain.libdevice import OF_PATTERNS, function_of
 
 AXES = ("x", "y", "z")
+_DYNAMIC = (0, 0)  # the key of the first array of dynamic shared memory
 
 
 class Dim3:
@@ -54,6 +56,7 @@ class SimulatedDevice:
         self.shared = SimpleNamespace(array=self._shared_array)
         self.local = SimpleNamespace(array=self._local_array)
         self.const = SimpleNamespace(array_like=self._constant)
+        self.cg = SimpleNamespace(this_grid=lambda: None)  # whose sync() is a word that waits
         self._shared: dict[tuple[int, int], DeviceArray] = {}
         self._constants: dict[int, DeviceArray] = {}
         self._private: list[int] = []
@@ -91,8 +94,9 @@ class SimulatedDevice:
 
     # Memory.
 
-    def block_begins(self) -> None:
+    def begin_block(self, at: Three) -> None:
         """Shared arrays are as new, and local ones are gone."""
+        self.blockIdx.x, self.blockIdx.y, self.blockIdx.z = at
         for array in self._shared.values():
             self._recorder.clear(array.memory)
         if self._private:
@@ -101,19 +105,39 @@ class SimulatedDevice:
             self._recorder.shadow.forget(memory)
         self._private.clear()
 
+    def leave_block(self) -> Callable[[], None]:
+        """Another block runs, with memory of its own, until what is returned is called."""
+        at, shared, private = tuple(self.blockIdx), self._shared, self._private
+        self._shared, self._private = {}, []
+
+        def come_back() -> None:
+            self.blockIdx.x, self.blockIdx.y, self.blockIdx.z = at
+            self._shared, self._private = shared, private
+
+        return come_back
+
     def _shared_array(self, shape: Any, dtype: Any) -> DeviceArray:
         """One array for all threads of a block, for each place that asks."""
         frame = sys._getframe(1)
         key = (id(frame.f_code), frame.f_lasti)  # a code hashes all that it holds
         if key not in self._shared:
-            cells = np.zeros(self._fitting(shape, dtype), _dtype(dtype))
-            self._shared[key] = self._recorder.array(cells, _assigned(frame, "shared"), is_set=False)
+            whole = tuple(shape) if isinstance(shape, tuple | list) else (int(shape),)
+            name, own = _assigned(frame, "shared"), _dtype(dtype)
+            if math.prod(whole):
+                self._shared[key] = self._recorder.array(np.zeros(whole, own), name, is_set=False)
+            else:
+                self._shared[key] = self._dynamic_array(own, name)
         return self._shared[key]
 
-    def _fitting(self, shape: Any, dtype: Any) -> tuple[int, ...]:
-        """A shape; of no cells: what the launch gives in bytes, as dynamic shared memory."""
-        whole = tuple(shape) if isinstance(shape, tuple | list) else (int(shape),)
-        return whole if math.prod(whole) else (self.dynamic_bytes // _dtype(dtype).itemsize,)
+    def _dynamic_array(self, dtype: np.dtype, name: str) -> DeviceArray:
+        """An array of no cells: all of the bytes that the launch gives, as every other one of that block has them."""
+        first, count = self._shared.get(_DYNAMIC), self.dynamic_bytes // dtype.itemsize
+        width, rest = divmod(dtype.itemsize, dtype.itemsize if first is None else first.data.itemsize)
+        if first is None or rest:  # of a narrower dtype than the cells that are watched: where they meet is not seen
+            whole = self._recorder.array(np.zeros(count, dtype), name, is_set=False)
+            return self._shared.setdefault(_DYNAMIC, whole) if first is None else whole
+        data = first.data.view(np.uint8)[: count * dtype.itemsize].view(dtype)
+        return DeviceArray(self._recorder, first.memory, data, first.cells[: count * width : width], width)
 
     def _local_array(self, shape: Any, dtype: Any) -> DeviceArray:
         name = _assigned(sys._getframe(1), "local")
@@ -214,7 +238,7 @@ def _assigned(frame: FrameType, otherwise: str) -> str:
 
 
 _STANDING = (
-    *("threadIdx", "blockIdx", "blockDim", "gridDim", "grid", "gridsize", "atomic", "shared", "local", "const"),
+    *("threadIdx", "blockIdx", "blockDim", "gridDim", "grid", "gridsize", "atomic", "shared", "local", "const", "cg"),
     *("threadfence", "threadfence_block", "threadfence_system", "nanosleep", "lanemask_lt"),
     *("popc", "brev", "clz", "ffs", "fma", "cbrt", "selp", "fp16"),
 )
@@ -236,20 +260,21 @@ def stand_ins(device: SimulatedDevice) -> dict[int, Any]:
     by_identity: dict[int, Any] = {id(cuda): device, id(numba): _Numba(device), id(math): MATH}
     by_identity |= {id(getattr(cuda, name)): getattr(device, name) for name in _STANDING if hasattr(cuda, name)}
     by_identity |= {id(getattr(cuda.atomic, name)): word for name, word in vars(ATOMIC).items()}
-    by_identity |= _libdevice()
+    by_identity |= {id(cuda.cg.this_grid): device.cg.this_grid} | _libdevice()
     by_identity |= {id(getattr(math, name)): word for name, word in vars(MATH).items() if callable(word)}
     return by_identity
 
 
 def conversion_of(meant: Any) -> Callable[..., Any] | None:
-    """The stand-in of an integer type of NumPy or Numba that is called. On a device an integer wraps around, a float
+    """The stand-in of a type of numbers of NumPy or Numba that is called. On a device an integer wraps around, a float
     that is too large becomes the largest one of 32 bits or more, and NaN 0."""
     if isinstance(meant, type) and issubclass(meant, np.integer):
         dtype = np.dtype(meant)
     elif isinstance(meant, numba.types.Integer):
         dtype = as_dtype(meant)
     else:
-        return None
+        is_number = isinstance(meant, numba.types.Number | numba.types.Boolean)
+        return meant.cast_python_value if is_number else None
 
     def converted(value: Any = 0) -> Any:
         whole = fitted(value, dtype)

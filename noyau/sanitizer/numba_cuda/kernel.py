@@ -79,7 +79,7 @@ def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
     except Exception as fault:
         raise error_of(kernel.called, fault) from fault
     watched = launch.watched(*ends)
-    if launch.is_cut:
+    if launch.is_cut:  # what it would have written is not known
         return replace(watched, notes=(f"ended after {MOST} accesses",))
     findings = [*watched.findings, *_unwritten(launch, arguments, case)]
     if callable(kernel.usage.launch):  # else its grid is for sizes that this one is not
@@ -125,7 +125,7 @@ def _unwritten(launch: SimulatedLaunch, arguments: Sequence[WatchedArgument], ca
 
 def call(function: Any, args: Sequence[Any], launch: Any, size: str, op: str) -> tuple[WatchedRun, Any]:
     """As sanitizer/routes.py has it. SignatureError without a launch, or for another number of arguments; DeviceError
-    for a launch that no GPU takes, or that made too many accesses."""
+    for a launch that no GPU takes."""
     plain = python_function(function)
     name, names = plain.__name__, list(inspect.signature(plain).parameters)
     if launch is None:
@@ -134,9 +134,12 @@ def call(function: Any, args: Sequence[Any], launch: Any, size: str, op: str) ->
         raise SignatureError(f"{name} takes {', '.join(names)}; it was given {len(args)} arguments")
     configuration = configuration_of(launch)
     arguments = [WatchedArgument(each, _on_host(value)) for each, value in zip(names, args, strict=True)]
-    run = launch_kernel(plain, configuration, arguments, MOST)
-    if run.is_cut and not run.recorder.shadow.seen():
-        raise DeviceError(f"{name}{configuration} made more than {MOST} accesses; check smaller arrays")
+    try:
+        run = launch_kernel(plain, configuration, arguments, MOST, goes_on=True)
+    except (NoyauError, KeyboardInterrupt):
+        raise
+    except Exception as fault:
+        raise error_of(name, fault) from fault
     return run.watched(op, name, f"{size}; launched {configuration}"), None
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from noyau.errors import DeviceError, FindingKind
+from noyau.errors import DeviceError, FindingKind, UnsupportedError
 from noyau.sanitizer.access_map import AccessMap, Writes, map_of_writes, place_in, thread_owner
 from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.lint.launches import Three, short, three
@@ -92,7 +93,11 @@ class SimulatedLaunch:
     arrays: dict[str, int] = field(default_factory=dict)
     roots: dict[int, DeviceArray] = field(default_factory=dict)
     idle: int | None = None
-    is_cut: bool = False
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it made more accesses than it may: later ones are not seen."""
+        return self.recorder.was_cut
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -110,7 +115,8 @@ class SimulatedLaunch:
         """Its findings in words."""
         shadow = self.recorder.shadow
         findings, allowed = findings_of(shadow.seen(), self.route(op, kernel, size))
-        lines = frozenset((site.file, site.line) for site in self.recorder.sites)
+        ran = (self.recorder.sites[number] for number in self.recorder.ran if number >= 0)
+        lines = frozenset((site.file, site.line) for site in ran)
         return WatchedRun(
             *(tuple(findings), shadow.accesses, tuple(allowed), self.notes), lines=lines, is_cut=self.is_cut
         )
@@ -129,12 +135,25 @@ def launch_kernel(
     arguments: Sequence[WatchedArgument],
     most: int = 1 << 62,
     shadow: Shadow | None = None,
+    *,
+    goes_on: bool = False,
 ) -> SimulatedLaunch:
-    """Run a kernel, thread by thread; its arrays are changed as on a device. `most`: accesses after which it ends;
-    `shadow`: where they are noted, in place of a new one.
+    """Run a kernel, thread by thread; its arrays are changed as on a device. `most`: accesses after which it ends, or
+    `goes_on` unwatched, so that they hold what they should; `shadow`: where they are noted, in place of a new one.
 
     UnsupportedError names what cannot be watched, and its line; what a thread raises comes through."""
-    run = SimulatedLaunch(configuration, LaunchRecorder(most, shadow))
+    run = SimulatedLaunch(configuration, LaunchRecorder(most, shadow, goes_on=goes_on))
+    with suppress(TooManyError):
+        try:
+            _run(function, run, arguments)
+        except MemoryError as fault:
+            remedy = "check it on smaller arrays"
+            raise UnsupportedError(f"the shadow of its arrays has no room ({fault}); {remedy}") from None
+    return run
+
+
+def _run(function: Callable[..., Any], run: SimulatedLaunch, arguments: Sequence[WatchedArgument]) -> None:
+    configuration = run.configuration
     values = [_value(each, run) for each in arguments]
     device = SimulatedDevice(run.recorder, configuration.grid, configuration.block)
     device.dynamic_bytes = configuration.shared_bytes
@@ -144,13 +163,9 @@ def launch_kernel(
     run.recorder.region(serial=False)
     thread = partial(twin.function, *values)
     with np.errstate(all="ignore"):
-        try:
-            Lockstep(run.recorder, device, configuration.grid, configuration.block, thread, twin.waits).run()
-            run.idle = None if twin.waits else run.recorder.queue.idle
-            run.recorder.play()
-        except TooManyError:
-            run.is_cut = True
-    return run
+        Lockstep(run.recorder, device, configuration.grid, configuration.block, thread, twin.waits).run()
+    run.idle = None if twin.waits else run.recorder.queue.idle
+    run.recorder.play()
 
 
 def _value(argument: WatchedArgument, run: SimulatedLaunch) -> Any:

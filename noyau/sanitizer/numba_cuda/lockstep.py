@@ -24,6 +24,7 @@ FULL = (1 << WARP) - 1
 # A thread that waits has asked (name, site, arguments). Within a block all its threads wait together, within a warp
 # the lanes of the mask, which is the first argument.
 BLOCK_WIDE = ("syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or")
+GRID_WIDE = "grid.sync"  # which is a barrier of each block, and then of all of them
 Lanes = Mapping[int, Sequence[Any]]  # the arguments of each lane that takes part
 
 
@@ -37,7 +38,7 @@ class Request:
     is_block_wide: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "is_block_wide", self.word in BLOCK_WIDE)
+        object.__setattr__(self, "is_block_wide", self.word in (*BLOCK_WIDE, GRID_WIDE))
 
     @property
     def mask(self) -> int:
@@ -166,16 +167,41 @@ class Lockstep:
         return self.block[0] * self.block[1] * self.block[2]
 
     def run(self) -> None:
-        """All blocks, in order."""
+        """All blocks, in order; where they wait for the grid, each until it does."""
         places = list(_places(self.block))
-        for number, at in enumerate(_places(self.grid)):
-            self.device.block_begins()
-            index = self.device.blockIdx
-            index.x, index.y, index.z = at
-            if self.waits:
-                self._waiting(number, places)
+        blocks: Iterable[tuple[int, Iterator[Thread]]]
+        blocks = ((number, self._block(number, at, places)) for number, at in enumerate(_places(self.grid)))
+        while waiting := self._together_in_grid(blocks):
+            self.recorder.region(serial=False)
+            blocks = waiting
+
+    def _together_in_grid(self, blocks: Iterable[tuple[int, Iterator[Thread]]]) -> list[tuple[int, Iterator[Thread]]]:
+        """Run each block until it has ended, or waits for the grid; those that wait. One that has ended meanwhile does
+        not come."""
+        waiting, first, ended = [], None, -1
+        for number, steps in blocks:
+            thread = next(steps, None)
+            if thread is None:
+                ended = number
             else:
-                self._straight(number, places)
+                waiting.append((number, steps))
+                first = first or (thread, number)
+        if first is not None and ended >= 0:
+            self.recorder.enter(first[0].owner, first[1], 0)
+            other = -1, ended * self.block_size
+            self._note(FindingKind.DIVERGENT_BARRIER, first[0].left, other=other, index=1)
+        return waiting
+
+    def _block(self, number: int, at: Three, places: Sequence[Three]) -> Iterator[Thread]:
+        """A block, which gives a thread of it whenever all of them wait for the grid."""
+        self.device.begin_block(at)
+        if not self.waits:
+            self._straight(number, places)
+            return
+        for thread in self._waiting(number, places):
+            come_back = self.device.leave_block()
+            yield thread
+            come_back()
 
     def _straight(self, block: int, places: Sequence[Three]) -> None:
         """Threads that never wait run one after the other."""
@@ -185,7 +211,7 @@ class Lockstep:
             note(_ENTER, first + rank, block | rank // WARP)
             thread()
 
-    def _waiting(self, block: int, places: Sequence[Three]) -> None:
+    def _waiting(self, block: int, places: Sequence[Three]) -> Iterator[Thread]:
         first = block * self.block_size
         threads = [Thread(at, rank, first + rank, self.thread().send) for rank, at in enumerate(places)]
         warps = [threads[start : start + WARP] for start in range(0, len(threads), WARP)]
@@ -196,7 +222,10 @@ class Lockstep:
             waiting = [thread for thread in threads if not thread.done]
             if not waiting:
                 return
+            is_grid_wide, waiting[0].left = _word(waiting) == GRID_WIDE, waiting[0].site
             self._barrier(waiting, threads, block, epoch)
+            if is_grid_wide:
+                yield waiting[0]
 
     def _warp(self, warp: list[Thread], block: int, number: int, epoch: int, passed: int) -> int:
         """Its threads run until each has ended or waits for the block; the syncwarps that it has passed then."""
@@ -268,7 +297,8 @@ class Lockstep:
 
     def _note(self, kind: FindingKind, site: int, *, index: int, other: tuple[int, int] = (-1, -1)) -> None:
         self.recorder.play()
-        self.recorder.shadow.note(kind, -1, Access.READ, site, other=other, index=index)
+        if not self.recorder.was_cut:
+            self.recorder.shadow.note(kind, -1, Access.READ, site, other=other, index=index)
 
 
 def _missing(group: list[Thread], warp: list[Thread]) -> list[Thread]:

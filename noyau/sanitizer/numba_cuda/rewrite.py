@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import zip_longest
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -16,7 +17,7 @@ from noyau.errors import UnsupportedError
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.compiled_numbers import Divisors, divisor, names_of
 from noyau.sanitizer.numba.rewrite import is_signed
-from noyau.sanitizer.numba_cuda.lockstep import WAITING, Request
+from noyau.sanitizer.numba_cuda.lockstep import GRID_WIDE, WAITING, Request
 
 _ASKED = "noyau_asked"
 _DIVISOR = "noyau_divisor"
@@ -156,8 +157,10 @@ class _TwinRewriter(ast.NodeTransformer):
         word = None if target is _MISSING else self.twins.words(target)
         if word in WAITING:
             return self._asking(node, word)
+        if target is _MISSING and isinstance(node.func, ast.Attribute) and node.func.attr == "sync":
+            return self._asking(node, GRID_WIDE)  # of cuda.cg.this_grid(), which alone has one
         if target is not _MISSING and word is None and hasattr(target, "py_func"):
-            return self._calling(node, self.twins.of(target), getattr(target, "__name__", "function"))
+            return self._calling(node, target)
         instead = None if target is _MISSING else self.twins.calls(target)
         if instead is not None:
             node.func = ast.copy_location(self._bind(f"noyau_call_{len(self.bound)}", instead), node)
@@ -205,13 +208,23 @@ class _TwinRewriter(ast.NodeTransformer):
             request = self._bind(f"{_ASKED}_{word}_{site}", Request(word, site))
         return ast.copy_location(ast.Yield(request), node)
 
-    def _calling(self, node: ast.Call, twin: Twin, function_name: str) -> ast.expr:
-        target = self._bind(f"noyau_twin_{function_name}_{len(self.bound)}", twin.function)
-        call = ast.copy_location(ast.Call(target, node.args, node.keywords), node)
-        if not twin.waits:
-            return call
-        self.waits = True
-        return ast.copy_location(ast.YieldFrom(call), node)
+    def _calling(self, node: ast.Call, function: Any) -> ast.expr:
+        """A call of a device function; one with a signature converts what it is given, and its result."""
+        twin, name = self.twins.of(function), getattr(function, "__name__", "function")
+        takes, gives = getattr(function, "casts", None) or ((), None)
+        arguments = [self._cast(each, kind) for each, kind in zip_longest(node.args, takes[: len(node.args)])]
+        target = self._bind(f"noyau_twin_{name}_{len(self.bound)}", twin.function)
+        call: ast.expr = ast.copy_location(ast.Call(target, arguments, node.keywords), node)
+        if twin.waits:
+            self.waits = True
+            call = ast.copy_location(ast.YieldFrom(call), node)
+        return self._cast(call, gives)
+
+    def _cast(self, node: ast.expr, kind: Any) -> ast.expr:
+        conversion = None if kind is None else self.twins.calls(kind)
+        if conversion is None:
+            return node
+        return ast.copy_location(ast.Call(self._bind(f"noyau_cast_{len(self.bound)}", conversion), [node], []), node)
 
     def _bind(self, name: str, value: Any) -> ast.Name:
         self.bound[name] = value

@@ -146,7 +146,7 @@ def _decorator(plain: Plain, make: Callable[..., Plain], note: Note, what: str) 
 def _elementwise(function: Plain, signatures: Any = None) -> Plain:
     def called(*args: Any, out: Any = None, stream: Any = 0) -> Any:
         arrays = [np.asarray(in_numpy(each)) for each in args]
-        dtypes = [_result(signatures, arrays)] if signatures else None
+        dtypes = _results(signatures, arrays, 1) if signatures else None
         with np.errstate(all="ignore"):
             results = np.vectorize(function, otypes=dtypes)(*arrays)
         return _as_result(results, out, args)
@@ -159,9 +159,9 @@ def _generalised(function: Plain, signatures: Any, layout: str, *_: Any) -> Plai
     inputs, outputs = parse_signature(layout)
 
     def called(*args: Any, out: Any = None, stream: Any = 0) -> Any:
-        if len(outputs) != 1 or len(args) not in (len(inputs), len(inputs) + 1):
+        if len(args) not in (len(inputs), len(inputs) + len(outputs)):
             raise InputError(f"{function.__name__} takes {len(inputs)} arrays: {layout}")
-        target = out if out is not None or len(args) == len(inputs) else args[-1]
+        given = args[len(inputs) :] or (out if isinstance(out, tuple) else (out,) * len(outputs))
         arrays = [np.asarray(in_numpy(each)) for each in args[: len(inputs)]]
         cores = [len(names) for names in inputs]
         batch = np.broadcast_shapes(*(a.shape[: a.ndim - core] for a, core in zip(arrays, cores, strict=True)))
@@ -170,29 +170,31 @@ def _generalised(function: Plain, signatures: Any, layout: str, *_: Any) -> Plai
             for names, array in zip(inputs, arrays, strict=True)
             for name, size in zip(names, array.shape[array.ndim - len(names) :], strict=True)
         }
-        shape = (*batch, *(sizes[name] for name in outputs[0]))
-        results = np.zeros(shape, _result(signatures, arrays) if signatures else np.result_type(*arrays))
+        shapes = [(*batch, *(sizes[name] for name in names)) for names in outputs]
+        kinds = _results(signatures, arrays, len(outputs))
+        results = [np.zeros(shape, kind) for shape, kind in zip(shapes, kinds, strict=True)]
         wide = [np.broadcast_to(a, (*batch, *a.shape[a.ndim - core :])) for a, core in zip(arrays, cores, strict=True)]
         for at in np.ndindex(*batch):
-            whole = results[at] if outputs[0] else results[(*at, None)]
-            function(*(each[at] for each in wide), whole)
-        return _as_result(results, target, args)
+            own = [each[at] if names else each[(*at, None)] for each, names in zip(results, outputs, strict=True)]
+            function(*(each[at] for each in wide), *own)
+        made = tuple(_as_result(each, to, args) for each, to in zip(results, given, strict=True))
+        return made if len(made) > 1 else made[0]
 
     called.__name__ = function.__name__
     return called
 
 
-def _result(signatures: Any, arrays: Sequence[np.ndarray]) -> np.dtype:
-    """The dtype of the last thing in the first signature that takes the arguments."""
-    many = signatures if isinstance(signatures, list | tuple) else [signatures]
+def _results(signatures: Any, arrays: Sequence[np.ndarray], count: int) -> list[np.dtype]:
+    """The dtypes of the last things in the first signature that takes the arguments."""
+    many = signatures if isinstance(signatures, list | tuple) else [signatures] if signatures else []
     for each in many:
         parsed = numba.core.sigutils.normalize_signature(each)
         types = [getattr(kind, "dtype", kind) for kind in parsed[0]]
         pairs = zip(types, arrays, strict=False)
-        last = parsed[1] if parsed[1] not in (None, numba.types.void) else types[-1]
+        last = [parsed[1]] if parsed[1] not in (None, numba.types.void) else types[-count:]
         if all(np.can_cast(array.dtype, as_dtype(kind), "same_kind") for kind, array in pairs):
-            return np.dtype(as_dtype(last))
-    return np.result_type(*arrays)
+            return [np.dtype(as_dtype(kind)) for kind in last]
+    return [np.result_type(*arrays)] * count
 
 
 def in_numpy(each: Any) -> Any:

@@ -49,7 +49,7 @@ class KernelSeen:
         summary = f"{'watched' if raced else 'no race found'} in {part}{many}, {counted(self.accesses)} accesses"
         text_lines = [f"{self.name}: {'; '.join([summary, *self.notes])}"]
         if self.unseen:
-            which = "of other calls accesses are not seen: " if self.shapes else ""
+            which = "not all accesses are seen: " if self.shapes else ""
             text_lines.append(f"{self.name}: not verified: {which}{self.unseen}")
         return text_lines
 
@@ -144,6 +144,7 @@ class ScriptSession:
     keep: Callable[[], None] | None = None  # called where something new is known, since a script may crash
     advice: dict[str, Finding] = field(default_factory=dict)  # on calls that are not watched, by what they are
     is_partial: bool = False  # a launch did not run, so that nothing is known of what the script does afterwards
+    lacks: dict[str, str] = field(default_factory=dict)  # why kernels are not checked, by the error of an import
 
     def traced(self, name: str, place: str) -> TracingShadow | None:
         """A shadow that remembers the writes of a call that is to be drawn: the first of a kernel that is small
@@ -202,7 +203,7 @@ class ScriptSession:
 def place_of(function: Any) -> str:
     """The file and the line of a function."""
     plain = python_function(function)
-    return f"{inspect.getsourcefile(plain)}:{plain.__code__.co_firstlineno}"
+    return f"{inspect.getsourcefile(plain) or plain.__code__.co_filename}:{plain.__code__.co_firstlineno}"
 
 
 def describe_shapes(names: Sequence[str], values: Sequence[Any]) -> str:

@@ -111,8 +111,23 @@ def test_a_queue_is_gone_with_its_recorder():
 
 
 def test_layouts():
-    assert layout_of(np.zeros(3, ">f4"), 0, 0, (1,)) is None
-    assert layout_of(np.zeros(3, "i4,f4"), 0, 0, (1,)) is None
-    assert layout_of(np.zeros((2, 3), np.int16), 7, 1, (3, 1))[1:].tolist() == [7, 1, 2, 1, 2, 1, 2, 3, 6, 3, 1, 2]
+    assert layout_of(np.zeros(3, ">f4"), 0, 0, (1,), 1) is None
+    assert layout_of(np.zeros(3, "i4,f4"), 0, 0, (1,), 1) is None
+    words = layout_of(np.zeros((2, 3), np.int16), 7, 1, (3, 1), 1)
+    assert words[1:].tolist() == [
+        7,
+        1,
+        2,
+        1,
+        1,
+        2,
+        1,
+        2,
+        3,
+        6,
+        3,
+        1,
+        2,
+    ]
     with pytest.raises(UnsupportedError, match=r"lays its objects out .*; use CPython"):
         _place(type("Plain", (), {}), "data")

@@ -55,3 +55,16 @@ def test_all_is_as_before_afterwards():
     with stood_in(print):
         assert numba.vectorize is not before[0]
     assert (numba.vectorize, numba.guvectorize) == before
+
+
+def test_a_function_of_arrays_may_have_several_results():
+    def totals(x, total, doubled):
+        total[0] = x.sum()
+        doubled[:] = 2 * x
+
+    with stood_in(lambda line: None):
+        both = numba.guvectorize(["void(f8[:], f8[:], f8[:])"], "(n)->(),(n)", target="cuda")(totals)
+    total, doubled = both(np.ones((2, 3)))
+    assert (total.tolist(), doubled.shape) == ([3, 3], (2, 3))
+    both(np.ones((2, 3)), total, doubled := np.zeros((2, 3)))
+    assert doubled.sum() == 12

@@ -48,7 +48,7 @@ def test_findings_are_told_where_other_calls_are_not_seen():
     lines = str(session.finished()).splitlines()
     assert lines[:2] == [
         "k: watched in part of 2 calls, 1 shape, 10 accesses",
-        "k: not verified: of other calls accesses are not seen: it reads a file",
+        "k: not verified: not all accesses are seen: it reads a file",
     ]
     assert lines[2].startswith("k: race: told")
 

@@ -1,0 +1,253 @@
+"""While a script runs, launches of Numba-CUDA are watched, on the script's own arguments. There need be no GPU: what a
+script says to one is said to Numba's own simulator of the API."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from numba import cuda
+from numba.core.sigutils import normalize_signature
+from numba.cuda import simulator
+from numba.cuda.args import ArgHint
+from numba.cuda.dispatcher import CUDADispatcher
+from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+from numba.cuda.simulator.kernel import FakeCUDAKernel
+
+from noyau.errors import DeviceError, NoyauError, RaisedError
+from noyau.kernels.interpretation import error_of
+from noyau.kernels.user_kernel import python_function
+from noyau.sanitizer.numba_cuda.kernel import MOST, lint_call
+from noyau.sanitizer.numba_cuda.launch import (
+    LANGUAGE,
+    SimulatedLaunch,
+    WatchedArgument,
+    cells_of,
+    configuration_of,
+    launch_kernel,
+    root_of,
+)
+from noyau.sanitizer.scripts.fakes import patch
+from noyau.sanitizer.scripts.numba_host import WORDS, in_numpy, stood_in
+from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
+from noyau.verify.findings import Finding
+
+# What of the simulator stands for numba.cuda; kernels themselves run thread by thread over the shadow.
+_NEVER = frozenset({"jit", "reduce", "Reduce", "sys", "config", "kernel", "api"})
+_COMPILES = ("compile", "compile_all", "compile_for_current_device", "compile_ptx", "compile_ptx_for_current_device")
+_UNCOMPILED = "without a GPU nothing is compiled: texts of code and counts of registers that it asks for are empty"
+FORALL = 256  # threads of a block where a script leaves that to Numba
+_OWN = [Path(each.__file__).parent for each in (numba, cuda) if each.__file__]
+
+
+@dataclass(slots=True)
+class FreshArray:
+    """An array of a device that began empty: which of its cells hold values, and the last kernel that had it."""
+
+    array: np.ndarray
+    is_set: np.ndarray
+    kernel: tuple[str, str] | None = None
+
+
+@contextmanager
+def install_hooks(session: ScriptSession, launch: Any = None) -> Iterator[None]:
+    """Watch what is called in the meantime, for `session`. `launch`: what kernels of CUDA are launched with, in place
+    of what the script says."""
+    hooks = _CudaHooks(session, launch)
+
+    def configured(kernel: Any, configuration: Any) -> HookedKernel:
+        """`kernel[grid, block]` of a kernel that was compiled before the hooks were there."""
+        return HookedKernel(python_function(kernel), False, hooks)[configuration]
+
+    with ExitStack() as undone:
+        patch(undone, CUDADispatcher, "__getitem__", configured)
+        patch(undone, CUDADispatcher, "__call__", _without_a_launch)
+        patch(undone, cuda, "jit", hooks.jit)
+        patch(undone, cuda, "is_available", lambda: True)
+        for name in vars(simulator):
+            if not name.startswith("_") and name not in _NEVER and hasattr(cuda, name):
+                patch(undone, cuda, name, getattr(simulator, name))
+        compiling = {name: hooks.uncompiled for name in _COMPILES if hasattr(cuda, name)}
+        for name, word in (WORDS | compiling).items():
+            patch(undone, cuda, name, word)
+        for name in ("device_array", "device_array_like"):  # what the host fills by itself holds values
+            patch(undone, cuda, name, hooks.empty(getattr(simulator, name)))
+        undone.enter_context(stood_in(session.note))
+        for name in ("copy_to_device", "__setitem__"):
+            patch(undone, FakeCUDAArray, name, hooks.filled(getattr(FakeCUDAArray, name)))
+        patch(undone, FakeCUDAArray, "copy_to_host", hooks.copied(FakeCUDAArray.copy_to_host))
+        yield
+
+
+class _CudaHooks:
+    """Stand-ins of Numba-CUDA's own functions while a script runs."""
+
+    def __init__(self, session: ScriptSession, launch: Any) -> None:
+        self.session, self.launch = session, launch
+        self.fresh: dict[int, FreshArray] = {}
+
+    def jit(self, function: Any = None, *args: Any, device: bool = False, **options: Any) -> Any:
+        """numba.cuda.jit, with or without a signature: nothing is compiled."""
+        if callable(function) and not isinstance(function, type) and hasattr(function, "__code__"):
+            return HookedKernel(function, device, self)
+        signature = function if function is not None and not isinstance(function, list | tuple) else None
+        return lambda kernel: HookedKernel(kernel, device, self, signature)
+
+    def uncompiled(self, *wishes: Any, **named: Any) -> tuple[str, None]:
+        """cuda.compile and its like: a text, and what the function gives."""
+        self.session.note(_UNCOMPILED)
+        return "", None
+
+    def empty(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        """An array of a device that holds nothing yet."""
+
+        def make_fresh(*args: Any, **options: Any) -> Any:
+            array = make(*args, **options)
+            root = root_of(in_numpy(array))
+            if root.dtype.names is None:
+                self.fresh[id(root)] = FreshArray(root, np.zeros(root.shape, bool))
+            return array
+
+        return make_fresh
+
+    def filled(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """copy_to_device, and what the host assigns to an array of a device: its cells hold values from then on."""
+
+        def fill(array: Any, *args: Any, **named: Any) -> Any:
+            fresh_array = self.fresh.get(id(root_of(array._ary)))
+            if fresh_array is not None:
+                cells = cells_of(array._ary, fresh_array.array)
+                fresh_array.is_set.reshape(-1)[cells[args[0]] if plain.__name__ == "__setitem__" else cells] = True
+            return plain(array, *args, **named)
+
+        return fill
+
+    def copied(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """copy_to_host: cells that no kernel wrote are a finding of the last one that had the array."""
+
+        def copy(array: Any, *args: Any, **named: Any) -> Any:
+            fresh_array = self.fresh.get(id(root_of(array._ary)))
+            if fresh_array is not None and fresh_array.kernel is not None:
+                self.report_unwritten(fresh_array, array._ary)
+            return plain(array, *args, **named)
+
+        return copy
+
+    def report_unwritten(self, fresh_array: FreshArray, view: np.ndarray) -> None:
+        cells = cells_of(view, fresh_array.array)
+        missed = np.flatnonzero(~fresh_array.is_set.reshape(-1)[cells.reshape(-1)])
+        if missed.size and fresh_array.kernel is not None:
+            first = ", ".join(map(str, np.unravel_index(missed[0], view.shape)))
+            many = f"{missed.size} of {view.size} cells that are copied to the host were never written"
+            mend = "let the threads reach the last cells, or fill the array before"
+            self.session.find_unwritten(*fresh_array.kernel, LANGUAGE, f"{many}, [{first}] first", mend)
+
+
+class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
+    """A kernel of a script, launched without a GPU, its accesses watched. `casts`: the types of the arguments, and of
+    the result, of a device function that has a signature."""
+
+    noyau_language = LANGUAGE
+    signatures: tuple[Any, ...] = ()  # nothing is compiled
+
+    def __init__(self, function: Any, device: bool, hooks: _CudaHooks, signature: Any = None) -> None:
+        super().__init__(function, device)
+        self._hooks, self._launch, self._signature = hooks, None, signature
+        self.casts = None if signature is None or not device else normalize_signature(signature)
+
+    def __getattr__(self, name: str) -> Any:
+        """Questions about what a compiler makes: nothing, and said."""
+        if not name.startswith(("inspect_", "get_")):
+            raise AttributeError(f"a kernel of numba.cuda has no {name} without a GPU")
+        self._hooks.session.note(_UNCOMPILED)
+        nothing: Any = "" if name.startswith("inspect_") else 0
+        return lambda signature=None, *_, **__: {} if signature is None and not self._signature else nothing
+
+    def __getitem__(self, launch: Any) -> HookedKernel:
+        kernel = HookedKernel(self.fn, self._device, self._hooks, self._signature)
+        kernel._launch = self._hooks.launch or launch
+        return kernel
+
+    def forall(self, ntasks: int, tpb: int = 0, stream: Any = 0, sharedmem: int = 0) -> HookedKernel:
+        """As many threads as there are tasks, or some more."""
+        threads = tpb or FORALL
+        return self[max(-(-ntasks // threads), 0), threads, stream, sharedmem]
+
+    def __call__(self, *args: Any) -> Any:
+        if self._device:  # called by what is no kernel
+            return self.fn(*args)
+        if self._launch is None:
+            _without_a_launch(self)
+        caller = sys._getframe(1)
+        self._watched(args, f"{caller.f_code.co_filename}:{caller.f_lineno}")
+        return None
+
+    def _watched(self, args: Any, at: str) -> None:
+        """A launch from a line `at`. Where it cannot be watched, the script goes on without what it would write."""
+        names = list(inspect.signature(self.fn).parameters)
+        arguments = [self._argument(each, value) for each, value in zip(names, args, strict=True)]
+        shapes = describe_shapes(names, [each.value for each in arguments])
+        session, name, place = self._hooks.session, self.fn.__name__, place_of(self)
+        configuration = configuration_of(self._launch)
+        try:
+            traced = session.traced(name, place)
+            launch = launch_kernel(self.fn, configuration, arguments, MOST, traced, goes_on=True)
+            self._report(launch, at, shapes)
+        except Exception as fault:
+            refusal = fault if isinstance(fault, NoyauError) else error_of(name, fault)
+            if isinstance(refusal, RaisedError):
+                raise
+            session.add(name, LANGUAGE, place, shapes, None, f"{refusal}; the launch was left out")
+            session.is_partial = True
+            for each in arguments:
+                if isinstance(each.is_set, np.ndarray):
+                    each.is_set[...] = True
+            return
+        if traced is not None:
+            session.draw(launch.access_map(name, traced), place)
+        for each in arguments:  # cells that were written hold values in the launches to come
+            if isinstance(each.is_set, np.ndarray):
+                mask = launch.recorder.shadow.written(launch.arrays[each.name], each.is_set.size)
+                each.is_set.reshape(-1)[...] |= mask | launch.recorder.was_cut
+
+    def _report(self, launch: SimulatedLaunch, at: str, shapes: str) -> None:
+        """What a launch has shown."""
+        session, name, size = self._hooks.session, self.fn.__name__, f"{shapes}; launched {launch.configuration}"
+        watched = launch.watched(session.script, name, size)
+        remarks = lint_call(launch, self.fn, session.script, name, at, size, is_whole=True)
+        findings = *map(_of_numba, watched.findings), *remarks
+        unseen = (
+            f"after {MOST} accesses of a launch; run the script on smaller arrays" if launch.recorder.was_cut else ""
+        )
+        session.add(name, LANGUAGE, place_of(self), shapes, replace(watched, findings=findings), unseen)
+
+    def _argument(self, name: str, value: Any) -> WatchedArgument:
+        """An argument as an array of NumPy or a number."""
+        plain = in_numpy(value)
+        plain = plain.value if isinstance(plain, ArgHint) else plain
+        if not isinstance(plain, np.ndarray):
+            return WatchedArgument(name, plain)
+        fresh_array = self._hooks.fresh.get(id(root_of(plain)))
+        if fresh_array is not None:
+            fresh_array.kernel = self.fn.__name__, place_of(self)
+        return WatchedArgument(name, plain, True if fresh_array is None else fresh_array.is_set)
+
+
+def _without_a_launch(kernel: Any, *args: Any) -> None:
+    name = python_function(kernel).__name__
+    raise DeviceError(f"{name} needs a launch: {name}[grid, block](...)")
+
+
+def _of_numba(finding: Finding) -> Finding:
+    """A finding on a line of Numba itself, as in cuda.reduce, is a warning: its user cannot mend it."""
+    if not any(Path(finding.place.rpartition(":")[0]).is_relative_to(folder) for folder in _OWN):
+        return finding
+    mend = "tell the authors of Numba, or call something else"
+    return replace(finding, severity="warning", message=f"in Numba's own text: {finding.message}", mend=mend)

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from numba import cuda
+
+from noyau.errors import DeviceError
+from noyau.sanitizer.engine import Shadow
+from noyau.sanitizer.scripts.numba_hooks import install_hooks
+from noyau.sanitizer.scripts.record import ScriptSession
+
+
+@cuda.jit
+def shift(x, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = x[i + 1]
+
+
+def test_kernels_that_were_compiled_before_are_watched_too():
+    session = ScriptSession("here")
+    with install_hooks(session):
+        shift[1, 8](np.arange(5.0), out := np.zeros(5))
+    (kernel,) = session.finished().kernels
+    assert [each.kind for each in kernel.findings] == ["out-of-bounds"]
+    assert out.tolist() == [1, 2, 3, 4, 0]
+
+
+def test_all_is_as_before_afterwards():
+    before = {name: getattr(cuda, name) for name in ("jit", "to_device", "synchronize", "is_available")}
+    with install_hooks(ScriptSession("here")):
+        assert cuda.is_available()
+        assert cuda.jit is not before["jit"]
+    assert {name: getattr(cuda, name) for name in before} == before
+
+
+@cuda.jit
+def contextual(x):
+    cuda.current_context()
+    x[cuda.grid(1)] = 1
+
+
+def test_a_launch_that_cannot_be_watched_is_left_out():
+    session = ScriptSession("here")
+    with install_hooks(session):
+        x = cuda.device_array(8, np.float32)
+        contextual[1, 8](x)
+        assert x.copy_to_host().shape == (8,)  # and the script goes on
+    (kernel,) = session.finished().kernels
+    assert re.fullmatch(
+        r"numba\.cuda\.current_context cannot be .* \(line \d+ of .*\); the launch was left out", kernel.unseen
+    )
+    assert kernel.findings == ()
+
+
+def test_cells_that_an_earlier_launch_wrote_hold_values():
+    @cuda.jit
+    def double(x, first):
+        i = cuda.grid(1) + first
+        x[i] = x[i] * 2 if first else 1
+
+    session = ScriptSession("here")
+    with install_hooks(session):
+        x = cuda.device_array(8, np.float32)
+        double[1, 8](x, 0)
+        double[1, 4](x, 4)
+        assert x.copy_to_host().tolist() == [1, 1, 1, 1, 2, 2, 2, 2]
+    assert session.finished().findings == ()
+
+
+def test_views_of_one_array_share_its_cells():
+    @cuda.jit
+    def move(source, target):
+        i = cuda.grid(1)
+        target[i] = source[i]
+
+    session = ScriptSession("here")
+    with install_hooks(session):
+        whole = cuda.to_device(np.arange(9.0))
+        move[1, 8](whole[:-1], whole[1:])
+    assert [each.kind for each in session.finished().findings] == ["race"]
+
+
+def test_a_kernel_without_a_launch():
+    with install_hooks(ScriptSession("here")):
+        with pytest.raises(DeviceError, match=f"^{re.escape('shift needs a launch: shift[grid, block](...)')}$"):
+            shift(np.zeros(2), np.zeros(2))
+        made = cuda.jit(shift.py_func)
+        with pytest.raises(DeviceError, match="needs a launch"):
+            made(np.zeros(2), np.zeros(2))
+
+
+def test_device_functions_that_are_lambdas():
+    half = cuda.jit(device=True)(lambda value: value / 2)
+
+    @cuda.jit
+    def halve(x):
+        i = cuda.grid(1)
+        if i < x.size:
+            x[i] = half(x[i])
+
+    session = ScriptSession("here")
+    with install_hooks(session):
+        halve[1, 4](x := np.ones(3))
+        made = cuda.jit(halve.py_func)
+        made.inspect_types()
+        assert made.signatures == ()
+    assert x.tolist() == [0.5, 0.5, 0.5]
+    assert session.finished().ok
+
+
+def test_what_the_host_writes_holds_values():
+    session = ScriptSession("here")
+    with install_hooks(session):
+        given, half, pinned = cuda.device_array(4), cuda.device_array(4), cuda.pinned_array(4)
+        given.copy_to_device(np.arange(4.0))
+        half[:2] = 1.0
+        pinned[:] = 1.0
+        for each in (given, pinned, half):
+            shift[1, 4](each, np.zeros(3))
+    (finding,) = session.finished().findings
+    assert (finding.kind, finding.cell, finding.owners) == ("uninitialised", (2,), ("thread 1 of block 0",))
+    assert finding.mend == "let some thread write each cell, and each lane take part, before it is read"
+
+
+def kernels_of(script):
+    """The kernels that are seen while a function runs, by name."""
+    session = ScriptSession("here")
+    with install_hooks(session):
+        script()
+    return {each.name: each for each in session.finished().kernels}, session.notes
+
+
+@cuda.jit
+def twice(x):
+    i = cuda.grid(1)
+    if i < x.size:
+        x[i] *= 2
+
+
+@cuda.jit
+def count(x, c):
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        if x[i] > 0:
+            c[0] += 1
+
+
+def test_for_all_launches_blocks_as_numba_would():
+    x = np.ones(1000)
+    kernels, _ = kernels_of(lambda: cuda.jit(twice.py_func).forall(1000)(x))
+    assert (kernels["twice"].findings, x.tolist()) == ((), [2] * 1000)
+
+
+def test_a_long_launch_keeps_what_was_seen_and_goes_on(monkeypatch):
+    monkeypatch.setattr("noyau.sanitizer.scripts.numba_cuda_hooks.MOST", 10_000)
+    x, c = np.ones(50_000, np.float32), np.zeros(1, np.int32)
+    kernels, _ = kernels_of(lambda: count[2, 64](x, c))
+    assert [each.kind for each in kernels["count"].errors] == ["race"]
+    assert "after 10000 accesses of a launch" in kernels["count"].unseen
+    assert c[0] == 50_000  # the script's values are right
+
+
+def test_what_a_stand_in_cannot_do_leaves_a_launch_out_and_says_so():
+    @cuda.jit
+    def odd(x):
+        x[0] = x.nothing()
+
+    made = {}
+    exec("def made(x):\n    x[0] = 1\n", made)
+    kernels, _ = kernels_of(lambda: [cuda.jit(each)[1, 1](np.zeros(1)) for each in (odd.py_func, made["made"])])
+    assert "raised AttributeError" in kernels["odd"].unseen
+    assert "the source of made cannot be read" in kernels["made"].unseen
+    assert not kernels["odd"].findings
+
+
+def test_no_room_for_a_shadow_is_not_the_scripts(monkeypatch):
+    def full(shadow, cells, *, is_set):
+        raise MemoryError(f"there is no memory for the shadow of {cells} cells")
+
+    monkeypatch.setattr(Shadow, "memory", full)
+    kernels, _ = kernels_of(lambda: twice[1, 1](np.ones(4)))
+    assert "the shadow of its arrays has no room" in kernels["twice"].unseen
+
+
+def test_what_a_kernel_raises_by_itself_reaches_the_script():
+    @cuda.jit
+    def refusing(x):
+        raise ValueError("too small")
+
+    with install_hooks(ScriptSession("here")), pytest.raises(ValueError, match="too small"):
+        refusing[1, 1](np.zeros(1))
+
+
+def test_questions_about_compiled_code_are_answered():
+    def ask():
+        kernel = cuda.jit(twice.py_func)
+        assert kernel.inspect_asm() == kernel.get_regs_per_thread() == {}
+        assert kernel.inspect_llvm((None,)) == ""
+        assert cuda.compile_ptx(twice.py_func, ()) == ("", None)
+        with pytest.raises(AttributeError, match="no nothing without a GPU"):
+            kernel.nothing()
+
+    _, notes = kernels_of(ask)
+    assert [note.partition(":")[0] for note in notes] == ["without a GPU nothing is compiled"]
+
+
+def test_grids_may_be_lists():
+    kernels, _ = kernels_of(lambda: (twice[[1], [8]](np.ones(8)), twice[[1, 1], [8, 1]](np.ones(8))))
+    assert (kernels["twice"].calls, kernels["twice"].unseen) == (2, "")
+
+
+def test_findings_in_numbas_own_text_are_warnings():
+    def total():
+        assert cuda.reduce(lambda a, b: a + b)(np.ones(600)) == 600
+
+    kernels, _ = kernels_of(total)
+    (kernel,) = kernels.values()
+    assert not kernel.errors
+    assert all(each.message.startswith("in Numba's own text: ") for each in kernel.findings)
+
+
+def test_device_functions_with_a_signature_convert_what_they_are_given():
+    def script():
+        half = cuda.jit("int32(int32)", device=True)(lambda x: x // 2)
+
+        @cuda.jit
+        def halves(x, out):
+            out[0] = half(x[0])
+
+        halves[1, 1](np.array([7.9], np.float32), out)
+
+    out = np.zeros(1)
+    _, notes = kernels_of(script)
+    assert (out[0], notes) == (3, [])
