@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import operator
 import os
 import platform
+import re
 import sys
+from importlib.resources import files
 
 from noyau.errors import BuildError
 from noyau.jobs.command_line import Command
 from noyau.text import several
 from noyau.version import __version__
 
-_PACKAGES = ("numpy", "ml-dtypes", "rich", "onnx", "onnxruntime", "torch", "numba", "triton", "ziglang")
+_PACKAGES = tuple("numpy ml-dtypes rich onnx onnxruntime torch numba numba-cuda triton ziglang".split())
+_NONE = "-"  # in the table of releases: the set does without
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +35,7 @@ def _run(_: argparse.Namespace) -> int:
         compiler, status = str(error), 1
     facts = {
         "noyau": __version__,
-        "python": f"{platform.python_version()} ({sys.executable})",
+        "python": f"{judged('python', platform.python_version())} ({sys.executable})",
         "machine": f"{platform.system()} {platform.machine()}, {c_compiler.level()}, {os.cpu_count()} processors",
         "gpu": f"NVIDIA's driver {driver_version()}" if driver_version() else "none that noyau can use",
         "compiler": compiler,
@@ -47,9 +51,39 @@ def _release(package: str) -> str:
     import importlib.metadata
 
     try:
-        return importlib.metadata.version(package)
+        return judged(package, importlib.metadata.version(package))
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
+
+
+def judged(package: str, release: str) -> str:
+    """A release, and whether it is one of those that were tried: `0.68.1: tried`."""
+    tried = sorted(tried_releases().get(package, ()), key=_numbers)
+    if not tried:
+        return release
+    # Of Python the table has the minor releases alone.
+    own = _numbers(release)[: 2 if package == "python" else None]
+    older, newer = ([each for each in tried if before(_numbers(each), own)] for before in (operator.lt, operator.gt))
+    if len(older) + len(newer) < len(tried):
+        return f"{release}: tried"
+    if not older:
+        return f"{release}: older than noyau supports ({tried[0]})"
+    if not newer:
+        return f"{release}: newer than what was tried ({tried[-1]})"
+    return f"{release}: not tried, as {older[-1]} and {newer[0]} were"
+
+
+def tried_releases() -> dict[str, set[str]]:
+    """The releases that .ci/versions tries, by package: releases.txt."""
+    text = files("noyau").joinpath("jobs", "releases.txt").read_text("ascii")
+    names, *sets = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    columns = zip(names, *sets, strict=True)
+    return {name: {*releases} - {_NONE} for name, *releases in columns}
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    """The numbers of a release, by which it comes before or after others; not those of a build, as in 2.13.0+cpu."""
+    return tuple(map(int, re.findall(r"\d+", release.partition("+")[0])))
 
 
 def _declare_cache(parser: argparse.ArgumentParser) -> None:
