@@ -93,7 +93,7 @@ def check_case(case: Case, time_s: float, environment: dict[str, str] | None = N
     begin = monotonic()
     with tempfile.TemporaryDirectory(prefix="noyau-suite-") as folder:
         record = Path(folder) / "record.json"
-        command = [sys.executable, "-m", "noyau", "check", case.words[0], "--json", str(record), *case.words[1:]]
+        command = [sys.executable, "-m", "noyau", "check", *case.words, "--json", str(record)]
         process = subprocess.Popen(
             command, cwd=case.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})}, start_new_session=True,
@@ -109,7 +109,7 @@ def check_case(case: Case, time_s: float, environment: dict[str, str] | None = N
     lines = printed.decode("utf-8", "replace").strip().splitlines()
     errors = [each for each in found.get("findings", ()) if each["severity"] == "error"]
     counted = [each for each in errors if not case.kinds or each["kind"] in case.kinds]
-    is_undecided = status is None or status == UNVERIFIED or not found
+    is_undecided = status is None or status == UNVERIFIED or not found or bool(found.get("fault"))
     verdict = "defective" if counted else "undecided" if is_undecided else "right"
     texts = tuple(f"{each['kind']}, line {each['line']}: {each['message']}" for each in errors)
     reason = f"no end within {time_s:g} s" if status is None else lines[-1] if lines else ""
