@@ -22,7 +22,7 @@ from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
 
 _BINDING = "NUMBA_CUDA_USE_NVIDIA_BINDING"  # "0": numba-cuda asks for no package of NVIDIA's, where it can do without
-_UNCHECKED = "its kernels are not checked: numba.cuda cannot be imported"
+_UNCHECKED = "it cannot be imported"
 
 
 @contextmanager

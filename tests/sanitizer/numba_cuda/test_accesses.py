@@ -7,8 +7,6 @@ from collections import deque
 import numpy as np
 import pytest
 
-pytest.importorskip("numba")
-
 from noyau.errors import UnsupportedError
 from noyau.sanitizer.numba_cuda.accesses import ROWS, _place, layout_of
 from noyau.sanitizer.numba_cuda.arrays import DeviceArray, LaunchRecorder

@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pytest
-
 from numba import cuda
 
 from noyau.errors import DeviceError

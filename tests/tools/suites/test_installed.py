@@ -55,7 +55,6 @@ def test_cases_are_the_tests_of_some_classes(tmp_path):
 
 @pytest.mark.slow
 def test_each_runs_under_a_check_with_prange_in_its_text(tmp_path):
-    pytest.importorskip("numba")
     (tmp_path / "suite_of_tests.py").write_text(SUITE)
     cases = cases_of("suite_of_tests", tmp_path / "suite_of_tests.py", {"test_race"})
     where = {"PYTHONPATH": f"{tmp_path}:{Path(numba_suite.__file__).parents[2]}"}
@@ -64,7 +63,6 @@ def test_each_runs_under_a_check_with_prange_in_its_text(tmp_path):
 
 
 def test_the_suites_of_what_is_installed():
-    pytest.importorskip("numba")
     assert sum(each.is_defective for each in numba_suite.cases(folder_of("numba.tests"))) == 1
     names = {each.words[1] for each in numba_cuda_suite.cases(folder_of("numba.cuda.tests"))}
     assert any(each.startswith("numba.cuda.tests.cudapy.test_sync.") for each in names)
