@@ -77,6 +77,8 @@ def parsed(function: Callable[..., Any]) -> tuple[ast.Module, str, int]:
     """The tree of a function with the lines that it has in its file, the file, and its line. UnsupportedError where
     there is no source."""
     try:
+        if function.__code__.co_filename == "<string>":  # which some releases of Python take for the text of python -c
+            raise OSError("it was made from a string")
         lines, first = inspect.getsourcelines(function)
         file = inspect.getsourcefile(function) or function.__code__.co_filename
         linecache.checkcache(file)

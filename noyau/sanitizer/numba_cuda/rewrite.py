@@ -102,8 +102,11 @@ def _parsed(function: FunctionType) -> tuple[ast.FunctionDef, str]:
 
 
 @lru_cache(maxsize=256)
-def _lines(code: CodeType, _file: str) -> tuple[list[str], int]:
-    """The lines of a function, looked for once, not at each launch; `_file`: alike codes of two files differ."""
+def _lines(code: CodeType, file: str) -> tuple[list[str], int]:
+    """The lines of a function, looked for once, not at each launch; `file`: alike codes of two files differ. OSError
+    where there are none."""
+    if file == "<string>":  # which some releases of Python take for the text of python -c
+        raise OSError("it was made from a string")
     return inspect.getsourcelines(code)
 
 
