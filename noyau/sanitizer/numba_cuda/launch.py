@@ -86,7 +86,7 @@ class WatchedArgument:
 @dataclass(slots=True)
 class SimulatedLaunch:
     """One launch that was run. `arrays`: the numbers of the memories of its arrays, by name; `idle`: how many of its
-    threads touched nothing, None where threads wait for each other; `is_cut`: it was ended after too many accesses."""
+    threads touched nothing, None where threads wait for each other."""
 
     configuration: Configuration
     recorder: LaunchRecorder

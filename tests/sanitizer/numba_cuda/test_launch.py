@@ -145,9 +145,22 @@ def test_a_grid_of_no_blocks_runs_nothing():
 
 def test_a_limit_of_accesses_ends_a_run():
     run, _ = seen_of(TUTORIALS["saxpy"][0], (4000, 64), np.float32(1), np.zeros(256_000), np.zeros(256_000), most=1000)
-    assert run.recorder.was_cut
     assert 1000 < run.recorder.shadow.accesses < 10_000
-    assert run.watched("op", "kernel", "").notes == (f"not watched after {run.recorder.shadow.accesses} accesses",)
+    assert run.watched("op", "kernel", "").is_cut
+
+
+@cuda.jit
+def branches(x):
+    if x.size > 10:
+        x[0] = 1
+    else:
+        x[1] = x[2]
+
+
+def test_lines_are_those_with_an_access_that_ran():
+    run, _ = seen_of(branches, (1, 1), np.zeros(4))
+    first = branches.py_func.__code__.co_firstlineno
+    assert {line - first for _, line in run.watched("op", "kernel", "").lines} == {5}
 
 
 def test_what_cannot_be_watched_is_named_with_its_line():
