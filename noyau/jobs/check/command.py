@@ -9,7 +9,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from enum import IntEnum
@@ -71,12 +71,15 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     )
     add("--tolerance", type=float, metavar="T", help="of an op: allow |got - want| <= T * max(1, |want|) instead")
     add("--gradient", action="store_true", help="of an op: check what it gives back too, also where that is derived")
+    add("--generated", action="store_true", help="of an op with kernels of its own: check those that noyau makes, too")
     declare_record(parser, "value by value")
-    add(
-        "--all",
-        action="store_true",
-        help="of all but models: each finding, each shape and how exact, not the first few",
-    )
+    _declare_verdict(add)
+    submissions.declare(parser)
+
+
+def _declare_verdict(add: Callable[..., Any]) -> None:
+    """Declare what counts, and how much of it is told."""
+    add("--all", action="store_true", help="of all but models: each finding, each shape and how exact")
     add("--sanitizer", action="store_true", help="of ops and scripts: ask compute-sanitizer too, where there is a GPU")
     add("--strict", action="store_true", help="of all but models: warnings make the status 1 too")
     add(
@@ -87,8 +90,6 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     add(
         "--sarif", type=Path, metavar="F", help="of all but models: write the findings here, for editors and code hosts"
     )
-
-    submissions.declare(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import pytest
 import noyau
 from noyau.dtypes import DType
 from noyau.errors import InputError, SignatureError
-from noyau.jobs.check.attempts import attempts, grown, require_sizes, size_names, usual_case
+from noyau.jobs.check.attempts import attempts, edges_of, grown, require_sizes, size_names, usual_case, volume
 
 
 def every(_) -> bool:
@@ -213,3 +213,20 @@ def test_a_wrong_signature_is_told_at_the_first_sizes_without_ones():
 
     with pytest.raises(SignatureError, match="which is signed f32"):
         noyau.check(turned, budget_s=0.3)
+
+
+def test_sizes_are_just_past_the_numbers_of_a_kernel_and_then_around_them():
+    sizes = list(edges_of({"m": 5, "n": 3}, [8], lambda sizes: volume(sizes)))
+    assert sizes[:3] == [{"m": 9, "n": 3}, {"m": 5, "n": 9}, {"m": 9, "n": 9}]
+    around = [tuple(each.values()) for each in sizes[3:15]]
+    assert {(7, 3), (5, 8), (16, 3), (5, 17)} <= set(around)
+    assert around == sorted(around, key=lambda pair: pair[0] * pair[1])
+    plain = [tuple(each.values()) for each in edges_of({"m": 5, "n": 3}, (), lambda sizes: 1)]
+    assert plain[:6] == [(1, 3), (5, 1), (1, 1), (33, 3), (5, 33), (33, 33)]  # in turns, and together
+
+
+def test_sizes_that_a_user_names_come_first_as_they_are():
+    op = op_of("f32[rows, cols] -> f32[rows, cols]")
+    first, second, *_ = attempts(op, {"cols": 100_000}, 0, every)
+    assert (first.sizes, first.is_named) == ({"rows": 5, "cols": 100_000}, True)
+    assert (second.sizes, second.is_named) == ({"rows": 5, "cols": 3}, False)
