@@ -111,7 +111,7 @@ def _end_of(child: int, limits: Limits) -> tuple[int, bool]:
         if ended:
             code = os.waitstatus_to_exitcode(status)
             spent_s = usage.ru_utime + usage.ru_stime
-            return code, is_late or (code < 0 and spent_s >= limits.cpu_s)
+            return code, is_late or (code < 0 and spent_s >= 0.9 * limits.cpu_s)  # it is counted in ticks
         time.sleep(_TICK_S)
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from noyau.jobs.check.submissions.problem import Problem, Submission
     from noyau.jobs.check.submissions.record import Verdict
 
-TIME_S = 10.0  # of the processor, for each kernel
 _GIB = 1 << 30
+_TIME_S, _GIB_MOST = 10.0, 2.0  # for each kernel: of the processor, and of memory
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +32,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
         help="the kernel: SOLUTION.json or a file of Python; can be repeated",
     )
     add("--workloads", type=Path, metavar="F.jsonl", help="of a definition (default: workload.jsonl beside it)")
-    add("--memory", type=float, default=2.0, metavar="GIB", help="memory for each kernel (default: 2 GiB)")
+    add("--memory", type=float, metavar="GIB", help="for each kernel (default: 2 GiB); --time S is 10 by default")
     add("--jsonl", type=Path, metavar="F", help="write each finding here, a line of JSON each")
     add("--trace", type=Path, metavar="F", help="write a trace for each workload here, in the schema of SOL-ExecBench")
     add("--gate", action="store_true", help="print yes or no: yes where the status is 0 (1 is wrong, 3 not verified)")
@@ -62,7 +62,7 @@ def check_and_print(arguments: argparse.Namespace) -> int:
     _require(arguments, path)
     problems = list(_problems(path, arguments))
     verdicts: list[Verdict] = []
-    with progress() as say, referee(arguments.time or TIME_S, int(arguments.memory * _GIB)) as judge:
+    with progress() as say, referee(arguments.time or _TIME_S, int((arguments.memory or _GIB_MOST) * _GIB)) as judge:
         root = path if path.is_dir() else path.parent
         for problem, submissions in problems:
             verdicts += check_submissions(problem, submissions, judge, root.resolve(), say)
@@ -83,9 +83,10 @@ def check_and_print(arguments: argparse.Namespace) -> int:
 
 
 def _require(arguments: argparse.Namespace, path: Path) -> None:
-    """InputError for a limit of memory that is none, or an option that does nothing to submissions."""
-    if not 0 < arguments.memory < 1e6:
-        raise InputError(f"--memory {arguments.memory} is no limit: give a number above 0")
+    """InputError for a limit that is none, or an option that does nothing to submissions."""
+    for name in ("time", "memory"):
+        if getattr(arguments, name) is not None and not 0 < getattr(arguments, name) < 1e6:
+            raise InputError(f"--{name} {getattr(arguments, name)} is no limit: give a number above 0")
     others = (
         "arguments",
         "launch",

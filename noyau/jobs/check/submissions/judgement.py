@@ -97,8 +97,8 @@ def faults_of(answer: Answer, truth: Truth, label: str, tolerance: Tolerance | N
     for at, (got, native) in enumerate(zip(answer.results, truth.native, strict=True)):
         name = f"out{at}" if len(truth.native) > 1 else "out"
         misfit = list(_misfits(got, native, name, tolerance is not None))
-        unset = unset_cells(got, poison) & ~unset_cells(native, poison)
-        if unset.any():
+        unset = unset_cells(got, poison)
+        if unset.any() and (got.shape != native.shape or (unset & ~unset_cells(native, poison)).any()):
             yield _unwritten(unset, name)
         elif not misfit:
             runs = [run[at] for run in truth.runs]

@@ -39,6 +39,8 @@ def read_results(path: Path) -> tuple[list[Array], dict[str, Any]] | None:
             arrays = []
             for each in header["arrays"]:
                 dtype, shape = _DTYPES[each["dtype"]], [int(extent) for extent in each["shape"]]
+                if min(shape, default=0) < 0:
+                    return None
                 size = math.prod(shape) * dtype.bytes
                 content = file.read(size) if 0 <= size <= path.stat().st_size else b""
                 arrays.append(np.frombuffer(content, dtype.numpy).reshape(shape))

@@ -53,7 +53,9 @@ class Referee:
         self.worker.patience_s = _STARTING_S + 2 * limits.clock_s
         try:
             return self.worker.ask(run_job, name, dict(wish), str(folder), readable, limits)
-        except CheckError:
+        except CheckError as error:
+            if error.kind is not FindingKind.CRASH:  # the job could not be begun
+                raise
             return Ending(-9, False, ())
 
 
@@ -81,8 +83,17 @@ def check_submissions(
                 verdicts.append(Verdict(problem, submission.name, *fault))
             else:
                 say(f"checking {submission.name}")
-                verdicts.append(_Hearing(problem, submission, judge, folder, Path(name) / str(number)).verdict())
+                verdicts.append(_heard(_Hearing(problem, submission, judge, folder, Path(name) / str(number))))
         return verdicts
+
+
+def _heard(hearing: _Hearing) -> Verdict:
+    """The verdict of a hearing, whatever its submission has left."""
+    try:
+        return hearing.verdict()
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as error:
+        reason = f"what it left cannot be judged: {type(error).__name__}: {printable(str(error))[:200]}"
+        return Verdict(hearing.problem, hearing.submission.name, Status.NOT_CHECKED, reason)
 
 
 def _evaluate(problem: Problem, judge: Referee, folder: Path, root: Path) -> tuple[Status, str] | None:
