@@ -15,7 +15,7 @@ from noyau.jobs.check.submissions.problem import Problem, Status, Submission, To
 from noyau.text import printable
 
 REFERENCE = "reference.py"
-RUNNABLE = frozenset({"pytorch", "python", "triton", "numba", "numba_cuda", "cuda_cpp", "cuda", "cpp"})
+RUNNABLE = frozenset({"pytorch", "python", "triton", "numba", "numba_cuda"})
 _SIZES = (1, 2, 3, 5)  # times the unit of an axis: sizes that are tried before those of the workloads
 _UNIT = 128  # at most: a power of two that divides an axis in each workload, which a kernel may count on
 _MOST = 1 << 62

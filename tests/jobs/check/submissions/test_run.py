@@ -12,6 +12,7 @@ from noyau.jobs.check.submissions.definitions import read_definition
 from noyau.jobs.check.submissions.problem import Problem, Status, Submission, Tolerance, Trial
 from noyau.jobs.check.submissions.run import check_submissions, referee
 
+pytestmark = pytest.mark.slow
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 pytest.importorskip("numba")
