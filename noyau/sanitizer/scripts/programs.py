@@ -82,7 +82,7 @@ def check_program(
 
 
 def _fault_of(ran: RunResult, status: int | None) -> str:
-    """How a run ended, where that speaks against the program and no finding says it."""
+    """The end of a run in words, where it speaks against the program and no finding says it."""
     has_crashed = any(each.kind is FindingKind.CRASH for each in ran.faults)
     end = "it was interrupted" if status is None else f"it ended with status {status}"
     return "" if has_crashed or ran.refusal or status == 0 else end
