@@ -83,10 +83,9 @@ def check_and_print(arguments: argparse.Namespace) -> int:
 
 
 def _require(arguments: argparse.Namespace, path: Path) -> None:
-    """InputError for a limit that is none, or an option that does nothing to submissions."""
-    for name in ("time", "memory"):
-        if getattr(arguments, name) is not None and not 0 < getattr(arguments, name) < 1e6:
-            raise InputError(f"--{name} {getattr(arguments, name)} is no limit: give a number above 0")
+    """InputError for a limit of memory that is none, or an option that does nothing to submissions."""
+    if arguments.memory is not None and not 0 < arguments.memory < 1e6:
+        raise InputError(f"--memory {arguments.memory:g} is no limit: give a number of GiB above 0")
     others = (
         "arguments",
         "launch",
