@@ -56,6 +56,6 @@ def _body(clean: str, place: int) -> tuple[int, int] | None:
     elif _CONTROLS.match(clean, start):
         return None
     else:
-        found = re.compile(r"[^;{}#]*;").match(clean, start)
-        end = found.end() if found else None
+        plain = re.compile(r"[^;{}#]*;").match(clean, start)
+        end = plain.end() if plain else None
     return None if end is None else (start, end)
