@@ -51,7 +51,7 @@ class Queue:
 
     @property
     def owner(self) -> int:
-        """Who entered last."""
+        """The owner that entered last."""
         return self._state[2]
 
     @property
@@ -61,7 +61,7 @@ class Queue:
 
 
 class _Played:
-    """What C calls where the queue is full; it keeps no queue alive."""
+    """The function that C calls where the queue is full; it keeps no queue alive."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = weakref.ref(queue)

@@ -88,7 +88,7 @@ class LaunchRecorder(Recorder):
 
 @dataclass(slots=True)
 class _Replay:
-    """What hands rows to the shadow, up to so many accesses: past them TooManyError, unless the run goes on."""
+    """The way of rows to the shadow, up to so many accesses: past them TooManyError, unless the run goes on."""
 
     shadow: Shadow
     most: int

@@ -218,7 +218,7 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
                 each.is_set.reshape(-1)[...] |= mask | launch.recorder.was_cut
 
     def _report(self, launch: SimulatedLaunch, at: str, shapes: str) -> None:
-        """What a launch has shown."""
+        """Tell the session of a launch and its findings."""
         session, name, size = self._hooks.session, self.fn.__name__, f"{shapes}; launched {launch.configuration}"
         watched = launch.watched(session.script, name, size)
         remarks = lint_call(launch, self.fn, session.script, name, at, size, is_whole=True)
