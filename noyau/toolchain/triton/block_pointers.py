@@ -69,30 +69,23 @@ def _make(base: Any, shape: Any, strides: Any, offsets: Any, block_shape: Any, o
 
 
 def _loading(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def load(
-        pointer: Any,
-        mask: Any = None,
-        other: Any = None,
-        boundary_check: Any = (),
-        padding_option: Any = "",
-        *rest: Any,
-        **options: Any,
-    ) -> Any:
+    def load(pointer: Any, *rest: Any, **options: Any) -> Any:
         if not isinstance(pointer, BlockPointer):
-            return plain(pointer, mask, other, boundary_check, padding_option, *rest, **options)
-        cells, inside = pointer.cells(boundary_check)
+            return plain(pointer, *rest, **options)
+        words = {**dict(zip(("mask", "other", "boundary_check", "padding_option"), rest, strict=False)), **options}
+        cells, inside = pointer.cells(words.get("boundary_check", ()))
         element = pointer.base.dtype.element_ty
-        fill = np.nan if number_of(padding_option) == "nan" else 0
+        fill = np.nan if number_of(words.get("padding_option", "")) == "nan" else 0
         return plain(cells, inside, tensor_of(np.full(pointer.block_shape, fill, DTYPES[element.name]), element))
 
     return load
 
 
 def _storing(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def store(pointer: Any, value: Any, mask: Any = None, boundary_check: Any = (), *rest: Any, **options: Any) -> Any:
+    def store(pointer: Any, value: Any, *rest: Any, **options: Any) -> Any:
         if not isinstance(pointer, BlockPointer):
-            return plain(pointer, value, mask, boundary_check, *rest, **options)
-        cells, inside = pointer.cells(boundary_check)
+            return plain(pointer, value, *rest, **options)
+        cells, inside = pointer.cells(options.get("boundary_check", rest[1] if len(rest) > 1 else ()))
         return plain(cells, value, inside)
 
     return store
