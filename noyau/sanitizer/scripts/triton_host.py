@@ -209,24 +209,15 @@ class Generator(metaclass=_GeneratorKind):
     """torch.Generator."""
 
 
-class FakeGenerator:
+def fake_generator() -> SimpleNamespace:
     """A generator of a GPU: a seed and an offset, which a library's own kernels draw from."""
-
-    def __init__(self) -> None:
-        self.state = torch.zeros(2, dtype=torch.int64)
-
-    def get_state(self) -> torch.Tensor:
-        return self.state.clone().view(torch.uint8)
-
-    def set_state(self, state: torch.Tensor) -> None:
-        self.state = state.clone().view(torch.int64)
-
-    def manual_seed(self, seed: int) -> FakeGenerator:
-        self.state = torch.tensor([seed, 0])
-        return self
-
-    def initial_seed(self) -> int:
-        return int(self.state[0])
+    state = torch.zeros(2, dtype=torch.int64)
+    return SimpleNamespace(
+        get_state=lambda: state.clone().view(torch.uint8),
+        set_state=lambda other: state.copy_(other.view(torch.int64)),
+        manual_seed=lambda seed: state.copy_(torch.tensor([seed, 0])),
+        initial_seed=lambda: int(state[0]),
+    )
 
 
 def compile_nothing(model: Any = None, *wishes: Any, **named: Any) -> Any:
@@ -248,7 +239,7 @@ WORDS: dict[str, Any] = {
     "stream": lambda stream: stream or nullcontext(),
     "device": lambda *_: nullcontext(),
     "_DeviceGuard": lambda *_: nullcontext(),
-    "default_generators": (FakeGenerator(),),
+    "default_generators": (fake_generator(),),
     "Stream": FakeStream,
     "Event": FakeEvent,
 }

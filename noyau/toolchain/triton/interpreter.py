@@ -51,19 +51,11 @@ def install() -> None:
 @cache
 def _patch_functions() -> None:
     kind: Any = interpreter.InterpretedFunction
-    kind.run = _Run()
+    # It takes the place of those that some releases set on each kernel.
+    kind.run = property(lambda function: partial(run, function), lambda function, value: None)
     kind.__getitem__ = lambda function, grid: partial(function.run, grid=grid, warmup=False)
     kind.warmup = lambda function, *args, grid, **named: function.run(*args, grid=grid, warmup=True, **named)
     kind.__call__ = call_device
-
-
-class _Run:
-    """`run` of kernels. It takes the place of those that some releases set on each of them."""
-
-    def __get__(self, function: Any, kind: Any = None) -> Any:
-        return self if function is None else partial(run, function)
-
-    def __set__(self, function: Any, value: Any) -> None: ...
 
 
 def run(function: Any, *args: Any, grid: Any, warmup: bool = False, **named: Any) -> Any:
@@ -219,7 +211,7 @@ def _language_words() -> Mapping[str, Any]:
 
 
 def _own(builtin: Any, patched: Any) -> Any:
-    """What stands for a builtin: our own wrapper where Triton wraps it too, else what Triton has instead of it."""
+    """Stand in for a builtin: by our own wrapper where Triton wraps it too, else by what Triton has instead of it."""
     is_wrapped = "member" in (getattr(patched, "__kwdefaults__", None) or {})
     return _plain(builtin) if is_wrapped and tl.core.is_builtin(builtin) else patched
 
@@ -250,7 +242,7 @@ def _libdevices() -> list[ModuleType]:
 
 
 class _Meanings:
-    """What the compiler makes of words of Python; see `rewrite.Meanings`."""
+    """The compiler's meanings of words of Python; see `rewrite.Meanings`."""
 
     def __init__(self) -> None:
         self.names: Mapping[str, Any] = {
