@@ -104,7 +104,7 @@ def _compiled(tree: ast.FunctionDef, free: tuple[str, ...], file: str) -> CodeTy
 
 
 class _Rewriter(ast.NodeTransformer):
-    """A rewriter of what Triton's compiler reads otherwise, as calls. `modules`: names of modules, whose attributes are their own."""
+    """A rewriter of what Triton's compiler reads otherwise. `modules`: names whose attributes are their own."""
 
     def __init__(self, methods: frozenset[str], modules: frozenset[str]) -> None:
         self.methods, self.modules = methods, modules
