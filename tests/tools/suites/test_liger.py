@@ -12,13 +12,13 @@ def test_a_case_is_the_file_itself_as_a_script(tmp_path, folder):
     (tmp_path / folder).mkdir(exist_ok=True)
     cases = liger.cases_of(tmp_path)
     assert len(cases) == 18
-    assert cases[0].words == ("liger.py", str(tmp_path / folder), "cross_entropy")
+    assert cases[0].words == ("liger_function.py", str(tmp_path / folder), "cross_entropy")
     assert not any(case.is_defective for case in cases)
 
 
 def test_arguments_are_tensors_and_what_is_no_word_is_itself():
-    torch = pytest.importorskip("torch")
-    assert liger._argument(1e-6) == 1e-6
-    assert liger._argument(None) is None
-    if torch.cuda.is_available():
-        assert liger._argument("shares").sum(-1).tolist() == pytest.approx([1] * 5)
+    pytest.importorskip("torch")
+    from tools.suites.programs import liger_function
+
+    assert liger_function._argument(1e-6) == 1e-6
+    assert liger_function._argument(None) is None
