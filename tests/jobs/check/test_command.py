@@ -16,7 +16,7 @@ from tests.jobs.extract.files import RIGHT, written
 @pytest.fixture
 def brief(monkeypatch):
     """Files are checked for a moment: each kernel on what it has to be tried on."""
-    monkeypatch.setattr("noyau.jobs.check.command.FILE_S", 0.2)
+    monkeypatch.setattr("noyau.jobs.check.command.KERNEL_S", 0.2)
 
 
 @pytest.mark.usefixtures("brief")
