@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 _ATOMICS = {ast.Add: "add", ast.Sub: "sub"}
@@ -39,20 +39,30 @@ def outside(name: str, extent: int, index: int, owner: str, verb: str) -> tuple[
     return line, f"{' ' * at}^ {owner} {verb} here"
 
 
-def changed(text: str, language: str) -> str:
-    """A line that updates a cell, as one atomic; nothing where it is no such line."""
-    if language == "cuda":
-        update, increment = _UPDATE.match(text), _INCREMENT.match(text)
-        if update is not None and "[" in update["target"]:
-            value = update["value"] if update["sign"] == "+" else f"-({update['value']})"
-            return f"atomicAdd(&{update['target']}, {value});"
-        target = increment and (increment["target"] or increment["other"])
-        return f"atomicAdd(&{target}, 1);" if target and "[" in target else ""
-    if language != "numba_cuda":
-        return ""
+def _in_cuda(text: str) -> str:
+    update, increment = _UPDATE.match(text), _INCREMENT.match(text)
+    if update is not None and "[" in update["target"]:
+        value = update["value"] if update["sign"] == "+" else f"-({update['value']})"
+        return f"atomicAdd(&{update['target']}, {value});"
+    target = increment and (increment["target"] or increment["other"])
+    return f"atomicAdd(&{target}, 1);" if target and "[" in target else ""
+
+
+def _in_numba_cuda(text: str) -> str:
     with suppress(SyntaxError):
         match ast.parse(text).body:
             case [ast.AugAssign(target=ast.Subscript(value=array, slice=index), op=op, value=value)]:
                 name = _ATOMICS.get(type(op))
                 return f"cuda.atomic.{name}({', '.join(map(ast.unparse, (array, index, value)))})" if name else ""
+            case _:
+                return ""
     return ""
+
+
+_CHANGES: Mapping[str, Callable[[str], str]] = {"cuda": _in_cuda, "numba_cuda": _in_numba_cuda}
+
+
+def changed(text: str, language: str) -> str:
+    """A line that updates a cell, as one atomic; nothing where it is no such line, or the language has no word for
+    it."""
+    return _CHANGES[language](text) if language in _CHANGES else ""

@@ -234,7 +234,7 @@ def _finding(observation: Observation, route: Route, is_update: bool) -> Finding
 
 
 def _drawing(observation: Observation, route: Route, memory: WatchedMemory, owners: Sequence[str]) -> tuple[str, ...]:
-    """Who touches the cell, and when; nothing where a line would show no more than the message."""
+    """Lines that show who touches the cell, and when; nothing where a line would show no more than the message."""
     verb, line = _VERBS[observation.access][0], route.site(observation.site).line
     if observation.kind in (FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX):
         if not owners or observation.extent < 1 or 0 <= observation.cell < observation.extent:

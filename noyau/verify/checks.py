@@ -51,7 +51,7 @@ class KernelCheck:
         return not self.errors
 
     def verdict(self, op: str, *, everything: bool = False) -> list[str]:
-        """What was tried and seen of it, and what was not."""
+        """Lines on the inputs that were tried and the accesses that were seen, and on those that were not."""
         name = f"{op}[{self.name}]"
         if self.skipped:
             return [f"{name}: not checked: {self.skipped}"]
@@ -74,7 +74,7 @@ class KernelCheck:
         return [f"agreed on {self.certificate.where}{spans and ': '}{spans}"]
 
     def _numbers(self, name: str, everything: bool) -> list[str]:
-        """How exact it is, and each of its shapes, for those who ask."""
+        """Lines on how exact it is, and on each of its shapes, for those who ask."""
         if not everything or self.certificate is None or not self.certificate.ok:
             return []
         return [f"{name}: {self.certificate.exactness}", *(f"{name}: tried on {shape}" for shape in self.shapes)]
@@ -123,7 +123,7 @@ class OpCheck(Printed):
         return report_text([self])
 
     def verdicts(self, *, everything: bool) -> list[str]:
-        """What was tried and seen of each kernel."""
+        """Lines on what was tried and seen of each kernel."""
         lines = [line for kernel in self.kernels for line in kernel.verdict(self.op, everything=everything)]
         if not self.kernels:
             lines = [f"{self.op} has no kernel to check: attach one with @{self.op}.kernel"]

@@ -151,7 +151,7 @@ class ByHand:
         return list(watched.outputs or ())
 
     def work(self, instance: Instance, sizes: Sizes) -> int:
-        """How much it has to do at sizes."""
+        """The work of a run at sizes."""
         return work_of(self.kernel, instance, sizes)
 
     @property

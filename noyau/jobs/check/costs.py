@@ -56,7 +56,7 @@ class Budget:
         self.begin()
 
     def begin(self) -> None:
-        """What was spent until now does not count."""
+        """Count from now on."""
         self.began_s, self.end_s = spent_s(), time.monotonic() + PATIENCE * self.seconds
 
     @property
@@ -69,7 +69,7 @@ class Budget:
 
 
 def work_of(kernel: UserKernel, instance: Instance, sizes: Mapping[str, int]) -> int:
-    """How much a run at sizes of the signature has to do: cells, or threads where it starts more of these."""
+    """The work of a run at sizes of the signature: cells, or threads where it starts more of these."""
     cells = math.prod(max(size, 1) for size in sizes.values())
     language = LANGUAGES[kernel.language]
     numbers = [1] * len(instance.inputs)  # for those that are none of the sizes

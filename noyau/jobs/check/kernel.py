@@ -163,7 +163,7 @@ class OneKernel:
         return LANGUAGES[self.candidate.language].on_gpu and not LANGUAGES[self.candidate.language].is_text
 
     def work(self, instance: Instance, sizes: Sizes) -> int:
-        """How much the kernel has to do at sizes."""
+        """The work of a run at sizes."""
         key = instance, tuple(sizes.items())
         if key not in self.works:
             self.works[key] = self.candidate.work(instance, sizes)
