@@ -65,4 +65,5 @@ _CHANGES: Mapping[str, Callable[[str], str]] = {"cuda": _in_cuda, "numba_cuda": 
 def changed(text: str, language: str) -> str:
     """A line that updates a cell, as one atomic; nothing where it is no such line, or the language has no word for
     it."""
-    return _CHANGES[language](text) if language in _CHANGES else ""
+    change = _CHANGES.get(language)
+    return "" if change is None else change(text)
