@@ -112,7 +112,7 @@ def _problems(path: Path, arguments: argparse.Namespace) -> Iterator[tuple[Probl
     """Each problem that the target has, with its submissions."""
     from noyau.jobs.check.submissions import definitions, folders
 
-    solutions = [each for given in arguments.solution for each in _files(given, path)]
+    solutions = [each for place in arguments.solution for each in _files(place, path)]
     if path.suffix == ".json":
         if not solutions:
             raise InputError(f"{path} is a definition: give the kernel with --solution SOLUTION.json")

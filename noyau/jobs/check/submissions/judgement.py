@@ -23,7 +23,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What is right of a trial and a seed: results as the reference gives them, in float64, and rounded otherwise; the
+    """The truth of a trial and a seed: results as the reference gives them, in float64, and rounded otherwise; the
     inputs; and facts on both."""
 
     native: tuple[Array, ...]
@@ -49,7 +49,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a call gave: its results, its inputs afterwards, and facts on their memory."""
+    """An answer: the results of a call, its inputs afterwards, and facts on their memory."""
 
     results: tuple[Array, ...]
     inputs: tuple[Array, ...]
@@ -88,7 +88,7 @@ def passes(got: Array, native: Array, tolerance: Tolerance) -> bool:
 
 
 def faults_of(answer: Answer, truth: Truth, label: str, tolerance: Tolerance | None, poison: int) -> Iterator[Fault]:
-    """What is wrong with one answer. Without a tolerance the format has its own check, and no dtype is asked for."""
+    """The faults of one answer. Without a tolerance the format has its own check, and no dtype is asked for."""
     yield from _changed_inputs(answer, truth)
     if len(answer.results) != len(truth.native):
         message = f"it gave {several(len(answer.results), 'result')}, and the reference {len(truth.native)}"
@@ -169,7 +169,7 @@ def _wrong_values(
 
 
 def replays(answers: dict[str, Answer], truths: dict[str, Truth]) -> Iterator[Fault]:
-    """What the calls of a trial show together. `a` and `b` are on other values in the same memory, `c` is on those of a
+    """The faults that the calls of a trial show together. `a` and `b` are on other values in the same memory, `c` is on those of a
     in the tensors of b."""
     first, second, third = (answers.get(name) for name in "abc")
     if first is not None:

@@ -63,7 +63,7 @@ class Verdict:
 
     @property
     def rule(self) -> str:
-        """What the rule of the benchmark says of what was run."""
+        """The verdict of the benchmark's own rule on what was run."""
         known = [each.passes for each in self.records if each.passes is not None]
         return "" if not known else "passes" if all(known) else "fails"
 

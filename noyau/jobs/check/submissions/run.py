@@ -117,7 +117,7 @@ def _evaluate(problem: Problem, judge: Referee, folder: Path, root: Path) -> tup
 
 
 def _truths(problem: Problem, folder: Path) -> dict[int, dict[str, Truth]]:
-    """What is right of each trial, by its number and its seed."""
+    """The truth of each trial, by its number and its seed."""
     truths = {}
     for number in range(len(problem.trials)):
         pairs = {
@@ -195,7 +195,7 @@ class _Hearing:
         return self.judge.job("answers", wish, self.folder, self.judge.limits)
 
     def answers(self, number: int) -> dict[str, Answer]:
-        """What each call of a trial gave."""
+        """The answer of each call of a trial."""
         read = {call: read_results(self.folder / f"out-{number}-{call}") for call in _POISONS}
         answers = {}
         for call, results in read.items():
@@ -206,7 +206,7 @@ class _Hearing:
         return answers
 
     def own_faults(self, truths: Mapping[int, Mapping[str, Truth]]) -> dict[str, str]:
-        """What the own check of a task finds, by the trial and the call."""
+        """The faults that the own check of a task finds, by the trial and the call."""
         if self.problem.format != "gpu_mode":
             return {}
         folder = self.folder.with_name(f"{self.folder.name}-verdicts")
@@ -331,7 +331,12 @@ class _Hearing:
         if deeds:
             return Status.FORBIDDEN, f"it {printable(deeds[0])[:200]}"
         if ending.is_late:
-            return (Status.RIGHT, "") if answered else (Status.NO_ANSWER, f"it gave none within {limits.cpu_s:g} s")
+            stated = any(self.problem.trials[each.number].is_stated for each in self.records)
+            return (
+                (Status.RIGHT, "")
+                if stated
+                else (Status.NO_ANSWER, f"it gave none at sizes of the problem within {limits.cpu_s:g} s")
+            )
         if kind == "memory":
             return Status.OUT_OF_MEMORY, f"it asked for more than {limits.memory_bytes / 2**30:g} GiB"
         if ending.status or not kind:

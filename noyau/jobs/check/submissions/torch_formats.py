@@ -164,8 +164,8 @@ class KernelBench:
         tree = _Constants(arguments["constants"]).visit(ast.parse(path.read_text("utf-8")))
         exec(compile(tree, str(path), "exec"), vars(module))  # noqa: S102  the problem's own text, with other sizes
         torch.manual_seed(seed)
-        made_with = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
-        return {"init": _on_gpu(made_with), "inputs": _on_gpu(module.get_inputs())}
+        arguments_of_init = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
+        return {"init": _on_gpu(arguments_of_init), "inputs": _on_gpu(module.get_inputs())}
 
     def reference(self, data: Any, *, wide: bool = False) -> Any:
         model = self.built(sys.modules[Path(self.wish["entry"]).stem].Model, data["init"])
@@ -181,8 +181,8 @@ class KernelBench:
         key = repr(arguments)
         if self.module_of.get(0, (None, ""))[:2] != (function, key):
             torch.manual_seed(SEED)
-            made = function(**arguments) if isinstance(arguments, dict) else function(*arguments)
-            self.module_of[0] = function, key, made.cuda() if hasattr(made, "cuda") else made
+            model = function(**arguments) if isinstance(arguments, dict) else function(*arguments)
+            self.module_of[0] = function, key, model.cuda() if hasattr(model, "cuda") else model
         return self.module_of[0][2]
 
 

@@ -69,6 +69,7 @@ FILLING = {
     "not_there": ("import cutlass.cute\n" + PLAIN, Status.NOT_CHECKED),
     "no_function": ("import torch\n", Status.NOT_CHECKED),
     "never_ends": (instead(PLAIN, ("out.copy_(x + y)", "while True: pass")), Status.NO_ANSWER),
+    "ends_small_alone": (instead(PLAIN, ("    out", "    while len(x) > 60: pass\n    out")), Status.NO_ANSWER),
     "os_exit": (instead(PLAIN, ("out.copy_(x + y)", "os._exit(0)")), Status.CRASHED),
     "sys_exit": (instead(PLAIN, ("out.copy_(x + y)", "sys.exit(0)")), Status.CRASHED),
     "segfault": (instead(PLAIN, ("out.copy_(x + y)", "import ctypes; ctypes.string_at(8)")), Status.CRASHED),
@@ -99,7 +100,7 @@ RETURNING = {
     "unwritten": (instead(RETURNS, ("x + y", "torch.empty_like(x)")), Status.UNWRITTEN),
 }  # fmt: skip
 REASONS = {
-    "os_exit": "ended its process with status 0", "never_ends": "gave none within 3 s", "forks": "started a process",
+    "os_exit": "ended its process with status 0", "never_ends": "gave none at sizes of the problem within 3 s", "forks": "started a process",
     "not_there": "cutlass, which is not installed", "syntax": "SyntaxError", "no_function": "no function run",
     "allocates": "more than 1 GiB", "socket": "opened a socket", "raises": "ValueError: no", "writes": "wrote to",
 }  # fmt: skip
