@@ -169,8 +169,8 @@ def _wrong_values(
 
 
 def replays(answers: dict[str, Answer], truths: dict[str, Truth]) -> Iterator[Fault]:
-    """The faults that the calls of a trial show together. `a` and `b` are on other values in the same memory, `c` is on those of a
-    in the tensors of b."""
+    """The faults that the calls of a trial show together. `a` and `b` are on other values in the same memory, `c` is on
+    those of a in the tensors of b."""
     first, second, third = (answers.get(name) for name in "abc")
     if first is not None:
         yield from _aliases(first, truths["a"])
