@@ -34,7 +34,10 @@ def run_job(job: str, wish: Mapping[str, Any], folder: str, readable: tuple[str,
     modules = [import_module(f"{_FOLDER}.{name}") for name in _PRELOADED]
     for name in _HOOKS:
         import_module(name)
-    import_module("noyau.sanitizer.engine").Shadow()
+    # What is compiled on first use, since a confined copy cannot write to the cache.
+    import_module("noyau.sanitizer.numba_cuda.arrays").LaunchRecorder(
+        1, import_module("noyau.sanitizer.engine").Shadow()
+    )
     write: Callable[..., None] = next(vars(each)[JOBS[job]] for each in modules if JOBS[job] in vars(each))
     own = [sys.prefix, sys.base_prefix, str(files("noyau")), str(cache.folder()), *filter(None, sys.path), *readable]
     return run_confined(partial(write, wish, Path(folder)), Path(folder), own, limits)
