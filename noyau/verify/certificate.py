@@ -161,7 +161,7 @@ class Certificate:
 
     @property
     def exactness(self) -> str:
-        """How exact it is, and beside what."""
+        """Its exactness, beside that of what it stands for."""
         errors = f"error {self.kernel.worst_relative:.1e}, mean {self.kernel.mean_ulp:.2g} ulp"
         beside = f"unfused {self.unfused.worst_relative:.1e}, {self.unfused.mean_ulp:.2g} ulp"
         return f"{errors} ({beside}); at most {self.worst_ratio:.2f} of what is allowed"

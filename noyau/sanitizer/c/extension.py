@@ -81,25 +81,26 @@ def _argument(value: Array | float | None, arguments: list[ArrayArgument | int |
         return "std::nullopt"
     if not isinstance(value, np.ndarray):
         return json.dumps(value) if isinstance(value, bool) else number_text(value)
-    kind = _TYPES.get(from_numpy(value.dtype))
-    if kind is None:
+    dtype = from_numpy(value.dtype)
+    if dtype not in _TYPES:
         raise SignatureError(f"a tensor of torch holds no {value.dtype}; give float32, or another dtype that both have")
     arguments.append(ArrayArgument(f"argument {len(arguments)}", value.shape, value.dtype, np.ascontiguousarray(value)))
     shape = ", ".join(f"{extent}ll" for extent in value.shape)
-    return f"torch::Tensor(a[{len(arguments) - 1}], (torch::ScalarType){kind}, {{{shape}}})"
+    return f"torch::Tensor(a[{len(arguments) - 1}], (torch::ScalarType){_TYPES[dtype]}, {{{shape}}})"
 
 
 def _outputs(
     arrays: Sequence[Array], args: Sequence[Array | float | None], results: Sequence[Array], function: str
 ) -> tuple[Array, ...]:
-    """What a function returned, or the arrays that it was given, as it left them."""
+    """The results of a function; where it returned nothing, its arrays as it left them."""
     count = sum(isinstance(each, np.ndarray) for each in args)
     returned = arrays[count:]
     kinds = [[int(number) for number in each] for each in returned[::2]]
     if all(kind[0] < 0 for kind in kinds):
         return tuple(arrays[:count])
     for (code, rank, *sizes), result in zip(kinds, results, strict=True):
-        if code != _TYPES.get(from_numpy(result.dtype)) or tuple(sizes[: max(rank, 0)]) != result.shape:
+        dtype = from_numpy(result.dtype)
+        if dtype is None or code != _TYPES.get(dtype) or tuple(sizes[: max(rank, 0)]) != result.shape:
             names = {number: dtype.numpy.name for dtype, number in _TYPES.items()}
             shape = f"{names.get(code, 'nothing')}[{', '.join(map(str, sizes[: max(rank, 0)]))}]"
             raise SignatureError(f"{function} returns {shape}; {result.dtype}{list(result.shape)} is asked for")

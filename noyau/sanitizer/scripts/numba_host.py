@@ -161,7 +161,7 @@ def _generalised(function: Plain, signatures: Any, layout: str, *_: Any) -> Plai
     def called(*args: Any, out: Any = None, stream: Any = 0) -> Any:
         if len(args) not in (len(inputs), len(inputs) + len(outputs)):
             raise InputError(f"{function.__name__} takes {len(inputs)} arrays: {layout}")
-        given = args[len(inputs) :] or (out if isinstance(out, tuple) else (out,) * len(outputs))
+        outs = args[len(inputs) :] or (out if isinstance(out, tuple) else (out,) * len(outputs))
         arrays = [np.asarray(in_numpy(each)) for each in args[: len(inputs)]]
         cores = [len(names) for names in inputs]
         batch = np.broadcast_shapes(*(a.shape[: a.ndim - core] for a, core in zip(arrays, cores, strict=True)))
@@ -177,8 +177,8 @@ def _generalised(function: Plain, signatures: Any, layout: str, *_: Any) -> Plai
         for at in np.ndindex(*batch):
             own = [each[at] if names else each[(*at, None)] for each, names in zip(results, outputs, strict=True)]
             function(*(each[at] for each in wide), *own)
-        made = tuple(_as_result(each, to, args) for each, to in zip(results, given, strict=True))
-        return made if len(made) > 1 else made[0]
+        values = tuple(_as_result(each, to, args) for each, to in zip(results, outs, strict=True))
+        return values if len(values) > 1 else values[0]
 
     called.__name__ = function.__name__
     return called
