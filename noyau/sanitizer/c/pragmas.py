@@ -74,8 +74,9 @@ def pragmas_of(clean: str) -> Iterator[Pragma]:
 
 
 def remedy_of_race(clean: str, line: int, other: int, owners: tuple[str, ...]) -> str:
-    """The construct that a race between two lines lacks, by the constructs that they are in and who came to them; nothing
-    where that is for the kind to say."""
+    """The construct that a race between two lines lacks, by the constructs that they are in and who came to them.
+
+    It is empty where the kind of the finding says it."""
     if any("of a simd loop" in owner for owner in owners):
         return "leave simd out, or say with safelen(n) how far apart iterations are that may run together"
     tasks = sum(owner == "a task" for owner in owners)
