@@ -388,11 +388,13 @@ def apart(work: Callable[[], Iterator[Any]], patience_s: float) -> list[Any]:
         devnull = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(devnull, stream)
-        with os.fdopen(writer, "w") as pipe:
-            for each in work():
-                pipe.write(json.dumps(each) + "\n")
-                pipe.flush()
-        os._exit(0)
+        try:
+            with os.fdopen(writer, "w") as pipe:
+                for each in work():
+                    pipe.write(json.dumps(each) + "\n")
+                    pipe.flush()
+        finally:
+            os._exit(0)  # whatever it raised: what stands around the copy is the parent's
     os.close(writer)
     text, end_s = b"", time.monotonic() + patience_s
     while select.select([reader], [], [], max(0.0, end_s - time.monotonic()))[0]:
@@ -436,7 +438,12 @@ def judge_here(group: list[Mutant], seed: int, folder: Path) -> Iterator[Verdict
         is_born, words = given[0] if given else (True, "it does not end, or takes its process with it")
         (wrong if is_born else still)[name] = words
     op.describe(replace(op.description, kernels=tuple(kernels[name] for name in wrong)))
-    check = noyau.check(op, generated=False, budget_s=BUDGET_S, patience_s=10.0) if wrong else None
+    try:
+        check = noyau.check(op, generated=False, budget_s=BUDGET_S, patience_s=10.0) if wrong else None
+    except NoyauError as error:
+        for mutant, kernel in zip(group, kernels.values(), strict=True):
+            yield Verdict(_named(mutant), mutant.change, kernel.language, left_out=f"{type(error).__name__}: {error}")
+        return
     checks = {each.name: each for each in check.kernels} if check is not None else {}
     for mutant, (name, kernel) in zip(group, kernels.items(), strict=True):
         said = said_of(checks[name]) if name in wrong else ""
@@ -468,11 +475,14 @@ def groups(count: int, seed: int) -> Iterator[list[Mutant]]:
 
 def _work(every: list[list[Mutant]], number: int, logs: list[Path], end_s: float) -> NoReturn:
     """In a copy of this process, which has no threads: every so-manieth group, until the time is over."""
-    for seed in range(number, len(every), len(logs)):
-        if time.monotonic() < end_s:
-            with logs[number].open("a") as log:
-                log.writelines(json.dumps(asdict(each)) + "\n" for each in judge(every[seed], seed))
-    os._exit(0)
+    try:
+        for seed in range(number, len(every), len(logs)):
+            if time.monotonic() < end_s:
+                verdicts = judge(every[seed], seed)
+                with logs[number].open("a") as log:
+                    log.writelines(json.dumps(asdict(each)) + "\n" for each in verdicts)
+    finally:
+        os._exit(0)
 
 
 def main() -> int:

@@ -8,10 +8,8 @@ import torch
 
 from noyau.errors import CheckError
 from noyau.hosts.torch.cuda.clock import clock_of, conditions_of, device_text, time_calls
-from noyau.hosts.torch.cuda.comparison_sides import (
-    TensorRotation,
-    TensorSide,
-)
+from noyau.hosts.torch.cuda.comparison_sides import TensorSide
+from noyau.hosts.torch.cuda.tensor_rotation import TensorRotation
 
 gpu = pytest.mark.gpu
 
