@@ -38,7 +38,10 @@ _BETWEEN_BLOCKS = {
     "cuda": "no barrier orders two blocks: give each thread its own cells, or use atomicAdd",
     "numba_cuda": "no barrier orders two blocks: give each cell one thread, or use cuda.atomic",
 }
-_WITH_HOST = "wait for the grid before the host touches it: cudaDeviceSynchronize()"
+_WITH_HOST = {
+    "cuda": "wait for the grid before the host touches it: cudaDeviceSynchronize()",
+    "numba_cuda": "wait for the grid before the host touches it: cuda.synchronize()",
+}
 _OF_UPDATES = {
     "cuda": "use an atomic, or give each cell one thread",
     "numba_cuda": "use cuda.atomic, or give each cell one thread",
@@ -206,7 +209,7 @@ def _remedy(observation: Observation, route: Route, owners: Sequence[str], is_up
     if kind is not FindingKind.RACE:
         return usual
     if "the host" in owners:
-        return _WITH_HOST
+        return _WITH_HOST.get(route.language, usual)
     blocks = {owner.partition(" of block ")[2] for owner in owners} - {""}  # the host is of none
     usual = _BETWEEN_BLOCKS.get(route.language, usual) if len(blocks) > 1 else usual
     return _OF_UPDATES.get(route.language, usual) if is_update else usual

@@ -321,7 +321,7 @@ def test_what_is_no_kernel():
         scale.kernel(5)
     with pytest.raises(SignatureError, match="entry= and language= are of texts"):
         scale.kernel(lambda x, by, out: None, entry="f")
-    with pytest.raises(SignatureError, match="a kernel has no grid=; there are launch, args"):
+    with pytest.raises(SignatureError, match="a kernel has no grid=; there are name, language, entry, launch, args"):
         scale.kernel(lambda x, by, out: None, grid=3)
 
 

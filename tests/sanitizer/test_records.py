@@ -101,12 +101,17 @@ def test_what_mends_a_race_follows_who_races():
         owners = {n: f"thread {n} of block {n % blocks}" for n in range(4)} | {host: "the host"}
         route = Route("numba_cuda", "op", "kernel", "", (WRITE, READ), {}, owners.__getitem__)
         remedy = findings_of(seen, route)[0][0].remedy
-        words = {"cuda.syncthreads()": "a barrier", "orders two blocks": "an atomic", "cuda.atomic.add": "an update"}
+        words = {
+            "before the host": "a wait",
+            "cuda.syncthreads()": "a barrier",
+            "orders two blocks": "an atomic",
+            "cuda.atomic,": "an update",
+        }
         return next(told for part, told in words.items() if part in remedy)
 
     read = replace(RACE, access=Access.READ, other_access=Access.WRITE, other_site=0)
     both = replace(read, access=Access.WRITE)
-    assert (mend(RACE), mend(RACE, blocks=2), mend(RACE, host=1)) == ("a barrier", "an atomic", "a barrier")
+    assert (mend(RACE), mend(RACE, blocks=2), mend(RACE, host=1)) == ("a barrier", "an atomic", "a wait")
     assert (mend(read), mend(both), mend(read, both)) == ("a barrier", "a barrier", "an update")
     assert mend(RACE, read, both) == "a barrier"  # of two lines
     assert mend(read, replace(both, memory=1)) == "a barrier"

@@ -44,8 +44,8 @@ def finding(place: str = "/folder/kernel.py:12", **said) -> Finding:
 
 
 def test_every_kind_has_a_remedy():
-    kinds = "race out-of-bounds negative-index uninitialised unwritten written-twice divergent-barrier wrong-value"
-    kinds += " mutated-input order-dependent gradient launch precision crash"
+    kinds = "race out-of-bounds negative-index uninitialised unwritten written-twice ordered-by-chance"
+    kinds += " divergent-barrier wrong-value mutated-input order-dependent gradient launch precision crash"
     assert list(FindingKind) == kinds.split()
     assert all(kind.remedy for kind in FindingKind)
     assert all(kind.remedies.keys() <= set(LANGUAGES) for kind in FindingKind)

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import import_module
@@ -17,7 +18,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from noyau.codegen.language import LANGUAGES, generated_on
-from noyau.errors import BuildError, NoyauError, UnsupportedError
+from noyau.errors import BuildError, NoyauError, UnansweredError, UnsupportedError
 from noyau.jobs.check.attempts import Attempt, Sizes, volume
 from noyau.jobs.check.costs import work_of
 from noyau.jobs.check.isolated_kernels import KernelProcesses
@@ -39,6 +40,7 @@ from noyau.signatures.types import Instance
 from noyau.text import counted
 from noyau.verify.certificate import Certificate
 from noyau.verify.values import last_first
+from noyau.workers.time_limit import TimeIsUp, time_limit
 
 Array = np.ndarray
 _END = re.compile(r"\b(its )?(input|output) (\d+)")
@@ -143,7 +145,15 @@ class ByHand:
         ended."""
         sizes = bind_sizes(instance, arrays)
         size = sizes_text(sizes)
-        watched = watch(KernelCase(self.kernel, instance, arrays, self.reference.constants, size))
+        case = KernelCase(self.kernel, instance, arrays, self.reference.constants, size)
+        # A text runs in a process of its own, which has a limit; what is Python here would never give the turn back.
+        limit = nullcontext() if LANGUAGES[self.language].is_text else time_limit(self.apart.patience_s)
+        try:
+            with limit:
+                watched = watch(case)
+        except TimeIsUp:
+            message = f"{self.name} did not answer within {self.apart.patience_s:g} s and was ended"
+            raise UnansweredError(message) from None
         self.seen.add(watched, size, volume(sizes))
         if watched.is_cut:
             self.cut = f"it made {counted(watched.accesses)} accesses at {size}, and was ended"

@@ -134,16 +134,18 @@ class OneKernel:
         """The attempts of a plan, those at last that seemed to take long, where they do no longer."""
         late: list[Attempt] = []
         for attempt in plan:
-            if (
-                not results.outcomes
-                or attempt.needed
-                or budget.affords(self.work(attempt.instance, attempt.sizes), SHARE)
-            ):
+            if not results.outcomes or attempt.needed or self.is_affordable(attempt, budget, results):
                 yield attempt
             else:
                 late.append(attempt)
-        yield from (each for each in late if budget.affords(self.work(each.instance, each.sizes), SHARE))
-        results.costly = sum(not budget.affords(self.work(each.instance, each.sizes), SHARE) for each in late)
+        yield from (each for each in late if self.is_affordable(each, budget, results))
+        results.costly = sum(not self.is_affordable(each, budget, results) for each in late)
+
+    def is_affordable(self, attempt: Attempt, budget: Budget, results: AttemptResults) -> bool:
+        """Whether a run takes a small share of the time; the first few, whether each is short."""
+        work = self.work(attempt.instance, attempt.sizes)
+        is_short = len(results.outcomes) < FEWEST and budget.costs.expected_s(work) < SHORT_S
+        return is_short or budget.affords(work, SHARE)
 
     def sanitize(self, results: AttemptResults, sizes: Sizes, seed: int) -> SanitizedRuns:
         """Run the kernel with every access watched."""
@@ -302,7 +304,8 @@ class OneKernel:
         try:
             outcome, inputs = self.outcome(attempt, runs, arrays, number), inputs_text(attempt.graph, arrays)
         except errors.UnsupportedError as refusal:
-            results.unsupported = "" if self.candidate.cut else str(refusal)
+            # A run that was cut off leaves smaller ones to be judged; the first one is the smallest.
+            results.unsupported = "" if self.candidate.cut and results.outcomes else str(refusal)
             return False
         if runs.is_refused and self.candidate.is_trusted and attempt.instance not in results.instances:
             results.raised[attempt.instance] = attempt, number, outcome.failures[0]

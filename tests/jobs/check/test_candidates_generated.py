@@ -62,7 +62,7 @@ def test_means_of_nothing_are_watched():
     """0 / 0 is NaN in what is generated, and raises in Python."""
     spread = noyau.op("f64[n] -> f64")(lambda x: x.var())
     seen = OneKernel(spread, FromReference(spread, "numba"), None, 1.0, {}).sanitize(AttemptResults(), {}, 0)
-    assert seen.shapes[0] == "n = 0"
+    assert "n = 0" in seen.shapes
     assert (seen.findings, seen.why, seen.notes) == ({}, "", {})
 
 

@@ -103,3 +103,27 @@ def test_a_number_that_an_index_is_compared_with(text, is_right):
 def test_the_sizes_that_are_named_are_among_those_that_ran():
     (one, *_) = check(row_sums, sizes={"cols": 200}).kernels
     assert one.coverage.sizes["cols"][1] >= 200
+
+
+@noyau.op("f32[n] -> f32[n]")
+def copied(x):
+    return x * 1
+
+
+@copied.kernel(launch=lambda n: ((n + B - 1) // B, B))
+@cuda.jit
+def without_end(x, out):
+    half = B
+    while half > 0:
+        cuda.syncthreads()
+        half //= 1
+    i = cuda.grid(1)
+    if i < x.size:
+        out[i] = x[i]
+
+
+def test_a_kernel_that_never_ends_gives_no_answer():
+    (seen,) = check(copied, patience_s=1.0).kernels
+    (finding,) = seen.findings
+    assert finding.kind is FindingKind.CRASH
+    assert "did not answer within 1 s and was ended" in finding.message

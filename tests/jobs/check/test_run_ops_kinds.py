@@ -76,8 +76,8 @@ out[r] = t; }}"""
             "uninitialised",
             r"it reads out\[0\], which nobody wrote before",
         ),
-        (f"{PLAIN} out[-1] = 0;", "out-of-bounds", "it writes out at -1, which has 0 cells"),
-        (f"{PLAIN} out[rows] = 0;", "out-of-bounds", "it writes out at 0, which has 0 cells"),
+        (f"{PLAIN} out[-1] = 0;", "out-of-bounds", "it writes out at -1, which has 1 cell"),
+        (f"{PLAIN} out[rows] = 0;", "out-of-bounds", "it writes out at 1, which has 1 cell"),
         (
             f"int64_t q = rows / 4; {ROWS.replace('rows', '4 * q')} {PLAIN.partition(')')[2]}",
             "unwritten",

@@ -127,7 +127,7 @@ def interpreted(monkeypatch):
         pytest.skip("Triton does not interpret")
     for place, name, least in ((gpu_rows, "KEPT", 8), (gpu_rows, "SHORT", 16), (gpu_rows, "SHARED_ROWS", 1)):
         monkeypatch.setattr(place, name, least)
-    monkeypatch.setattr(graph_kernels, "languages_on", lambda device: generated_on(gpu=True))
+    monkeypatch.setattr(graph_kernels.generate, "languages_on", lambda device: generated_on(gpu=True))
     monkeypatch.setattr("noyau.ops.torch.graph_kernels.CELLS", 0)
 
 

@@ -120,6 +120,7 @@ def test_an_interrupted_check_tells_what_it_saw_and_ends_its_program(tmp_path, n
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "waits\n"
+        time.sleep(0.5)  # who runs it may still be on its way to wait for it
         os.kill(process.pid, number)
         told = process.stdout.read()
     if number != signal.SIGKILL:

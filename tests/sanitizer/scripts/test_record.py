@@ -20,7 +20,7 @@ def test_calls_of_one_kernel_are_one_entry():
     (kernel,) = session.finished().kernels
     assert (kernel.calls, kernel.shapes, kernel.accesses) == (2, ("x: f8[3]", "x: f8[4]"), 30)
     assert [each.digest for each in kernel.findings] == ["5", "6"]
-    assert kernel.lines()[0] == "k: watched in 2 calls, 2 shapes, 30 accesses; a note"
+    assert kernel.verdict()[0] == "k: watched in 2 calls, 2 shapes, 30 accesses; a note"
 
 
 def test_what_was_not_seen_is_said():
@@ -46,11 +46,11 @@ def test_findings_are_told_where_other_calls_are_not_seen():
     session.add("k", "numba", "s.py:1", "x: f8[3]", WatchedRun((race(5),), 10))
     session.add("k", "numba", "s.py:1", "x: f8[3]", None, "it reads a file")
     lines = str(session.finished()).splitlines()
-    assert lines[:2] == [
+    assert lines[0].startswith("k: race: told")
+    assert lines[-2:] == [
         "k: watched in part of 2 calls, 1 shape, 10 accesses",
         "k: not verified: not all accesses are seen: it reads a file",
     ]
-    assert lines[2].startswith("k: race: told")
 
 
 def test_two_kernels_of_one_name_have_a_map_each():
@@ -69,10 +69,7 @@ def test_a_script_without_kernels():
         == "s.py: not verified: no parallel loop of Numba ran in it, and no kernel was launched"
     )
     fault = "it ended with ValueError: no (line 3)"
-    assert str(ScriptSession("s.py").finished(fault)).splitlines() == [
-        "s.py: it ended before a parallel loop of Numba ran in it, or a kernel was launched",
-        f"s.py: {fault}",
-    ]
+    assert str(ScriptSession("s.py").finished(fault)) == f"s.py: {fault}, before any launch or parallel loop"
 
 
 def test_a_warning_does_not_make_it_bad():

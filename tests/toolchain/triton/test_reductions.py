@@ -1,10 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("triton")
-
 import torch
 import triton
 import triton.language as tl

@@ -17,7 +17,6 @@ def test_a_case_is_the_file_itself_as_a_script(tmp_path, folder):
 
 
 def test_arguments_are_tensors_and_what_is_no_word_is_itself():
-    pytest.importorskip("torch")
     from tools.suites.programs import liger_function
 
     assert liger_function._argument(1e-6) == 1e-6

@@ -26,8 +26,6 @@ def folder(tmp_path):
 
 
 def test_a_definition_and_its_solutions(folder, capsys):
-    pytest.importorskip("torch")
-    pytest.importorskip("triton")
     places = {name: folder / f"{name}.txt" for name in ("json", "jsonl", "trace")}
     options = [word for name, place in places.items() for word in (f"--{name}", str(place))]
     status = main(
@@ -58,8 +56,6 @@ def test_the_gate_says_yes_or_no(folder, capsys, path, answer, status):
     }
     (folder / "odd.json").write_text(json.dumps(record))
     words = ["check", str(folder / "definition.json"), "--solution", str(folder / "odd.json"), "--gate"]
-    pytest.importorskip("torch")
-    pytest.importorskip("triton")
     assert main(words) == status
     assert capsys.readouterr().out == f"{answer}\n"
 

@@ -13,9 +13,6 @@ from noyau.jobs.check.submissions.problem import Problem, Status, Submission, To
 from noyau.jobs.check.submissions.run import check_submissions, referee
 
 pytestmark = pytest.mark.slow
-pytest.importorskip("torch")
-pytest.importorskip("triton")
-pytest.importorskip("numba")
 
 TRITON = """
 import torch, triton, triton.language as tl

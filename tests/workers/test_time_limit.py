@@ -1,0 +1,35 @@
+"""What takes too long is ended where it stands, and nothing else is."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from noyau.workers.time_limit import TimeIsUp, time_limit
+
+
+def without_end():
+    while True:
+        try:
+            time.sleep(0)
+        except Exception:  # noqa: BLE001  as a kernel may
+            continue
+
+
+def test_a_loop_without_end_is_ended():
+    with pytest.raises(TimeIsUp), time_limit(0.05):
+        without_end()
+
+
+def test_what_ends_in_time_is_left_alone():
+    for _ in range(200):
+        with time_limit(0.0005):
+            pass
+    for _ in range(1000):  # where the limit would be raised, had it come too late
+        time.sleep(0)
+
+
+def test_what_fails_within_fails_as_it_is():
+    with pytest.raises(ZeroDivisionError), time_limit(10):
+        raise ZeroDivisionError
