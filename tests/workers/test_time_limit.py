@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -22,9 +23,9 @@ def test_a_loop_without_end_is_ended():
         without_end()
 
 
-def test_what_ends_in_time_is_left_alone():
+def test_what_comes_after_is_left_alone():
     for _ in range(200):
-        with time_limit(0.0005):
+        with suppress(TimeIsUp), time_limit(0.0005):
             pass
     for _ in range(1000):  # where the limit would be raised, had it come too late
         time.sleep(0)
