@@ -164,9 +164,9 @@ class _Replace(ast.NodeTransformer):
         return self.by(node) if node is self.target else self.generic_visit(node)
 
 
-def change_python(function: ast.FunctionDef, rng: random.Random) -> tuple[str, ast.FunctionDef] | None:
-    """A copy of a function with one random change in its body, and the change in words."""
-    made = copy.deepcopy(function)
+def change_python(text: str, rng: random.Random) -> tuple[str, str] | None:
+    """A function with one random change in its body, and the change in words."""
+    made = ast.parse(text).body[0]
     body = [node for statement in made.body for node in ast.walk(statement)]
     stored = {node.id for node in body if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     callee = {id(node.func) for node in body if isinstance(node, ast.Call)}
@@ -177,7 +177,7 @@ def change_python(function: ast.FunctionDef, rng: random.Random) -> tuple[str, a
     node, (words, by) = rng.choice(places)
     line = getattr(node, "lineno", 0)
     _Replace(node, by).visit(made)
-    return f"line {line}: {words}", ast.fix_missing_locations(made)
+    return f"line {line}: {words}", ast.unparse(ast.fix_missing_locations(made))
 
 
 @cache
@@ -199,17 +199,6 @@ def _is_kernel(node: ast.stmt) -> bool:
     first = node.decorator_list[0] if isinstance(node, ast.FunctionDef) and node.decorator_list else None
     call = first.func if isinstance(first, ast.Call) else first
     return isinstance(call, ast.Attribute) and call.attr == "kernel"
-
-
-def python_mutant(origin: Origin, rng: random.Random) -> Mutant | None:
-    function, words = ast.parse(origin.text).body[0], []
-    for _ in range(1 + (rng.random() < 0.25)):
-        changed = change_python(function, rng)
-        if changed is None:
-            return None
-        words.append(changed[0])
-        function = changed[1]
-    return Mutant(origin, "; ".join(words), ast.unparse(function))
 
 
 # Changes of C: each is a pattern, and what becomes of a match. Operators of two operands stand between spaces there.
@@ -263,10 +252,12 @@ def _c_file(file: str) -> Path:
     return next(place.with_suffix(each) for each in (".c", ".cu", ".cpp") if place.with_suffix(each).is_file())
 
 
-def c_mutant(origin: Origin, rng: random.Random) -> Mutant | None:
+def mutant_of(origin: Origin, rng: random.Random) -> Mutant | None:
+    """A kernel with one random change, or with two; None where there is no place for one."""
+    change = change_c if Path(origin.file).stem in C_FILES else change_python
     text, words = origin.text, []
     for _ in range(1 + (rng.random() < 0.25)):
-        changed = change_c(text, rng)
+        changed = change(text, rng)
         if changed is None:
             return None
         words.append(changed[0])
@@ -464,8 +455,7 @@ def groups(count: int, seed: int) -> Iterator[list[Mutant]]:
     while len(seen) < count:
         origin, group = rng.choice(origins), list[Mutant]()
         for _ in range(4 * GROUP):
-            is_c = Path(origin.file).stem in C_FILES
-            mutant = c_mutant(origin, rng) if is_c else python_mutant(origin, rng)
+            mutant = mutant_of(origin, rng)
             if mutant is not None and (_named(mutant), mutant.text) not in seen and len(group) < GROUP:
                 seen.add((_named(mutant), mutant.text))
                 group.append(mutant)
