@@ -95,6 +95,7 @@ class Compiler:
 
 DEFAULTS = CompilerOptions()
 _running: set[subprocess.Popen[bytes]] = set()  # the compilers that run now, for end_all
+_starting: set[object] = set()  # one object each for those that start, which end_all cannot end yet
 
 
 def find_compiler(name: str | None = None) -> Compiler:
@@ -346,7 +347,8 @@ def _execute(command: Sequence[str], folder: Path, timeout_s: float) -> tuple[in
     """The exit status and the output. On a time-out or Ctrl-C the compiler ends with all its children."""
     environment = {name: value for name, value in os.environ.items() if name not in _HIDDEN_INPUTS}
     environment |= {"LC_ALL": "C", "TMPDIR": str(folder)}  # a killed compiler's own temporary files go with the folder
-    process = None
+    process, start = None, object()
+    _starting.add(start)
     try:
         with defer_signals():  # an interrupt within Popen would leave a compiler that nobody knows of
             process = subprocess.Popen(
@@ -359,6 +361,8 @@ def _execute(command: Sequence[str], folder: Path, timeout_s: float) -> tuple[in
                 start_new_session=True,
             )
             _running.add(process)
+        if start not in _starting:
+            _kill(process)
         output, _ = process.communicate(timeout=timeout_s)
     except BaseException:
         if process is not None:
@@ -368,6 +372,7 @@ def _execute(command: Sequence[str], folder: Path, timeout_s: float) -> tuple[in
             process.wait()
         raise
     finally:
+        _starting.discard(start)
         if process is not None:
             _running.discard(process)
     return process.returncode, output.decode("utf-8", "replace")
@@ -375,6 +380,7 @@ def _execute(command: Sequence[str], folder: Path, timeout_s: float) -> tuple[in
 
 def end_all() -> None:
     """End every compiler that runs for this process, in whichever thread: they fail with a BuildError there."""
+    _starting.clear()  # first: each is seen here or sees this
     for process in _running.copy():  # which other threads change
         _kill(process)
 

@@ -342,6 +342,22 @@ def test_ctrl_c_ends_the_compilers_of_other_threads(empty_cache, script, private
     assert list(private_tmp.iterdir()) == []
 
 
+def test_ctrl_c_ends_a_compiler_that_just_starts(empty_cache, script, private_tmp, tmp_path, monkeypatch):
+    begin = subprocess.Popen
+
+    def interrupt(*arguments, **options):
+        process = begin(*arguments, **options)
+        c_compiler.end_all()
+        return process
+
+    compiler = script("sleep 300")
+    assert c_compiler.find_compiler(str(compiler))
+    monkeypatch.setattr(c_compiler.subprocess, "Popen", interrupt)
+    with pytest.raises(BuildError, match="does not compile it"):
+        c_compiler.compile_object("int x;", c_compiler.CompilerOptions(compiler=str(compiler), timeout_s=20))
+    assert list(private_tmp.iterdir()) == []
+
+
 def test_a_compiler_that_writes_nothing_is_told(empty_cache, script, tmp_path):
     options, built = c_compiler.CompilerOptions(compiler=str(script("exit 0"))), c_compiler.compile_object("int x;")
     with pytest.raises(BuildError, match="cc says that all is well, and wrote nothing; install gcc or clang"):
