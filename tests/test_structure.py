@@ -70,17 +70,11 @@ def parsed(path: Path) -> ast.Module:
 def runtime_imports(path: Path, tree: ast.Module) -> set[str]:
     """The full names of what a file imports when it runs; what only type checkers read does not count."""
     found: set[str] = set()
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            waiting.extend(node.orelse)
-            continue
-        if isinstance(node, ast.Import):
+    for node, type_only in structure.statements(tree):
+        if isinstance(node, ast.Import) and not type_only:
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
+        elif isinstance(node, ast.ImportFrom) and not type_only:
             found |= {f"{_origin(path, node)}.{alias.name}" for alias in node.names}
-        waiting.extend(ast.iter_child_nodes(node))
     return found
 
 

@@ -75,20 +75,26 @@ def modules(root: Path = ROOT) -> Mapping[str, ast.Module]:
     return parsed
 
 
+def statements(tree: ast.Module) -> Iterator[tuple[ast.AST, bool]]:
+    """Every statement (and what holds some: handlers, cases), and whether only type checkers read it."""
+    stack: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while stack:
+        node, type_only = stack.pop()
+        yield node, type_only
+        guarded = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inner = getattr(node, field, ())
+            if isinstance(inner, list):  # the body of a lambda or of a conditional is an expression
+                stack += [(child, type_only or (guarded and field == "body")) for child in inner]
+
+
 def imports(files: Mapping[str, ast.Module]) -> Iterator[Import]:
     """Every import of one file of the package by another."""
     for name, tree in files.items():
-        stack: list[tuple[ast.AST, bool]] = [(tree, False)]
-        while stack:
-            node, type_only = stack.pop()
-            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-                stack += [(child, True) for child in node.body]
-                stack += [(child, type_only) for child in node.orelse]
-                continue
+        for node, type_only in statements(tree):
             for target in _targets(node, files):
                 if target != name:
                     yield Import(name, target, getattr(node, "lineno", 0), type_only)
-            stack += [(child, type_only) for child in ast.iter_child_nodes(node)]
 
 
 def _targets(node: ast.AST, files: Mapping[str, ast.Module]) -> Iterator[str]:
@@ -154,7 +160,7 @@ def shared_class_names(files: Mapping[str, ast.Module]) -> dict[str, list[str]]:
     """Names of classes that stand in several files, and these files."""
     places = defaultdict(set)
     for name, tree in files.items():
-        for node in ast.walk(tree):
+        for node, _ in statements(tree):
             if isinstance(node, ast.ClassDef):
                 places[node.name].add(name)
     return {name: sorted(where) for name, where in sorted(places.items()) if len(where) > 1}
@@ -164,7 +170,7 @@ def function_lengths(files: Mapping[str, ast.Module]) -> dict[str, int]:
     """The lines of each function, by its file, line and name."""
     lengths = {}
     for name, tree in files.items():
-        for node in ast.walk(tree):
+        for node, _ in statements(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lengths[f"{name}:{node.lineno} {node.name}"] = (node.end_lineno or node.lineno) - node.lineno + 1
     return lengths
