@@ -309,5 +309,9 @@ def lies_on_gpu(thing: object) -> bool:
 
 def is_traced() -> bool:
     """Whether torch.compile traces this very line."""
-    torch = sys.modules.get("torch")
-    return torch is not None and torch.compiler.is_dynamo_compiling()
+    return False
+
+
+# Dynamo inlines this in place of the function, so that a call needs no module of torch, and what is compiled no guard
+# on `sys.modules`, which other threads change.
+is_traced._torchdynamo_inline = lambda: True  # type: ignore[attr-defined]
