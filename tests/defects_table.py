@@ -110,6 +110,7 @@ ROWS = (
     row("a temporary that threads share", f"{OMP}::squares_broken", "i", "i", "i", "i"),
     row("two loops of which one does not wait, two locks for one array",
         f"{OMP}::two_loops_broken {OMP}::locks_broken", "o", *3 * ["t"]),
+    row("a sleep in place of a wait, which the order of a lock hides", f"{TH}::mean_broken", "o", *3 * ["t"]),
     row("a race that touches one cell in many", f"{OMP}::rare_broken", "q", "q", f"{CU}::rare_broken", "q"),
     row("an offset in 32 bits", "m", "l", f"{LA}::place_broken", "m", "m"),
 )  # fmt: skip

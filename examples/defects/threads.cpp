@@ -1,5 +1,6 @@
 // Defects of kernels in C++, each beside its mended twin: noyau check examples/defects/threads.py
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -72,4 +73,35 @@ extern "C" void handed_over_mended(const float *x, float *out) {
     while (!ready.load(std::memory_order_acquire)) std::this_thread::yield();
     out[0] = value;
     worker.join();
+}
+
+// A sleep waits for nobody: that the worker came first to a lock, which guards other cells, is all that orders the two.
+extern "C" void mean_broken(const float *x, float *out, int n) {
+    std::vector<int> lines(2);
+    std::mutex log;
+    std::thread worker([&] {
+        float sum = 0;
+        for (int i = 0; i < n; i++) sum += x[i];
+        out[0] = sum; // other
+        std::lock_guard<std::mutex> lock(log);
+        lines[0]++;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    log.lock(), lines[1]++, log.unlock();
+    out[0] /= n; // defect: ordered-by-chance
+    worker.join();
+}
+extern "C" void mean_mended(const float *x, float *out, int n) {
+    std::vector<int> lines(2);
+    std::mutex log;
+    std::thread worker([&] {
+        float sum = 0;
+        for (int i = 0; i < n; i++) sum += x[i];
+        out[0] = sum;
+        std::lock_guard<std::mutex> lock(log);
+        lines[0]++;
+    });
+    worker.join();
+    log.lock(), lines[1]++, log.unlock();
+    out[0] /= n;
 }
