@@ -250,6 +250,16 @@ PAGES = {
         "11 kernels kept",
         "logits (1, 7, 1024)",
     ),
+    "kernels_of_others": (
+        "scaled[by_threads]: agreed on",
+        "scaled[by_blocks]: agreed on",
+        "no_mask: the rule: passes; noyau: out-of-bounds",
+        "no_atomic: the rule: passes; noyau: race",
+        "no_tail: the rule: passes; noyau: unwritten",
+        "replay: the rule: passes; noyau: wrong-value",
+        "paused[paused]: warning: ordered-by-chance: ",
+        "paused[paused]: race: ",
+    ),
     "own_kernel": (
         "encloses no graph: add_267 reads where",
         'BETWEEN = (["embedding", "linear_3"], ["add_306", "mul_256"])',
@@ -265,12 +275,12 @@ PAGES = {
 }
 
 
-BRIEF = ("dlpack", "op_in_onnxruntime")  # the others take up to half a minute each
+BRIEF = ("dlpack", "op_in_onnxruntime", "kernels_of_others")  # the others take up to half a minute each
 
 
 WITH_NUMBA = (
     *("prange_classes", "grid_stride", "thread_counter", "histogram"),
-    *("vector_sum_ladder", "transpose", "tiled_matmul"),
+    *("vector_sum_ladder", "transpose", "tiled_matmul", "kernels_of_others"),
 )
 
 
