@@ -13,16 +13,20 @@ _UPDATE = re.compile(r"^(?P<target>[^=;{}]+?)\s*(?P<sign>[+-])=\s*(?P<value>[^;{
 _INCREMENT = re.compile(r"^(?:(?P<target>[^=;{}+]+)\+\+|\+\+(?P<other>[^=;{}+]+));")
 
 
-def race(cell: str, language: str, owners: Sequence[str], touches: Sequence[tuple[int, str]]) -> tuple[str, ...]:
+def race(
+    cell: str, language: str, owners: Sequence[str], touches: Sequence[tuple[int, str]], between: str = ""
+) -> tuple[str, ...]:
     """Two owners side by side, and below each other what they do to a cell, the earlier first: `touches` has the line
-    and the verb of the second one's access, then those of the first one's."""
+    and the verb of the second one's access, then those of the first one's; `between`: what there is between the two,
+    where that is not nothing."""
     (line, verb), (other_line, other_verb) = touches
     one, two = owners
     width = max(len(str(line)), len(str(other_line)))
     columns = [max(len(two), len(other_verb) + len(cell) + 1), max(len(one), len(verb) + len(cell) + 1)]
     head = f"{' ' * width}  {two:<{columns[0]}}  {one}"
     is_between_blocks = len({each.partition(" of block ")[2] for each in owners}) > 1
-    missing = "nothing orders the two" if is_between_blocks else _ORDERS.get(language, "nothing orders the two")
+    nothing = "nothing orders the two"
+    missing = between or (nothing if is_between_blocks else _ORDERS.get(language, nothing))
     first = f"{other_line:>{width}}  {f'{other_verb} {cell}':<{columns[0]}}"
     if line == other_line:
         return head, f"{first}  {verb} {cell}   <- {missing}"
@@ -53,9 +57,16 @@ def _in_numba_cuda(text: str) -> str:
         match ast.parse(text).body:
             case [ast.AugAssign(target=ast.Subscript(value=array, slice=index), op=op, value=value)]:
                 name = _ATOMICS.get(type(op))
-                return f"cuda.atomic.{name}({', '.join(map(ast.unparse, (array, index, value)))})" if name else ""
+            case [
+                ast.Assign(
+                    targets=[ast.Subscript(value=array, slice=index) as cell],
+                    value=ast.Call(func=ast.Name("max" | "min" as name), args=[first, value]),
+                )
+            ] if ast.unparse(first) == ast.unparse(cell):
+                pass
             case _:
                 return ""
+        return f"cuda.atomic.{name}({', '.join(map(ast.unparse, (array, index, value)))})" if name else ""
     return ""
 
 

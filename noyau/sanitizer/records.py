@@ -245,10 +245,11 @@ def _drawing(observation: Observation, route: Route, memory: WatchedMemory, owne
         along = f", axis {observation.axis}" if observation.axis >= 0 and len(memory.shape) > 1 else ""
         return drawings.outside(f"{memory.name}{along}", observation.extent, observation.cell, owners[0], verb)
     other = route.site(observation.other_site).line
-    if observation.kind is not FindingKind.RACE or len(owners) < 2 or not (line and other):
+    between = {FindingKind.RACE: "", FindingKind.ORDERED_BY_CHANCE: "only by chance"}.get(observation.kind)
+    if between is None or len(owners) < 2 or not (line and other):
         return ()
     touches = (line, verb), (other, _VERBS[observation.other_access][0])
-    return drawings.race(memory.cell_text(observation.cell), route.language, owners, touches)
+    return drawings.race(memory.cell_text(observation.cell), route.language, owners, touches, between)
 
 
 def unwritten(

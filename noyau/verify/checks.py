@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from noyau.errors import CheckError, FindingKind
-from noyau.text import Printed
 from noyau.verify.certificate import Certificate
 from noyau.verify.coverage import Coverage
-from noyau.verify.findings import Finding, finding_lines
+from noyau.verify.findings import Finding
+from noyau.verify.reports import Groups, Report, text_of
 
 SCHEMA_VERSION = 1
 LIMITS = (
@@ -95,7 +95,7 @@ class KernelCheck:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class OpCheck(Printed):
+class OpCheck(Report):
     """A check of all kernels of an op. `ok` where no kernel is wrong. `tolerance`: what a user allowed, else None.
     `note`: why some kernels are not among them."""
 
@@ -119,8 +119,10 @@ class OpCheck(Printed):
         checked = any(kernel.certificate is not None for kernel in self.kernels)
         return self.ok and checked and not any(kernel.unverified for kernel in self.kernels)
 
-    def __str__(self) -> str:
-        return report_text([self])
+    @property
+    def groups(self) -> Groups:
+        """The findings of each kernel."""
+        return [(f"{self.op}[{kernel.name}]", kernel.findings) for kernel in self.kernels]
 
     def verdicts(self, *, everything: bool) -> list[str]:
         """Lines on what was tried and seen of each kernel."""
@@ -143,10 +145,9 @@ class OpCheck(Printed):
 
 def report_text(checks: Sequence[OpCheck], *, everything: bool = False) -> str:
     """The report on ops: first what is wrong with any of their kernels, then what was tried and seen of each."""
-    groups = [(f"{each.op}[{kernel.name}]", kernel.findings) for each in checks for kernel in each.kernels]
-    defects = finding_lines(groups, everything=everything)
+    groups = [group for each in checks for group in each.groups]
     verdicts = [line for each in checks for line in each.verdicts(everything=everything)]
-    return "\n".join([*defects, *([""] if defects and verdicts else []), *verdicts])
+    return text_of(groups, verdicts, everything=everything)
 
 
 def report_json(checks: Sequence[OpCheck]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Source: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0.
 from __future__ import annotations
 
 import linecache
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from urllib.parse import quote
 from noyau.errors import FindingKind, Severity
 from noyau.version import __version__
 
+_CELL = re.compile(r"<ipython-input-.*>|.*[/\\\\]ipykernel_\d+[/\\\\]\d+\.py")  # the name of a cell of a notebook
 FEW = 2  # findings of a kind on a kernel that a report shows in full
 
 
@@ -100,13 +102,17 @@ def lines_of(finding: Finding) -> list[str]:
 def finding_lines(groups: Iterable[tuple[str, Sequence[Finding]]], *, everything: bool = False) -> list[str]:
     """Groups of findings, each with the name of what it is of: all errors, then all warnings; of a kind in a group the
     first few, unless everything is asked for."""
+    return [line for name, findings in errors_first(groups) for line in _few_lines(name, findings, everything)]
+
+
+def errors_first(groups: Iterable[tuple[str, Sequence[Finding]]]) -> list[tuple[str, list[Finding]]]:
+    """The errors of each group, then the warnings of each."""
     each_group = list(groups)
-    by_severity = [
+    return [
         (name, [finding for finding in findings if finding.severity == severity])
         for severity in ("error", "warning")
         for name, findings in each_group
     ]
-    return [line for name, findings in by_severity for line in _few_lines(name, findings, everything)]
 
 
 def _few_lines(name: str, findings: Sequence[Finding], everything: bool) -> Iterator[str]:
@@ -122,6 +128,16 @@ def _few_lines(name: str, findings: Sequence[Finding], everything: bool) -> Iter
 
 def excerpt(finding: Finding) -> list[str]:
     """The lines of the source that a finding names, with their numbers, then what would mend it."""
+    shown, width = lines_shown(finding)
+    mend = [f"{' ' * width}  = mend: {finding.remedy}"]
+    if finding.change:
+        before, _, number = lines_at(finding.place)
+        mend.append(f" {number:>{width}} + {before}{finding.change}")
+    return [*shown, *mend]
+
+
+def lines_shown(finding: Finding) -> tuple[list[str], int]:
+    """The lines of the source that a finding names, and its drawing; and how wide their numbers are."""
     places = [place.rpartition(":") for place in (finding.place, finding.other_place) if place]
     lines = {
         (file, int(line)): linecache.getline(file, int(line)).rstrip() for file, _, line in places if line.isdigit()
@@ -129,22 +145,18 @@ def excerpt(finding: Finding) -> list[str]:
     width = max((len(str(line)) for _, line in lines), default=1)
     text_lines, before = list[str](), ""
     for (file, line), text in lines.items():
-        text_lines += [f"{' ' * width} --> {file}:{line}"] if file != before else []
+        text_lines += [f"{' ' * width} --> {_CELL.sub('a cell', file)}:{line}"] if file != before else []
         text_lines += [f" {line:>{width}} | {text}"] if text else []  # of a text that is in no file there is none
         before = file
-    drawing = [f" {' ' * width} : {line}" for line in finding.drawing]
-    mend = [f"{' ' * width}  = mend: {finding.remedy}"]
-    if finding.change:
-        before, number = lines_at(finding.place)
-        mend.append(f" {number:>{width}} + {before}{finding.change}")
-    return [*text_lines, *drawing, *mend]
+    return [*text_lines, *(f" {' ' * width} : {line}" for line in finding.drawing)], width
 
 
-def lines_at(place: str) -> tuple[str, str]:
-    """The indentation of the line at a place, and its number."""
+def lines_at(place: str) -> tuple[str, str, str]:
+    """The indentation of the line at a place, the rest of it, and its number."""
     file, _, line = place.rpartition(":")
-    text = linecache.getline(file, int(line)) if line.isdigit() else ""
-    return text[: len(text) - len(text.lstrip())].rstrip("\n"), line
+    text = linecache.getline(file, int(line)).rstrip() if line.isdigit() else ""
+    body = text.lstrip()
+    return text[: len(text) - len(body)], body, line
 
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

@@ -31,6 +31,11 @@ def test_one_line_of_two_owners_and_what_is_missing(language, owners, told):
     assert line.endswith(f"writes c[0]   <- {told}")
 
 
+def test_what_is_between_the_two_by_chance():
+    drawing = drawings.race("s[0]", "c", ["thread 1", "thread 0"], [(9, "reads"), (5, "writes")], "whoever was first")
+    assert drawing[2] == "   -- whoever was first --"
+
+
 @pytest.mark.parametrize(
     ("extent", "index", "told"),
     [
@@ -48,6 +53,9 @@ def test_a_cell_that_is_not_there(extent, index, told):
     [
         ("c[0] += 1", "numba_cuda", "cuda.atomic.add(c, 0, 1)"),
         ("h[b, i + 1] -= x[i]", "numba_cuda", "cuda.atomic.sub(h, (b, i + 1), x[i])"),
+        ("peak[i] = max(peak[i], abs(x[j]))", "numba_cuda", "cuda.atomic.max(peak, i, abs(x[j]))"),
+        ("peak[i] = max(peak[0], x[j])", "numba_cuda", ""),
+        ("peak[i] = least(peak[i], x[j])", "numba_cuda", ""),
         ("c[0] *= 2", "numba_cuda", ""),
         ("c[0] = c[0] + 1", "numba_cuda", ""),
         ("if i < n: (", "numba_cuda", ""),

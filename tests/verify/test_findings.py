@@ -78,3 +78,8 @@ def test_a_line_is_shown_where_a_file_has_it():
     told = excerpt(Finding("op", "k", "c", FindingKind.RACE, "a text:1", "", "two write"))
     assert told[0] == "  --> a text:1"
     assert "= mend: " in told[1]
+
+
+@pytest.mark.parametrize("file", ["/tmp/ipykernel_71/4205.py", "<ipython-input-3-0a1b>"])
+def test_a_cell_of_a_notebook_has_no_path(file):
+    assert excerpt(Finding("op", "k", "c", FindingKind.RACE, f"{file}:2", "", "two write"))[0] == "  --> a cell:2"

@@ -216,10 +216,14 @@ def _interpreting(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[_INTERPRET]
-        else:
-            os.environ[_INTERPRET] = before
+        _restore(before)
+
+
+def _restore(before: str | None) -> None:
+    """Let Triton compile or interpret as it did before."""
+    os.environ.pop(_INTERPRET, None)
+    if before is not None:
+        os.environ[_INTERPRET] = before
 
 
 def _maps(arguments: argparse.Namespace) -> list[AccessMap]:
@@ -381,8 +385,9 @@ def register(shell: Any) -> None:
     shell.register_magic_function(lambda line, cell: check_cell(shell, line, cell), "cell", "check")
 
 
-def check_cell(shell: Any, line: str, cell: str) -> None:
-    """Run a cell, its kernels watched, and print that. InputError unless `line` is `--launch GRID,BLOCK` or empty."""
+def check_cell(shell: Any, line: str, cell: str) -> ScriptCheck:
+    """Run a cell, its kernels watched: the report is what the cell gives. InputError unless `line` is
+    `--launch GRID,BLOCK` or empty."""
     from noyau.jobs.check.script_run import hooks_of_script
     from noyau.sanitizer.scripts.lint import lint_text
     from noyau.sanitizer.scripts.record import ScriptSession
@@ -391,14 +396,15 @@ def check_cell(shell: Any, line: str, cell: str) -> None:
     if words and (len(words) != 2 or words[0] != "--launch"):
         raise InputError(f"%%check takes --launch GRID,BLOCK or nothing, not {line!r}")
     session = ScriptSession("cell")
-    before = os.environ.get("TRITON_INTERPRET")
+    before = os.environ.get(_INTERPRET)
     with hooks_of_script(session, launch_of(words[1]) if words else None, cell):
         ended = shell.run_cell(cell)
-    if before != os.environ.get("TRITON_INTERPRET"):
+    if "triton" not in sys.modules:
+        _restore(before)
+    elif before != os.environ.get(_INTERPRET):
         session.notes.append(_INTERPRETS)
     record = session.finished("" if ended.success else "it ended with an exception")
-    with_advice = replace(record, advice=(*record.advice, *lint_text(cell, "cell")))
-    sys.stdout.write(f"{with_advice}\n")
+    return replace(record, advice=(*record.advice, *lint_text(cell, "cell")))
 
 
 def _script_check(arguments: argparse.Namespace, path: Path, launch: Any) -> ScriptCheck:

@@ -13,7 +13,8 @@ from noyau.sanitizer.access_map import AccessMap, TracingShadow
 from noyau.sanitizer.records import WatchedRun, digest
 from noyau.text import counted, several
 from noyau.verify.checks import LIMITS, SCHEMA_VERSION
-from noyau.verify.findings import Finding, finding_lines
+from noyau.verify.findings import Finding
+from noyau.verify.reports import Groups, Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,8 @@ class KernelSeen:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptCheck:
+@dataclass(frozen=True, slots=True, repr=False)
+class ScriptCheck(Report):
     """A run of a script or a notebook. `fault`: how it ended where it did not end well; `notes`: what was left out;
     `advice`: warnings on the script's own lines; `maps`: of a small launch of each kernel, where they are wanted."""
 
@@ -96,13 +97,14 @@ class ScriptCheck:
         seen = (not kernel.unseen and (kernel.accesses or kernel.notes) for kernel in self.kernels)
         return self.ok and bool(self.kernels) and all(seen)
 
-    def __str__(self) -> str:
-        return self.report()
+    @property
+    def groups(self) -> Groups:
+        """The findings of each kernel, and those of the script's own lines."""
+        return [*((each.name, each.findings) for each in self.kernels), (self.script, self.advice)]
 
-    def report(self, *, everything: bool = False) -> str:
-        """First what is wrong with any kernel, then what was seen of each, and how the script ended."""
-        groups = [*((each.name, each.findings) for each in self.kernels), (self.script, self.advice)]
-        defects = finding_lines(groups, everything=everything)
+    def verdicts(self, *, everything: bool) -> list[str]:
+        """Lines on what was seen of each kernel, and on how the script ended."""
+        del everything
         lines = [line for kernel in self.kernels for line in kernel.verdict()]
         if not self.kernels and not self.fault and self.script.endswith((".py", ".ipynb")):
             nothing = "no parallel loop of Numba ran in it, and no kernel was launched"
@@ -111,7 +113,7 @@ class ScriptCheck:
         if self.fault:
             early = "" if self.kernels else ", before any launch or parallel loop"
             lines.append(f"{self.script}: {self.fault}{early}")
-        return "\n".join([*defects, *([""] if defects and lines else []), *lines])
+        return lines
 
     def raise_if_bad(self) -> None:
         """CheckError with the first finding, or with how the script ended, unless `ok`."""

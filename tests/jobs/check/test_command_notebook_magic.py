@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -35,21 +37,32 @@ class Shell:
 def test_a_cell_is_run_and_watched(capsys):
     shell = Shell()
     noyau.load_ipython_extension(shell)
-    shell.magics["cell", "check"]("", "meet(np.zeros(1))\nprint('ran')")
-    printed = capsys.readouterr().out
-    assert printed.startswith("ran\n")
-    assert "meet: race: iteration 1 writes c[0], written by iteration 0 on the same line" in printed
+    check = shell.magics["cell", "check"]("", "meet(np.zeros(1))\nprint('ran')")
+    assert capsys.readouterr().out == "ran\n"
+    assert "meet: race: iteration 1 writes c[0], written by iteration 0 on the same line" in repr(check)
+    assert "</b> in <code>meet</code>" in check._repr_html_()
 
 
-def test_that_triton_interprets_from_here_on_is_said_once(capsys, monkeypatch):
+@pytest.fixture
+def asking(monkeypatch):
+    """Hooks that ask Triton to interpret, and leave it so."""
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setattr(
         script_run, "hooks_of_script", lambda *_: nullcontext(monkeypatch.setenv("TRITON_INTERPRET", "1"))
     )
+
+
+def test_that_triton_interprets_from_here_on_is_said_once(asking, monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton", None)
     told = "cell: Triton interprets in this process from here on, also in other cells; restart to compile"
     for times in (1, 0):
-        command.check_cell(Shell(), "", "pass")
-        assert capsys.readouterr().out.count(told) == times
+        assert str(command.check_cell(Shell(), "", "pass")).count(told) == times
+
+
+def test_triton_that_no_cell_imports_compiles_later(asking, monkeypatch):
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    assert "Triton" not in str(command.check_cell(Shell(), "", "pass"))
+    assert "TRITON_INTERPRET" not in os.environ
 
 
 def test_other_words_are_refused():

@@ -1,0 +1,87 @@
+"""Reports of checks, as text and as HTML for a notebook: first what is wrong, then what was tried and seen."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from noyau.text import Printed, several
+from noyau.verify.findings import Finding, errors_first, finding_lines, lines_at, lines_shown
+
+Groups = Sequence[tuple[str, Sequence[Finding]]]  # findings, with the name of what they are of
+FINDINGS, LINES = 3, 6  # on what is wrong, and on what was seen, that a notebook shows: the others are a click away
+_COLOURS = {"error": "#d32f2f", "warning": "#c77700"}  # to be read on white and on black
+_ADDED = "#388e3c"
+_CODE = "margin:.2em 0;padding:0;background:none;overflow-x:auto;white-space:pre;line-height:1.25"
+
+
+class Report(Printed):
+    """A check that prints itself, and shows itself in a notebook. Findings come in `groups`, and then lines on what was
+    tried and seen, the `verdicts`."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def groups(self) -> Groups: ...
+
+    @abstractmethod
+    def verdicts(self, *, everything: bool) -> list[str]: ...
+
+    def report(self, *, everything: bool = False) -> str:
+        """The text; `everything`: each finding, and how exact each kernel is."""
+        return text_of(self.groups, self.verdicts(everything=everything), everything=everything)
+
+    def __str__(self) -> str:
+        return self.report()
+
+    def _repr_html_(self) -> str:
+        """The report in a notebook, at most a screen of it unfolded."""
+        return html_of(self.groups, self.verdicts(everything=False))
+
+
+def text_of(groups: Groups, verdicts: Sequence[str], *, everything: bool = False) -> str:
+    """The text of a report."""
+    defects = finding_lines(groups, everything=everything)
+    return "\n".join([*defects, *([""] if defects and verdicts else []), *verdicts])
+
+
+def html_of(groups: Groups, verdicts: Sequence[str]) -> str:
+    """The HTML of a report, whatever its texts hold."""
+    shown = [_finding(name, finding) for name, findings in errors_first(groups) for finding in findings]
+    lines = [f"<div>{escape(line)}</div>" for line in verdicts]
+    parts = [*_unfolded(shown, FINDINGS, "finding"), *_unfolded(lines, LINES, "line")]
+    return f'<div style="max-width:70em">{"".join(parts)}</div>'
+
+
+def _unfolded(parts: Sequence[str], most: int, noun: str) -> Iterable[str]:
+    """The first parts, and the others folded away."""
+    yield from parts[:most]
+    if more := parts[most:]:
+        yield f"<details><summary>and {several(len(more), noun)} more</summary>{''.join(more)}</details>"
+
+
+def _finding(name: str, finding: Finding) -> str:
+    """A finding beside a bar of the colour of its severity."""
+    colour, is_watched = _COLOURS[finding.severity], bool(finding.digest)
+    kind = f"{'' if finding.severity == 'error' else 'warning: '}{finding.kind}"
+    at = f", with {finding.size}" if finding.size and is_watched else ""
+    head = f'<b style="color:{colour}">{kind}</b> in <code>{escape(name)}</code>{escape(at)}'
+    parts = [head, escape(finding.message), *([_code(lines_shown(finding)[0])] if is_watched else [])]
+    parts.append(f"<b>To mend it</b>: {escape(finding.remedy)}")
+    if finding.change:
+        _, text, _ = lines_at(finding.place)
+        signs = (("-", text, _COLOURS["error"]), ("+", finding.change, _ADDED))
+        parts.append(_code([f"{sign} {line}" for sign, line, _ in signs], [each for *_, each in signs]))
+    inner = "".join(f"<div>{part}</div>" for part in parts)
+    return f'<div style="margin:.6em 0;padding-left:.8em;border-left:.3em solid {colour}">{inner}</div>'
+
+
+def _code(lines: Sequence[str], colours: Sequence[str] = ()) -> str:
+    """Lines as they are, each in its colour where there are some."""
+    texts = [escape(line) for line in lines]
+    if colours:
+        texts = [f'<span style="color:{each}">{text}</span>' for each, text in zip(colours, texts, strict=True)]
+    body = "\n".join(texts)
+    return f'<pre style="{_CODE}">{body}</pre>'
