@@ -196,8 +196,8 @@ class ByHand:
         configs = len(configs_of(self.kernel.function))
         packed += [f"with each of {configs} configurations in turn"] if configs else []
         threads = [f"with {', '.join(map(str, self.threads))} threads"] if self.threads else []
-        watched = ["run as a GPU would, on this machine"] if self.is_replayed else []
-        return [*alone, *packed, *threads, *watched]
+        build = "as a GPU would, on this machine" if LANGUAGES[self.language].on_gpu else "in its watched build alone"
+        return [*alone, *packed, *threads, *([f"run {build}"] if self.is_replayed else [])]
 
 
 def _named(match: re.Match[str], instance: Instance) -> str:

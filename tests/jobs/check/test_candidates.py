@@ -32,6 +32,14 @@ def test_a_kernel_in_c():
         assert np.array_equal(one.run(instance, [np.ones(3, np.float32)], How())[0], [1, 1, 1])
 
 
+def test_what_runs_only_while_it_is_watched_says_so():
+    op = op_of("f32[n] -> f32[n]")
+    op.kernel(f'extern "C" {TEXT}', language="cpp", name="threads", entry="f")
+    op.kernel(f"__global__ {TEXT}", language="cuda", name="grid", entry="f", launch=(1, 1))
+    ways = [by_hand(op, name).notes()[-1] for name in ("threads", "grid")]
+    assert ways == ["run in its watched build alone", "run as a GPU would, on this machine"]
+
+
 def test_a_text_that_does_not_build():
     op = op_of("f32[n] -> f32[n]")
     attached(op, TEXT.replace("x[i];", "oops;"))
