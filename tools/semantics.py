@@ -80,6 +80,10 @@ DIFFERENCES = (
 )
 
 
+Case = tuple[str, DType]  # a function, and a dtype of its arrays
+TOGETHER = 8  # cases in one program
+
+
 @cache
 def document() -> str:
     """The whole document, in Markdown."""
@@ -175,16 +179,16 @@ def _functions() -> Iterator[tuple[str, ...]]:
 
 def _support() -> Iterator[tuple[str, ...]]:
     own = {function: name for name, function in OF_TABLE.items()}
+    cases = [(name, dtype) for name, each in OPERATORS.items() for dtype in PROBES if dtype.kind in each.accepts]
+    written = [set(_written(cases, write)) for write in (*map(_in, GENERATIONS), _as_numpy, _as_onnx)]
     for name, operator in OPERATORS.items():
         numpy = operator.names.numpy or (f"noyau.functions.{own[name]}" if name in own else "")
         names = (_literal(", ".join(each.split())) for each in (numpy, operator.names.torch, operator.names.onnx))
-        texts = (_kinds_taken(operator, write) for write in (*map(_in, GENERATIONS), _as_numpy, _as_onnx))
-        yield f"`{name}`", *names, *texts
+        yield f"`{name}`", *names, *(_kinds_in([each for each in PROBES if (name, each) in some]) for some in written)
 
 
-def _kinds_taken(operator: Operator, write: Callable[[Graph], object]) -> str:
-    """The kinds of dtypes that a function of arrays is written for; single dtypes where it is not for all of a kind."""
-    written = [dtype for dtype in PROBES if dtype.kind in operator.accepts and _is_written(operator, dtype, write)]
+def _kinds_in(written: Sequence[DType]) -> str:
+    """The kinds of these dtypes; single dtypes where they are not all of a kind."""
     kinds = []
     for kind, accepted in (("float", FLOAT), ("integer", INTEGER), ("bool", BOOL)):
         members = [dtype for dtype in PROBES if dtype.kind in accepted]
@@ -193,17 +197,29 @@ def _kinds_taken(operator: Operator, write: Callable[[Graph], object]) -> str:
     return ", ".join(kinds)
 
 
-def _is_written(operator: Operator, dtype: DType, write: Callable[[Graph], object]) -> bool:
-    dtypes = (DType.BOOL, dtype, dtype) if operator.name == "where" else (dtype,) * operator.arity
-    shape = shape_of(["n"])
-    inputs = [Node(letter, Input(), (), each, shape) for letter, each in zip("abc", dtypes, strict=False)]
-    result = dtype if operator.name == "cast" else dtype_of(operator.name, dtypes)
-    node = Node("y", Map(operator.name), tuple(each.output for each in inputs), result, shape)
-    try:
-        write(Graph((*inputs, node), ("y",)))
-    except UnsupportedError:
-        return False
-    return True
+def _written(cases: Sequence[Case], write: Callable[[Graph], object]) -> Sequence[Case]:
+    """Those functions of arrays, by dtype, that `write` knows: together, as nearly all are, or else by halves."""
+    if len(cases) <= TOGETHER:
+        try:
+            write(_graph(cases))
+            return cases
+        except UnsupportedError:
+            if len(cases) == 1:
+                return ()
+    half = len(cases) // 2
+    return [*_written(cases[:half], write), *_written(cases[half:], write)]
+
+
+def _graph(cases: Sequence[Case]) -> Graph:
+    """A graph with an output for each of these functions, of arrays that they share."""
+    shape, inputs, nodes = shape_of(["n"]), {}, []
+    for number, (name, dtype) in enumerate(cases):
+        dtypes = (DType.BOOL, dtype, dtype) if name == "where" else (dtype,) * OPERATORS[name].arity
+        names = tuple(f"{letter}_{each}" for letter, each in zip("abc", dtypes, strict=False))
+        inputs |= {name: Node(name, Input(), (), each, shape) for name, each in zip(names, dtypes, strict=True)}
+        result = dtype if name == "cast" else dtype_of(name, dtypes)
+        nodes.append(Node(f"y{number}", Map(name), names, result, shape))
+    return Graph((*inputs.values(), *nodes), tuple(node.output for node in nodes))
 
 
 def _in(language: str) -> Callable[[Graph], object]:
