@@ -164,7 +164,7 @@ def test_a_file_that_was_changed_is_copied_instead(tmp_path):
 def test_a_script_is_not_run_again(tmp_path):
     lines = [
         "print('once', flush=True)",
-        "found = noyau.check(double, patience_s=1.0, budget_s=0.5)",
+        "found = noyau.check(double, patience_s=1.0, budget_s=0.5, generated=False)",
         "print(found.findings[0].kind)",
     ]
     (tmp_path / "ops.py").write_text("\n".join([FILE, *lines]))

@@ -22,9 +22,8 @@ def k(x, out):
     out[...] = FACTOR * x
 
 def test_double(noyau_check):
-    noyau_check(double, sizes={"n": 50}, tolerance=1e-3)
+    noyau_check(double, sizes={"n": 50}, tolerance=1e-3, generated=False)
 """
-BY_HAND = OPS.replace("tolerance=1e-3", "tolerance=1e-3, generated=False")  # what is generated starts Numba and Triton
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +44,7 @@ def test_a_right_kernel_passes(pytester):
 
 
 def test_a_wrong_kernel_fails_with_the_report(pytester):
-    found = outcomes(pytester, BY_HAND.replace("FACTOR", "3"), failed=1)
+    found = outcomes(pytester, OPS.replace("FACTOR", "3"), failed=1)
     found.stdout.re_match_lines(
         [r"double\[k\]: wrong-value: wrong at out\[0\] for x: f32\[1\].*", ".*allowed by request"]
     )
@@ -53,7 +52,7 @@ def test_a_wrong_kernel_fails_with_the_report(pytester):
 
 
 def test_what_is_asked_wrongly_is_one_error_without_lines_of_noyau(pytester):
-    found = outcomes(pytester, BY_HAND.replace("FACTOR", "2").replace('"n": 50', '"m": 50'), failed=1)
+    found = outcomes(pytester, OPS.replace("FACTOR", "2").replace('"n": 50', '"m": 50'), failed=1)
     found.stdout.re_match_lines(
         [r">.*noyau_check\(double", r"E .*SignatureError: double has no size m; its sizes are: n"]
     )
@@ -64,7 +63,7 @@ def test_what_cannot_run_here_is_skipped(pytester):
     text = OPS[: OPS.index("@double.kernel")] + OPS[OPS.index("def test_") :]
     text = text.replace("def test_", 'double.kernel("__global__ void f() {}", language="cuda", entry="f")\n\ndef test_')
     unwatched = "import noyau.jobs.check.candidates\nnoyau.jobs.check.candidates.is_watched = lambda language: False\n"
-    outcomes(pytester, unwatched + text.replace("tolerance=1e-3", "generated=False"), skipped=1)
+    outcomes(pytester, unwatched + text.replace("tolerance=1e-3, ", ""), skipped=1)
 
 
 def test_the_plugin_brings_no_numpy():

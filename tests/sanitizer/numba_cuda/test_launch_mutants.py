@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.sanitizer.numba_cuda.mutants import loaded as loaded_mutants
 from tests.sanitizer.numba_cuda.mutants import mutants
@@ -21,12 +22,13 @@ def kinds_of(mutant, module):
     return {each.kind for each in seen_of(getattr(module, mutant.name), launch, *values)[1]}
 
 
-def test_mutants_are_found_as_what_they_are(tmp_path):
-    made = [mutant for mutant in mutants() if mutant.name not in EQUIVALENT]
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.long)])
+def test_mutants_are_found_as_what_they_are(step, tmp_path):
+    made = [mutant for mutant in mutants() if mutant.name not in EQUIVALENT][::step]
     module = loaded_mutants(made, tmp_path)
     found = {mutant.name: kinds_of(mutant, module) for mutant in made}
     missed = {mutant.name: found[mutant.name] for mutant in made if not found[mutant.name] & mutant.kinds}
-    assert len(made) >= 100
+    assert len(made) >= 100 / step
     assert len(missed) <= (1 - SHARE) * len(made), missed
 
 
