@@ -23,12 +23,13 @@ from noyau.kernels import user_kernel
 from noyau.kernels.c.text import c_source
 from noyau.kernels.guarded_run import LAYOUTS, End, Guards, how_to_run
 from noyau.kernels.reference import bind_sizes, empty_outputs
-from noyau.kernels.triton.parameters import asks_strides
+from noyau.kernels.triton.parameters import asks_strides, bind_kernel, interpreter_version
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance, Value
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
 from noyau.toolchain.guard_zones import Order
+from noyau.workers.nvml import has_driver
 
 Array = np.ndarray
 _LINES = 4  # of what a kernel raised, in a message
@@ -273,6 +274,11 @@ def _triton_layouts(kernel: user_kernel.UserKernel) -> tuple[str, ...]:
     return tuple(name for name in LAYOUTS if name != "flipped") if asks_strides(kernel) else ()
 
 
+def _triton_place() -> str:
+    """The machine that a check of a kernel in Triton depends on; torch is asked only where there may be a GPU."""
+    return str(_triton().where()) if has_driver() else interpreter_version()
+
+
 def _triton() -> Any:
     """The module that calls kernels in Triton: it needs triton and torch, which take seconds to import."""
     return import_module("noyau.kernels.triton.calls")
@@ -284,9 +290,9 @@ CALLERS: Mapping[str, KernelCaller] = MappingProxyType(
         "numba": KernelCaller(),
         "python": KernelCaller(),
         "triton": KernelCaller(
-            lambda *call: _triton().open_kernel(*call),
+            lambda kernel, instance, constants: bind_kernel(kernel, constants),
             _triton_layouts,
-            lambda: str(_triton().where()),
+            _triton_place,
             lambda *call: _triton().launch_on_arrays(*call),
         ),
     }

@@ -11,7 +11,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import import_module
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
@@ -40,6 +39,7 @@ from noyau.signatures.types import Instance
 from noyau.text import counted
 from noyau.verify.certificate import Certificate
 from noyau.verify.values import last_first
+from noyau.workers.nvml import has_driver
 from noyau.workers.time_limit import TimeIsUp, time_limit
 
 Array = np.ndarray
@@ -47,7 +47,6 @@ _END = re.compile(r"\b(its )?(input|output) (\d+)")
 _CORES = os.cpu_count() or 1
 MANY = max(4, _CORES)  # threads; more than the cores of a small machine, so that they take turns
 NO_GPU = "there is no CUDA device with triton; TRITON_INTERPRET=1 in the environment has it interpreted"
-_DRIVER = (Path("/proc/driver/nvidia"), Path("/dev/nvidiactl"))  # there where an NVIDIA driver is
 
 
 @dataclass(slots=True)
@@ -365,7 +364,7 @@ def begin() -> None:
 
 def has_gpu() -> bool:
     """Whether kernels in Triton can run: it is installed, and there is a driver, or it is asked to interpret."""
-    return _is_there("triton") and _is_there("torch") and (is_interpreted() or any(path.exists() for path in _DRIVER))
+    return _is_there("triton") and _is_there("torch") and (is_interpreted() or has_driver())
 
 
 def is_interpreted() -> bool:

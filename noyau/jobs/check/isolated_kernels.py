@@ -26,11 +26,13 @@ from noyau.kernels.call import SYMBOL, FunctionKernel, caller_of, library_of
 from noyau.kernels.certificates import pack
 from noyau.kernels.guarded_run import End, Guards, How
 from noyau.kernels.user_kernel import UserKernel, choose_constants
-from noyau.ops.op_homes import Home, home_of, reload_op, runs_as_script
+from noyau.ops.op_homes import Home, home_of, runs_as_script
+from noyau.sanitizer.triton.worker import InterpreterWorker, interpreter_of, load
 from noyau.signatures.binding import bind
 from noyau.signatures.types import Instance
 from noyau.toolchain.c.library import Native
 from noyau.verify.values import last_first
+from noyau.workers.nvml import has_driver
 from noyau.workers.worker import ForkedWorker, Worker
 
 if TYPE_CHECKING:
@@ -79,13 +81,13 @@ class KernelProcesses:
         return self
 
     def __exit__(self, *fault: object) -> None:
-        self.renew()
+        self.renew(spares=InterpreterWorker)  # which serves all ops of a file
 
-    def renew(self) -> None:
-        """End the processes; new ones begin with the next run: a kernel that wrote where it must not may have spoilt
-        what others of its process stand on."""
+    def renew(self, spares: type[Worker] | tuple[()] = ()) -> None:
+        """End the processes, but those of a kind; new ones begin with the next run: a kernel that wrote where it must
+        not may have spoilt what others of its process stand on."""
         for worker in (self.native, *(way.worker for way in (self.way, self.triton) if way is not None)):
-            if worker is not None:
+            if worker is not None and not isinstance(worker, spares):
                 worker.end()
         self.seen.clear()
 
@@ -107,7 +109,7 @@ class KernelProcesses:
         new = (kernel.name, instance, how.layout)
         compiles = language.is_jit and new not in self.seen
         chosen = {n: v for n, v in kernel.usage.constants.items() if isinstance(v, bool | int | float | str)}
-        if not way.worker.is_running:
+        if not way.worker.is_running or isinstance(way.worker, InterpreterWorker):  # which may hold another op
             opens(way.worker, way.home)
         way.worker.patience_s = self.patience_s + _LOADING_S * compiles
         ends = guards.inputs, guards.outputs
@@ -132,19 +134,28 @@ class KernelProcesses:
         before triton is imported; else on the GPU, of which a kernel that traps takes the process with it.
 
         UnsupportedError where another process cannot find the op, and this one does not interpret."""
+        home = home_of(self.op) if self.triton is None else None
+        if home is not None:
+            self.triton = self.beside(home)
         if self.triton is None:
-            from noyau.kernels.triton.calls import interprets_here, note, variables
+            from noyau.kernels.triton.calls import interprets_here, note
 
-            home = home_of(self.op)
-            if home is not None:
-                worker = Worker(self.op.name, environment=variables())
-                self.triton = ProcessChoice(worker, home, note()) if opens(worker, home) else None
-            if self.triton is None and not interprets_here():
+            if not interprets_here():
                 reason = "it runs in a process of its own, which finds its op as a global of a file; put it into one"
                 raise UnsupportedError(reason)
-            here = f"{note()}, in this process, which it could have ended"
-            self.triton = self.triton or ProcessChoice(None, None, here)
+            self.triton = ProcessChoice(None, None, f"{note()}, in this process, which it could have ended")
         return self.triton
+
+    def beside(self, home: Home) -> ProcessChoice | None:
+        """Another process for kernels in Triton; None where it does not find the op. Without a driver of a GPU nothing
+        here needs torch, which takes seconds to load."""
+        worker: Worker = interpreter_of(home, self.op.name)
+        place = "in Triton's interpreter"
+        if has_driver():
+            from noyau.kernels.triton.calls import note, variables
+
+            worker, place = worker if variables() else Worker(self.op.name), note()
+        return ProcessChoice(worker, home, place) if opens(worker, home) else None
 
     def ways(self) -> Iterator[ProcessChoice]:
         """The ways there are, the best first: a script is not run again if that can be avoided."""
@@ -167,20 +178,14 @@ def opens(worker: Worker, home: Home | None) -> bool:
     try:
         if home is None:
             worker.ask(os.getpid)
+        elif isinstance(worker, InterpreterWorker):
+            worker.hold(home)
         else:
             worker.open(load, home)
     except NoyauError:
         worker.end()
         return False
     return True
-
-
-def load(home: Home) -> Op[..., Any]:
-    """In the worker: the op at a place. InputError where it is not there."""
-    op = reload_op(home)
-    if any(caller_of(kernel, gpu=True) is not None for kernel in op.kernels.values()):
-        import_module("noyau.kernels.triton.calls")  # which takes seconds, that no run is waited for
-    return op
 
 
 def run_kernel(

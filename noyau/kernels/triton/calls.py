@@ -24,9 +24,10 @@ from noyau.kernels.interpretation import error_of
 from noyau.kernels.reference import bind_sizes
 from noyau.kernels.triton.parameters import (
     asks_strides,
-    bind_parameters,
+    bind_kernel,
     configs_of,
-    layers,
+    interpreter_version,
+    is_interpreted,
     meta_names,
     options_of,
     without_tuner,
@@ -80,7 +81,7 @@ class TritonKernel:
     ) -> None:
         self.kernel, self.instance, self.constants = kernel, instance, constants
         assert kernel.function is not None
-        self.binding = bind_parameters(kernel.function, kernel.usage, kernel.target, kernel.called)
+        self.binding = bind_kernel(kernel, constants)
         self.function: Any = kernel.function
         self.chosen: dict[str, Any] = {}
         if config is not None and configs_of(kernel.function):
@@ -91,7 +92,6 @@ class TritonKernel:
         self.parameter_names = {
             name for each in said if callable(each) for name in user_kernel.parameters_of(each, kernel.called)
         }
-        self.require_constants()
 
     def __call__(self, *arguments: Any) -> list[torch.Tensor]:
         """Its results, in new tensors; updated inputs are copied. UnsupportedError where it cannot run on such."""
@@ -239,15 +239,6 @@ class TritonKernel:
 
     # ---- what it takes
 
-    def require_constants(self) -> None:
-        """SignatureError for a constant of the op that is not at its default and that it does not take."""
-        usage = self.kernel.usage
-        names = usage.args.__code__.co_varnames if usage.args is not None and hasattr(usage.args, "__code__") else ()
-        called = self.kernel.called
-        for name, value in self.kernel.target.constants.items():
-            if self.constants.get(name, value) != value and name not in self.binding.named and name not in names:
-                raise SignatureError(f"{called} does not take the constant {name}, which is not its default")
-
     def device_of(self, arguments: Sequence[Any]) -> torch.device:
         """The device of the tensors. UnsupportedError where it cannot run there."""
         device: torch.device = next(
@@ -285,11 +276,6 @@ def settings_of(config: Any) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def is_interpreted(function: Any) -> bool:
-    """Whether Triton interprets a kernel: TRITON_INTERPRET=1 was set as it was made."""
-    return any(type(layer).__module__ == "triton.runtime.interpreter" for layer in layers(function))
-
-
 @cache
 def device_properties(device: torch.device) -> user_kernel.DeviceProperties:
     """A device as `launch=` sees it; where Triton interprets, the GPU that is assumed."""
@@ -310,7 +296,7 @@ def device_properties(device: torch.device) -> user_kernel.DeviceProperties:
 def where() -> str:
     """The machine that a check of a kernel depends on: the GPU, its driver and Triton, or Triton's interpreter."""
     if not torch.cuda.is_available():
-        return f"triton {triton.__version__}, interpreted"
+        return interpreter_version()
     from noyau.hosts.torch.cuda.clock import device_text
 
     return device_text(torch.cuda.current_device())
@@ -355,11 +341,6 @@ def note() -> str:
 def interprets_here() -> bool:
     """Whether Triton interprets in this process."""
     return bool(triton.knobs.runtime.interpret)
-
-
-def open_kernel(kernel: user_kernel.UserKernel, instance: Instance, constants: Mapping[str, Any]) -> TritonKernel:
-    """The kernel for an instance. SignatureError where it does not take it."""
-    return TritonKernel(kernel, instance, constants)
 
 
 def launch_on_arrays(

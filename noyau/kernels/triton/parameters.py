@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from noyau.errors import SignatureError
@@ -34,6 +35,29 @@ class ParameterBinding:
 
     sources: tuple[tuple[str, str], ...]
     named: tuple[str, ...]
+
+
+def interpreter_version() -> str:
+    """Triton's interpreter as the machine that a check depends on."""
+    return f"triton {import_module('triton').__version__}, interpreted"
+
+
+def is_interpreted(function: Any) -> bool:
+    """Whether Triton interprets a kernel: TRITON_INTERPRET=1 was set as it was made."""
+    return any(type(layer).__module__ == "triton.runtime.interpreter" for layer in layers(function))
+
+
+def bind_kernel(kernel: UserKernel, constants: Mapping[str, Any]) -> ParameterBinding:
+    """The parameters of a kernel of an op. SignatureError where it does not take them, or does not take a constant of
+    the op that is not at its default."""
+    assert kernel.function is not None
+    usage, called = kernel.usage, kernel.called
+    binding = bind_parameters(kernel.function, usage, kernel.target, called)
+    names = usage.args.__code__.co_varnames if usage.args is not None and hasattr(usage.args, "__code__") else ()
+    for name, value in kernel.target.constants.items():
+        if constants.get(name, value) != value and name not in binding.named and name not in names:
+            raise SignatureError(f"{called} does not take the constant {name}, which is not its default")
+    return binding
 
 
 def layers(function: Any) -> Iterator[Any]:

@@ -11,7 +11,8 @@ import noyau
 from noyau.errors import CheckError, UnsupportedError
 from noyau.kernels.programs.generate import specialization_of
 from noyau.sanitizer.routes import KernelCase, is_watched
-from noyau.sanitizer.triton.kernel import end, watch_in_worker
+from noyau.sanitizer.triton.kernel import watch_in_worker
+from noyau.sanitizer.triton.worker import end
 from noyau.signatures.binding import bind
 from tests.defects import watch_on
 
@@ -109,7 +110,7 @@ def test_a_process_of_its_own_sees_the_same():
         there = watch_in_worker(case)
     finally:
         end()
-    from noyau.sanitizer.triton.kernel import watch_here
+    from noyau.sanitizer.triton.kernel_launch import watch_here
 
     here = watch_here(case)
     assert there.findings == here.findings

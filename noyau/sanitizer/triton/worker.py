@@ -1,0 +1,59 @@
+"""The process in which Triton interprets, with the op of a file: torch and Triton take seconds to load, so one process
+runs the kernels of all ops of a file and watches them."""
+
+from __future__ import annotations
+
+import atexit
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from noyau.kernels.call import caller_of
+from noyau.ops.op_homes import Home, reload_op
+from noyau.workers.worker import Worker
+
+if TYPE_CHECKING:
+    from noyau.ops.op import Op
+
+LOADING_S = 120.0
+_INTERPRETERS: dict[str, InterpreterWorker] = {}  # the one of the last file
+
+
+class InterpreterWorker(Worker):
+    """A process in which Triton interprets; its state is the op at `home`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, environment={"TRITON_INTERPRET": "1"})
+        self.home: Home | None = None
+
+    def hold(self, home: Home) -> None:
+        """Have the op at a place as the state, where it is not; the process starts where there is none. Errors as of
+        `Worker.ask`."""
+        if not self.is_running or self.home != home:
+            self.home, self.patience_s = None, LOADING_S
+            self.open(load, home)
+            self.home = home
+
+
+def interpreter_of(home: Home, name: str) -> InterpreterWorker:
+    """The process for the ops of a file; the one of another file ends."""
+    if home.file not in _INTERPRETERS:
+        end()
+        _INTERPRETERS[home.file] = InterpreterWorker(name)
+    worker = _INTERPRETERS[home.file]
+    worker.name = name
+    return worker
+
+
+@atexit.register
+def end() -> None:
+    """End the process, if there is one."""
+    while _INTERPRETERS:
+        _INTERPRETERS.popitem()[1].end()
+
+
+def load(home: Home) -> Op[..., Any]:
+    """In the worker: the op at a place. InputError where it is not there."""
+    op = reload_op(home)
+    if any(caller_of(kernel, gpu=True) is not None for kernel in op.kernels.values()):
+        import_module("noyau.kernels.triton.calls")  # which takes seconds, that no run is waited for
+    return op
