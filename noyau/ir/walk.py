@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from operator import is_
 from typing import assert_never
 
@@ -14,6 +15,7 @@ from noyau.ir.operators import OPERATORS
 LINE, CELL = "#line_of_tile", "#cell_of_tile"
 
 
+@lru_cache(maxsize=1024)  # every walk asks for them
 def loops_of(intrinsic: ir.Intrinsic) -> tuple[ir.Statement, ...]:
     """Statements that compute the same."""
     line, cell = Dim.of(LINE), Dim.of(CELL)
@@ -102,7 +104,10 @@ def every_statement(statements: Iterable[ir.Statement]) -> Iterator[ir.Statement
         statement = waiting.pop()
         yield statement
         inner: list[ir.Statement] = []
-        if isinstance(statement, ir.Loop | ir.If):
+        if isinstance(statement, ir.Loop):  # not `ir.Loop | ir.If`, which makes a union: all walks pass here
+            waiting += statement.body[::-1]
+            continue
+        if isinstance(statement, ir.If):
             inner += statement.body
         elif isinstance(statement, ir.Intrinsic):
             inner += loops_of(statement)
@@ -111,8 +116,10 @@ def every_statement(statements: Iterable[ir.Statement]) -> Iterator[ir.Statement
             expr = exprs.pop()
             if isinstance(expr, ir.Fold):
                 inner += expr.body
-            exprs += operands(expr)[::-1]
-        waiting += inner[::-1]
+            if inside := operands(expr):
+                exprs += inside[::-1]
+        if inner:
+            waiting += inner[::-1]
 
 
 def on_threads(
