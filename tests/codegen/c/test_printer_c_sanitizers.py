@@ -28,7 +28,7 @@ GRAPHS = {name: graph for name, (graph, _) in {**GOLDEN, **MORE}.items()}
 # 0, 1, primes, and one more and one less than the lanes, the tiles and the blocks.
 EXTENTS = (0, 1, 2, 7, 31, 32, 33, 63, 65, 127, 257, 2047, 2048, 2049, 65535, 65537)
 MOST = 200_000  # cells of an input
-SEEDS = range(20_000, 20_260)
+SEEDS = range(20_000, 20_130)
 SANITIZERS = (
     "-fsanitize=address,undefined",
     # A third of the time. What is read there, the address sanitizer sees; not seen are an offset from NULL where an
@@ -122,7 +122,7 @@ def test_kernels_of_every_strategy(tmp_path):
 @pytest.mark.slow
 def test_random_graphs(tmp_path):
     ready, parts = printable(map(attempt, SEEDS))
-    assert len(ready) >= 200
+    assert len(ready) >= 100
     jobs = [(made.scheduled.name, made.arrays(made.scheduled)) for made in ready]
     done = sanitized(text_of(list(parts.values())), jobs, tmp_path)
     assert (done.returncode, done.stdout) == (0, "done\n"), told(done)
