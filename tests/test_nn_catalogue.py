@@ -29,11 +29,18 @@ def test_every_op_has_a_case():
     assert {op.name for op in nn.CATALOGUE} | {"CATALOGUE", "cross_entropy"} == set(nn.__all__)
 
 
-@pytest.mark.parametrize(
-    ("case", "dtype"),
-    [(case, dtype) for case in CASES for dtype in DTYPES if not case.constants or dtype == np.float32],
-    ids=str,
-)
+def every_dtype():
+    """Each case in float32 and, by turns, in another dtype; the others take a compilation each, and are run by hand:
+    what a check finds in any of them, test_no_kernel_is_wrong would."""
+    others = [dtype for dtype in DTYPES if dtype != np.float32]
+    for number, case in enumerate(CASES):
+        yield pytest.param(case, np.dtype(np.float32), id=f"{case}-float32")
+        for at, dtype in enumerate(others if not case.constants else ()):
+            marks = () if at == number % len(others) else pytest.mark.long
+            yield pytest.param(case, dtype, id=f"{case}-{dtype}", marks=marks)
+
+
+@pytest.mark.parametrize(("case", "dtype"), every_dtype())
 def test_a_result_is_the_rounded_truth(case, dtype):
     arrays = case.arrays(dtype)
     wanted = case.wanted(arrays)
