@@ -294,11 +294,10 @@ def texts_digest() -> str:
     return hashlib.sha256("\n".join([*texts, c_printer.together(made)]).encode()).hexdigest()
 
 
-@pytest.mark.parametrize("seed", ["0", "4711"])
-def test_texts_have_no_hidden_inputs(seed, tmp_path):
+def test_texts_have_no_hidden_inputs(tmp_path):
     """Another process, with other hashes, another folder and other words for months, prints the same bytes."""
     script = "from tests.codegen.c.test_printer_c import texts_digest; print(texts_digest())"
-    environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT), "LC_ALL": "C", "TZ": "Asia/Tokyo"}
+    environment = {**os.environ, "PYTHONHASHSEED": "4711", "PYTHONPATH": str(ROOT), "LC_ALL": "C", "TZ": "Asia/Tokyo"}
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
     )

@@ -29,6 +29,15 @@ from tests.jobs.check.groups import Group
 SCOPE = {"np": np, "nan": np.nan} | {name: getattr(np, kind.removeprefix("np.")) for name, kind in NUMPY.items()}
 
 
+ALIKE = {DType.I16, DType.I32, DType.U8, DType.U32, DType.F16}  # as others that are as wide as no register, or half
+
+
+def each_number(name):
+    """A parameter of every dtype; Numba takes a second for each, and those that are like others are run by hand."""
+    marked = [pytest.param(each, id=each.value, marks=pytest.mark.long if each in ALIKE else ()) for each in NUMBERS]
+    return pytest.mark.parametrize(name, marked)
+
+
 def names_of(dtype):
     """The functions of a dtype; a few of those of the halves, which are those of float32."""
     found = [name for name, kind in MAPS if kind is dtype]
@@ -46,7 +55,7 @@ def everything(dtype):
     return build(g.graph(*made), "everything")
 
 
-@pytest.mark.parametrize("dtype", NUMBERS, ids=lambda dtype: dtype.value)
+@each_number("dtype")
 def test_functions_mean_what_the_table_says(dtype):
     given = grid(np.array([False, True]), values(dtype), values(dtype))
     for name, got in zip(names_of(dtype), everything(dtype)(*given), strict=True):
@@ -72,7 +81,7 @@ def worst_of(name, dtype, given, got):
     return error[worst], (name, [x[worst] for x in given], got[worst], truth[worst])
 
 
-@pytest.mark.parametrize("source", NUMBERS, ids=lambda dtype: dtype.value)
+@each_number("source")
 def test_casts_to_every_dtype(source):
     """Floats truncate, integers keep their low bits, everything but 0 is true; what is undefined is left out."""
     g = Group()

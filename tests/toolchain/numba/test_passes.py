@@ -31,7 +31,7 @@ def nothing_compiled_before(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
-@pytest.mark.parametrize("name", ["log_softmax_streamed", "row_argmax"])
+@pytest.mark.parametrize("name", ["log_softmax_streamed", pytest.param("row_argmax", marks=pytest.mark.long)])
 def test_a_launch_gives_the_bits_that_numba_itself_gives(name, tmp_path, monkeypatch):
     ours = compiled(name)(ROWS)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "whole"))
