@@ -37,12 +37,13 @@ _WATCHED = (
 _INCLUDES = re.compile(r"^\s*#\s*include\b(?!\s*<)", re.MULTILINE)  # a header of the user's own
 _LEVEL = re.compile(r"-O[01g]$")  # of optimisation, that a text may be watched at: others leave too much out
 _LEFT_OUT = re.compile(r"-(O.*|flto.*|fsanitize.*|g.*|ffast-math|Ofast|l.*|L.*)$")
-_ERROR = re.compile(r"noyau_own_text\.c:(\d+):\d+: (?:fatal )?error: ([^|\n]*?)(?: \||; the text is in|$)")
+_ERROR = re.compile(r"([^\s:|]+):(\d+):\d+: (?:fatal )?error: ([^|\n]*?)(?: \||; the text is in|$)")
 _UNDECLARED = re.compile(
     r"['\u2018]((?:cuda|cu[A-Z]|CU|nv[A-Z]|__|atomic|tex[1-3C]|surf[1-3C])\w*)['\u2019] "
     r"(?:was not declared|has not been declared|does not name|is not a member)"
 )
-_OF_CUDA = re.compile(r"\b(?:cuda\w*|cooperative_groups|nvcuda|noyau_\w+)::|\bnoyau_\w+|static assertion failed")
+_LIBRARIES = r"cuda\w*|cooperative_groups|nvcuda|noyau_\w+|torch|at|c10|caffe2|pybind11|py|tvm"
+_OF_CUDA = re.compile(rf"\b(?:{_LIBRARIES})(?:::|['\u2019])|\bnoyau_\w+|\bTORCH_|\bTVM_|static assertion failed")
 _MISSING = re.compile(r"^(\S+): No such file or directory")
 _UNKNOWN = re.compile(r"undefined reference to `([\w:]+)")
 
@@ -96,6 +97,7 @@ def _object(source: Source, options: c_compiler.CompilerOptions) -> Path:
         raise _unsupported_name(error, source.language) from None
 
 
+@cache
 def runtime(*, in_cpp: bool) -> Path:
     """The object of what watches, the same for each text in C or for each of a program `in_cpp`, from the cache or
     built. BuildError and UnsupportedError as of `built`."""
@@ -143,7 +145,8 @@ def _flags(source: Source) -> tuple[str, ...]:
     own = tuple(flag for flag in source.flags if not _LEFT_OUT.match(flag))
     level = next((flag for flag in reversed(source.flags) if _LEVEL.match(flag)), source.level)
     standard = () if LANGUAGES[source.language].is_cpp else ("-std=gnu17",)  # what gcc takes by itself
-    flags = (*LANGUAGES[source.language].flags, *standard, *own, level, *_WATCHED, "-fopenmp", "-U__SANITIZE_THREAD__")
+    watched = (each for each in _WATCHED if each.replace("-fno-", "-f") not in own)
+    flags = (*LANGUAGES[source.language].flags, *standard, *own, level, *watched, "-fopenmp", "-U__SANITIZE_THREAD__")
     if LANGUAGES[source.language].on_gpu:
         folder = Path(str(files("noyau.sanitizer.c").joinpath("include")))
         # A digest of what stands for CUDA, so that what was built with another is not taken.
@@ -170,15 +173,16 @@ def _unsupported_name(error: BuildError, language: str) -> BuildError | Unsuppor
     fault = _ERROR.search(str(error)) if LANGUAGES[language].on_gpu else None
     if fault is None:
         return error
-    name, missing = _UNDECLARED.search(fault[2]), _MISSING.match(fault[2])
+    file, line, words = fault.groups()
+    where = f"line {line}" if file == OWN else f"line {line} of {Path(file).name}"
+    name, missing = _UNDECLARED.search(words), _MISSING.match(words)
     if missing:
-        return UnsupportedError(
-            f"line {fault[1]} includes {missing[1]}, which is not found; name its folder: --flags=-I..."
-        )
+        reason = f"{where} includes {missing[1]}, which is not found"
+        return UnsupportedError(f"{reason}; name its folder: --flags=-I..." if file == OWN else reason)
     if name:
-        return UnsupportedError(f"line {fault[1]} uses {name[1]}, which cannot be watched; check a kernel without it")
-    if _OF_CUDA.search(fault[2]):
-        return UnsupportedError(f"line {fault[1]} uses what of CUDA cannot be watched: {fault[2]}")
+        return UnsupportedError(f"{where} uses {name[1]}, which cannot be watched; check a kernel without it")
+    if _OF_CUDA.search(words) or "/sanitizer/c/include/" in file:
+        return UnsupportedError(f"{where} uses what of CUDA cannot be watched: {words}")
     return error
 
 
@@ -228,6 +232,10 @@ _REFUSED = {
     r"\bthrust::|\bcub::": "thrust and cub",
 }
 _NOT_INLINE = re.compile(r"(?<![(\w])__noinline__\b")
+_OWN_SHAPES = {
+    name: re.compile(rf"\b(?:dim3|auto|int|unsigned)\b(?:[^;{{}}()]|\([^;{{}}]*\))*?\b{name}\b\s*[({{=;,)]")
+    for name in ("gridDim", "blockDim")
+}
 _MEMBER = re.compile(r"(\.|->)(gridDim|blockDim)\b")
 _NAME = r"&?\s*((?:\w+::)*\w+(?:\s*<[^<>();]*>)?)"
 _KERNEL_ADDRESS = re.compile(
@@ -241,9 +249,21 @@ def rewrite(text: str, language: str, kernel: str) -> str:
     if not LANGUAGES[language].on_gpu:
         return with_iterations(text)
     require_supported(text, kernel)
-    text = _MEMBER.sub(r"\1of_\2", text)  # else they are words of CUDA, which are macros here
+    text = _MEMBER.sub(r"\1of_\2", with_own_shapes(text))  # else they are words of CUDA, which are macros here
     text = _NOT_INLINE.sub("__attribute__((__noinline__))", text)  # no macro: headers of C++ have it as an attribute
     return with_kernel_addresses(with_launch_calls(with_dynamic_pointers(text), kernel))
+
+
+def with_own_shapes(text: str) -> str:
+    """Functions of the host that call variables of their own gridDim and blockDim, with other names for them."""
+    spans = []
+    of_host = [each for each in syntax(text, "cuda").functions if not each.marks & {"__global__", "__device__"}]
+    for function in of_host:
+        start, end = function.parameters.start_byte, function.body.end_byte if function.body else len(text)
+        own = text[start:end]
+        names = "|".join(name for name, declares in _OWN_SHAPES.items() if declares.search(own))
+        spans += [(start, end, re.sub(rf"\b({names})\b", r"of_\1", own))] if names else []
+    return _splice(text, spans)
 
 
 def with_kernel_addresses(text: str) -> str:

@@ -3,7 +3,7 @@
 void *noyau_device_memory(int64_t bytes, int is_unified, int unit, const void *pc) {
     block *made = allocate(bytes, 256, is_unified ? HEAP : DEVICE, 1);
     if (!made) return 0;
-    made->site = site_of(pc), made->unit = unit, made->is_mapped = 1;
+    made->site = site_of(pc), made->unit = unit, made->is_mapped = 1, made->is_of_device = made->kind == DEVICE;
     snprintf(made->name, sizeof made->name, "the %lld bytes of device memory", (long long)bytes);
     return made->start;
 }
@@ -63,12 +63,12 @@ static void begin_copy(void) { kept_awaited = awaited_count, awaited_count = 0; 
 static void end_copy(void) { awaited_count = kept_awaited; }
 static int8_t open_device(const void *at) {
     block *b = block_at(at);
-    if (!b || b->kind != DEVICE) return 0;
-    b->kind = HEAP;
+    if (!b || !b->is_of_device) return 0;
+    b->is_of_device = 0;
     return 1;
 }
 static void close_device(const void *at, int8_t was_open) {
-    if (was_open) among(blocks, block_count, at)->kind = DEVICE;
+    if (was_open) among(blocks, block_count, at)->is_of_device = 1;
 }
 
 /* The bytes of an element, or of a cell where that is not known. */

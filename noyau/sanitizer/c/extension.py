@@ -1,107 +1,311 @@
-"""Functions of an extension of torch in C++ and CUDA C++ (`load_inline`), called on arrays with every access watched.
+"""Functions of extensions in C++ and CUDA C++ (torch's `load_inline`, TVM's foreign functions), called from outside
+with every access watched.
 
-A small header stands in for torch (include/torch/extension.h): its tensors are packed memory, of a device where a
-function makes them. A function takes tensors and numbers, and returns a tensor, several, or nothing."""
+Small headers stand in for torch and TVM (include/torch/extension.h, include/tvm/ffi/function.h). An extension is built
+once; values travel as words of 64 bits, which include/noyau_python.h reads and writes, and tensors as memories."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
-from noyau.dtypes import DType, from_numpy
-from noyau.errors import SignatureError
-from noyau.kernels.user_kernel import number_text
-from noyau.sanitizer.c.build import OWN, Source, build_program, rewrite
+from noyau.dtypes import DType
+from noyau.errors import FindingKind, SignatureError
+from noyau.kernels.c.syntax import syntax
+from noyau.sanitizer.c.build import InstrumentedProgram, Source, build_program, rewrite
 from noyau.sanitizer.c.reports import ReportContext, findings_of_runs
-from noyau.sanitizer.c.run import ArrayArgument, LaunchConfig, WorkSharing, run
+from noyau.sanitizer.c.run import ArrayArgument, LaunchConfig, RunResult, WorkSharing, run
 from noyau.sanitizer.records import WatchedRun
+from noyau.verify.findings import Finding
 
 Array = np.ndarray
-_MOST_RANK = 8
 _TYPES = {  # by the number that torch has for them
     DType.U8: 0, DType.I8: 1, DType.I16: 2, DType.I32: 3, DType.I64: 4,
     DType.F16: 5, DType.F32: 6, DType.F64: 7, DType.BOOL: 11, DType.BF16: 15,
 }  # fmt: skip
+_DTYPES = {number: dtype for dtype, number in _TYPES.items()}
+_NONE, _BOOL, _INT, _FLOAT, _TEXT, _DTYPE, _TENSOR, _LIST, _FAULT = range(9)  # as noyau_python.h has them
+_UNSET = 0xCB  # each byte of memory that nobody wrote
+_ON_GPU = re.compile(r"__global__|<<<|\bcuda[A-Z]")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorView:
+    """A tensor of a call: from byte `start` on in the memory of this number, strides in elements. One that a function
+    returns and made itself has -1, and cells of its own."""
+
+    memory: int
+    start: int
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    on_gpu: bool = True
+    cells: Array | None = None
+
+
+Value: TypeAlias = bool | int | float | str | DType | TensorView | Sequence["Value"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes that tensors of a call lie in. `unit`: of an element; `shape`: of the tensor that has all of it, for
+    reports; `is_fresh`: nobody has written to it."""
+
+    cells: Array
+    unit: int
+    shape: tuple[int, ...]
+    on_gpu: bool = True
+    is_fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionText:
+    """A text of an extension, and the line of the file that it begins on."""
+
+    file: str
+    text: str
+    line: int = 1
+
+    @property
+    def rewritten(self) -> str:
+        """The text as it is built: reports name its lines."""
+        return f"#line 1 {json.dumps(self.file)}\n{rewrite(self.padded, 'cuda', self.file)}\n"
+
+    @property
+    def padded(self) -> str:
+        """The text on its own lines."""
+        return "\n" * (self.line - 1) + self.text
 
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """The texts of an extension: `cuda` has its kernels and what calls them, `cpp` mostly declarations. `place`: where
-    the former stands, in reports."""
+    """The texts of an extension, those together that are compiled as one; `folder`: of their own headers."""
 
-    cuda: str
-    cpp: str = ""
-    place: str = "cuda_sources"
+    units: tuple[tuple[ExtensionText, ...], ...]
+    folder: Path | None = None
+    flags: tuple[str, ...] = ()
 
     @property
-    def text(self) -> str:
-        """Both texts, each on its own lines."""
-        own = f'#line 1 "{OWN}"\n{rewrite(self.cuda, "cuda", self.place)}'
-        rest = rewrite(self.cpp, "cuda", "cpp_sources")
-        return f'#include <torch/extension.h>\n#line 1 "cpp_sources"\n{rest}\n{own}\n#line 1 "noyau_call"\n'
+    def texts(self) -> list[ExtensionText]:
+        return [each for unit in self.units for each in unit]
+
+    def names(self, word: str) -> bool:
+        """Whether its texts have a word, as the name of a function."""
+        return any(re.search(rf"\b{re.escape(word)}\b", each.text) for each in self.texts)
+
+    def text_of(self, function: str) -> ExtensionText:
+        """The text that defines a function, or the first one."""
+        defines = re.compile(rf"\b{re.escape(function)}\s*\([^;]*?\)\s*\{{")
+        return next((each for each in self.texts if defines.search(each.text)), self.texts[0])
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionCall:
+    """The end of a call: what was seen, the value that was returned, what the memories hold afterwards, or what was
+    raised (`TypeError: ...`). `is_late`: its time was over."""
+
+    watched: WatchedRun
+    value: Value = None
+    memories: tuple[Array, ...] | None = None
+    fault: str = ""
+    is_late: bool = False
+
+
+@cache
+def build_extension(extension: Extension) -> InstrumentedProgram:
+    """The program of an extension, from the cache or built. BuildError where it does not compile, UnsupportedError for
+    what cannot be watched, or what the headers do not have."""
+    folder, sources = extension.folder, []
+    for unit in extension.units:
+        file, text = unit[0].file, "".join(each.rewritten for each in unit)
+        own = folder and folder / Path(file).parent
+        flags = (*extension.flags, *([f"-I{folder}"] if folder else []))
+        sources.append(Source(text, "cuda", flags, own, file))
+    return build_program(replace(sources[0], others=tuple(sources[1:])))
+
+
+def bindings(functions: Sequence[str]) -> str:
+    """The text that names functions for Python."""
+    return "".join(f"PYBIND11_MODULE(noyau, m) {{ {' '.join(map(_definition, functions))} }}\n")
+
+
+def _definition(function: str) -> str:
+    return f"m.def({json.dumps(function)}, &{function});"
 
 
 def call_extension(
     extension: Extension,
     function: str,
-    args: Sequence[Array | float | None],
-    results: Sequence[Array],
+    args: Sequence[Value],
+    memories: Sequence[Memory],
+    named: Mapping[str, Value] | None = None,
+    *,
+    op: str = "",
     patience_s: float = 10.0,
-) -> WatchedRun:
-    """Call a function of an extension on arrays and numbers. `results`: arrays of the shapes and the dtypes that it is
-    to return; `outputs` are what it returned, or what it left of arrays that it changed where it returns nothing.
+    poison: int = 0xFF,
+) -> ExtensionCall:
+    """Call a function on values and on tensors that lie in memories, for up to `patience_s` of the processor.
+    `poison`: each byte of what nobody wrote, afterwards.
 
-    SignatureError where it returns others, or a dtype is none of torch; UnsupportedError for what cannot be watched,
-    and where the function raises; BuildError where the text does not compile."""
-    arguments: list[ArrayArgument | int | float] = []
-    texts = [_argument(each, arguments) for each in args]
-    count, kinds = len(arguments), [np.zeros(2 + _MOST_RANK, np.int64) - 1 for _ in results]
-    for number, (kind, result) in enumerate(zip(kinds, results, strict=True)):
-        arguments.append(ArrayArgument(f"the shape of result {number}", kind.shape, kind.dtype, kind))
-        arguments.append(ArrayArgument(f"result {number}", result.shape, result.dtype, np.zeros_like(result)))
-    sinks = [f"{{(int64_t *)a[{count + 2 * k}], a[{count + 2 * k + 1}], {r.nbytes}}}" for k, r in enumerate(results)]
-    call = f"torch::noyau_call([&]() {{ return {function}({', '.join(texts)}); }}, to);"
-    start = f"static void noyau_entry_0(void **a) {{ (void)a; torch::noyau_sink to[] = {{{', '.join([*sinks, '{}'])}}};"
-    entry = 'extern "C" void noyau_entry(void **a) { noyau_entry_0(a); }'
-    program = build_program(Source(f"{extension.text}{start} {call} }}\n{entry}\n", "cuda", called=extension.place))
-    ran = run(program, arguments, WorkSharing(1), LaunchConfig(), patience_s=patience_s)
-    shapes = {each.name: each.shape for each in arguments if isinstance(each, ArrayArgument)}
-    context = ReportContext(function, function, function, "cuda", extension.place, extension.cuda, shapes, "")
+    SignatureError for a value that no function takes; else as `build_extension` and `run`."""
+    pairs = [each for pair in (named or {}).items() for each in pair]
+    words = [len(memories), *(each.cells.nbytes for each in memories)]
+    request = np.array([*words, *_words(function), *_words(list(args)), *_words(pairs)], np.int64)
+    names, has_gpu = _names(extension, function, args), any(_ON_GPU.search(each.text) for each in extension.texts)
+    arrays = [ArrayArgument("the_call", request.shape, request.dtype, request)]
+    for number, each in enumerate(memories):
+        cells, name = each.cells.view(f"V{each.unit}"), names.get(number, f"argument_{number}")
+        contents, on_gpu = None if each.is_fresh else cells, each.on_gpu and has_gpu
+        arrays.append(ArrayArgument(name, cells.shape, cells.dtype, contents, on_gpu=on_gpu))
+    shapes = {each.name: memory.shape for each, memory in zip(arrays[1:], memories, strict=True)}
+    own = extension.text_of(function)
+    context = ReportContext(op or function, function, function, "cuda", own.file, own.padded, shapes, "")
+    ran, watched = _watched(extension, arrays, context, patience_s)
+    if any(each.kind is FindingKind.RACE for each in watched.findings):
+        lazy = replace(extension, flags=(*extension.flags, _READS_LATE))
+        raced = {each.id for each in _watched(lazy, arrays, context, patience_s)[1].findings}
+        watched = replace(
+            watched, findings=tuple(each if each.id in raced else _unused(each) for each in watched.findings)
+        )
+    return _end(watched, ran, memories, poison)
+
+
+def _watched(
+    extension: Extension, arrays: Sequence[ArrayArgument], context: ReportContext, patience_s: float
+) -> tuple[RunResult, WatchedRun]:
+    program = build_extension(extension)
+    ran = run(program, arrays, WorkSharing(1), LaunchConfig(), patience_s=patience_s)
     findings, allowed = findings_of_runs([ran], program.lines, context)
-    outputs = None if ran.arrays is None else _outputs(ran.arrays, args, results, function)
-    return WatchedRun(findings, ran.accesses, allowed, (ran.concurrency,) if ran.concurrency else (), outputs)
+    accesses = sum(each.accesses for each in ran.grids) if ran.grids else ran.accesses
+    return ran, WatchedRun(findings, accesses, allowed, (ran.concurrency,) if ran.concurrency else ())
 
 
-def _argument(value: Array | float | None, arguments: list[ArrayArgument | int | float]) -> str:
-    """The text of an argument; an array is one of the call."""
-    if value is None:
-        return "std::nullopt"
-    if not isinstance(value, np.ndarray):
-        return json.dumps(value) if isinstance(value, bool) else number_text(value)
-    dtype = from_numpy(value.dtype)
+# A compiler for a GPU reads a value where it is needed: on the one path that needs it, or nowhere.
+_READS_LATE = "-ftree-sink"
+
+
+def _unused(finding: Finding) -> Finding:
+    """A race that is none once values are read where they are needed: a warning. Other kinds are what they are."""
+    if finding.kind is not FindingKind.RACE:
+        return finding
+    return replace(finding, severity="warning", message=f"{finding.message}; nobody uses what is read there")
+
+
+def _end(watched: WatchedRun, ran: RunResult, memories: Sequence[Memory], poison: int) -> ExtensionCall:
+    is_late = any(each.kind is FindingKind.CRASH and each.words == "it does not end" for each in ran.faults)
+    if ran.arrays is None:
+        return ExtensionCall(watched, is_late=is_late)
+    after = [
+        _poisoned(array.view(np.uint8).reshape(-1), each.unit, poison) if each.is_fresh else array.view(np.uint8)
+        for array, each in zip(ran.arrays[1:], memories, strict=True)
+    ]
+    value = _Answer(ran.result, poison).value()
+    fault = value.pop() if isinstance(value, list) and value[:1] == [_RAISED] else ""
+    return ExtensionCall(watched, None if fault else value, tuple(after), str(fault))
+
+
+_RAISED = "raised"  # before what was
+
+
+def _poisoned(cells: Array, unit: int, poison: int) -> Array:
+    """Bytes of memory that was fresh, with this byte where nobody wrote."""
+    rows = cells.reshape(-1, unit).copy()
+    rows[(rows == _UNSET).all(1)] = poison
+    return rows.reshape(-1)
+
+
+def _names(extension: Extension, function: str, args: Sequence[Value]) -> dict[int, str]:
+    """The names of parameters that are tensors, by the number of their memory."""
+    tree = syntax(extension.text_of(function).text, "cuda")
+    own = next((each for each in tree.functions if each.name == function), None)
+    if own is None:
+        return {}
+    words = [re.findall(r"\w+", tree.source(each)) for each in own.parameters.named_children]
+    pairs = [(arg, each[-1]) for arg, each in zip(args, words, strict=False) if each]
+    return {arg.memory: name for arg, name in reversed(pairs) if isinstance(arg, TensorView)}
+
+
+def _words(value: Value) -> list[int]:
+    """A value as words of 64 bits. SignatureError for one that no function takes."""
+    match value:
+        case None:
+            return [_NONE]
+        case TensorView():
+            head = [_TENSOR, value.memory, value.start, _type(value.dtype), int(value.on_gpu), len(value.shape)]
+            return [*head, *value.shape, *value.strides]
+        case DType():
+            return [_DTYPE, _type(value)]
+        case bool():
+            return [_BOOL, int(value)]
+        case int() if -(1 << 63) <= value < 1 << 63:
+            return [_INT, value]
+        case float():
+            return [_FLOAT, *struct.unpack("<q", struct.pack("<d", value))]
+        case str():
+            letters = value.encode()
+            return [_TEXT, len(letters), *letters]
+        case list() | tuple():
+            return [_LIST, len(value), *(word for each in value for word in _words(each))]
+        case _:
+            kind = type(value).__name__
+            raise SignatureError(f"a function of C++ takes no {kind} here; give tensors, numbers, texts, lists of them")
+
+
+def _type(dtype: DType) -> int:
     if dtype not in _TYPES:
-        raise SignatureError(f"a tensor of torch holds no {value.dtype}; give float32, or another dtype that both have")
-    arguments.append(ArrayArgument(f"argument {len(arguments)}", value.shape, value.dtype, np.ascontiguousarray(value)))
-    shape = ", ".join(f"{extent}ll" for extent in value.shape)
-    return f"torch::Tensor(a[{len(arguments) - 1}], (torch::ScalarType){_TYPES[dtype]}, {{{shape}}})"
+        raise SignatureError(f"no tensor of {dtype} is handed to C++ here; there are {', '.join(map(str, _TYPES))}")
+    return _TYPES[dtype]
 
 
-def _outputs(
-    arrays: Sequence[Array], args: Sequence[Array | float | None], results: Sequence[Array], function: str
-) -> tuple[Array, ...]:
-    """The results of a function; where it returned nothing, its arrays as it left them."""
-    count = sum(isinstance(each, np.ndarray) for each in args)
-    returned = arrays[count:]
-    kinds = [[int(number) for number in each] for each in returned[::2]]
-    if all(kind[0] < 0 for kind in kinds):
-        return tuple(arrays[:count])
-    for (code, rank, *sizes), result in zip(kinds, results, strict=True):
-        dtype = from_numpy(result.dtype)
-        if dtype is None or code != _TYPES.get(dtype) or tuple(sizes[: max(rank, 0)]) != result.shape:
-            names = {number: dtype.numpy.name for dtype, number in _TYPES.items()}
-            shape = f"{names.get(code, 'nothing')}[{', '.join(map(str, sizes[: max(rank, 0)]))}]"
-            raise SignatureError(f"{function} returns {shape}; {result.dtype}{list(result.shape)} is asked for")
-    return tuple(returned[1::2])
+@dataclass(slots=True)
+class _Answer:
+    """Words that came back."""
+
+    content: bytes
+    poison: int
+    at: int = 0
+
+    def words(self, count: int) -> list[int]:
+        self.at += 8 * count
+        return list(struct.unpack_from(f"<{count}q", self.content, self.at - 8 * count))
+
+    def value(self) -> Value:
+        """The next value."""
+        (kind,) = self.words(1)
+        match kind:
+            case 1:
+                return bool(self.words(1)[0])
+            case 2:
+                return self.words(1)[0]
+            case 3:
+                return float(struct.unpack("<d", struct.pack("<q", *self.words(1)))[0])
+            case 4 | 8:
+                text = bytes(self.words(*self.words(1))).decode("utf-8", "replace")
+                return text if kind == _TEXT else [_RAISED, text]
+            case 5:
+                return _DTYPES[self.words(1)[0]]
+            case 6:
+                return self.tensor()
+            case 7:
+                return [self.value() for _ in range(*self.words(1))]
+            case _:
+                return None
+
+    def tensor(self) -> TensorView:
+        memory, start, code, on_gpu, rank = self.words(5)
+        dtype, shape, strides = _DTYPES[code], tuple(self.words(rank)), tuple(self.words(rank))
+        cells = None
+        if memory < 0:
+            (size,) = self.words(1)
+            cells = np.frombuffer(self.content, np.uint8, size, self.at)
+            self.at, start = self.at + size, 0
+            cells = _poisoned(cells, dtype.bytes, self.poison)
+        return TensorView(memory, start, dtype, shape, strides, bool(on_gpu), cells)

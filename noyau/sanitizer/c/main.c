@@ -179,6 +179,13 @@ static void write_arrays(void) {
     fclose(out);
 }
 
+/* What a call gives back, behind the arrays: its own words. */
+static FILE *result;
+void noyau_result(const void *at, int64_t bytes) {
+    if (!result && !(result = fopen("result", "wb"))) fatal("the result cannot be written");
+    fwrite(at, 1, (size_t)bytes, result);
+}
+
 static _Noreturn void refuse(const char *what, int site) {
     refused = what, refused_site = site, pending.number = -1;
     if (found_path) stop_run();
@@ -250,12 +257,12 @@ static int find_program(struct dl_phdr_info *info, size_t bytes, void *unused) {
 static void add_array(const char *line, FILE *in) {
     (void)in;
     long long bytes;
-    int unit, output, filled;
+    int unit, output, filled; /* output: 1 where the call is to write it, 2 where it lies on a device */
     char name[64] = "";
     if (sscanf(line, "array %lld %d %d %d %63s", &bytes, &unit, &output, &filled, name) != 5) fatal("a bad array");
     block *b = allocate(bytes, 256, ARGUMENT, !filled);
     if (!b) fatal("there is no room for an argument");
-    b->unit = unit, b->is_output = (int8_t)output;
+    b->unit = unit, b->is_output = output == 1, b->is_of_device = output == 2;
     snprintf(b->name, sizeof b->name, "%s", name);
     argument_blocks[argument_count++] = (int32_t)(b - blocks);
 }

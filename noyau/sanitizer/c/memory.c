@@ -53,8 +53,10 @@ static void require_memory(void) {
 }
 
 static void open_arena(void) {
-    for (size_t bytes = (size_t)1 << 38; bytes >= (size_t)1 << 30; bytes /= 2)
+    const size_t most = (size_t)1 << 38;
+    for (size_t bytes = most; bytes >= (size_t)1 << 30; bytes /= 2)
         if ((arena = pages(bytes))) {
+            if (bytes < most) munmap(arena + (bytes /= 2), bytes); /* of what the process may take, for the rest of it */
             arena_end = arena + bytes, arena_free = arena + MOST_GUARD;
             return;
         }
@@ -195,7 +197,7 @@ static void touch(const void *address, int64_t bytes, int how, int site, int is_
         last = b - blocks;
         if (mode == GRID && b->kind == HEAP && !b->is_mapped)
             found("crash", how, site, b, at - b->start, 0, 0, "%s", "the grid touches memory of the host");
-        if (b->kind == DEVICE && mode == SERIAL)
+        if (b->is_of_device && mode == SERIAL)
             found("crash", how, site, b, at - b->start, 0, 0, "%s", "the host touches memory of the device");
         touch_block(b, at - b->start, bytes, how, site, is_scalar);
     } else if ((mode == THREADS || now->lanes.iteration) && (stack = stack_at(at))) {

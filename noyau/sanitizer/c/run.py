@@ -40,13 +40,15 @@ class WorkSharing:
 
 @dataclass(frozen=True, slots=True)
 class ArrayArgument:
-    """An array of a call; `contents` are None where it is fresh. `is_output`: the kernel is to write it."""
+    """An array of a call; `contents` are None where it is fresh. `is_output`: the kernel is to write it; `on_gpu`: the
+    host may not touch it."""
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype
     contents: Array | None = None
     is_output: bool = False
+    on_gpu: bool = False
 
     @property
     def bytes(self) -> int:
@@ -111,7 +113,8 @@ class RunResult:
     """`threads` of all grids that were launched, of which `idle` touched nothing; `grids`: those that are not alike,
     in order, 256 at most. `arrays`: what each array of the call holds afterwards; None where it did not come to its
     end. `write_log`: lines on who wrote what, for maps. `refusal`: why the rest of the run was not watched, and the
-    site; `alone`, `in_team`: parallel regions that never had more than one thread, and those that had."""
+    site; `alone`, `in_team`: parallel regions that never had more than one thread, and those that had; `result`: words
+    that the call gave back."""
 
     faults: tuple[Fault, ...]
     accesses: int
@@ -125,6 +128,7 @@ class RunResult:
     refused_at: int = 0
     alone: tuple[int, ...] = ()
     in_team: tuple[int, ...] = ()
+    result: bytes = b""
 
     @property
     def concurrency(self) -> str:
@@ -161,7 +165,8 @@ def run(
         result = _result_of((folder / "found").read_text("utf-8", "replace"), arrays)
         if result.refusal and not result.faults:
             raise UnsupportedError(result.refusal)
-        return result
+        has_words = (folder / "result").is_file()
+        return replace(result, result=(folder / "result").read_bytes()) if has_words else result
 
 
 def run_whole(
@@ -236,7 +241,8 @@ def _request(
             continue
         is_filled = each.contents is not None
         unit = each.dtype.itemsize
-        lines.append(f"array {each.bytes} {unit} {int(each.is_output)} {int(is_filled)} {each.name[:60]}")
+        use = 2 if each.on_gpu else int(each.is_output)
+        lines.append(f"array {each.bytes} {unit} {use} {int(is_filled)} {each.name[:60]}")
         if each.contents is not None:
             data.append(np.ascontiguousarray(each.contents, each.dtype).tobytes())
     return "\n".join([*lines, "data", ""]).encode("ascii", "replace") + b"".join(data)

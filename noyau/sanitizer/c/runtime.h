@@ -54,7 +54,7 @@ typedef struct {
     int32_t shift;    /* a cell has 1 << shift bytes; -1 while nobody has touched it */
     int32_t unit;     /* bytes of an element, 0 where that is not known */
     int8_t kind, is_fresh, is_freed, is_output;
-    int8_t is_mapped; /* a grid may touch it */
+    int8_t is_mapped, is_of_device; /* a grid may touch it; the host may not */
     int32_t site;     /* where it was allocated */
     int32_t launch, launch_number; /* the last one that touched it; that of its like, from 1 */
     int64_t low;      /* of a stack: the lowest byte that was touched since it was cleared, from its start */

@@ -3,16 +3,10 @@
 #define NOYAU_TORCH_H
 #include "../cuda_bf16.h"
 #include "../cuda_fp16.h"
+#include "../noyau_python.h"
 
 #include <initializer_list>
 #include <memory>
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <tuple>
-#include <vector>
-
-extern "C" void noyau_refuse(const char *words);
 
 namespace c10 {
 typedef __half Half;
@@ -33,6 +27,15 @@ inline int64_t elementSize(ScalarType type) {
     NOYAU_TYPES(NOYAU_BYTES)
     return 0;
 }
+inline const char *toString(ScalarType type) {
+#define NOYAU_SPELT(cell, name) if (type == ScalarType::name) return #name;
+    NOYAU_TYPES(NOYAU_SPELT)
+    return "Undefined";
+}
+constexpr ScalarType kByte = ScalarType::Byte, kChar = ScalarType::Char, kShort = ScalarType::Short, kInt = ScalarType::Int;
+constexpr ScalarType kLong = ScalarType::Long, kHalf = ScalarType::Half, kFloat = ScalarType::Float, kDouble = ScalarType::Double;
+constexpr ScalarType kBool = ScalarType::Bool, kBFloat16 = ScalarType::BFloat16, kUInt8 = kByte, kInt8 = kChar, kInt16 = kShort;
+constexpr ScalarType kInt32 = kInt, kInt64 = kLong, kFloat16 = kHalf, kFloat32 = kFloat, kFloat64 = kDouble;
 template <class T> using optional = std::optional<T>;
 using std::nullopt;
 struct IntArrayRef {
@@ -51,13 +54,18 @@ struct IntArrayRef {
     bool operator!=(const IntArrayRef &other) const { return vec() != other.vec(); }
 };
 enum class DeviceType : int8_t { CPU, CUDA };
+constexpr DeviceType kCUDA = DeviceType::CUDA, kCPU = DeviceType::CPU;
 struct Device {
     DeviceType kind = DeviceType::CUDA;
     Device(DeviceType kind = DeviceType::CUDA, int = 0) : kind(kind) {}
+    Device(const std::string &name) : kind(name.compare(0, 4, "cuda") ? DeviceType::CPU : DeviceType::CUDA) {}
+    Device(const char *name) : Device(std::string(name)) {}
     bool is_cuda() const { return kind == DeviceType::CUDA; }
     bool is_cpu() const { return !is_cuda(); }
     DeviceType type() const { return kind; }
     int index() const { return 0; }
+    std::string str() const { return is_cuda() ? "cuda:0" : "cpu"; }
+    operator std::string() const { return str(); }
     bool operator==(const Device &other) const { return kind == other.kind; }
     bool operator!=(const Device &other) const { return kind != other.kind; }
 };
@@ -68,6 +76,7 @@ struct CUDAStream {
     void synchronize() const { cudaStreamSynchronize(nullptr); }
 };
 inline CUDAStream getCurrentCUDAStream(int = 0) { return {}; }
+inline CUDAStream getDefaultCUDAStream(int = 0) { return {}; }
 struct CUDAGuard {
     template <class T> CUDAGuard(T) {}
 };
@@ -79,14 +88,24 @@ namespace at {
 using namespace c10;
 struct TensorOptions {
     ScalarType type = ScalarType::Float;
+    bool on_gpu = false;
     TensorOptions() = default;
-    TensorOptions(ScalarType type) : type(type) {}
-    TensorOptions(Device) {}
-    TensorOptions dtype(ScalarType other) const { return TensorOptions(other); }
-    template <class... T> TensorOptions device(T...) const { return *this; }
+    TensorOptions(ScalarType type, bool on_gpu = false) : type(type), on_gpu(on_gpu) {}
+    TensorOptions(Device where) : on_gpu(where.is_cuda()) {}
+    TensorOptions(DeviceType where) : on_gpu(where == DeviceType::CUDA) {}
+    TensorOptions dtype(ScalarType other) const { return TensorOptions(other, on_gpu); }
+    TensorOptions device(Device where, int = 0) const { return TensorOptions(type, where.is_cuda()); }
     template <class... T> TensorOptions layout(T...) const { return *this; }
     template <class... T> TensorOptions requires_grad(T...) const { return *this; }
     template <class... T> TensorOptions memory_format(T...) const { return *this; }
+};
+/* What x.type() once was. */
+struct noyau_old_type {
+    ScalarType of;
+    bool on_gpu;
+    bool is_cuda() const { return on_gpu; }
+    ScalarType scalarType() const { return of; }
+    operator ScalarType() const { return of; }
 };
 template <class T, size_t N> struct noyau_accessor {
     T *at;
@@ -115,41 +134,47 @@ template <class T, size_t N> struct noyau_packed {
 };
 struct Tensor {
     char *at = nullptr;
-    ScalarType type = ScalarType::Float;
-    std::vector<int64_t> its_sizes, its_strides;
+    ScalarType its_type = ScalarType::Float;
+    bool on_gpu = true;
+    noyau_numbers its_sizes, its_strides;
     Tensor() = default;
-    Tensor(void *at, ScalarType type, std::vector<int64_t> sizes) : at((char *)at), type(type), its_sizes(sizes), its_strides(sizes.size()) {
+    Tensor(void *at, TensorOptions of, noyau_numbers sizes) : at((char *)at), its_type(of.type), on_gpu(of.on_gpu), its_sizes(sizes), its_strides(sizes.size()) {
         for (int64_t i = (int64_t)sizes.size(), step = 1; i-- > 0; step *= sizes[i]) its_strides[i] = step;
     }
+    Tensor(const noyau_array &of) : at(of.at), its_type((ScalarType)of.type), on_gpu(of.on_gpu), its_sizes(of.sizes), its_strides(of.strides) {}
+    operator noyau_array() const { return {at, (int64_t)its_type, on_gpu, its_sizes, its_strides}; }
     int64_t wrapped(int64_t i) const { return i < 0 ? i + dim() : i; }
     bool defined() const { return at != nullptr; }
     int64_t dim() const { return (int64_t)its_sizes.size(); }
     int64_t ndimension() const { return dim(); }
     IntArrayRef sizes() const { return its_sizes; }
     IntArrayRef strides() const { return its_strides; }
-    int64_t size(int64_t i) const { return its_sizes[wrapped(i)]; }
-    int64_t stride(int64_t i) const { return its_strides[wrapped(i)]; }
+    int64_t size(int64_t i) const { return its_sizes.at((size_t)wrapped(i)); }
+    int64_t stride(int64_t i) const { return its_strides.at((size_t)wrapped(i)); }
     int64_t numel() const {
         int64_t all = 1;
         for (int64_t each : its_sizes) all *= each;
         return all;
     }
-    int64_t element_size() const { return elementSize(type); }
+    int64_t element_size() const { return elementSize(its_type); }
     int64_t itemsize() const { return element_size(); }
     size_t nbytes() const { return (size_t)(numel() * element_size()); }
-    ScalarType scalar_type() const { return type; }
-    ScalarType dtype() const { return type; }
-    TensorOptions options() const { return TensorOptions(type); }
-    Device device() const { return {}; }
-    int get_device() const { return 0; }
-    bool is_cuda() const { return true; }
-    bool is_cpu() const { return false; }
-    bool is_floating_point() const { return type >= ScalarType::Half && type != ScalarType::Bool; }
-    bool is_contiguous() const { return its_strides == Tensor(at, type, its_sizes).its_strides; }
-    Tensor contiguous() const {
-        if (!is_contiguous()) throw std::runtime_error("a tensor that is not packed is not made so here");
-        return *this;
+    ScalarType scalar_type() const { return its_type; }
+    ScalarType dtype() const { return its_type; }
+    noyau_old_type type() const { return {its_type, on_gpu}; }
+    TensorOptions options() const { return TensorOptions(its_type, on_gpu); }
+    Device device() const { return on_gpu ? kCUDA : kCPU; }
+    int get_device() const { return on_gpu - 1; }
+    bool is_cuda() const { return on_gpu; }
+    bool is_cpu() const { return !on_gpu; }
+    bool is_floating_point() const { return (its_type >= ScalarType::Half && its_type <= ScalarType::Double) || its_type == ScalarType::BFloat16; }
+    bool is_contiguous() const {
+        int64_t step = 1;
+        for (size_t i = its_sizes.size(); i-- > 0; step *= its_sizes[i])
+            if (its_sizes[i] != 1 && its_strides[i] != step) return !numel();
+        return true;
     }
+    Tensor contiguous() const { return is_contiguous() ? *this : clone(); }
     void *data_ptr() const { return at; }
     template <class T> T *data_ptr() const { return (T *)at; }
     template <class T> T *data() const { return (T *)at; }
@@ -161,23 +186,67 @@ struct Tensor {
         return value;
     }
     Tensor view(IntArrayRef shape) const {
-        std::vector<int64_t> wanted = shape.vec();
+        noyau_numbers wanted = shape.vec();
         int64_t known = 1, free = -1;
         for (size_t i = 0; i < wanted.size(); ++i) wanted[i] < 0 ? (void)(free = (int64_t)i) : (void)(known *= wanted[i]);
         if (free >= 0) wanted[(size_t)free] = known ? numel() / known : 0;
-        return Tensor(contiguous().at, type, wanted);
+        if (!is_contiguous()) throw noyau_lack("a view of a tensor that is not packed is not made here");
+        const Tensor made(at, options(), wanted);
+        if (made.numel() != numel()) throw std::runtime_error("the shape of a view has another number of cells");
+        return made;
     }
-    Tensor reshape(IntArrayRef shape) const { return view(shape); }
-    Tensor flatten() const { return view({-1}); }
+    Tensor reshape(IntArrayRef shape) const { return contiguous().view(shape); }
+    Tensor flatten() const { return reshape({-1}); }
+    Tensor view_as(const Tensor &x) const { return view(x.its_sizes); }
+    Tensor strided(int64_t first, noyau_numbers sizes, noyau_numbers strides) const {
+        Tensor made = *this;
+        made.at += first * element_size(), made.its_sizes = sizes, made.its_strides = strides;
+        return made;
+    }
     Tensor transpose(int64_t a, int64_t b) const {
         Tensor made = *this;
         std::swap(made.its_sizes[wrapped(a)], made.its_sizes[wrapped(b)]);
         std::swap(made.its_strides[wrapped(a)], made.its_strides[wrapped(b)]);
         return made;
     }
-    Tensor t() const { return transpose(0, 1); }
-    Tensor zero_() const { return cudaMemset(at, 0, nbytes()), *this; }
-    Tensor clone() const;
+    Tensor t() const { return dim() < 2 ? *this : transpose(0, 1); }
+    Tensor permute(IntArrayRef order) const {
+        Tensor made = *this;
+        for (int64_t i = 0; i < dim(); ++i) made.its_sizes[i] = size(order[i]), made.its_strides[i] = stride(order[i]);
+        return made;
+    }
+    Tensor narrow(int64_t axis, int64_t start, int64_t length) const {
+        if (start < 0 || start + length > size(axis)) throw std::runtime_error("narrow lies outside of its axis");
+        Tensor made = strided(start * stride(axis), its_sizes, its_strides);
+        made.its_sizes[wrapped(axis)] = length;
+        return made;
+    }
+    Tensor slice(int64_t axis, int64_t start, int64_t end) const { return narrow(axis, start, std::min(end, size(axis)) - start); }
+    Tensor squeeze(int64_t axis) const { return size(axis) == 1 ? select(axis, 0) : *this; }
+    Tensor select(int64_t axis, int64_t i) const {
+        Tensor made = narrow(axis, i < 0 ? i + size(axis) : i, 1);
+        made.its_sizes.erase(made.its_sizes.begin() + wrapped(axis)), made.its_strides.erase(made.its_strides.begin() + wrapped(axis));
+        return made;
+    }
+    Tensor operator[](int64_t i) const { return select(0, i); }
+    Tensor unsqueeze(int64_t axis) const {
+        Tensor made = *this;
+        const int64_t place = axis < 0 ? axis + dim() + 1 : axis;
+        made.its_sizes.insert(made.its_sizes.begin() + place, 1), made.its_strides.insert(made.its_strides.begin() + place, 1);
+        return made;
+    }
+    Tensor zero_() const { return fill_(0); }
+    template <class V> Tensor fill_(V value) const;
+    Tensor clone() const { return copied(options()); }
+    Tensor copied(TensorOptions to) const;
+    Tensor to(TensorOptions as) const { return its_type == as.type && on_gpu == as.on_gpu ? *this : copied(as); }
+    Tensor to(ScalarType as) const { return to(TensorOptions(as, on_gpu)); }
+    Tensor to(Device where) const { return to(TensorOptions(its_type, where.is_cuda())); }
+    Tensor to(DeviceType where) const { return to(Device(where)); }
+    Tensor cuda() const { return to(kCUDA); }
+    Tensor cpu() const { return to(kCPU); }
+    Tensor copy_(const Tensor &from) const;
+    template <class T, size_t N> noyau_accessor<T, N> accessor() const { return {(T *)at, its_sizes.data(), its_strides.data()}; }
     template <class T, size_t N, class...> noyau_packed<T, N> packed_accessor64() const {
         noyau_packed<T, N> made{(T *)at, {}, {}};
         for (size_t i = 0; i < N; ++i) made.its_sizes[i] = its_sizes[i], made.its_strides[i] = its_strides[i];
@@ -195,89 +264,92 @@ template <class T, size_t N, template <class> class Traits = DefaultPtrTraits, c
 /* In the line of who asks for it, which is that of the memory. */
 #define NOYAU_HERE __attribute__((always_inline)) inline
 NOYAU_CALLED inline Tensor empty(IntArrayRef sizes, TensorOptions options = {}) {
-    Tensor made(nullptr, options.type, sizes.vec());
-    made.at = (char *)noyau_device_memory((int64_t)made.nbytes(), 0, (int)made.element_size(), NOYAU_PC);
+    Tensor made(nullptr, options, sizes.vec());
+    made.at = (char *)(options.on_gpu ? noyau_device_memory((int64_t)made.nbytes(), 0, (int)made.element_size(), NOYAU_PC) : malloc(made.nbytes()));
     return made;
 }
+/* Each cell of a tensor, which may lie anywhere, by its address. */
+template <class F> void noyau_each_cell(const Tensor &x, F f, size_t axis = 0, int64_t first = 0) {
+    if (axis == x.its_sizes.size()) return f(x.at + first * x.element_size());
+    for (int64_t i = 0; i < x.its_sizes[axis]; ++i) noyau_each_cell(x, f, axis + 1, first + i * x.its_strides[axis]);
+}
+#define NOYAU_MOVE(to, from, bytes) noyau_device_copy(to, from, (int64_t)(bytes), NOYAU_PC)
+/* A cell as a number that holds each of any type, and back. */
+inline long double noyau_cell_at(const char *from, ScalarType type) {
+#define NOYAU_READ(cell, name) \
+    if (type == ScalarType::name) { cell value; return NOYAU_MOVE(&value, from, sizeof value), (long double)value; }
+    NOYAU_TYPES(NOYAU_READ)
+    return 0;
+}
+inline void noyau_put_cell(char *to, ScalarType type, long double x) {
+#define NOYAU_WRITE(cell, name) \
+    if (type == ScalarType::name) { const cell value = (cell)x; NOYAU_MOVE(to, &value, sizeof value); }
+    NOYAU_TYPES(NOYAU_WRITE)
+}
+template <class V> Tensor Tensor::fill_(V value) const {
+    if (is_contiguous() && value == 0) noyau_device_set(at, 0, (int64_t)nbytes(), NOYAU_PC);
+    else noyau_each_cell(*this, [&](char *to) { noyau_put_cell(to, its_type, (long double)value); });
+    return *this;
+}
+inline Tensor Tensor::copy_(const Tensor &from) const {
+    if (its_sizes != from.its_sizes) throw noyau_lack("copies between shapes that differ are not made here");
+    if (its_type == from.its_type && is_contiguous() && from.is_contiguous()) return NOYAU_MOVE(at, from.at, nbytes()), *this;
+    std::vector<char *> cells;
+    noyau_each_cell(from, [&](char *cell) { cells.push_back(cell); });
+    size_t next = 0;
+    noyau_each_cell(*this, [&](char *to) {
+        const char *cell = cells[next++];
+        if (its_type == from.its_type) NOYAU_MOVE(to, cell, element_size());
+        else noyau_put_cell(to, its_type, noyau_cell_at(cell, from.its_type));
+    });
+    return *this;
+}
+inline Tensor Tensor::copied(TensorOptions to) const { return empty(its_sizes, to).copy_(*this); }
 NOYAU_HERE Tensor zeros(IntArrayRef sizes, TensorOptions options = {}) { return empty(sizes, options).zero_(); }
-template <class V> Tensor full(IntArrayRef sizes, V value, TensorOptions options = {}) {
-    const Tensor made = empty(sizes, options);
-    const auto fill = [&](auto cell) {
-        for (int64_t i = 0; i < made.numel(); ++i) noyau_device_copy(made.at + i * (int64_t)sizeof cell, &cell, sizeof cell, NOYAU_PC);
-    };
-#define NOYAU_FILL(cell, name) if (options.type == ScalarType::name) fill((cell)value);
-    NOYAU_TYPES(NOYAU_FILL)
-    return made;
-}
-inline Tensor ones(IntArrayRef sizes, TensorOptions options = {}) { return full(sizes, 1, options); }
+template <class V> NOYAU_HERE Tensor full(IntArrayRef sizes, V value, TensorOptions options = {}) { return empty(sizes, options).fill_(value); }
+NOYAU_HERE Tensor ones(IntArrayRef sizes, TensorOptions options = {}) { return full(sizes, 1, options); }
 NOYAU_HERE Tensor empty_like(const Tensor &x) { return empty(x.its_sizes, x.options()); }
 NOYAU_HERE Tensor empty_like(const Tensor &x, TensorOptions options) { return empty(x.its_sizes, options); }
 NOYAU_HERE Tensor zeros_like(const Tensor &x) { return zeros(x.its_sizes, x.options()); }
 NOYAU_HERE Tensor zeros_like(const Tensor &x, TensorOptions options) { return zeros(x.its_sizes, options); }
-inline Tensor ones_like(const Tensor &x) { return ones(x.its_sizes, x.options()); }
-inline Tensor Tensor::clone() const {
-    const Tensor made = empty_like(contiguous());
-    cudaMemcpyAsync(made.at, at, nbytes(), cudaMemcpyDeviceToDevice);
-    return made;
-}
+NOYAU_HERE Tensor ones_like(const Tensor &x) { return ones(x.its_sizes, x.options()); }
+template <class V> NOYAU_HERE Tensor full_like(const Tensor &x, V value) { return full(x.its_sizes, value, x.options()); }
+typedef std::vector<Tensor> TensorList;
+inline std::optional<Device> device_of(const Tensor &x) { return x.device(); }
 namespace cuda = c10::cuda;
 } // namespace at
 
+/* Parameters of functions that Python calls. */
+template <> struct noyau_as<at::Tensor> {
+    static at::Tensor of(const noyau_any &x) {
+        noyau_expect(x, x.kind == noyau_any::of_tensor, "a tensor");
+        return *x.array;
+    }
+};
+template <> struct noyau_as<at::ScalarType> {
+    static at::ScalarType of(const noyau_any &x) { return noyau_expect(x, x.kind == noyau_any::of_dtype, "a dtype"), (at::ScalarType)x.number; }
+};
+template <> struct noyau_as<at::IntArrayRef> { /* it holds none of its own */
+    static at::IntArrayRef of(const noyau_any &x) { return *new noyau_numbers(noyau_as<noyau_numbers>::of(x)); }
+};
+
 namespace torch {
 using namespace at;
-constexpr ScalarType kUInt8 = ScalarType::Byte, kInt8 = ScalarType::Char, kInt16 = ScalarType::Short, kInt32 = ScalarType::Int;
-constexpr ScalarType kInt64 = ScalarType::Long, kFloat16 = ScalarType::Half, kFloat32 = ScalarType::Float, kBool = ScalarType::Bool;
-constexpr ScalarType kFloat64 = ScalarType::Double, kBFloat16 = ScalarType::BFloat16, kHalf = kFloat16, kFloat = kFloat32;
-constexpr ScalarType kDouble = kFloat64, kInt = kInt32, kLong = kInt64;
-constexpr DeviceType kCUDA = DeviceType::CUDA, kCPU = DeviceType::CPU;
 inline TensorOptions dtype(ScalarType type) { return type; }
-template <class... T> TensorOptions device(T...) { return {}; }
-
-/* What a function returns goes to arrays of the caller: of each its dtype, its rank, its sizes, then its cells. */
-struct noyau_sink {
-    int64_t *shape;
-    void *cells;
-    int64_t bytes;
-};
-NOYAU_CALLED inline void noyau_return(const Tensor &x, noyau_sink *&to) {
-    to->shape[0] = (int64_t)x.type, to->shape[1] = x.dim();
-    for (int64_t i = 0; i < x.dim() && i < 8; ++i) to->shape[2 + i] = x.size(i);
-    if (x.is_contiguous() && (int64_t)x.nbytes() == to->bytes) cudaMemcpy(to->cells, x.at, x.nbytes(), cudaMemcpyDeviceToHost);
-    ++to;
-}
-inline void noyau_return(const std::vector<Tensor> &all, noyau_sink *&to) { for (const Tensor &x : all) noyau_return(x, to); }
-template <class... T> void noyau_return(const std::tuple<T...> &all, noyau_sink *&to) {
-    std::apply([&](const auto &...x) { (noyau_return(x, to), ...); }, all);
-}
-template <class F> void noyau_call(F f, noyau_sink *to) {
-    try {
-        if constexpr (std::is_void<decltype(f())>::value) f();
-        else noyau_return(f(), to);
-        cudaDeviceSynchronize();
-    } catch (const std::exception &error) {
-        noyau_refuse(error.what());
-    }
-}
+inline TensorOptions device(Device where) { return where; }
 } // namespace torch
 
-namespace pybind11 {
-struct arg {
-    arg(const char *) {}
-    template <class T> arg &operator=(T &&) { return *this; }
-};
-} // namespace pybind11
-namespace py = pybind11;
-#define PYBIND11_MODULE(name, module) template <class NoyauModule> static void noyau_##module(NoyauModule &module)
-#define TORCH_LIBRARY(name, module) template <class NoyauModule> static void noyau_##name(NoyauModule &module)
 #define TORCH_EXTENSION_NAME noyau
 #define TORCH_CHECK(test, ...) \
     do { \
-        if (!(test)) throw std::runtime_error("TORCH_CHECK(" #test ") fails"); \
+        if (!(test)) throw std::runtime_error(noyau_or(noyau_text(__VA_ARGS__), "TORCH_CHECK(" #test ") fails")); \
     } while (0)
-#define AT_ASSERTM(test, ...) TORCH_CHECK(test)
+inline std::string noyau_or(std::string text, const char *other) { return text.empty() ? other : text; }
+#define AT_ASSERTM(test, ...) TORCH_CHECK(test, __VA_ARGS__)
 #define AT_ASSERT(test) TORCH_CHECK(test)
-#define TORCH_INTERNAL_ASSERT(test, ...) TORCH_CHECK(test)
-#define AT_ERROR(...) throw std::runtime_error("AT_ERROR")
+#define TORCH_INTERNAL_ASSERT(test, ...) TORCH_CHECK(test, __VA_ARGS__)
+#define TORCH_CHECK_EQ(a, b) TORCH_CHECK((a) == (b))
+#define AT_ERROR(...) throw std::runtime_error(noyau_text(__VA_ARGS__))
 #define C10_CUDA_CHECK(call) TORCH_CHECK((call) == cudaSuccess)
 #define AT_CUDA_CHECK(call) C10_CUDA_CHECK(call)
 #define C10_CUDA_KERNEL_LAUNCH_CHECK() C10_CUDA_CHECK(cudaGetLastError())
