@@ -111,7 +111,8 @@ def _end_of(child: int, limits: Limits) -> tuple[int, bool]:
         if ended:
             code = os.waitstatus_to_exitcode(status)
             spent_s = usage.ru_utime + usage.ru_stime
-            return code, is_late or (code < 0 and spent_s >= 0.9 * limits.cpu_s)  # it is counted in ticks
+            is_past = code < 0 and spent_s >= 0.9 * limits.cpu_s  # it is counted in ticks
+            return code, is_late or code == -signal.SIGXCPU or is_past
         time.sleep(_TICK_S)
 
 
@@ -152,8 +153,9 @@ def _confine(libc: ctypes.CDLL, folder: Path, readable: Sequence[str], limits: L
     os.closerange(keep + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     os.chdir(folder)
     seconds = max(1, int(limits.cpu_s + 0.999))
+    # The first limit is a signal that the first process of a namespace does not heed; the second ends it for sure.
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     bounds = {
-        resource.RLIMIT_CPU: seconds,
         resource.RLIMIT_AS: _virtual_bytes() + limits.memory_bytes,
         resource.RLIMIT_FSIZE: limits.file_bytes,
         resource.RLIMIT_CORE: 0,

@@ -37,13 +37,14 @@ from noyau.workers.signals import wait_or_end
 _COMPILES = "Triton was imported before and compiles: its launches are not watched; set TRITON_INTERPRET=1 and restart"
 TIME_S = 600.0  # after which a script is ended
 NOTEBOOK = ".ipynb"
+_HOOKS = "noyau.sanitizer.scripts"
 
 
 @contextmanager
 def hooks_of_script(session: ScriptSession, launch: Any, text: str) -> Iterator[None]:
-    """Parallel functions of Numba and kernels of Numba-CUDA and Triton that are called in the meantime are watched, for
-    `session`. `launch`: (grid, block) in place of what is written; `text`: what runs, since Triton is only imported
-    for what speaks of it."""
+    """Parallel functions of Numba, kernels of Numba-CUDA and Triton, and functions of extensions of torch that are
+    called in the meantime are watched, for `session`. `launch`: (grid, block) in place of what is written; `text`: what
+    runs, since Triton is only imported for what speaks of it."""
 
     def judged(check: KernelCheck, place: str) -> None:
         """A check of a kernel on no op, which the script asks for."""
@@ -70,6 +71,12 @@ def hooks_of_script(session: ScriptSession, launch: Any, text: str) -> Iterator[
             elif "triton" not in sys.modules:
                 os.environ["TRITON_INTERPRET"] = "1"
                 undone.enter_context(when_imported("triton", begin))
+        if _names(text, "cpp_extension") and f"{_HOOKS}.triton_hooks" in sys.modules:
+            from noyau.sanitizer.scripts import torch_extensions as extensions
+
+            scratch = Path(undone.enter_context(tempfile.TemporaryDirectory(prefix="noyau-")))
+            own = extensions.Extensions(session, Path(sys.argv[0]).resolve().parent, TIME_S, scratch)
+            undone.enter_context(extensions.stood_in(own))
         yield
 
 

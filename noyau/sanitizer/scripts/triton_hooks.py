@@ -34,7 +34,6 @@ from noyau.sanitizer.triton.run import LANGUAGE, MOST, FreshTensor, launch_watch
 from noyau.toolchain.triton import interpreter
 from noyau.verify.findings import Finding
 
-_EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 # Functions that give no tensor and read what a tensor holds.
 _READING = frozenset({"item", "tolist", "numpy", "equal", "allclose", "__repr__", "__bool__", "__float__", "__int__"})
 
@@ -49,7 +48,7 @@ def install_hooks(session: ScriptSession, grid: Sequence[int] | None = None) -> 
     hooks = _TritonHooks(session, grid)
     with ExitStack() as undone:
         undone.enter_context(triton_host.triton_stood_in(session.note))
-        undone.enter_context(triton_host.torch_stood_in(hooks.look))
+        undone.enter_context(triton_host.torch_stood_in(hooks.look, session.note))
         interpreter.install()
         interpreter.LAUNCHES.append(hooks.run)
         undone.callback(interpreter.LAUNCHES.remove, hooks.run)
@@ -146,7 +145,7 @@ class _TritonHooks:
     def look(self, function: Any, args: tuple[Any, ...], result: Any) -> None:
         """At each call of torch: what it made empty, and what it read that nobody wrote."""
         name = getattr(function, "__name__", "")
-        if name in _EMPTY and isinstance(result, torch.Tensor):
+        if name in triton_host.EMPTY and isinstance(result, torch.Tensor):
             self.empties.add(result)
         elif self.empties.known and not _writes(name):
             for each in args:

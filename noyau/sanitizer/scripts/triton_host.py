@@ -23,6 +23,7 @@ from triton.runtime import autotuner
 from noyau.errors import MissingExtraError
 from noyau.sanitizer.scripts.fakes import FakeEvent, patch
 
+EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 CONFIGS = 3  # of a tuner, of which each is watched
 Note = Callable[[str], None]
 GPU = torch.device("cuda", 0)
@@ -220,11 +221,6 @@ def fake_generator() -> SimpleNamespace:
     )
 
 
-def compile_nothing(model: Any = None, *wishes: Any, **named: Any) -> Any:
-    """torch.compile: what it is given, as it is, since nothing is watched in what it makes."""
-    return model if model is not None else lambda each: each
-
-
 WORDS: dict[str, Any] = {
     "is_available": _answer(True),
     "is_initialized": _answer(True),
@@ -252,13 +248,18 @@ _ACCELERATOR = {"is_available": _answer(True), "current_accelerator": _answer(to
 
 
 @contextmanager
-def torch_stood_in(look: Look) -> Iterator[None]:
-    """Within, torch has a GPU as far as a script sees."""
+def torch_stood_in(look: Look, note: Note = lambda _: None) -> Iterator[None]:
+    """Within, torch has a GPU as far as a script sees. `note` takes lines for its report."""
     subclass = torch.Tensor._make_subclass
 
     def parameter(cls: Any, data: Any, requires_grad: bool = False, **kwargs: Any) -> Any:
         """The constructor of nn.Parameter, of which no mode is told; torch's compiler knows it by these names."""
         return _as(subclass(cls, data, requires_grad, **kwargs), data)
+
+    def compile_nothing(model: Any = None, *wishes: Any, **named: Any) -> Any:
+        """torch.compile: what it is given, as it is, since nothing is watched in what it makes."""
+        note("torch.compile: it ran as it is written")
+        return model if model is not None else lambda each: each
 
     with ExitStack() as undone:
         for name, word in WORDS.items():
@@ -267,6 +268,8 @@ def torch_stood_in(look: Look) -> Iterator[None]:
             patch(undone, torch.accelerator, name, word)
         patch(undone, torch, "Generator", Generator)
         patch(undone, torch, "compile", compile_nothing)
+        # One thread is deterministic as it is, and torch would load its compilers for the answer.
+        patch(undone, torch, "use_deterministic_algorithms", _answer())
         patch(undone, torch._C, "_cuda_getCurrentRawStream", _answer(0))
         patch(undone, torch.Tensor, "_make_subclass", staticmethod(parameter))
         undone.enter_context(Devices(look))

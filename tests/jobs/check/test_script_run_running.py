@@ -222,3 +222,32 @@ def test_an_interrupted_script_tells_what_it_saw(tmp_path):
         told = process.stdout.read()
     assert "race: " in told
     assert "script.py: it was interrupted" in told
+
+
+EXTENSION = '''
+import torch
+from torch.utils.cpp_extension import load_inline
+TEXT = """
+__global__ void halves(const float *x, float *out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    out[i / 2] = x[i];
+}
+void halve(torch::Tensor x, torch::Tensor out) {
+    halves<<<4, 16>>>(x.data_ptr<float>(), out.data_ptr<float>(), x.numel());
+}
+"""
+module = load_inline("own", "void halve(torch::Tensor x, torch::Tensor out);", TEXT, functions=["halve"])
+out = torch.zeros(32, device="cuda")
+module.halve(torch.arange(64.0, device="cuda"), out)
+print("sum", float(out.sum()) > 0)
+'''
+
+
+def test_an_extension_that_a_script_builds(tmp_path, capfd):
+    path = written(tmp_path, EXTENSION)
+    record = check_script(path)
+    assert "sum True" in capfd.readouterr().out
+    (finding,) = record.findings
+    assert (finding.kernel, finding.kind) == ("halve", "race")
+    assert finding.place.endswith("script.py:7")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["script.py"]

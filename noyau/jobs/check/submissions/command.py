@@ -17,20 +17,15 @@ if TYPE_CHECKING:
     from noyau.jobs.check.submissions.record import Verdict
 
 _GIB = 1 << 30
+_OTHERS = "arguments launch flags map against dim inputs sizes tolerance gradient sanitizer sarif".split()
 _TIME_S, _GIB_MOST = 10.0, 2.0  # for each kernel: of the processor, and of memory
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Arguments of submissions."""
     add = parser.add_argument_group("kernels that machines write (DEFINITION.json, MODEL.py, a folder)").add_argument
-    add(
-        "--solution",
-        action="append",
-        type=Path,
-        default=[],
-        metavar="F",
-        help="the kernel: SOLUTION.json or a file of Python; can be repeated",
-    )
+    solution = "the kernel: SOLUTION.json or a file of Python; can be repeated"
+    add("--solution", action="append", type=Path, default=[], metavar="F", help=solution)
     add("--workloads", type=Path, metavar="F.jsonl", help="of a definition (default: workload.jsonl beside it)")
     add("--memory", type=float, metavar="GIB", help="for each kernel (default: 2 GiB); --time S is 10 by default")
     add("--jsonl", type=Path, metavar="F", help="write each finding here, a line of JSON each")
@@ -86,21 +81,7 @@ def _require(arguments: argparse.Namespace, path: Path) -> None:
     """InputError for a limit of memory that is none, or an option that does nothing to submissions."""
     if arguments.memory is not None and not 0 < arguments.memory < 1e6:
         raise InputError(f"--memory {arguments.memory:g} is no limit: give a number of GiB above 0")
-    others = (
-        "arguments",
-        "launch",
-        "flags",
-        "map",
-        "against",
-        "dim",
-        "inputs",
-        "sizes",
-        "tolerance",
-        "gradient",
-        "sanitizer",
-        "sarif",
-    )
-    wrong = next((name for name in others if getattr(arguments, name)), None)
+    wrong = next((name for name in _OTHERS if getattr(arguments, name)), None)
     if wrong is not None:
         raise InputError(f"{path} is a problem of a benchmark: it takes no --{wrong}")
     for place in (arguments.json, arguments.jsonl, arguments.trace):

@@ -15,7 +15,7 @@ from noyau.jobs.check.submissions.problem import Problem, Status, Submission, To
 from noyau.text import printable
 
 REFERENCE = "reference.py"
-RUNNABLE = frozenset({"pytorch", "python", "triton", "numba", "numba_cuda"})
+RUNNABLE = frozenset({"pytorch", "python", "triton", "numba", "numba_cuda", "cuda", "cuda_cpp", "cpp"})
 _SIZES = (1, 2, 3, 5)  # times the unit of an axis: sizes that are tried before those of the workloads
 _UNIT = 128  # at most: a power of two that divides an axis in each workload, which a kernel may count on
 _MOST = 1 << 62
@@ -232,25 +232,21 @@ def _solution(record: Mapping[str, Any], name: str, problem: Problem) -> Submiss
     languages = spec.get("languages") or [spec.get("language")]
     file, _, function = field_of(spec, "entry_point", str, name).partition("::")
     files = {field_of(each, "path", str, name): field_of(each, "content", str, name) for each in sources}
-    submission = Submission(
-        name, files, (file, function), tuple(map(str, languages)), bool(spec.get("destination_passing_style", True))
-    )
+    options = spec.get("compile_options") or {}
+    flags = tuple(str(each) for part in ("cflags", "cuda_cflags") for each in options.get(part) or ())
     outside = next((each for each in files if leaves_folder(each)), None)
-    unknown = [each for each in submission.languages if each not in RUNNABLE]
+    unknown = [str(each) for each in languages if each not in RUNNABLE]
     refusal = None
     if outside is not None:
         refusal = Status.FORBIDDEN, f"its source {printable(outside)!r} would lie outside its folder"
     elif unknown:
-        refusal = (
-            Status.NOT_CHECKED,
-            f"{printable(', '.join(unknown))} is not run without a GPU; there are {', '.join(sorted(RUNNABLE))}",
-        )
+        reason = f"{printable(', '.join(unknown))} is not run without a GPU; there are {', '.join(sorted(RUNNABLE))}"
+        refusal = Status.NOT_CHECKED, reason
     elif file not in files or not function:
-        refusal = (
-            Status.NOT_CHECKED,
-            f"its entry point {printable(file)}::{printable(function)} is no function of its sources",
-        )
-    return Submission(submission.name, files, submission.entry, submission.languages, submission.fills_outputs, refusal)
+        reason = f"its entry point {printable(file)}::{printable(function)} is no function of its sources"
+        refusal = Status.NOT_CHECKED, reason
+    fills = bool(spec.get("destination_passing_style", True))
+    return Submission(name, files, (file, function), tuple(map(str, languages)), fills, refusal, flags)
 
 
 def leaves_folder(path: str) -> bool:

@@ -170,12 +170,11 @@ def read_operator(folder: Path) -> tuple[Problem, Submission]:
     name = f"{match[1]}.{match[2]}" if match else f"{folder.name}.default"
     trials = [
         Trial(
-            f"{dtype}{list(map(list, shapes))}",
+            f"{dtype}{[*map(list, shapes)]}",
             {"shapes": shapes, "dtype": dtype},
             math.prod(shapes[0]),
             True,
             Tolerance(),
-            None,
         )
         for shapes in _TENSORS
         for dtype in ("float32", "bfloat16", "int64")

@@ -41,6 +41,9 @@ class Status(StrEnum):
     NOT_CHECKED = "not checked", 3, "RUNTIME_ERROR"
 
 
+# The byte of memory that nobody wrote, by the call: `a`; `b`, on other values in the same memory; `c`, on those of a in
+# the tensors of b; `strided`, with a gap behind each value.
+POISONS = {"a": 0xFF, "b": 0xFE, "c": 0xFF, "strided": 0xFF}
 RANK = tuple(Status)[1:]  # the first of several that hold is the verdict
 OF_KINDS = {
     FindingKind.RACE: Status.RACY,
@@ -94,7 +97,7 @@ class Problem:
 @dataclass(frozen=True, slots=True)
 class Submission:
     """A kernel for a problem, by the files of its text. `entry`: a file and a function of it; `refusal`: a verdict that
-    needs no run, with its reason."""
+    needs no run, with its reason; `flags`: for a compiler of C++."""
 
     name: str
     files: Mapping[str, str]
@@ -102,6 +105,7 @@ class Submission:
     languages: tuple[str, ...] = ()
     fills_outputs: bool = False
     refusal: tuple[Status, str] | None = None
+    flags: tuple[str, ...] = ()
 
 
 def wish_of(problem: Problem, submission: Submission | None, **more: Any) -> dict[str, Any]:
@@ -109,6 +113,7 @@ def wish_of(problem: Problem, submission: Submission | None, **more: Any) -> dic
     wish = asdict(problem) | more
     if submission is not None:
         wish |= {"files": dict(submission.files), "entry": list(submission.entry), "fills": submission.fills_outputs}
+        wish |= {"flags": list(submission.flags)}
     return wish
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from importlib.resources import files
@@ -13,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from noyau.errors import MissingExtraError
+from noyau.errors import MissingExtraError, NoyauError
 from noyau.toolchain import cache
 from noyau.workers.confinement import Ending, Limits, run_confined
 
@@ -38,6 +39,9 @@ def run_job(job: str, wish: Mapping[str, Any], folder: str, readable: tuple[str,
     import_module("noyau.sanitizer.numba_cuda.arrays").LaunchRecorder(
         1, import_module("noyau.sanitizer.engine").Shadow()
     )
+    if "cpp_extension" in (text := "".join(wish.get("files", {}).values())) or "__global__" in text:
+        with suppress(NoyauError):  # there is no gcc: it is said where it is missed
+            import_module("noyau.sanitizer.c.build").runtime(in_cpp=True)
     write: Callable[..., None] = next(vars(each)[JOBS[job]] for each in modules if JOBS[job] in vars(each))
     own = [sys.prefix, sys.base_prefix, str(files("noyau")), str(cache.folder()), *filter(None, sys.path), *readable]
     return run_confined(partial(write, wish, Path(folder)), Path(folder), own, limits)

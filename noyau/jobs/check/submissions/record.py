@@ -103,8 +103,9 @@ class Verdict:
     def traces(self) -> Iterator[dict[str, Any]]:
         """A trace for each workload, in the schema of SOL-ExecBench: nothing was timed, so times are 0."""
         by_number = {each.number: each for each in self.records}
+        has_workloads = any(each.workload for each in self.problem.trials)
         for number, trial in enumerate(self.problem.trials):
-            if trial.workload is None and (trial.is_stated or any(each.workload for each in self.problem.trials)):
+            if trial.workload is None and (trial.is_stated or has_workloads or "axes" not in trial.arguments):
                 continue
             workload = dict(trial.workload or {"uuid": trial.label, "axes": trial.arguments["axes"], "inputs": {}})
             record = by_number.get(number)

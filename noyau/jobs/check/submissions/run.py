@@ -16,21 +16,15 @@ import numpy as np
 
 from noyau.errors import CheckError, FindingKind
 from noyau.jobs.check.submissions.judgement import Answer, Fault, Truth, faults_of, passes, replays, unset_cells
-from noyau.jobs.check.submissions.problem import OF_KINDS, RANK, Problem, Status, Submission, wish_of
+from noyau.jobs.check.submissions.problem import OF_KINDS, POISONS, RANK, Problem, Status, Submission, wish_of
 from noyau.jobs.check.submissions.process import run_job
 from noyau.jobs.check.submissions.record import Complaint, TrialRecord, Verdict, finite
-from noyau.jobs.check.submissions.results import read_results
+from noyau.jobs.check.submissions.results import read_results, write_results
 from noyau.text import counted, printable, several
 from noyau.verify.findings import Finding, finding_from_json
 from noyau.workers.confinement import Ending, Limits
 from noyau.workers.worker import Worker
 
-_POISONS = {
-    "a": 0xFF,
-    "b": 0xFE,
-    "c": 0xFF,
-    "strided": 0xFF,
-}  # as torch_calls has them, which this process has no need of
 _STARTING_S = 300.0  # for torch, Triton and Numba to be imported on a busy machine
 _CLOCK = 6.0  # times the time of the processor: a process that waits is ended too
 _REFERENCE = 3.0  # times the limit of a submission, for a reference: it runs seven times where that runs once
@@ -196,7 +190,7 @@ class _Hearing:
 
     def answers(self, number: int) -> dict[str, Answer]:
         """The answer of each call of a trial."""
-        read = {call: read_results(self.folder / f"out-{number}-{call}") for call in _POISONS}
+        read = {call: read_results(self.folder / f"out-{number}-{call}") for call in POISONS}
         answers = {}
         for call, results in read.items():
             try:
@@ -238,7 +232,7 @@ class _Hearing:
                 continue
             truth = truths["b" if call == "b" else "a"]
             own = own_faults.get(f"{number}-{call}", "")
-            faults = list(faults_of(answer, truth, trial.label, trial.tolerance, _POISONS[call]))
+            faults = list(faults_of(answer, truth, trial.label, trial.tolerance, POISONS[call]))
             if own and not any(each.severity == "error" for each in faults):
                 faults.append(Fault(Status.WRONG, FindingKind.WRONG_VALUE, f"the task's own check finds: {own[:300]}"))
             for fault in faults:
@@ -252,12 +246,8 @@ class _Hearing:
         """A note where its results are others on inputs with a gap behind each value, which problems do not ask for."""
         for number, by_call in answers.items():
             if "strided" in by_call and not any(each.finding.severity == "error" for each in self.complaints):
-                trial = self.problem.trials[number]
-                if any(
-                    faults_of(
-                        by_call["strided"], truths[number]["a"], trial.label, trial.tolerance, _POISONS["strided"]
-                    )
-                ):
+                trial, answer = self.problem.trials[number], by_call["strided"]
+                if any(faults_of(answer, truths[number]["a"], trial.label, trial.tolerance, POISONS["strided"])):
                     yield "it takes its inputs for packed: on others its results are wrong"
 
     def complain(self, number: int, fault: Fault, *, is_mild: bool) -> None:
@@ -320,23 +310,17 @@ class _Hearing:
 
     def end(self, ending: Ending, seen: Mapping[str, Any]) -> tuple[Status, str]:
         """The status that its end alone stands for, with its reason."""
-        deeds = (
-            (self.folder / "deeds").read_text("utf-8", "replace").splitlines()
-            if (self.folder / "deeds").is_file()
-            else []
-        )
+        noted = self.folder / "deeds"
+        deeds = noted.read_text("utf-8", "replace").splitlines() if noted.is_file() else []
         last, limits = _json(self.folder / "ending.json"), self.judge.limits
         kind, text = str(last.get("kind", "")), str(last.get("text", ""))
         answered = bool(self.records)
         if deeds:
             return Status.FORBIDDEN, f"it {printable(deeds[0])[:200]}"
-        if ending.is_late:
+        if ending.is_late or kind == "late":
             stated = any(self.problem.trials[each.number].is_stated for each in self.records)
-            return (
-                (Status.RIGHT, "")
-                if stated
-                else (Status.NO_ANSWER, f"it gave none at sizes of the problem within {limits.cpu_s:g} s")
-            )
+            reason = f"it gave none at sizes of the problem within {limits.cpu_s:g} s"
+            return (Status.RIGHT, "") if stated else (Status.NO_ANSWER, reason)
         if kind == "memory":
             return Status.OUT_OF_MEMORY, f"it asked for more than {limits.memory_bytes / 2**30:g} GiB"
         if ending.status or not kind:
@@ -373,8 +357,6 @@ class _Hearing:
 
 def write_as_reference(path: Path, answer: Answer, truth: Truth) -> None:
     """Write results for the own check of a task, in the shapes of the reference where they have as many cells."""
-    from noyau.jobs.check.submissions.results import write_results
-
     pairs = zip(answer.results, truth.native, strict=False)
     arrays = [got.reshape(native.shape) if got.size == native.size else got for got, native in pairs]
     write_results(path, arrays, {})
@@ -384,7 +366,7 @@ def _record(number: int, answer: Answer, truth: Truth, own: str | None, toleranc
     """The errors of a call, and what the rule of the benchmark says."""
     pairs = [(got, want) for got, want in zip(answer.results, truth.native, strict=False) if got.shape == want.shape]
     # Benchmarks hand out zeros, where nobody writes: their rule sees those.
-    pairs = [(np.where(unset_cells(got, _POISONS["a"]), np.zeros((), got.dtype), got), want) for got, want in pairs]
+    pairs = [(np.where(unset_cells(got, POISONS["a"]), np.zeros((), got.dtype), got), want) for got, want in pairs]
     wide = [(got.astype(np.float64), want.astype(np.float64)) for got, want in pairs]
     with np.errstate(all="ignore"):
         away = [np.abs(got - want) for got, want in wide]
@@ -401,10 +383,8 @@ def _record(number: int, answer: Answer, truth: Truth, own: str | None, toleranc
 
 
 def _kernels(seen: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    kernels = seen.get("kernels", ())
-    return [
-        each for each in kernels if isinstance(each, dict) and {"name", "calls", "accesses", "unseen"} <= each.keys()
-    ]
+    has_all = {"name", "calls", "accesses", "unseen"}.issubset
+    return [each for each in seen.get("kernels", ()) if isinstance(each, dict) and has_all(each)]
 
 
 def _kernel_lines(seen: Mapping[str, Any]) -> Iterator[str]:

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import sysconfig
-import time
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -20,24 +20,25 @@ from typing import Any
 import numpy as np
 import torch
 
-from noyau.errors import InputError, NoyauError, UnsupportedError
+from noyau.errors import BuildError, InputError, NoyauError, UnansweredError, UnsupportedError
+from noyau.hosts.torch.tensors import tensor_of
 from noyau.jobs.check.script_run import hooks_of_script
+from noyau.jobs.check.submissions.problem import POISONS
 from noyau.jobs.check.submissions.results import write_results
 from noyau.jobs.check.submissions.torch_calls import (
-    POISONS,
     Poisoned,
     overlaps,
     plain_arrays,
     poison,
     reach,
     tensors_in,
-    uncompiled,
     with_tensors,
 )
 from noyau.jobs.check.submissions.torch_formats import FORMATS, Format, function_of, load
 from noyau.jobs.check.torch_checks import spread
 from noyau.kernels.interpretation import error_of
 from noyau.sanitizer.scripts.record import ScriptSession
+from noyau.sanitizer.scripts.torch_extensions import Extensions, is_compiled, stood_in
 from noyau.sanitizer.scripts.triton_host import marked
 
 _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
@@ -91,20 +92,25 @@ def write_answers(wish: Mapping[str, Any], folder: Path) -> None:
     """Call a submission on the inputs that lie in a folder, and write its results, findings and end there."""
     torch.set_num_threads(1)
     sys.dont_write_bytecode = True  # of what a submission imports: it would be in folders that it may not write to
+    tempfile.tempdir, os.environ["XDG_CACHE_HOME"] = str(folder), str(folder / "cache")  # of a compiler
     session = ScriptSession(wish["called"])
+    extensions = Extensions(session, folder, wish["time_s"])
     seen = _Seen(session, folder)
     session.keep = seen.write
     kind, text = "", ""
     with ExitStack() as undone:
         undone.enter_context(hooks_of_script(session, None, "numba triton"))
-        undone.enter_context(uncompiled(session.note))
+        undone.enter_context(stood_in(extensions))
         try:
             format_of = FORMATS[wish["format"]](wish, folder)
             guard(folder)
             kind = "load"
-            function = function_of(load(folder, wish["entry"][0]), wish["entry"][1])
+            file, name = wish["entry"]
+            files = [each for each in wish["files"] if is_compiled(each)]
+            owner = extensions.of_files("submission", files, wish["flags"]) if is_compiled(file) else load(folder, file)
+            function = function_of(owner, name)
             kind = "call"
-            _call_all(wish, format_of, function, folder, seen)
+            _call_all(wish, format_of, function, folder, seen, extensions)
             kind = "done"
         except SystemExit as end:
             kind, text = "exit", f"it ended with sys.exit({end.code!r})"
@@ -124,6 +130,8 @@ def _kind_of(stage: str, fault: BaseException, folder: Path) -> tuple[str, str]:
             return "refused", str(fault)
         case ModuleNotFoundError(name=str(name)) if not (folder / f"{name.partition('.')[0]}.py").is_file():
             return "unsupported", f"it imports {name}, which is not installed"
+        case BuildError() | UnansweredError():
+            return "syntax" if isinstance(fault, BuildError) else "late", str(fault)
         case SyntaxError():
             return "syntax", f"{words} (line {fault.lineno})"
         case InputError() if stage == "load":
@@ -152,21 +160,27 @@ def _is_at(fault: BaseException, folder: Path) -> bool:
 
 
 def _call_all(
-    wish: Mapping[str, Any], format_of: Format, function: Callable[..., Any], folder: Path, seen: _Seen
+    wish: Mapping[str, Any],
+    format_of: Format,
+    function: Callable[..., Any],
+    folder: Path,
+    seen: _Seen,
+    extensions: Extensions,
 ) -> None:
     """The calls of each trial whose inputs are there, as long as there is time for them."""
-    begin_s, cells, costs_s = time.process_time(), 1, list[float]()
+    begin_s, cells, costs_s = _spent_s(), 1, list[float]()
     for number in range(len(wish["trials"])):
         if str(number) not in wish["unset"]:  # the reference has not come so far
             continue
         trial = _Trial(wish, format_of, function, folder, number)
         fixed_s = min(costs_s, default=0.0)  # of a call, whatever its size
         expected_s = fixed_s + (costs_s[-1] - fixed_s) * trial.cells / cells if costs_s else 0.0
-        if expected_s > wish["time_s"] - (time.process_time() - begin_s):
+        if expected_s > wish["time_s"] - (_spent_s() - begin_s):
             continue
-        start_s, calls = time.process_time(), list("a" if costs_s else POISONS)
+        start_s, calls = _spent_s(), list("a" if costs_s else POISONS)
         for call in calls:
             is_stated = wish["trials"][number]["is_stated"] and call != "strided"
+            extensions.poison = POISONS[call]
             try:
                 trial.call(call)
             except Exception as fault:
@@ -177,8 +191,13 @@ def _call_all(
                 break
             finally:
                 seen.take(number, call)
-        costs_s.append((time.process_time() - start_s) / len(calls))
+        costs_s.append((_spent_s() - start_s) / len(calls))
         cells = trial.cells
+
+
+def _spent_s() -> float:
+    """The time of the processor so far, with that of programs that were run."""
+    return sum(os.times()[:4])
 
 
 class _Trial:
@@ -229,10 +248,8 @@ class _Trial:
             return
         for array, value in zip(self.memory, plain_arrays(values), strict=True):
             array[...] = value
-        shared = [_tensor_on(array, value) for array, value in zip(self.memory, values, strict=True)]
-        self.tensors = self.marked(
-            [self.fresh(each, byte) if at in self.unset else each for at, each in enumerate(shared)]
-        )
+        shared = enumerate(map(tensor_of, self.memory))
+        self.tensors = self.marked([self.fresh(each, byte) if at in self.unset else each for at, each in shared])
 
     def marked(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The tensors, those on a GPU that were there."""
@@ -243,12 +260,6 @@ class _Trial:
         tensor = torch.empty_like(like)
         poison(tensor, byte)
         return tensor
-
-
-def _tensor_on(array: np.ndarray, like: torch.Tensor) -> torch.Tensor:
-    """A tensor on the memory of an array."""
-    flat = torch.from_numpy(array.reshape(-1).view(np.uint8)) if array.size else torch.empty(0, dtype=torch.uint8)
-    return flat.view(like.dtype).reshape(like.shape)
 
 
 class _Seen:

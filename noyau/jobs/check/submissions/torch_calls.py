@@ -1,24 +1,19 @@
-"""Calls of references and submissions: nests of tensors, memory that holds nothing yet, what torch would compile."""
+"""Calls of references and submissions: nests of tensors, memory that holds nothing yet."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils import cpp_extension
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from noyau.errors import RaisedError, UnsupportedError
 from noyau.hosts.torch.tensors import array_of
-from noyau.sanitizer.scripts.fakes import patch
-
-POISONS = {"a": 0xFF, "b": 0xFE, "c": 0xFF, "strided": 0xFF}  # of the bytes that nobody wrote, by the call
-_EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
+from noyau.sanitizer.scripts.triton_host import EMPTY
 
 
 class Poisoned(TorchFunctionMode):  # type: ignore[misc]
@@ -30,7 +25,7 @@ class Poisoned(TorchFunctionMode):  # type: ignore[misc]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if getattr(func, "__name__", "") in _EMPTY and isinstance(result, torch.Tensor):
+        if getattr(func, "__name__", "") in EMPTY and isinstance(result, torch.Tensor):
             poison(result, self.byte)
         return result
 
@@ -84,23 +79,3 @@ def overlaps(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors may share memory."""
     (start, end), (begin, stop) = reach(one), reach(other)
     return start < stop and begin < end
-
-
-@contextmanager
-def uncompiled(note: Callable[[str], None]) -> Iterator[None]:
-    """Within, torch.compile gives what it is given: kernels that torch would generate are its own. Nothing is built."""
-
-    def compile_nothing(model: Any = None, **options: Any) -> Any:
-        note("torch.compile: it ran as it is written")
-        return (lambda function: function) if model is None else model
-
-    def build_nothing(*sources: Any, **options: Any) -> Any:
-        raise UnsupportedError("CUDA C++ that torch.utils.cpp_extension builds is not run without a GPU")
-
-    with ExitStack() as undone:
-        patch(undone, torch, "compile", compile_nothing)
-        # One thread is deterministic as it is, and torch would load its compilers for the answer.
-        patch(undone, torch, "use_deterministic_algorithms", lambda *_, **__: None)
-        for name in ("load", "load_inline"):
-            patch(undone, cpp_extension, name, build_nothing)
-        yield

@@ -47,11 +47,11 @@ def load(folder: Path, file: str) -> ModuleType:
     return module
 
 
-def function_of(module: ModuleType, name: str) -> Callable[..., Any]:
+def function_of(module: Any, name: str) -> Callable[..., Any]:
     """A function of a module. InputError where it has none of that name."""
     function = getattr(module, name, None)
     if not callable(function):
-        raise InputError(f"{Path(str(module.__file__)).name} has no function {name}")
+        raise InputError(f"{Path(str(getattr(module, '__file__', 'its text'))).name} has no function {name}")
     return function  # type: ignore[no-any-return]
 
 
@@ -270,18 +270,8 @@ class BackendBench:
 
 
 _NUMBERS = {
-    "number": 2,
-    "Scalar": 2,
-    "float": 1.5,
-    "int": 1,
-    "SymInt": 1,
-    "bool": False,
-    "List[int]": [1],
-    "str": "none",
-}
+    "number": 2, "Scalar": 2, "float": 1.5, "int": 1, "SymInt": 1, "bool": False, "List[int]": [1], "str": "none",
+}  # fmt: skip
 FORMATS: Mapping[str, Callable[[Mapping[str, Any], Path], Format]] = {
-    "definitions": Definitions,
-    "kernelbench": KernelBench,
-    "gpu_mode": GpuMode,
-    "backendbench": BackendBench,
-}
+    "definitions": Definitions, "kernelbench": KernelBench, "gpu_mode": GpuMode, "backendbench": BackendBench,
+}  # fmt: skip

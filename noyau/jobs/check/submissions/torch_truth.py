@@ -15,17 +15,17 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of
+from noyau.jobs.check.submissions.problem import POISONS
 from noyau.jobs.check.submissions.results import read_results, write_results
 from noyau.jobs.check.submissions.torch_calls import (
-    POISONS,
     Poisoned,
     overlaps,
     plain_arrays,
     tensors_in,
-    uncompiled,
     with_tensors,
 )
 from noyau.jobs.check.submissions.torch_formats import FORMATS, Format, GpuMode
+from noyau.sanitizer.scripts.torch_extensions import stood_in
 from noyau.sanitizer.scripts.triton_host import is_marked, marked, torch_stood_in
 from noyau.verify.floats import moved
 
@@ -56,7 +56,7 @@ def write_truth(wish: Mapping[str, Any], folder: Path) -> None:
     torch.set_num_threads(1)
     deadline_s = time.process_time() + wish["time_s"]
     fault = ""
-    with torch_stood_in(lambda *_: None), uncompiled(lambda _: None):
+    with torch_stood_in(lambda *_: None), stood_in(None):
         try:
             format_of = FORMATS[wish["format"]](wish, folder)
             for number, trial in enumerate(wish["trials"]):
@@ -173,7 +173,7 @@ def write_verdicts(wish: Mapping[str, Any], folder: Path) -> None:
     """Write what the task's own check says of the results that lie in a folder."""
     torch.set_num_threads(1)
     verdicts: dict[str, str] = {}
-    with torch_stood_in(lambda *_: None), uncompiled(lambda _: None):
+    with torch_stood_in(lambda *_: None), stood_in(None):
         format_of = GpuMode(wish, folder)
         for path in sorted(folder.glob("out-*")):
             results, name = read_results(path), path.name.removeprefix("out-")

@@ -52,6 +52,8 @@ def test_a_trace_of_what_is_wrong_has_the_finding_in_its_log():
 def test_without_workloads_the_small_sizes_have_traces():
     (trace,) = replace(RIGHT, problem=replace(PROBLEM, trials=(SMALL,)), records=RIGHT.records[:1]).traces()
     assert trace["workload"] == {"uuid": "n = 1", "axes": {"n": 1}, "inputs": {}}
+    others = replace(SMALL, arguments={"constants": {"n": 1}})  # of a benchmark that has none
+    assert not list(replace(RIGHT, problem=replace(PROBLEM, trials=(others,))).traces())
 
 
 def test_the_record_lists_findings_with_their_status():

@@ -36,6 +36,35 @@ def run(x, y, out):
     arrays = [cuda.as_cuda_array(each) for each in (x, y, out)]
     add[(x.numel() + 31) // 32, 32](*arrays)
 """
+CUDA = """
+#include <torch/extension.h>
+#include "own.h"
+__global__ void add(const float *x, const float *y, float *out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = x[i] + y[i];
+}
+void run(torch::Tensor x, torch::Tensor y, torch::Tensor out) {
+    int n = x.numel() - LESS;
+    add<<<(n + 63) / 64, 64>>>(x.data_ptr<float>(), y.data_ptr<float>(), out.data_ptr<float>(), n);
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("run", &run); }
+"""
+INLINE = """
+from torch.utils.cpp_extension import load_inline
+TEXT = '''
+__global__ void add(float *x, const float *y, float *out, int n) {
+    for (int i = threadIdx.x; i < n; i += 64) out[i] = x[i] + y[i];
+    if (n == 500 && threadIdx.x == 7) x[7] = 0;
+}
+torch::Tensor added(torch::Tensor x, torch::Tensor y) {
+    auto out = torch::empty_like(x);
+    add<<<1, 64>>>(x.data_ptr<float>(), y.data_ptr<float>(), out.data_ptr<float>(), x.numel());
+    return out;
+}'''
+module = load_inline("own", "torch::Tensor added(torch::Tensor x, torch::Tensor y);", TEXT, functions=["added"])
+def run(x, y):
+    return module.added(x, y)
+"""
 PLAIN = "import torch, os, sys\ncache = {}\ndef run(x, y, out):\n    out.copy_(x + y)\n"
 RETURNS = "import torch\ncache = {}\ndef run(x, y):\n    return x + y\n"
 
@@ -88,6 +117,9 @@ FILLING = {
     ),
     "after_all": (TRITON, Status.RIGHT),
 }  # fmt: skip
+COMPILED = {  # by the number of cells that it leaves out
+    "cuda": ("0", Status.RIGHT), "cuda_tail": ("7", Status.UNWRITTEN), "cuda_syntax": ("", Status.NOT_BUILT),
+}  # fmt: skip
 RETURNING = {
     "returns": (RETURNS, Status.RIGHT),
     "shape": (instead(RETURNS, ("x + y", "(x + y)[None]")), Status.WRONG_SHAPE),
@@ -95,8 +127,12 @@ RETURNING = {
     "count": (instead(RETURNS, ("x + y", "(x + y, x + 1)")), Status.WRONG_SHAPE),
     "text": (instead(RETURNS, ("x + y", "'x + y'")), Status.CRASHED),
     "unwritten": (instead(RETURNS, ("x + y", "torch.empty_like(x)")), Status.UNWRITTEN),
+    "inline_changes_input": (INLINE, Status.CHANGED_INPUTS),
+    "inline_ptx": (instead(INLINE, ("    add<<<", "    asm(\"\"); add<<<")), Status.NOT_CHECKED),
 }  # fmt: skip
+ALL = FILLING | COMPILED | RETURNING
 REASONS = {
+    "inline_ptx": "kernel.py: line 10 uses asm: PTX cannot be watched", "cuda_syntax": "own.cu:9:",
     "os_exit": "ended its process with status 0", "never_ends": "gave none at sizes of the problem",
     "forks": "started a process",
     "not_there": "cutlass, which is not installed", "syntax": "SyntaxError", "no_function": "no function run",
@@ -132,18 +168,21 @@ def verdicts(judge, tmp_path_factory):
     problem = definition(folder)
     texts = [submission(name, text, True) for name, (text, _) in FILLING.items()]
     texts += [submission(name, text, False) for name, (text, _) in RETURNING.items()]
+    for name, (less, _) in COMPILED.items():
+        files = {"src/own.cu": CUDA, "src/own.h": f"#define LESS {less}\n"}
+        texts.append(Submission(name, files, ("src/own.cu", "run"), ("cuda",), True, flags=("-DNONE", "-lineinfo")))
     return {each.submission: each for each in check_submissions(problem, texts, judge, folder, lambda _: None)}
 
 
-@pytest.mark.parametrize("name", [*FILLING, *RETURNING])
+@pytest.mark.parametrize("name", ALL)
 def test_each_kind_has_its_status_and_the_next_kernel_is_unharmed(verdicts, name):
-    verdict, (_, status) = verdicts[name], {**FILLING, **RETURNING}[name]
+    verdict, (_, status) = verdicts[name], ALL[name]
     assert verdict.status is status, "\n".join(verdict.lines())
     assert REASONS.get(name, "") in verdict.reason
     assert status is not Status.RIGHT or [each.label for each in verdict.trials()][-1] == "n = 500"
 
 
-@pytest.mark.parametrize("name", ["one_cell_racy", "changes_one"])
+@pytest.mark.parametrize("name", ["one_cell_racy", "changes_one", "inline_changes_input"])
 def test_the_rule_of_the_benchmark_passes_what_is_wrong_in_one_cell_of_500(verdicts, name):
     passed = {each.number: each.passes for each in verdicts[name].records}
     assert passed[max(passed)], "\n".join(verdicts[name].lines())

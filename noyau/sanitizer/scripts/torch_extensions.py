@@ -1,0 +1,265 @@
+"""While a script runs, extensions of torch in C++ and CUDA C++ are built to be watched: each call of a function, on
+copies of the memories that its tensors lie in. There need be no GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import cpp_extension
+
+from noyau.codegen.language import BY_SUFFIX
+from noyau.errors import BuildError, NoyauError, RaisedError, UnansweredError, UnsupportedError
+from noyau.frontends.torch.tensors import TO_TORCH
+from noyau.hosts.torch.tensors import from_torch
+from noyau.sanitizer.c.extension import (
+    Extension,
+    ExtensionText,
+    Memory,
+    TensorView,
+    Value,
+    bindings,
+    build_extension,
+    call_extension,
+)
+from noyau.sanitizer.scripts.fakes import patch
+from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes
+from noyau.sanitizer.scripts.triton_host import is_marked, marked
+
+LANGUAGE = "cuda"
+_HEADERS = frozenset({".h", ".hpp", ".cuh", ".inl", ".inc"})
+_PRELUDE = "#include <torch/extension.h>\n#include <cuda_runtime.h>"
+_FLAG = re.compile(r"-(?:D|U|std=)")  # of the flags those that change what a text means
+_ADDRESS = 1 << 40
+_RAISED = {"TypeError": TypeError, "ValueError": ValueError, "AttributeError": AttributeError}
+
+
+def is_compiled(file: str) -> bool:
+    """Whether a file is a text for a compiler of C++."""
+    return Path(file).suffix in BY_SUFFIX
+
+
+@contextmanager
+def stood_in(extensions: Extensions | None) -> Iterator[None]:
+    """Within, torch builds extensions that are watched; a reference builds none."""
+
+    def build_nothing(*wishes: Any, **named: Any) -> None: ...
+
+    with ExitStack() as undone:
+        patch(undone, cpp_extension, "load", extensions.load if extensions else build_nothing)
+        patch(undone, cpp_extension, "load_inline", extensions.load_inline if extensions else build_nothing)
+        yield
+
+
+class Extensions:
+    """The extensions of a script, whose files lie in a folder. `time_s`: for a call, of the processor; `scratch`: where
+    texts may be written; `poison`: the byte that memory which nobody wrote to holds throughout."""
+
+    def __init__(self, session: ScriptSession, folder: Path, time_s: float, scratch: Path | None = None) -> None:
+        self.session, self.folder, self.scratch, self.poison = session, folder, scratch or folder, 0xFF
+        self.time_s = 0.9 * time_s  # a program has the limits of who runs it, and is to say itself that it is late
+
+    def load(self, name: str, sources: Any, *wishes: Any, **named: Any) -> BuiltExtension:
+        """torch.utils.cpp_extension.load."""
+        paths = [Path(each) for each in ([sources] if isinstance(sources, str | os.PathLike) else sources)]
+        files = [os.path.relpath(self.folder / each, self.folder) for each in paths]
+        return self.of_files(name, files, _flags(named))
+
+    def of_files(self, name: str, files: Sequence[str], flags: Sequence[str] = ()) -> BuiltExtension:
+        """The extension of files of the folder. Their headers are read from copies, as the compiler is to read them."""
+        copies = self.scratch / "built"
+        for file in files:
+            (copies / file).parent.mkdir(parents=True, exist_ok=True)  # from which a path may lead up again
+        for path in [each for each in self.folder.rglob("*") if each.suffix in _HEADERS and each.is_file()]:
+            file = str(path.relative_to(self.folder))
+            (copies / file).parent.mkdir(parents=True, exist_ok=True)
+            (copies / file).write_text(ExtensionText(file, path.read_text("utf-8")).rewritten, "utf-8")
+        units = tuple((ExtensionText(file, (self.folder / file).read_text("utf-8")),) for file in files)
+        return self.built(name, Extension(units, copies, tuple(filter(_FLAG.match, flags))))
+
+    def load_inline(
+        self,
+        name: str,
+        cpp_sources: Any,
+        cuda_sources: Any = None,
+        sycl_sources: Any = None,
+        functions: Any = None,
+        *wishes: Any,
+        **named: Any,
+    ) -> BuiltExtension:
+        """torch.utils.cpp_extension.load_inline."""
+        texts = [
+            each for part in (cuda_sources, cpp_sources) for each in ([part] if isinstance(part, str) else part or [])
+        ]
+        names = [functions] if isinstance(functions, str) else list(functions or ())
+        unit = [ExtensionText("load_inline", _PRELUDE), *(self.placed(name, at, text) for at, text in enumerate(texts))]
+        unit += [ExtensionText("load_inline", bindings(names))] if names else []
+        return self.built(name, Extension((tuple(unit),), None, _flags(named)))
+
+    def placed(self, name: str, number: int, text: str) -> ExtensionText:
+        """A text as a part of the file that it stands in; one that stands in none is written to a file of its own."""
+        for path in sorted(self.folder.glob("*.py")):
+            before, match, _ = path.read_text("utf-8").partition(text)
+            if match:
+                return ExtensionText(os.path.relpath(path), text, before.count("\n") + 1)
+        own = self.scratch / "_".join([*re.findall(r"\w+", name), f"{number}.cu"])
+        own.write_text(text, "utf-8")
+        return ExtensionText(os.path.relpath(own), text)
+
+    def built(self, name: str, extension: Extension) -> BuiltExtension:
+        """An extension that compiles. BuildError where it does not; where it cannot be watched, so is what calls it."""
+        try:
+            build_extension(extension)
+        except BuildError:
+            raise
+        except NoyauError as error:
+            self.session.add(name, LANGUAGE, extension.texts[-1].file, "", None, str(error))
+            raise UnsupportedError(str(error)) from None
+        return BuiltExtension(self, extension)
+
+    def call(self, extension: Extension, function: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """The result of a function, as a call of it from Python has it."""
+        place = extension.text_of(function).file
+        shapes = describe_shapes([f"argument {number}" for number in range(len(args))], args)
+        add = partial(self.session.add, function, LANGUAGE, place, shapes)
+        with torch._C.DisableTorchFunction():
+            tensors = _Tensors(self.poison)
+            try:
+                values = [tensors.value(each) for each in args]
+                by_name = {name: tensors.value(each) for name, each in named.items()}
+                memories = list(tensors.memories())
+                end = call_extension(
+                    extension, function, values, memories, by_name,
+                    op=self.session.script, patience_s=self.time_s, poison=self.poison,
+                )  # fmt: skip
+            except NoyauError as error:
+                add(None, str(error))
+                raise UnsupportedError(str(error)) from None
+            if end.is_late:
+                raise UnansweredError(f"{function} gave no answer within {self.time_s:g} s")
+            add(end.watched)
+            if end.memories is None:
+                raise RaisedError(f"{function} crashed")
+            tensors.write_back(end.memories)
+            if end.fault:
+                kind, _, words = end.fault.partition(": ")
+                raise _RAISED.get(kind, RuntimeError)(words)
+            return tensors.result(end.value)
+
+
+def _flags(named: Mapping[str, Any]) -> tuple[str, ...]:
+    every = [*(named.get("extra_cflags") or ()), *(named.get("extra_cuda_cflags") or ())]
+    return tuple(each for each in every if _FLAG.match(each))
+
+
+class BuiltExtension:
+    """A module whose functions are those of an extension."""
+
+    def __init__(self, extensions: Extensions, extension: Extension) -> None:
+        self._extensions, self._extension = extensions, extension
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_") or not self._extension.names(name):
+            raise AttributeError(f"the extension has no function {name}")
+        return lambda *args, **named: self._extensions.call(self._extension, name, args, named)
+
+
+class _Tensors:
+    """The tensors of a call, and the storages that they lie in."""
+
+    def __init__(self, poison: int) -> None:
+        self.poison = poison
+        self.storages: dict[int, tuple[int, list[torch.Tensor]]] = {}  # by address: its number, its tensors
+        self.views: list[tuple[TensorView, torch.Tensor]] = []
+
+    def value(self, each: Any) -> Value:
+        """An argument as an extension takes it."""
+        match each:
+            case torch.Tensor():
+                return self.view(each)
+            case torch.dtype():
+                return from_torch(each)
+            case torch.device():
+                return str(each)
+            case list() | tuple():
+                return [self.value(part) for part in each]
+            case int() if each >= _ADDRESS:
+                raise UnsupportedError("a number that is an address is not followed; pass the tensor")
+            case _:
+                return each  # type: ignore[no-any-return]
+
+    def view(self, tensor: torch.Tensor) -> TensorView:
+        dtype = from_torch(tensor.dtype)
+        if dtype is None or tensor.layout is not torch.strided or tensor.device.type != "cpu":
+            raise UnsupportedError(f"a tensor of {tensor.dtype}, {tensor.layout} is not handed to C++ here")
+        storage = tensor.untyped_storage()
+        number, tensors = self.storages.setdefault(storage.data_ptr(), (len(self.storages), []))
+        tensors.append(tensor)
+        start = tensor.storage_offset() * tensor.element_size()
+        result = TensorView(number, start, dtype, tuple(tensor.shape), tensor.stride(), is_marked(tensor))
+        self.views.append((result, tensor))
+        return result
+
+    def memories(self) -> Iterator[Memory]:
+        """The storages, in order. One of floats that has the byte of what nobody wrote throughout is fresh."""
+        for _, tensors in self.storages.values():
+            largest = max(tensors, key=torch.Tensor.numel)
+            cells, unit = _cells(largest), largest.element_size()
+            unit = unit if cells.size % unit == 0 else 1
+            is_fresh = largest.dtype.is_floating_point and cells.size > 0 and bool((cells == self.poison).all())
+            is_whole = largest.numel() * unit == cells.size and largest.is_contiguous()
+            shape = tuple(largest.shape) if is_whole else (cells.size // unit,)
+            yield Memory(cells, unit, shape, is_marked(largest), is_fresh)
+
+    def write_back(self, memories: Sequence[np.ndarray]) -> None:
+        """Put what the memories hold now into the storages. A tensor that was changed has another version."""
+        for (_, tensors), after in zip(self.storages.values(), memories, strict=True):
+            cells = _cells(tensors[0])
+            if not np.array_equal(cells, after):
+                cells[...] = after
+                for each in tensors:
+                    if not each.is_inference():
+                        torch.autograd.graph.increment_version(each)
+
+    def result(self, value: Value) -> Any:
+        """A value of the extension as Python has it."""
+        match value:
+            case TensorView():
+                return self.tensor(value)
+            case list() | tuple():
+                return [self.result(each) for each in value]
+            case _:
+                return value
+
+    def tensor(self, view: TensorView) -> torch.Tensor:
+        """The very tensor that was handed in, another view of its storage, or one of its own."""
+        dtype = TO_TORCH[view.dtype]
+        if view.cells is not None:
+            flat = torch.empty(0, dtype=dtype)
+            if view.cells.size:
+                flat = torch.frombuffer(bytearray(view.cells), dtype=dtype)
+            result = flat.as_strided(view.shape, view.strides) if view.cells.size else flat.reshape(view.shape)
+        else:
+            same = (tensor for known, tensor in self.views if known == view)
+            if (tensor := next(same, None)) is not None:
+                return tensor
+            own = next(tensor for known, tensor in self.views if known.memory == view.memory)
+            place = view.start // view.dtype.bytes, view.shape, view.strides
+            result = torch.empty(0, dtype=dtype).set_(own.untyped_storage(), *place)
+        return marked(result) if view.on_gpu else result
+
+
+def _cells(tensor: torch.Tensor) -> np.ndarray:
+    """The bytes of the storage of a tensor, where they lie."""
+    storage = tensor.untyped_storage()
+    if not storage.nbytes():
+        return np.empty(0, np.uint8)
+    return np.frombuffer((ctypes.c_uint8 * storage.nbytes()).from_address(storage.data_ptr()), np.uint8)
