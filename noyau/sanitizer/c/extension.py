@@ -12,14 +12,15 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
 from noyau.dtypes import DType
-from noyau.errors import FindingKind, SignatureError
-from noyau.kernels.c.syntax import syntax
+from noyau.errors import FindingKind, SignatureError, UnsupportedError
+from noyau.kernels.c.syntax import blanked, syntax
 from noyau.sanitizer.c.build import InstrumentedProgram, Source, build_program, rewrite
 from noyau.sanitizer.c.reports import ReportContext, findings_of_runs
 from noyau.sanitizer.c.run import ArrayArgument, LaunchConfig, RunResult, WorkSharing, run
@@ -34,6 +35,14 @@ _TYPES = {  # by the number that torch has for them
 _DTYPES = {number: dtype for dtype, number in _TYPES.items()}
 _NONE, _BOOL, _INT, _FLOAT, _TEXT, _DTYPE, _TENSOR, _LIST, _FAULT = range(9)  # as noyau_python.h has them
 _UNSET = 0xCB  # each byte of memory that nobody wrote
+# What torch's own headers bring of the library of C++, and takes time to compile: by the names that want it.
+_STANDARD = {
+    "array": "array", "function": "functional", "map": "map", "unordered_map": "unordered_map", "mutex": "mutex",
+    "lock_guard": "mutex", "once_flag": "mutex", "cout": "iostream", "cerr": "iostream", "set": "set",
+    "unordered_set": "unordered_set", "ostringstream": "sstream", "stringstream": "sstream", "thread": "thread",
+}  # fmt: skip
+_MACRO = re.compile(r"^(?![ \t]*#).*?\b((?:AT|TORCH|C10|TVM_FFI|PYBIND11)_[A-Z0-9_]+)[ \t]*\(", re.MULTILINE)
+_DEFINES = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 _ON_GPU = re.compile(r"__global__|<<<|\bcuda[A-Z]")
 
 
@@ -123,13 +132,38 @@ class ExtensionCall:
 def build_extension(extension: Extension) -> InstrumentedProgram:
     """The program of an extension, from the cache or built. BuildError where it does not compile, UnsupportedError for
     what cannot be watched, or what the headers do not have."""
+    require_known(extension)
     folder, sources = extension.folder, []
     for unit in extension.units:
-        file, text = unit[0].file, "".join(each.rewritten for each in unit)
+        names = dict.fromkeys(name for each in unit for name in re.findall(r"\bstd::(\w+)", each.text))
+        wanted = dict.fromkeys(_STANDARD[name] for name in names if name in _STANDARD)
+        file, text = unit[0].file, "".join(f"#include <{each}>\n" for each in wanted)
+        text += "".join(each.rewritten for each in unit)
         own = folder and folder / Path(file).parent
         flags = (*extension.flags, *([f"-I{folder}"] if folder else []))
         sources.append(Source(text, "cuda", flags, own, file))
     return build_program(replace(sources[0], others=tuple(sources[1:])))
+
+
+def require_known(extension: Extension) -> None:
+    """UnsupportedError, with the line, for a macro of torch or TVM that the headers here do not have: of that the
+    compiler would say something else first."""
+    own = extension.folder.rglob("*") if extension.folder else ()
+    texts = [*(each.text for each in extension.texts), *(each.read_text("utf-8") for each in own if each.is_file())]
+    known = _macros() | {name for text in texts for name in _DEFINES.findall(text)}
+    for each in extension.texts:
+        clean = blanked(each.padded)
+        for match in _MACRO.finditer(clean):
+            if match[1] not in known:
+                place = f"{each.file}: line {clean.count(chr(10), 0, match.start(1)) + 1}"
+                raise UnsupportedError(f"{place} uses {match[1]}, which cannot be watched; check a kernel without it")
+
+
+@cache
+def _macros() -> set[str]:
+    """The macros of the headers."""
+    folder = Path(str(files("noyau.sanitizer.c").joinpath("include")))
+    return {name for path in folder.rglob("*.h") for name in _DEFINES.findall(path.read_text("ascii"))}
 
 
 def bindings(functions: Sequence[str]) -> str:

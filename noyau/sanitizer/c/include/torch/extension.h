@@ -5,8 +5,13 @@
 #include "../cuda_fp16.h"
 #include "../noyau_python.h"
 
+#include <algorithm>
+#include <cfloat>
+#include <climits>
 #include <initializer_list>
+#include <limits>
 #include <memory>
+#include <numeric>
 
 namespace c10 {
 typedef __half Half;
@@ -348,7 +353,15 @@ inline std::string noyau_or(std::string text, const char *other) { return text.e
 #define AT_ASSERTM(test, ...) TORCH_CHECK(test, __VA_ARGS__)
 #define AT_ASSERT(test) TORCH_CHECK(test)
 #define TORCH_INTERNAL_ASSERT(test, ...) TORCH_CHECK(test, __VA_ARGS__)
+#define TORCH_CHECK_VALUE(test, ...) TORCH_CHECK(test, __VA_ARGS__)
+#define TORCH_CHECK_TYPE(test, ...) TORCH_CHECK(test, __VA_ARGS__)
 #define TORCH_CHECK_EQ(a, b) TORCH_CHECK((a) == (b))
+#define TORCH_CHECK_NE(a, b) TORCH_CHECK((a) != (b))
+#define TORCH_CHECK_LT(a, b) TORCH_CHECK((a) < (b))
+#define TORCH_CHECK_LE(a, b) TORCH_CHECK((a) <= (b))
+#define TORCH_CHECK_GT(a, b) TORCH_CHECK((a) > (b))
+#define TORCH_CHECK_GE(a, b) TORCH_CHECK((a) >= (b))
+#define TORCH_WARN(...) ((void)0)
 #define AT_ERROR(...) throw std::runtime_error(noyau_text(__VA_ARGS__))
 #define C10_CUDA_CHECK(call) TORCH_CHECK((call) == cudaSuccess)
 #define AT_CUDA_CHECK(call) C10_CUDA_CHECK(call)
@@ -374,6 +387,10 @@ inline std::string noyau_or(std::string text, const char *other) { return text.e
 #define AT_DISPATCH_FLOATING_TYPES_AND2(one, two, type, name, ...) \
     AT_DISPATCH_SWITCH(type, name, NOYAU_FLOATING(__VA_ARGS__) AT_DISPATCH_CASE(one, __VA_ARGS__) AT_DISPATCH_CASE(two, __VA_ARGS__))
 #define AT_DISPATCH_INTEGRAL_TYPES(type, name, ...) AT_DISPATCH_SWITCH(type, name, NOYAU_INTEGRAL_TYPES(__VA_ARGS__))
+#define AT_DISPATCH_ALL_TYPES_AND(one, type, name, ...) \
+    AT_DISPATCH_SWITCH(type, name, NOYAU_FLOATING(__VA_ARGS__) NOYAU_INTEGRAL_TYPES(__VA_ARGS__) AT_DISPATCH_CASE(one, __VA_ARGS__))
+#define AT_DISPATCH_ALL_TYPES_AND2(one, two, type, name, ...) \
+    AT_DISPATCH_SWITCH(type, name, NOYAU_FLOATING(__VA_ARGS__) NOYAU_INTEGRAL_TYPES(__VA_ARGS__) AT_DISPATCH_CASE(one, __VA_ARGS__) AT_DISPATCH_CASE(two, __VA_ARGS__))
 #define AT_DISPATCH_ALL_TYPES(type, name, ...) AT_DISPATCH_SWITCH(type, name, NOYAU_FLOATING(__VA_ARGS__) NOYAU_INTEGRAL_TYPES(__VA_ARGS__))
 
 #endif
