@@ -41,6 +41,12 @@ if hasattr(signal, "SIGHUP"):
 LONG = ("tests/test_nn_catalogue_torch_rules",)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Hundreds of items that would only be left out are not made."""
+    is_long = str(collection_path).startswith(tuple(str(config.rootpath / name) for name in LONG))
+    return True if is_long and "not long" in config.option.markexpr else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what takes long as a whole."""

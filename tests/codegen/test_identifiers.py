@@ -7,10 +7,11 @@ import shutil
 import subprocess
 from dataclasses import replace
 from itertools import cycle
+from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from noyau.codegen.c import printer as c_printer
@@ -195,11 +196,9 @@ def plain():
     return results(PLAIN, "c")
 
 
-@pytest.mark.parametrize("language", ["c", "numba"])
-@settings(max_examples=2, deadline=None, derandomize=True)
-@given(words=st.permutations(OP_WORDS))
-def test_whatever_parameters_and_sizes_of_an_op_are_called_results_are_the_same(plain, language, words):
-    for got, wanted in zip(results(words[:6], language), plain, strict=True):
+@pytest.mark.parametrize(("language", "seed"), [("c", 0), ("c", 1), ("numba", 2)])
+def test_whatever_parameters_and_sizes_of_an_op_are_called_results_are_the_same(plain, language, seed):
+    for got, wanted in zip(results(Random(seed).sample(OP_WORDS, 6), language), plain, strict=True):
         np.testing.assert_array_max_ulp(got, wanted, 4)
 
 

@@ -81,7 +81,7 @@ def spread(dtype, values):
 def test_reductions_are_numpy_s(name, dtype):
     monoid = MONOIDS[name]
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=25, deadline=None)
     @given(lists(dtype))
     def check(values):
         array = np.array(values, dtype.numpy)
@@ -103,7 +103,7 @@ def test_reductions_are_numpy_s(name, dtype):
 def test_merging_is_associative(name, dtype):
     monoid = MONOIDS[name]
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=25, deadline=None)
     @given(lists(dtype, 0, 6), st.integers(0, 6), st.integers(0, 6))
     def check(values, first, second):
         low, high = sorted((min(first, len(values)), min(second, len(values))))
@@ -125,7 +125,7 @@ def test_merging_is_associative(name, dtype):
 def test_the_empty_state_is_neutral(name, dtype):
     monoid = MONOIDS[name]
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=20, deadline=None)
     @given(lists(dtype, 1, 5))
     def check(values):
         state = merged(monoid, dtype, lifted(monoid, dtype, values))
@@ -142,7 +142,7 @@ def test_the_empty_state_is_neutral(name, dtype):
 def test_exact_and_commutative_are_what_they_say(name, dtype):
     monoid = MONOIDS[name]
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=20, deadline=None)
     @given(lists(dtype, 1, 7), st.randoms())
     def check(values, random):
         states = lifted(monoid, dtype, values)

@@ -70,10 +70,11 @@ def test_right_kernels_are_accepted(trials, group, kernel):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize(("group", "kernel"), members(WRONG), ids=name_of)
 def test_wrong_kernels_are_refused(trials, group, kernel):
+    """By at least one of the cases; those after it would take most of the time."""
     graph, made = trials[group]
-    certificate = certify(graph, of_arrays(kernel), made, name="kernel")
+    tried = (certify(graph, of_arrays(kernel), [case], name="kernel") for case in made)
+    certificate = next(each for each in tried if each.worst_ratio > 100)
     assert not certificate.ok
-    assert certificate.worst_ratio > 100
     with pytest.raises(CheckError, match=r"^kernel is wrong at "):
         certificate.raise_if_bad()
 

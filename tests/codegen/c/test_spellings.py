@@ -130,19 +130,18 @@ CONSTANTS += [(DType.F64, np.float64(x)) for x in (5e-324, 1.7976931348623157e30
 
 def test_constants_are_spelled_to_the_bit():
     """Infinities, NaN, -0.0, denormals, the ends of every width."""
+    constants = {dtype: [value for kind, value in CONSTANTS if kind is dtype] for dtype in NUMBERS}
     kernels = []
-    for number, (dtype, value) in enumerate(CONSTANTS):
+    for dtype, values_of in constants.items():
         g = Group()
-        x = g.input("x", dtype, "n")
-        kept = g.input("kept", DType.BOOL, "n")
-        g.map("where", kept, x, g.full(value, x))
-        kernels.append(replace(schedule(lower(g.graph(), "kernel"), SMALL), name=f"constant_{number}"))
-    for (dtype, value), native in zip(CONSTANTS, build_many(kernels), strict=True):
-        x = np.zeros(1, dtype.numpy)
-        (got,) = native(x, np.array([False]))
-        wanted = np.array([value], dtype.numpy)
-        nan = dtype.is_float and np.isnan(wanted.astype(np.float64))[0]
-        assert (nan and np.isnan(got.astype(np.float64))[0]) or got.tobytes() == wanted.tobytes(), (dtype, value)
+        x, kept = g.input("x", dtype, "n"), g.input("kept", DType.BOOL, "n")
+        graph = g.graph(*(g.map("where", kept, x, g.full(value, x)) for value in values_of))
+        kernels.append(replace(schedule(lower(graph, "kernel"), SMALL), name=f"constants_{dtype.value}"))
+    for (dtype, values_of), native in zip(constants.items(), build_many(kernels), strict=True):
+        for value, got in zip(values_of, native(np.zeros(1, dtype.numpy), np.array([False])), strict=True):
+            wanted = np.array([value], dtype.numpy)
+            nan = dtype.is_float and np.isnan(wanted.astype(np.float64))[0]
+            assert (nan and np.isnan(got.astype(np.float64))[0]) or got.tobytes() == wanted.tobytes(), (dtype, value)
 
 
 @pytest.mark.parametrize(

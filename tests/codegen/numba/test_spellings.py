@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -44,6 +46,7 @@ def names_of(dtype):
     return found if dtype.compute is dtype else found[::6]
 
 
+@cache
 def everything(dtype):
     """One kernel of all functions of a dtype: Numba takes as long for each kernel as for many functions."""
     g = Group()

