@@ -84,6 +84,12 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         gc.enable()
 
 
+with suppress(ModuleNotFoundError):  # it may be among those that are not there
+    from hypothesis import settings
+
+    settings.register_profile("few", max_examples=40)  # what a test asks for itself counts
+    settings.load_profile("few")
+
 # The same texts are built in a quarter of the time; that the compiler is right is not what most tests ask.
 SHIPPED = c_compiler._FLAGS
 QUICK = tuple("-Og" if flag == "-O3" else flag for flag in SHIPPED)

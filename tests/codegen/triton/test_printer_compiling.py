@@ -81,8 +81,12 @@ def every_merge():
             yield (monoid, dtype), on_gpu(lower(reduced(monoid, "rows", "n", axes=(1,), dtype=dtype), "kernel"))
 
 
+SCALARS_TOO = (DType.U8, DType.I64, DType.BF16, DType.F32, DType.BOOL)
+SHAPES = {dtype: (("n",), ()) if dtype in SCALARS_TOO else (("n",),) for dtype in TYPES}
+
+
 def function_and_merge_cases():
-    kernels = {(dtype, shape): every_function(dtype, shape) for dtype in TYPES for shape in (("n",), ())}
+    kernels = {(dtype, shape): every_function(dtype, shape) for dtype in TYPES for shape in SHAPES[dtype]}
     kernels |= dict(every_merge())
     assert {name for name, _ in kernels} >= {"sum", "prod", "max", "any", "argmax", "logsumexp"}
     return {name: case(kernel) for name, kernel in kernels.items()}

@@ -72,7 +72,8 @@ def test_comparisons():
     compare(each, numbers(3, 4), numbers(4), *third)
 
 
-KINDS = [(dtype, rank) for dtype in DTYPES for rank in (0, 1)]
+SCALARS = (torch.float64, torch.float16, torch.int64, torch.bool)
+KINDS = [*((dtype, 1) for dtype in DTYPES), *((dtype, 0) for dtype in SCALARS)]
 
 
 @pytest.mark.parametrize("operation", ["mul", "div", "lt"])
