@@ -49,7 +49,7 @@ def loops(extents):
     return {index_name(axis): Dim.of(dim) for axis, dim in enumerate(extents)}
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(INDICES, EXTENTS, EXTENTS)
 def test_simplify_keeps_the_value(index, first, second):
     extents = loops((first, second))
@@ -62,7 +62,7 @@ def test_simplify_keeps_the_value(index, first, second):
         assert simple.evaluate(at) == want, (str(index.dim), str(simple), at)
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(INDICES, st.one_of(EXTENTS.map(Dim.of), INDICES.map(lambda index: index.dim)), EXTENTS, EXTENTS)
 def test_bounds_hold(index, end, first, second):
     extents = loops((first, second))

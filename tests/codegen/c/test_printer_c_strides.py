@@ -107,7 +107,7 @@ def test_the_interpreter_gives_the_same(name, layout):
         assert_right(name, arrays, run(kernel, seen))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_strides(natives, data):
     name, layout = data.draw(st.sampled_from(sorted(GRAPHS))), data.draw(st.sampled_from(LAYOUTS))

@@ -23,7 +23,7 @@ from tests.judged import Judge
 from tests.random_graphs import generate
 from tests.small_models import llama
 
-BATCH, BATCHES = 100, 4
+BATCH, BATCHES = 100, 4  # half of them by hand
 GRAPHS = {name: graph for name, (graph, _) in {**GOLDEN, **MORE}.items()}
 SIZES = {"rows": 5, "n": 33, "s": 7, "b": 2, "m": 4, "words": 3, "a": 6, "c": 4, "heads": 2}
 
@@ -57,7 +57,10 @@ def fault(graph: Graph, arrays: Mapping[str, np.ndarray]) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("start", range(0, BATCH * BATCHES, BATCH))
+@pytest.mark.parametrize(
+    "start",
+    [pytest.param(at * BATCH, marks=pytest.mark.long if 2 * at >= BATCHES else ()) for at in range(BATCHES)],
+)
 def test_random_graphs(start):
     for seed in range(start, start + BATCH):
         case = generate(seed)

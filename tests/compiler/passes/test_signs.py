@@ -115,7 +115,7 @@ def test_long_chains_are_no_deeper_than_short_ones():
 
 def test_random_graphs_keep_what_is_said_of_them():
     told = 0
-    for seed in range(400):
+    for seed in range(200):
         case = generate(seed)
         names = [n.output for n in case.graph.nodes if n.dtype.is_float and is_natural(case.graph.by_name, n.output)]
         told += len(names)
@@ -123,4 +123,4 @@ def test_random_graphs_keep_what_is_said_of_them():
         for name, array in found.items():
             wide = array.astype(np.float64)
             assert (np.isnan(wide) | ~np.signbit(wide)).all(), (seed, name)
-    assert told > 200
+    assert told > 100

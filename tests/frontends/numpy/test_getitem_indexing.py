@@ -102,7 +102,7 @@ PARTS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(PARTS, min_size=1, max_size=5).map(tuple), st.sampled_from([(3, 4, 5), (3, 3, 3), (3, 5, 4)]))
 def test_random_keys_name_what_numpy_names(key, shape):
     array = x(*shape)

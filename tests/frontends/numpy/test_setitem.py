@@ -136,7 +136,7 @@ SLICES = st.builds(slice, ENDS, ENDS, st.sampled_from([None, 1, 2, -1, -2, 3]))
 PARTS = st.one_of(SLICES, st.integers(-3, 2), st.none())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(PARTS, SLICES), min_size=1, max_size=3), st.tuples(st.integers(3, 5), st.integers(0, 5)))
 def test_random_slices_set_what_numpy_sets(keys, shape):
     def function(a):
@@ -152,7 +152,7 @@ def test_random_slices_set_what_numpy_sets(keys, shape):
 PLACES = st.one_of(PARTS, st.just(...), st.lists(st.integers(-3, 2), min_size=1, max_size=3).map(np.array))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(PLACES, min_size=1, max_size=4).map(tuple), st.sampled_from([(3, 4, 5), (3, 3, 3)]), st.integers(0, 2))
 def test_random_keys_are_set_to_what_numpy_sets(key, shape, lead):
     def function(a, v):

@@ -159,7 +159,7 @@ def assert_close(got: np.ndarray, wanted: np.ndarray, *dtypes: str) -> None:
     assert np.allclose(got, wanted, rtol=eps, atol=eps * scale, equal_nan=True)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(steps(), st.sampled_from(DTYPES), st.sampled_from(DTYPES))
 def test_a_traced_function_gives_what_numpy_gives(program, one, other):
     arrays = x(3, 4, dtype=one), x(3, 1, dtype=other, seed=1)
@@ -181,7 +181,7 @@ def shaped(program: list[tuple], arrays) -> Trace | str:
         return str(refusal)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(steps(), st.sampled_from(DTYPES), st.sampled_from(DTYPES), st.sampled_from([(3, 2), (5, 4), (2, 7), (0, 3)]))
 def test_a_trace_for_some_sizes_serves_all_that_it_holds_for(program, one, other, sizes):
     """Nothing that NumPy takes is refused for its sizes; where a trace holds for other sizes, it is right there too."""

@@ -13,10 +13,17 @@ WHERE = torch.tensor([2, 0, 1, 2])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_lookups(dynamic):
     compare(lambda t, i: F.embedding(i, t), numbers(3, 5), WHERE, dynamic=dynamic)
-    compare(lambda x, i: (x[i], x[:, i], x.index_select(1, i), x[i, :, i]), numbers(3, 4, 5), WHERE, dynamic=False)
-    compare(lambda x, i: x.gather(1, i[None].expand(3, -1)), numbers(3, 4), WHERE)
-    compare(lambda x, i: x[i - 3], numbers(3, 4), WHERE)
-    compare(lambda x, i, j: x[i[:, None], j], numbers(3, 4), WHERE, torch.tensor([3, 0]))
+
+
+def test_lookups_in_tensors_of_known_sizes():
+    cases = [
+        (lambda x, i: (x[i], x[:, i], x.index_select(1, i), x[i, :, i]), [numbers(3, 4, 5), WHERE]),
+        (lambda x, i: x.gather(1, i[None].expand(3, -1)), [numbers(3, 4), WHERE]),
+        (lambda x, i: x[i - 3], [numbers(3, 4), WHERE]),
+        (lambda x, i, j: x[i[:, None], j], [numbers(3, 4), WHERE, torch.tensor([3, 0])]),
+    ]
+    every = together([(function, len(args)) for function, args in cases])
+    compare(every, *(arg.clone() for _, args in cases for arg in args))
 
 
 def test_scatters():
