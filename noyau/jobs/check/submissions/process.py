@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from importlib.resources import files
@@ -35,6 +36,8 @@ def run_job(job: str, wish: Mapping[str, Any], folder: str, readable: tuple[str,
     modules = [import_module(f"{_FOLDER}.{name}") for name in _PRELOADED]
     for name in _HOOKS:
         import_module(name)
+    with suppress(ImportError):  # each copy says why; here it saves each a second
+        import_module(_HOOKS[0]).import_cuda("noyau.sanitizer.scripts.numba_cuda_hooks")
     # What is compiled on first use, since a confined copy cannot write to the cache.
     import_module("noyau.sanitizer.numba_cuda.arrays").LaunchRecorder(
         1, import_module("noyau.sanitizer.engine").Shadow()

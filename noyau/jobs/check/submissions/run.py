@@ -66,10 +66,10 @@ def check_submissions(
     """The verdict on each submission to a problem, one after the other. `root`: the folder of the files that its
     workloads name."""
     with tempfile.TemporaryDirectory(prefix="noyau-") as name:
-        folder = Path(name) / "truth"
-        say(f"evaluating the reference of {problem.name}")
-        fault = _evaluate(problem, judge, folder, root)
-        verdicts = []
+        folder, fault, verdicts = Path(name) / "truth", None, []
+        if any(each.refusal is None for each in submissions):
+            say(f"evaluating the reference of {problem.name}")
+            fault = _evaluate(problem, judge, folder, root)
         for number, submission in enumerate(submissions):
             if submission.refusal is not None:
                 verdicts.append(Verdict(problem, submission.name, *submission.refusal))
