@@ -59,7 +59,7 @@ def hooks_of_script(session: ScriptSession, launch: Any, text: str) -> Iterator[
         if find_spec("numba") is not None:
             from noyau.sanitizer.scripts import numba_hooks
 
-            undone.enter_context(numba_hooks.install_hooks(session, launch))
+            undone.enter_context(numba_hooks.install_hooks(session, launch, is_early=_names(text, "cuda")))
         elif _names(text, "numba"):
             session.notes.append("numba is not installed, so none of its kernels can run; run: pip install numba")
         begin = partial(_watch_triton, session, launch and launch[0], undone)

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -20,24 +21,34 @@ from noyau.sanitizer.numba.kernel import MOST, copied, map_of, restore, watch_ca
 from noyau.sanitizer.recording_array import Recorder
 from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
+from noyau.workers.import_path import when_imported
 
 _BINDING = "NUMBA_CUDA_USE_NVIDIA_BINDING"  # "0": numba-cuda asks for no package of NVIDIA's, where it can do without
 _UNCHECKED = "it cannot be imported"
 
 
 @contextmanager
-def install_hooks(session: ScriptSession, launch: Any = None) -> Iterator[None]:
+def install_hooks(session: ScriptSession, launch: Any = None, *, is_early: bool = True) -> Iterator[None]:
     """Watch what is called in the meantime, for `session`. `launch`: what kernels of CUDA are launched with, in place
-    of what the script says."""
+    of what the script says. `is_early`: numba.cuda, which takes a second, is imported now, not once somebody does."""
     with ExitStack() as undone:
         patch(undone, CPUDispatcher, "__call__", _LoopHooks(session).parallel(CPUDispatcher.__call__))
-        try:
-            hooks = import_cuda("noyau.sanitizer.scripts.numba_cuda_hooks")
-        except ImportError as fault:
-            session.lacks[str(fault)] = f"{_UNCHECKED}: {' '.join(str(fault).split())}"
+        watch = partial(_watch_cuda, session, launch, undone)
+        if is_early or "numba.cuda" in sys.modules:
+            watch()
         else:
-            undone.enter_context(hooks.install_hooks(session, launch))
+            undone.enter_context(when_imported("numba.cuda", watch))
         yield
+
+
+def _watch_cuda(session: ScriptSession, launch: Any, undone: ExitStack) -> None:
+    """Have kernels of Numba-CUDA watched until `undone` ends, where it can be imported."""
+    try:
+        hooks = import_cuda("noyau.sanitizer.scripts.numba_cuda_hooks")
+    except ImportError as fault:
+        session.lacks[str(fault)] = f"{_UNCHECKED}: {' '.join(str(fault).split())}"
+    else:
+        undone.enter_context(hooks.install_hooks(session, launch))
 
 
 def import_cuda(name: str) -> ModuleType:

@@ -251,3 +251,18 @@ def test_an_extension_that_a_script_builds(tmp_path, capfd):
     assert (finding.kernel, finding.kind) == ("halve", "race")
     assert finding.place.endswith("script.py:7")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["script.py"]
+
+
+def test_kernels_of_a_package_that_no_word_of_the_script_names(tmp_path):
+    path = tmp_path / "hidden.py"
+    lines = (
+        "import importlib, numpy as np",
+        "cu = importlib.import_module('numba.' + 'cu' + 'da')",
+        "@cu.jit",
+        "def counter(c):",
+        "    c[0] += 1",
+        "counter[1, 2](np.zeros(1, np.int32))",
+    )
+    path.write_text("\n".join(lines), encoding="utf-8")
+    (seen,) = check_script(path).kernels
+    assert [each.kind for each in seen.findings] == ["race"]
