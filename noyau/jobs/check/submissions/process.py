@@ -7,7 +7,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from importlib.resources import files
