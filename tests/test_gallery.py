@@ -275,7 +275,7 @@ PAGES = {
 }
 
 
-BRIEF = ("dlpack", "op_in_onnxruntime", "kernels_of_others")  # the others take up to half a minute each
+BRIEF = ("dlpack", "kernels_of_others")  # the others take up to half a minute each
 
 
 WITH_NUMBA = (
@@ -324,7 +324,7 @@ def library():
     return runpy.run_path(str(ROOT / "examples" / "teaching_tensor.py"))
 
 
-@pytest.mark.parametrize("task", ["exclusive_or", "two_moons"])
+@pytest.mark.parametrize("task", ["two_moons", pytest.param("exclusive_or", marks=pytest.mark.long)])
 def test_the_teaching_library_trains_a_classifier(library, task, capsys):
     points = library[task](400)
     network = library["train"](*points, steps=100)

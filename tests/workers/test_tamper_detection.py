@@ -95,7 +95,7 @@ def test_work_on_another_thread_that_is_waited_for_in_the_next_call():
         for thread in waiting:
             thread.join()
         out, go = np.zeros_like(x), threading.Event()
-        waiting[:] = [threading.Thread(target=lambda: (go.wait(0.002), np.copyto(out, softmax(x))))]
+        waiting[:] = [threading.Thread(target=lambda: (go.wait(5e-4), np.copyto(out, softmax(x))))]
         waiting[0].start()
         return out
 

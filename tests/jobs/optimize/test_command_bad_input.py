@@ -318,9 +318,12 @@ sys.exit(main(sys.argv[1:]))
 
 
 STEPS = ("reading", "compiling", "running", "checking", "timing", "timing the whole model")
+BRIEF = ("compiling", "checking", "timing")  # a start of the program each, and what it measures before that step
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, marks=() if step in BRIEF else pytest.mark.long) for step in STEPS]
+)
 def test_ctrl_c_at_every_step_leaves_nothing(step, tmp_path):
     folders = [tmp_path / name for name in ("temporary", "out", "cache")]
     for folder in folders:

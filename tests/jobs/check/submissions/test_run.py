@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,8 @@ REASONS = {
     "allocates": "more than 1 GiB", "socket": "opened a socket", "raises": "ValueError: no", "writes": "wrote to",
 }  # fmt: skip
 
+ENDLESS = ("never_ends", "ends_small_alone")
+
 
 def definition(folder: Path, reference: str = "def run(x, y):\n    return x + y\n") -> Problem:
     folder.mkdir(exist_ok=True)
@@ -163,7 +166,13 @@ def judge():
 
 
 @pytest.fixture(scope="module")
-def verdicts(judge, tmp_path_factory):
+def brief(judge):
+    """The same process with less time, for what uses it up."""
+    return replace(judge, limits=replace(judge.limits, cpu_s=1.5, clock_s=9.0))
+
+
+@pytest.fixture(scope="module")
+def verdicts(judge, brief, tmp_path_factory):
     folder = tmp_path_factory.mktemp("add")
     problem = definition(folder)
     texts = [submission(name, text, True) for name, (text, _) in FILLING.items()]
@@ -171,7 +180,13 @@ def verdicts(judge, tmp_path_factory):
     for name, (less, _) in COMPILED.items():
         files = {"src/own.cu": CUDA, "src/own.h": f"#define LESS {less}\n"}
         texts.append(Submission(name, files, ("src/own.cu", "run"), ("cuda",), True, flags=("-DNONE", "-lineinfo")))
-    return {each.submission: each for each in check_submissions(problem, texts, judge, folder, lambda _: None)}
+    endless = [each for each in texts if each.name in ENDLESS]
+    others = [each for each in texts if each.name not in ENDLESS]
+    judged = [
+        *check_submissions(problem, endless, brief, folder, lambda _: None),
+        *check_submissions(problem, others, judge, folder, lambda _: None),
+    ]
+    return {each.submission: each for each in judged}
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -210,9 +225,9 @@ REFERENCES = {
 
 
 @pytest.mark.parametrize("name", REFERENCES)
-def test_a_bad_reference_is_named_and_nobody_is_accused(judge, tmp_path, name):
+def test_a_bad_reference_is_named_and_nobody_is_accused(brief, tmp_path, name):
     problem = definition(tmp_path / "problem", REFERENCES[name][0])
-    verdict = check_submissions(problem, [submission("right", TRITON, True)], judge, tmp_path, lambda _: None)[0]
+    verdict = check_submissions(problem, [submission("right", TRITON, True)], brief, tmp_path, lambda _: None)[0]
     assert verdict.status is Status.BAD_REFERENCE
     assert REFERENCES[name][1] in verdict.reason
 
