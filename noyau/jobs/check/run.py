@@ -132,6 +132,11 @@ class _Part:
     what: UserKernel | FromReference | None
 
     @property
+    def called(self) -> str:
+        """The name of what is checked."""
+        return f"the gradient of {self.op.name}" if self.what is None else f"{self.op.name}[{self.what.name}]"
+
+    @property
     def is_slow(self) -> bool:
         """Whether it takes seconds to compile: what is loaded for it should be loaded by one process."""
         return isinstance(self.what, FromReference) and bool(LANGUAGES[self.what.language].thread_pool)
@@ -231,7 +236,7 @@ def _run(parts: Sequence[_Part], say: Say, numbers: Iterable[int]) -> Iterator[l
             return opened[-1]
 
         for part in map(parts.__getitem__, numbers):
-            say(f"checking {part.op.name}")
+            say(f"checking {part.called}")
             checks = part.run(apart)
             if opened and any(error.kind in SPOILING for each in checks for error in each.errors):
                 opened[-1].renew()

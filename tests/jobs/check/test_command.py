@@ -106,7 +106,9 @@ def test_a_wrong_gradient_is_in_the_same_report(tmp_path, capsys):
     (tmp_path / "curve.py").write_text(GRADIENT)
     arguments = ["check", f"{tmp_path}/curve.py::curve", "--gradient", "--json", str(tmp_path / "r.json")]
     assert main(arguments) == 1
-    assert "curve[gradient]: gradient: wrong gradient of x at x[" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "curve[gradient]: gradient: wrong gradient of x at x[" in told.out
+    assert {"noyau: checking the gradient of curve", "noyau: checking curve[c]"} <= set(told.err.splitlines())
     (finding,) = json.loads((tmp_path / "r.json").read_text())["findings"]
     assert (finding["id"], finding["line"]) == ("curve[gradient]:gradient", 9)
 
