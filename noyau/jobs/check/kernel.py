@@ -182,17 +182,18 @@ class OneKernel:
             arrays = self.inputs(attempt, attempt.sizes, results)
             if arrays is None:
                 continue
-            began_s, is_new = spent_s(), attempt.instance not in results.instances
+            began_s, is_new, is_first = spent_s(), attempt.instance not in results.instances, not results.outcomes
             right = self.judge(attempt, "contiguous", arrays, number, results)
             took_s = spent_s() - began_s
-            if len(results.outcomes) > 1:
+            if is_first:
+                budget.begin()
+            else:
                 budget.costs.note(self.work(attempt.instance, attempt.sizes), took_s)
             first = first or (attempt if right and any(array.size for array in arrays) else None)
             if is_new and right and not is_late:
                 self.judge_layouts(attempt, arrays, number, results, budget)
-            if len(results.outcomes) == 1:
-                budget.begin()
-            is_late = budget.is_spent and not (number < FEWEST and took_s < SHORT_S)
+            is_short = number < FEWEST and (is_first or took_s < SHORT_S)
+            is_late = budget.is_spent and not is_short
         if first is not None and not self.is_enough(results):
             for larger in grown(first):
                 self.judge_large(larger, results, budget)

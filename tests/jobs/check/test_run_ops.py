@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-import gc
 import json
 import re
 import shutil
+import time
 from functools import partial
 
 import numpy as np
@@ -329,12 +329,15 @@ def test_kernels_that_take_long_to_compile_are_tried_all_the_same():
     def halved(x):
         return x / 2
 
-    halved.kernel(lambda x, out: np.divide(x, 2, out=out))
-    gc.disable()  # looking through all that other tests have imported takes longer than a run
-    try:
-        (found,) = check(halved, budget_s=0).kernels
-    finally:
-        gc.enable()
+    compiled = []
+
+    @halved.kernel
+    def by_two(x, out):
+        while not compiled or time.process_time() < compiled[0]:
+            compiled[:] = compiled or [time.process_time() + 0.2]
+        np.divide(x, 2, out=out)
+
+    (found,) = check(halved, budget_s=0).kernels
     assert found.certificate is not None
     assert len(found.certificate.outcomes) >= 10
 
