@@ -25,6 +25,7 @@ from noyau.errors import NoyauError, UnsupportedError
 from noyau.kernels.call import SYMBOL, FunctionKernel, caller_of, library_of
 from noyau.kernels.certificates import pack
 from noyau.kernels.guarded_run import End, Guards, How
+from noyau.kernels.triton.parameters import INTERPRETED
 from noyau.kernels.user_kernel import UserKernel, choose_constants
 from noyau.ops.op_homes import Home, home_of, runs_as_script
 from noyau.sanitizer.triton.worker import InterpreterWorker, interpreter_of, load
@@ -149,12 +150,12 @@ class KernelProcesses:
     def beside(self, home: Home) -> ProcessChoice | None:
         """Another process for kernels in Triton; None where it does not find the op. Without a driver of a GPU nothing
         here needs torch, which takes seconds to load."""
-        worker: Worker = interpreter_of(home, self.op.name)
-        place = "in Triton's interpreter"
+        place, compiles = INTERPRETED, False
         if has_driver():
             from noyau.kernels.triton.calls import note, variables
 
-            worker, place = worker if variables() else Worker(self.op.name), note()
+            place, compiles = note(), not variables()
+        worker = Worker(self.op.name) if compiles else interpreter_of(home, self.op.name)
         return ProcessChoice(worker, home, place) if opens(worker, home) else None
 
     def ways(self) -> Iterator[ProcessChoice]:

@@ -23,6 +23,7 @@ from noyau.kernels import user_kernel
 from noyau.kernels.interpretation import error_of
 from noyau.kernels.reference import bind_sizes
 from noyau.kernels.triton.parameters import (
+    INTERPRETED,
     asks_strides,
     bind_kernel,
     configs_of,
@@ -335,7 +336,7 @@ def note() -> str:
     """The place where kernels run, as a report says it."""
     if torch.cuda.is_available():
         return f"on {torch.cuda.get_device_name()}"
-    return "in Triton's interpreter"
+    return INTERPRETED
 
 
 def interprets_here() -> bool:

@@ -37,6 +37,9 @@ class ParameterBinding:
     named: tuple[str, ...]
 
 
+INTERPRETED = "in Triton's interpreter"  # the place where kernels run, as a report says it
+
+
 def interpreter_version() -> str:
     """Triton's interpreter as the machine that a check depends on."""
     return f"triton {import_module('triton').__version__}, interpreted"

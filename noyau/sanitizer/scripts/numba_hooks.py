@@ -25,6 +25,7 @@ from noyau.workers.import_path import when_imported
 
 _BINDING = "NUMBA_CUDA_USE_NVIDIA_BINDING"  # "0": numba-cuda asks for no package of NVIDIA's, where it can do without
 _UNCHECKED = "it cannot be imported"
+CUDA_HOOKS = "noyau.sanitizer.scripts.numba_cuda_hooks"
 
 
 @contextmanager
@@ -44,7 +45,7 @@ def install_hooks(session: ScriptSession, launch: Any = None, *, is_early: bool 
 def _watch_cuda(session: ScriptSession, launch: Any, undone: ExitStack) -> None:
     """Have kernels of Numba-CUDA watched until `undone` ends, where it can be imported."""
     try:
-        hooks = import_cuda("noyau.sanitizer.scripts.numba_cuda_hooks")
+        hooks = import_cuda(CUDA_HOOKS)
     except ImportError as fault:
         session.lacks[str(fault)] = f"{_UNCHECKED}: {' '.join(str(fault).split())}"
     else:

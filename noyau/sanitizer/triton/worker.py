@@ -14,7 +14,7 @@ from noyau.workers.worker import Worker
 if TYPE_CHECKING:
     from noyau.ops.op import Op
 
-LOADING_S = 120.0
+_LOADING_S = 120.0
 _INTERPRETERS: dict[str, InterpreterWorker] = {}  # the one of the last file
 
 
@@ -29,7 +29,7 @@ class InterpreterWorker(Worker):
         """Have the op at a place as the state, where it is not; the process starts where there is none. Errors as of
         `Worker.ask`."""
         if not self.is_running or self.home != home:
-            self.home, self.patience_s = None, LOADING_S
+            self.home, self.patience_s = None, _LOADING_S
             self.open(load, home)
             self.home = home
 

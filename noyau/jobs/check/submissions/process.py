@@ -33,10 +33,9 @@ def run_job(job: str, wish: Mapping[str, Any], folder: str, readable: tuple[str,
                 f"{name} is not installed, and submissions need it; run: pip install 'noyau[triton,numba]'"
             )
     modules = [import_module(f"{_FOLDER}.{name}") for name in _PRELOADED]
-    for name in _HOOKS:
-        import_module(name)
+    numba_hooks, _ = map(import_module, _HOOKS)
     with suppress(ImportError):  # each copy says why; here it saves each a second
-        import_module(_HOOKS[0]).import_cuda("noyau.sanitizer.scripts.numba_cuda_hooks")
+        numba_hooks.import_cuda(numba_hooks.CUDA_HOOKS)
     # What is compiled on first use, since a confined copy cannot write to the cache.
     import_module("noyau.sanitizer.numba_cuda.arrays").LaunchRecorder(
         1, import_module("noyau.sanitizer.engine").Shadow()
