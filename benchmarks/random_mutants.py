@@ -1,13 +1,13 @@
 """Of thousands of random changes to correct kernels, how many does `noyau check` find, and whom does it accuse?
 
-`python benchmarks/random_mutants.py [--count N] [--seed S] [--processes P] [--seconds T] [-o FILE]` (from the root;
-needs numba, triton, torch, gcc and the extra check-c). A mutant is a correct kernel of the tests or of
-examples/defects with one or two random changes: another operator or comparison, a constant that is one off, a
-statement, a mask, a barrier or an atomic that is dropped, another variable, an index that is one off. Whether it is
-wrong is decided apart from `noyau check`: it is run and watched at `SHAPES` random sizes, its outputs are compared
-with the reference's, and what touches memory otherwise than it may counts too. The check then sees the mutant as a
-user's file. Counted are the wrong ones that it finds and the others that it accuses; both lists are printed, so that
-each can be read. What is not built, or raises whatever it is given, is no mutant.
+`python benchmarks/random_mutants.py [--count N] [--seed S] [--processes P] [--seconds T] [--log LOG] [-o FILE]` (from
+the root; needs numba, triton, torch, gcc and the extra check-c; another run with the same log goes on). A mutant is a
+correct kernel of the tests or of examples/defects with one or two random changes: another operator or comparison, a
+constant that is one off, a statement, a mask, a barrier or an atomic that is dropped, another variable, an index that
+is one off. Whether it is wrong is decided apart from `noyau check`: it is run and watched at `SHAPES` random sizes, its
+outputs are compared with the reference's, and what touches memory otherwise than it may counts too. The check then sees
+the mutant as a user's file. Counted are the wrong ones that it finds and the others that it accuses; both lists are
+printed, so that each can be read. What is not built, or raises whatever it is given, is no mutant.
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ class Verdict:
     wrong: str = ""
     check: str = ""
     left_out: str = ""
+    group: int = -1
 
 
 # Changes of Python: each gives the places in a function where it can be made, as functions that make it in a copy.
@@ -463,14 +464,14 @@ def groups(count: int, seed: int) -> Iterator[list[Mutant]]:
             yield group
 
 
-def _work(every: list[list[Mutant]], number: int, logs: list[Path], end_s: float) -> NoReturn:
+def _work(groups: list[tuple[int, list[Mutant]]], number: int, logs: list[Path], end_s: float) -> NoReturn:
     """In a copy of this process, which has no threads: every so-manieth group, until the time is over."""
     try:
-        for seed in range(number, len(every), len(logs)):
+        for seed, group in groups[number :: len(logs)]:
             if time.monotonic() < end_s:
-                verdicts = judge(every[seed], seed)
+                verdicts = judge(group, seed)
                 with logs[number].open("a") as log:
-                    log.writelines(json.dumps(asdict(each)) + "\n" for each in verdicts)
+                    log.writelines(json.dumps(asdict(each) | {"group": seed}) + "\n" for each in verdicts)
     finally:
         os._exit(0)
 
@@ -482,16 +483,18 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=1e9, help="no mutant is begun after these")
     parser.add_argument("-o", type=Path, default=RESULTS, metavar="FILE")
-    parser.add_argument("--log", type=Path, help="a JSON line a mutant")
+    parser.add_argument("--log", type=Path, help="a JSON line a mutant; the groups there are not judged again")
     options = parser.parse_args()
     end_s = time.monotonic() + options.seconds
-    every = list(groups(options.count, options.seed))
+    before = options.log.read_text().splitlines() if options.log and options.log.is_file() else []
+    judged = {json.loads(line)["group"] for line in before}
+    every = [each for each in enumerate(groups(options.count, options.seed)) if each[0] not in judged]
     with tempfile.TemporaryDirectory() as folder:
         logs = [Path(folder) / str(number) for number in range(options.processes)]
         workers = [os.fork() or _work(every, number, logs, end_s) for number in range(options.processes)]
         for worker in workers:
             os.waitpid(worker, 0)
-        lines = [line for log in logs if log.is_file() for line in log.read_text().splitlines()]
+        lines = before + [line for log in logs if log.is_file() for line in log.read_text().splitlines()]
     if options.log:
         options.log.write_text("\n".join(lines) + "\n")
     verdicts = [Verdict(**json.loads(line)) for line in lines]
