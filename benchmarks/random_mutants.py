@@ -469,14 +469,14 @@ def groups(count: int, seed: int) -> Iterator[list[Mutant]]:
             yield group
 
 
-def _work(groups: list[tuple[int, list[Mutant]]], number: int, logs: list[Path], end_s: float) -> NoReturn:
-    """In a copy of this process, which has no threads: every so-manieth group, until the time is over."""
+def _work(groups: list[tuple[int, list[Mutant]]], log: Path, end_s: float) -> NoReturn:
+    """In a copy of this process, which has no threads: one group after the other, until the time is over."""
     try:
-        for seed, group in groups[number :: len(logs)]:
+        for seed, group in groups:
             if time.monotonic() < end_s:
-                verdicts = judge(group, seed)
-                with logs[number].open("a") as log:
-                    log.writelines(json.dumps(asdict(each) | {"group": seed}) + "\n" for each in verdicts)
+                lines = [json.dumps(asdict(each) | {"group": seed}) + "\n" for each in judge(group, seed)]
+                with log.open("a") as file:
+                    file.write("".join(lines))  # at once, as other processes write there too
     finally:
         os._exit(0)
 
@@ -491,17 +491,16 @@ def main() -> int:
     parser.add_argument("--log", type=Path, help="a JSON line a mutant; the groups there are not judged again")
     options = parser.parse_args()
     end_s = time.monotonic() + options.seconds
-    before = options.log.read_text().splitlines() if options.log and options.log.is_file() else []
-    judged = {json.loads(line)["group"] for line in before}
-    every = [each for each in enumerate(groups(options.count, options.seed)) if each[0] not in judged]
     with tempfile.TemporaryDirectory() as folder:
-        logs = [Path(folder) / str(number) for number in range(options.processes)]
-        workers = [os.fork() or _work(every, number, logs, end_s) for number in range(options.processes)]
+        log = options.log or Path(folder) / "log"
+        log.touch()
+        judged = {json.loads(line)["group"] for line in log.read_text().splitlines()}
+        every = [each for each in enumerate(groups(options.count, options.seed)) if each[0] not in judged]
+        parts = [every[number :: options.processes] for number in range(options.processes)]
+        workers = [os.fork() or _work(part, log, end_s) for part in parts]
         for worker in workers:
             os.waitpid(worker, 0)
-        lines = before + [line for log in logs if log.is_file() for line in log.read_text().splitlines()]
-    if options.log:
-        options.log.write_text("\n".join(lines) + "\n")
+        lines = log.read_text().splitlines()
     verdicts = [Verdict(**json.loads(line)) for line in lines]
     rows = summary(verdicts)
     write_record({"machine": asdict(this_machine()), "seed": options.seed, "rows": rows}, options.o)
