@@ -6,9 +6,9 @@ import colorsys
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import product
 from typing import Any
-from xml.sax.saxutils import escape
 
 import numpy as np
 
@@ -299,4 +299,4 @@ def _cell(x: int, y: int, owner: Owner | None, others: int, teams: Mapping[str, 
 
 
 def _text(x: int, y: int, text: str, size: int) -> str:
-    return f'<text x="{x}" y="{y}" font-size="{size}">{escape(text)}</text>'
+    return f'<text x="{x}" y="{y}" font-size="{size}">{escape(text, quote=False)}</text>'

@@ -38,7 +38,7 @@ def draws(count: int = 3, shape: tuple[int, int] = SHAPE, seed: int = 0) -> list
 @pytest.fixture(autouse=True)
 def _small_caches(monkeypatch):
     """Cold sets of a megabyte, so that a test takes no longer than it must."""
-    monkeypatch.setattr(input_rotation, "last_level_bytes", lambda: 1 << 19)
+    monkeypatch.setattr(input_rotation, "last_level_bytes", lambda: 1 << 16)
 
 
 def ticking() -> Callable[[], float]:

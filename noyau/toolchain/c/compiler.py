@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import importlib.metadata
 import os
 import platform
 import secrets
@@ -221,6 +220,8 @@ def _find(name: str | None, _path: str) -> Compiler | None:
 
 
 def _find_zig() -> Compiler | None:
+    import importlib.metadata  # which takes as long to load as half of this package's own compilers
+
     try:
         release = importlib.metadata.version("ziglang")
     except importlib.metadata.PackageNotFoundError:
