@@ -176,7 +176,7 @@ def _patching() -> Any:
     from noyau.errors import MissingExtraError
 
     if find_spec("torch") is None:
-        raise MissingExtraError("patch() needs PyTorch, which is not installed; run: pip install 'noyau[torch]'")
+        raise MissingExtraError("patch() needs torch, which is not installed; run: pip install 'noyau-kernels[torch]'")
     return importlib.import_module("noyau.nn.torch.patch")
 
 

@@ -42,6 +42,15 @@ def test_the_layers_of_the_architecture_are_those_of_the_tool():
     assert tuple(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == structure.LAYERS
 
 
+def test_every_extra_is_asked_for_by_the_name_of_the_distribution():
+    """Another project has the name of the package on the index."""
+    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    texts = {name: (ROOT / name).read_text("utf-8", "replace") for name in files if (ROOT / name).is_file()}
+    other = re.compile(r"pip install [^\n]*?(?<![\w./-])noyau(?:\\?\[|['\" ]*$)", re.MULTILINE)
+    assert sum("noyau-kernels[" in text for text in texts.values()) > 20
+    assert [name for name, text in texts.items() if other.search(text)] == []
+
+
 def test_documents_are_short():
     lines = {
         name: len((DOCS / name).read_text(encoding="utf-8").splitlines()) for name in ("architecture.md", "reading.md")

@@ -309,7 +309,7 @@ def test_a_page_says_what_it_needs(page, package, capsys, monkeypatch):
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(path), run_name="__main__")
     assert not ended.value.code
-    needs = f"this page needs {package}, which is not installed; run: pip install 'noyau[{extra}]'\n"
+    needs = f"this page needs {package}, which is not installed; run: pip install 'noyau-kernels[{extra}]'\n"
     assert capsys.readouterr().out == needs
 
 

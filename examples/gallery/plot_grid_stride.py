@@ -10,7 +10,7 @@ can wait while others work; two to four blocks a multiprocessor, or as many as f
 block of 32 threads leaves most of a multiprocessor empty; a grid of n blocks of 256 threads for n cells is right with
 a stride, and launches 256 times too many threads.
 
-No GPU is needed: ``python examples/gallery/plot_grid_stride.py`` (needs ``pip install 'noyau[numba]'``).
+No GPU is needed: ``python examples/gallery/plot_grid_stride.py`` (needs ``pip install 'noyau-kernels[numba]'``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import noyau
 try:
     from numba import cuda
 except ImportError:
-    print("this page needs Numba, which is not installed; run: pip install 'noyau[numba]'")
+    print("this page needs Numba, which is not installed; run: pip install 'noyau-kernels[numba]'")
     raise SystemExit from None
 
 N = 1_000_000

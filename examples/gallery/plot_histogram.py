@@ -5,7 +5,7 @@
 bins are shared, and adding to them takes an atomic. Two twins: one adds without it; the other takes the bin by
 truncation, which rounds towards zero: what lies just below the range lands in its first bin.
 
-No GPU is needed: ``python examples/gallery/plot_histogram.py`` (needs ``pip install 'noyau[numba]'``).
+No GPU is needed: ``python examples/gallery/plot_histogram.py`` (needs ``pip install 'noyau-kernels[numba]'``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import noyau
 try:
     from numba import cuda, float64, int32
 except ImportError:
-    print("this page needs Numba, which is not installed; run: pip install 'noyau[numba]'")
+    print("this page needs Numba, which is not installed; run: pip install 'noyau-kernels[numba]'")
     raise SystemExit from None
 
 BINS = 10

@@ -6,9 +6,10 @@ That is right for a kernel that is right. It also passes one that reads past its
 meet this time, one that leaves the last seven cells as they were, and one that gives back what it computed before.
 `check` looks at what a kernel touches, and judges its values on inputs that it has not seen. No GPU is needed.
 
-Run it: ``python examples/gallery/plot_kernels_of_others.py`` (needs ``pip install 'noyau[numba]'``; the last part a C
-compiler and ``noyau[check-c]``). Files of others are checked as they are: ``noyau check solution.cu``,
-``noyau check definition.json --solution solution.json``, ``noyau check task/ --solution submission.py --gate``.
+Run it: ``python examples/gallery/plot_kernels_of_others.py`` (needs ``pip install 'noyau-kernels[numba]'``;
+the last part a C compiler and ``noyau-kernels[check-c]``). Files of others are checked as they are:
+``noyau check solution.cu``, ``noyau check definition.json --solution solution.json``,
+``noyau check task/ --solution submission.py --gate``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from noyau.sanitizer.routes import call
 try:
     from numba import cuda, float32
 except ImportError:
-    print("this page needs Numba, which is not installed; run: pip install 'noyau[numba]'")
+    print("this page needs Numba, which is not installed; run: pip install 'noyau-kernels[numba]'")
     raise SystemExit from None
 
 BLOCK = 64

@@ -4,7 +4,7 @@
 The exam of the course: take a LLaMA that PyTorch exported, find the paths that move memory rather than compute, put one
 kernel in the place of each, show that it is right and that it wins, and defend the gain against its ceiling.
 
-Run it: ``python examples/gallery/plot_llama_path.py`` (needs ``pip install 'noyau[onnx]'`` and a C compiler).
+Run it: ``python examples/gallery/plot_llama_path.py`` (needs ``pip install 'noyau-kernels[onnx]'`` and a C compiler).
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ An op written in NumPy becomes an operator of onnxruntime: a model of its own, a
 body of plain operators for where the library is missing. The kernel is generated, or one's own; then it has to be
 checked first. Its broken twin forgets eps: right on everything but rows of zeros, as padding is.
 
-Run it: ``python examples/gallery/plot_op_in_onnxruntime.py`` (needs ``pip install 'noyau[onnx]'`` and a C compiler).
+Run it: ``python examples/gallery/plot_op_in_onnxruntime.py`` (needs ``pip install 'noyau-kernels[onnx]'`` and a C
+compiler).
 """
 
 from __future__ import annotations

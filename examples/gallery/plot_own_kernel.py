@@ -4,7 +4,7 @@
 The exam of the course, step by step: extract the path, write the kernel, check it, time it, put it back, and defend the
 gain against its ceiling. The kernel is a residual RMSNorm in C; its broken twin forgets eps.
 
-Run it: ``python examples/gallery/plot_own_kernel.py`` (needs ``pip install 'noyau[onnx]'`` and a C compiler).
+Run it: ``python examples/gallery/plot_own_kernel.py`` (needs ``pip install 'noyau-kernels[onnx]'`` and a C compiler).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ iteration before it made, and a race has several write where one must. `check` r
 notes who touches which cell, and says which of the four it is, with the line; then it compares the numbers with 1, 2
 and 4 threads.
 
-Run it: ``python examples/gallery/plot_prange_classes.py`` (needs ``pip install 'noyau[numba]'``).
+Run it: ``python examples/gallery/plot_prange_classes.py`` (needs ``pip install 'noyau-kernels[numba]'``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import noyau
 try:
     from numba import njit, prange
 except ImportError:
-    print("this page needs Numba, which is not installed; run: pip install 'noyau[numba]'")
+    print("this page needs Numba, which is not installed; run: pip install 'noyau-kernels[numba]'")
     raise SystemExit from None
 
 PARTS = 8

@@ -5,7 +5,7 @@ Where does the time of a model go, and what could fusing gain at most? A profile
 law the second, before a single kernel is compiled. Both are easily misled: the broken twin below adds up what the first
 run says.
 
-Run it: ``python examples/gallery/plot_profile_model.py`` (needs ``pip install 'noyau[onnx]'``).
+Run it: ``python examples/gallery/plot_profile_model.py`` (needs ``pip install 'noyau-kernels[onnx]'``).
 """
 
 from __future__ import annotations

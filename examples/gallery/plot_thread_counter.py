@@ -6,7 +6,7 @@ and to write, and two threads that read the same number lose one count. Threads 
 simulator, hide that: there the racy kernel counts to 4096, by chance. `check` does not compare what it counted: two
 threads write one cell, and nothing orders them, whatever came out this time.
 
-No GPU is needed: ``python examples/gallery/plot_thread_counter.py`` (needs ``pip install 'noyau[numba]'``).
+No GPU is needed: ``python examples/gallery/plot_thread_counter.py`` (needs ``pip install 'noyau-kernels[numba]'``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import noyau
 try:
     from numba import cuda, int32
 except ImportError:
-    print("this page needs Numba, which is not installed; run: pip install 'noyau[numba]'")
+    print("this page needs Numba, which is not installed; run: pip install 'noyau-kernels[numba]'")
     raise SystemExit from None
 
 BLOCK = 64

@@ -6,7 +6,7 @@ ones again. With tiles, a block reads each number once for all of its threads: 8
 a tile: the first says that the tile is full, the second that nobody needs it any more. The broken twin has no second
 one, and passes on any matrix that fits into one tile.
 
-No GPU is needed: ``python examples/gallery/plot_tiled_matmul.py`` (needs ``pip install 'noyau[numba]'``).
+No GPU is needed: ``python examples/gallery/plot_tiled_matmul.py`` (needs ``pip install 'noyau-kernels[numba]'``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import noyau
 try:
     from numba import cuda, float32
 except ImportError:
-    print("this page needs Numba, which is not installed; run: pip install 'noyau[numba]'")
+    print("this page needs Numba, which is not installed; run: pip install 'noyau-kernels[numba]'")
     raise SystemExit from None
 
 TILE = 8

@@ -6,7 +6,7 @@ whichever side is chosen. So a tile goes through shared memory: it is read in ro
 shared memory a column is read then, where all 32 cells lie in one bank and wait for each other; one more column that
 nobody uses puts them into 32 banks. The broken twin does not wait until the tile is full.
 
-No GPU is needed: ``python examples/gallery/plot_transpose.py`` (needs ``pip install 'noyau[numba]'``).
+No GPU is needed: ``python examples/gallery/plot_transpose.py`` (needs ``pip install 'noyau-kernels[numba]'``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import noyau
 try:
     from numba import cuda, float32
 except ImportError:
-    print("this page needs Numba, which is not installed; run: pip install 'noyau[numba]'")
+    print("this page needs Numba, which is not installed; run: pip install 'noyau-kernels[numba]'")
     raise SystemExit from None
 
 TILE = 32

@@ -6,7 +6,7 @@ full. It can be wrong in two ways that no test at n = 1024 shows: too few progra
 and a mask that is off by one, so that one cell behind the array is written. A check needs no GPU for either: where
 there is none, it runs in Triton's interpreter, in a process of its own, on outputs that are poisoned and guarded.
 
-Run it: ``python examples/gallery/plot_triton_copy.py`` (needs ``pip install 'noyau[triton]'``).
+Run it: ``python examples/gallery/plot_triton_copy.py`` (needs ``pip install 'noyau-kernels[triton]'``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ try:
     import triton
     import triton.language as tl
 except ImportError:
-    print("this page needs Triton, which is not installed; run: pip install 'noyau[triton]'")
+    print("this page needs Triton, which is not installed; run: pip install 'noyau-kernels[triton]'")
     raise SystemExit from None
 
 

@@ -6,7 +6,7 @@ each with a block of rows and a block of columns, and the mask needs both: the b
 and writes rows that the image does not have. The image may be a part of a larger one, or turned: `args=` passes its
 strides, so nothing is copied, and the check tries it on strided arrays as well.
 
-Run it: ``python examples/gallery/plot_triton_grey.py`` (needs ``pip install 'noyau[triton]'``).
+Run it: ``python examples/gallery/plot_triton_grey.py`` (needs ``pip install 'noyau-kernels[triton]'``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ try:
     import triton
     import triton.language as tl
 except ImportError:
-    print("this page needs Triton, which is not installed; run: pip install 'noyau[triton]'")
+    print("this page needs Triton, which is not installed; run: pip install 'noyau-kernels[triton]'")
     raise SystemExit from None
 
 

@@ -6,7 +6,7 @@ A program adds a block; a tuner of Triton's own may choose how large that is, an
 every block is full. The broken twin leaves it out always. On a GPU the clock tells what the copies to and from it cost
 apart from the sum: they take far longer, which is why one kernel alone is seldom worth the way there.
 
-Run it: ``python examples/gallery/plot_triton_vector_add.py`` (needs ``pip install 'noyau[triton]'``; the clock
+Run it: ``python examples/gallery/plot_triton_vector_add.py`` (needs ``pip install 'noyau-kernels[triton]'``; the clock
 needs a GPU).
 """
 
@@ -23,7 +23,7 @@ try:
     import triton
     import triton.language as tl
 except ImportError:
-    print("this page needs Triton, which is not installed; run: pip install 'noyau[triton]'")
+    print("this page needs Triton, which is not installed; run: pip install 'noyau-kernels[triton]'")
     raise SystemExit from None
 
 

@@ -6,7 +6,7 @@ log2(threads) steps, with a barrier after each. Each rung wastes less than the o
 to do, banks that conflict, loads, barriers. All are right for any size, and for blocks that are no power of two. The
 broken twin has no barrier between two steps: it is right as long as one warp does all the work, or by luck.
 
-No GPU is needed: ``python examples/gallery/plot_vector_sum_ladder.py`` (needs ``pip install 'noyau[numba]'``).
+No GPU is needed: ``python examples/gallery/plot_vector_sum_ladder.py`` (needs ``pip install 'noyau-kernels[numba]'``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import noyau
 try:
     from numba import cuda, float32
 except ImportError:
-    print("this page needs Numba, which is not installed; run: pip install 'noyau[numba]'")
+    print("this page needs Numba, which is not installed; run: pip install 'noyau-kernels[numba]'")
     raise SystemExit from None
 
 BLOCK = 96  # threads; multiples of 32, of which this is no power of two

@@ -134,7 +134,7 @@ def _run(path: Path) -> dict[str, Any]:
     except Exception as fault:
         missing = (fault.name or "").partition(".")[0] if isinstance(fault, ModuleNotFoundError) else ""
         if missing in _EXTRAS:
-            message = f"{path} needs {missing}, which is not installed; run: pip install 'noyau[{_EXTRAS[missing]}]'"
-            raise MissingExtraError(message) from fault
+            remedy = f"run: pip install 'noyau-kernels[{_EXTRAS[missing]}]'"
+            raise MissingExtraError(f"{path} needs {missing}, which is not installed; {remedy}") from fault
         raise InputError(f"{path} fails with {type(fault).__name__}: {fault}") from fault
     return vars(module)

@@ -90,7 +90,7 @@ def missing_extra(language: str) -> str:
         return ""
     extra, packages = SANITIZERS[language].extra, SANITIZERS[language].packages.items()
     missing = next((name for module, name in packages if find_spec(module) is None), None)
-    return f"{missing} is not installed; run: pip install 'noyau[{extra}]'" if missing else ""
+    return f"{missing} is not installed; run: pip install 'noyau-kernels[{extra}]'" if missing else ""
 
 
 def is_watched(language: str) -> bool:

@@ -34,7 +34,7 @@ def test_doctor_without_a_compiler_is_status_1(empty_cache, capsys, monkeypatch,
     assert cli.main(["doctor"]) == 1
     told = capsys.readouterr().out
     assert "no C compiler" in told
-    assert "pip install 'noyau[cc]'" in told
+    assert "pip install 'noyau-kernels[cc]'" in told
     assert "torch        not installed" in told
 
 

@@ -148,7 +148,7 @@ def test_an_op_says_so_itself(tmp_path):
 def test_without_onnx_the_message_names_the_extra():
     code = "import sys; sys.modules['onnx'] = None; import noyau.ops.onnx_models"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1].endswith("onnx is not installed; run: pip install 'noyau[onnx]'")
+    assert done.stderr.splitlines()[-1].endswith("onnx is not installed; run: pip install 'noyau-kernels[onnx]'")
 
 
 def test_it_is_taken_apart_and_optimised_like_any_model(tmp_path):

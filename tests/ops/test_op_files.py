@@ -65,8 +65,8 @@ def test_what_is_not_there_or_fails(folder, text, target, told):
 @pytest.mark.parametrize(
     ("module", "told"),
     [
-        ("numba.cuda", r"path\.py needs numba, which is not installed; run: pip install 'noyau\[numba\]'"),
-        ("onnxruntime", r"needs onnxruntime, which is not installed; run: pip install 'noyau\[onnx\]'"),
+        ("numba.cuda", r"path\.py needs numba, which is not installed; run: pip install 'noyau-kernels\[numba\]'"),
+        ("onnxruntime", r"needs onnxruntime, which is not installed; run: pip install 'noyau-kernels\[onnx\]'"),
         ("of_my_own", r"fails with ModuleNotFoundError: No module named 'of_my_own'"),
     ],
 )

@@ -22,7 +22,7 @@ def test_what_is_no_kernel_and_what_is_not_installed(monkeypatch):
     ):
         sanitizer_routes.call(len, ((),), None, "", "len")
     monkeypatch.setattr(sanitizer_routes, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"triton is not installed; run: pip install 'noyau\[triton\]'"):
+    with pytest.raises(MissingExtraError, match=r"triton is not installed; run: pip install 'noyau-kernels\[triton\]'"):
         sanitizer_routes.call(Kernel(), ((),), None, "", "kernel")
-    with pytest.raises(MissingExtraError, match=r"pyelftools is not installed; run: pip install 'noyau\[check-c\]'"):
+    with pytest.raises(MissingExtraError, match=r"pyelftools is not .*; run: pip install 'noyau-kernels\[check-c\]'"):
         sanitizer_routes.call(TextFunction(Path("f.cu"), "f", ""), ((),), None, "", "f")

@@ -5,7 +5,7 @@ from noyau.errors import MissingExtraError
 try:
     import onnx
 except ModuleNotFoundError as error:
-    raise MissingExtraError("onnx is not installed; run: pip install 'noyau[onnx]'") from error
+    raise MissingExtraError("onnx is not installed; run: pip install 'noyau-kernels[onnx]'") from error
 
 from noyau.frontends.onnx.importer import ImportedModel, import_model, partition_model
 from noyau.frontends.onnx.reader import read

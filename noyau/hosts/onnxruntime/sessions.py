@@ -124,7 +124,7 @@ def load_onnxruntime() -> Any:
     try:
         import onnxruntime
     except ModuleNotFoundError as error:
-        raise MissingExtraError("onnxruntime is not installed; run: pip install 'noyau[onnx]'") from error
+        raise MissingExtraError("onnxruntime is not installed; run: pip install 'noyau-kernels[onnx]'") from error
     except ImportError as error:
         raise MissingExtraError(f"onnxruntime is installed and does not load: {one_line(error)}") from error
     return onnxruntime

@@ -16,7 +16,7 @@ def as_tensors(values: Sequence[Any]) -> tuple[Any, ...]:
     try:
         import torch
     except ImportError:
-        raise MissingExtraError("a peer that takes tensors needs torch: pip install 'noyau[torch]'") from None
+        raise MissingExtraError("a peer that takes tensors needs torch: pip install 'noyau-kernels[torch]'") from None
     like = torch.empty(0)
     return tuple(return_like(value, like) if isinstance(value, np.ndarray) else value for value in values)
 
@@ -26,6 +26,6 @@ def require_torch(called: str) -> Any:
     try:
         from noyau.hosts.torch import tensors
     except ImportError as error:
-        message = "kernels on a GPU are launched by torch and triton; run: pip install 'noyau[triton]'"
+        message = "kernels on a GPU are launched by torch and triton; run: pip install 'noyau-kernels[triton]'"
         raise MissingExtraError(f"{called}: {message}") from error
     return tensors

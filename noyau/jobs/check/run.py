@@ -59,7 +59,7 @@ def of_torch(
     try:
         from noyau.jobs.check.torch_checks import check_function
     except ModuleNotFoundError as fault:
-        raise MissingExtraError("torch is not installed; run: pip install 'noyau[torch]'") from fault
+        raise MissingExtraError("torch is not installed; run: pip install 'noyau-kernels[torch]'") from fault
     return check_function(function, args, reference, tolerance=tolerance, seed=seed)
 
 

@@ -87,7 +87,7 @@ def _grammar(language: str) -> Language:
         import tree_sitter_cpp
     except ImportError as error:
         message = f"a kernel in {language} is read by tree-sitter, which is not installed"
-        raise MissingExtraError(f"{message}; run: pip install 'noyau[check-c]'") from error
+        raise MissingExtraError(f"{message}; run: pip install 'noyau-kernels[check-c]'") from error
     return tree_sitter.Language((tree_sitter_cpp if LANGUAGES[language].is_cpp else tree_sitter_c).language())
 
 

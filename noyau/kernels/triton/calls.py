@@ -40,7 +40,7 @@ try:
     import torch
     import triton
 except ImportError as error:
-    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
+    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 MOST_PLANS = 256
 _AXES = 3  # of a grid

@@ -90,7 +90,7 @@ def _elf(path: Path) -> Iterator[Any]:
         from elftools.common.exceptions import DWARFError, ELFError, ELFParseError
         from elftools.elf.elffile import ELFFile
     except ImportError as error:
-        raise MissingExtraError("pyelftools is not installed; run: pip install 'noyau[check-c]'") from error
+        raise MissingExtraError("pyelftools is not installed; run: pip install 'noyau-kernels[check-c]'") from error
     with path.open("rb") as file:
         try:
             elf = ELFFile(file)

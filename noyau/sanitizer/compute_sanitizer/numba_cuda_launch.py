@@ -16,7 +16,7 @@ from noyau.signatures.types import Instance
 try:
     from numba import cuda
 except ImportError as error:
-    raise MissingExtraError("numba is not installed; run: pip install 'noyau[numba]'") from error
+    raise MissingExtraError("numba is not installed; run: pip install 'noyau-kernels[numba]'") from error
 
 
 def launch(kernel: UserKernel, instance: Instance, arrays: Sequence[np.ndarray], constants: Mapping[str, Any]) -> None:

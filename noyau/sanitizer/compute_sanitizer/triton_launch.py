@@ -16,7 +16,7 @@ from noyau.signatures.types import Instance
 try:
     import torch
 except ImportError as error:
-    raise MissingExtraError("torch is not installed; run: pip install 'noyau[triton]'") from error
+    raise MissingExtraError("torch is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 
 def launch(kernel: UserKernel, instance: Instance, arrays: Sequence[np.ndarray], constants: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ try:
     import triton
     from triton.runtime import interpreter
 except ImportError as error:
-    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
+    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 Array = np.ndarray
 _FOLDERS = tuple(f"{Path(file).parent}{os.sep}" for file in (triton.__file__, __file__, own_interpreter.__file__))

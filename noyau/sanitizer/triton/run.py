@@ -22,7 +22,7 @@ try:
     import torch
     from triton.tools.tensor_descriptor import TensorDescriptor
 except ImportError as error:
-    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
+    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 LANGUAGE = "triton"
 MOST = 30_000_000  # accesses of one launch

@@ -29,7 +29,7 @@ from noyau.workers.signals import defer_signals
 ABI = 1  # NOYAU_ABI of codegen/c/noyau.h
 LIBRARY_SUFFIX = ".dll" if sys.platform == "win32" else ".so"
 _NAMES = ("cc", "gcc", "clang")
-_REMEDY = "install gcc or clang, or run: pip install 'noyau[cc]'"
+_REMEDY = "install gcc or clang, or run: pip install 'noyau-kernels[cc]'"
 
 _LINKED = ("-fopenmp", "-pthread")
 # Never -ffast-math or what it implies: with gcc before 13, a library linked so turns denormals off in the whole

@@ -39,7 +39,7 @@ from noyau.toolchain.python_modules import file_of
 try:
     import numba
 except ImportError as error:
-    raise MissingExtraError("numba is not installed; run: pip install 'noyau[numba]'") from error
+    raise MissingExtraError("numba is not installed; run: pip install 'noyau-kernels[numba]'") from error
 
 Shape = tuple[int, ...]
 _KINDS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)] + ["float32", "float64", "bool_"]

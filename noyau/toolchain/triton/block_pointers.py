@@ -16,7 +16,7 @@ try:
     import triton.language as tl
     from triton.runtime import interpreter
 except ImportError as error:
-    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
+    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 
 @dataclass(frozen=True)

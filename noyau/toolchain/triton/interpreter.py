@@ -26,7 +26,7 @@ try:
     import triton.language as tl
     from triton.runtime import interpreter
 except ImportError as error:
-    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
+    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 # Of a kernel, its arguments, those by name, and a grid, None of a warm-up.
 Launch = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], Any]

@@ -19,7 +19,7 @@ try:
     import torch
     import triton
 except ImportError as error:
-    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
+    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 
 def begin() -> None:

@@ -14,7 +14,7 @@ from noyau.toolchain.triton.builder import DTYPES, is_tensor, number_of, tensor_
 try:
     import triton.language as tl
 except ImportError as error:
-    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
+    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 
 def _reduce(values: Any, axis: Any, combine: Any, keep_dims: bool = False, **options: Any) -> Any:

@@ -52,7 +52,7 @@ def test_one_that_cannot_be_taken(array):
 def test_without_torch_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "noyau.hosts.torch.tensors", None)
     monkeypatch.delattr("noyau.hosts.torch.tensors", raising=False)
-    with pytest.raises(MissingExtraError, match=r"softmax: .* run: pip install 'noyau\[triton\]'"):
+    with pytest.raises(MissingExtraError, match=r"softmax: .* run: pip install 'noyau-kernels\[triton\]'"):
         softmax(OnCuda(None))
 
 
@@ -92,6 +92,6 @@ def test_without_triton_the_extra_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "noyau.toolchain.triton.module", raising=False)
     monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(
-        MissingExtraError, match=r"triton, or torch, is not installed; run: pip install 'noyau\[triton\]'"
+        MissingExtraError, match=r"triton, or torch, is not installed; run: pip install 'noyau-kernels\[triton\]'"
     ):
         importlib.import_module("noyau.toolchain.triton.module")

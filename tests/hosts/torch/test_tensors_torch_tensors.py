@@ -41,5 +41,5 @@ def test_a_peer_that_writes_to_tensors_is_timed_with_out_as_well():
 
 def test_without_torch_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtraError, match=r"noyau\[torch\]"):
+    with pytest.raises(MissingExtraError, match=r"noyau-kernels\[torch\]"):
         as_tensors((np.zeros(3),))

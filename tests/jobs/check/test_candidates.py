@@ -75,7 +75,7 @@ def test_what_needs_a_gpu_is_skipped(monkeypatch):
     op.kernel("__global__ void f(float *x, float *out) {}", language="cuda", entry="f")
     assert "it is in cuda, which needs a GPU" in by_hand(op, "f").skipped
     monkeypatch.setattr("noyau.sanitizer.routes.find_spec", lambda name: None)
-    assert by_hand(op, "f").skipped == "pyelftools is not installed; run: pip install 'noyau[check-c]'"
+    assert by_hand(op, "f").skipped == "pyelftools is not installed; run: pip install 'noyau-kernels[check-c]'"
 
 
 def test_numba_says_itself_whether_it_is_parallel():

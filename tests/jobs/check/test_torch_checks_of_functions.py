@@ -141,7 +141,7 @@ def test_expanded_tensors_have_their_first_cells_everywhere():
 
 def test_without_torch_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "noyau.jobs.check.torch_checks", None)
-    with pytest.raises(MissingExtraError, match=r"torch is not installed; run: pip install 'noyau\[torch\]'"):
+    with pytest.raises(MissingExtraError, match=r"torch is not installed; run: pip install 'noyau-kernels\[torch\]'"):
         noyau.check(Square.apply, (X, 3.0), reference=scaled_square)
 
 

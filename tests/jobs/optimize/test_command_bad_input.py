@@ -280,7 +280,7 @@ def test_a_machine_without_a_compiler(tmp_path, monkeypatch, capsys, empty_cache
     c_compiler._find.cache_clear()
     told = refusal(path, capsys)
     assert told.startswith("noyau: no C compiler: ")
-    assert "pip install 'noyau[cc]'" in told
+    assert "pip install 'noyau-kernels[cc]'" in told
     assert main(["show", str(path)]) == 0
     name = next(word for word in capsys.readouterr().out.split() if word.startswith("tanh_sigmoid"))
     assert main(["show", str(path), "--kernel", name]) == 0
@@ -313,7 +313,7 @@ sys.exit(main(sys.argv[1:]))
 """
     run = python(program, command, str(written(plain(), tmp_path)))
     assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr.splitlines()[-1] == f"noyau: {missing} is not installed; run: pip install 'noyau[onnx]'"
+    assert run.stderr.splitlines()[-1] == f"noyau: {missing} is not installed; run: pip install 'noyau-kernels[onnx]'"
     assert files(tmp_path) == ["model.onnx"]
 
 

@@ -95,6 +95,6 @@ def test_a_text_needs_the_extra(monkeypatch):
     fresh = importlib.util.module_from_spec(c_syntax.__spec__)
     monkeypatch.setitem(sys.modules, c_syntax.__name__, fresh)
     c_syntax.__spec__.loader.exec_module(fresh)
-    told = r"a kernel in cpp is read by tree-sitter, which is not installed; run: pip install 'noyau\[check-c\]'"
+    told = r"a kernel in cpp is read by tree-sitter, which is not .*; run: pip install 'noyau-kernels\[check-c\]'"
     with pytest.raises(MissingExtraError, match=told):
         fresh.syntax("void f() {}", "cpp")

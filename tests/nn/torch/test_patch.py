@@ -241,5 +241,5 @@ def test_what_is_no_module_is_refused():
 
 def test_without_torch_the_extra_is_named(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'noyau\[torch\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'noyau-kernels\[torch\]'"):
         noyau.patch(torch.nn.SiLU())

@@ -60,7 +60,7 @@ def test_numba_serves_gradients_where_there_is_no_compiler(monkeypatch):
 
 @pytest.mark.parametrize("fault", [BuildError, UnsupportedError])
 def test_where_neither_can_be_built_both_say_why(monkeypatch, fault):
-    faults = iter([fault("no compiler here"), MissingExtraError("run: pip install 'noyau[numba]'")])
+    faults = iter([fault("no compiler here"), MissingExtraError("run: pip install 'noyau-kernels[numba]'")])
     monkeypatch.setattr(graph_kernels.generate, "build", lambda _: raising(next(faults))())
     with pytest.raises(fault, match=r"squared_backward cannot be built \(c: no compiler here; numba: run: pip install"):
         slope()

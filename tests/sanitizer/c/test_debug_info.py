@@ -103,5 +103,5 @@ def test_lines_that_cannot_be_read_are_refused(program, tmp_path):
 
 def test_a_program_is_of_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "elftools.elf.elffile", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'noyau\[check-c\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'noyau-kernels\[check-c\]'"):
         lines_of(tmp_path / "program", "kernel.c")

@@ -219,7 +219,7 @@ def test_no_compiler_is_one_error_with_both_remedies(empty_cache, no_zig, monkey
     monkeypatch.setenv("PATH", str(tmp_path))
     message = (
         "no C compiler: neither cc, gcc, clang on PATH nor ziglang is there; "
-        "install gcc or clang, or run: pip install 'noyau[cc]'"
+        "install gcc or clang, or run: pip install 'noyau-kernels[cc]'"
     )
     with pytest.raises(BuildError, match=re.escape(message)):
         c_compiler.compile_library([EXPORTED])

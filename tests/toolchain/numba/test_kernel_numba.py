@@ -184,7 +184,7 @@ def test_a_missing_numba_names_the_extra(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", refuse)
     spec = importlib.util.spec_from_file_location("another", numba_kernel.__file__)
-    with pytest.raises(MissingExtraError, match=r"numba is not installed; run: pip install 'noyau\[numba\]'"):
+    with pytest.raises(MissingExtraError, match=r"numba is not installed; run: pip install 'noyau-kernels\[numba\]'"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 

@@ -12,7 +12,7 @@ try:
     import triton
     import triton.language as tl
 except ImportError as error:
-    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
+    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 _CELLS, _TIMES = 2048, 4
 

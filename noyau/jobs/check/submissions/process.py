@@ -30,7 +30,7 @@ def run_job(job: str, wish: Mapping[str, Any], folder: str, readable: tuple[str,
     for name in ("torch", "triton", "numba"):
         if find_spec(name) is None:
             raise MissingExtraError(
-                f"{name} is not installed, and submissions need it; run: pip install 'noyau[triton,numba]'"
+                f"{name} is not installed, and submissions need it; run: pip install 'noyau-kernels[triton,numba]'"
             )
     modules = [import_module(f"{_FOLDER}.{name}") for name in _PRELOADED]
     numba_hooks, _ = map(import_module, _HOOKS)

@@ -12,5 +12,5 @@ from noyau.errors import MissingExtraError
 def job(module: str) -> Any:
     """A module of this folder, imported. MissingExtraError where there is no torch."""
     if find_spec("torch") is None:
-        raise MissingExtraError("modules are PyTorch's, which is not installed; run: pip install 'noyau[torch]'")
+        raise MissingExtraError("modules need torch, which is not installed; run: pip install 'noyau-kernels[torch]'")
     return import_module(f"{__name__}.{module}")

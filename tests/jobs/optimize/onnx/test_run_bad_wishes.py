@@ -32,12 +32,12 @@ def test_wishes_that_mean_nothing_are_refused_before_anything_is_compiled(wishes
 
 def test_without_a_compiler_there_is_one_clear_error(tmp_path, monkeypatch):
     monkeypatch.setattr(c_compiler, "_find", lambda *_: None)
-    with pytest.raises(BuildError, match=r"no C compiler: .*pip install 'noyau\[cc\]'"):
+    with pytest.raises(BuildError, match=r"no C compiler: .*pip install 'noyau-kernels\[cc\]'"):
         quick(plain(), tmp_path)
     assert quick(BARE["one operator"], tmp_path).library is None
 
 
 def test_without_onnxruntime_there_is_one_clear_error(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(MissingExtraError, match=r"onnxruntime is not installed; run: pip install 'noyau\[onnx\]'"):
+    with pytest.raises(MissingExtraError, match=r"onnxruntime is not .*; run: pip install 'noyau-kernels\[onnx\]'"):
         quick(plain(), tmp_path)
