@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -57,6 +58,10 @@ class OnTensors:
         """The results for tensors of torch. SignatureError as for arrays."""
         op = cast("Op[Any, Any]", self)
         calls, reference = tensor_calls(self.calls), self.calls.description.reference
+        if sys.modules["torch"].fx._symbolic_trace._is_fx_tracing_flag:
+            for each in (*args, *kwargs.values()):
+                if hasattr(each, "tracer"):  # a Proxy of torch.fx: the call is a node of the graph that it traces
+                    return each.tracer.create_proxy("call_function", self, args, dict(kwargs))
         if not kwargs and len(args) == len(reference.parameters):
             return calls(args, kwargs, op.sizes)
         kwargs = dict(kwargs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from noyau.compiler.autodiff.gradient_builder import GradientBuilder, zero_where_zero
 from noyau.compiler.autodiff.rules import operand_gradient
@@ -172,6 +173,19 @@ def gradient_of(graph: Graph, inputs: Sequence[str]) -> Graph:
             raise UnsupportedError(f"{name} is {node.dtype.value}: only floats have gradients")
     gradients = [gradient_name(name) for name in graph.outputs]
     return check(simplify_gradient(Adjoints(graph, inputs).run(), gradients, graph.outputs))
+
+
+def with_free_gradients(graph: Graph) -> Graph:
+    """The graph whose outputs are called so that the names of their gradients are free: a gradient's own gradient may
+    have taken them."""
+    occupied, names = set(graph.by_name), dict[str, str]()
+    for name in graph.outputs:
+        if gradient_name(name) in occupied and not isinstance(graph[name].kind, Input):
+            numbered = (f"{name}_{number}" for number in count(1))
+            names[name] = next(each for each in numbered if not {each, gradient_name(each)} & occupied)
+            occupied |= {names[name], gradient_name(names[name])}
+    outputs = tuple(names.get(name, name) for name in graph.outputs)
+    return replace(graph, nodes=tuple(node.renamed(names) for node in graph.nodes), outputs=outputs)
 
 
 def without_copies(graph: Graph) -> Graph:

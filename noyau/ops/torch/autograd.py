@@ -18,8 +18,9 @@ from typing import Any
 import torch
 from torch._C._functorch import is_legacy_batchedtensor  # of autograd.grad(is_grads_batched=True)
 from torch._functorch.autograd_function import enable_single_level_autograd_function
+from torch.autograd import forward_ad
 
-from noyau.compiler.autodiff.adjoints import Derived, derive, gradient_name
+from noyau.compiler.autodiff.adjoints import Derived, derive, gradient_name, with_free_gradients
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.torch.tensors import TO_TORCH
@@ -28,6 +29,7 @@ from noyau.hosts.torch.tensors import has_tangent, is_recorded, is_unwatched
 from noyau.ir.graph import Graph, Node
 from noyau.ops.torch.graph_kernels import Draw, GraphKernels, draw_back
 
+_GOLDEN = 0.6180339887498949  # its multiples, less what is whole in them, are spread evenly
 Results = tuple[Any, Any]  # what is returned, and the axis of the batch in each
 
 
@@ -131,7 +133,7 @@ _apply = super(torch.autograd.Function, AutogradCall).apply
 @contextlib.contextmanager
 def below_autograd() -> Any:
     """The level at which a recorded call runs forward: this level records nothing, those around it do."""
-    with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
+    with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), torch._C._AutoDispatchBelowAutograd():
         yield
 
 
@@ -140,17 +142,60 @@ def scalar(number: Any, dtype: DType) -> torch.Tensor:
     return torch.full((), number, dtype=TO_TORCH[dtype], device="cpu")
 
 
-def refuse_tangents(label: str, arguments: Sequence[Any]) -> None:
-    """UnsupportedError where forward-mode derivatives are asked for."""
+Planner = Callable[[Sequence[Any], tuple[bool, ...]], AutogradPlan]  # of arguments, and of those that are derived by
+
+
+def with_derivatives(arguments: Sequence[Any], call: Callable[..., Any], plan: Planner) -> Any:
+    """The results where autograd records them, or carries tangents forward; else None."""
     if has_tangent(arguments):
-        message = "noyau derives gradients in reverse mode alone; use torch.func.vjp, jacrev or grad"
-        raise UnsupportedError(f"{label} has no forward-mode derivative (jvp, jacfwd): {message}")
+        return with_tangents(arguments, call, plan)
+    return record_call(plan(arguments, requires_of(arguments)), arguments) if is_recorded(arguments) else None
+
+
+def requires_of(arguments: Sequence[Any]) -> tuple[bool, ...]:
+    return tuple(isinstance(each, torch.Tensor) and each.requires_grad for each in arguments)
+
+
+def with_tangents(arguments: Sequence[Any], call: Callable[..., Any], plan: Planner) -> Any:
+    """The results of `call` with their forward-mode derivatives: the gradients of inputs are linear in those of the
+    outputs, and the transpose of that map is the derivative forward."""
+    duals = [forward_ad.unpack_dual(each) if isinstance(each, torch.Tensor) else (each, None) for each in arguments]
+    primals = [primal for primal, _ in duals]
+    asks = tuple(tangent is not None for _, tangent in duals)  # torch gives none to integers
+    known = plan(primals, asks)
+    whole = call(*primals)
+    results = whole if isinstance(whole, tuple) else (whole,)
+    again, seeds = known.again, dict[str, torch.Tensor]()
+    values = {
+        node.output: each if isinstance(each, torch.Tensor) else scalar(each, node.dtype)
+        for node, each in zip(known.inputs, primals, strict=True)
+    }
+    wanted = (tangent for _, tangent in duals if tangent is not None)
+    values |= {gradient_name(name): each for name, each in zip(again.graph.outputs, wanted, strict=True)}
+    for node, result in zip(known.outputs, results, strict=True):
+        if node.dtype.is_float and gradient_name(node.output) in again.names:
+            values[gradient_name(node.output)] = seeds[gradient_name(node.output)] = _scattered(result)
+    if seeds:
+        forward = again.plan(tuple(values[name] for name in again.names), tuple(name in seeds for name in again.names))
+        tangents = forward.again(*(values[name] for name in forward.again.names))
+        seeds = dict(zip(forward.wanted, tangents if isinstance(tangents, tuple) else (tangents,), strict=True))
+    tangents = [seeds.get(gradient_name(node.output)) for node in known.outputs]
+    duals = [r if t is None else forward_ad.make_dual(r, t) for r, t in zip(results, tangents, strict=True)]
+    return tuple(duals) if isinstance(whole, tuple) else duals[0]
+
+
+def _scattered(like: torch.Tensor) -> torch.Tensor:
+    """Numbers where a linear map is derived, of which the derivative does not depend: no two alike, for what a gradient
+    masks it masks where one is 0, and equal ones may cancel out."""
+    places = torch.arange(like.numel(), dtype=torch.float64, device=like.device).reshape(like.shape)
+    return (places * _GOLDEN % 1 + 0.5).to(like.dtype)
 
 
 class GraphOperator:
     """A graph as an operator of torch, which may be recorded again: `operator(*tensors)`."""
 
     def __init__(self, graph: Graph, called: str, draw: Draw) -> None:
+        graph = with_free_gradients(graph)
         self.graph, self.called, self.draw = graph, called, draw
         self.names = tuple(node.output for node in graph.inputs)
         self.kernels = GraphKernels(graph, called, draw)
@@ -160,7 +205,9 @@ class GraphOperator:
     def __call__(self, *tensors: torch.Tensor) -> Any:
         if not is_unwatched(tensors) or any(map(is_legacy_batchedtensor, tensors)):
             return self.overload(*tensors)
-        return recorded_directly(self.plan(tensors), tensors) if is_recorded(tensors) else self.kernels(*tensors)
+        if is_recorded(tensors):
+            return recorded_directly(self.plan(tensors, requires_of(tensors)), tensors)
+        return self.kernels(*tensors)
 
     @cached_property
     def overload(self) -> Any:
@@ -187,14 +234,13 @@ class GraphOperator:
         return results[0] if len(results) == 1 else tuple(results)
 
     def record(self, tensors: Sequence[Any], constants: Any) -> Any:
-        """The results where autograd records them, else None."""
+        """The results where autograd records them, or carries tangents, else None."""
         del constants  # a graph has none
-        refuse_tangents(self.called, tensors)
-        return record_call(self.plan(tensors), tensors) if is_recorded(tensors) else None
+        return with_derivatives(tensors, self, self.plan)
 
-    def plan(self, tensors: Sequence[torch.Tensor]) -> AutogradPlan:
-        """The plan where these require gradients, made once."""
-        key = tuple(tensor.requires_grad for tensor in tensors)
+    def plan(self, tensors: Sequence[torch.Tensor], key: tuple[bool, ...]) -> AutogradPlan:
+        """The plan where it is derived by some of its inputs, made once."""
+        del tensors  # a graph is the same for all
         with self.lock:
             if key not in self.plans:
                 wanted = [name for name, asks in zip(self.names, key, strict=True) if asks]

@@ -46,9 +46,9 @@ from noyau.ops.torch.autograd import (
     batched_by_loop,
     below_autograd,
     plan_of,
-    record_call,
     recorded_directly,
-    refuse_tangents,
+    requires_of,
+    with_derivatives,
 )
 from noyau.ops.torch.fast_entries import Entry, call_or_refuse, entry, refusal
 from noyau.ops.torch.graph_kernels import draw_op
@@ -242,15 +242,14 @@ class TensorCalls:
         plan = self.recent.get(key)
         if plan is None:
             alike = self.promoted(self.admitted(arguments))
-            plan = self.plan(alike, constants)
+            plan = self.plan(alike, constants, requires_of(alike))
             if all(one is other for one, other in zip(arguments, alike, strict=True)):
                 self.recent = {**(self.recent if len(self.recent) < RECENT else {}), key: plan}
             arguments = alike
         return recorded_directly(plan, arguments)
 
-    def plan(self, arguments: Given, constants: Constants) -> AutogradPlan:
+    def plan(self, arguments: Given, constants: Constants, requires: Asked) -> AutogradPlan:
         """The plan for these, made once for their dtypes, ranks, constants and what requires a gradient."""
-        requires = tuple(isinstance(each, torch.Tensor) and each.requires_grad for each in arguments)
         key = (tuple(map(_kind, arguments)), generate.constants_key(constants))
         with self.lock:
             bound = bound_of(self.signature, arguments, self.sizes(constants), self.called)
@@ -334,8 +333,10 @@ class TensorCalls:
             return self.run(arguments, known(constants))
 
         def record(arguments: Given, constants: Constants) -> Any:
-            refuse_tangents(self.called, arguments)
-            return record_call(self.plan(arguments, known(constants)), arguments) if is_recorded(arguments) else None
+            every = known(constants)
+            return with_derivatives(
+                arguments, partial(call, **constants), lambda each, asks: self.plan(each, every, asks)
+            )
 
         def call(*arguments: Any, **constants: Any) -> Any:
             return self(arguments, known(constants), {})

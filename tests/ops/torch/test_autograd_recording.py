@@ -232,13 +232,6 @@ def test_what_has_no_derivative_is_refused_by_name():
     assert x.grad.tolist() == [[0, 1, 2], [0, 0, 0], [0, 0, 0]]
 
 
-def test_forward_mode_is_refused():
-    x = torch.randn(3)
-    for call in (lambda: torch.func.jvp(softmax, (x,), (x,)), lambda: torch.func.jacfwd(softmax)(x)):
-        with pytest.raises(UnsupportedError, match="softmax has no forward-mode derivative"):
-            call()
-
-
 def test_a_backward_that_fails_its_certificate_is_not_run(monkeypatch):
     x = torch.randn(5, 3, requires_grad=True)
     wanted = Specialization(energy.instance([DType.F32], [2]))
@@ -262,9 +255,9 @@ def test_plans_are_made_once_for_what_requires_a_gradient():
     x, weight = real(2, 3), real(3)
     rmsnorm(x, weight)
     calls = tensor_calls(rmsnorm.calls)
-    first = calls.plan((x, weight), {})
-    assert calls.plan((real(7, 3), weight), {}) is first
-    assert calls.plan((x.detach(), weight), {}) is not first
+    first = calls.plan((x, weight), {}, (True, True))
+    assert calls.plan((real(7, 3), weight), {}, (True, True)) is first
+    assert calls.plan((x.detach(), weight), {}, (False, True)) is not first
     assert TO_TORCH[first.inputs[0].dtype] is torch.float64
 
 
@@ -273,7 +266,7 @@ def test_operators_of_gradients_are_there_before_they_are_called():
     def never_called(x):
         return np.exp(x) / (1 + x * x)
 
-    tensor_calls(never_called.calls).plan((real(3),), {})
+    tensor_calls(never_called.calls).plan((real(3),), {}, (True,))
     known = {name.removeprefix("noyau::")[:-9] for name in torch._C._dispatch_get_all_op_names()}
     assert {"never_called_backward", "never_called_gradient"} <= known
 
