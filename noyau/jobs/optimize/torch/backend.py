@@ -9,13 +9,15 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import fx
+from torch._dynamo.exc import TorchDynamoException
 from torch._dynamo.utils import flatten_graph_inputs
 from torch._functorch import config
 from torch._functorch.aot_autograd import aot_module_simplified
@@ -29,7 +31,7 @@ from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.device_inputs import is_symbolic
 from noyau.hosts.torch.modules.executor import Boxed
-from noyau.hosts.torch.modules.rewrite import KernelSwap, rewrite
+from noyau.hosts.torch.modules.rewrite import rewrite
 from noyau.hosts.torch.modules.simplification import drop_detached, keep_compared, merge_equal
 from noyau.ir import ranges
 from noyau.jobs.optimize.torch.candidates import AheadOfTime
@@ -39,8 +41,12 @@ from noyau.jobs.optimize.torch.options import CompileOptions, options_from
 from noyau.toolchain.garbage_collection import without_collections
 from noyau.toolchain.triton.parallel_compile import COMPILER
 from noyau.workers.resources import give_back
+from noyau.workers.time_limit import TimeIsUp, time_limit
 
 Partitioner: TypeAlias = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
+Result = TypeVar("Result")
+REPORT = "That is a defect of noyau: please report it to its maintainers, with what `noyau doctor` prints"
+_LINE = 500  # characters of a fault
 
 
 def cut_in_two(
@@ -114,11 +120,37 @@ def backend(
     return compile_captured(module, inputs, options_from({**(options or {}), **others}), GraphRecord(forgets=True))
 
 
+def or_else(compiled: Callable[[], Result], left: Callable[[str], Result], limit_s: float = math.inf) -> Result:
+    """A result of `compiled`, within a limit of time; where that is refused, goes wrong or takes longer, one of `left`,
+    which has torch do it, with a warning that says the reason."""
+    try:
+        with time_limit(limit_s) if limit_s < math.inf else contextlib.nullcontext():
+            return compiled()
+    except (UnsupportedError, BuildError) as refusal:
+        reason = str(refusal)
+    except TimeIsUp:
+        reason = f"its kernels take over {limit_s:g} s; the option limit_s gives them longer"
+    except TorchDynamoException:  # by which it goes another way itself
+        raise
+    except Exception as fault:  # whatever it is, torch computes the same
+        log.debug("a fault while a graph was compiled", exc_info=True)
+        line = " ".join(str(fault).split())[:_LINE]
+        reason = f"{type(fault).__name__}: {line}. {REPORT}"
+    warnings.warn(f"noyau leaves this graph to torch: {reason}", RuntimeWarning, stacklevel=2)
+    return left(reason)
+
+
 def compile_captured(
     module: fx.GraphModule, inputs: Sequence[Any], wishes: CompileOptions, record: GraphRecord
 ) -> Callable[..., Any]:
-    """As `backend`; what becomes of each graph is told to `record`."""
+    """As `backend`; what becomes of each graph is told to `record`. What goes wrong leaves all of them to torch."""
+    plain: Callable[..., Any] = module.forward
+    return or_else(lambda: _compile_captured(module, inputs, wishes, record), lambda _: plain)
 
+
+def _compile_captured(
+    module: fx.GraphModule, inputs: Sequence[Any], wishes: CompileOptions, record: GraphRecord
+) -> Callable[..., Any]:
     on_gpu = any(getattr(each, "is_cuda", False) for each in inputs)
     if on_gpu:
         COMPILER.start()
@@ -179,17 +211,21 @@ class GraphCompiler:
                 give_back()
 
     def _compiled(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str, ahead: AheadOfTime) -> Boxed:
-        wishes, record, swaps = self.wishes, self.record, list[KernelSwap]()
+        wishes = self.wishes
         if modules_sites.device_of(module.graph) != modules_sites.CPU:
             from noyau.hosts.torch.modules import simplification
 
             simplification.simplify(module.graph)
         run = runner(module.graph, wishes)
-        try:
+
+        def optimized() -> tuple[CompiledGraph, fx.GraphModule]:
             with _disable_current_modes():  # torch traces meanwhile, and tensors of its modes would have no cells
                 graph, swaps = optimize_graph(module.graph, kind, wishes, ahead, registered=wishes.rest == "inductor")
-        except (UnsupportedError, BuildError) as reason:
-            warnings.warn(f"noyau leaves this graph to torch: {reason}", RuntimeWarning, stacklevel=2)
-            graph = CompiledGraph(kind, None, Partition((), ()), Plan(()), whole=str(reason))
-        record.tell(graph)
-        return run(fx.GraphModule(module, rewrite(module.graph, swaps)) if swaps else module, inputs)
+            return graph, fx.GraphModule(module, rewrite(module.graph, swaps)) if swaps else module
+
+        def left(reason: str) -> tuple[CompiledGraph, fx.GraphModule]:
+            return CompiledGraph(kind, None, Partition((), ()), Plan(()), whole=reason), module
+
+        graph, program = or_else(optimized, left, wishes.limit_s)
+        self.record.tell(graph)
+        return run(program, inputs)

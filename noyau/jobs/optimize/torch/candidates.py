@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from noyau.codegen.plan import Plan, Planned, Shelf, plan_by
 from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.compiler.partition.cut import Group, Partition, scalars_of
-from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
+from noyau.errors import InputError, NoyauError
 from noyau.hosts.numpy.fast_calls import MISS, Argument
 from noyau.hosts.torch.fast_calls import TensorFastCall, library, mapped_memory
 from noyau.hosts.torch.modules import groups as modules_groups
@@ -50,6 +50,7 @@ OPTIONS = c_compiler.CompilerOptions(export=True)
 SHELF = Shelf(12)  # of all graphs of the process
 _BEGINNING = Lock()  # of Triton: what two threads find out at once they both work for
 MOST_AT_ONCE = 8
+_LOOK_S = 0.5  # a limit of time is seen between two looks at what runs elsewhere
 _SEED = 0
 
 
@@ -164,7 +165,7 @@ class AheadOfTime:
 
     def begin(self, program: fx.Graph) -> None:
         """Begin with a graph that will be compiled; what is wrong with it is said when it is."""
-        with contextlib.suppress(UnsupportedError, BuildError), _disable_current_modes():
+        with contextlib.suppress(Exception), _disable_current_modes():
             if modules_sites.device_of(program) == modules_sites.CPU:
                 sketch = self.sketched(modules_sites.trace_graph(program))
                 self._sketches[program_key(program)] = sketch
@@ -254,9 +255,12 @@ class Certification:
         say(f"building and checking {len(fresh)} kernels")
         if self._certifiers is None:
             count = min(len(fresh), os.cpu_count() or 1, MOST_AT_ONCE)
-            self._certifiers = self._stack.enter_context(Certifiers((), count))
             self._pool = ThreadPoolExecutor(count)
-            self._stack.callback(self._pool.shutdown, cancel_futures=True)
+            self._stack.callback(self._pool.shutdown)
+            self._certifiers = self._stack.enter_context(Certifiers((), count))
+            self._stack.callback(
+                self._pool.shutdown, wait=False, cancel_futures=True
+            )  # what runs ends with its process
             self._certifiers.start()
         for kernel in fresh:
             task = self._task(kernel, source)
@@ -276,7 +280,9 @@ class Certification:
 
     def settle(self) -> None:
         """Wait for all that was begun: what is timed needs the machine for itself."""
-        for name in list(self._begun):
+        for name, future in list(self._begun.items()):
+            while not future.done():
+                wait([future], _LOOK_S)
             self.memory.keep(self._begun.pop(name).result(), self.effort)
 
     def candidates(self, kernels: Sequence[Planned], source: TracedGraph, say: Say) -> list[Candidate]:

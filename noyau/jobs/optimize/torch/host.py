@@ -160,7 +160,7 @@ class TorchBench:
             return self.clock.timing(key, sizes, moved, lambda: self._compared(candidate, part, reads, share_s))
         except NoyauError:
             raise
-        except RuntimeError as error:
+        except (RuntimeError, IndexError, ValueError) as error:
             raise CheckError(str(error)) from error
 
     def _compared(self, candidate: Candidate, part: fx.GraphModule, reads: list[fx.Node], share_s: float) -> Comparison:

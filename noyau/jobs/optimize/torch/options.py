@@ -13,6 +13,11 @@ from noyau.verify.adversarial import FULL, SMOKE, Effort
 
 RESTS = ("eager", "inductor")
 CERTIFICATES: Mapping[str, Effort] = {"smoke": SMOKE, "full": FULL}
+# The modes of torch.compile: kernels are always timed, and on a GPU graphs recorded, unless that is refused.
+MODES: Mapping[str, Mapping[str, Any]] = {
+    **{mode: {} for mode in ("default", "reduce-overhead", "max-autotune")},
+    "max-autotune-no-cudagraphs": {"graphs": False},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +28,8 @@ class CompileOptions:
     tries a kernel on the sizes that torch saw and a few awkward inputs, "full" on all that noyau has.
     `graphs`: on a GPU, a graph of many small launches is recorded after a few calls, and launched as one CUDA graph.
     `prompt`: on a GPU, torch's own kernels run in the first call of a graph, and noyau's are made in the second; not
-    where a report is asked for, as noyau.optimize does."""
+    where a report is asked for, as noyau.optimize does. `limit_s`: seconds after which a graph is left to torch; none
+    for noyau.optimize."""
 
     rest: str = "eager"
     against: str | None = None
@@ -32,6 +38,7 @@ class CompileOptions:
     certificate: str = "smoke"
     graphs: bool = True
     prompt: bool = True
+    limit_s: float = 60.0
 
     @property
     def rival(self) -> str:
@@ -49,6 +56,7 @@ class CompileKeywords(TypedDict, total=False):
     certificate: str
     graphs: bool
     prompt: bool
+    limit_s: float
 
 
 class ModuleKeywords(CompileKeywords, total=False):
@@ -66,7 +74,10 @@ class HostedKeywords(ModuleKeywords, total=False):
 
 def options_from(options: Mapping[str, Any]) -> CompileOptions:
     """The wishes that options of `torch.compile` spell. InputError for an option or a value that there is not."""
-    known = [field.name for field in fields(CompileOptions)]
+    known, mode = [field.name for field in fields(CompileOptions)], options.get("mode") or "default"
+    if mode not in MODES:
+        raise InputError(f"mode={mode!r} is none of {', '.join(MODES)}")
+    options = {**MODES[mode], **{name: value for name, value in options.items() if name != "mode"}}
     for name in options:
         if name not in known:
             raise InputError(f"noyau has no option {printable(str(name))}; its options are: {', '.join(known)}")
@@ -82,6 +93,7 @@ def options_from(options: Mapping[str, Any]) -> CompileOptions:
     for name, choice in (("graphs", wishes.graphs), ("prompt", wishes.prompt)):
         if not isinstance(choice, bool):
             raise InputError(f"{name}={choice!r} is neither True nor False")
-    if not isinstance(wishes.budget_s, int | float) or not wishes.budget_s >= 0:
-        raise InputError(f"budget_s={wishes.budget_s!r} is no number of seconds from 0 on")
+    for name, seconds in (("budget_s", wishes.budget_s), ("limit_s", wishes.limit_s)):
+        if not isinstance(seconds, int | float) or not seconds >= 0:
+            raise InputError(f"{name}={seconds!r} is no number of seconds from 0 on")
     return wishes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -123,9 +124,9 @@ def optimize(
     tuple of them.
 
     `dynamic`: as torch.compile has it. `options` are the fields of noyau.jobs.optimize.torch.options.CompileOptions;
-    certificates are full ones unless that says otherwise. InputError for options or inputs that mean nothing; what the
-    module itself raises is not caught."""
-    wishes, arguments = options_from({"certificate": "full", **options}), as_inputs(inputs)
+    certificates are full ones, and no time is too long, unless that says otherwise. InputError for options or inputs
+    that mean nothing; what the module itself raises is not caught."""
+    wishes, arguments = options_from({"certificate": "full", "limit_s": math.inf, **options}), as_inputs(inputs)
     record = GraphRecord()
 
     def backend(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:

@@ -30,6 +30,12 @@ def test_options_of_torch_compile():
     assert torch.allclose(function(x), (x.exp() + 1).log())
 
 
+@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
+def test_modes_of_torch_compile(mode):
+    x = torch.randn(5)
+    assert torch.equal(torch.compile(lambda x: x + 1, backend=backend, mode=mode)(x), x + 1)
+
+
 @pytest.mark.parametrize("options", [{"rest": "nobody"}, {"nonsense": 1}])
 def test_options_that_there_are_not(options):
     torch._dynamo.reset()
@@ -48,7 +54,7 @@ def test_options_that_there_are_not(options):
     ],
 )
 def test_triton_begins_at_once_where_kernels_are_wanted_at_once(monkeypatch, wishes, forgets, is_named, waits):
-    class Stop(Exception):
+    class Stop(BaseException):
         pass
 
     def ahead(*_, on_gpu, waits, **__):

@@ -12,6 +12,11 @@ def test_wishes_are_options():
     assert options_from({"rest": "inductor", "against": "eager"}).rival == "eager"
 
 
+def test_modes_of_torch_compile():
+    assert options_from({"mode": "reduce-overhead"}) == options_from({"mode": "max-autotune"}) == CompileOptions()
+    assert not options_from({"mode": "max-autotune-no-cudagraphs"}).graphs
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -25,6 +30,8 @@ def test_wishes_are_options():
         ({"budget_s": -1}, "budget_s=-1 is no number of seconds from 0 on"),
         ({"budget_s": "long"}, "budget_s='long' is no number of seconds"),
         ({"budget_s": float("nan")}, "budget_s=nan is no number of seconds"),
+        ({"limit_s": "long"}, "limit_s='long' is no number of seconds"),
+        ({"mode": "fastest"}, "mode='fastest' is none of default, reduce-overhead, max-autotune, max-autotune-no-cuda"),
     ],
 )
 def test_wishes_that_mean_nothing(options, told):
