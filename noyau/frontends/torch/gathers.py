@@ -29,9 +29,11 @@ def _embedding(site: AtenSite) -> Node:
 
 
 def _looked_along(site: AtenSite) -> tuple[Node, int, Node]:
-    """A value, the axis along which it is looked up, and the indices."""
-    value = site.value(0)
-    return value, site.axis(site.argument(1), len(value.shape)), site.builder.cast(site.value(2), DType.I64)
+    """A value, the axis along which it is looked up, and the indices, each with an axis: torch takes a number for a
+    vector of one cell."""
+    value = site.with_axis(site.value(0))
+    where = site.with_axis(site.builder.cast(site.value(2), DType.I64))
+    return value, site.axis(site.argument(1), len(value.shape)), where
 
 
 def _gather(*, row: bool) -> Handler:
@@ -39,8 +41,9 @@ def _gather(*, row: bool) -> Handler:
 
     def handle(site: AtenSite) -> Node:
         value, axis, where = _looked_along(site)
-        index = _along(axis, indices(len((value if row else where).shape)), row=row)
-        return site.builder.gather(index, [value, where], site.shape)
+        shape = (*value.shape[:axis], *where.shape, *value.shape[axis + 1 :]) if row else where.shape
+        picked = site.builder.gather(_along(axis, indices(len(shape)), row=row), [value, where], shape)
+        return site.builder.reshape(picked, site.shape)
 
     return handle
 
@@ -82,7 +85,8 @@ def _scatter(monoid: str | None) -> Handler:
         if updates.shape != where.shape and updates.shape:
             updates = site.builder.view(updates, where.shape, own)  # the first of its cells
         updates = site.builder.expand(updates, where.shape)
-        return site.builder.scatter(_along(axis, own), monoid, [value, where, updates])
+        merged = site.builder.scatter(_along(axis, own), monoid, [value, where, updates])
+        return site.builder.reshape(merged, site.shape)
 
     return handle
 
@@ -98,9 +102,9 @@ def _scatter_reduce(site: AtenSite) -> Made:
 def _index_add(site: AtenSite) -> Node:
     """value[where[i]] += updates[i] along an axis."""
     value, axis, where = _looked_along(site)
-    updates = times(site, site.value(3), site.number(4, "alpha", 1))
+    updates = site.with_axis(times(site, site.value(3), site.number(4, "alpha", 1)))
     index = _along(axis, indices(len(updates.shape)), row=True)
-    return site.builder.scatter(index, "sum", [value, where, updates])
+    return site.builder.reshape(site.builder.scatter(index, "sum", [value, where, updates]), site.shape)
 
 
 def _index_put(site: AtenSite) -> Node:
@@ -113,7 +117,9 @@ def _index_put(site: AtenSite) -> Node:
     axis, rank = places[0], len(arrays[0].shape)
     where = _from_the_end(site, arrays[0], value.shape[axis])
     shape = (*value.shape[:axis], *where.shape, *value.shape[axis + 1 :])
-    updates = site.builder.expand(site.operand(site.argument(2), value.dtype), shape)
+    updates = site.operand(site.argument(2), value.dtype)
+    updates = site.builder.drop_axes(updates, range(len(updates.shape) - len(shape)))  # torch lets there be more of 1
+    updates = site.builder.expand(updates, shape)
     own, monoid = indices(len(shape)), "sum" if site.argument(3, "accumulate", False) else None
     index: list[Dim | Lookup] = [*own[:axis], Lookup(1, own[axis : axis + rank]), *own[axis + rank :]]
     return site.builder.scatter(index, monoid, [value, where, updates])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -133,8 +133,11 @@ class _GraphImporter:
         """Note what a node has made; a result that is another node's value gets a name of its own."""
         result = self.values.get(node)
         own = {value.output for value in self.builder.nodes[before:]}
-        if isinstance(result, Node) and result.output not in own and node.target is not operator.getitem:
-            result = self.values[node] = self.copy(result)
+        if node.target is not operator.getitem:
+            if isinstance(result, Node) and result.output not in own:
+                result = self.values[node] = self.copy(result)
+            elif isinstance(result, tuple):
+                result = self.values[node] = tuple(self.distinct(result, own))
         self.made_by |= {value.output: node.name for value in self.builder.nodes[before:]}
         match result:
             case Node():
@@ -144,6 +147,16 @@ class _GraphImporter:
                 self.results[node.name] = tuple(each.output for each in result if each is not None)
             case _:
                 pass
+
+    def distinct(self, results: Sequence[Node | None], own: set[str]) -> Iterator[Node | None]:
+        """Results of a node, each a value of its own: one that is another node's, or the same as one before it, as a
+        copy."""
+        for each in results:
+            if each is not None and each.output not in own:
+                self.builder.unique.clear()
+                each = self.copy(each)
+            own -= {each.output if each else ""}
+            yield each
 
     def placeholder(self, node: fx.Node) -> Made:
         value = node.meta.get("val")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from noyau.dtypes import DType
 from noyau.frontends.torch.calculations import apply, in_result
 from noyau.frontends.torch.sites import ATEN, AtenSite, Handler
-from noyau.frontends.torch.tensors import dtype_of
+from noyau.frontends.torch.tensors import dtype_of, shape_from
 from noyau.ir.dims import product
 from noyau.ir.graph import Node, Scan
 
@@ -23,7 +23,8 @@ def reduction(monoid: str, *, asks: DType | None = None) -> Handler:
 
     def handle(site: AtenSite) -> Node:
         value = site.operand(site.argument(0), asks or site.dtype)
-        return site.builder.reduce(monoid, value, _axes(site, 1, value), keep=_keeps(site, 2))
+        axes = site.axes(site.argument(1, "dim"), len(value.shape), none_is_all=asks is None)
+        return site.builder.reduce(monoid, value, axes, keep=_keeps(site, 2))
 
     return handle
 
@@ -65,9 +66,10 @@ def _ends(largest: str, place: str) -> Handler:
     """The largest along an axis and where it is, as two results."""
 
     def handle(site: AtenSite) -> tuple[Node, ...]:
-        value = site.value(0)
-        axes = (site.axis(site.argument(1), len(value.shape)),) if value.shape else ()
-        return tuple(site.builder.reduce(monoid, value, axes, keep=_keeps(site, 2)) for monoid in (largest, place))
+        value = site.with_axis(site.value(0))
+        axes = (site.axis(site.argument(1), len(value.shape)),)
+        results = (site.builder.reduce(monoid, value, axes, keep=_keeps(site, 2)) for monoid in (largest, place))
+        return tuple(site.builder.reshape(*each) for each in zip(results, map(shape_from, site.meta), strict=True))
 
     return handle
 
@@ -76,11 +78,11 @@ def _place(monoid: str) -> Handler:
     """argmax and argmin: without an axis, in the flat value."""
 
     def handle(site: AtenSite) -> Node:
-        value, axis = site.value(0), site.argument(1, "dim")
+        value, axis = site.with_axis(site.value(0)), site.argument(1, "dim")
         if axis is None:
             value = site.builder.reshape(value, (product(value.shape),))
         axes = (site.axis(axis or 0, len(value.shape)),)
-        return site.builder.reduce(monoid, value, axes, keep=_keeps(site, 2))
+        return site.builder.reshape(site.builder.reduce(monoid, value, axes, keep=_keeps(site, 2)), site.shape)
 
     return handle
 

@@ -99,12 +99,17 @@ class AtenSite:
         """An axis from 0 on; of a value without axes, 0."""
         return int(argument) % max(rank, 1)
 
-    def axes(self, argument: Any, rank: int) -> tuple[int, ...]:
-        """Axes, each once; none given stands for all."""
-        if argument is None or (isinstance(argument, list | tuple) and not argument):
+    def axes(self, argument: Any, rank: int, *, none_is_all: bool = True) -> tuple[int, ...]:
+        """Axes, each once; None stands for all, and an empty list where `none_is_all`."""
+        if argument is None or (none_is_all and isinstance(argument, list | tuple) and not argument):
             return tuple(range(rank))
         listed = argument if isinstance(argument, list | tuple) else [argument]
         return tuple(sorted({self.axis(axis, rank) for axis in listed})) if rank else ()
+
+    def with_axis(self, value: Node) -> Node:
+        """A value of rank 0 as a vector of one cell, as torch takes it where it is asked for an axis; others as they
+        are."""
+        return value if value.shape else self.builder.restore_axes(value, (0,))
 
     def view(self, value: Node, index: Sequence[Dim]) -> Node:
         """A view of the result's shape."""

@@ -28,7 +28,7 @@ def _unsqueeze(site: AtenSite) -> Node:
 def _squeeze(site: AtenSite) -> Node:
     """Axes of 1 gone: all of them, or those that are asked for and are 1."""
     value = site.value(0)
-    axes = site.axes(site.argument(1, "dim"), len(value.shape))
+    axes = site.axes(site.argument(1, "dim"), len(value.shape), none_is_all=False)
     return site.builder.drop_axes(value, [axis for axis in axes if value.shape[axis] == Dim.of(1)])
 
 
@@ -63,7 +63,7 @@ def _select(site: AtenSite) -> Node:
 
 def _flip(site: AtenSite) -> Node:
     value = site.value(0)
-    axes = site.axes(site.argument(1), len(value.shape)) if site.argument(1) else ()
+    axes = site.axes(site.argument(1), len(value.shape), none_is_all=False)
     index = [value.shape[k] - 1 - dim if k in axes else dim for k, dim in enumerate(indices(len(value.shape)))]
     return site.view(value, index)
 

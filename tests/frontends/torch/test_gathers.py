@@ -39,6 +39,20 @@ def test_scatters():
     compare(every, *(arg.clone() for _, args in cases for arg in args))
 
 
+def test_values_and_indices_of_rank_0_are_vectors_of_one_cell():
+    one, row, at, ats = torch.tensor(2.5), numbers(4), torch.tensor(0), torch.tensor([0])
+    cases = [
+        (lambda x, i: (x.index_select(0, i), x.gather(0, i)), [one, at]),
+        (lambda x, i: (x.index_select(0, i), x.gather(0, i)), [one, ats]),
+        (lambda x, i: (x.index_select(0, i), x.gather(0, i), x.scatter(0, i, 7.5)), [row, at]),
+        (lambda x, i, u: (x.scatter(0, i, u), x.scatter_add(0, i, u), x.index_add(0, i, u)), [one, at, numbers(1)[0]]),
+        (lambda x, i, u: (x.scatter(0, i, u), x.scatter_add(0, i, u)), [one, ats, numbers(1)]),
+        (lambda x, i, u: (x.scatter(0, i, u[0]), x.index_add(0, i, u, alpha=3)), [row, at, numbers(1)]),
+    ]
+    every = together([(function, len(args)) for function, args in cases])
+    compare(every, *(arg.clone() for _, args in cases for arg in args))
+
+
 def test_a_mask_is_a_boundary():
     made = imported(lambda x: x.index_put((x > 0.5,), torch.tensor(0.0)) + 1, [numbers(3, 4)])
     assert made.opaque == {} or "mask" in next(iter(made.opaque.values()))

@@ -74,3 +74,17 @@ def test_integers_and_bools():
 
 def test_values_without_axes():
     compare(lambda x: (x.sum(), x.amax(0), torch.softmax(x, 0), x.cumsum(0)), numbers())
+
+
+def test_ends_of_a_value_of_rank_0():
+    def ends(x, y):
+        return *x.max(0), *x.min(0, keepdim=True), x.argmax(0), x.argmin(), y.argmax(keepdim=True)
+
+    compare(ends, torch.tensor(2.5), numbers(2, 3))
+
+
+def test_no_axes_at_all():
+    def none(x, mask):
+        return x.amax(()), x.sum([]), torch.squeeze(x, ()), torch.ops.aten.any.dims(mask, []), x.flip(())
+
+    compare(none, numbers(1, 3), numbers(1, 3) > 0)
