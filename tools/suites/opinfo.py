@@ -39,12 +39,20 @@ def cases_of(wishes: argparse.Namespace) -> Iterator[Case]:
                     yield Case(name, dtype, at, wishes.sample, wishes.dynamic, wishes.gradients, wishes.keep)
 
 
+def prepare() -> None:
+    """Make ready a process that judges."""
+    torch.set_num_threads(1)
+    gc.freeze()  # torch's descriptions are large, and each compilation collects
+
+
 def judge_in_turn(cases: SimpleQueue[Case], time_s: float, say: Callable[..., None]) -> None:
     """Judge cases in a process; in another one after so many, and after one has hung or died."""
     with ForkedWorker("its process", time_s) as worker:
         for number in count(1):
             try:
                 case, begin = cases.get_nowait(), time.monotonic()
+                if not worker.is_running:
+                    worker.ask(prepare)
                 verdict, message = worker.ask(judge, case)
             except Empty:
                 break
@@ -80,7 +88,6 @@ def main(words: Sequence[str] | None = None) -> int:
             name = f"{case.operator} {case.dtype} {case.sample}"
             print(f"{name}: {verdict} in {time_s:.1f} s: {' '.join(message.split())[:400]}", flush=True)
 
-    gc.freeze()  # torch's descriptions are large, and each compilation collects
     with ThreadPoolExecutor(wishes.processes) as pool:
         list(pool.map(lambda _: judge_in_turn(cases, wishes.time, say), range(wishes.processes)))
     verdicts = ", ".join(f"{counts[each]} {each}" for each in ("right", *FAULTS, "torch's", "refused"))

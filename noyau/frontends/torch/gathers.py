@@ -41,6 +41,8 @@ def _gather(*, row: bool) -> Handler:
 
     def handle(site: AtenSite) -> Node:
         value, axis, where = _looked_along(site)
+        if not row and len(where.shape) != len(value.shape):  # torch lets no indices at all be of any rank
+            return site.builder.full(0, site.dtype, site.shape)
         shape = (*value.shape[:axis], *where.shape, *value.shape[axis + 1 :]) if row else where.shape
         picked = site.builder.gather(_along(axis, indices(len(shape)), row=row), [value, where], shape)
         return site.builder.reshape(picked, site.shape)
@@ -81,6 +83,8 @@ def _scatter(monoid: str | None) -> Handler:
 
     def handle(site: AtenSite) -> Node:
         value, axis, where = _looked_along(site)
+        if len(where.shape) != len(value.shape):  # as above
+            return site.value(0)
         updates, own = site.operand(site.argument(3), value.dtype), indices(len(where.shape))
         if updates.shape != where.shape and updates.shape:
             updates = site.builder.view(updates, where.shape, own)  # the first of its cells

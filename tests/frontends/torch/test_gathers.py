@@ -53,6 +53,13 @@ def test_values_and_indices_of_rank_0_are_vectors_of_one_cell():
     compare(every, *(arg.clone() for _, args in cases for arg in args))
 
 
+def test_no_indices_at_all_are_of_any_rank():
+    def none(x, i):
+        return x.gather(0, i) + 1, x.scatter(0, i, 1.0) + 1, x.scatter_add(0, i, x[None, :0]) + 1
+
+    compare(none, numbers(4), torch.zeros(0, 3, dtype=torch.int64))
+
+
 def test_a_mask_is_a_boundary():
     made = imported(lambda x: x.index_put((x > 0.5,), torch.tensor(0.0)) + 1, [numbers(3, 4)])
     assert made.opaque == {} or "mask" in next(iter(made.opaque.values()))

@@ -31,6 +31,7 @@ from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.device_inputs import is_symbolic
 from noyau.hosts.torch.modules.executor import Boxed
+from noyau.hosts.torch.modules.mixed_dtypes import correct_dtypes
 from noyau.hosts.torch.modules.rewrite import rewrite
 from noyau.hosts.torch.modules.simplification import drop_detached, keep_compared, merge_equal
 from noyau.ir import ranges
@@ -56,6 +57,7 @@ def cut_in_two(
     drop_detached(joint.graph)
     merge_equal(joint.graph)
     keep_compared(joint.graph, num_fwd_outputs)
+    correct_dtypes(joint.graph)
     with config.patch(cse=False):  # it is done, and torch's own imports all of inductor
         forward, backward = min_cut_rematerialization_partition(joint, *args, num_fwd_outputs=num_fwd_outputs, **kwargs)
     return forward, backward
@@ -212,6 +214,7 @@ class GraphCompiler:
 
     def _compiled(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str, ahead: AheadOfTime) -> Boxed:
         wishes = self.wishes
+        correct_dtypes(module.graph)
         if modules_sites.device_of(module.graph) != modules_sites.CPU:
             from noyau.hosts.torch.modules import simplification
 
