@@ -48,7 +48,7 @@ def _name(node: fx.Node) -> str:
 
 def _is_mixed(node: fx.Node) -> bool:
     """Whether it is given half floats on the CPU, and weights of float32."""
-    given: list[Any] = [each.meta.get("val") for each in node.all_input_nodes]
-    tensors = [each for each in given if isinstance(each, torch.Tensor)]
+    fakes: list[Any] = [each.meta.get("val") for each in node.all_input_nodes]
+    tensors = [each for each in fakes if isinstance(each, torch.Tensor)]
     is_half = tensors[0].device.type == "cpu" and tensors[0].dtype in (torch.float16, torch.bfloat16)
     return is_half and any(each.dtype is torch.float32 for each in tensors)

@@ -46,7 +46,9 @@ from noyau.workers.time_limit import TimeIsUp, time_limit
 
 Partitioner: TypeAlias = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 Result = TypeVar("Result")
-REPORT = "That is a defect of noyau: please report it to its maintainers, with what `noyau doctor` prints"
+REPORT = (
+    "If torch runs it, that is a defect of noyau: please report it to its maintainers with what `noyau doctor` prints"
+)
 _LINE = 500  # characters of a fault
 
 
@@ -146,8 +148,12 @@ def compile_captured(
     module: fx.GraphModule, inputs: Sequence[Any], wishes: CompileOptions, record: GraphRecord
 ) -> Callable[..., Any]:
     """As `backend`; what becomes of each graph is told to `record`. What goes wrong leaves all of them to torch."""
-    plain: Callable[..., Any] = module.forward
-    return or_else(lambda: _compile_captured(module, inputs, wishes, record), lambda _: plain)
+
+    def left(_: str) -> Callable[..., Any]:
+        plain: Callable[..., Any] = module.forward
+        return plain
+
+    return or_else(lambda: _compile_captured(module, inputs, wishes, record), left)
 
 
 def _compile_captured(

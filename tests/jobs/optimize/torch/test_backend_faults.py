@@ -12,8 +12,8 @@ from noyau.jobs.optimize.torch.options import options_from
 from tests.jobs.optimize.torch.modules import compiled
 
 FAULT = (
-    r"^noyau leaves this graph to torch: KeyError: 'odd'\. That is a defect of noyau: please report it to its "
-    r"maintainers, with what `noyau doctor` prints$"
+    r"^noyau leaves this graph to torch: KeyError: 'odd'\. If torch runs it, that is a defect of noyau: please report "
+    r"it to its maintainers with what `noyau doctor` prints$"
 )
 
 
