@@ -6,6 +6,7 @@ import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from math import inf
 
 
 class TimeIsUp(BaseException):
@@ -14,7 +15,10 @@ class TimeIsUp(BaseException):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeIsUp within, after so many seconds on the clock; a call of C code ends first."""
+    """Raise TimeIsUp within, after so many seconds on the clock, never for inf; a call of C code ends first."""
+    if seconds == inf:
+        yield
+        return
     thread = ctypes.c_ulong(threading.get_ident())
     raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
     timer = threading.Timer(seconds, raise_in, (thread, ctypes.py_object(TimeIsUp)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from contextlib import suppress
 
@@ -34,3 +36,8 @@ def test_what_comes_after_is_left_alone():
 def test_what_fails_within_fails_as_it_is():
     with pytest.raises(ZeroDivisionError), time_limit(10):
         raise ZeroDivisionError
+
+
+def test_no_limit_at_all():
+    with time_limit(math.inf):
+        assert not any(isinstance(each, threading.Timer) for each in threading.enumerate())

@@ -128,7 +128,7 @@ def or_else(compiled: Callable[[], Result], left: Callable[[str], Result], limit
     """A result of `compiled`, within a limit of time; where that is refused, goes wrong or takes longer, one of `left`,
     which has torch do it, with a warning that says the reason."""
     try:
-        with time_limit(limit_s) if limit_s < math.inf else contextlib.nullcontext():
+        with time_limit(limit_s):
             return compiled()
     except (UnsupportedError, BuildError) as refusal:
         reason = str(refusal)

@@ -44,6 +44,7 @@ from noyau.toolchain.cache import digest
 from noyau.verify.adversarial import FULL, Effort
 from noyau.verify.awkward_sizes import fits, usual_sizes
 from noyau.verify.certificate import Certificate
+from noyau.workers.time_limit import TimeIsUp, time_limit
 
 Tensor: TypeAlias = torch.Tensor
 OPTIONS = c_compiler.CompilerOptions(export=True)
@@ -147,7 +148,7 @@ class AheadOfTime:
         self, wishes: CompileOptions, say: Say, *, reasons: bool = True, on_gpu: bool = False, waits: bool = True
     ) -> None:
         self.certification, self.say = Certification(CERTIFICATES[wishes.certificate]), say
-        self.reasons = reasons
+        self.reasons, self.limit_s = reasons, wishes.limit_s
         self.closed = False
         self._sketches: dict[str, Sketch] = {}
         # The C that calls kernels takes a compiler half a second; Triton, twice that for what calls the driver.
@@ -164,8 +165,8 @@ class AheadOfTime:
         self.certification.__exit__()
 
     def begin(self, program: fx.Graph) -> None:
-        """Begin with a graph that will be compiled; what is wrong with it is said when it is."""
-        with contextlib.suppress(Exception), _disable_current_modes():
+        """Begin with a graph that will be compiled; what is wrong with it, or takes too long, is said when it is."""
+        with contextlib.suppress(Exception, TimeIsUp), time_limit(self.limit_s), _disable_current_modes():
             if modules_sites.device_of(program) == modules_sites.CPU:
                 sketch = self.sketched(modules_sites.trace_graph(program))
                 self._sketches[program_key(program)] = sketch

@@ -69,11 +69,21 @@ def test_a_fault_ahead_of_time_is_said_when_the_graph_is_compiled(monkeypatch):
     assert torch.allclose(x.grad, torch.autograd.grad(bent(x).sum(), x)[0])
 
 
-def test_what_takes_too_long_is_left_to_torch(monkeypatch):
-    def linger(*_, **__):
-        while True:
-            time.sleep(0.01)
+def linger(*_, **__):
+    while True:
+        time.sleep(0.01)
 
+
+def test_what_takes_too_long_ahead_of_time_is_left_to_torch(monkeypatch):
+    monkeypatch.setattr("noyau.jobs.optimize.torch.candidates.plan", linger)
+    function, record = compiled(bent, options_from({"limit_s": 0.2}))
+    x = torch.randn(3, 4, requires_grad=True)
+    with pytest.warns(RuntimeWarning, match="take over 0.2 s"):
+        assert torch.equal(function(x), bent(x))
+    assert record.graphs[0].whole
+
+
+def test_what_takes_too_long_is_left_to_torch(monkeypatch):
     monkeypatch.setattr(torch_backend, "optimize_graph", linger)
     function, record = compiled(bent, options_from({"limit_s": 0.2}))
     x = torch.randn(3, 4)
