@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,7 @@ class FusedNode:
 
     `nodes` are the positions of its nodes in `model.graph.node`; `inputs` and `outputs` are values of the model, in the
     order of the kernel's. `output_types`, where given, are written for outputs that the model has no types of.
+    `stand_ins`: inner values of which others read the shape alone, and the outputs that have the same.
     """
 
     operator: str
@@ -56,6 +57,7 @@ class FusedNode:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     output_types: tuple[ValueType, ...] = ()
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ Planned kernels put into a model: their nodes, and the library that onnxruntime 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ def refusals(
     model: onnx.ModelProto, fused: Sequence[function_bodies.FusedNode], folder: Path | None = None
 ) -> dict[int, str]:
     """The parts that `write_back` would refuse, by their places in `fused`, each with the reason."""
-    values = function_bodies.ModelValues.of(model, folder)
+    values, views = function_bodies.ModelValues.of(model, folder), _views(model, fused, folder)
     used = _used_operators(model, fused)
     by_name: dict[int, str] = {}
     for place, part in enumerate(fused):
@@ -42,14 +43,20 @@ def refusals(
             by_name[place] = reason
     right = [place for place in range(len(fused)) if place not in by_name]
     by_name |= _twice_made(fused, right)
-    bodies = {place: function_bodies.body_of(fused[place], values) for place in right if place not in by_name}
+    bodies = {place: function_bodies.body_of(fused[place], views[place]) for place in right if place not in by_name}
     chosen = _chosen({place: fused[place].operator for place in bodies}, bodies)
     for place, body in bodies.items():
         if not _fits(body, bodies[chosen[fused[place].operator]]):
             by_name[place] = (
                 "another place of its operator reads other values from outside, so they cannot share a body"
             )
-    return by_name
+    while True:  # what lies on a cycle is known once all others are in
+        left = [place for place in bodies if place not in by_name]
+        extras = [bodies[place].extras for place in left]
+        guilty = _arranged(model, [fused[place] for place in left], extras)[1]
+        if guilty is None:
+            return by_name
+        by_name[left[guilty]] = "a path leaves it and comes back to it"
 
 
 def write_back(
@@ -63,16 +70,62 @@ def write_back(
     """
     for place, reason in sorted(refusals(model, fused, folder).items()):
         raise GraphError(f"{fused[place].operator!r} cannot be put back into the model: {reason}")
-    values = function_bodies.ModelValues.of(model, folder)
-    bodies = {place: function_bodies.body_of(part, values) for place, part in enumerate(fused)}
+    views = _views(model, fused, folder)
+    bodies = {place: function_bodies.body_of(part, views[place]) for place, part in enumerate(fused)}
     chosen = _chosen({place: part.operator for place, part in enumerate(fused)}, bodies)
     extras = [bodies[place].extras if bodies[chosen[part.operator]].extras else () for place, part in enumerate(fused)]
     result = type(model)()
     result.CopyFrom(model)
     if fused:
-        _replace_nodes(result, model, fused, extras)
+        ordered = _arranged(model, fused, extras)[0]
+        del result.graph.node[:]
+        result.graph.node.extend(ordered)
+        _drop_unread(result.graph, model.graph)
+        _write_types(result.graph, fused)
         _add_functions(result, {name: bodies[place] for name, place in chosen.items()})
     return result
+
+
+def _views(
+    model: onnx.ModelProto, fused: Sequence[function_bodies.FusedNode], folder: Path | None
+) -> list[function_bodies.ModelValues]:
+    """The model as the body of each part sees it: shape arithmetic outside reads what stands for values that live
+    within other parts, but not what the part itself makes in place of its own."""
+    values, nodes = function_bodies.ModelValues.of(model, folder), model.graph.node
+    readers = shape_readers(model, fused)
+    everywhere = replace(values, nodes=tuple(_redirected(nodes, readers, _stand_ins(fused))))
+    return [
+        replace(values, nodes=tuple(_redirected(nodes, readers, _stand_ins(fused, but=part))))
+        if part.stand_ins
+        else everywhere
+        for part in fused
+    ]
+
+
+def _stand_ins(
+    fused: Sequence[function_bodies.FusedNode], but: function_bodies.FusedNode | None = None
+) -> dict[str, str]:
+    return {name: other for part in fused if part is not but for name, other in part.stand_ins.items()}
+
+
+def shape_readers(model: onnx.ModelProto, fused: Sequence[function_bodies.FusedNode]) -> frozenset[int]:
+    """The positions of the nodes outside that read the shape of a value which lives within a part."""
+    inside = {position for part in fused for position in part.nodes}
+    names = _stand_ins(fused).keys()
+    readers = (at for at, node in enumerate(model.graph.node) if not names.isdisjoint(node.input))
+    return frozenset(readers) - inside
+
+
+def _redirected(
+    nodes: Sequence[onnx.NodeProto], readers: Collection[int], stand_ins: Mapping[str, str]
+) -> list[onnx.NodeProto]:
+    """The nodes, of which those that are `readers` read what stands for a value."""
+    changed = list(nodes)
+    for position in readers:
+        changed[position] = type(nodes[position])()
+        changed[position].CopyFrom(nodes[position])
+        changed[position].input[:] = [stand_ins.get(name, name) for name in nodes[position].input]
+    return changed
 
 
 def _name_refusal(part: function_bodies.FusedNode, names: set[str]) -> str | None:
@@ -116,12 +169,35 @@ def _fits(body: function_bodies.FunctionBody, chosen: function_bodies.FunctionBo
     return alike and (not chosen.extras or body is chosen or function_bodies.same_text(body, chosen))
 
 
-def _replace_nodes(
-    result: onnx.ModelProto,
+def _arranged(
+    model: onnx.ModelProto, fused: Sequence[function_bodies.FusedNode], extras: Sequence[tuple[str, ...]]
+) -> tuple[list[onnx.NodeProto], int | None]:
+    """The nodes of the model with those of the parts, producers before readers; or the smallest part on a cycle.
+
+    A reader of a shape reads what stands for the value within a part, unless that would need the reader itself: it then
+    reads the value, whose producer stays beside the part."""
+    readers, stand_ins = set(shape_readers(model, fused)), _stand_ins(fused)
+    while True:
+        kept = _remaining(model, _redirected(model.graph.node, readers, stand_ins), fused, extras)
+        ordered, cycle = _in_order(kept)
+        loose = readers.intersection(kept[number][0] for number in cycle if number >= len(fused))
+        if cycle and not loose:
+            guilty = [number for number in cycle if number < len(fused)]
+            if not guilty:
+                raise ModelError(f"the model has a cycle through a node of type {kept[min(cycle)][1].op_type!r}")
+            return [], min(guilty, key=lambda number: (len(fused[number].nodes), number))
+        if not cycle:
+            return ordered, None
+        readers -= loose
+
+
+def _remaining(
     model: onnx.ModelProto,
+    before: Sequence[onnx.NodeProto],
     fused: Sequence[function_bodies.FusedNode],
     extras: Sequence[tuple[str, ...]],
-) -> None:
+) -> list[tuple[int, onnx.NodeProto]]:
+    """The nodes of the parts, and those of `before` that are needed beside them, each with its position."""
     graph = model.graph
     covered = {position for part in fused for position in part.nodes}
     provided = {name for part in fused for name in part.outputs}
@@ -131,24 +207,16 @@ def _replace_nodes(
     count = len(nodes)
     nodes += [
         (position, _without(node, provided, names) if position in covered else node)
-        for position, node in enumerate(graph.node)
+        for position, node in enumerate(before)
     ]
-    always = _live(list(graph.node), {value.name for value in graph.output})
+    always = _live(before, {value.name for value in graph.output})
     roots = {value.name for value in graph.output}.union(*(function_bodies.reads(node) for _, node in nodes[:count]))
     dead = [position for position, alive in enumerate(always) if not alive and position not in covered]
-    roots.update(
-        name
-        for position in dead
-        for name in (*graph.node[position].output, *function_bodies.reads(graph.node[position]))
-    )
+    roots.update(name for at in dead for name in (*before[at].output, *function_bodies.reads(before[at])))
     alive = _live([node for _, node in nodes], roots)
     kept = [entry for number, entry in enumerate(nodes) if number < count or alive[number] or not any(entry[1].output)]
     _check_operators(kept, count)
-    ordered = _in_order(kept)
-    del result.graph.node[:]
-    result.graph.node.extend(ordered)
-    _drop_unread(result.graph, graph)
-    _write_types(result.graph, fused)
+    return kept
 
 
 def _check_operators(nodes: Sequence[tuple[int, onnx.NodeProto]], result: int) -> None:
@@ -195,31 +263,36 @@ def _live(nodes: Sequence[onnx.NodeProto], roots: Iterable[str]) -> list[bool]:
     return alive
 
 
-def _in_order(nodes: Sequence[tuple[int, onnx.NodeProto]]) -> list[onnx.NodeProto]:
-    """The nodes, producers before readers, otherwise by their positions. GraphError where a part is not convex."""
+def _in_order(nodes: Sequence[tuple[int, onnx.NodeProto]]) -> tuple[list[onnx.NodeProto], list[int]]:
+    """The nodes, producers before readers, otherwise by their positions; and the numbers of those on cycles, if any."""
     producers = {name: number for number, (_, node) in enumerate(nodes) for name in node.output if name}
     needs = [{producers[name] for name in function_bodies.reads(node) if name in producers} for _, node in nodes]
-    readers: list[list[int]] = [[] for _ in nodes]
+    readers: list[set[int]] = [set() for _ in nodes]
     for number, needed in enumerate(needs):
         for producer in needed:
-            readers[producer].append(number)
+            readers[producer].add(number)
+    places = [position for position, _ in nodes]
+    ordered = _ready_first(needs, readers, places)
+    stuck = set(range(len(nodes))).difference(ordered)
+    behind = [readers[number] & stuck if number in stuck else set() for number in range(len(nodes))]
+    cycle = stuck.difference(_ready_first(behind, needs, places))
+    return [nodes[number][1] for number in ordered], sorted(cycle)
+
+
+def _ready_first(needs: Sequence[set[int]], readers: Sequence[set[int]], places: Sequence[int]) -> list[int]:
+    """The numbers of what can run, in the order in which it can, otherwise by place; what lies on or behind a cycle
+    cannot."""
     missing = [len(needed) for needed in needs]
-    ready = [(nodes[number][0], number) for number, count in enumerate(missing) if count == 0]
+    ready = [(places[number], number) for number, count in enumerate(missing) if count == 0]
     heapq.heapify(ready)
     ordered = []
     while ready:
         _, number = heapq.heappop(ready)
-        ordered.append(nodes[number][1])
+        ordered.append(number)
         for reader in readers[number]:
             missing[reader] -= 1
             if missing[reader] == 0:
-                heapq.heappush(ready, (nodes[reader][0], reader))
-    if len(ordered) < len(nodes):
-        stuck = [node for number, (_, node) in enumerate(nodes) if missing[number]]
-        fused = next((node for node in stuck if node.domain == function_bodies.DOMAIN), None)
-        if fused is None:
-            raise ModelError(f"the model has a cycle through a node of type {stuck[0].op_type!r}")
-        raise GraphError(f"{fused.op_type!r} cannot be put back: a path leaves it and comes back to it")
+                heapq.heappush(ready, (places[reader], reader))
     return ordered
 
 
@@ -271,14 +344,13 @@ def _add_functions(result: onnx.ModelProto, bodies: Mapping[str, function_bodies
 
 def put_back(model: onnx.ModelProto, kernels: Iterable[Planned], folder: Path) -> onnx.ModelProto:
     """The model with a node in each place of each kernel; `folder` is where its external data lies."""
-    kernels = list(kernels)
-    return write_back(redirect_shape_reads(model, kernels), fused_of(kernels), folder)
+    return write_back(model, fused_of(kernels), folder)
 
 
 def installable(plan: Plan, model: onnx.ModelProto, folder: Path) -> Plan:
     """The plan without the places that cannot become nodes of the model, which are among the refused."""
     places = [group for kernel in plan.kernels for group in kernel.groups]
-    reasons = refusals(redirect_shape_reads(model, plan.kernels), fused_of(plan.kernels), folder)
+    reasons = refusals(model, fused_of(plan.kernels), folder)
     return without(plan, [(places[number], reason) for number, reason in sorted(reasons.items())])
 
 
@@ -289,7 +361,9 @@ def fused_of(kernels: Iterable[Planned]) -> list[function_bodies.FusedNode]:
 
 def fused(operator: str, group: Group) -> function_bodies.FusedNode:
     types = tuple(value_type(group.graph[name]) for name in group.outputs)
-    return function_bodies.FusedNode(operator, group.positions, group.inputs, group.outputs, types)
+    return function_bodies.FusedNode(
+        operator, group.positions, group.inputs, group.outputs, types, dict(group.stand_ins)
+    )
 
 
 def value_type(node: Node) -> function_bodies.ValueType:
@@ -297,23 +371,6 @@ def value_type(node: Node) -> function_bodies.ValueType:
     named = [str(dim) if str(dim) in dim.names else None for dim in node.shape]
     extents = [name if dim.constant is None else dim.constant for dim, name in zip(node.shape, named, strict=True)]
     return function_bodies.ValueType(node.dtype, tuple(extents))
-
-
-def redirect_shape_reads(model: onnx.ModelProto, kernels: Iterable[Planned]) -> onnx.ModelProto:
-    """The model in which shape arithmetic reads no value that lives within a kernel, but one of the same shape."""
-    stand_ins: Mapping[str, str] = {
-        name: other for kernel in kernels for group in kernel.groups for name, other in group.stand_ins.items()
-    }
-    inside = {position for kernel in kernels for group in kernel.groups for position in group.positions}
-    if not stand_ins:
-        return model
-    changed = type(model)()
-    changed.CopyFrom(model)
-    for position, node in enumerate(changed.graph.node):
-        if position not in inside:
-            for k, name in enumerate(node.input):
-                node.input[k] = stand_ins.get(name, name)
-    return changed
 
 
 def library(kernels: Sequence[Planned], options: c_compiler.CompilerOptions) -> Path | None:

@@ -204,7 +204,7 @@ def test_nodes_are_put_where_order_allows() -> None:
 def test_a_part_that_is_not_convex_is_refused() -> None:
     nodes = [NODE("Exp", ["x"], ["a"]), NODE("Neg", ["a"], ["b"]), NODE("Add", ["a", "b"], ["y"])]
     model = model_of(nodes, [floats("x", "n", 8)], [floats("y", "n", 8)])
-    with pytest.raises(GraphError, match="'bad_1f' cannot be put back: a path leaves it and comes back"):
+    with pytest.raises(GraphError, match="'bad_1f' cannot be put back into the model: a path leaves it and c"):
         write_back(model, [FusedNode("bad_1f", (0, 2), ("x", "b"), ("a", "y"))])
 
 
