@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import onnx
 
 
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES, _RANGE_BYTES = 1 << 20, 1 << 30
 
 
 def library_path(path: Path) -> Path:
@@ -38,12 +38,24 @@ def library_path(path: Path) -> Path:
         raise OutputError(f"{str(path)!r} is not the name of a file; end it in .onnx") from None
 
 
-def save(model: onnx.ModelProto, library: Path | None, path: Path, source: Path | None = None) -> None:
+Trial = Callable[
+    [Path, "Path | None"], None
+]  # raises where a model file, and its library, are not fit to be handed over
+
+
+def save(
+    model: onnx.ModelProto,
+    library: Path | None,
+    path: Path,
+    source: Path | None = None,
+    trial: Trial = lambda *_: None,
+) -> None:
     """Write the model to `path` and a copy of its library beside it, with the same stem.
 
     `source` is the folder that the model came from. Its external data is left there when `path` is in that folder, else
-    it is linked into the new one, or copied where it cannot be; it is never loaded. All files appear or none does, and
-    those that were there before come back. OutputError where the folder is missing, read-only or full, or holds other
+    it is copied into the new one, without being loaded: onnx refuses data that has a second link, in both places.
+    `trial` is made on the files before they take their names. All files appear or none does, and those that were there
+    before come back. OutputError where the folder is missing, read-only or full, or holds other
     data under the same name; ModelError where the data points outside `source` or the model is too large for a file.
     """
     library_file = library_path(path)
@@ -53,15 +65,17 @@ def save(model: onnx.ModelProto, library: Path | None, path: Path, source: Path 
         data = bytes(model.SerializeToString())
     except Exception as error:
         raise ModelError("the model takes more than 2 GB; save its weights as external data first") from error
-    links = _data_files(model, source, path.parent)
+    copies = _data_files(model, source, path.parent)
     with _output_errors(path), contextlib.ExitStack() as leftovers, contextlib.ExitStack() as undo:
-        for origin, target in links:
-            _make_folders(target.parent, path.parent, undo)
-            _install(_linked(origin, target, leftovers), target, undo, leftovers)
-        fresh = _written(lambda file: _pour(data, file), path.parent, leftovers)
-        if library is not None:
-            copied = _written(lambda file: _copy_into(library, file), path.parent, leftovers)
-            _install(copied, library_file, undo, leftovers)
+        for origin, target in copies:
+            _make_folders(target.parent, path.parent, leftovers)
+            copied = _written(partial(_copy_into, origin), target.parent, leftovers)
+            _install(copied, target, undo, leftovers)
+        fresh = _written(partial(_pour, data), path.parent, leftovers)
+        library_copy = None if library is None else _written(partial(_copy_into, library), path.parent, leftovers)
+        trial(fresh, library_copy)
+        if library_copy is not None:
+            _install(library_copy, library_file, undo, leftovers)
         _install(fresh, path, undo, leftovers)
         _settle(path.parent)
         undo.pop_all()
@@ -125,24 +139,14 @@ def _same_data(origin: Path, target: Path) -> bool:
     raise OutputError(f"{target} is there already and is not this model's data; remove it or choose another folder")
 
 
-def _make_folders(folder: Path, within: Path, undo: contextlib.ExitStack) -> None:
-    """Make the folders of a data file that `within` does not have yet."""
+def _make_folders(folder: Path, within: Path, leftovers: contextlib.ExitStack) -> None:
+    """Make the folders of a data file that `within` does not have yet; those that are empty in the end go again."""
     missing = [each for each in (folder, *folder.parents) if each.is_relative_to(within) and not each.exists()]
     for each in reversed(missing):
         if each == within:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(within))
         each.mkdir()
-        undo.callback(_try, each.rmdir)
-
-
-def _linked(origin: Path, target: Path, leftovers: contextlib.ExitStack) -> Path:
-    """A hard link to the data beside its target, or a copy on another file system."""
-    fresh = _fresh(target.parent, leftovers)
-    try:
-        os.link(origin, fresh)
-    except OSError:
-        return _written(lambda file: _copy_into(origin, file), target.parent, leftovers)
-    return fresh
+        leftovers.callback(_try, each.rmdir)
 
 
 def _written(pour: Callable[[int], None], folder: Path, leftovers: contextlib.ExitStack) -> Path:
@@ -164,8 +168,12 @@ def _pour(data: bytes, file: int) -> None:
 
 
 def _copy_into(origin: Path, file: int) -> None:
-    with open(origin, "rb") as reader, open(file, "wb", closefd=False) as writer:
-        shutil.copyfileobj(reader, writer, _CHUNK_BYTES)
+    """Copy a file, sharing its blocks where the file system does that."""
+    with open(origin, "rb", buffering=0) as reader, open(file, "wb", buffering=0, closefd=False) as writer:
+        with contextlib.suppress(OSError, AttributeError):  # from another file system, or of a system without the call
+            while os.copy_file_range(reader.fileno(), file, _RANGE_BYTES):
+                pass
+        shutil.copyfileobj(reader, writer, _CHUNK_BYTES)  # what is left
 
 
 def _install(fresh: Path, final: Path, undo: contextlib.ExitStack, leftovers: contextlib.ExitStack) -> None:
