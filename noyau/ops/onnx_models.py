@@ -24,6 +24,7 @@ from noyau.hosts.onnxruntime.custom_ops import cached_library
 from noyau.hosts.onnxruntime.function_bodies import DOMAIN, FusedNode
 from noyau.hosts.onnxruntime.model_files import save, sign
 from noyau.hosts.onnxruntime.sessions import open_session
+from noyau.hosts.onnxruntime.trials import require_opening
 from noyau.hosts.onnxruntime.write_back import value_info, value_type, write_back
 from noyau.ir.graph import Constant, Graph
 from noyau.kernels.c.text import c_source
@@ -65,7 +66,7 @@ class OnnxOp(Printed):
 
     def save(self, path: str | Path) -> None:
         """Write OUT.onnx, and OUT.so beside it where there are kernels; OutputError where that cannot be."""
-        save(self.model, self.library, path_of(path, "save() takes"), None)
+        save(self.model, self.library, path_of(path, "save() takes"), trial=require_opening)
 
     def session(self, *, threads: int = 0, kernels: bool = True) -> Any:
         """An onnxruntime session of it; without `kernels`, one that runs the operators of its body."""

@@ -75,6 +75,12 @@ class Comparison:
     def after_median_s(self) -> float:
         return float(np.median(self.after_s))
 
+    @property
+    def medians_s(self) -> tuple[float, float]:
+        """The median before, and what the median ratio makes of it: two times whose ratio is the speed-up. The medians
+        of both sides may be of moments that other work made unlike."""
+        return self.before_median_s, self.before_median_s / self.speedup
+
     def quantiles_s(self, *shares: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Quantiles of the seconds per call, before and after: `quantiles_s(0.1, 0.9)` for p10 and p90."""
         before, after = (np.quantile(side, shares) for side in (self.before_s, self.after_s))
@@ -157,7 +163,7 @@ class Comparison:
         return f"{cause}, [{self.low:.2f}, {self.high:.2f}]: end other work on this machine, or give it more time"
 
     def __str__(self) -> str:
-        times = f"{spell_s(self.before_median_s)} -> {spell_s(self.after_median_s)}"
+        times = " -> ".join(map(spell_s, self.medians_s))
         ratio = f"{self.verdict.value} {self.speedup:.2f}x [{self.low:.2f}, {self.high:.2f}]"
         return f"{ratio}, {times} ({self.pairs} pairs of {self.calls} calls)"
 

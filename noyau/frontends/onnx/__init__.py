@@ -8,7 +8,19 @@ except ModuleNotFoundError as error:
     raise MissingExtraError("onnx is not installed; run: pip install 'noyau-kernels[onnx]'") from error
 
 from noyau.frontends.onnx.importer import ImportedModel, import_model, partition_model
-from noyau.frontends.onnx.reader import read
-from noyau.frontends.onnx.verifier import verify
+from noyau.frontends.onnx.reader import parse, read
+from noyau.frontends.onnx.upgrade import conversion, upgrade
+from noyau.frontends.onnx.verifier import checker_fault, verify
 
-__all__ = ["ImportedModel", "import_model", "onnx", "partition_model", "read", "verify"]
+__all__ = [
+    "ImportedModel",
+    "checker_fault",
+    "conversion",
+    "import_model",
+    "onnx",
+    "parse",
+    "partition_model",
+    "read",
+    "upgrade",
+    "verify",
+]

@@ -14,13 +14,19 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from noyau.errors import ModelError
 from noyau.frontends.onnx.tensors import array_of, check_dims, external_slice, is_external
+from noyau.frontends.onnx.upgrade import upgrade
 from noyau.frontends.onnx.verifier import verify
 
 LARGEST = 2**31 - 1  # bytes of one protobuf message
 
 
 def read(path: Path) -> onnx.ModelProto:
-    """The model of a file; its external data stays on disk. ModelError, one line, where it is no usable model."""
+    """The model of a file, of IR 4 and opset 13 or later. ModelError, one line, where it is no usable model."""
+    return verify(upgrade(parse(path)))
+
+
+def parse(path: Path) -> onnx.ModelProto:
+    """The model as a file has it; its external data stays on disk. ModelError, one line, where it is none."""
     try:
         status = path.stat()
         if status.st_size > LARGEST:
@@ -41,7 +47,7 @@ def read(path: Path) -> onnx.ModelProto:
     for tensor in tensors_of(model.graph):
         if is_external(tensor):
             external_slice(tensor, path.parent)
-    return verify(model)
+    return model
 
 
 def tensors_of(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from noyau.errors import ModelError
 from noyau.frontends.onnx.boundaries import captures
-from noyau.frontends.onnx.function_bodies import opsets_of
 from noyau.frontends.onnx.tensors import check_dims
-
-OLDEST_OPSET = 13
+from noyau.frontends.onnx.upgrade import OLDEST_OPSET, opset_of
+from noyau.text import printable
 
 
 def verify(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model itself; ModelError with one line where it is not well formed."""
-    opset = opsets_of(list(model.opset_import)).get("", OLDEST_OPSET)
+    opset = opset_of(model)
     if opset < OLDEST_OPSET:
-        raise ModelError(
-            f"the model has opset {opset}; noyau reads {OLDEST_OPSET} and later: convert it with "
-            f"onnx.version_converter.convert_version(model, {OLDEST_OPSET})"
-        )
+        raise ModelError(f"the model has opset {opset}; the oldest that noyau reads is {OLDEST_OPSET}: `upgrade` it")
     for value in model.graph.input:
         dims = [dim.dim_value for dim in value.type.tensor_type.shape.dim if dim.HasField("dim_value")]
         check_dims(f"the input {value.name!r}", dims)
@@ -33,6 +32,15 @@ def verify(model: onnx.ModelProto) -> onnx.ModelProto:
     _check_names(model.graph)
     _check_order(model.graph)
     return model
+
+
+def checker_fault(path: Path) -> str:
+    """The fault that ONNX's own checker finds in a file, in one line, or nothing."""
+    try:
+        onnx.checker.check_model(os.fspath(path))
+    except (onnx.checker.ValidationError, DecodeError, RuntimeError, ValueError, OSError) as error:
+        return printable(" ".join(str(error).split())[:300])
+    return ""
 
 
 def _graph_inputs(graph: onnx.GraphProto) -> Iterator[str]:

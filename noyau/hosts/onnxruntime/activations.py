@@ -13,6 +13,7 @@ import numpy as np
 from noyau.codegen.plan import Planned
 from noyau.compiler.partition.cut import Group
 from noyau.errors import InputError
+from noyau.hosts.onnxruntime.folding import folding_calls
 from noyau.hosts.onnxruntime.inputs import ModelInputs
 from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.sessions import open_session
@@ -97,10 +98,13 @@ def end_places(kernel: Planned) -> tuple[Group, ...]:
 def _look(
     original: SourceModel, groups: Sequence[Group], inputs: Inputs, capturing: ActivationCapture, made_up: bool
 ) -> Activations:
-    """Capture what some groups read: in a run on these inputs, or tensors of the model."""
+    """Capture what some groups read, and the calls that are timed with them: in a run on these inputs, or tensors of
+    the model."""
     nodes, tensors = original.model.graph.node, original.imported.initializers
     names = {name for group in groups for name in group.inputs}
-    names |= {name for group in groups for position in group.positions for name in nodes[position].input}
+    read = [position for group in groups for position in group.positions]
+    read += [call for group in groups for call in folding_calls(original.model, group)]
+    names |= {name for position in read for name in nodes[position].input}
     captured = capturing.capture(inputs.arrays, sorted(names))
     stored = {name: original.imported.load_initializer(name) for name in names if name in tensors}
     return Activations({**stored, **inputs.arrays, **captured}, inputs.sizes, made_up)

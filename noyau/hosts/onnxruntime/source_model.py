@@ -29,14 +29,26 @@ LARGE = 1 << 30  # bytes of external data from which weights are not copied into
 
 @dataclass(frozen=True, slots=True)
 class SourceModel:
-    """A model that is to be optimised. `folder` is where its external data lies; `written` is what it says of where it
-    comes from, where noyau has written it: its kernels were then taken apart, and it is as it was before them."""
+    """A model that is to be optimised. `folder` is where its external data lies; `raw` is the model as the file has it,
+    where that is of an old IR or opset. `written` is what it says of where it comes from, where noyau has written it:
+    its kernels were then taken apart, and it is as it was before them."""
 
     name: str
     folder: Path
     model: onnx.ModelProto
     imported: frontend.ImportedModel
     written: Provenance | None = None
+    raw: onnx.ModelProto | None = None
+
+    @property
+    def before(self) -> onnx.ModelProto:
+        """The model that a fused one has to beat, and that is handed back where none does."""
+        return self.model if self.raw is None else self.raw
+
+    @property
+    def conversion(self) -> str:
+        """A line on how it was read, for a reader, or nothing."""
+        return frontend.conversion(self.before)
 
     @property
     def path(self) -> Path:
@@ -70,11 +82,14 @@ class SourceModel:
 
 def open_model(path: Path) -> SourceModel:
     """The model of a file, read and imported; ModelError where it is none that can be used."""
-    model = frontend.read(path)
+    raw = frontend.parse(path)
+    model = frontend.verify(frontend.upgrade(raw))
     plain = take_apart(model)
     if plain is not model:
         frontend.verify(plain)
-    return SourceModel(path.name, path.parent, plain, frontend.import_model(plain, path.parent), provenance_of(model))
+    imported = frontend.import_model(plain, path.parent)
+    older = raw if plain is model is not raw else None
+    return SourceModel(path.name, path.parent, plain, imported, provenance_of(model), older)
 
 
 def external_bytes(model: onnx.ModelProto) -> int:

@@ -10,7 +10,7 @@ from noyau.codegen.plan import Planned
 from noyau.compiler.partition.traffic import Traffic
 from noyau.errors import NoyauError
 from noyau.hosts.onnxruntime.size_bindings import spell
-from noyau.timing.verdict import Comparison, Verdict
+from noyau.timing.verdict import SAME_WITHIN, Comparison, Verdict
 from noyau.verify.certificate import Certificate
 
 BORDERLINE_FROM = 0.95  # up to where SLOWER begins: what costs so little is timed twice before it is out
@@ -21,7 +21,8 @@ class BindingTiming:
     """Timing of a kernel at one binding: `sizes` by the model's own names. `cold`: on inputs that went through twice
     the last-level cache, where that may matter. `traffic`: the bytes that one call must move. `floor_s`: the least that
     this machine needs for them; `idle_s`: of every time, what a run takes that does nothing. `timed_on`: a date, of an
-    earlier run where it is `recalled`. `mistake`: why the time of the kernel cannot be."""
+    earlier run where it is `recalled`. `calls`: the operators before it, into which the runtime may fold some of what
+    it replaces, that are in both times. `mistake`: why the time of the kernel cannot be."""
 
     sizes: Mapping[str, int]
     hot: Comparison
@@ -31,6 +32,7 @@ class BindingTiming:
     idle_s: float = 0.0
     timed_on: str = ""
     recalled: bool = False
+    calls: tuple[str, ...] = ()
     mistake: str = ""
 
     @property
@@ -82,6 +84,15 @@ def decisive(timings: Sequence[BindingTiming]) -> BindingTiming | None:
     if verdict is Verdict.SLOWER:
         return min(those, key=lambda timing: timing.comparison.speedup)
     return max(those, key=lambda timing: timing.hot.before_median_s, default=None)
+
+
+def losing(timings: Sequence[BindingTiming]) -> BindingTiming | None:
+    """The worst timing that speaks against a change: one that is SLOWER; or AMBIGUOUS with a median below 1 where no
+    other is surely FASTER, and below that from which on SAME may be where one is."""
+    bound = SAME_WITHIN[0] if any(timing.verdict is Verdict.FASTER for timing in timings) else 1.0
+    those = [one for one in timings if one.verdict is Verdict.SLOWER]
+    those = those or [one for one in timings if one.verdict is Verdict.AMBIGUOUS and one.comparison.speedup < bound]
+    return min(those, key=lambda timing: timing.comparison.speedup, default=None)
 
 
 KEEPS = {
@@ -157,7 +168,9 @@ def decide(candidate: Candidate, keep: str) -> Candidate:
     if decider is None:
         return replace(candidate, kept=keep == "all", reason="not timed")
     verdict = overall(timing.verdict for timing in candidate.timings)
-    if verdict in KEEPS[keep]:
+    loser = losing(candidate.timings) if keep == "faster" else None
+    if verdict in KEEPS[keep] and loser is None:
         return replace(candidate, kept=True, reason="")
-    advice = decider.comparison.advice if verdict is Verdict.AMBIGUOUS else ""
+    decider = loser or decider
+    advice = decider.comparison.advice
     return replace(candidate, kept=False, reason="; ".join(filter(None, [str(decider), advice])))

@@ -22,7 +22,7 @@ SCHEMA_VERSION = 1
 @dataclass(frozen=True, slots=True)
 class BindingRecord:
     """Timing at one binding of the sizes. `cold`: the speed-up with cold caches and its interval, where it
-    was timed with them too; the verdict is of both. `ceiling`, of a whole model: the most that fusing could gain there.
+    was timed with them too; the verdict is of both. `ceiling`, of a whole model: what fusing could gain there, about.
     `timed_on`: the day, of an earlier run where it is `recalled`."""
 
     sizes: Mapping[str, int]
@@ -76,8 +76,9 @@ class KernelRecord:
 
 @dataclass(frozen=True, slots=True)
 class EndToEnd:
-    """Seconds of the whole model, medians; all None where nothing was fused, so that there was nothing to time.
-    `bindings`: what came of each binding of the sizes; the other numbers are of the one that the verdict rests on.
+    """Seconds of the whole model: the median before, and what the median ratio makes of it; all None where it was not
+    timed, or handed back as it was: `reason` says why. `bindings`: what came of each binding of the sizes; the other
+    numbers are of the one that the verdict rests on.
 
     `apart`, for the terminal alone: how far the outputs of the fused model are from those of the original at most, over
     the largest; infinite where they differ in more than rounding."""
@@ -88,6 +89,7 @@ class EndToEnd:
     speedup: float | None = None
     apart: float | None = None
     bindings: tuple[BindingRecord, ...] = ()
+    reason: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return fields_json(self, without=("apart",))
@@ -103,8 +105,8 @@ class NotFused:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report(Record):
-    """Report on a model; prints itself. `ceiling`: the most that fusing could gain for the whole model, were each
-    kernel at its floor (Amdahl). `inputs`: a line on each input, where it came from or how it was made up.
+    """Report on a model; prints itself. `ceiling`: about what fusing could gain for the whole model, were each kernel
+    at its floor (Amdahl) and all else as it was. `inputs`: a line on each, where it came from or how it was made up.
     `conditions`: how the machine was before and after."""
 
     machine: Machine
@@ -174,8 +176,7 @@ def binding(timing: BindingTiming) -> BindingRecord:
         hot.low,
         hot.high,
         timing.floor_ratio,
-        hot.before_median_s,
-        hot.after_median_s,
+        *hot.medians_s,
         None if cold is None else (cold.speedup, cold.low, cold.high),
         timed_on=timing.timed_on,
         recalled=timing.recalled,

@@ -1,4 +1,4 @@
-"""A report as text: one table of kernels, the whole model, the ceiling, and what was not fused.
+"""A report as text: the whole model, what fusing could gain, one table of kernels, and what was not fused.
 
 Names come from model files: they are never read as markup, and what would not print is escaped.
 """
@@ -44,15 +44,16 @@ class Column:
 def render(report: Report, width: int, *, ascii_only: bool = False) -> Iterator[RenderableType]:
     """The report in the order in which it is read, for a terminal of so many columns (80 or more look best)."""
     show = _escaped if ascii_only else _printable
-    yield from _header(report, width, show)
-    yield Text()
-    if report.kernels:
-        yield from _kernels(report.kernels, width, show)
     untimed = "not timed" if report.kept else "as it was, for no kernel was kept"
-    yield from _end_to_end(report.end_to_end, width, untimed if report.kernels else "")
+    yield from _end_to_end(report.end_to_end, width, untimed if report.kernels else "", show)
     yield from _ceiling(report, width)
     if report.doubts:
         yield from hanging(show(report.doubts[0].upper() + report.doubts[1:] + "."), width, rest="  ", style="yellow")
+    yield Text()
+    yield from _header(report, width, show)
+    if report.kernels:
+        yield Text()
+        yield from _kernels(report.kernels, width, show)
     if report.not_fused:
         yield Text()
         yield from _not_fused(report.not_fused, width, show)
@@ -98,7 +99,6 @@ def _kernels(kernels: Sequence[KernelRecord], width: int, show: Show) -> Iterato
             # One that was not even timed is wrong, or cannot be built.
             style = "yellow" if kernel.verdict is not None or kernel.kept else "red"
             yield from hanging(message, width, "    ", "      ", style)
-    yield Text()
 
 
 def _columns(kernels: Sequence[KernelRecord]) -> list[Column]:
@@ -141,10 +141,12 @@ def _line(cells: Sequence[tuple[str, str]], columns: Sequence[Column]) -> Text:
     return line
 
 
-def _end_to_end(whole: EndToEnd, width: int, fused: str) -> Iterator[RenderableType]:
+def _end_to_end(whole: EndToEnd, width: int, fused: str, show: Show) -> Iterator[RenderableType]:
     """`fused`: what there is to say of a model that was not timed; nothing where no kernel was made."""
     if whole.before_s is None or whole.after_s is None:
-        yield Text(f"The whole model: {fused}." if fused else "No kernel: nothing in this model could be fused.")
+        reason = f": {show(whole.reason)}" if whole.reason else ""
+        message = f"The whole model: {fused}{reason}." if fused else "No kernel: nothing in this model could be fused."
+        yield from hanging(message, width, rest="  ", style="yellow" if reason else "default")
         return
     line = _moved("The whole model: ", whole.before_s, whole.after_s, whole.verdict, whole.speedup)
     line.append(_apart(whole.apart), style="yellow" if (whole.apart or 0.0) > _FAR else "default")
@@ -152,8 +154,9 @@ def _end_to_end(whole: EndToEnd, width: int, fused: str) -> Iterator[RenderableT
     for each in whole.bindings if len(whole.bindings) > 1 else ():
         at = f"  at {spell(each.sizes)}: "
         line = _moved(at, each.before_s or 0.0, each.after_s or 0.0, each.verdict, each.speedup)
-        # What it gained may be more.
-        line.append("" if each.ceiling is None else f" of {_ratio(each.ceiling)} expected at most")
+        if each.ceiling is not None:
+            more = ", more than" if each.speedup > each.ceiling else " of"
+            line.append(f"{more} {_ratio(each.ceiling)} estimated")
         yield from hanging(line, width, rest="    ")
 
 
@@ -177,10 +180,10 @@ def _ceiling(report: Report, width: int) -> Iterator[RenderableType]:
     if report.ceiling is None:
         return
     reached = report.end_to_end.speedup
-    message = "" if reached is None else f"; {_ratio(reached)} reached"
+    message = "" if reached is None else f"; {_ratio(reached)} is reached"
     if reached is not None and reached >= report.ceiling:
-        message = "; all of it is reached, as far as the clock can tell"
-    yield from hanging(f"Fusing could gain at most {_ratio(report.ceiling)} here{message}.", width, rest="  ")
+        message += ": more than the estimate, which is of the kernels alone"
+    yield from hanging(f"Fusing could gain about {_ratio(report.ceiling)} here{message}.", width, rest="  ")
 
 
 def _not_fused(groups: Sequence[NotFused], width: int, show: Show) -> Iterator[RenderableType]:

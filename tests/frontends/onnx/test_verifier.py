@@ -133,7 +133,7 @@ def test_absurd_dimensions(dims, message):
 @pytest.mark.parametrize("opset", [1, 7, 12])
 def test_an_opset_below_13(opset):
     message = refusal(model(CHAIN, opset=opset))
-    assert message.startswith(f"the model has opset {opset}; noyau reads 13 and later: convert it")
+    assert message.startswith(f"the model has opset {opset}; the oldest that noyau reads is 13")
 
 
 def test_names_in_messages_are_escaped():

@@ -58,7 +58,8 @@ def test_the_fused_model_and_its_library_lie_beside_the_model(model, capsys):
 def test_results_are_on_stdout_and_progress_on_stderr(model, capsys):
     optimize(model)
     told = capsys.readouterr()
-    assert told.out.startswith("twice.onnx: 10 nodes before, 5 after")
+    assert told.out.startswith("The whole model: ")
+    assert "\ntwice.onnx: 10 nodes before, 5 after" in told.out
     lines = told.err.splitlines()
     assert lines[0] == "noyau: reading twice.onnx"
     assert lines[-1] == "noyau: timing the whole model"

@@ -29,7 +29,7 @@ def test_json_has_the_keys_of_the_schema_in_their_order(report):
     assert list(found) == KEYS
     assert found["schema_version"] == 1
     assert all(list(kernel) == KERNEL_KEYS for kernel in found["kernels"])
-    assert list(found["end_to_end"]) == ["before_s", "after_s", "verdict", "speedup", "bindings"]
+    assert list(found["end_to_end"]) == ["before_s", "after_s", "verdict", "speedup", "bindings", "reason"]
     assert all(list(group) == ["nodes", "reason"] for group in found["not_fused"])
     assert list(found["machine"]) == ["cpu", "cores", "level", "compiler", "os", "versions"]
 
@@ -42,7 +42,7 @@ def test_json_holds_what_the_record_holds():
     assert (kernel["bytes"], kernel["floor_ratio"], kernel["error"]) == (16_000_000, 0.812, 1.2e-7)
     assert kernel["replaces"] == list(KEPT.replaces)
     whole = {"before_s": 12.3e-3, "after_s": 10.1e-3, "verdict": "FASTER", "speedup": 1.22, "bindings": []}
-    assert found["end_to_end"] == whole
+    assert found["end_to_end"] == {**whole, "reason": ""}
     assert found["not_fused"][1] == {"nodes": ["one"], "reason": "a single operator: there is nothing to fuse"}
     assert (found["ceiling"], found["inputs"]) == (1.312, ["ids i64[2, 7]: made up, below 1024"])
 
@@ -53,9 +53,10 @@ def test_what_is_not_known_or_not_finite_is_null():
     assert BARE.to_json()["end_to_end"] == {
         **dict.fromkeys(["before_s", "after_s", "verdict", "speedup"]),
         "bindings": [],
+        "reason": "",
     }
     whole = EndToEnd(float("nan"), float("inf"), None, -float("inf"))
-    assert list(whole.to_json().values()) == [None] * 4 + [[]]
+    assert list(whole.to_json().values()) == [None] * 4 + [[], ""]
 
 
 def test_a_binding_as_json():
@@ -98,4 +99,4 @@ def test_it_prints_itself():
     text = str(REPORT)
     assert "sum_rsqrt_0_3fa91c2b" in text
     assert "\x1b" not in text
-    assert f"{BARE}".startswith("plain.onnx: 3 nodes before, 3 after")
+    assert f"{BARE}".startswith("No kernel: nothing in this model could be fused.\n\nplain.onnx: 3 nodes before")

@@ -129,12 +129,5 @@ class OnnxHost:
         """The model with the kernels that stay, timed as a whole, and never handed back slower than it was."""
         bench = replace(self.base, budget_s=3 * self.wishes.budget_s, whole=True)
         limit_s = math.inf if self.wishes.dims else LIMIT_S
-        result = settle(bench, candidates, self.cases(), self.options, self.wishes.keep, limit_s, self.say)
+        result = settle(bench, candidates, self.scenes, self.options, self.wishes.keep, limit_s, self.say)
         return result.candidates, result
-
-    def cases(self) -> list[BenchmarkCase]:
-        """The scenes to time the whole model in; none, and a note, where no time is left."""
-        if not self.deadline.passed:
-            return self.scenes
-        self.schedule.notes.append(f"the whole model is not timed: {self.deadline.fault}")
-        return []

@@ -15,6 +15,7 @@ from noyau.compiler.partition.traffic import traffic
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError, NoyauError
 from noyau.hosts.onnxruntime.activations import Activations
+from noyau.hosts.onnxruntime.folding import folding_calls
 from noyau.hosts.onnxruntime.function_bodies import ValueType
 from noyau.hosts.onnxruntime.session_workers import Feed, Job, Workers
 from noyau.hosts.onnxruntime.source_model import SourceModel
@@ -74,22 +75,24 @@ class OnnxBench:
     deadline: Deadline = field(default_factory=lambda: Deadline(math.inf))
 
     def timing(self, candidate: Candidate) -> BindingTiming:
-        """The kernel in its first place, after, against the operators there, before. InputError where what it reads
-        could not be captured, or where no time is left; else as `compare`."""
+        """The kernel in its first place, after, against the operators there, before; both with the calls into which
+        onnxruntime may fold one of these. InputError where what it reads could not be captured, or where no time is
+        left; else as `compare`."""
         if self.deadline.passed:
             raise InputError(self.deadline.fault)
         kernel = candidate.planned
         group = kernel.groups[0]
         if self.activations.of(group.original) is None:
             raise InputError("what it reads could not be captured")
-        before, after, read = parts(group, self.original, self.fused, self.activations.arrays)
+        calls = folding_calls(self.original.model, group)
+        before, after, read = parts(group, self.original, self.fused, self.activations.arrays, calls)
         sizes = self.activations.sizes_of(group.original)
         moved = traffic(group.graph, sizes) if names_of(group.graph) <= sizes.keys() else None
         cold = self.cold and moved is not None and matters(moved.bytes)
         (timing,) = self.compare(before, after, [BenchmarkCase(self.sizes, read, cold)], kernel.text)
         assert timing is not None
-        if moved is None:
-            return timing
+        if moved is None or calls:  # the floor is that of the kernel alone
+            return replace(timing, calls=tuple(self.original.operators[call] for call in calls))
         least = traffic(group.graph, sizes, repeated=True)  # as if all that is looked up were alike
         return replace(
             timing,
@@ -220,15 +223,20 @@ def _idle_model(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def parts(
-    group: Group, original: SourceModel, fused: onnx.ModelProto, arrays: Arrays
+    group: Group, original: SourceModel, fused: onnx.ModelProto, arrays: Arrays, calls: Sequence[int] = ()
 ) -> tuple[onnx.ModelProto, onnx.ModelProto, Arrays]:
-    """A group's operators as a model, its kernel as one, and what both read of some arrays."""
+    """A group's operators as a model, its kernel as one, and what both read of some arrays; `calls`: positions of
+    operators before it that are in both."""
+    nodes, places = original.model.graph.node, {node.output[0]: k for k, node in enumerate(fused.graph.node)}
     position = next(k for k, node in enumerate(fused.graph.node) if set(group.outputs) <= set(node.output))
-    tensors = original.imported.initializers
+    tensors, results = original.imported.initializers, {name for call in calls for name in nodes[call].output}
     names = dict.fromkeys(fused.graph.node[position].input)
+    names |= dict.fromkeys(name for call in calls for name in nodes[call].input)
+    names = {name: None for name in names if name not in results}
     read = {name: arrays[name] for name in names if name in arrays and name not in tensors}
     types = {name: ValueType(dtype, (None,) * a.ndim) for name, a in read.items() if (dtype := from_numpy(a.dtype))}
     types |= {node.output: value_type(node) for node in group.graph.nodes}
-    before = extract(original.model, group.positions, tuple(read), group.outputs, types)
-    after = extract(fused, [position], tuple(read), group.outputs, types)
+    called = [places[nodes[call].output[0]] for call in calls]
+    before = extract(original.model, [*calls, *group.positions], tuple(read), group.outputs, types)
+    after = extract(fused, [*called, position], tuple(read), group.outputs, types)
     return before, after, read

@@ -46,12 +46,18 @@ def report_of(
 
 
 def remarks(original: SourceModel, feeds: ModelInputs, candidates: Sequence[Candidate], whole: Whole) -> Iterator[str]:
-    """Yield what else a reader has to know of the inputs, of the checks and of the clock."""
+    """Yield what else a reader has to know of the model, the inputs, the checks and the clock."""
+    if original.conversion:
+        yield original.conversion
     if feeds.made_up and feeds.small.sizes != feeds.full.sizes and candidates:
         called = original.imported.sizes
         sizes = (f"{printable(called.get(name, name))}={size}" for name, size in feeds.small.sizes.items())
         yield f"kernels are checked on smaller ones, of {', '.join(sizes)}"
     yield from (f"{one.planned.operator}: {one.note}" for one in candidates if one.note)
+    for one in candidates:
+        if calls := dict.fromkeys(call for timing in one.timings for call in timing.calls):
+            before = ", ".join(map(printable, calls))
+            yield f"{one.planned.operator}: timed with the {before} before it, into which onnxruntime folds operators"
     fused = fused_operators(original.model)
     if fused:
         names = ", ".join(printable(f"{count} {name}") for name, count in fused.items())
@@ -88,16 +94,18 @@ def end_to_end(whole: Whole, candidates: Sequence[Candidate]) -> EndToEnd:
     """The record of the whole model; empty where it was not timed."""
     comparison = whole.comparison
     if comparison is None:
-        return EndToEnd()
+        return EndToEnd(reason=whole.refused or whole.untimed)
     each = tuple(replace(binding(timing), ceiling=ceiling(candidates, timing)) for timing in whole.timings)
-    return EndToEnd(
-        comparison.before_median_s, comparison.after_median_s, whole.verdict, comparison.speedup, whole.apart, each
-    )
+    return EndToEnd(*comparison.medians_s, whole.verdict, comparison.speedup, whole.apart, each)
 
 
 def ceiling(candidates: Iterable[Candidate], whole: BindingTiming) -> float | None:
-    """The most that fusing could gain at one binding (Amdahl): every place of every kernel at its floor. The time of a
-    part that ran alone has in it what a run takes that does nothing; in the model that is there once."""
+    """About what fusing could gain at one binding (Amdahl): every place of every kernel at its floor. The time of a
+    part that ran alone has in it what a run takes that does nothing; in the model that is there once. It is no bound:
+    what else onnxruntime does not run any more, such as copies between the parts, comes on top. None where a kernel was
+    timed with calls, and so not alone."""
+    if any(timing.calls for one in candidates for timing in one.timings):
+        return None
     gains_s = [
         len(one.planned.groups) * floors.gain_s(timing.hot.before_median_s - timing.idle_s, timing.floor_s)
         for one in candidates

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from noyau.hosts.onnxruntime.model_files import save
 from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.source_model import open_model
+from noyau.hosts.onnxruntime.trials import require_opening
 from noyau.jobs.optimize import pipeline
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.host import OnnxHost
@@ -49,8 +51,10 @@ class OptimizedModel:
         return f"<{self.report.model} with {count} of {len(self.candidates)} kernels; .report tells of them>"
 
     def save(self, path: str | Path) -> None:
-        """Write OUT.onnx, and OUT.so beside it where there are kernels; OutputError where that cannot be."""
-        save(self.model, self.library, path_of(path, "save() takes"), self.folder)
+        """Write OUT.onnx, and OUT.so beside it where there are kernels, once both were opened; OutputError where that
+        cannot be."""
+        trial = partial(require_opening, before=self.folder / self.report.model)
+        save(self.model, self.library, path_of(path, "save() takes"), self.folder, trial)
 
     def session(self, *, threads: int = 0) -> Any:
         """An onnxruntime session of the model with its kernels."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -17,11 +18,13 @@ from noyau.hosts.onnxruntime.runs import BoundRun, PlainRun, ends_run
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.size_bindings import spell
 from noyau.hosts.onnxruntime.source_model import foreign_operators
+from noyau.hosts.onnxruntime.trials import fault_alone
 from noyau.hosts.onnxruntime.write_back import library, put_back
-from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive, overall
+from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive, losing, overall
 from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench, stamps
 from noyau.jobs.optimize.pipeline import Say
 from noyau.kernels.certificates import timing_key
+from noyau.text import printable
 from noyau.timing.comparison import compare
 from noyau.timing.output_checks import is_float
 from noyau.timing.verdict import Comparison, Verdict
@@ -85,7 +88,7 @@ def _distance(one: np.ndarray, other: np.ndarray) -> float:
 
 def twin_distance(bench: OnnxBench, arrays: Arrays) -> float | None:
     """As `apart` of the model and its twin, in a process of its own; or what an earlier run found."""
-    original, models = bench.original, (bench.original.model, bench.fused)
+    original, models = bench.original, (bench.original.before, bench.fused)
     contents = [model.SerializeToString() for model in models]
     values = (part for name, array in sorted(arrays.items()) for part in (name, array.tobytes()))
     key = timing_key(("apart", *contents, *stamps(original.model, original.folder), *values), arrays, bench.threads)
@@ -120,13 +123,16 @@ class Whole:
     """The whole model before and after, at each binding where it was timed; `notes` say why it was not at another.
 
     `apart`: how far the outputs of both are from each other, at most, over the largest; inf where others than floats
-    differ, None where the model itself does not give the same twice, or its outputs are not at hand. `fault`: why the
-    model does not run with its kernels."""
+    differ, None where the model itself does not give the same twice, or its outputs are not at hand. `untimed`: why it
+    was not timed at all, `fault`: why the model does not run with its kernels. `refused`: why the model was handed back
+    as it was, which this then is."""
 
     timings: tuple[BindingTiming, ...] = ()
     apart: float | None = None
     notes: tuple[str, ...] = ()
+    untimed: str = ""
     fault: str = ""
+    refused: str = ""
 
     @property
     def comparison(self) -> Comparison | None:
@@ -159,39 +165,68 @@ def settle(
 ) -> FinalModel:
     """The model with those kernels that stay, timed in some scenes; where it is slower in one, with fewer kernels, the
     worst there left out first, or as it was; so too where it does not run with them."""
-    candidates = tuple(candidates)
+    before, candidates = candidates, without_unopenable(bench, candidates, options)
+    reason = next((now.reason for one, now in zip(before, candidates, strict=True) if one.kept and not now.kept), "")
     for worker in bench.workers.workers:
         worker.patience_s = max(worker.patience_s, PATIENCE_S)
-    for attempt in range(ATTEMPTS + 1):
+    for attempt in itertools.count():
         bench = with_kernels(bench, [one.planned for one in candidates if one.kept], options)
+        if bench.library is None:
+            whole = Whole(refused=reason)
+            break
         say("timing the whole model" if not attempt else f"timing the whole model with fewer kernels, {attempt}")
         whole = time_whole(bench, scenes, limit_s)
         reason = loss_of(whole)
-        if keep == "all" or not reason or bench.library is None:
+        if keep == "all" or not reason:
             break
-        count = 2**attempt if attempt < ATTEMPTS and not whole.fault else len(candidates)
+        count = 2**attempt if attempt < ATTEMPTS and whole.timings else len(candidates)
         candidates = without_worst(candidates, count, whole, reason)
     return FinalModel(bench, candidates, whole)
 
 
+def without_unopenable(
+    bench: OnnxBench, candidates: Sequence[Candidate], options: c_compiler.CompilerOptions
+) -> tuple[Candidate, ...]:
+    """The candidates, of which those are dropped with which the file would not open where its library is not at hand:
+    all where none is to blame alone."""
+
+    def fault_of(those: Sequence[Candidate]) -> str:
+        return fault_alone(bench.original, with_kernels(bench, [one.planned for one in those], options).fused)
+
+    kept = [one for one in candidates if one.kept]
+    fault = fault_of(kept) if kept else ""
+    faults = {one.planned.operator: fault_of([one]) for one in kept} if fault else {}
+    if not any(faults.values()):
+        faults = dict.fromkeys(faults, fault)
+    return tuple(
+        replace(one, kept=False, reason=f"without its library {faults[one.planned.operator]}")
+        if faults.get(one.planned.operator)
+        else one
+        for one in candidates
+    )
+
+
 def with_kernels(bench: OnnxBench, kernels: Sequence[Planned], options: c_compiler.CompilerOptions) -> OnnxBench:
-    """The bench of the model with these kernels."""
+    """The bench of the model with these kernels; without any, of the model as it came."""
     original = bench.original
-    return replace(bench, fused=put_back(original.model, kernels, original.folder), library=library(kernels, options))
+    fused = put_back(original.model, kernels, original.folder) if kernels else original.before
+    return replace(bench, fused=fused, library=library(kernels, options))
 
 
 def loss_of(whole: Whole) -> str:
-    """Why a model is not handed back so, or nothing."""
+    """Why a model is not handed back so, or nothing: in doubt, the model as it came is."""
     if whole.fault:
         return f"the whole model does not run with it: {whole.fault}"
-    decider = decisive(whole.timings)
-    return f"the whole model is {decider}" if decider is not None and decider.verdict is Verdict.SLOWER else ""
+    if not whole.timings:
+        return f"the whole model was not timed: {whole.untimed}; --keep all keeps it all the same"
+    loser = losing(whole.timings)
+    return f"the whole model is {loser}" if loser is not None else ""
 
 
 def without_worst(candidates: Sequence[Candidate], count: int, whole: Whole, reason: str) -> tuple[Candidate, ...]:
     """So many of the kept kernels dropped: those that gain least at the binding where the whole model loses."""
-    decider = decisive(whole.timings)
-    sizes = {} if decider is None else decider.sizes
+    loser = losing(whole.timings)
+    sizes = {} if loser is None else loser.sizes
     kept = sorted((one for one in candidates if one.kept), key=lambda one: gain_s(one, sizes))
     gone = {one.planned.operator for one in kept[:count]}
     return tuple(replace(one, kept=False, reason=reason) if one.planned.operator in gone else one for one in candidates)
@@ -206,30 +241,39 @@ def gain_s(candidate: Candidate, sizes: Mapping[str, int]) -> float:
 
 
 def time_whole(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float = math.inf) -> Whole:
-    """The model before and after, with all of onnxruntime's optimizations; scenes but the first are left out where they
-    would not be done within `limit_s`. `fault`: why the fused model does not run."""
-    original = bench.original
-    if bench.library is None or not scenes or foreign_operators(original.model):
+    """The model as it came and after, with all of onnxruntime's optimizations; scenes but the first are left out where
+    they would not be done within `limit_s`."""
+    original, library_file = bench.original, bench.library
+    if library_file is None:
         return Whole()
+    if untimed := _untimed(bench, scenes):
+        return Whole(untimed=untimed)
     in_file = "the whole model is timed with its weights as they lie in the file, not copied"
     notes: tuple[str, ...] = () if original.prepacked else (in_file,)
     try:
         moved = twin_distance(bench, scenes[0].arrays)
-        timings = bench.compare(original.model, bench.fused, scenes, bench.library.name, limit_s)
+        timings = bench.compare(original.before, bench.fused, scenes, library_file.name, limit_s)
     except UnsupportedError:  # strings, or what is no tensor, cannot go to another process
         return replace(_timed_here(bench, scenes[0]), notes=notes)
     except NoyauError as error:
-        fault = str(error) if isinstance(error, CheckError) else ""
-        return Whole(notes=(*notes, f"the whole model is not timed: {error}"), fault=fault)
+        return Whole(notes=notes, untimed=str(error), fault=str(error) if isinstance(error, CheckError) else "")
     late = [spell(scene.sizes) for scene, timing in zip(scenes, timings, strict=True) if timing is None]
     notes += tuple(f"the whole model is not timed at {at}: it takes long; --dim asks for that" for at in late)
     return Whole(tuple(timing for timing in timings if timing is not None), moved, notes)
 
 
+def _untimed(bench: OnnxBench, scenes: Sequence[BenchmarkCase]) -> str:
+    """Why the whole model cannot be timed, as far as is known before anybody tries."""
+    if foreign := foreign_operators(bench.original.model):
+        return f"{printable(next(iter(foreign.values())))} is no operator of plain onnxruntime"
+    missing = "not all of its inputs can be made up: give --inputs F.npz"
+    return bench.deadline.fault or ("" if scenes else missing)
+
+
 def _timed_here(bench: OnnxBench, scene: BenchmarkCase) -> Whole:
     """As `time_whole`, in this process and in one scene."""
     original, arrays = bench.original, scene.arrays
-    before = ends_run(original.session(original.model, threads=bench.threads), arrays)
+    before = ends_run(original.session(original.before, threads=bench.threads), arrays)
     after = ends_run(original.session(bench.fused, bench.library, threads=bench.threads), arrays)
     moved, comparison = output_distance(before, after), compare(before, after, budget_s=bench.budget_s)
     return Whole((BindingTiming(scene.sizes, comparison, timed_on=today()),), moved)

@@ -220,9 +220,7 @@ def report_of(name: str, graphs: Sequence[CompiledGraph], whole: Comparison | No
         before,
         before - gone,
         kernels=tuple(record(one) for one in distinct(graphs)),
-        end_to_end=EndToEnd()
-        if whole is None
-        else EndToEnd(whole.before_median_s, whole.after_median_s, whole.verdict, whole.speedup),
+        end_to_end=EndToEnd() if whole is None else EndToEnd(*whole.medians_s, whole.verdict, whole.speedup),
         not_fused=not_fused(_left_to_torch(graphs)),
         inputs=tuple(notes),
     )

@@ -115,7 +115,7 @@ def test_the_report_has_the_fields_that_it_promises(either, saved):
     names = "schema_version machine model nodes_before nodes_after ceiling kernels end_to_end not_fused inputs"
     assert list(report) == [*names.split(), "conditions"]
     assert all(list(kernel) == KERNEL_KEYS for kernel in report["kernels"])
-    assert list(report["end_to_end"]) == ["before_s", "after_s", "verdict", "speedup", "bindings"]
+    assert list(report["end_to_end"]) == ["before_s", "after_s", "verdict", "speedup", "bindings", "reason"]
     assert all(list(each) == ["nodes", "reason"] for each in report["not_fused"])
     model = onnx.load(saved)
     assert report["nodes_after"] == len(model.graph.node) < report["nodes_before"]

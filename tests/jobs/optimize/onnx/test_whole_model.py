@@ -15,6 +15,7 @@ from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.onnx import whole_model
 from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench
+from noyau.jobs.optimize.onnx.options import Deadline
 from noyau.jobs.optimize.onnx.whole_model import (
     ATTEMPTS,
     Whole,
@@ -54,9 +55,15 @@ def test_what_an_earlier_run_found_of_the_whole_model_is_taken(bench, clear, emp
     assert again.apart == first.apart
 
 
-def test_without_kernels_or_inputs_there_is_nothing_to_time(bench):
+def test_without_kernels_or_inputs_there_is_nothing_to_time(bench, scene):
     assert time_whole(bench([]), SCENES) == Whole()
-    assert time_whole(bench(), []) == Whole()
+    missing = "not all of its inputs can be made up: give --inputs F.npz"
+    assert time_whole(bench(), []) == Whole(untimed=missing)
+    late = bench(deadline=Deadline(0.0, 0.0))
+    assert time_whole(late, SCENES).untimed == "no time is left of the 0 s that were given"
+    made = bench()
+    scene[0].model.graph.node[0].domain = "com.example"
+    assert time_whole(made, SCENES).untimed == "com.example::Tanh is no operator of plain onnxruntime"
     assert (Whole().verdict, Whole().comparison) == (None, None)
 
 
@@ -78,8 +85,8 @@ def test_a_whole_model_that_does_not_run_is_told(error, fault, bench, monkeypatc
 
     monkeypatch.setattr(OnnxBench, "compare", fail)
     found = time_whole(bench(), SCENES)
-    assert (found.comparison, found.notes) == (None, ("the whole model is not timed: not with these",))
-    assert found.fault == fault
+    assert (found.comparison, found.notes) == (None, ())
+    assert (found.fault, found.untimed) == (fault, "not with these")
 
 
 def test_a_fused_model_that_does_not_open_is_no_secret(bench):
@@ -157,8 +164,52 @@ def test_where_nothing_helps_the_model_is_handed_back_as_it_was(judged, bench, c
     made = settle(bench(), judged, SCENES, OPTIONS)
     assert [one.kept for one in made.candidates] == [False, False]
     assert made.bench.library is None
-    assert made.whole == Whole()
+    assert made.whole == Whole(refused="the whole model is SLOWER at rows=3: 0.90x")
     assert made.bench.fused.graph.SerializeToString() == made.bench.original.model.graph.SerializeToString()
+
+
+@pytest.mark.parametrize(("worst", "stays"), [(0.99, True), (0.9, False)])
+def test_in_doubt_the_model_is_handed_back_as_it_was(judged, bench, worst, stays, monkeypatch):
+    """Rightly or not, a model that is 2x as fast at one size may lose a percent at another; none may lose ten."""
+    unsure = Comparison((worst,) * 4 + (2.0,) * 2 + (0.5,) * 2, (1.0,) * 8)
+
+    def compare(bench, before, after, scenes, *_):
+        return [BindingTiming(SCENES[0].sizes, compared(2.0)), BindingTiming(SCENES[1].sizes, unsure)]
+
+    assert unsure.verdict is Verdict.AMBIGUOUS
+    monkeypatch.setattr(OnnxBench, "compare", compare)
+    made = settle(bench(), judged, SCENES, OPTIONS)
+    assert any(one.kept for one in made.candidates) is stays
+    alone = Whole((BindingTiming({}, unsure),))
+    assert loss_of(alone) == f"the whole model is AMBIGUOUS: {worst:.2f}x"
+    assert loss_of(Whole((BindingTiming({}, dataclasses.replace(unsure, before_s=(1.01,) * 8)),))) == ""
+
+
+def test_what_is_not_timed_as_a_whole_is_handed_back_unless_it_is_asked_for(judged, bench):
+    made = settle(bench(), judged, [], OPTIONS)
+    assert not any(one.kept for one in made.candidates)
+    assert made.whole.refused == (
+        "the whole model was not timed: not all of its inputs can be made up: give --inputs F.npz; --keep all keeps it "
+        "all the same"
+    )
+    made = settle(bench(), judged, [], OPTIONS, keep="all")
+    assert all(one.kept for one in made.candidates) and made.bench.library is not None
+    assert made.whole.untimed.startswith("not all of its inputs")
+
+
+def test_with_many_kernels_that_do_not_help_none_is_left_in_the_file(scene, judged, bench, monkeypatch):
+    """More than all attempts leave out one after the other: what is handed back then has none of them."""
+
+    def compare(bench, before, after, scenes, *_):
+        return [BindingTiming(each.sizes, compared(0.9)) for each in scenes]
+
+    many = [judged[0], *(dataclasses.replace(judged[1], planned=judged[1].planned) for _ in range(2**ATTEMPTS))]
+    monkeypatch.setattr(OnnxBench, "compare", compare)
+    monkeypatch.setattr(whole_model, "without_worst", lambda these, count, *_: these if count < len(these) else ())
+    monkeypatch.setattr(whole_model, "with_kernels", lambda bench, kernels, options: bench if kernels else bench0)
+    bench0 = with_kernels(bench(), [], OPTIONS)
+    made = settle(bench(), many, SCENES, OPTIONS)
+    assert made.bench.library is None and made.whole.refused == "the whole model is SLOWER at rows=9: 0.90x"
 
 
 def test_what_is_asked_for_stays_though_it_is_slower(judged, bench, clock):
@@ -183,7 +234,7 @@ def test_a_whole_model_that_crashes_is_handed_back_as_it_was(scene, bench, empty
 def test_the_worst_go_first_and_more_each_time(scene, judged):
     slower = Whole((took(9, 1.0, 2.0),))
     assert loss_of(slower) == "the whole model is SLOWER at rows=9: 0.50x"
-    assert loss_of(Whole((took(9, 2.0, 1.0),))) == loss_of(Whole()) == ""
+    assert loss_of(Whole((took(9, 2.0, 1.0),))) == ""
     many = [dataclasses.replace(judged[0], planned=dataclasses.replace(scene[1][0], operator=f"k{k}")) for k in "abc"]
     assert [one.kept for one in without_worst([*many, judged[1]], 2, slower, "no")] == [False, True, True, False]
     assert ATTEMPTS >= 2

@@ -1,0 +1,86 @@
+"""Models of old IRs and opsets, and with extents of -1, as what noyau reads; onnxruntime says what they mean."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import numpy_helper
+
+from noyau.errors import ModelError
+from noyau.frontends.onnx import conversion, read, upgrade
+from tests.frontends.onnx.models import model
+
+X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+W = np.arange(4, dtype=np.float32)
+# What opset 13 spells otherwise: attributes that became inputs, an axis that means something else, an operator gone.
+SPELLINGS = {
+    "squeeze": (
+        11,
+        "(float[a, b, c] x) => (float[d, b] y) { s = ReduceSum <axes=[2]> (x) y = Squeeze <axes=[2]> (s) }",
+    ),
+    "softmax": (11, "(float[a, b, c] x) => (float[a, b, c] y) { y = Softmax (x) }"),
+    "clip": (9, "(float[a, b, c] x) => (float[a, b, c] y) { y = Clip <min=0.0, max=0.5> (x) }"),
+    "pad": (9, "(float[a, b, c] x) => (float[a, b, d] y) { y = Pad <pads=[0, 0, 1, 0, 0, 1]> (x) }"),
+    "slice": (9, "(float[a, b, c] x) => (float[a, d, c] y) { y = Slice <axes=[1], starts=[0], ends=[2]> (x) }"),
+    "batch": (7, "(float[a, 3, c] x) => (float[a, 3, c] y) { y = Dropout <ratio=0.5> (x) }"),
+}
+
+
+def run(proto: onnx.ModelProto) -> np.ndarray:
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    return session.run(None, {session.get_inputs()[0].name: X})[0]
+
+
+def listed(ir_version: int = 3, opset: int = 13) -> onnx.ModelProto:
+    """An initializer that is listed as an input, as every one is before IR 4."""
+    proto = model("(float[a, b, 4] x, float[4] w) => (float[a, b, 4] y) { y = Mul (x, w) }", opset)
+    proto.graph.initializer.append(numpy_helper.from_array(W, "w"))
+    proto.ir_version = ir_version
+    return proto
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_a_model_of_an_old_opset_gives_what_it_gave(name, tmp_path):
+    opset, text = SPELLINGS[name]
+    old = model(text, opset)
+    old.ir_version = 4
+    onnx.save(old, tmp_path / "old.onnx")
+    new = read(tmp_path / "old.onnx")
+    assert new.opset_import[0].version == 13
+    np.testing.assert_array_equal(run(new), run(old))
+    assert conversion(old) == f"the model has opset {opset}: it is read as onnx converts it to opset 13"
+    assert conversion(new) == ""
+
+
+@pytest.mark.parametrize("opset", [7, 13])
+def test_what_no_caller_could_override_is_a_constant(opset):
+    old = listed(opset=opset)
+    new = upgrade(old)
+    assert [value.name for value in new.graph.input] == ["x"] and new.ir_version >= 4
+    assert [value.name for value in old.graph.input] == ["x", "w"]  # the user's own is as it was
+    np.testing.assert_array_equal(run(new), X * W)
+
+
+def test_what_a_caller_may_override_stays_an_input():
+    old = listed(ir_version=4)
+    assert upgrade(old) is old
+
+
+def test_an_extent_of_minus_one_is_open():
+    old = model("(float[a, 3, 4] x) => (float[a, 3, 4] y) { y = Abs (x) }")
+    for value in (*old.graph.input, *old.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = -1
+    new = upgrade(old)
+    assert not any(value.type.tensor_type.shape.dim[0].HasField("dim_value") for value in new.graph.input)
+    np.testing.assert_array_equal(run(new), run(old))
+
+
+def test_what_onnx_does_not_convert_is_one_line():
+    old = model("(float[a, b, c] x) => (float[a, b, c] y) { y = NoSuch (x) }", 11)
+    with pytest.raises(
+        ModelError, match="the model has opset 11, and onnx does not convert it to 13, the oldest"
+    ) as told:
+        upgrade(old)
+    assert "\n" not in str(told.value)
