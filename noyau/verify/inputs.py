@@ -35,8 +35,9 @@ def make_inputs(graph: Graph, sizes: Sizes, rng: np.random.Generator, *, without
 
     What an input is follows from its uses, never from its name. Floats are standard normal (their absolute values
     where a root or a logarithm is taken); an integer that indexes tables is drawn below their extents; one that
-    becomes an angle counts along its last axis; small integers that are no mask fill their range; every other
-    integer and bool, masks among them, is one. Inputs named in `without` are left out: they have their values.
+    becomes an angle counts along its last axis; one that is compared with other numbers than 0 and 1 is drawn from
+    these; small integers that are no mask fill their range; every other integer and bool, masks among them, is one.
+    Inputs named in `without` are left out: they have their values.
     Raises InputError where a size is missing or negative, an array would not fit in memory, or an input is of a
     type that noyau does not have."""
     maker = Maker(graph, sizes, rng, frozenset(without))
@@ -89,6 +90,8 @@ class Maker:
         if self.uses.is_position(node):
             count = np.arange(shape[-1]) if shape else np.array(0)
             return np.broadcast_to(count, shape).astype(dtype), "0, 1, 2... as positions"
+        if node.dtype.kind in ("int", "uint") and (choices := self._choices(node)).size:
+            return np.asarray(self.rng.choice(choices, shape)).astype(dtype), "drawn from what it is compared with"
         if self.uses.is_mask(node):
             return np.ones(shape, dtype), "ones, as a mask"
         if node.dtype.bytes <= 2 and node.dtype is not DType.BOOL:
@@ -96,6 +99,11 @@ class Maker:
             numbers = self.rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
             return numbers, f"drawn from all of {node.dtype.value}"
         return np.ones(shape, dtype), "ones"
+
+    def _choices(self, node: Node) -> np.ndarray:
+        """Numbers that an integer is compared with, as far as its dtype has them."""
+        numbers, limits = self.uses.compared_to(node), np.iinfo(node.dtype.numpy)
+        return numbers[(numbers >= int(limits.min)) & (numbers <= int(limits.max))]
 
     def normal(self, node: Node, shape: list[int]) -> tuple[np.ndarray, str]:
         width = np.float64 if node.dtype is DType.F64 else np.float32

@@ -9,10 +9,10 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import InputError
-from noyau.ir.graph import Contract, Gather, Graph, Lookup, Map, Node, Opaque, Part, Scatter
+from noyau.ir.graph import Gather, Lookup, Map, Node, Scatter
 from noyau.ir.graph_interpreter import evaluate
 from noyau.verify.patterns import Array
-from noyau.verify.uses import Use, Uses, keeps
+from noyau.verify.uses import Use, Uses, ancestry, keeps
 
 Arrays = Mapping[str, np.ndarray]
 SHIFTS = frozenset({"identity", "cast", "add", "subtract", "minimum", "maximum", "floor_mod", "where"})
@@ -81,7 +81,7 @@ def _excess(uses: Uses, tables: Sequence[LookupTable], arrays: Arrays) -> int:
     """The largest distance of an index from its table, of all that can be followed."""
     worst = 0
     for table in tables:
-        part = _ancestry(uses.graph, table.index)
+        part = ancestry(uses.graph, table.index)
         if part is None or any(node.output not in arrays for node in part.inputs):
             continue
         try:
@@ -91,19 +91,6 @@ def _excess(uses: Uses, tables: Sequence[LookupTable], arrays: Arrays) -> int:
         if index.size:
             worst = max(worst, -int(index.min()), int(index.max()) - table.extent + 1)
     return worst
-
-
-def _ancestry(graph: Graph, name: str) -> Graph | None:
-    """The part of the graph that makes a value, or None where a boundary has a part in it."""
-    needed = {name}
-    nodes: list[Node] = []
-    for node in reversed(graph.nodes):
-        if node.output in needed:
-            if isinstance(node.kind, Opaque | Part | Contract):
-                return None
-            needed.update(node.inputs)
-            nodes.append(node)
-    return Graph(tuple(reversed(nodes)), (name,))
 
 
 def whole(style: str, dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, *, mask: bool) -> Array:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from noyau.dtypes import DType
-from noyau.ir.graph import Constant, Contract, Graph, Iota, Map, Node, Opaque, Select, View
+from noyau.ir.dims import Dim, index_name
+from noyau.ir.graph import Constant, Contract, Graph, Iota, Map, Node, Opaque, Part, Select, View, names_of
+from noyau.ir.graph_interpreter import evaluate
 from noyau.ir.operators import OPERATORS, Fact, has
 
 Sizes = Mapping[str, int]
+_MOST_COMPARED = 1 << 16
 WAVES = frozenset({"sin", "cos"})
 
 
@@ -53,11 +58,32 @@ class Uses:
     def is_mask(self, node: Node) -> bool:
         """Whether it is compared, made a bool, or chooses between values."""
         return any(
-            (isinstance(use.node.kind, Map) and OPERATORS[use.node.kind.function].is_comparison)
+            _is_comparison(use)
             or (_function(use) == "cast" and use.node.dtype is DType.BOOL)
             or (_function(use) == "where" and use.position == 0)
             for use in self.reached(node, keeps)
         )
+
+    def compared_to(self, node: Node) -> np.ndarray:
+        """The integers that the graph compares it with, i64[n], where one of them is neither 0 nor 1: those are masks'.
+        Of a range of integers, all."""
+        numbers = [self._known_operands(use) for use in self.reached(node, self._wraps) if _is_comparison(use)]
+        distinct = np.unique(np.concatenate(numbers)) if numbers else np.empty(0, np.int64)
+        return distinct if distinct.size and not 0 <= distinct.min() <= distinct.max() <= 1 else distinct[:0]
+
+    def _known_operands(self, use: Use) -> np.ndarray:
+        """The cells of the other operands of a comparison that follow from the graph alone, where they are integers."""
+        cells = [np.empty(0, np.int64)]
+        for name in set(use.node.inputs) - {use.node.inputs[use.position]}:
+            node, part = self.graph[name], ancestry(self.graph, name)
+            if isinstance(node.kind, Iota):
+                part = Graph((_once(node, node.kind.index),), (name,))
+            if part is None or part.inputs or not names_of(part) <= self.sizes.keys():
+                continue
+            numbers = evaluate(part, {}, sizes=self.sizes)[name]
+            if numbers.dtype.kind in "iu" and numbers.size <= _MOST_COMPARED:
+                cells.append(numbers.ravel().astype(np.int64))
+        return np.concatenate(cells)
 
     def is_position(self, node: Node) -> bool:
         """Whether sines or cosines are taken of it, times what the graph knows."""
@@ -81,6 +107,11 @@ class Uses:
     def _combines_with_known(self, use: Use) -> bool:
         return isinstance(use.node.kind, Map | View | Select | Contract | Opaque) and self._alone(use)
 
+    def _wraps(self, use: Use) -> bool:
+        """As `keeps`, or an index that counts from the end made one that counts from the start."""
+        function = _function(use)
+        return keeps(use) or (function == "add" and self._alone(use)) or (function == "where" and use.position > 0)
+
     def _shifts_by_known(self, use: Use) -> bool:
         return keeps(use) or (_function(use) == "add" and self._alone(use))
 
@@ -88,6 +119,29 @@ class Uses:
 def _function(use: Use) -> str | None:
     """The scalar function that a value is an operand of, or None."""
     return use.node.kind.function if isinstance(use.node.kind, Map) else None
+
+
+def _once(node: Node, index: Dim) -> Node:
+    """A count, of one cell along each axis that it does not count."""
+    shape = (dim if index_name(axis) in index.names else Dim.of(1) for axis, dim in enumerate(node.shape))
+    return replace(node, shape=tuple(shape))
+
+
+def _is_comparison(use: Use) -> bool:
+    return isinstance(use.node.kind, Map) and OPERATORS[use.node.kind.function].is_comparison
+
+
+def ancestry(graph: Graph, name: str) -> Graph | None:
+    """The part of the graph that makes a value, or None where a boundary has a part in it."""
+    needed = {name}
+    nodes: list[Node] = []
+    for node in reversed(graph.nodes):
+        if node.output in needed:
+            if isinstance(node.kind, Opaque | Part | Contract):
+                return None
+            needed.update(node.inputs)
+            nodes.append(node)
+    return Graph(tuple(reversed(nodes)), (name,))
 
 
 def is_under_a_root(use: Use) -> bool:

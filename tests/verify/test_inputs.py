@@ -263,3 +263,30 @@ def test_a_real_model_gets_ids_below_its_vocabulary_and_a_mask_of_ones(exporter)
     )
     assert 900 < inputs.arrays["input_ids"].max() < 1024
     assert (inputs.arrays["attention_mask"] == 1).all()
+
+
+COMPARED = {
+    "two rates": ("y = Equal (x, a) z = Equal (x, b)", {8000, 16000}, (64,)),
+    "one hot": ("y = OneHot <axis = -1> (x, depth, ends)", set(range(9)), (3, 40)),
+    "padding": ("y = Equal (x, one)", {1}, (3, 40)),  # what may be a mask stays ones
+}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_an_integer_is_drawn_from_what_it_is_compared_with(name):
+    text, numbers, shape = COMPARED[name]
+    dims = ", ".join(map(str, shape))
+    constants = (
+        "a = Constant <value_int = 8000> () b = Constant <value_int = 16000> () one = Constant <value_int = 1> ()"
+    )
+    constants += " depth = Constant <value_int = 9> () ends = Constant <value_floats = [0.0, 1.0]> ()"
+    header = f'<ir_version: 9, opset_import: ["" : 18]> g (int64[{dims}] x) => (float[n, m, k] y)'
+    if "z =" in text:
+        header = header.replace("(float[n, m, k] y)", f"(bool[{dims}] y, bool[{dims}] z)")
+    elif "Equal" in text:
+        header = header.replace("float[n, m, k]", f"bool[{dims}]")
+    model = onnx.parser.parse_model(f"{header} {{ {constants} {text} }}")
+    inputs = make_inputs(import_model(model).graph, {"n": 3, "m": 40, "k": 9}, np.random.default_rng(0))
+    assert set(inputs.arrays["x"].ravel().tolist()) == numbers
+    told = "ones, as a mask" if numbers == {1} else "drawn from what it is compared with"
+    assert inputs.notes[0].endswith(told)

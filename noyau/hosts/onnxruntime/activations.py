@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 class Activations:
     """Values of one run: arrays by the model's names, its inputs and tensors among them.
 
-    `made_up`: the inputs of the model were. What could not be captured is not there."""
+    `made_up`: the inputs of the model were. What could not be captured is not there; `fault`: why the model as a
+    whole does not run with any."""
 
     arrays: Mapping[str, np.ndarray]
     sizes: Mapping[str, int]
     made_up: bool
+    fault: str = ""
 
     def of(self, graph: Graph) -> tuple[np.ndarray, ...] | None:
         """The arrays of a graph's inputs, in order, or None where one is not known."""
@@ -52,13 +54,18 @@ class Activations:
 
 
 def capture_twice(
-    original: SourceModel, kernels: Sequence[Planned], feeds: ModelInputs, capturing: ActivationCapture | None = None
+    original: SourceModel,
+    kernels: Sequence[Planned],
+    feeds: ModelInputs,
+    capturing: ActivationCapture | None = None,
+    *,
+    whole: bool = False,
 ) -> tuple[Activations, Activations]:
     """Capture what kernels read with small inputs, in their first and last places, and with those asked for, in their
     first.
 
     A model that does not run with small ones is looked at once; `capturing` may have a session of it. ModelError or
-    InputError where it does not run."""
+    InputError where it does not run: what is needed of it, or as a `whole`, as far as it can run at all."""
     capturing = capturing or capture_of(original)
     first, small = [kernel.groups[0] for kernel in kernels], None
     ends = [group for kernel in kernels for group in end_places(kernel)]
@@ -66,6 +73,9 @@ def capture_twice(
         with suppress(InputError):
             small = _look(original, ends, feeds.small, capturing, feeds.made_up)
     try:
+        if whole and kernels:
+            ends_of_model = [end.name for end in original.model.graph.output if end.type.HasField("tensor_type")]
+            capturing.capture(feeds.full.arrays, ends_of_model)
         full = _look(original, ends if small is None else first, feeds.full, capturing, feeds.made_up)
         return full if small is None else small, full
     except InputError as error:

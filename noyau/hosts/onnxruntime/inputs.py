@@ -12,7 +12,7 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import InputError
-from noyau.hosts.onnxruntime.size_bindings import Sizes, fit_sizes, graph_names, sizes_for
+from noyau.hosts.onnxruntime.size_bindings import Sizes, fit_sizes, fits, graph_names, sizes_for
 from noyau.ir.dims import Shape
 from noyau.ir.graph import Graph
 from noyau.text import printable
@@ -30,12 +30,14 @@ CELLS = 1 << 20  # of the largest value of a kernel that is checked on them, whe
 class ModelInputs:
     """Inputs of a model: `small` to check its kernels, `full` to time them. A user's arrays are both.
 
-    `missing`: inputs of types that cannot be made up."""
+    `missing`: inputs of types that cannot be made up. `searched`: the usual sizes do not run, and these were found by
+    trying."""
 
     small: Inputs
     full: Inputs
     made_up: bool
     missing: tuple[str, ...] = ()
+    searched: bool = False
 
 
 def model_inputs(
@@ -44,7 +46,8 @@ def model_inputs(
     """Arrays for the inputs of a model, from an .npz file or made up for the sizes `dims`, by the model's own names.
 
     A size that is not given is 1 where it is the leading one of an input, else 128, or what fits the others; the small
-    inputs have sizes of at most 64, less where a value of one of `graphs`, those of the kernels, would be large.
+    inputs have sizes of at most 64, less where a value of one of `graphs`, those of the kernels, would be large, or the
+    full ones where no smaller ones fit together.
     Initializers keep their values; without kernels nothing is needed. InputError for a size that the model does not
     have, for arrays that do not fit, or where both sizes and arrays are given."""
     names = frozenset(imported.initializers)
@@ -57,9 +60,10 @@ def model_inputs(
     inputs = [node for node in imported.graph.inputs if node.output not in names]
     missing = tuple(node.output for node in inputs if node.dtype is DType.OTHER) if graphs else ()
     left_out = {*names, *missing} if graphs else {node.output for node in imported.graph.inputs}
+    less = fit_sizes(small_sizes(full, graphs), imported)
+    less = less if fits(less, imported) or not fits(full, imported) else full
     small, large = (
-        make_inputs(imported.graph, sizes, np.random.default_rng(seed), without=left_out)
-        for sizes in (fit_sizes(small_sizes(full, graphs), imported), full)
+        make_inputs(imported.graph, sizes, np.random.default_rng(seed), without=left_out) for sizes in (less, full)
     )
     return ModelInputs(small, large, True, missing)
 

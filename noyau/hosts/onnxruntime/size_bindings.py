@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -19,14 +21,19 @@ if TYPE_CHECKING:
 Bound = tuple[Dim, Dim]  # the first is at most the second
 Sizes = Mapping[str, int]
 Dims = Mapping[str, int | Sequence[int]]
+Images = tuple[frozenset[str], frozenset[str]]  # sizes of batches and of edges
 USUAL = 128  # what a size is where nobody says
 SMALLEST, MANY, LARGE = 1, 128, 1024
+IMAGES = 4, 16  # of which a batch has more than one
+SMALLEST_EDGE, LARGE_EDGE = 32, 256  # of images: nets halve them five times over
+MOST_INPUT_BYTES = 1 << 24  # of all inputs together, where nobody asks for sizes
 MOST_OPEN, MOST_ASKED = 6, 16
 _MOST_MOVES = 64
 
 
 def sizes_for(imported: ImportedModel, dims: Mapping[str, int]) -> dict[str, int]:
-    """A number for each size that the inputs of a model have."""
+    """A number for each size that the inputs of a model have; smaller than usual where nobody asks and inputs are
+    large."""
     lead, shapes = leading(imported), _shapes(imported)
     sizes = {name: 1 if name in lead else USUAL for shape in shapes for dim in shape for name in dim.names}
     for (name, value), size in zip(dims.items(), graph_names(imported, dims), strict=True):
@@ -36,7 +43,7 @@ def sizes_for(imported: ImportedModel, dims: Mapping[str, int]) -> dict[str, int
         if value < 0:
             raise InputError(f"the size {printable(name)} cannot be {value}: sizes are 0 or more")
         sizes[size] = value
-    return sizes
+    return sizes if dims else _bounded(sizes, shapes)
 
 
 def graph_names(imported: ImportedModel, names: Iterable[str]) -> list[str]:
@@ -48,8 +55,7 @@ def graph_names(imported: ImportedModel, names: Iterable[str]) -> list[str]:
 def fit_sizes(sizes: Mapping[str, int], imported: ImportedModel, fixed: Collection[str] = ()) -> dict[str, int]:
     """The sizes, of which those that are not fixed are moved until no view of the model reads beyond what it views and
     extents that must be equal are, as far as that can be."""
-    result = dict(sizes)
-    bounds = [bound for bound in _bounds(imported) if bound[0].names | bound[1].names <= sizes.keys()]
+    result, bounds = dict(sizes), _bounds_of(sizes, imported)
     for _ in range(_MOST_MOVES):
         broken = next((bound for bound in bounds if _excess(bound, result) > 0), None)
         if broken is None:
@@ -60,6 +66,15 @@ def fit_sizes(sizes: Mapping[str, int], imported: ImportedModel, fixed: Collecti
         else:
             result.update([move])
     return result
+
+
+def fits(sizes: Sizes, imported: ImportedModel) -> bool:
+    """Whether all holds that `fit_sizes` moves sizes for."""
+    return all(_excess(bound, sizes) <= 0 for bound in _bounds_of(sizes, imported))
+
+
+def _bounds_of(sizes: Sizes, imported: ImportedModel) -> list[Bound]:
+    return [bound for bound in _bounds(imported) if bound[0].names | bound[1].names <= sizes.keys()]
 
 
 def _bounds(imported: ImportedModel) -> Iterator[Bound]:
@@ -94,9 +109,9 @@ def bindings(imported: ImportedModel, dims: Dims) -> list[dict[str, int]]:
     """Numbers for the sizes of a model, by the names that its graph has; all else is done with the first of them.
 
     Where sizes are asked for, each of those with each; a size that is not asked for has its usual number. Where none
-    is: the usual ones, then all at 1, then each at 1024 while the others are 1, but for the leading one of an input,
-    which is 128 where there are others; a lone one at 128 as well; at most 6. Sizes move where they would not fit
-    together. InputError for a size that the model does not have, or for more than 16 bindings."""
+    is: the usual ones, then those that `vary` gives, halved while the inputs would be larger than 16 MiB; at most 6.
+    Sizes move where they would not fit together. InputError for a size that the model does not have, or for more than
+    16 bindings."""
     combinations = [dict(zip(dims, values, strict=True)) for values in itertools.product(*map(_numbers, dims.values()))]
     if not combinations:
         raise InputError("a size is asked for, and no number of it: give one or more")
@@ -105,7 +120,8 @@ def bindings(imported: ImportedModel, dims: Dims) -> list[dict[str, int]]:
     fixed = graph_names(imported, dims)
     results = [fit_sizes(sizes_for(imported, one), imported, fixed) for one in combinations]
     if not dims:
-        results += [fit_sizes(sizes, imported) for sizes in vary(results[0], leading(imported))]
+        others = (_bounded(sizes, _shapes(imported)) for sizes in vary(results[0], leading(imported), images(imported)))
+        results += [fit_sizes(sizes, imported) for sizes in others]
     distinct = [sizes for place, sizes in enumerate(results) if sizes not in results[:place]]
     return distinct[: MOST_ASKED if dims else MOST_OPEN]
 
@@ -115,14 +131,47 @@ def first_of(dims: Dims) -> dict[str, int]:
     return {name: next(iter(_numbers(value)), 0) for name, value in dims.items()}
 
 
-def vary(usual: Sizes, lead: Collection[str]) -> Iterator[dict[str, int]]:
-    """All sizes at 1, then each large in turn, the leading ones last; a lone size at 128 too."""
-    small = dict.fromkeys(usual, SMALLEST)
+def vary(
+    usual: Sizes, lead: Collection[str], pictures: Images = (frozenset(), frozenset())
+) -> Iterator[dict[str, int]]:
+    """All sizes at 1, then each at 1024 in turn while the others are 1; the leading ones last, at 128 where there are
+    others; a lone size at 128 too. Batches of images are 4 and 16, and their edges go together: 32 and 256."""
+    batches, edges = pictures
+    small = {name: SMALLEST_EDGE if name in edges else SMALLEST for name in usual}
     yield small
-    for name in sorted(usual, key=lambda name: name in lead):
-        if len(usual) == 1:
-            yield {name: MANY}
-        yield {**small, name: MANY if name in lead and len(usual) > 1 else LARGE}
+    if edges:
+        yield {**small, **dict.fromkeys(edges, LARGE_EDGE)}
+    for name in sorted((name for name in usual if name not in edges), key=lambda name: name in lead):
+        numbers = (MANY, LARGE) if len(usual) == 1 else (MANY,) if name in lead else (LARGE,)
+        for number in IMAGES if name in batches else numbers:
+            yield {**small, name: number}
+
+
+def _bounded(sizes: dict[str, int], shapes: Sequence[Shape]) -> dict[str, int]:
+    """The sizes, the largest halved until arrays of these shapes, of four bytes a cell, are small enough."""
+    sizes = dict(sizes)
+    while max(sizes.values(), default=1) > 1 and 4 * sum(map(partial(_cells, sizes), shapes)) > MOST_INPUT_BYTES:
+        largest = max(sizes, key=lambda name: sizes[name])
+        sizes[largest] //= 2
+    return sizes
+
+
+def _cells(sizes: Sizes, shape: Shape) -> int:
+    try:
+        return math.prod(int(dim.evaluate(sizes)) for dim in shape)
+    except ZeroDivisionError:
+        return 0
+
+
+def images(imported: ImportedModel) -> Images:
+    """The leading sizes of inputs of four axes or more, and the others of those that have several open ones behind it;
+    no size that an input of fewer axes has too, which is one of sequences or of their caches."""
+    shapes = _shapes(imported)
+    flat = {name for shape in shapes if len(shape) < 4 for dim in shape for name in dim.names}
+    thick = [[dim.names for dim in shape] for shape in shapes if len(shape) >= 4]
+    batches = {name for first, *_ in thick for name in first}
+    behind = [{name for names in rest for name in names} - batches for _, *rest in thick]
+    return frozenset(batches - flat), frozenset(name for names in behind if len(names) > 1 for name in names) - flat
 
 
 def leading(imported: ImportedModel) -> set[str]:

@@ -6,7 +6,17 @@ import pytest
 
 from noyau.errors import InputError
 from noyau.frontends.onnx import import_model
-from noyau.hosts.onnxruntime.size_bindings import MOST_ASKED, MOST_OPEN, bindings, first_of, leading, model_names, spell
+from noyau.hosts.onnxruntime.size_bindings import (
+    MOST_ASKED,
+    MOST_INPUT_BYTES,
+    MOST_OPEN,
+    bindings,
+    first_of,
+    images,
+    leading,
+    model_names,
+    spell,
+)
 from tests.small_models import NODE, model_of, value
 
 
@@ -34,8 +44,37 @@ def test_a_lone_size_and_none(shape, found):
     assert len(made) == max(len(found), 1)
 
 
+IMAGES = model(x=("n", 3, 224, 224))
+OPEN_IMAGES = model(x=("n", 3, "h", "w"))
+CACHED = model(ids=("batch", "s"), past=("batch", "heads", "past", 16))
+
+
+def test_a_batch_of_images_is_small():
+    assert bindings(IMAGES, {}) == [{"n": 1}, {"n": 4}, {"n": 16}]
+    assert bindings(OPEN_IMAGES, {}) == [
+        {"n": 1, "h": 128, "w": 128},
+        {"n": 1, "h": 32, "w": 32},
+        {"n": 1, "h": 256, "w": 256},
+        {"n": 4, "h": 32, "w": 32},
+        {"n": 16, "h": 32, "w": 32},
+    ]
+    assert images(OPEN_IMAGES) == ({"n"}, {"h", "w"})
+
+
+def test_a_cache_of_a_sequence_is_no_image():
+    assert images(CACHED)[0] == set()
+    assert {sizes["batch"] for sizes in bindings(CACHED, {})} == {1, 128}
+
+
+def test_inputs_that_nobody_asks_for_are_bounded_by_their_bytes():
+    large = model(x=("rows", 40_000))
+    assert bindings(large, {}) == [{"rows": 1}, {"rows": 64}]
+    assert bindings(large, {"rows": 1000}) == [{"rows": 1000}]
+    assert all(4 * sizes["rows"] * 40_000 <= MOST_INPUT_BYTES for sizes in bindings(large, {}))
+
+
 def test_many_sizes_are_too_many():
-    assert len(bindings(model(x=tuple("abcdefgh")), {})) == MOST_OPEN
+    assert len(bindings(model(**{name: (3, name) for name in "abcdefgh"}), {})) == MOST_OPEN
 
 
 def test_sizes_asked_for_are_all_there_is_each_with_each():

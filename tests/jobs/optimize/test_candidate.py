@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.jobs.optimize.candidate import KEEPS, BindingTiming, Candidate, decide
+from noyau.jobs.optimize.candidate import KEEPS, BindingTiming, Candidate, decide, losing
 from noyau.timing.verdict import Comparison, Verdict
 from tests.jobs.optimize.test_candidate_binding_timing import at
 
@@ -41,3 +41,12 @@ def test_a_machine_too_noisy_to_judge_keeps_nothing_and_says_what_to_do():
     assert not decision.kept
     assert decision.reason.startswith("AMBIGUOUS: 1.25x; the machine is too noisy, [0.50, 2.00]: end other work")
     assert decide(Candidate(None, timings=(BindingTiming({}, NOISY), at(1, 2))), "faster").kept
+
+
+def test_what_is_faster_at_one_size_and_may_be_far_slower_at_another_is_not_kept():
+    bad = Comparison((0.3, 0.4) * 4 + (3.0, 3.0), (1.0,) * 10)
+    assert bad.verdict is AMBIGUOUS and bad.speedup < 0.5
+    decision = decide(Candidate(None, timings=(BindingTiming({"n": 8}, bad), at(1, 2))), "faster")
+    assert not decision.kept and decision.reason.startswith("AMBIGUOUS at n=8: 0.40x; the machine is too noisy")
+    assert decide(Candidate(None, timings=(BindingTiming({}, bad), at(1, 2))), "not-slower").kept
+    assert losing([BindingTiming({}, bad)]).hot is bad and losing([at(1, 2), at(1, 1)]) is None

@@ -12,10 +12,17 @@ from dataclasses import dataclass, field, replace
 from noyau.codegen import plan as codegen_plan
 from noyau.codegen.plan import Plan, Planned
 from noyau.compiler.partition.cut import Partition
-from noyau.hosts.onnxruntime.activations import Activations, capture_of, capture_twice
-from noyau.hosts.onnxruntime.inputs import model_inputs
+from noyau.errors import InputError
+from noyau.hosts.onnxruntime.activations import (
+    ActivationCapture,
+    Activations,
+    capture_of,
+    capture_twice,
+)
+from noyau.hosts.onnxruntime.inputs import ModelInputs, model_inputs
 from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.hosts.onnxruntime.size_bindings import first_of, model_names, spell
+from noyau.hosts.onnxruntime.size_search import first_that_runs
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable
@@ -66,14 +73,11 @@ class OnnxHost:
     def certify(self, kernels: Sequence[Planned]) -> list[Candidate]:
         """The kernels compiled, and certified on what flows through the model with small inputs."""
         original, wishes = self.original, self.wishes
-        graphs = [group.original for kernel in kernels for group in kernel.groups[:1]]
-        feeds = model_inputs(original.imported, graphs, first_of(wishes.dims), wishes.inputs, wishes.seed)
         places = several(sum(len(kernel.groups) for kernel in kernels), "place")
         self.say(f"compiling {several(len(kernels), 'kernel')} for {places}")
         candidates = compile_kernels(kernels, self.options)
-        self.say("running the model on small inputs and on those asked for")
         capturing = capture_of(original) if original.prepacked else None  # a session of large weights is not kept
-        small, full = capture_twice(original, kernels, feeds, capturing)
+        feeds, (small, full) = self._fed(kernels, capturing)
         self.start = conditions()
         self.schedule = SizeSchedule(original, feeds, full, wishes.dims, wishes.seed, capturing)
         candidates = self._certified(candidates, small)
@@ -82,6 +86,40 @@ class OnnxHost:
         bench = replace(bench, fresh=wishes.fresh, deadline=self.deadline)
         self.base = with_kernels(with_idle(bench) if kernels else bench, kernels, self.options)
         return candidates
+
+    def _fed(
+        self, kernels: Sequence[Planned], capturing: ActivationCapture | None
+    ) -> tuple[ModelInputs, tuple[Activations, Activations]]:
+        """The inputs of the model, and what its kernels read with small ones and with those asked for.
+
+        Where nobody gave sizes or arrays, and the model does not run with any that can be made up, its groups are
+        judged by themselves: on what a part of it that runs shows, and on what can be made up for each."""
+        original, wishes = self.original, self.wishes
+        graphs = [group.original for kernel in kernels for group in kernel.groups[:1]]
+        first = first_of(wishes.dims)
+        feeds = model_inputs(original.imported, graphs, first, wishes.inputs, wishes.seed)
+
+        def inputs_of(sizes: Sizes) -> ModelInputs:
+            self.say(f"trying {spell(sizes)}")
+            return replace(model_inputs(original.imported, graphs, sizes, None, wishes.seed), searched=True)
+
+        def run(feeds: ModelInputs) -> tuple[Activations, Activations]:
+            return capture_twice(original, kernels, feeds, capturing, whole=feeds.made_up)
+
+        self.say("running the model on small inputs and on those asked for")
+        if not feeds.made_up:
+            return feeds, run(feeds)
+        try:
+            return first_that_runs(original.imported, feeds, inputs_of, run, first)
+        except InputError as error:
+            if first:
+                raise
+            fault = str(error)
+        try:
+            small, full = capture_twice(original, kernels, feeds, capturing)  # a part of it may run
+        except InputError:
+            small = full = Activations({}, feeds.full.sizes, made_up=True)
+        return feeds, (small, replace(full, fault=fault))
 
     def _certified(self, candidates: Sequence[Candidate], small: Activations) -> list[Candidate]:
         """The candidates with the options that suit this machine, and with their certificates: several at once in

@@ -83,7 +83,7 @@ class OnnxBench:
         kernel = candidate.planned
         group = kernel.groups[0]
         if self.activations.of(group.original) is None:
-            raise InputError("what it reads could not be captured")
+            raise InputError(self.activations.fault or "what it reads could not be captured")
         calls = folding_calls(self.original.model, group)
         before, after, read = parts(group, self.original, self.fused, self.activations.arrays, calls)
         sizes = self.activations.sizes_of(group.original)

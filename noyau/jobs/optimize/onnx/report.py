@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from noyau.hosts.onnxruntime.inputs import ModelInputs
-from noyau.hosts.onnxruntime.size_bindings import spell
+from noyau.hosts.onnxruntime.size_bindings import model_names, spell
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, fused_operators
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive
 from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
@@ -50,9 +50,11 @@ def remarks(original: SourceModel, feeds: ModelInputs, candidates: Sequence[Cand
     if original.conversion:
         yield original.conversion
     if feeds.made_up and feeds.small.sizes != feeds.full.sizes and candidates:
-        called = original.imported.sizes
-        sizes = (f"{printable(called.get(name, name))}={size}" for name, size in feeds.small.sizes.items())
-        yield f"kernels are checked on smaller ones, of {', '.join(sizes)}"
+        sizes = spell(model_names(original.imported, feeds.small.sizes))
+        yield f"kernels are checked on smaller ones, of {sizes}"
+    if feeds.searched:
+        sizes = spell(model_names(original.imported, feeds.full.sizes))
+        yield f"it does not run with the usual sizes: {sizes} were found by trying; --dim or --inputs gives others"
     yield from (f"{one.planned.operator}: {one.note}" for one in candidates if one.note)
     for one in candidates:
         if calls := dict.fromkeys(call for timing in one.timings for call in timing.calls):

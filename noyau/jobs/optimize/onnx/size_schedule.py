@@ -29,8 +29,9 @@ class SizeSchedule:
     notes: list[str] = field(default_factory=list)
 
     def bindings(self) -> list[dict[str, int]]:
-        """The sizes of each round; a user's arrays have theirs. The first alone where clocks are to be brief."""
-        fixed = not self.feeds.made_up or not self.feeds.full.arrays
+        """The sizes of each round; a user's arrays have theirs, and so have those that were searched for. The first
+        alone where clocks are to be brief."""
+        fixed = not self.feeds.made_up or not self.feeds.full.arrays or self.feeds.searched or bool(self.usual.fault)
         imported = self.original.imported
         first, *others = [dict(self.feeds.full.sizes)] if fixed else bindings(imported, self.dims)
         assert fixed or first == dict(self.feeds.full.sizes)

@@ -172,7 +172,7 @@ def settle(
     for attempt in itertools.count():
         bench = with_kernels(bench, [one.planned for one in candidates if one.kept], options)
         if bench.library is None:
-            whole = Whole(refused=reason)
+            whole = Whole(refused=reason or (bench.activations.fault if candidates else ""))
             break
         say("timing the whole model" if not attempt else f"timing the whole model with fewer kernels, {attempt}")
         whole = time_whole(bench, scenes, limit_s)
@@ -267,7 +267,7 @@ def _untimed(bench: OnnxBench, scenes: Sequence[BenchmarkCase]) -> str:
     if foreign := foreign_operators(bench.original.model):
         return f"{printable(next(iter(foreign.values())))} is no operator of plain onnxruntime"
     missing = "not all of its inputs can be made up: give --inputs F.npz"
-    return bench.deadline.fault or ("" if scenes else missing)
+    return bench.deadline.fault or bench.activations.fault or ("" if scenes else missing)
 
 
 def _timed_here(bench: OnnxBench, scene: BenchmarkCase) -> Whole:

@@ -7,11 +7,17 @@ import re
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
+from noyau.codegen import plan as codegen_plan
 from noyau.compiler.partition.traffic import Traffic
 from noyau.errors import CheckError, UnsupportedError
-from noyau.hosts.onnxruntime.activations import Activations
+from noyau.hosts.onnxruntime.activations import Activations, capture_twice
+from noyau.hosts.onnxruntime.folding import folding_calls
+from noyau.hosts.onnxruntime.inputs import model_inputs
 from noyau.hosts.onnxruntime.session_workers import Workers
+from noyau.hosts.onnxruntime.source_model import open_model
+from noyau.hosts.onnxruntime.write_back import library, put_back
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decide
 from noyau.jobs.optimize.onnx import kernel_timing
 from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench, matters, parts, stamps
@@ -20,8 +26,20 @@ from noyau.kernels import certificates
 from noyau.timing import bandwidth
 from noyau.timing.verdict import Comparison, Verdict
 from noyau.toolchain import cache
-from tests.scenes import bench, clear, scene, workers
-from tests.small_models import CRASHES, HANGS, WRONG, compared, spoilt, timed_as
+from noyau.toolchain.c import compiler as c_compiler
+from tests.scenes import OPTIONS, bench, clear, scene, workers
+from tests.small_models import (
+    CRASHES,
+    HANGS,
+    NODE,
+    WRONG,
+    compared,
+    model_of,
+    spoilt,
+    timed_as,
+    value,
+    written,
+)
 
 __all__ = ["bench", "clear", "scene", "workers"]
 
@@ -47,6 +65,27 @@ def test_a_kernel_is_timed_in_its_first_place(scene, bench, machine, empty_cache
     assert timing.traffic == Traffic(4 * 54, 4 * 54)
     assert timing.floor_s == pytest.approx(8 * 54 / 1e9)
     assert one.comparison is timing.hot
+
+
+def test_what_onnxruntime_folds_into_a_call_is_timed_with_that_call(tmp_path, workers, machine, empty_cache):
+    """The Conv is on both sides, and the floor, which is of the kernel alone, on none."""
+    nodes = [NODE("Conv", ["x", "w"], ["c"]), NODE("Relu", ["c"], ["r"]), NODE("Mul", ["r", "r"], ["y"])]
+    weight = numpy_helper.from_array(np.ones((4, 4, 1, 1), np.float32), "w")
+    ends = [value("x", (1, 4, 9, 9))], [value("y", (1, 4, 9, 9))]
+    original = open_model(written(model_of(nodes, *ends, [weight]), tmp_path))
+    kernels = codegen_plan.plan(original.cut().groups, original.operators, c_compiler.level()).kernels
+    feeds = model_inputs(original.imported, [kernels[0].groups[0].original], {}, None, 0)
+    seen = capture_twice(original, kernels, feeds)[1]
+    fused = put_back(original.model, kernels, original.folder)
+    calls = folding_calls(original.model, kernels[0].groups[0])
+    before, after, read = parts(kernels[0].groups[0], original, fused, seen.arrays, calls)
+    assert [node.op_type for node in before.graph.node] == ["Conv", "Relu", "Mul"]
+    assert [node.op_type for node in after.graph.node] == ["Conv", kernels[0].operator]
+    assert read.keys() == {"x"}
+    made = OnnxBench(original, fused, library(kernels, OPTIONS), seen, workers, budget_s=0.01)
+    timing = timing_of(kernels[0], made)
+    assert (timing.calls, timing.floor_s, timing.traffic, timing.mistake) == (("Conv",), None, None, "")
+    assert timing.hot.pairs >= 6
 
 
 def test_a_kernel_is_timed_with_cold_caches_where_that_matters(scene, bench, machine, empty_cache, monkeypatch):

@@ -57,8 +57,21 @@ def test_the_ceiling_is_every_place_at_its_floor(scene):
     idle = [Candidate(plan.kernels[0], timings=(timing(2, idle_s=0.5),))]
     assert ceiling(idle, whole) == pytest.approx(10 / (10 - 2 * (2 - 0.5 - 1e-3)))
     assert ceiling([], whole) == 1
-    assert ceiling([Candidate(plan.kernels[0], timings=(timing(50),))], whole) is None
     assert ceiling(judged, timing(10, sizes={"rows": 7})) == 1
+    assert ceiling([Candidate(plan.kernels[0], timings=(timing(50),))], whole) is None
+    assert ceiling([Candidate(plan.kernels[0], timings=(timing(2, calls=("Conv",)),))], whole) is None
+
+
+def test_what_was_timed_with_a_call_and_how_it_was_read_is_told(scene):
+    original, _, plan, feeds, _ = scene
+    with_call = Candidate(plan.kernels[0], timings=(timing(2, calls=("Conv", "Gemm")),))
+    told = list(remarks(original, feeds, [with_call], Whole()))
+    name = plan.kernels[0].operator
+    assert f"{name}: timed with the Conv, Gemm before it, into which onnxruntime folds operators" in told
+    old = dataclasses.replace(original, raw=model_of([], [], [], opset=11))
+    told = list(remarks(old, dataclasses.replace(feeds, searched=True), [], Whole()))
+    assert "the model has opset 11: it is read as onnx converts it to opset 13" in told
+    assert any("rows=100 were found by trying" in line for line in told)
 
 
 def test_who_is_in_no_ceiling_is_told(scene):
