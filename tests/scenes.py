@@ -62,6 +62,6 @@ def bench(scene: Scene, workers: Workers) -> Callable[..., OnnxBench]:
         kernels = planned if kernels is None else kernels
         fused = put_back(original.model, kernels, original.folder)
         settings = {"workers": workers, "budget_s": 0.01, "sizes": {"rows": 9}, **given}
-        return OnnxBench(original, fused, library(kernels, OPTIONS), seen, **settings)
+        return OnnxBench(original, fused, library(kernels, OPTIONS, fused), seen, **settings)
 
     return made

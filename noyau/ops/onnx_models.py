@@ -21,7 +21,7 @@ from noyau.dtypes import DType
 from noyau.errors import InputError, SignatureError, UnsupportedError
 from noyau.frontends.onnx import onnx
 from noyau.hosts.onnxruntime.custom_ops import cached_library
-from noyau.hosts.onnxruntime.function_bodies import DOMAIN, FusedNode
+from noyau.hosts.onnxruntime.function_bodies import FusedNode, domain_of, is_own
 from noyau.hosts.onnxruntime.model_files import save, sign
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.trials import require_opening
@@ -299,15 +299,16 @@ def _finished(
         onnx.checker.check_model(plain, full_check=True)
         return OnnxOp(description.name, plain)
     texts = {kernel.fused.operator: kernel.text for kernel in kernels}
-    library = cached_library(texts, options)
+    domain = domain_of(plain)
+    library = cached_library(texts, options, domain)
     certificates = tuple(_certificate(kernel, options) for kernel in kernels if kernel.graph is not None)
     for certificate in certificates:
         certificate.raise_if_bad()
-    model = write_back(plain, [kernel.fused for kernel in kernels])
+    model = write_back(plain, [kernel.fused for kernel in kernels], domain=domain)
     sign(model, description.file, options.target, texts, library)
     summaries = {certificate.name.partition("[")[0]: certificate.summary() for certificate in certificates}
     for function in model.functions:
-        if function.domain == DOMAIN:
+        if is_own(function.domain):
             function.doc_string = f"certificate: {summaries.get(function.name, 'written by hand; see noyau.check')}"
     onnx.checker.check_model(model)
     return OnnxOp(description.name, model, library, MappingProxyType(texts), certificates)

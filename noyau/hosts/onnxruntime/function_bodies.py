@@ -19,7 +19,7 @@ from noyau.errors import GraphError
 if TYPE_CHECKING:
     import onnx
 
-DOMAIN = "noyau"
+DOMAIN = "noyau"  # and those that begin so: each model's library has one of its own, to be registered beside others
 CORE_DOMAINS = ("", "ai.onnx")
 
 # A constant of at most this size is written into a body; a larger one is handed to it as an input.
@@ -70,7 +70,7 @@ class ModelValues:
     nodes: tuple[onnx.NodeProto, ...]
     producers: dict[str, int]
     constants: dict[str, onnx.TensorProto]
-    fused: dict[str, onnx.FunctionProto]
+    fused: dict[tuple[str, str], onnx.FunctionProto]
     folder: Path | None
 
     @staticmethod
@@ -79,7 +79,7 @@ class ModelValues:
         producers = {name: position for position, node in enumerate(nodes) for name in node.output if name}
         inputs = {value.name for value in model.graph.input}
         constants = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name not in inputs}
-        fused = {function.name: function for function in model.functions if function.domain == DOMAIN}
+        fused = {(each.domain, each.name): each for each in model.functions if is_own(each.domain)}
         return ModelValues(nodes, producers, constants, fused, folder)
 
 
@@ -119,6 +119,17 @@ def drop(messages: Any, is_dropped: Callable[[Any], bool]) -> None:
 def core(domain: str) -> str:
     """A domain by its one name: that of ONNX's own operators has two."""
     return "" if domain in CORE_DOMAINS else domain
+
+
+def is_own(domain: str) -> bool:
+    """Whether fused nodes have this domain."""
+    return f"{domain}.".startswith(f"{DOMAIN}.")
+
+
+def domain_of(model: onnx.ModelProto) -> str:
+    """The domain of the nodes that are fused in a model: onnxruntime takes a domain from one library alone, and two
+    models of one architecture have the same kernels."""
+    return f"{DOMAIN}.m{hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()[:12]}"
 
 
 def reads(node: onnx.NodeProto) -> set[str]:
@@ -197,11 +208,11 @@ def recompute(name: str, values: ModelValues, names: Iterable[str] = ()) -> tupl
 
 
 def function_of(
-    body: FunctionBody, operator: str, model: onnx.ModelProto, renamed: Callable[[str], str]
+    body: FunctionBody, operator: str, model: onnx.ModelProto, renamed: Callable[[str], str], domain: str = DOMAIN
 ) -> onnx.FunctionProto:
     """The body as a function of a new kind, its values and nodes renamed."""
     function = type(model)().functions.add()
-    function.domain, function.name = DOMAIN, operator
+    function.domain, function.name = domain, operator
     function.input.extend(renamed(name) for name in (*body.inputs, *body.extras))
     function.output.extend(renamed(name) for name in body.outputs)
     for node in body.nodes:
@@ -310,19 +321,19 @@ def _constant_node(values: ModelValues, name: str) -> onnx.NodeProto:
 
 def is_foreign(node: onnx.NodeProto, values: ModelValues) -> bool:
     """Whether a node claims to be fused already, without the plain body that such a node has."""
-    if node.domain != DOMAIN:
+    if not is_own(node.domain):
         return False
-    function = values.fused.get(node.op_type)
+    function = values.fused.get((node.domain, node.op_type))
     if function is None or function.attribute or function.attribute_proto or node.attribute:
         return True
-    return any(each.domain == DOMAIN or any(subgraphs(each)) for each in function.node)
+    return any(is_own(each.domain) or any(subgraphs(each)) for each in function.node)
 
 
 def unfuse(node: onnx.NodeProto, values: ModelValues, occupied: set[str]) -> list[onnx.NodeProto]:
     """The node itself; of one that is fused already the nodes of its body, under names of their own."""
-    if node.domain != DOMAIN:
+    if not is_own(node.domain):
         return [node]
-    function = values.fused[node.op_type]
+    function = values.fused[node.domain, node.op_type]
     names = {"": "", **dict.fromkeys(function.input, "")}
     names |= dict(zip(function.input, node.input, strict=False))
     names |= {formal: name for formal, name in zip(function.output, node.output, strict=False) if name}

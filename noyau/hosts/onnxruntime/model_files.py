@@ -257,7 +257,7 @@ def sign(
     result = Provenance(__version__, target, sha256_of(source) if source else "", sha256_of(library))
     _write(model, {name: getattr(result, name) for name in Provenance.__slots__})
     for function in model.functions:
-        if function.domain == function_bodies.DOMAIN and function.name in texts:
+        if function_bodies.is_own(function.domain) and function.name in texts:
             digest = hashlib.sha256(texts[function.name].encode()).hexdigest()
             _write(function, {"target": target, "text_sha256": digest})
 
@@ -292,7 +292,7 @@ def take_apart(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the body of each fused node in its place, so that it can be optimised as if it never was; itself
     where no node is fused. What it said of where it comes from goes."""
     values = function_bodies.ModelValues.of(model)
-    fused = [node.domain == function_bodies.DOMAIN and _is_plain(node, model, values) for node in model.graph.node]
+    fused = [function_bodies.is_own(node.domain) and _is_plain(node, model, values) for node in model.graph.node]
     if not any(fused):
         return model
     occupied = {name for node in model.graph.node for name in (*node.input, *node.output)}
@@ -340,19 +340,19 @@ def _is_plain(node: onnx.NodeProto, model: onnx.ModelProto, values: function_bod
     if function_bodies.is_foreign(node, values):
         return False
     own = {function_bodies.core(entry.domain): entry.version for entry in model.opset_import}
-    imported = values.fused[node.op_type].opset_import
+    imported = values.fused[node.domain, node.op_type].opset_import
     return all(own.get(function_bodies.core(entry.domain)) == entry.version for entry in imported)
 
 
 def _drop_functions(model: onnx.ModelProto) -> None:
     """Remove the fused functions that no node calls any more, and the domain with the last of them."""
     nodes = chain(model.graph.node, *(function.node for function in model.functions))
-    names = {node.op_type for node in function_bodies.every_node(nodes) if node.domain == function_bodies.DOMAIN}
+    names = {node.op_type for node in function_bodies.every_node(nodes) if function_bodies.is_own(node.domain)}
     function_bodies.drop(
-        model.functions, lambda function: function.domain == function_bodies.DOMAIN and function.name not in names
+        model.functions, lambda function: function_bodies.is_own(function.domain) and function.name not in names
     )
     if not names:
-        function_bodies.drop(model.opset_import, lambda entry: entry.domain == function_bodies.DOMAIN)
+        function_bodies.drop(model.opset_import, lambda entry: function_bodies.is_own(entry.domain))
 
 
 def _write(message: onnx.ModelProto | onnx.FunctionProto, facts: Mapping[str, str]) -> None:

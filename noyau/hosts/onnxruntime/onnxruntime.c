@@ -1,4 +1,4 @@
-/* Serves noyau's kernels to onnxruntime as operators of the domain "noyau". Before this text stand
+/* Serves noyau's kernels to onnxruntime as operators of a domain. Before this text stand
    noyau.h, shares.h, onnxruntime.h, cpu_check.h and the table `noyau_kernels`. It is compiled for the oldest CPU, because
    it decides whether this CPU may run the kernels. */
 #include <stdio.h>
@@ -319,7 +319,7 @@ static const OrtCustomOp template_op = {
 
 static OrtStatus *make_domain(const OrtApi *api) {
     OrtCustomOpDomain *domain = NULL;
-    OrtStatus *failure = api->CreateCustomOpDomain("noyau", &domain);
+    OrtStatus *failure = api->CreateCustomOpDomain(NOYAU_DOMAIN, &domain);
     for (int i = 0; !failure && i < KERNELS; i++) {
         operators[i] = (operator_entry){template_op, noyau_kernels[i]};
         failure = api->CustomOpDomain_Add(domain, &operators[i].op);

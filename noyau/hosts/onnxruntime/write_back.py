@@ -60,9 +60,12 @@ def refusals(
 
 
 def write_back(
-    model: onnx.ModelProto, fused: Sequence[function_bodies.FusedNode], folder: Path | None = None
+    model: onnx.ModelProto,
+    fused: Sequence[function_bodies.FusedNode],
+    folder: Path | None = None,
+    domain: str = function_bodies.DOMAIN,
 ) -> onnx.ModelProto:
-    """The model with one node in place of each part; `model` itself is unchanged.
+    """The model with one node of a domain in place of each part; `model` itself is unchanged.
 
     A covered node whose results something outside still reads stays beside the fused node. Constants and shape
     arithmetic that lose their last reader go. `folder` is where the model's external data lies: onnxruntime wants small
@@ -78,11 +81,14 @@ def write_back(
     result.CopyFrom(model)
     if fused:
         ordered = _arranged(model, fused, extras)[0]
+        for node in ordered:
+            if function_bodies.is_own(node.domain) and node.op_type in chosen:
+                node.domain = domain
         del result.graph.node[:]
         result.graph.node.extend(ordered)
         _drop_unread(result.graph, model.graph)
         _write_types(result.graph, fused)
-        _add_functions(result, {name: bodies[place] for name, place in chosen.items()})
+        _add_functions(result, {name: bodies[place] for name, place in chosen.items()}, domain)
     return result
 
 
@@ -139,7 +145,7 @@ def _used_operators(model: onnx.ModelProto, fused: Sequence[function_bodies.Fuse
     covered = {position for part in fused for position in part.nodes}
     rest = [node for position, node in enumerate(model.graph.node) if position not in covered]
     rest += [node for function in model.functions for node in function.node]
-    return {node.op_type for node in function_bodies.every_node(rest) if node.domain == function_bodies.DOMAIN}
+    return {node.op_type for node in function_bodies.every_node(rest) if function_bodies.is_own(node.domain)}
 
 
 def _twice_made(fused: Sequence[function_bodies.FusedNode], right: Iterable[int]) -> dict[int, str]:
@@ -223,7 +229,7 @@ def _check_operators(nodes: Sequence[tuple[int, onnx.NodeProto]], result: int) -
     """GraphError where a node that was there before would now call the function of one of the first `made` nodes."""
     operators = {node.op_type for _, node in nodes[:result]}
     for _, node in nodes[result:]:
-        if node.domain == function_bodies.DOMAIN and node.op_type in operators:
+        if function_bodies.is_own(node.domain) and node.op_type in operators:
             raise GraphError(f"{node.op_type!r} cannot be put back: a node of the model has an operator of this name")
 
 
@@ -330,21 +336,24 @@ def value_info(graph: onnx.GraphProto, name: str, kind: function_bodies.ValueTyp
     return value
 
 
-def _add_functions(result: onnx.ModelProto, bodies: Mapping[str, function_bodies.FunctionBody]) -> None:
+def _add_functions(
+    result: onnx.ModelProto, bodies: Mapping[str, function_bodies.FunctionBody], own_domain: str
+) -> None:
     """Add one function an operator; one of the same name that nothing uses any more makes room for it."""
     function_bodies.drop(
-        result.functions, lambda function: function.domain == function_bodies.DOMAIN and function.name in bodies
+        result.functions, lambda function: function_bodies.is_own(function.domain) and function.name in bodies
     )
     for operator, body in bodies.items():
-        result.functions.append(function_bodies.function_of(body, operator, result, function_bodies.clean()))
-    if not any(entry.domain == function_bodies.DOMAIN for entry in result.opset_import):
-        result.opset_import.add(domain=function_bodies.DOMAIN, version=1)
+        function = function_bodies.function_of(body, operator, result, function_bodies.clean(), own_domain)
+        result.functions.append(function)
+    if not any(entry.domain == own_domain for entry in result.opset_import):
+        result.opset_import.add(domain=own_domain, version=1)
     result.ir_version = max(result.ir_version, _FUNCTIONS_SINCE)
 
 
 def put_back(model: onnx.ModelProto, kernels: Iterable[Planned], folder: Path) -> onnx.ModelProto:
     """The model with a node in each place of each kernel; `folder` is where its external data lies."""
-    return write_back(model, fused_of(kernels), folder)
+    return write_back(model, fused_of(kernels), folder, function_bodies.domain_of(model))
 
 
 def installable(plan: Plan, model: onnx.ModelProto, folder: Path) -> Plan:
@@ -373,6 +382,11 @@ def value_type(node: Node) -> function_bodies.ValueType:
     return function_bodies.ValueType(node.dtype, tuple(extents))
 
 
-def library(kernels: Sequence[Planned], options: c_compiler.CompilerOptions) -> Path | None:
-    """The library of these kernels, in the disk cache; None for no kernels. BuildError where it cannot be built."""
-    return cached_library({kernel.operator: kernel.text for kernel in kernels}, options) if kernels else None
+def library(kernels: Sequence[Planned], options: c_compiler.CompilerOptions, fused: onnx.ModelProto) -> Path | None:
+    """The library of these kernels, which `put_back` put into `fused`, in the disk cache; None for no kernels.
+    BuildError where it cannot be built."""
+    if not kernels:
+        return None
+    texts = {kernel.operator: kernel.text for kernel in kernels}
+    domains = (function.domain for function in fused.functions if function.name in texts)
+    return cached_library(texts, options, next(domains, function_bodies.DOMAIN))

@@ -15,7 +15,7 @@ from rich.text import Text
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import CheckError, FindingKind, InputError
 from noyau.frontends import onnx as frontend
-from noyau.hosts.onnxruntime.function_bodies import DOMAIN
+from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.inputs import inputs_at
 from noyau.hosts.onnxruntime.model_files import library_path
 from noyau.hosts.onnxruntime.runs import run
@@ -279,7 +279,7 @@ def library_of(side: ModelSide) -> Path | None:
 
 def has_kernels(model: onnx.ModelProto) -> bool:
     """Whether noyau has put kernels into a model."""
-    return any(node.domain == DOMAIN for node in model.graph.node)
+    return any(is_own(node.domain) for node in model.graph.node)
 
 
 def _dtype_and_shape(array: np.ndarray) -> str:

@@ -171,7 +171,9 @@ def require_places(model: Path, output: Path, record: Path | None) -> None:
 def _written(output: Path, fused: bool) -> str:
     if not fused:
         return plain(f"Wrote {output}: the model as it was, no kernel is in it.")
-    library = plain(str(output.with_suffix(".so")))
+    # To onnxruntime a bare name is one of the system's libraries.
+    place = output.with_suffix(".so")
+    library = plain(str(place) if len(place.parts) > 1 else f"./{place}")
     return (
         f"Wrote {plain(str(output))} and {library}.\n"
         f"The kernels run in sessions with options.register_custom_ops_library({library!r}); others run as before."

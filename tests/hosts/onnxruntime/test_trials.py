@@ -10,6 +10,7 @@ import pytest
 
 from noyau.codegen import plan as codegen_plan
 from noyau.errors import ModelError
+from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.model_files import save
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.hosts.onnxruntime.trials import fault_alone, require_opening
@@ -24,12 +25,13 @@ NOT_FIT = "the fused model is not fit to be used, and nothing is written"
 def fused(tmp_path):
     original = open_model(written(twice(), tmp_path))
     kernels = codegen_plan.plan(original.cut().groups, original.operators, c_compiler.level()).kernels
-    return original, put_back(original.model, kernels, original.folder), library(kernels, c_compiler.DEFAULTS)
+    model = put_back(original.model, kernels, original.folder)
+    return original, model, library(kernels, c_compiler.DEFAULTS, model)
 
 
 def cyclic(model: onnx.ModelProto) -> onnx.ModelProto:
     """A body in which the first node reads what the last one makes: with the library, nobody looks at it."""
-    body = next(each for each in model.functions if each.domain == "noyau")
+    body = next(each for each in model.functions if is_own(each.domain))
     body.node[0].input[0] = body.node[-1].output[0]
     return model
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime
 
 from noyau.codegen import plan as codegen_plan
 from noyau.dtypes import DType
@@ -32,21 +33,43 @@ def test_each_place_becomes_a_node_and_the_rest_stays(tmp_path):
 def test_the_library_has_the_kernels_and_lies_in_the_cache(tmp_path, empty_cache):
     original, plan = planned(tmp_path)
     fused, feeds = put_back(original.model, plan.kernels, original.folder), arrays_for(twice())
-    built = library(plan.kernels, c_compiler.DEFAULTS)
+    built = library(plan.kernels, c_compiler.DEFAULTS, fused)
     assert built.parent == empty_cache
-    assert library(plan.kernels, c_compiler.DEFAULTS) == built
-    assert library([], c_compiler.DEFAULTS) is None
+    assert library(plan.kernels, c_compiler.DEFAULTS, fused) == built
+    assert library([], c_compiler.DEFAULTS, fused) is None
     wanted = runs.run(sessions.open_session(tmp_path / "model.onnx"), feeds)["y"]
     found = runs.run(sessions.open_session(fused.SerializeToString(), built), feeds)["y"]
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
+def test_two_fused_models_run_with_one_set_of_options(tmp_path, empty_cache):
+    """As a server has it: of one architecture, so that the kernels are the same, and with other weights."""
+    options, sessions_of, models = onnxruntime.SessionOptions(), {}, {}
+    for name, scale in (("a", 1.0), ("b", 3.0)):
+        models[name] = twice()
+        weight = onnx.numpy_helper.to_array(models[name].graph.initializer[0]) * np.float32(scale)
+        models[name].graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight, "w"))
+        (tmp_path / name).mkdir()
+        original = open_model(written(models[name], tmp_path / name))
+        plan = codegen_plan.plan(original.cut().groups, original.operators, c_compiler.level())
+        sessions_of[name] = put_back(original.model, plan.kernels, original.folder)
+        options.register_custom_ops_library(str(library(plan.kernels, c_compiler.DEFAULTS, sessions_of[name])))
+    names = [{node.op_type for node in fused.graph.node if node.domain} for fused in sessions_of.values()]
+    assert names[0] == names[1] and len(names[0]) == 2
+    for name, fused in sessions_of.items():
+        fused.functions[0].node[0].op_type = "Neg"  # what runs is the kernel, and not this
+        found = onnxruntime.InferenceSession(fused.SerializeToString(), options).run(None, arrays_for(twice()))
+        wanted = onnxruntime.InferenceSession(models[name].SerializeToString()).run(None, arrays_for(twice()))
+        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
+
+
 def test_a_library_that_was_damaged_is_built_again(tmp_path, empty_cache):
-    _, plan = planned(tmp_path)
-    built = library(plan.kernels, c_compiler.DEFAULTS)
+    original, plan = planned(tmp_path)
+    fused = put_back(original.model, plan.kernels, original.folder)
+    built = library(plan.kernels, c_compiler.DEFAULTS, fused)
     content = built.read_bytes()
     built.write_bytes(b"not a library")
-    assert library(plan.kernels, c_compiler.DEFAULTS).read_bytes() == content
+    assert library(plan.kernels, c_compiler.DEFAULTS, fused).read_bytes() == content
 
 
 def test_places_that_do_not_fit_are_refused_with_the_reason(tmp_path, monkeypatch):

@@ -52,7 +52,7 @@ def test_a_shape_that_the_kernel_itself_needs_is_not_asked_of_its_result(countin
     assert left.count("Shape") == 1 + beside
     feeds = {"ids": R.integers(0, 100, (2, 5))}
     wanted = onnxruntime.InferenceSession(original.model.SerializeToString()).run(None, feeds)
-    built, options = library(plan.kernels, c_compiler.DEFAULTS), onnxruntime.SessionOptions()
+    built, options = library(plan.kernels, c_compiler.DEFAULTS, fused), onnxruntime.SessionOptions()
     options.register_custom_ops_library(str(built))
     for session_options in (options, None):
         found = onnxruntime.InferenceSession(fused.SerializeToString(), session_options).run(None, feeds)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 from noyau.errors import InputError, OutputError
@@ -53,6 +56,19 @@ def test_the_fused_model_and_its_library_lie_beside_the_model(model, capsys):
     assert "2 of 2 kernels kept" in told.out
     assert f"Wrote {model.with_name('twice.fused.onnx')} and {model.with_name('twice.fused.so')}." in told.out
     assert "register_custom_ops_library(" in told.out
+
+
+def test_what_is_printed_and_what_the_readme_says_works_as_pasted(model, monkeypatch, capsys):
+    """In the folder of the files: onnxruntime takes a bare name for a library of the system's."""
+    monkeypatch.chdir(model.parent)
+    assert optimize("twice.onnx", "-o", "fused.onnx") == 0
+    (path,) = re.findall(r"register_custom_ops_library\('(.*?)'\)", capsys.readouterr().out)
+    onnxruntime.SessionOptions().register_custom_ops_library(path)
+    readme = Path(__file__).resolve().parents[3].joinpath("README.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(import onnxruntime\n.*?)```", readme, re.DOTALL)
+    space: dict[str, object] = {}
+    exec(block, space)
+    assert space["session"].get_inputs()[0].name == "x"
 
 
 def test_results_are_on_stdout_and_progress_on_stderr(model, capsys):

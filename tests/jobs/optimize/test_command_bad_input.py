@@ -18,6 +18,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from noyau.hosts.onnxruntime import runs, sessions
+from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.jobs.cli import main
 from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from noyau.jobs.optimize.onnx.run import OptimizedModel
@@ -202,7 +203,7 @@ def test_hostile_names_are_only_names(name, tmp_path, monkeypatch, capsys):
     told = capsys.readouterr()
     assert (told.out + told.err).replace("\n", "").isprintable()
     assert files(tmp_path) == sorted([*before, "out.onnx", "out.so", "record.json"])
-    assert [node.domain for node in onnx.load("out.onnx").graph.node] == ["noyau"]
+    assert [is_own(node.domain) for node in onnx.load("out.onnx").graph.node] == [True]
     feeds = {x: np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)}
     wanted = runs.run(sessions.open_session(path), feeds)
     for library in (tmp_path / "out.so", None):
@@ -232,7 +233,7 @@ def test_hostile_names_of_operators_are_only_names(name, tmp_path, monkeypatch, 
         assert (told.out + told.err).replace("\n", "").isprintable()
     assert files(tmp_path) == ["model.onnx", "out.onnx", "out.so"]
     fused = onnx.load("out.onnx")
-    assert [node.domain for node in fused.graph.node] == ["noyau", "d", "noyau"]
+    assert [is_own(node.domain) for node in fused.graph.node] == [True, False, True]
     assert {entry.key: entry.value for entry in fused.metadata_props}[name] == name
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from noyau.codegen import plan as codegen_plan
 from noyau.hosts.onnxruntime import model_files
-from noyau.hosts.onnxruntime.function_bodies import DOMAIN
+from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.model_files import save
 from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.hosts.onnxruntime.sessions import open_session
@@ -95,5 +95,5 @@ def sign(bench: OnnxBench, candidates: Sequence[Candidate], target: str) -> None
     model_files.sign(bench.fused, bench.original.path, target, texts, bench.library)
     fields = {one.planned.operator: codegen_plan.describe(one.planned, one.evidence) for one in candidates if one.kept}
     for function in bench.fused.functions:
-        if function.domain == DOMAIN and function.name in fields:
+        if is_own(function.domain) and function.name in fields:
             function.doc_string = fields[function.name]

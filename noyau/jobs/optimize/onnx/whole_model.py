@@ -210,7 +210,7 @@ def with_kernels(bench: OnnxBench, kernels: Sequence[Planned], options: c_compil
     """The bench of the model with these kernels; without any, of the model as it came."""
     original = bench.original
     fused = put_back(original.model, kernels, original.folder) if kernels else original.before
-    return replace(bench, fused=fused, library=library(kernels, options))
+    return replace(bench, fused=fused, library=library(kernels, options, fused))
 
 
 def loss_of(whole: Whole) -> str:

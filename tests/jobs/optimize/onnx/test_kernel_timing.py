@@ -82,7 +82,7 @@ def test_what_onnxruntime_folds_into_a_call_is_timed_with_that_call(tmp_path, wo
     assert [node.op_type for node in before.graph.node] == ["Conv", "Relu", "Mul"]
     assert [node.op_type for node in after.graph.node] == ["Conv", kernels[0].operator]
     assert read.keys() == {"x"}
-    made = OnnxBench(original, fused, library(kernels, OPTIONS), seen, workers, budget_s=0.01)
+    made = OnnxBench(original, fused, library(kernels, OPTIONS, fused), seen, workers, budget_s=0.01)
     timing = timing_of(kernels[0], made)
     assert (timing.calls, timing.floor_s, timing.traffic, timing.mistake) == (("Conv",), None, None, "")
     assert timing.hot.pairs >= 6

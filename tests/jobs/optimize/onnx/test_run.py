@@ -15,6 +15,7 @@ import noyau
 from noyau.codegen import plan as codegen_plan
 from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime import runs, sessions, write_back
+from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.jobs.optimize.onnx import candidates as onnx_candidates
 from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
@@ -135,7 +136,7 @@ def test_every_kernel_is_certified_on_activations_of_the_model(either):
 
 
 def test_a_kernel_ships_with_its_certificate(either, saved):
-    functions = {function.name: function for function in onnx.load(saved).functions if function.domain == "noyau"}
+    functions = {function.name: function for function in onnx.load(saved).functions if is_own(function.domain)}
     assert set(functions) == {kernel.name for kernel in either[1].report.kernels}
     for one in either[1].candidates:
         text, name = either[1].source(one.planned.operator), one.planned.operator
