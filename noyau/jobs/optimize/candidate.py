@@ -86,13 +86,12 @@ def decisive(timings: Sequence[BindingTiming]) -> BindingTiming | None:
     return max(those, key=lambda timing: timing.hot.before_median_s, default=None)
 
 
-def losing(timings: Sequence[BindingTiming]) -> BindingTiming | None:
-    """The worst timing that speaks against a change: one that is SLOWER; or AMBIGUOUS with a median below 1 where no
-    other is surely FASTER, and below that from which on SAME may be where one is."""
-    bound = SAME_WITHIN[0] if any(timing.verdict is Verdict.FASTER for timing in timings) else 1.0
+def losing(timings: Sequence[BindingTiming], bound: float = SAME_WITHIN[0]) -> BindingTiming | None:
+    """The worst timing that speaks against a change: one that is SLOWER, or that may be for all that is known, with a
+    speed-up below a bound."""
     those = [one for one in timings if one.verdict is Verdict.SLOWER]
-    those = those or [one for one in timings if one.verdict is Verdict.AMBIGUOUS and one.comparison.speedup < bound]
-    return min(those, key=lambda timing: timing.comparison.speedup, default=None)
+    unsure = (one for one in timings if one.verdict is not Verdict.FASTER and one.comparison.speedup < bound)
+    return min(those or unsure, key=lambda timing: timing.comparison.speedup, default=None)
 
 
 KEEPS = {

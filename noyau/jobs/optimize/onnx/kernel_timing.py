@@ -16,7 +16,7 @@ from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError, NoyauError
 from noyau.hosts.onnxruntime.activations import Activations
 from noyau.hosts.onnxruntime.folding import folding_calls
-from noyau.hosts.onnxruntime.function_bodies import ValueType
+from noyau.hosts.onnxruntime.function_bodies import ModelValues, ValueType, recompute
 from noyau.hosts.onnxruntime.session_workers import Feed, Job, Workers
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.submodel import extract
@@ -229,14 +229,17 @@ def parts(
     operators before it that are in both."""
     nodes, places = original.model.graph.node, {node.output[0]: k for k, node in enumerate(fused.graph.node)}
     position = next(k for k, node in enumerate(fused.graph.node) if set(group.outputs) <= set(node.output))
-    tensors, results = original.imported.initializers, {name for call in calls for name in nodes[call].output}
-    names = dict.fromkeys(fused.graph.node[position].input)
-    names |= dict.fromkeys(name for call in calls for name in nodes[call].input)
+    operators, tensors = [*calls, *group.positions], original.imported.initializers
+    results = {name for at in operators for name in nodes[at].output}
+    names = dict.fromkeys((*fused.graph.node[position].input, *(name for at in calls for name in nodes[at].input)))
+    # Of values that the kernel does not read, those of which no shape arithmetic makes the operators' own.
+    values, rest = ModelValues.of(original.model), (name for at in group.positions for name in nodes[at].input if name)
+    names |= dict.fromkeys(name for name in rest if recompute(name, values, {*names, *results}) is None)
     names = {name: None for name in names if name not in results}
     read = {name: arrays[name] for name in names if name in arrays and name not in tensors}
     types = {name: ValueType(dtype, (None,) * a.ndim) for name, a in read.items() if (dtype := from_numpy(a.dtype))}
     types |= {node.output: value_type(node) for node in group.graph.nodes}
     called = [places[nodes[call].output[0]] for call in calls]
-    before = extract(original.model, [*calls, *group.positions], tuple(read), group.outputs, types)
+    before = extract(original.model, operators, tuple(read), group.outputs, types)
     after = extract(fused, [*called, position], tuple(read), group.outputs, types)
     return before, after, read

@@ -56,10 +56,7 @@ def remarks(original: SourceModel, feeds: ModelInputs, candidates: Sequence[Cand
         sizes = spell(model_names(original.imported, feeds.full.sizes))
         yield f"it does not run with the usual sizes: {sizes} were found by trying; --dim or --inputs gives others"
     yield from (f"{one.planned.operator}: {one.note}" for one in candidates if one.note)
-    for one in candidates:
-        if calls := dict.fromkeys(call for timing in one.timings for call in timing.calls):
-            before = ", ".join(map(printable, calls))
-            yield f"{one.planned.operator}: timed with the {before} before it, into which onnxruntime folds operators"
+    yield from timed_together(candidates)
     fused = fused_operators(original.model)
     if fused:
         names = ", ".join(printable(f"{count} {name}") for name, count in fused.items())
@@ -78,6 +75,16 @@ def remarks(original: SourceModel, feeds: ModelInputs, candidates: Sequence[Cand
     if days:
         some = "" if all(timing.recalled for timing in timings) else "some of the "
         yield f"{some}times are of earlier runs: timed on {', '.join(days)}; --fresh times anew"
+
+
+def timed_together(candidates: Sequence[Candidate]) -> Iterator[str]:
+    """The kernels that were timed with calls before them, by the calls."""
+    kernels: dict[str, list[str]] = {}
+    for one in candidates:
+        if calls := dict.fromkeys(call for timing in one.timings for call in timing.calls):
+            kernels.setdefault(", ".join(map(printable, calls)), []).append(one.planned.operator)
+    for before, names in kernels.items():
+        yield f"timed with the {before} before it, into which onnxruntime folds operators: {', '.join(names)}"
 
 
 def missing_in_ceiling(candidates: Sequence[Candidate], whole: Whole) -> Iterator[str]:

@@ -27,7 +27,7 @@ from noyau.kernels.certificates import timing_key
 from noyau.text import printable
 from noyau.timing.comparison import compare
 from noyau.timing.output_checks import is_float
-from noyau.timing.verdict import Comparison, Verdict
+from noyau.timing.verdict import SLOWER_BELOW, Comparison, Verdict
 from noyau.toolchain import cache
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.cache import today
@@ -141,6 +141,12 @@ class Whole:
         return None if decider is None else decider.comparison
 
     @property
+    def loser(self) -> BindingTiming | None:
+        """The timing that speaks against it: without a gain at any binding, one that may not be as fast as before."""
+        gains = any(timing.verdict is Verdict.FASTER for timing in self.timings)
+        return losing(self.timings, SLOWER_BELOW if gains else 1.0)
+
+    @property
     def verdict(self) -> Verdict | None:
         return overall(timing.verdict for timing in self.timings) if self.timings else None
 
@@ -219,13 +225,13 @@ def loss_of(whole: Whole) -> str:
         return f"the whole model does not run with it: {whole.fault}"
     if not whole.timings:
         return f"the whole model was not timed: {whole.untimed}; --keep all keeps it all the same"
-    loser = losing(whole.timings)
+    loser = whole.loser
     return f"the whole model is {loser}" if loser is not None else ""
 
 
 def without_worst(candidates: Sequence[Candidate], count: int, whole: Whole, reason: str) -> tuple[Candidate, ...]:
     """So many of the kept kernels dropped: those that gain least at the binding where the whole model loses."""
-    loser = losing(whole.timings)
+    loser = whole.loser
     sizes = {} if loser is None else loser.sizes
     kept = sorted((one for one in candidates if one.kept), key=lambda one: gain_s(one, sizes))
     gone = {one.planned.operator for one in kept[:count]}

@@ -88,6 +88,25 @@ def test_what_onnxruntime_folds_into_a_call_is_timed_with_that_call(tmp_path, wo
     assert timing.hot.pairs >= 6
 
 
+def test_what_only_the_operators_read_is_an_input_of_both(tmp_path):
+    """The target of a Reshape by arithmetic that no body repeats, where the kernel's function is of a place without."""
+    nodes = [NODE("Shape", ["x"], ["s"]), NODE("Split", ["s"], ["b", "c"], num_outputs=2)]
+    nodes += [NODE("Concat", ["c", "b"], ["t"], axis=0), NODE("Tanh", ["x"], ["h"]), NODE("Reshape", ["h", "t"], ["r"])]
+    ends = [value("x", ("n", 6))], [value("y", (6, "n"))]
+    original = open_model(written(model_of([*nodes, NODE("Sigmoid", ["r"], ["y"])], *ends), tmp_path))
+    (kernel,) = codegen_plan.plan(original.cut().groups, original.operators, c_compiler.level()).kernels
+    feeds = model_inputs(original.imported, [kernel.groups[0].original], {}, None, 0)
+    seen = capture_twice(original, [kernel], feeds)[1]
+    fused = put_back(original.model, [kernel], original.folder)
+    node = next(node for node in fused.graph.node if node.op_type == kernel.operator)
+    node.input[:] = kernel.groups[0].inputs
+    before, after, read = parts(kernel.groups[0], original, fused, seen.arrays)
+    assert (
+        set(read) == {"x", "t"} == {end.name for end in before.graph.input} == {end.name for end in after.graph.input}
+    )
+    assert [node.op_type for node in before.graph.node] == ["Tanh", "Reshape", "Sigmoid"]
+
+
 def test_a_kernel_is_timed_with_cold_caches_where_that_matters(scene, bench, machine, empty_cache, monkeypatch):
     monkeypatch.setattr(kernel_timing, "last_level_bytes", lambda: 1000)
     assert [matters(size) for size in (7, 8, 1999, 2000)] == [False, True, True, False]

@@ -67,7 +67,7 @@ def test_what_was_timed_with_a_call_and_how_it_was_read_is_told(scene):
     with_call = Candidate(plan.kernels[0], timings=(timing(2, calls=("Conv", "Gemm")),))
     told = list(remarks(original, feeds, [with_call], Whole()))
     name = plan.kernels[0].operator
-    assert f"{name}: timed with the Conv, Gemm before it, into which onnxruntime folds operators" in told
+    assert f"timed with the Conv, Gemm before it, into which onnxruntime folds operators: {name}" in told
     old = dataclasses.replace(original, raw=model_of([], [], [], opset=11))
     told = list(remarks(old, dataclasses.replace(feeds, searched=True), [], Whole()))
     assert "the model has opset 11: it is read as onnx converts it to opset 13" in told
