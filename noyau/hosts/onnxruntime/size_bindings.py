@@ -164,13 +164,13 @@ def _cells(sizes: Sizes, shape: Shape) -> int:
 
 
 def images(imported: ImportedModel) -> Images:
-    """The leading sizes of inputs of four axes or more, and the others of those that have several open ones behind it;
+    """The leading sizes of inputs of four axes or more, and the others of those that have several open axes behind it;
     no size that an input of fewer axes has too, which is one of sequences or of their caches."""
     shapes = _shapes(imported)
     flat = {name for shape in shapes if len(shape) < 4 for dim in shape for name in dim.names}
     thick = [[dim.names for dim in shape] for shape in shapes if len(shape) >= 4]
     batches = {name for first, *_ in thick for name in first}
-    behind = [{name for names in rest for name in names} - batches for _, *rest in thick]
+    behind = [[name for names in rest for name in names if name not in batches] for _, *rest in thick]
     return frozenset(batches - flat), frozenset(name for names in behind if len(names) > 1 for name in names) - flat
 
 

@@ -61,6 +61,10 @@ def test_a_batch_of_images_is_small():
     assert images(OPEN_IMAGES) == ({"n"}, {"h", "w"})
 
 
+def test_edges_may_have_one_name():
+    assert bindings(model(x=("n", 3, "?", "?")), {})[:3] == [{"n": 1, "size": e} for e in (128, 32, 256)]
+
+
 def test_a_cache_of_a_sequence_is_no_image():
     assert images(CACHED)[0] == set()
     assert {sizes["batch"] for sizes in bindings(CACHED, {})} == {1, 128}

@@ -90,7 +90,7 @@ def timed_together(candidates: Sequence[Candidate]) -> Iterator[str]:
 def missing_in_ceiling(candidates: Sequence[Candidate], whole: Whole) -> Iterator[str]:
     """The kernels that are in no ceiling at some bindings, for they were dropped before they were timed there."""
     without: dict[str, list[str]] = {}
-    for timing in whole.timings:
+    for timing in whole.timings if whole.timings and ceiling(candidates, whole.timings[0]) is not None else ():
         lost = [one for one in candidates if one.timings and all(each.sizes != timing.sizes for each in one.timings)]
         if lost:
             names = ", ".join(one.planned.operator for one in lost)
