@@ -13,6 +13,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from noyau.hosts.onnxruntime import custom_ops
+from noyau.hosts.onnxruntime.function_bodies import DOMAIN
 from noyau.toolchain.c import compiler as c_compiler
 
 ABI = files("noyau").joinpath("codegen", "c", "noyau.h").read_text(encoding="utf-8")
@@ -168,10 +169,11 @@ def build_library(
     output: Path,
     options: c_compiler.CompilerOptions = c_compiler.DEFAULTS,
     simulated_level: int | None = None,
+    domain: str = DOMAIN,
 ) -> None:
     """Write the library of these kernels; `simulated_level`: of which x86-64 level it believes that the CPU is."""
     simulated = "" if simulated_level is None else f"#define NOYAU_SIMULATED_LEVEL {simulated_level}\n"
-    shim = simulated + custom_ops.shim_text(tuple(kernels))
+    shim = simulated + custom_ops.shim_text(tuple(kernels), domain)
     c_compiler.link(custom_ops.objects(kernels, options, shim), output, options)
 
 

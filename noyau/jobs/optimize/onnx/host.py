@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from noyau.codegen import plan as codegen_plan
 from noyau.codegen.plan import Plan, Planned
@@ -73,11 +74,12 @@ class OnnxHost:
     def certify(self, kernels: Sequence[Planned]) -> list[Candidate]:
         """The kernels compiled, and certified on what flows through the model with small inputs."""
         original, wishes = self.original, self.wishes
+        feeds = self._inputs_at(kernels, first_of(wishes.dims), wishes.inputs)
         places = several(sum(len(kernel.groups) for kernel in kernels), "place")
         self.say(f"compiling {several(len(kernels), 'kernel')} for {places}")
         candidates = compile_kernels(kernels, self.options)
         capturing = capture_of(original) if original.prepacked else None  # a session of large weights is not kept
-        feeds, (small, full) = self._fed(kernels, capturing)
+        feeds, (small, full) = self._fed(kernels, feeds, capturing)
         self.start = conditions()
         self.schedule = SizeSchedule(original, feeds, full, wishes.dims, wishes.seed, capturing)
         candidates = self._certified(candidates, small)
@@ -87,21 +89,24 @@ class OnnxHost:
         self.base = with_kernels(with_idle(bench) if kernels else bench, kernels, self.options)
         return candidates
 
+    def _inputs_at(self, kernels: Sequence[Planned], sizes: Sizes, file: str | Path | None = None) -> ModelInputs:
+        graphs = [group.original for kernel in kernels for group in kernel.groups[:1]]
+        return model_inputs(self.original.imported, graphs, sizes, file, self.wishes.seed)
+
     def _fed(
-        self, kernels: Sequence[Planned], capturing: ActivationCapture | None
+        self, kernels: Sequence[Planned], feeds: ModelInputs, capturing: ActivationCapture | None
     ) -> tuple[ModelInputs, tuple[Activations, Activations]]:
-        """The inputs of the model, and what its kernels read with small ones and with those asked for.
+        """The inputs of the model, or others that it runs with, and what its kernels read with small ones and with
+        those.
 
         Where nobody gave sizes or arrays, and the model does not run with any that can be made up, its groups are
-        judged by themselves: on what a part of it that runs shows, and on what can be made up for each."""
-        original, wishes = self.original, self.wishes
-        graphs = [group.original for kernel in kernels for group in kernel.groups[:1]]
-        first = first_of(wishes.dims)
-        feeds = model_inputs(original.imported, graphs, first, wishes.inputs, wishes.seed)
+        judged by themselves: on what a part of it that runs shows, or, if all are asked for, on what can be made up for
+        each. InputError where nothing of it runs."""
+        original, wishes, first = self.original, self.wishes, first_of(self.wishes.dims)
 
         def inputs_of(sizes: Sizes) -> ModelInputs:
             self.say(f"trying {spell(sizes)}")
-            return replace(model_inputs(original.imported, graphs, sizes, None, wishes.seed), searched=True)
+            return replace(self._inputs_at(kernels, sizes), searched=True)
 
         def run(feeds: ModelInputs) -> tuple[Activations, Activations]:
             return capture_twice(original, kernels, feeds, capturing, whole=feeds.made_up)
@@ -118,6 +123,8 @@ class OnnxHost:
         try:
             small, full = capture_twice(original, kernels, feeds, capturing)  # a part of it may run
         except InputError:
+            if wishes.keep != "all":
+                raise InputError(f"{fault}; --keep all judges its groups by themselves") from None
             small = full = Activations({}, feeds.full.sizes, made_up=True)
         return feeds, (small, replace(full, fault=fault))
 

@@ -63,6 +63,17 @@ def test_where_nothing_runs_groups_are_judged_by_themselves(model, keep):
     assert "whole model" in str(made.report).splitlines()[0]
 
 
+def test_where_not_even_a_part_runs_that_is_an_error_unless_all_is_asked_for(model):
+    gone = "i = Constant <value_ints = [100]> () g = Gather <axis = 1> (x0, i) x = MatMul (g, g)"
+    path = model(f"{HEADER} (float[1, 7] x0) => (float[1, 1] q) {{ {gone} {CHAIN} }}")
+    with pytest.raises(
+        InputError, match=r"does not run with its inputs: .*; --keep all judges its groups by themselves"
+    ):
+        optimize(path, OptimizeOptions())
+    (one,) = optimize(path, OptimizeOptions(keep="all", budget_s=0.01)).candidates
+    assert one.kept and one.certificate.ok and not one.certificate.captured
+
+
 def test_the_users_arrays_that_do_not_run_are_an_error(model, tmp_path):
     np.savez(tmp_path / "in.npz", x=np.ones((2, 500), np.float32))
     with pytest.raises(InputError, match="the model does not run with its inputs"):

@@ -165,12 +165,13 @@ def refusing(tmp_path) -> tuple[Path, dict[str, str]]:
 def test_a_library_on_a_lesser_cpu_is_not_used(refusing, tmp_path):
     path, texts = refusing
     feeds = tokens(1, 5)
-    build_library(texts, tmp_path / "here.so")
+    domain = next(function.domain for function in onnx.load(path).functions)
+    build_library(texts, tmp_path / "here.so", domain=domain)
     with pytest.raises(InputError, match="noyau::"):
         answers(path, feeds, tmp_path / "here.so")
     if c_compiler.level() == "x86-64" or "x86-64" not in c_compiler.level():
         pytest.skip("levels are those of x86-64, and this machine is of the lowest")
-    build_library(texts, tmp_path / "lesser.so", simulated_level=1)
+    build_library(texts, tmp_path / "lesser.so", simulated_level=1, domain=domain)
     assert_close(answers(path, feeds, tmp_path / "lesser.so"), answers(llama("torchscript"), feeds))
 
 
@@ -179,7 +180,9 @@ def test_an_operator_of_another_models_library_is_not_picked_up(refusing, tmp_pa
     path, texts = refusing
     feeds = tokens(1, 5)
     others = {name: f"{name[:-1]}{'1' if name[-1] == '0' else '0'}" for name in texts}
-    build_library({others[name]: text.replace(name, others[name]) for name, text in texts.items()}, tmp_path / "o.so")
+    domain = next(function.domain for function in onnx.load(path).functions)
+    others = {others[name]: text.replace(name, others[name]) for name, text in texts.items()}
+    build_library(others, tmp_path / "o.so", domain=domain)
     assert_close(answers(path, feeds, tmp_path / "o.so"), answers(llama("torchscript"), feeds))
 
 
