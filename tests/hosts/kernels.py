@@ -10,6 +10,8 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import onnx
+import onnxruntime
+import pytest
 from onnx import TensorProto, helper
 
 from noyau.hosts.onnxruntime import custom_ops
@@ -239,6 +241,11 @@ def _mixed_feeds(rng: np.random.Generator, n: int) -> Arrays:
 
 F32, I64 = TensorProto.FLOAT, TensorProto.INT64
 _N = ("n",)
+
+takes_bfloat16 = pytest.mark.skipif(
+    not hasattr(onnxruntime.OrtValue, "ortvalue_from_numpy_with_onnx_type"),
+    reason="an old onnxruntime takes no bfloat16 from Python: 1.18 does not, 1.22 does",
+)
 
 STAND_INS = {
     "scale_add": StandIn(

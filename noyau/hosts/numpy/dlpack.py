@@ -13,6 +13,7 @@ import ctypes
 import math
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import ml_dtypes
@@ -153,6 +154,8 @@ def _dtype(tensor: _Tensor, name: str) -> np.dtype:
     raise UnsupportedError(f"{name} has a dtype of DLPack that NumPy cannot hold ({dtype_name}); cast it first")
 
 
+# NumPy before 2.1 does not: whatever is handed over is read-only to it then.
+_ASKS_FOR_VERSION_1 = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 _ON_THE_CPU = frozenset({1, 3, 11})  # kDLCPU, kDLCUDAHost, kDLROCMHost
 _DEVICES = {2: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda, managed", 14: "oneapi"}
 _SPOKEN = ("__dlpack__", "__array_interface__", "__array_struct__", "__cuda_array_interface__")
@@ -237,10 +240,10 @@ def _package(like: Any) -> Any:
 
 def _exchange(thing: Any, name: str) -> np.ndarray:
     """By NumPy where it has the dtype, else by what it was handed."""
-    try:
-        return np.from_dlpack(thing)
-    except Exception:  # noqa: BLE001  what is wrong is found, and told, below
-        return array_of(_capsule(thing, name), name)
+    if _ASKS_FOR_VERSION_1:
+        with suppress(Exception):  # what is wrong is found, and told, below
+            return np.from_dlpack(thing)
+    return array_of(_capsule(thing, name), name)
 
 
 def _capsule(thing: Any, name: str) -> object:

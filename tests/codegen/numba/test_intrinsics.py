@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
@@ -104,7 +102,7 @@ def test_nothing_is_asked_before_a_loop(empty_cache):
     (launch,) = made._launches
     (text,) = launch.inspect_llvm().values()
     head = next(line for line in text.splitlines() if line.startswith("define") and "rotary_0" in line)
-    assert len(re.findall(r"float\*? noalias|ptr noalias", head)) >= 4 + 2
+    assert head.count(" noalias ") >= 4 + 2
 
 
 def test_cells_are_not_read_from_the_heap():

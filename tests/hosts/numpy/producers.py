@@ -83,6 +83,8 @@ class Producer:
     def __dlpack__(self, **wanted: Any) -> object:
         if wanted and not self.versioned:
             raise TypeError(f"unexpected keyword arguments {wanted}")
+        if self.versioned and not wanted:
+            raise BufferError("who asks for no version gets none of what has one")
         dtype, item = self.array.dtype, self.array.itemsize
         shape = (_I64 * self.array.ndim)(*self.array.shape)
         strides = (_I64 * self.array.ndim)(*(stride // item for stride in self.array.strides))

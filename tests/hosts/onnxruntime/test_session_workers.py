@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 from noyau.errors import InputError, ModelError, UnsupportedError
 from noyau.hosts.onnxruntime.session_workers import Feed, Job, Workers
 from noyau.timing.comparison import compare
+from tests.hosts.kernels import takes_bfloat16
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -54,6 +55,7 @@ def test_arrays_of_any_shape_and_layout_go_over(workers, x):
     assert side.lasts(2) > 0
 
 
+@takes_bfloat16
 def test_bfloat16_goes_over(workers):
     x = np.ones(4, ml_dtypes.bfloat16)
     side, _ = workers.sides(*(Job(content("Identity", TensorProto.BFLOAT16), {"x": x}) for _ in range(2)))

@@ -19,9 +19,7 @@ from noyau.hosts.onnxruntime.function_bodies import FusedNode, ModelValues, Valu
 from noyau.hosts.onnxruntime.submodel import extract
 from noyau.hosts.onnxruntime.write_back import write_back
 from tests.hosts.kernels import STAND_INS, Arrays, build_library, kernel_text, model_of
-from tests.hosts.models import NODE, floats
-
-MODELS = Path(__file__).parents[3] / "noyau" / "jobs" / "demo" / "models"
+from tests.hosts.models import NODE, floats, tiny_llama
 
 
 def run(model: onnx.ModelProto, feeds: Arrays, library: Path | None = None) -> Arrays:
@@ -46,9 +44,9 @@ def kind_of(array: np.ndarray) -> ValueType:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("name", ["llama_tiny_dynamo", "llama_tiny_torchscript"])
+@pytest.mark.parametrize("name", ["dynamo", "torchscript"])
 def test_a_part_of_a_llama_gives_what_it_gives_there(name: str, seed: int) -> None:
-    model, rng = onnx.load(MODELS / f"{name}.onnx"), random.Random(seed)
+    model, rng = tiny_llama(name), random.Random(seed)
     draws = np.random.default_rng(seed)
     feeds = {"input_ids": draws.integers(0, 100, (2, 7)), "attention_mask": np.ones((2, 7), np.int64)}
     known, values = every_value(model, feeds), ModelValues.of(model)

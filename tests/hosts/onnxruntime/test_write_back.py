@@ -28,11 +28,10 @@ from tests.hosts.models import (
     reshaped,
     run,
     same,
+    tiny_llama,
     two_norms,
     with_outer_shape,
 )
-
-MODELS = Path(__file__).parents[3] / "noyau" / "jobs" / "demo" / "models"
 
 # The two norms of `two_norms`.
 FIRST = FusedNode("norm_1f", tuple(range(6)), ("x", "w"), ("y",))
@@ -59,7 +58,7 @@ def test_the_model_given_is_unchanged() -> None:
 
 
 def test_without_parts_the_model_is_the_same() -> None:
-    model = onnx.load(MODELS / "llama_tiny_dynamo.onnx")
+    model = tiny_llama("dynamo")
     assert write_back(model, []).SerializeToString(deterministic=True) == model.SerializeToString(deterministic=True)
 
 
@@ -389,9 +388,9 @@ def test_the_kernel_replaces_the_body_in_a_written_model(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("name", ["llama_tiny_dynamo", "llama_tiny_torchscript"])
+@pytest.mark.parametrize("name", ["dynamo", "torchscript"])
 def test_random_parts_of_a_llama_change_nothing(name: str, seed: int) -> None:
-    model = onnx.load(MODELS / f"{name}.onnx")
+    model = tiny_llama(name)
     parts = random_parts(model, seed)
     assert len(parts) > 5
     found = write_back(model, parts)
