@@ -108,7 +108,7 @@ def _stored(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **optio
 def _merged(self: Any, how: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
     """An atomic in a dtype that NumPy does not have: lane after lane."""
     if value.data.dtype.kind in "biuf":
-        return _PLAIN_MERGE(self, how, pointers, value, mask, *rest, **options)
+        return _PLAIN_MERGE(self, how, *map(_packed, (pointers, value, mask)), *rest, **options)
     result, merge = value.data.copy(), _MERGES.get(str(how).rpartition(".")[2])
     if merge is None:
         raise UnsupportedError(f"an atomic {how} in {value.dtype} cannot be interpreted")
@@ -119,7 +119,21 @@ def _merged(self: Any, how: Any, pointers: Any, value: Any, mask: Any, *rest: An
     return Handle(result, value.dtype.scalar)
 
 
+def _swapped(self: Any, pointers: Any, expected: Any, value: Any, *rest: Any, **options: Any) -> Any:
+    return _PLAIN_SWAP(self, *map(_packed, (pointers, expected, value)), *rest, **options)
+
+
+def _packed(handle: Any) -> Any:
+    """Cells one after the other: Triton's atomics in C++ read them so, whatever their strides, before 3.9."""
+    return Handle(np.require(handle.data, requirements="C"), handle.dtype)
+
+
+def _constant(name: str, value: Any) -> Any:
+    return Handle(np.array([value]).astype(DTYPES[name]), tl.dtype(name))
+
+
 _PLAIN_MERGE = interpreter.InterpreterBuilder.create_atomic_rmw
+_PLAIN_SWAP = interpreter.InterpreterBuilder.create_atomic_cas
 _MERGES: Mapping[str, Any] = {"FADD": np.add, "MAX": np.maximum, "MIN": np.minimum, "XCHG": lambda old, new: new}
 
 
@@ -177,8 +191,10 @@ _BUILDER: Mapping[str, Any] = {
     "create_masked_load": _loaded,
     "create_masked_store": _stored,
     "create_atomic_rmw": _merged,
+    "create_atomic_cas": _swapped,
     "cast_impl": _cast,
     "create_fp_to_fp": _cast,
     "create_minnumf": lambda self, left, right: self.binary_op(left, right, np.fmin),
     "create_maxnumf": lambda self, left, right: self.binary_op(left, right, np.fmax),
+    **{f"get_{name}": partial(_constant, name) for name in DTYPES if name.startswith(("bf", "fp8"))},
 }

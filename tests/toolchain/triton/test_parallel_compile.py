@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from triton.runtime.jit import JITFunction
 
 from noyau.toolchain.triton import parallel_compile
 from noyau.toolchain.triton.compile_server import CompileTask
@@ -204,6 +205,9 @@ print(hits)
 """
 
 
+@pytest.mark.skipif(
+    not hasattr(JITFunction, "_pack_args"), reason="a Triton of other insides compiles here: before 3.5"
+)
 def test_triton_finds_what_was_compiled_beside(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment |= {"TRITON_CACHE_DIR": str(tmp_path / "triton"), "XDG_CACHE_HOME": str(tmp_path)}
