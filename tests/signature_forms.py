@@ -45,7 +45,7 @@ def histogram(x: Floats, xmin: float, xmax: float) -> Ints:
 
 @noyau.op("f32[n] -> low: f32, high: f32")
 def ends(x: Floats) -> tuple[np.float32, np.float32]:
-    return x.min(), x.max()
+    return np.min(x), np.max(x)
 
 
 @noyau.op("any[..., 2, n], i64[n - 1] -> any[..., n // 2 + 1]")

@@ -77,8 +77,11 @@ class AutogradPlan:
     floats: tuple[bool, ...]
 
 
-class AutogradCall(torch.autograd.Function):  # type: ignore[misc]
+# Of these torch.func takes a level at a time; from the usual Function, torch 2.15 asks how it is split into several.
+class AutogradCall(torch.autograd.function._SingleLevelFunction):  # type: ignore[misc]
     """A call that autograd records: `apply(plan, is_direct, *arguments)`."""
+
+    _compiled_autograd_key = torch.autograd.Function._compiled_autograd_key
 
     @staticmethod
     def forward(ctx: Any, plan: AutogradPlan, is_direct: bool, *arguments: Any) -> Any:
@@ -127,7 +130,7 @@ def recorded_directly(plan: AutogradPlan, arguments: Sequence[Any]) -> Any:
     return _apply(plan, True, *arguments)
 
 
-_apply = super(torch.autograd.Function, AutogradCall).apply
+_apply = AutogradCall.apply
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import ctypes
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,8 @@ LANGUAGE = "cuda"
 _HEADERS = frozenset({".h", ".hpp", ".cuh", ".inl", ".inc"})
 _PRELUDE = "#include <torch/extension.h>\n#include <cuda_runtime.h>"
 _FLAG = re.compile(r"-(?:D|U|std=)")  # of the flags those that change what a text means
-_ADDRESS = 1 << 40
+_ADDRESS = 1 << 40  # of what is mapped
+_PROGRAM = 1 << 22  # where a Python begins that does not choose its place, as Debian's; its heap lies behind it
 _RAISED = {"TypeError": TypeError, "ValueError": ValueError, "AttributeError": AttributeError}
 
 
@@ -172,6 +173,18 @@ class BuiltExtension:
         return lambda *args, **named: self._extensions.call(self._extension, name, args, named)
 
 
+def _is_address(number: int) -> bool:
+    """Whether a number may be the address of a tensor: one that is mapped, or lies in the heap."""
+    if not _PROGRAM <= number < _ADDRESS:
+        return number >= _ADDRESS
+    with suppress(OSError):
+        heap = re.search(
+            r"^(\w+)-(\w+) .*\[heap\]$", Path("/proc/self/maps").read_text("utf-8", "replace"), re.MULTILINE
+        )
+        return heap is not None and int(heap[1], 16) <= number < int(heap[2], 16)
+    return False
+
+
 class _Tensors:
     """The tensors of a call, and the storages that they lie in."""
 
@@ -191,7 +204,7 @@ class _Tensors:
                 return str(each)
             case list() | tuple():
                 return [self.value(part) for part in each]
-            case int() if each >= _ADDRESS:
+            case int() if _is_address(each):
                 raise UnsupportedError("a number that is an address is not followed; pass the tensor")
             case _:
                 return each  # type: ignore[no-any-return]

@@ -128,8 +128,8 @@ def _packed(handle: Any) -> Any:
     return Handle(np.require(handle.data, requirements="C"), handle.dtype)
 
 
-def _constant(name: str, value: Any) -> Any:
-    return Handle(np.array([value]).astype(DTYPES[name]), tl.dtype(name))
+def _constant_of(name: str) -> Callable[..., Any]:
+    return lambda self, value: Handle(np.array([value]).astype(DTYPES[name]), tl.dtype(name))
 
 
 _PLAIN_MERGE = interpreter.InterpreterBuilder.create_atomic_rmw
@@ -196,5 +196,5 @@ _BUILDER: Mapping[str, Any] = {
     "create_fp_to_fp": _cast,
     "create_minnumf": lambda self, left, right: self.binary_op(left, right, np.fmin),
     "create_maxnumf": lambda self, left, right: self.binary_op(left, right, np.fmax),
-    **{f"get_{name}": partial(_constant, name) for name in DTYPES if name.startswith(("bf", "fp8"))},
+    **{f"get_{name}": _constant_of(name) for name in DTYPES if name.startswith(("bf", "fp8"))},
 }

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from noyau.errors import BuildError, UnsupportedError
+from noyau.sanitizer.scripts import torch_extensions
 from noyau.sanitizer.scripts.record import ScriptSession
 from noyau.sanitizer.scripts.torch_extensions import Extensions, is_compiled, stood_in
 from noyau.sanitizer.scripts.triton_host import is_marked, marked
@@ -92,6 +95,16 @@ def test_what_goes_wrong_is_raised_as_torch_does(built):
         module.fill(x.data_ptr(), x, x)
     with pytest.raises(UnsupportedError, match=r"complex64, torch.strided is not handed to C"):
         module.fill(x.to(torch.complex64), x, x)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the heap is read from /proc")
+def test_an_address_in_a_low_heap_is_not_followed(built, monkeypatch):
+    monkeypatch.setattr(torch_extensions, "_ADDRESS", 1 << 60)
+    heap_end = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_ssize_t)(("sbrk", ctypes.CDLL(None)))
+    with pytest.raises(UnsupportedError, match="a number that is an address is not followed"):
+        built[1].fill(heap_end(0) - 8, 1, 2)
+    with pytest.raises(TypeError, match="a tensor is expected, and a whole number is given"):
+        built[1].fill(heap_end(0), 1, 2)
 
 
 def test_texts_that_are_not_built(tmp_path, monkeypatch):

@@ -206,7 +206,7 @@ print(hits)
 
 
 @pytest.mark.skipif(
-    not hasattr(JITFunction, "_pack_args"), reason="a Triton of other insides compiles here: before 3.5"
+    not hasattr(JITFunction, "_pack_args"), reason="Triton before 3.5 compiles a launch where it is called"
 )
 def test_triton_finds_what_was_compiled_beside(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
