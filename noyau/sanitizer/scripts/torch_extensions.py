@@ -178,10 +178,11 @@ def _is_address(number: int) -> bool:
     if not _PROGRAM <= number < _ADDRESS:
         return number >= _ADDRESS
     with suppress(OSError):
-        heap = re.search(
-            r"^(\w+)-(\w+) .*\[heap\]$", Path("/proc/self/maps").read_text("utf-8", "replace"), re.MULTILINE
-        )
-        return heap is not None and int(heap[1], 16) <= number < int(heap[2], 16)
+        maps = Path("/proc/self/maps").read_text("utf-8", "replace")
+        heap = re.findall(
+            r"^(\w+)-(\w+) .*\[heap\]$", maps, re.MULTILINE
+        )  # one where its pages are not of several kinds
+        return any(int(first, 16) <= number < int(end, 16) for first, end in heap)
     return False
 
 
