@@ -279,7 +279,7 @@ class Description:
     @property
     def target(self) -> Target:
         """The target that kernels are attached to."""
-        return Target(self.name, self.signature, self.reference.constants)
+        return Target(self.name, self.signature, self.reference.constants, self.inputs)
 
     @property
     def place(self) -> str:

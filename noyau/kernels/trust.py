@@ -21,6 +21,7 @@ import numpy as np
 
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import NoyauError, OutputError
+from noyau.kernels.c.headers import header_flags
 from noyau.kernels.call import CALLERS, caller_of
 from noyau.kernels.reference import Reference
 from noyau.kernels.user_kernel import UserKernel, language_of, python_function
@@ -138,7 +139,9 @@ def _key(kernel: UserKernel, reference: Reference, fact: str) -> str:
     """The key of a check that showed something: all that it depends on, as that was when this was asked first."""
     usage = kernel.usage
     said: list[Any] = [usage.launch, usage.args, usage.init, usage.constants, usage.returns, usage.updates]
-    said += [usage.options, reference.constants, kernel.function, reference.function]
+    said += [usage.options, reference.constants, kernel.function, reference.function, kernel.target.input_maker]
+    if LANGUAGES[kernel.language].is_native:
+        said.append(header_flags(kernel))
     parts = [kernel.language, kernel.entry, kernel.text, str(kernel.target.signature), *map(fingerprint, said), fact]
     caller = CALLERS.get(kernel.language)
     return cache.digest("checked", *parts, c_compiler.level(), caller.compiler() if caller else "")

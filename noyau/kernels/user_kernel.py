@@ -81,11 +81,12 @@ def usage_of(said: Mapping[str, Any], label: str) -> Usage:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target of a kernel: the op's name, its signature if it has one, and its constants."""
+    """The target of a kernel: the op's name, its signature if it has one, its constants, and what makes its inputs."""
 
     op: str
     signature: Signature | None
     constants: Mapping[str, Any]
+    input_maker: Callable[..., Any] | None = None
 
     @property
     def inputs(self) -> tuple[Term, ...]:

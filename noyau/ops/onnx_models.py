@@ -27,6 +27,7 @@ from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.trials import require_opening
 from noyau.hosts.onnxruntime.write_back import value_info, value_type, write_back
 from noyau.ir.graph import Constant, Graph
+from noyau.kernels.c.headers import require_plain_build
 from noyau.kernels.c.text import c_source
 from noyau.kernels.certificates import CertificateTask, judge
 from noyau.kernels.programs.generate import Specialization, trace_reference
@@ -238,8 +239,7 @@ class _Maker:
         specialization = self.wanted
         if not LANGUAGES[kernel.language].is_native:
             raise InputError(f"{kernel.called} is in {kernel.language}; a model takes kernels in C alone")
-        if kernel.usage.options.get("flags"):
-            raise InputError(f"{kernel.called} asks for flags, and kernels of a model are built alike: leave them out")
+        require_plain_build(kernel)
         reason = ineligible(kernel, self.description.reference, specialization.instance, specialization.constants)
         if reason:
             raise InputError(f"{kernel.called} does not go into a model: {reason}")

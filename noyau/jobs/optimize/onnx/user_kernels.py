@@ -32,6 +32,7 @@ from noyau.jobs.extract.run import wires_of
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import activation_cases
 from noyau.jobs.optimize.onnx.occurrences import Occurrence, places_of
+from noyau.kernels.c.headers import require_plain_build
 from noyau.kernels.c.syntax import functions_of
 from noyau.kernels.c.text import c_source
 from noyau.kernels.certificates import IsolatedLibrary
@@ -68,10 +69,7 @@ def kernel_of(op: Op[Any, Any]) -> UserKernel:
         raise InputError(
             f'{op.name} has no kernel in C (its kernels: {names}): {op.name}.kernel("{op.name}.c") attaches one'
         )
-    if kernels[-1].usage.options.get("flags"):
-        raise InputError(
-            f"{kernels[-1].called} asks for flags, and all kernels of a model are built alike: leave them out"
-        )
+    require_plain_build(kernels[-1])
     return kernels[-1]
 
 
