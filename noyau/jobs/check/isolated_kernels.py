@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from noyau.ops.op import Op
 
 Array = np.ndarray
+_FEW_CELLS, _FEW_S = 1 << 12, 5.0  # a run on so few has an answer by then, also where Python runs each thread of it
 _LOADING_S = 60.0  # for a file that is loaded again, and for a kernel of numba that compiles itself
 _IS_YOUNG = [False]  # of this process: whether it only loads ops and checks them
 _OPENMP: list[ctypes.CDLL] = []  # libraries of this process that bring the threads of OpenMP
@@ -68,8 +70,8 @@ class ProcessChoice:
 
 
 class KernelProcesses:
-    """Runs kernels of an op; use it in a `with`. `patience_s`: how long one run may take. After a crash, or a run that
-    was ended, a new process begins with the next one."""
+    """Runs kernels of an op; use it in a `with`. `patience_s`: how long one run may take, at most a few seconds
+    on few cells. After a crash, or a run that was ended, a new process begins with the next one."""
 
     def __init__(self, op: Op[..., Any], patience_s: float) -> None:
         self.op, self.patience_s = op, patience_s
@@ -100,7 +102,7 @@ class KernelProcesses:
         if language.is_native:
             if not self.native.is_running:
                 opens(self.native, None)
-            self.native.patience_s = self.patience_s
+            self.native.patience_s = self.limit_s(guards, arrays)
             library, symbol = library_of(kernel, instance, constants)
             return self.native.ask(run_library, library, symbol, guards.inputs, guards.outputs, pack(arrays), how)
         way = self.chosen_for_triton() if language.on_gpu else self.chosen()
@@ -112,11 +114,17 @@ class KernelProcesses:
         chosen = {n: v for n, v in kernel.usage.constants.items() if isinstance(v, bool | int | float | str)}
         if not way.worker.is_running or isinstance(way.worker, InterpreterWorker):  # which may hold another op
             opens(way.worker, way.home)
-        way.worker.patience_s = self.patience_s + _LOADING_S * compiles
+        way.worker.patience_s = self.limit_s(guards, arrays) + _LOADING_S * compiles
         ends = guards.inputs, guards.outputs
         results = way.worker.call(run_kernel, kernel.name, chosen, *ends, guards.fills, pack(arrays), how)
         self.seen.add(new)
         return results
+
+    def limit_s(self, guards: Guards, arrays: Sequence[Array]) -> float:
+        """The longest that a run on these may take: a number may say how much there is to do, as a size does."""
+        numbers = (abs(int(each)) for each in arrays if not each.ndim and each.dtype.kind in "iu")
+        work = sum(each.size for each in arrays) + sum(math.prod(end.shape) for end in guards.outputs) + sum(numbers)
+        return min(self.patience_s, _FEW_S) if work < _FEW_CELLS else self.patience_s
 
     def chosen(self) -> ProcessChoice:
         """The way to run what Python calls, chosen with the first run."""

@@ -85,8 +85,9 @@ def check(
     Inputs are made from the signature (awkward numbers and sizes: 0, 1, primes, block sizes and their neighbours), or
     by `inputs=`, whose sizes are varied; `sizes` are usual ones. Each case runs twice, on poisoned outputs between
     guard zones, with one thread and with many; Python callables on strided arrays too. Kernels written by hand run in
-    a process of their own, so that a crash, or a run that takes longer than `patience_s`, is a finding. After
-    `budget_s` no further inputs are tried on a kernel. `tolerance`: allow |got - want| <= tolerance * max(1, |want|).
+    a process of their own, so that a crash, or a run that takes longer than `patience_s` (five seconds on few cells),
+    is a finding. After `budget_s` no further inputs are tried on a kernel. `tolerance`: allow
+    |got - want| <= tolerance * max(1, |want|).
     A failure is shrunk to the smallest sizes that show it. A kernel that passes is remembered: from then on the op
     runs it. `declared`: sizes, by the names of the signature, that the op is meant for; nothing is run at them, and
     warnings say where a launch or the arithmetic of a kernel does not do there. SignatureError and InputError where the

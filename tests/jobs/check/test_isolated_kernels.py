@@ -14,7 +14,7 @@ import noyau
 from noyau.dtypes import DType
 from noyau.errors import CheckError, InputError
 from noyau.jobs.check.isolated_kernels import KernelProcesses, threaded
-from noyau.kernels.guarded_run import How
+from noyau.kernels.guarded_run import End, Guards, How
 from noyau.ops.op_files import load_op
 from noyau.workers.worker import ForkedWorker
 from tests.kernels.written import attached
@@ -88,6 +88,23 @@ def test_what_goes_wrong_is_one_reason_and_the_next_run_is_fine(op, n, told):
         with pytest.raises(CheckError, match=told):
             run(apart, n)
         assert np.array_equal(run(apart, 2)[0], [0, 2])
+
+
+@pytest.mark.parametrize(
+    ("arrays", "cells", "limit_s"),
+    [
+        ([f32(4000)], 4, 5.0),
+        ([f32(4000)], 4000, 20.0),
+        ([f32(5000)], 4, 20.0),
+        ([f32(4), np.int64(10**6)], 4, 20.0),
+        ([f32(4), np.float32(1e6)], 4, 5.0),
+    ],
+)
+def test_a_run_with_little_to_do_has_little_time(op, arrays, cells, limit_s):
+    guards = Guards(lambda *_: [], "double[deeds]", (), (End("out", DType.F32, (cells,)),))
+    for patience_s in (20.0, 1.0):
+        with KernelProcesses(op, patience_s) as apart:
+            assert apart.limit_s(guards, [np.asarray(each) for each in arrays]) == min(limit_s, patience_s)
 
 
 def test_a_new_process_begins_when_it_is_asked_for(op):
