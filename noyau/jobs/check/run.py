@@ -95,8 +95,7 @@ def check(
 
     A kernel that is on no op is checked on one's own arguments: `noyau.check(kernel, args, launch=, reference=f)`; see
     `noyau.jobs.check.bare_kernel.check_bare`. A function of torch of one's own is checked with `args`, tensors and
-    numbers, and
-    `reference=`: see `noyau.jobs.check.torch_checks.check_function`."""
+    numbers, and `reference=`: see `noyau.jobs.check.torch_checks.check_function`."""
     if is_bare(op):
         return check_bare(op, args, launch=launch, reference=reference, tolerance=tolerance)
     if not isinstance(op, Op) or args is not None or reference is not None:
