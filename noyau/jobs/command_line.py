@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from noyau.errors import InputError, OutputError
+from noyau.text import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +77,23 @@ def is_stream(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder for what is to be written, and those that it lies in, where there are none. OutputError where that
+    cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        name = printable(str(folder))
+        raise OutputError(f"{name} is no folder and cannot be made one: {error.strerror}; name another") from error
+
+
 def require_place(record: Path, model: Path) -> None:
     """OutputError where the record has no place, or would be written over the model: before any work."""
     if os.path.realpath(record) == os.path.realpath(model):
         raise OutputError(f"the record would go to {record}, which is the model itself: name another file")
     if is_stream(record):
         return
-    if not os.path.isdir(record.parent):
-        raise OutputError(f"{record.parent} is no folder: make it first")
+    make_folder(record.parent)
     if os.path.isdir(record) or not os.access(record.parent, os.W_OK | os.X_OK):
         raise OutputError(f"{record} cannot be written: it is a folder, or lies in one that is read-only")
 

@@ -44,9 +44,12 @@ def test_arguments_are_declared_with_what_they_are_for():
 def test_a_record_has_a_place_of_its_own(tmp_path):
     model = tmp_path / "model.onnx"
     require_place(tmp_path / "r.json", model)
+    require_place(tmp_path / "one" / "two" / "r.json", model)
+    assert (tmp_path / "one" / "two").is_dir()
+    (tmp_path / "file").write_text("")
     for record, told in [
         (model, "which is the model itself"),
-        (tmp_path / "none" / "r.json", "is no folder: make it first"),
+        (tmp_path / "file" / "r.json", "file is no folder and cannot be made one: .*; name another"),
         (tmp_path, "cannot be written: it is a folder"),
     ]:
         with pytest.raises(OutputError, match=told):

@@ -7,7 +7,7 @@ import tempfile
 from importlib.resources import files
 from pathlib import Path
 
-from noyau.jobs.command_line import Command
+from noyau.jobs.command_line import Command, make_folder
 from noyau.jobs.optimize.command import declare_options, optimize_file
 
 
@@ -28,6 +28,7 @@ def _run(arguments: argparse.Namespace) -> int:
     model = files("noyau.jobs.demo.models").joinpath(f"llama_tiny_{arguments.exporter}.onnx")
     with tempfile.TemporaryDirectory(prefix="noyau-demo-") as temporary:
         folder = arguments.folder or Path(temporary)
+        make_folder(folder)
         source = folder / "llama_tiny.onnx"
         save_files({source: model.read_bytes()}, source)
         return optimize_file(arguments, source, folder / "llama_tiny.fused.onnx", keep=arguments.folder is not None)

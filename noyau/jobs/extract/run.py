@@ -27,6 +27,7 @@ from noyau.hosts.onnxruntime.path_ends import Between
 from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.hosts.onnxruntime.subgraph import Path, path_between
 from noyau.ir.graph import Graph
+from noyau.jobs.command_line import make_folder
 from noyau.jobs.extract.starter_kernel import WIDTH, outputs_of, start_of
 from noyau.signatures.types import parse
 from noyau.text import printable
@@ -190,14 +191,13 @@ def op_name(file: File) -> str:
 
 
 def require_room(file: File, *, force: bool) -> None:
-    """OutputError where the files of a path cannot be written to a place: it is taken, or there is no folder."""
+    """OutputError where the files of a path cannot be written to a place: it is taken, or in no folder that can be."""
     if file.suffix != ".py" or not file.stem:
         raise OutputError(f"{printable(str(file))} is not the name of a Python file: end it in .py")
     for place in (file, file.with_suffix(".npz"), file.with_suffix(".c")):
         if os.path.lexists(place) and not force:
             raise OutputError(f"{printable(str(place))} is there already: --force replaces it, or name another file")
-    if not file.parent.is_dir():
-        raise OutputError(f"{printable(str(file.parent))} is no folder: make it first")
+    make_folder(file.parent)
 
 
 def wires_of(original: SourceModel) -> DefUse:

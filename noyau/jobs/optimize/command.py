@@ -15,6 +15,7 @@ from noyau.jobs.command_line import (
     declare_between,
     declare_inputs,
     declare_record,
+    make_folder,
     plain,
     print_rich,
     progress,
@@ -160,12 +161,14 @@ def require_places(model: Path, output: Path, record: Path | None) -> None:
         if end in occupied:
             raise OutputError(f"{what} would go to {place}, which is {occupied[end]}: name another file")
         occupied[end] = what
-        if not os.path.isdir(place.parent):
-            raise OutputError(f"{place.parent} is no folder: make it first")
-        if os.path.isdir(place) or not os.access(place.parent, os.W_OK | os.X_OK):
+        is_reachable = os.access(place.parent, os.W_OK | os.X_OK) or not os.path.exists(place.parent)
+        if os.path.isdir(place) or not is_reachable:
             raise OutputError(f"{place} cannot be written: it is a folder, or lies in one that is read-only")
         if os.path.exists(place) and (not os.path.isfile(place) or os.path.realpath(place.parent) == "/dev"):
             raise OutputError(f"{place} is no plain file, and a new one would take its place: name another")
+    for place in (output, *([] if record is None else [record])):
+        if place.parent != model.parent:  # which is there, or what reads the model says that it is not
+            make_folder(place.parent)
 
 
 def _written(output: Path, fused: bool) -> str:

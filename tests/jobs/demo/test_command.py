@@ -34,12 +34,11 @@ def test_demo_leaves_nothing_unless_it_is_asked_to(tmp_path, capsys, monkeypatch
     assert "llama_tiny.onnx: 10 nodes before, 5 after; 2 of 2 kernels kept" in told
     assert "Wrote" not in told
     assert files(tmp_path / "temporary") == []
-    (tmp_path / "kept").mkdir()
-    assert main(["demo", "--folder", str(tmp_path / "kept"), "--exporter", "torchscript"]) == 0
+    assert main(["demo", "--folder", str(tmp_path / "new" / "kept"), "--exporter", "torchscript"]) == 0
     assert "Wrote" in capsys.readouterr().out
-    assert files(tmp_path / "kept") == ["llama_tiny.fused.onnx", "llama_tiny.fused.so", "llama_tiny.onnx"]
-    assert main(["demo", "--folder", str(tmp_path / "missing")]) == 2
-    assert "give a folder that exists" in capsys.readouterr().err
+    assert files(tmp_path / "new" / "kept") == ["llama_tiny.fused.onnx", "llama_tiny.fused.so", "llama_tiny.onnx"]
+    assert main(["demo", "--folder", str(tmp_path / "new" / "kept" / "llama_tiny.onnx" / "deeper")]) == 2
+    assert "is no folder and cannot be made one" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_full_keeps_the_demo_s_model_out(tmp_path, monkeypatch, capsys):

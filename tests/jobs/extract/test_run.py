@@ -210,7 +210,8 @@ def test_all_files_appear_or_none(model, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("norm", "end it in .py"), ("norm.onnx", "end it in .py"), ("no/norm.py", "is no folder")]
+    ("name", "told"),
+    [("norm", "end it in .py"), ("norm.onnx", "end it in .py"), ("model.onnx/norm.py", "is no folder")],
 )
 def test_a_place_that_cannot_be_is_refused(model, tmp_path, name, told):
     with pytest.raises(OutputError, match=told):

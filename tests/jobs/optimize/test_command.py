@@ -265,13 +265,13 @@ def test_what_would_be_written_over_something_is_refused_before_any_work(model, 
         (other, "-o", folder / "other.onnx"): "its library would go to",
         (model, "-o", folder / "a.so"): "its library would go to",
         (model, "-o", folder / "folder.onnx"): "cannot be written",
-        (model, "-o", folder / "missing" / "a.onnx"): "missing is no folder: make it first",
+        (model, "-o", model / "a.onnx"): "is no folder and cannot be made one",
         (model, "-o", ""): "is not the name of a file",
         (model, "-o", folder / "pipe.onnx"): "is no plain file, and a new one would take its place",
         (model, "--json", folder / "twice.fused.onnx"): "which is the fused model",
         (model, "--json", folder / "twice.fused.so"): "which is its library",
         (model, "--json", model): "which is the model itself",
-        (model, "--json", folder / "missing" / "r.json"): "missing is no folder: make it first",
+        (model, "--json", model / "r.json"): "is no folder and cannot be made one",
     }
     for arguments, message in refused.items():
         assert optimize(*arguments) == 2

@@ -72,7 +72,7 @@ def test_what_is_no_model(content, tmp_path, capsys):
 def test_a_file_that_is_not_there_or_is_none(tmp_path, capsys):
     assert "cannot be read: No such file" in refusal(tmp_path / "missing.onnx", capsys)
     assert "cannot be read: Is a directory" in refusal(tmp_path, capsys)
-    assert "is no folder" in refusal(tmp_path / "missing" / "a.onnx", capsys)
+    assert "cannot be read: No such file" in refusal(tmp_path / "missing" / "a.onnx", capsys)
     assert "is no plain file" in refusal(Path(os.devnull), capsys, "-o", str(tmp_path / "out.onnx"))
     os.mkfifo(tmp_path / "pipe.onnx")
     assert "is no plain file" in refusal(tmp_path / "pipe.onnx", capsys)

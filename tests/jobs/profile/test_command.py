@@ -89,7 +89,7 @@ def test_models_that_do_not_run(tmp_path, capsys):
         (["--threads", "-1"], "threads=-1"),
         (["--top", "0"], "top=0 is no number of rows"),
         (["--between", "x:nowhere"], "nowhere"),
-        (["--json", "missing/r.json"], "missing is no folder: make it first"),
+        (["--json", "model.onnx/r.json"], "model.onnx is no folder and cannot be made one"),
         (["--json", "model.onnx"], "which is the model itself: name another file"),
         (["--json", "."], "cannot be written: it is a folder"),
     ],

@@ -69,7 +69,7 @@ def test_the_gate_says_yes_or_no(folder, capsys, path, answer, status):
         (["definition.json", "--solution", "solutions", "--time", "0"], "--time 0 is no limit"),
         (["definition.json", "--solution", "solutions", "--memory", "-1"], "--memory -1 is no limit"),
         (["definition.json", "--solution", "solutions", "--launch", "1,1"], "it takes no --launch"),
-        (["definition.json", "--solution", "solutions", "--trace", "none/t"], "is no folder"),
+        (["definition.json", "--solution", "solutions", "--trace", "definition.json/t"], "is no folder"),
         (["plain.py", "--solution", "plain.py"], "has no Model and get_inputs"),
         (["empty"], "is no problem of a benchmark"),
     ],
