@@ -40,7 +40,7 @@ def every_dtype():
             yield pytest.param(case, dtype, id=f"{case}-{dtype}", marks=marks)
 
 
-@pytest.mark.parametrize(("case", "dtype"), every_dtype())
+@pytest.mark.parametrize(("case", "dtype"), [*every_dtype()])
 def test_a_result_is_the_rounded_truth(case, dtype):
     arrays = case.arrays(dtype)
     wanted = case.wanted(arrays)

@@ -80,7 +80,7 @@ def numpy_takes(function, array) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", filter(there, MATRICES))
+@pytest.mark.parametrize("name", [*filter(there, MATRICES)])
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "?"])
 def test_of_matrices(name, dtype):
     array = x(3, 4, dtype=dtype)
