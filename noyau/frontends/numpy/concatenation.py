@@ -204,11 +204,12 @@ def _pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> 
 
 
 def _pairs(widths: Any, rank: int) -> list[tuple[Any, Any]]:
-    """One number, a pair, or a pair for each axis, as a pair for each axis."""
+    """One number, a pair, or a pair for each axis, also by its number, as a pair for each axis."""
     if isinstance(widths, np.ndarray):
         widths = widths.tolist()
     if isinstance(widths, dict):
-        return [(0, 0) if k not in widths else _pairs(widths[k], 1)[0] for k in range(rank)]
+        by_axis = {axis_of(axis, rank): each for axis, each in widths.items()}
+        return [_pairs(by_axis.get(axis, 0), 1)[0] for axis in range(rank)]
     if not isinstance(widths, tuple | list):
         return [(widths, widths)] * rank
     rows = [each if isinstance(each, tuple | list) else None for each in widths]
