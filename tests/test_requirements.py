@@ -25,7 +25,7 @@ def extras() -> dict[str, list[str]]:
 def needed(extra: str) -> Iterator[Requirement]:
     """The requirements of an extra, and of the extras of noyau that it names."""
     for each in map(Requirement, extras()[extra]):
-        if each.name == "noyau":
+        if each.name == "noyau-kernels":
             for name in sorted(each.extras):
                 yield from needed(name)
         else:

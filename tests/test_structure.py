@@ -45,6 +45,7 @@ CROSS_CUTTING = {
     "test_defects_table.py",
     "test_documents.py",
     "test_gallery.py",
+    "test_held_out.py",
     "test_readme.py",
     "test_requirements.py",
     "test_structure.py",

@@ -161,7 +161,7 @@ def require_places(model: Path, output: Path, record: Path | None) -> None:
         if end in occupied:
             raise OutputError(f"{what} would go to {place}, which is {occupied[end]}: name another file")
         occupied[end] = what
-        is_reachable = os.access(place.parent, os.W_OK | os.X_OK) or not os.path.exists(place.parent)
+        is_reachable = os.access(place.parent, os.W_OK | os.X_OK) or not os.path.isdir(place.parent)
         if os.path.isdir(place) or not is_reachable:
             raise OutputError(f"{place} cannot be written: it is a folder, or lies in one that is read-only")
         if os.path.exists(place) and (not os.path.isfile(place) or os.path.realpath(place.parent) == "/dev"):

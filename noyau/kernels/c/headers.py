@@ -33,7 +33,7 @@ def require_plain_build(kernel: UserKernel) -> None:
 
 
 def _headers(text: str, folder: Path, seen: set[Path]) -> Iterator[tuple[Path, bytes]]:
-    """What a text includes from its folder, and what that includes, each file once."""
+    """The files that a text includes from its folder, and those that they include, each once."""
     for name in _INCLUDE.findall(text):
         path = (folder / name).resolve()
         if path not in seen and path.is_file():

@@ -156,7 +156,7 @@ def test_gradients_of_long_rows_have_certificates_of_their_launches(shape):
         (found,) = torch.autograd.grad(soft(x), x, weight)
         (want,) = torch.autograd.grad(torch.softmax(x.double(), -1), x, weight.double())
         assert float((found - want).norm() / want.norm()) < 1e-5
-    kernels = tensor_calls(soft.calls).plan((x,), {}).backward.kernels
+    kernels = tensor_calls(soft.calls).plan((x,), {}, (True,)).backward.kernels
     (made,) = kernels.programs.values()
     sizes = {"rows": shape[0], "n": shape[1]}
     assert [each.generated.certified_at(sizes) for each in made] == [False, True]

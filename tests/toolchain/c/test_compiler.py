@@ -28,7 +28,7 @@ def no_zig(monkeypatch):
     def missing(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(c_compiler.importlib.metadata, "version", missing)
+    monkeypatch.setattr(importlib.metadata, "version", missing)
 
 
 @pytest.fixture
@@ -246,7 +246,7 @@ def test_a_compiler_that_does_not_run_is_passed_over(no_zig, script, monkeypatch
 
 def test_ziglang_is_the_last_resort(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(c_compiler.importlib.metadata, "version", lambda name: {"ziglang": "0.99"}[name])
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: {"ziglang": "0.99"}[name])
     monkeypatch.setattr(c_compiler, "_execute", lambda command, *_: (0, f"clang of {' '.join(command[1:])}\n"))
     found = c_compiler.find_compiler()
     assert found.command == (sys.executable, "-m", "ziglang", "cc")
