@@ -119,7 +119,7 @@ def test_kernels_of_every_strategy(tmp_path):
     assert (done.returncode, done.stdout) == (0, "done\n"), told(done)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_random_graphs(tmp_path):
     ready, parts = printable(map(attempt, SEEDS))
     assert len(ready) >= 100
