@@ -21,6 +21,8 @@ def matmul(a: Any, b: Any, out: Any = None, **options: Any) -> Any:
     left, right = traced(a, b)
     if not left.ndim or not right.ndim:
         raise UnsupportedError("a matrix product takes no scalars; use *")
+    # Else an extent of 1 would be repeated, as in np.einsum.
+    left.tape.demand_equal(left.node.shape[-1], right.node.shape[-2 if right.ndim > 1 else -1])
     batch = ascii_letters[3 : 3 + max(left.ndim, right.ndim)]
     first = "B" if left.ndim == 1 else f"{batch[len(batch) - (left.ndim - 2) :] if left.ndim > 2 else ''}AB"
     second = "B" if right.ndim == 1 else f"{batch[len(batch) - (right.ndim - 2) :] if right.ndim > 2 else ''}BC"

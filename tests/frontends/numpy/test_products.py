@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import noyau
 from noyau.errors import UnsupportedError
 from noyau.ir.graph import Contract
 from tests.frontends.numpy.traces import agrees, found, traced_only, x
@@ -98,3 +99,9 @@ def test_norms_of_matrices_by_sums(ord, keepdims):  # noqa: A002  NumPy's own na
 def test_an_einsum_spelt_with_numbers():
     found(lambda a, b: np.einsum(a, [0, 1], b, [1, 2], [2, 0]), x(3, 4), x(4, 5, seed=1))
     found(lambda a: np.einsum(a, [..., 1]), x(3, 4))
+
+
+@pytest.mark.parametrize(("left", "right"), [((2, 1), (3, 2)), ((2, 3), (1, 4)), ((3, 3, 1), (1, 3, 3)), ((1,), (3,))])
+def test_an_inner_extent_of_one_is_not_repeated(left, right):
+    with pytest.raises(ValueError, match="matmul: Input operand 1 has a mismatch"):
+        noyau.op(lambda a, b: a @ b)(np.ones(left), np.ones(right))
