@@ -237,7 +237,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--time", type=float, default=20.0, help="seconds for each (default: 20)")
     wishes = parser.parse_args(words)
     counts, reasons, begin = Counter[str](), Counter[str](), time.monotonic()
-    programs = [*documented(wishes.only), *(drawn(wishes.seed + n) for n in range(wishes.count))]
+    programs = [*documented(wishes.only), *(drawn(wishes.seed + n) for n in range(0 if wishes.only else wishes.count))]
     with ForkedWorker("its process", wishes.time, state=programs) as worker:
         for number, program in enumerate(programs):
             try:

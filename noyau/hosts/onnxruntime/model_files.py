@@ -38,9 +38,8 @@ def library_path(path: Path) -> Path:
         raise OutputError(f"{str(path)!r} is not the name of a file; end it in .onnx") from None
 
 
-Trial = Callable[
-    [Path, "Path | None"], None
-]  # raises where a model file, and its library, are not fit to be handed over
+# Raises where a model file, and its library, are not fit to be handed over.
+Trial = Callable[[Path, "Path | None"], None]
 
 
 def save(
