@@ -11,13 +11,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import product
 
-from noyau.errors import UnsupportedError
+from noyau.errors import UnansweredError, UnsupportedError
 
 Place = tuple[int, int, int]
 PATIENCE = 1000  # rounds of loops after which a program lets others go on
 _MOST_WAITING = 64  # programs at once
 _TURNS = 100  # of each waiting program in which nothing ends
-_SPINNING = "programs wait for one another, and none of them gets on; check it where there is a GPU, with --sanitizer"
+_SPINNING = "programs wait for one another, and none of them gets on"
+_ELSEWHERE = f"; check it where there is a GPU, with --sanitizer, or with at most {_MOST_WAITING} programs"
 
 
 class Programs:
@@ -34,7 +35,8 @@ class Programs:
         self.done = threading.Event()
 
     def __call__(self) -> None:
-        """Run them all; whatever one of them raises. UnsupportedError where they wait for one another without end."""
+        """Run them all; whatever one of them raises. UnansweredError where all that are left wait for one another
+        without end, UnsupportedError where too many wait for others to begin."""
         self.go_on()
         self.done.wait()
         if self.fault is not None:
@@ -73,7 +75,9 @@ class Programs:
         self.rounds, place, own = 0, self.place, threading.Semaphore(0)
         self.idle += 1
         if self.idle > _TURNS * (len(self.waiting) + 1) and (self.waiting or self.has_more or self.idle > 10 * _TURNS):
-            raise UnsupportedError(_SPINNING)
+            if self.has_more:  # who is waited for may not have begun
+                raise UnsupportedError(_SPINNING + _ELSEWHERE)
+            raise UnansweredError(f"does not end: its {_SPINNING}")
         is_new = self.has_more and len(self.waiting) < _MOST_WAITING
         if not is_new and not self.waiting:
             return

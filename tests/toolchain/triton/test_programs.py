@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.errors import UnsupportedError
+from noyau.errors import UnansweredError, UnsupportedError
 from noyau.toolchain.triton.programs import Programs
 
 
@@ -52,8 +52,10 @@ def test_what_never_comes_is_said_and_what_a_program_raises_is_raised():
         while True:
             programs.turn()
 
-    with pytest.raises(UnsupportedError, match="none of them gets on"):
+    with pytest.raises(UnansweredError, match=r"none of them gets on$"):
         grid_of(3, forever)
+    with pytest.raises(UnsupportedError, match="with at most 64 programs"):
+        grid_of(100, forever)
 
     def third(programs, own):
         while own == 0:
