@@ -27,6 +27,9 @@ from noyau.verify.adversarial import Effort
 if not Path("/proc/driver/nvidia").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# Whether the compiler and the processor do AVX-512 is inductor's to try: it imports torch in a new process for that.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+
 # Modules are compiled once, whatever the shell says: each process that the tests start is a second faster for it.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

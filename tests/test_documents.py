@@ -76,7 +76,7 @@ def walks() -> dict[str, list[tuple[str, str, bool]]]:
     return dict(zip(("optimize", "op", "check"), parsed, strict=True))
 
 
-@pytest.mark.parametrize("name", ["optimize", "op", "check"])
+@pytest.mark.parametrize("name", ["optimize", "op", pytest.param("check", marks=pytest.mark.long)])
 def test_a_walk_is_short_and_names_what_is_there(name):
     stops = walks()[name]
     files = [file for file, _, _ in stops]

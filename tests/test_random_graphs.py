@@ -30,12 +30,13 @@ from tests.random_graphs import Case, Coverage, generate, graphs
 from tests.trying import MOST, Try, attempt, steps
 
 BATCH = 100
-BATCHES = 25  # 2,500 graphs, of which more than 2,000 have a kernel
+BATCHES = 12  # 1,200 graphs, of which some 980 have a kernel
+MORE_BATCHES = range(BATCHES, 25)  # by hand
 FEW = 400  # graphs within which each planted bug is found
 # The first graph that these show in is a late one: the search begins with it.
 LATE = {"a_guard_forgotten": 263, "a_lost_transpose": 150, "a_wrong_position": 85, "views_composed_the_wrong_way": 117}
 FIRST = 200  # graphs that the interpreter runs too, of which each step takes Python; twice as many by hand
-SHIPPED, MORE_SHIPPED = range(0, BATCHES * BATCH, 83), range(1300, 1400)  # graphs built as kernels are; others quickly
+SHIPPED, MORE_SHIPPED = range(0, 25 * BATCH, 83), range(1300, 1400)  # graphs built as kernels are; others quickly
 
 
 @pytest.fixture(autouse=True)
@@ -120,13 +121,15 @@ def printable(tries: Iterable[Try | None]) -> tuple[list[Try], dict[str, CPrinte
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", range(BATCHES))
+@pytest.mark.parametrize(
+    "batch", [*range(BATCHES), *(pytest.param(each, marks=pytest.mark.long) for each in MORE_BATCHES)]
+)
 def test_scheduled_kernels_in_c(batch, through_c):
     """The batch that is done last says whether all of them cover the IR."""
     ready = run_in_c(range(batch * BATCH, (batch + 1) * BATCH), QUICK)
     note_coverage(through_c / f"{batch}.json", ready)
     done = list(through_c.glob("*.json"))
-    if len(done) == BATCHES:
+    if len(done) >= BATCHES:
         require_coverage(sum((Counter(json.loads(each.read_text("utf-8"))) for each in done), Counter()))
 
 
@@ -170,11 +173,11 @@ def run_native(made: Try, native: Native) -> str | None:
 
 def require_coverage(counts: Counter[str]) -> None:
     """Each feature has been drawn, and most of them often; a batch prints what it had, to be seen with -s."""
-    assert counts["graphs"] >= 2000
+    assert counts["graphs"] >= 0.75 * BATCH * BATCHES
     kinds = {"Input", "Constant", "Iota", "Map", "View", "Select", "Gather", "Reduce", "Scan"}
     rare = {"kind Scatter", "kind Contract", "kind Opaque", "kind Part"}  # none of these is drawn
     assert {f"kind {name.__name__}" for name in Kind.__args__} == {f"kind {name}" for name in kinds} | rare
-    wanted = {f"kind {name}": 50 for name in kinds}
+    wanted = {f"kind {name}": 50 for name in kinds}  # of 2,000 graphs
     wanted |= {f"function {name}": 2 for name in OPERATORS if name != "floor_divide"}
     wanted |= {f"monoid {name}": 5 for name in MONOIDS if not name.endswith("_apart") and not name.startswith("fold_")}
     wanted |= {f"scan {name}": 10 for name in ("sum", "prod", "max", "min")}
@@ -186,7 +189,8 @@ def require_coverage(counts: Counter[str]) -> None:
     wanted |= {f"consumers {count}": 5 for count in range(5)}
     views = "broadcast,broadcast as it runs,diagonal,expand,flip,merge,slice,split,squeeze,transpose,unsqueeze,beyond"
     wanted |= {f"tag {name}": 10 for name in [*views.split(","), "concat", "pad", "rotate", "rows", "cells", "points"]}
-    assert {name: counts[name] for name, least in wanted.items() if counts[name] < least} == {}
+    share = min(counts["graphs"] / 2000, 1)
+    assert {name: counts[name] for name, least in wanted.items() if counts[name] < max(int(least * share), 1)} == {}
 
 
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)

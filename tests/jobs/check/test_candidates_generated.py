@@ -34,7 +34,7 @@ def untraced(x):
 
 
 def test_an_op_that_has_only_a_reference_is_checked():
-    found = noyau.check(doubled)
+    found = noyau.check(doubled, budget_s=3)
     assert found.ok, str(found)
     kernel = found.kernels[0]
     assert (kernel.name, kernel.language) == ("c", "c")
@@ -104,7 +104,7 @@ def test_a_wrong_generated_kernel_is_found(monkeypatch):
 
     right = BuiltProgram.__call__
     monkeypatch.setattr(BuiltProgram, "__call__", wrong)
-    one = noyau.check(doubled).findings[0]
+    one = noyau.check(doubled, budget_s=1).findings[0]
     assert one.kind == "race"
     assert "runs with 1 and 2 threads differ" in one.message
 

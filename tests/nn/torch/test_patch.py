@@ -127,7 +127,7 @@ def test_what_fails_when_it_is_tried_and_what_was_replaced_before_are_left():
     assert told == ["it could not be tried: RuntimeError: not on this machine", "its forward was replaced already"]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float64, marks=pytest.mark.long)])
 def test_other_dtypes(dtype):
     model, x = block().to(dtype), torch.randn(4, 16, dtype=dtype)
     exact = copy.deepcopy(model).double()(x.double())
@@ -203,6 +203,7 @@ def test_a_llama_of_transformers():
     assert all(torch.equal(one, other) for one, other in zip(run(), wanted, strict=True))
 
 
+@pytest.mark.long
 def test_a_llama_within_torch_compile():
     model = small_llama()
     ids = torch.arange(6).reshape(2, 3)

@@ -54,6 +54,7 @@ def test_cases_are_the_tests_of_some_classes(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_each_runs_under_a_check_with_prange_in_its_text(tmp_path):
     (tmp_path / "suite_of_tests.py").write_text(SUITE)
     cases = cases_of("suite_of_tests", tmp_path / "suite_of_tests.py", {"test_race"})

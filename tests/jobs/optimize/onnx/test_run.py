@@ -60,7 +60,10 @@ def optimized_llama(exporter: str) -> OptimizedModel:
     return optimize(llama(exporter), dataclasses.replace(QUICK, dims={"sequence": 128}))  # one binding: it is quicker
 
 
-@pytest.fixture(scope="module", params=[pytest.param("dynamo", marks=pytest.mark.as_shipped), "torchscript"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("dynamo", marks=pytest.mark.as_shipped), pytest.param("torchscript", marks=pytest.mark.long)],
+)
 def either(request) -> tuple[Path, OptimizedModel]:
     return llama(request.param), optimized_llama(request.param)
 

@@ -71,6 +71,7 @@ def test_show_tells_of_it_and_of_its_library(first, folder):
     assert "written by" not in printed(folder / "model.onnx")
 
 
+@pytest.mark.long
 def test_optimised_again_it_gives_the_same_kernels(tmp_path):
     wishes = dataclasses.replace(QUICK, dims={"sequence": 16})  # one binding: it is quicker
     made = optimize(llama("dynamo"), wishes)

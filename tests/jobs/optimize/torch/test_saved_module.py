@@ -21,7 +21,10 @@ def saved(tmp_path_factory):
     torch._dynamo.reset()
     block = Block()
     path = tmp_path_factory.mktemp("saved") / "block.noyau"
-    noyau.optimize(block, torch.randn(2, 5, 32), dynamic=True, keep="all", budget_s=0.3).save(path)
+    optimized = noyau.optimize(block, torch.randn(2, 5, 32), dynamic=True, keep="all", budget_s=0.3)
+    optimized.save(path)
+    with pytest.raises(OutputError, match="cannot be written"):
+        optimized.save(path.parent / "missing" / "x.noyau")
     return block, path
 
 
@@ -141,12 +144,6 @@ def test_what_is_no_file_of_noyaus(tmp_path):
     for name in ("x", "missing"):
         with pytest.raises(ModelError, match="is no module that noyau saved"):
             noyau.load(tmp_path / name)
-
-
-def test_where_it_cannot_be_written(saved, tmp_path):
-    optimized = noyau.optimize(saved[0], torch.randn(2, 5, 32), dynamic=True, keep="all", budget_s=0.3)
-    with pytest.raises(OutputError, match="cannot be written"):
-        optimized.save(tmp_path / "missing" / "x.noyau")
 
 
 def test_what_torch_cannot_export(tmp_path):
