@@ -240,9 +240,11 @@ def rewrite_expression(expr: ir.Expr, change: Callable[[ir.Expr], ir.Expr]) -> i
 
 def substitute(statements: Iterable[ir.Statement], values: dict[str, DimLike]) -> tuple[ir.Statement, ...]:
     """The statements with index names replaced by Dims, everywhere."""
+    return with_dims(statements, lambda old: old.replace(values))
 
-    def dim(old: Dim) -> Dim:
-        return old.replace(values)
+
+def with_dims(statements: Iterable[ir.Statement], dim: Callable[[Dim], Dim]) -> tuple[ir.Statement, ...]:
+    """The statements with each Dim changed."""
 
     def change(expr: ir.Expr) -> ir.Expr:
         match expr:

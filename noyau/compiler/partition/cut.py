@@ -15,7 +15,7 @@ import numpy as np
 
 from noyau.compiler.lowering.nest import lower, unbound
 from noyau.compiler.partition.def_use import DefUse
-from noyau.compiler.partition.recomputation import check_depth, check_recompute
+from noyau.compiler.partition.recomputation import check_depth, check_divisions, check_recompute
 from noyau.compiler.partition.structural_keys import StructuralKey, StructuralKeys, with_names
 from noyau.compiler.partition.traffic import Model, ModelOperator, Positions
 from noyau.compiler.passes.cleanup import judge_copies
@@ -264,6 +264,8 @@ class _Partitioning:
             if key not in self.judged or (fresh and self.judged[key]):
                 self.judged[key] = None
                 kernel = kernel_of_graph(normalise(graph))
+                if len(positions) > 1:
+                    check_divisions(kernel)
                 if self.speller is not None:
                     self.speller(kernel)
         except UnsupportedError as error:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from noyau.compiler.lowering.loop_cuts import divisions
 from noyau.compiler.partition.costs import USUAL, cells, flops_within, usual
 from noyau.compiler.passes.cleanup import drop_unused
 from noyau.errors import UnsupportedError
@@ -17,6 +18,7 @@ from noyau.ir.dims import product
 from noyau.ir.graph import Constant, Graph, Iota, Map, Node, Reduce, View
 from noyau.ir.loops import Fold, If, Kernel, Let, Loop, Statement
 from noyau.ir.operators import OPERATORS
+from noyau.ir.walk import every_statement, folds_in
 
 AGAIN = 12.0  # flops that may be computed again for each cell of the largest output
 PASSES = 8  # reductions that may need each other in turn: each is one more pass, which computes much of the others anew
@@ -57,6 +59,18 @@ def check_recompute(graph: Graph, kernel: Kernel) -> None:
     dear = [repeat for repeat in again if repeat.reduction]
     if dear or sum(repeat.flops for repeat in again) > AGAIN:
         raise UnsupportedError(str((dear or again)[0]))
+
+
+def check_divisions(kernel: Kernel) -> None:
+    """UnsupportedError where each cell divides by a size to know its place in memory, as a reshape of a part to a shape
+    that does not divide its own asks: no vector can, and a copy that is made once takes a tenth of the time."""
+    body = [statement for launch in kernel.launches for statement in launch.body]
+    loops = (s for s in every_statement(body) if isinstance(s, Loop))
+    inner = {loop.var for loop in loops if not any(isinstance(s, Loop) for s in loop.body)}
+    inner |= {fold.loops[-1][0] for fold in folds_in(body)}
+    for op in divisions(body):
+        if op.right.constant is None and inner & op.left.names:
+            raise UnsupportedError(f"each cell would divide by {op.right}, a size, to know its place in memory")
 
 
 def repeats(graph: Graph, kernel: Kernel) -> list[Repeat]:

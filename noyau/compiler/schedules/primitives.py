@@ -187,6 +187,8 @@ def _widened(loop: ir.Loop) -> ir.Loop:
 
 def carries(loop: ir.Loop) -> bool:
     """Whether rounds of a loop store in one cell: in memory from outside, at an index that its variable is not in."""
+    if loop.extent == Dim.of(1):
+        return False
     own = {s.name for s in walk.every_statement(loop.body) if isinstance(s, ir.Alloc)}
     stores = [s for s in walk.every_statement(loop.body) if isinstance(s, ir.Store)]
     return any(
@@ -206,33 +208,40 @@ def stride_of(access: ir.Load | ir.Store, variable: str) -> Dim:
 
 
 def keep(statements: Statements, values: frozenset[str], name: str) -> Statements:
-    """Values that the last fold of a row has computed are kept in memory of the thread, for the loops after it.
+    """Values that a fold of a row has computed are kept in memory of the thread, for the folds and loops after it.
 
     The statements are those of one row; `values` are names of values of the graph. Nothing changes where a value is
     not found in both at the same index."""
-    at = max((k for k, s in enumerate(statements) if walk.is_fold(s)), default=None)
-    let = None if at is None else statements[at]
-    if at is None or not isinstance(let, ir.Let) or len((fold := walk.fold_of(let)).loops) != 1:
-        return statements
-    for inner in fold.body:
-        if isinstance(inner, ir.Let) and inner.origin and inner.origin[0] in values:
-            after = tuple(_reload(s, inner, fold.loops[0], name) for s in statements[at + 1 :])
-            if after != statements[at + 1 :]:
-                store = ir.Store((name,), (Dim.of(fold.loops[0][0]),), (ir.Var(inner.name, inner.value.dtype),))
-                where = fold.body.index(inner) + 1
-                body = (*fold.body[:where], store, *fold.body[where:])
-                return (*statements[:at], replace(let, value=replace(fold, body=body)), *after)
+    for at, let in enumerate(statements):
+        if not isinstance(let, ir.Let) or not walk.is_fold(let) or len((fold := walk.fold_of(let)).loops) != 1:
+            continue
+        for where, inner in enumerate(fold.body, 1):
+            if isinstance(inner, ir.Let) and inner.origin and inner.origin[0] in values:
+                after = tuple(_reload(s, inner, fold.loops[0], name) for s in statements[at + 1 :])
+                if after != statements[at + 1 :]:
+                    store = ir.Store((name,), (Dim.of(fold.loops[0][0]),), (ir.Var(inner.name, inner.value.dtype),))
+                    body = (*fold.body[:where], store, *fold.body[where:])
+                    return (*statements[:at], replace(let, value=replace(fold, body=body)), *after)
     return statements
 
 
 def _reload(statement: ir.Statement, let: ir.Let, loop: tuple[str, Dim], name: str) -> ir.Statement:
-    """A loop after the fold in which the value of a Let of the fold, at the loop's own index, is loaded."""
-    if not isinstance(statement, ir.Loop) or statement.extent != loop[1] or let.origin is None:
-        return statement
-    origin = (let.origin[0], tuple(dim.replace({loop[0]: statement.var}) for dim in let.origin[1]))
-    load = ir.Load(name, (Dim.of(statement.var),), let.value.dtype)
-    body = (replace(s, value=load) if isinstance(s, ir.Let) and s.origin == origin else s for s in statement.body)
-    return replace(statement, body=drop_unused(tuple(body)))
+    """A fold or a loop in which the value of a Let of an earlier fold, at the loop's own index, is loaded."""
+
+    def loaded(body: Statements, var: str) -> Statements:
+        assert let.origin is not None, "as values of the graph have"
+        origin = (let.origin[0], tuple(dim.replace({loop[0]: var}) for dim in let.origin[1]))
+        load = ir.Load(name, (Dim.of(var),), let.value.dtype)
+        return tuple(replace(s, value=load) if isinstance(s, ir.Let) and s.origin == origin else s for s in body)
+
+    match statement:
+        case ir.Loop(var, extent, _, body) if extent == loop[1]:
+            return replace(statement, body=drop_unused(loaded(body, var)))
+        case ir.Let(_, ir.Fold(_, ((var, extent),), body) as fold) if extent == loop[1]:
+            *inner, _ = drop_unused((*loaded(body, var), ir.Store(("",), (), (fold.value,))))
+            return replace(statement, value=replace(fold, body=tuple(inner)))
+        case _:
+            return statement
 
 
 def drop_unused(statements: Statements) -> Statements:
@@ -267,6 +276,34 @@ def change_each(body: Iterable[ir.Statement], change: Callable[[ir.Statement], S
     return tuple(result)
 
 
+def sizes_outside(body: Statements) -> Statements:
+    """A block in which sizes become floats before loops in lanes: no vector has 64-bit integers as floats."""
+    result, names = list[ir.Statement](), set[str]()
+    for statement in body:
+        if isinstance(statement, ir.Loop | ir.If):
+            sizes = _sizes_in(statement)
+            result += [s for s in sizes if s.name not in names]
+            names.update(s.name for s in sizes)
+            rest = tuple(s for s in statement.body if s not in sizes)
+            result.append(replace(statement, body=sizes_outside(rest)))
+        else:
+            result.append(statement)
+    return tuple(result)
+
+
+def _sizes_in(block: ir.Loop | ir.If) -> list[ir.Let]:
+    lanes = isinstance(block, ir.Loop) and block.axis is ir.Axis.LANES
+    return [s for s in block.body if lanes and isinstance(s, ir.Let) and _is_size(s.value)]
+
+
+def _is_size(value: ir.Expr) -> bool:
+    match value:
+        case ir.Call("cast", (ir.Index(dim),)):
+            return not any(name.startswith("#") for name in dim.names)
+        case _:
+            return False
+
+
 def tiled(loop: ir.Loop, size: int, outer: str, inner: str, count: str) -> tuple[ir.Loop, Statements, ir.Loop]:
     """The loop over tiles of at most `size`, of which the last one is shorter, without a body; the Let that calls the
     length of a tile `count`, where it is not known now; and the loop over a tile."""
@@ -291,18 +328,19 @@ def is_costly(body: Iterable[ir.Statement]) -> bool:
 
 def apart(body: Statements) -> list[Statements]:
     """A block for each loop of a block, and one for what is stored beside them, with the Lets before it: loops side by
-    side can then all use threads. The block itself where anything else stands in it."""
+    side can then all use threads. The block itself where anything else stands in it, or two would need one fold."""
     blocks: list[Statements] = [(s,) for s in body if isinstance(s, ir.Loop)]
     stores = tuple(s for s in body if isinstance(s, ir.Store) and s.merge is None)
-    lets = tuple(s for s in body if is_light(s))
+    lets = tuple(s for s in body if isinstance(s, ir.Let))
     inner = [s for block in blocks for s in walk.every_statement(block)]
     used = {name for s in inner if isinstance(s, ir.Store) for name in s.buffers} | {
         load.buffer for load in walk.loads_of(body)
     }
     if len(blocks) + len(stores) + len(lets) != len(body) or any(used & set(store.buffers) for store in stores):
         return [body]
-    blocks += [stores] if stores else []
-    return [body] if len(blocks) < 2 else [drop_unused((*lets, *block)) for block in blocks]
+    blocks = [drop_unused((*lets, *block)) for block in (*blocks, stores) if block]
+    folds = [s.name for block in blocks for s in block if isinstance(s, ir.Let) and walk.is_fold(s)]
+    return [body] if len(blocks) < 2 or len(folds) > len(set(folds)) else blocks
 
 
 def is_light(statement: ir.Statement) -> TypeGuard[ir.Let]:

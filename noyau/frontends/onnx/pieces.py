@@ -25,21 +25,28 @@ def _pads(site: OnnxSite, rank: int) -> tuple[list[Dim], list[Dim]]:
 
 def pad(site: OnnxSite) -> Node:
     value, mode = site.input(), site.attribute("mode", "constant")
-    before, after = _pads(site, len(value.shape))
-    for axis, (first, last) in enumerate(zip(before, after, strict=True)):
+    pads = _pads(site, len(value.shape))
+    for axis, (first, last) in enumerate(zip(*pads, strict=True)):
         value = _cut(site, value, axis, first, last)
-    low = [maximum(dim, 0) for dim in before]
-    high = [maximum(dim, 0) for dim in after]
-    if mode == "constant":
-        return _with_constant(site, value, low, high)
-    if mode not in _SOURCES:
+    low, high = ([maximum(dim, 0) for dim in dims] for dims in pads)
+    if mode == "wrap":
+        shape = tuple(a + dim + b for a, dim, b in zip(low, value.shape, high, strict=True))
+        index = [
+            at if a == b == Dim.of(0) else (at - a) % dim
+            for at, a, dim, b in zip(indices(len(shape)), low, value.shape, high, strict=True)
+        ]
+        return site.view(value, shape, index)
+    if mode not in ("constant", *_SOURCES):
         raise UnsupportedError(f"Pad has no mode {mode!r}")
-    shape = tuple(a + dim + b for a, dim, b in zip(low, value.shape, high, strict=True))
-    index = [
-        at if a == b == Dim.of(0) else _SOURCES[mode](at - a, dim)
-        for at, a, dim, b in zip(indices(len(shape)), low, value.shape, high, strict=True)
-    ]
-    return site.view(value, shape, index)
+    fill = _constant(site, value) if mode == "constant" else None
+    for axis, lengths in enumerate(zip(low, high, strict=True)):
+        if lengths == (Dim.of(0), Dim.of(0)):
+            continue
+        ends = _filled(site, fill, value, axis, lengths) if fill else _mirrored(site, value, axis, lengths, mode)
+        before, after = ([end] if length != Dim.of(0) else [] for end, length in zip(ends, lengths, strict=True))
+        pieces = [*before, value, *after]
+        value = site.concat(pieces, axis) if len(pieces) > 1 else value
+    return value if value is not site.input() else site.call("identity", value)
 
 
 def _cut(site: OnnxSite, value: Node, axis: int, low: Dim, high: Dim) -> Node:
@@ -51,35 +58,32 @@ def _cut(site: OnnxSite, value: Node, axis: int, low: Dim, high: Dim) -> Node:
     return site.slice(value, axis, first, length if never_negative(length) else maximum(length, 0))
 
 
-def _with_constant(site: OnnxSite, value: Node, before: list[Dim], after: list[Dim]) -> Node:
+def _constant(site: OnnxSite, value: Node) -> Node:
     fill = site.input(2) if site.has(2) else site.like(0, value)
     if fill.dtype is not value.dtype:
         raise UnsupportedError(f"Pad fills {value.dtype.value} with {fill.dtype.value}")
-    fill = site.drop_axes(fill, range(len(fill.shape)))
-    for axis, (low, high) in enumerate(zip(before, after, strict=True)):
-        pieces = [_fill(site, fill, value, axis, low), value, _fill(site, fill, value, axis, high)]
-        filled = [piece for piece in pieces if piece is not None]
-        value = site.concat(filled, axis) if len(filled) > 1 else value
-    return value if value is not site.input() else site.call("identity", value)
+    return site.drop_axes(fill, range(len(fill.shape)))
 
 
-def _fill(site: OnnxSite, fill: Node, value: Node, axis: int, length: Dim) -> Node | None:
-    if length == Dim.of(0):
-        return None
-    return site.expand(fill, (*value.shape[:axis], length, *value.shape[axis + 1 :]))
+def _filled(site: OnnxSite, fill: Node, value: Node, axis: int, lengths: tuple[Dim, Dim]) -> list[Node]:
+    return [site.expand(fill, (*value.shape[:axis], length, *value.shape[axis + 1 :])) for length in lengths]
 
 
-def _reflect(at: Dim, extent: Dim) -> Dim:
-    """0 1 2 3 -> ... 2 1 0 1 2 3 2 1 ...: the border is not repeated."""
-    far = extent - 1
-    distance = far - maximum(at, -at)
-    return far - maximum(distance, -distance)
+def _mirrored(site: OnnxSite, value: Node, axis: int, lengths: tuple[Dim, Dim], mode: str) -> list[Node]:
+    """Pieces of the value that continue it: ranges, where one formula for all cells would look each of them up."""
+    at, extent, longest = indices(len(value.shape)), value.shape[axis], maximum(*lengths)
+    site.demand_at_most(minimum(longest, Dim.of(1)) + (longest if mode == "reflect" else 0), extent)
+    sources = _SOURCES[mode](at[axis], extent, lengths[0])
+    shapes = [(*value.shape[:axis], length, *value.shape[axis + 1 :]) for length in lengths]
+    return [
+        site.view(value, shape, [*at[:axis], source, *at[axis + 1 :]])
+        for shape, source in zip(shapes, sources, strict=True)
+    ]
 
 
-_SOURCES: dict[str, Callable[[Dim, Dim], Dim]] = {
-    "reflect": _reflect,
-    "edge": lambda at, extent: minimum(maximum(at, 0), extent - 1),
-    "wrap": lambda at, extent: at % extent,
+_SOURCES: dict[str, Callable[[Dim, Dim, Dim], tuple[Dim, Dim]]] = {
+    "reflect": lambda at, extent, low: (low - at, extent - 2 - at),
+    "edge": lambda at, extent, low: (Dim.of(0), extent - 1),
 }
 
 

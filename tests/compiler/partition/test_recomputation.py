@@ -6,7 +6,7 @@ import pytest
 
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.partition import costs, recomputation
-from noyau.compiler.partition.recomputation import check_depth, check_recompute, repeats
+from noyau.compiler.partition.recomputation import check_depth, check_divisions, check_recompute, repeats
 from noyau.errors import UnsupportedError
 from noyau.ir.graph import Map, Reduce
 from tests.compiler.partition.test_costs import softmax
@@ -96,3 +96,16 @@ def test_steps_that_need_each_other_are_counted():
 def test_many_that_do_not_need_each_other_are_fine():
     nodes = [value(f"y{k}", Reduce("sum", (1,)), "x", F32, "n") for k in range(20)]
     check_depth(graph("y0", given("x", F32, "n", 4), *nodes))
+
+
+def test_no_cell_divides_by_a_size():
+    """A row is divided by one; so is each cell where a part of a reshape does not divide its shape."""
+
+    def shifted(*index):
+        return lower(graph("y", given("x", F32, "n", "m"), value("y", view(*index), "x", F32, "n", 7)), "kernel")
+
+    flat = at(0) * 7 + at(1)
+    with pytest.raises(UnsupportedError, match=r"^each cell would divide by m, a size, to know its place in memory$"):
+        check_divisions(shifted(flat // "m", flat % "m"))
+    check_divisions(shifted(at(0) // "m", at(1)))
+    check_divisions(shifted(at(0), at(1) // 2))

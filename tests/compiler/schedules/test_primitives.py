@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from noyau.compiler.lowering.nest import lower
+from noyau.compiler.schedules.cpu.strategies import keep_rows
 from noyau.compiler.schedules.primitives import (
     bind,
     bind_all,
@@ -20,6 +21,7 @@ from noyau.compiler.schedules.primitives import (
     reindex,
     reorder,
     sink,
+    sizes_outside,
     stride_of,
     tiled,
     widen,
@@ -30,7 +32,7 @@ from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
-from noyau.ir.loops import Alloc, Axis, Fold, If, Index, Launch, Let, Load, Loop, Space, Store, Var
+from noyau.ir.loops import Alloc, Axis, Call, Fold, If, Index, Launch, Let, Load, Loop, Space, Store, Var
 from noyau.ir.walk import every_expression, every_statement, loads_of, touched
 from tests.compiler.schedules.groups import (
     assert_keeps,
@@ -44,7 +46,7 @@ from tests.compiler.schedules.groups import (
     scanned,
     transposed,
 )
-from tests.jobs.check.groups import embedding, layer_norm, quantise, rms_norm, softmax, swiglu
+from tests.jobs.check.groups import Group, embedding, layer_norm, quantise, rms_norm, softmax, swiglu
 from tests.nests import COL, COPY, F32, ONE, ROW, N, call, kernel, less, load, loop, store
 
 SIZES = {"rows": 3, "n": 5, "a": 2, "b": 3, "c": 4, "s": 2, "words": 4}
@@ -178,6 +180,7 @@ def test_a_loop_that_carries_a_state_is_no_lane():
     assert not carries(own)
     outer = loop("#j", 2, merging)
     assert carries(outer)
+    assert not carries(loop("#j", 1, merging))  # there is no next round
 
 
 @pytest.mark.parametrize(("extent", "size"), [("n", 3), ("n", 8), ("n", 1), (8, 4), (8, 3)])
@@ -218,6 +221,28 @@ def test_what_is_kept_is_not_computed_again():
     loads = [expr.buffer for expr in every_expression(after.launches[0].body) if isinstance(expr, Load)]
     assert loads.count("kept") == 1
     assert loads.count("x") == 2  # the last loop reads the row no more
+
+
+def test_what_the_first_fold_computes_is_kept_for_the_second():
+    """The mean and the spread of exp(x), and what is written, need it once a cell."""
+    g, shape = Group(), ("rows", "n")
+    e = g.map("exp", g.input("x", F32, *shape))
+    less = g.map("subtract", e, g.expand(g.mean(e, "n"), shape))
+    g.map("divide", less, g.expand(g.mean(g.map("multiply", less, less), "n"), shape))
+    made = with_bodies(lowered(g.graph()), lambda body: bind_all(sink(body)))
+    after = with_bodies(made, keep_rows)
+    functions = [getattr(expr, "function", "") for expr in every_expression(after.launches[0].body)]
+    assert functions.count("exp") == 1
+    assert_keeps(g.graph(), after, {"rows": 2, "n": 5}, {"rows": 1, "n": 0})
+
+
+def test_sizes_become_floats_before_lanes():
+    size = Let("size", Call("cast", (Index(Dim.of("n")),), F32))
+    moved = Let("moved", Call("cast", (Index(ROW),), F32))
+    lanes = Loop("#i", N, Axis.LANES, (size, moved, store("y", Var("size", F32), ROW)))
+    assert sizes_outside((lanes, lanes)) == (size, *(replace(lanes, body=lanes.body[1:]),) * 2)
+    outer = Loop("#j", N, Axis.SERIAL, (size, store("y", Var("size", F32), ROW)))
+    assert sizes_outside((outer,)) == (outer,)
 
 
 def test_nothing_is_kept_of_a_row_without_folds():

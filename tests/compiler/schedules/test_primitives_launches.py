@@ -53,6 +53,10 @@ def test_loops_side_by_side_are_apart():
     assert apart((one,)) == [(one,)]
     whole = (store("y", ONE, 0), one, other)
     assert apart(whole) == [whole]
+    fold = Let("c", Fold("sum", (("#r", N),), (), ONE, F32))
+    alone = loop("#k", "n", store("w", Var("c", F32), ROW))
+    assert apart((fold, one, alone)) == [(one,), (fold, alone)]
+    assert apart((fold, alone, alone)) == [(fold, alone, alone)]  # it would be computed twice
     beside = store("w", ONE, 0)
     assert apart((beside, one)) == [(one,), (beside,)]
 

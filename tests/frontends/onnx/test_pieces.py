@@ -22,6 +22,16 @@ def test_cells_read_from_the_value(mode, size, pads):
     np.testing.assert_array_equal(results(found, {"x": x})[0], np.pad(x, ((0, 0), pads), MODES[mode]))
 
 
+@pytest.mark.parametrize(("mode", "least"), [("reflect", 3), ("edge", 1)])
+def test_ends_are_ranges_and_need_cells_to_continue(mode, least):
+    """No index is chosen cell by cell; onnxruntime refuses the same sizes."""
+    text = f"""(float[n, m] x) => (float y) {{ p = Constant<value_ints = [0, 2, 0, 1]>()
+        y = Pad<mode = "{mode}">(x, p) }}"""
+    found = imported(text, 19)
+    assert [str(demand) for demands in found.demands.values() for demand in demands] == [f"{least} <= m"]
+    assert not any("max" in str(dim) for node in found.graph.nodes for dim in getattr(node.kind, "index", ()))
+
+
 @pytest.mark.parametrize("pads", [[1, 0, 2, 3], [0, 0, 0, 0]])
 def test_constant_cells(pads):
     text = f"""(float[n, m] x) => (float y) {{ p = Constant<value_ints = {pads}>() v = Constant<value_float = 7.0>()
@@ -71,6 +81,10 @@ def test_what_is_no_pad_is_a_boundary():
         (
             '(float[n] x) => (float y) { p = Constant<value_ints = [1, 1]>() y = Pad<mode = "up">(x, p) }',
             "Pad has no mode 'up'",
+        ),
+        (
+            '(float[2] x) => (float y) { p = Constant<value_ints = [2, 0]>() y = Pad<mode = "reflect">(x, p) }',
+            "it needs 3 to be at most 2",
         ),
     ):
         assert next(iter(imported(text).opaque.values())) == reason

@@ -276,10 +276,10 @@ static int32_t residual_rms_norm_1(const noyau_call *call, int64_t begin, int64_
             }
         }
         float v13_cell[32];
+        const float v8 = (float)n;
         NOYAU_LANES
         for (int64_t i0 = 0; i0 < length; ++i0) {
             const float v10_i = v10[0];
-            const float v8 = (float)n;
             const float v5 = v5_sum[i0];
             const float v9 = v5 / v8;
             const float v12 = v10_i + v9;

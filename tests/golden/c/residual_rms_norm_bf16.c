@@ -378,9 +378,9 @@ static int32_t residual_rms_norm_bf16_1(const noyau_call *call, int64_t begin, i
             }
         }
         float v13_cell[32];
+        const float v8 = (float)n;
         NOYAU_LANES
         for (int64_t i0 = 0; i0 < length; ++i0) {
-            const float v8 = (float)n;
             const float v10_i = noyau_bf16_to_f32(v10[0]);
             const float v5 = v5_sum[i0];
             const float v9 = v5 / v8;

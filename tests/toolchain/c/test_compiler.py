@@ -118,6 +118,10 @@ def test_flags_keep_infinities_and_name_a_level():
     assert not [flag for flag in flags if any(word in flag for word in forbidden)]
     assert {"-std=c11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"} <= set(flags)
     assert {"-fPIC", "-fvisibility=hidden"} <= set(flags)
+    clang = c_compiler.Compiler(("clang",), "Debian clang version 14.0.6")
+    own = c_compiler.Compiler(("gcc",), "gcc (Debian 12.2.0-14) 12.2.0")
+    gcc, other = (c_compiler._compile_flags(c_compiler.DEFAULTS, each) for each in (own, clang))
+    assert [flag for flag in gcc if flag not in other] == ["-fno-tree-pre"]
 
 
 def test_denormals_stay_on_in_the_process(empty_cache):

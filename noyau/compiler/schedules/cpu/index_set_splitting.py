@@ -9,13 +9,18 @@ length may be in each of its tiles.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import replace
+from functools import partial
 
-from noyau.compiler.schedules.primitives import Statements, change_each, drop_unused, minimum, with_bodies
+from noyau.compiler.lowering.loop_cuts import FEW, divisions
+from noyau.compiler.schedules.cpu.folds import merged
+from noyau.compiler.schedules.primitives import Statements, change_each, drop_unused, either, minimum, with_bodies
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
-from noyau.ir.dims import Dim, maximum
-from noyau.ir.walk import every_expression, rewrite, substitute
+from noyau.ir.dims import Dim, DimOp, maximum
+from noyau.ir.ranges import simplify
+from noyau.ir.walk import all_dims, every_expression, rewrite, substitute, with_dims
 
 # Cells of a loop of known length that is worth it: rows of 16 and 32 cells take up to 1.9 and 1.3 times as long in two
 # loops, those of 64 cells 0.8 (where one branch is an exponential) to 1.07 times, those of 256 cells 0.65 to 0.92.
@@ -49,9 +54,13 @@ def _cut(loop: ir.Statement) -> Statements | None:
 
 
 def _is_worth(loop: ir.Loop) -> bool:
-    """Whether a loop may be long, and does nothing but to compute values of cells and to store them."""
-    straight = all(isinstance(s, ir.Let) or (isinstance(s, ir.Store) and not s.merge) for s in loop.body)
-    return straight and (loop.extent.constant or LONG) >= LONG
+    """Whether a loop may be long, and is straight."""
+    return _is_straight(loop) and (loop.extent.constant or LONG) >= LONG
+
+
+def _is_straight(loop: ir.Loop) -> bool:
+    """Whether a loop does nothing but to compute values of cells and to store them."""
+    return all(isinstance(s, ir.Let) or (isinstance(s, ir.Store) and not s.merge) for s in loop.body)
 
 
 def _change(expr: ir.Expr, variable: str) -> Change | None:
@@ -107,3 +116,64 @@ def _simpler(expr: ir.Expr) -> ir.Expr:
             return ir.Const(value, expr.dtype)
         case _:
             return expr
+
+
+def split_by_steps(body: Statements) -> Statements:
+    """Each loop in lanes whose reads stand still or go on by what sizes tell, as one where they go on, and the loop
+    itself: where two branches of a model meet, either may be broadcast, and no vector is loaded with a step that only
+    a call tells."""
+    return change_each(body, _split)
+
+
+def _split(loop: ir.Statement) -> Statements | None:
+    if not isinstance(loop, ir.Loop) or loop.axis is not ir.Axis.LANES:
+        return None
+    stops = dict.fromkeys(stop for dim in all_dims(loop.body) for stop in _stops(dim, loop.var))
+    zero, going = Dim.of(0), with_dims(loop.body, partial(_without, stops))
+    none = (ir.Call("equal", (ir.Index(_one(stop)), ir.Index(zero)), DType.BOOL) for stop in stops)
+    condition = ir.when(ir.all_of(none))
+    whole = _in_steps(replace(loop, body=going))
+    return whole if condition is None else either(condition, whole, (loop,))
+
+
+def _in_steps(loop: ir.Loop) -> Statements:
+    """A loop whose cells come in twos, or in a few, that read one cell, as an enlarged image has them: a round for each
+    such cell, and a loop over what is left."""
+    divided = (op for op in divisions(loop.body) if op.kind == "floordiv" and loop.var in op.left.names)
+    count = max((op.right.constant or 0 for op in divided), default=0)
+    if not _is_straight(loop) or not 1 < count <= FEW:
+        return (loop,)
+    rounds, left = loop.extent // count, loop.extent % count
+    moved = (substitute(loop.body, {loop.var: Dim.of(loop.var) * count + at}) for at in range(count))
+    cells = [with_dims(body, lambda dim: simplify(dim, {})) for body in moved]
+    rest = substitute(loop.body, {loop.var: rounds * count + Dim.of(loop.var)})
+    loops = replace(loop, extent=rounds, body=merged(cells)), replace(loop, extent=left, body=rest)
+    return loops[: 1 if left == Dim.of(0) else 2]
+
+
+def _stops(dim: Dim, variable: str) -> Iterator[DimOp]:
+    """The sizes, 0 where a step is as it is without them, that a variable is multiplied by."""
+    for monomial, _ in dim.terms:
+        ops = [atom for atom in monomial if isinstance(atom, DimOp)]
+        yield from (op for op in ops if variable in monomial and op.kind == "max" and "#" not in str(_one(op)))
+        yield from (stop for op in ops for stop in _stops(op.left, variable))
+
+
+def _without(stops: Collection[DimOp], dim: Dim) -> Dim:
+    """A Dim in which some sizes are 0."""
+    total = Dim.of(0)
+    for monomial, factor in dim.terms:
+        part = Dim.of(0 if any(atom in stops for atom in monomial) else factor)
+        for atom in monomial if part != Dim.of(0) else ():
+            part = part * (_changed(atom, stops) if isinstance(atom, DimOp) else Dim.of(atom))
+        total = total + part
+    return total
+
+
+def _changed(op: DimOp, stops: Collection[DimOp]) -> Dim:
+    left, right = _without(stops, op.left), _without(stops, op.right)
+    return maximum(left, right) if op.kind == "max" else left // right if op.kind == "floordiv" else left % right
+
+
+def _one(op: DimOp) -> Dim:
+    return Dim((((op,), 1),))

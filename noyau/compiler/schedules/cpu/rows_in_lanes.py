@@ -219,6 +219,7 @@ def _known_at_most(left: Dim, right: Dim) -> ir.Asked:
     return ir.at_most(left, right)
 
 
+VECTOR, ROWS = 8, 256  # rows that fill a vector, and cells that are added one by one in float32
 SIDE_BY_SIDE = 32  # rows, one in each lane
 BLOCK, REPEATED = 256, 16  # rows of an item of a map, and how many of them are one run of cells
 CELLS, DEAR_CELLS, MAP_CELLS = 15, 64, 63  # of a short row: where the ways cost the same, as measured
@@ -244,6 +245,29 @@ def short_rows(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
         return ir.Launch(run or _beside(rows, inner, kept=kept), few)
     except UnsupportedError:
         return None
+
+
+def rows_across(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
+    """As `short_rows`, of rows of any length where not their cells but neighbouring rows lie side by side in memory, as
+    of a norm over a middle axis."""
+    (launch,) = kernel.launches
+    rows, inner = primitives.chain(primitives.sink(primitives.coalesce(launch.body)))
+    if not rows or not runs_across(inner, rows[-1].var) or any(isinstance(s, ir.Loop) and has_loops(s) for s in inner):
+        return None
+    try:
+        many = _known_at_most(Dim.of(VECTOR), rows[-1].extent)
+        short = all(primitives.is_small(s, ROWS) for s in inner)
+        return None if many is False else ir.Launch(_beside(rows, inner, kept=kept, wide=not short), ir.when(many))
+    except UnsupportedError:
+        return None
+
+
+def runs_across(body: Statements, row: str) -> bool:
+    """Whether more of what folds load row by row runs along the loop over rows than along the folds."""
+    loads = [(load, fold.loops[-1][0]) for fold in folds_in(body) for load in loads_of(fold.body)]
+    steps = [(primitives.stride_of(load, row), primitives.stride_of(load, variable)) for load, variable in loads]
+    both = [pair for pair in steps if Dim.of(0) not in pair]
+    return [across for across, _ in both].count(Dim.of(1)) > [along for _, along in both].count(Dim.of(1))
 
 
 def _is_costly(statement: ir.Statement) -> bool:
@@ -288,10 +312,10 @@ def _are_few(lengths: Sequence[Dim], rows: Dim, most: int) -> ir.Expr | None:
     return ir.when(ir.all_of((*few, ir.at_most(Dim.of(SIDE_BY_SIDE), rows)))) if few else None
 
 
-def _beside(rows: Sequence[ir.Loop], body: Statements, *, kept: bool) -> Statements:
-    """The rows of the innermost loop side by side, each in a lane."""
+def _beside(rows: Sequence[ir.Loop], body: Statements, *, kept: bool, wide: bool = False) -> Statements:
+    """The rows of the innermost loop side by side, each in a lane; `wide` is as in `expand_folds`."""
     body = keep_rows(body) if kept else body
-    tiles = side_by_side(replace(rows[-1], body=cpu_folds.expand_folds(body, 1, wide=False)), SIDE_BY_SIDE)
+    tiles = side_by_side(replace(rows[-1], body=cpu_folds.expand_folds(body, 1, wide=wide)), SIDE_BY_SIDE)
     return primitives.bind(primitives.nested(rows[:-1], (tiles,)), len(rows))
 
 

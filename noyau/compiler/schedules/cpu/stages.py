@@ -11,7 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from noyau.compiler.schedules.primitives import COSTLY, Statements, change_each, drop_unused, tiled, with_bodies
+from noyau.compiler.schedules.primitives import (
+    COSTLY,
+    Statements,
+    change_each,
+    drop_unused,
+    stride_of,
+    tiled,
+    with_bodies,
+)
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim
@@ -38,7 +46,10 @@ def _is_long(loop: ir.Loop, halves: set[str]) -> bool:
     """Whether a loop may have many rounds, which do nothing but to compute values of cells and to store them."""
     stores = [s for s in loop.body if isinstance(s, ir.Store)]
     values = all(isinstance(s, ir.Let) and not s.name.startswith("#") for s in loop.body if not isinstance(s, ir.Store))
-    if loop.axis is not ir.Axis.LANES or not stores or not values or any(s.merge for s in stores):
+    apart = any(
+        stride_of(s, loop.var) != Dim.of(1) for s in stores
+    )  # what several stores write side by side is one vector
+    if loop.axis is not ir.Axis.LANES or not stores or not values or apart or any(s.merge for s in stores):
         return False
     stored = {name for s in stores for name in s.buffers}
     loaded = {load.buffer for load in loads_of(loop.body)}

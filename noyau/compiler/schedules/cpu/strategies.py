@@ -76,14 +76,19 @@ def row(kernel: ir.Kernel, *, lanes: int = 32, kept: bool = True, rests: bool = 
 
 
 def keep_rows(body: Statements) -> Statements:
-    """The statements of a row, or loops on threads over rows, with what is dear in memory of the thread."""
-    folds = [fold for fold in folds_in(body) if len(fold.loops) == 1]
-    dear = (
-        [s for s in folds[-1].body if isinstance(s, ir.Let) and flops_of(s.value) >= primitives.COSTLY] if folds else []
-    )
-    if not dear or any(name.startswith("#") for name in folds[-1].loops[0][1].names):
-        return body
-    return _in_row(body, dear[-1], folds[-1].loops[0][1])
+    """The statements of a row, or loops on threads over rows, with what is dear in memory of the thread: the last value
+    that follows from it and that others need too."""
+    for fold in folds_in(body):
+        dear = [
+            at for at, s in enumerate(fold.body) if isinstance(s, ir.Let) and flops_of(s.value) >= primitives.COSTLY
+        ]
+        if not dear or len(fold.loops) != 1 or any(name.startswith("#") for name in fold.loops[0][1].names):
+            continue
+        for let in reversed(fold.body[dear[-1] :]):
+            changed = _in_row(body, let, fold.loops[0][1]) if isinstance(let, ir.Let) else body
+            if changed != body:
+                return changed
+    return body
 
 
 def _in_row(body: Statements, let: ir.Let, extent: Dim) -> Statements:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -9,17 +10,18 @@ from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu.argument_bounds import keep_shares, note_signs
 from noyau.compiler.schedules.cpu.blocked_folds import BLOCK, full, rows_before
 from noyau.compiler.schedules.cpu.folds import MANY, are_alike, is_ordered, lets_of_folds
-from noyau.compiler.schedules.cpu.index_set_splitting import cut_at_bounds
+from noyau.compiler.schedules.cpu.index_set_splitting import cut_at_bounds, split_by_steps
 from noyau.compiler.schedules.cpu.line_stores import in_lines, in_pairs
 from noyau.compiler.schedules.cpu.nontemporal_stores import in_whole_tiles, write_nontemporal
 from noyau.compiler.schedules.cpu.prefetches import insert_prefetches
-from noyau.compiler.schedules.cpu.rows_in_lanes import folds_of_folds, short_rows
+from noyau.compiler.schedules.cpu.rows_in_lanes import folds_of_folds, has_loops, rows_across, runs_across, short_rows
 from noyau.compiler.schedules.cpu.scatters import merges, scatter
+from noyau.compiler.schedules.cpu.shared_folds import keep_folds
 from noyau.compiler.schedules.cpu.stages import in_stages
 from noyau.compiler.schedules.cpu.strategies import columns, map_, row, scan
 from noyau.compiler.schedules.cpu.turns import transpose, turn
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Expr, Fold, Kernel, Loop, Role, opposite, when
+from noyau.ir.loops import Expr, Fold, Kernel, Launch, Loop, Role, all_of, opposite, when
 from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of, rewrite
 
 
@@ -32,10 +34,7 @@ def is_columns(body: primitives.Statements) -> bool:
         return False
     if any(isinstance(s, Loop) for s in every_statement(inner)):
         return False
-    loads = [(load, fold.loops[-1][0]) for fold in folds for load in loads_of(fold.body)]
-    along = [primitives.stride_of(load, variable) for load, _ in loads]
-    across = [primitives.stride_of(load, row) for load, row in loads]
-    return along.count(Dim.of(1)) > across.count(Dim.of(1))
+    return runs_across(inner, variable)
 
 
 def reads_along(body: primitives.Statements, outer: tuple[str, ...] = ()) -> tuple[str, str] | None:
@@ -64,7 +63,8 @@ def _along(innermost: Loop, outer: tuple[str, ...]) -> tuple[str, str] | None:
 class Options:
     """Choices of a schedule: how many partial states a fold has, 0 for as many as suit its length, whether a row
     is kept, from how many bytes on an output is written around the caches, 0 for never, whether short rows, where
-    it is not known that there are none, have a launch of their own, whether a lane does two cells of bfloat16,
+    it is not known that there are none, have a launch of their own, as those whose neighbours lie beside them in memory
+    have, whether a lane does two cells of bfloat16,
     whether what goes through memory of the thread first is worth it: long computations in stages, and tiles of any
     cells or of those of 4 bytes alone ("words") turned, whether what is left of a row after whole blocks and lanes
     has loops of its own, and whether what goes around the caches does so a few lines at a time."""
@@ -86,7 +86,7 @@ USUAL = Options(stages=True, turned="any")
 
 def schedule(kernel: Kernel, options: Options = USUAL) -> Kernel:
     """The kernel, flat and with every loop bound, each launch by the strategy that fits it."""
-    flat = nan_apart(note_signs(primitives.flatten(kernel)))
+    flat = nan_apart(note_signs(primitives.flatten(keep_folds(kernel))))
     kernel = insert_prefetches(
         primitives.each(flat, [launch.body for launch in flat.launches], partial(_one, options=options))
     )
@@ -94,7 +94,8 @@ def schedule(kernel: Kernel, options: Options = USUAL) -> Kernel:
     kernel = cut_at_bounds(kernel)
     kernel = in_pairs(kernel) if options.pairs else kernel
     kernel = keep_shares(in_stages(kernel) if options.stages else kernel)
-    return in_lines(kernel) if options.lines else kernel
+    kernel = in_lines(kernel) if options.lines else kernel
+    return primitives.with_bodies(kernel, lambda body: primitives.sizes_outside(split_by_steps(body)))
 
 
 def _one(kernel: Kernel, options: Options) -> Kernel:
@@ -111,34 +112,53 @@ def _one(kernel: Kernel, options: Options) -> Kernel:
         return replace(later, launches=(*done.launches, *later.launches))
     if len(blocks := primitives.apart(body)) > 1:
         return primitives.each(kernel, blocks, again)
+    loops, inner = primitives.chain(body)
+    pieces = [primitives.nested(loops, piece) for piece in primitives.apart(inner)]
+    if len(pieces) > 1 and _are_wide(inner) and not _share_lines(body, pieces):
+        return primitives.each(kernel, pieces, again)
     if any(isinstance(s, Loop) and primitives.carries(s) for s in every_statement(body)):
         return scan(kernel, lanes=options.lanes or MANY)
     if not folds_in(body):
         ways = reads_along(body)
         if ways is None:
-            return _or_short(kernel, map_(kernel), options)
+            return _or_beside(kernel, map_(kernel), short_rows(kernel) if options.short else None)
         words = all(buffer.dtype.bytes == WORD_BYTES for buffer in kernel.of(Role.INPUT))
         worth = options.turned == "any" or (options.turned == "words" and words)
         turned = turn(kernel, along=ways[0], across=ways[1]) if worth else None
         return turned or transpose(kernel, along=ways[0], across=ways[1])
-    loops, inner = primitives.chain(body)
-    pieces = [primitives.nested(loops, piece) for piece in primitives.apart(inner)]
     if all(is_columns(piece) for piece in pieces):
         return columns(kernel) if len(pieces) == 1 else primitives.each(kernel, pieces, again)
-    return folds_of_folds(kernel) or _or_short(
-        kernel, row(kernel, lanes=options.lanes, kept=options.kept, rests=options.rests), options
-    )
+    if (of_folds := folds_of_folds(kernel)) is not None:
+        return of_folds
+    long = row(kernel, lanes=options.lanes, kept=options.kept, rests=options.rests)
+    if not options.short:
+        return long
+    either = _or_beside(kernel, long, short_rows(kernel, kept=options.kept))
+    return _or_beside(kernel, either, rows_across(kernel, kept=options.kept))
 
 
-def _or_short(kernel: Kernel, scheduled: Kernel, options: Options) -> Kernel:
-    """A kernel as it is scheduled for long rows, and beside it for short ones, where it may have such."""
-    short = short_rows(kernel, kept=options.kept) if options.short else None
-    if short is None:
+def _are_wide(pieces: primitives.Statements) -> bool:
+    """Whether loops side by side have loops in them and many cells, as the parts of a concatenation of images have:
+    around all of them there may be but a few rounds, the items of a batch, for threads and lanes."""
+    nests = [s for s in pieces if isinstance(s, Loop) and has_loops(s)]
+    return bool(nests) and not all(primitives.is_small(nest, BLOCK) for nest in nests)
+
+
+def _share_lines(body: primitives.Statements, pieces: Sequence[primitives.Statements]) -> bool:
+    """Whether pieces read one array, and not along their innermost loops: its lines would be read once for each."""
+    read = [buffer for piece in pieces for buffer in {load.buffer for load in loads_of(piece)}]
+    return len(read) > len(set(read)) and reads_along(body) is not None
+
+
+def _or_beside(kernel: Kernel, scheduled: Kernel, other: Launch | None) -> Kernel:
+    """A kernel as it is scheduled for most rows, and beside it for those that a launch is for, where there is one."""
+    if other is None:
         return scheduled
-    if short.when is None:
-        return replace(kernel, launches=(short,))
-    is_long = when(opposite(short.when))
-    return replace(scheduled, launches=(*(replace(each, when=is_long) for each in scheduled.launches), short))
+    if other.when is None:
+        return replace(kernel, launches=(other,))
+    rest = opposite(other.when)
+    rests = (replace(each, when=when(all_of((rest, each.when or True)))) for each in scheduled.launches)
+    return replace(scheduled, launches=(*rests, other))
 
 
 def nan_apart(kernel: Kernel) -> Kernel:

@@ -5,11 +5,12 @@ import pytest
 from noyau.codegen.c import printer as c_printer
 from noyau.compiler.schedules.cpu.index_set_splitting import LONG
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
+from noyau.compiler.schedules.primitives import stride_of
 from noyau.dtypes import DType
-from noyau.ir.dims import Dim, indices, shape_of
+from noyau.ir.dims import Dim, indices, maximum, shape_of
 from noyau.ir.graph import Select, View
-from noyau.ir.loops import Axis, Call, Load, Loop
-from noyau.ir.walk import every_expression, every_statement
+from noyau.ir.loops import Axis, Call, Load, Loop, Store
+from noyau.ir.walk import every_expression, every_statement, loads_of
 from noyau.toolchain.c.compiler import compile_library
 from noyau.toolchain.c.library import Native
 from tests.compiler.schedules.groups import assert_keeps, in_order, inputs_of, lowered
@@ -120,3 +121,39 @@ def test_the_text_computes_the_same_tile_by_tile():
         inputs = inputs_of(graph, sizes)
         (got,) = native(*in_order(made, inputs))
         assert Judge(graph, inputs).wrong(graph.outputs[0], got) is None, sizes
+
+
+def branches(*, enlarged=False):
+    """The sum of two rows, of which either may be broadcast; `enlarged`: the first has each of its cells twice."""
+    g = Group()
+    x, y = g.input("x", F32, "rows", "n"), g.input("y", F32, "rows", "k")
+    length = Dim.of("n") * 2 if enlarged else Dim.of("n")
+    shape = ("rows", maximum(length, Dim.of("k")))
+    b, i = indices(2)
+    steps = [i - i * maximum(2 - extent, 0) for extent in (length, Dim.of("k"))]
+    wide = g.add(View((b, steps[0] // 2 if enlarged else steps[0])), [g.map("exp", x)], F32, shape)
+    g.map("add", wide, g.add(View((b, steps[1])), [y], F32, shape))
+    return g.graph()
+
+
+def test_rows_that_are_not_broadcast_have_a_loop_of_their_own():
+    made = schedule(lowered(branches()), Options(short=False))
+    going, either = [s for s in every_statement(made.launches[0].body) if is_lanes(s)][-2:]
+    steps = [{stride_of(load, loop.var) for load in loads_of(loop.body)} for loop in (going, either)]
+    assert steps[0] == {Dim.of(1)}
+    assert len(steps[1]) == 2
+    assert_keeps(branches(), made, *({"rows": 2, "n": n, "k": k} for n, k in ((5, 5), (1, 5), (5, 1), (1, 1), (0, 0))))
+
+
+def test_cells_that_come_in_twos_are_computed_once():
+    graph = branches(enlarged=True)
+    made = schedule(lowered(graph), Options(short=False))
+    loops_in_lanes = [s for s in every_statement(made.launches[0].body) if is_lanes(s)]
+    twos = [loop for loop in loops_in_lanes if sum(isinstance(s, Store) for s in loop.body) == 2]
+    exps = [sum(getattr(e, "function", "") == "exp" for e in every_expression(loop.body)) for loop in twos]
+    assert set(exps) == {1}
+    assert_keeps(graph, made, *({"rows": 2, "n": n, "k": k} for n, k in ((3, 6), (3, 1), (0, 0))))
+
+
+def is_lanes(statement):
+    return isinstance(statement, Loop) and statement.axis is Axis.LANES

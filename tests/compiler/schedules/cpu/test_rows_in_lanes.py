@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from noyau.codegen.c import printer as c_printer
-from noyau.compiler.schedules.cpu.rows_in_lanes import SHORT, TILE, folds_of_folds, has_loops
+from noyau.compiler.schedules.cpu.rows_in_lanes import SHORT, TILE, folds_of_folds, has_loops, rows_across
 from noyau.compiler.schedules.cpu.strategy_choice import schedule
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, indices
 from noyau.ir.graph import Gather, Lookup, Reduce, View
 from noyau.ir.loop_verifier import check
-from noyau.ir.loops import Axis, Call, Let, Loop
+from noyau.ir.loops import Alloc, Axis, Call, Let, Loop
 from noyau.ir.walk import every_statement, loads_of
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
@@ -152,3 +152,35 @@ def test_rows_of_which_what_is_read_for_each_point_lies_apart_are_not_side_by_si
 @pytest.mark.parametrize("graph", [softmax(), softmax(columns=7), reduced("sum", "n")])
 def test_what_has_no_folds_in_folds_is_left_to_other_strategies(graph):
     assert launches(graph) is None
+
+
+def normed_in_the_middle(extent):
+    """The softmax of exp(x) + m over a middle axis."""
+    g, shape = Group(), ("b", extent, "n")
+    x, m = g.input("x", F32, *shape), g.input("m", F32, extent)
+    moved = g.map("add", g.map("exp", x), g.add(View((indices(3)[1],)), [m], F32, shape))
+    e = g.map("exp", g.map("subtract", moved, g.expand(g.reduce("max", moved, 1), shape)))
+    g.map("divide", e, g.expand(g.reduce("sum", e, 1), shape))
+    return g.graph()
+
+
+@pytest.mark.parametrize("extent", ["c", 3, 300])
+def test_rows_whose_neighbours_lie_side_by_side_are_lanes(extent):
+    """Where there are a vector's worth of them, however long they are; long ones are summed in float64."""
+    graph = normed_in_the_middle(extent)
+    made = schedule(lowered(graph))
+    across = made.launches[-1]
+    assert rows_across(flat(graph)) is not None
+    lanes = [s.var for s in every_statement(across.body) if isinstance(s, Loop) and s.axis is Axis.LANES]
+    assert set(lanes) == {"#i2"}
+    sums = {s.dtype for s in every_statement(across.body) if isinstance(s, Alloc) and s.name.endswith(".sum")}
+    assert sums == {F32 if extent == 3 else DType.F64}
+    assert_keeps(graph, made, *({"b": 1, "c": 3, "n": n} for n in ((7, 9, 33) if extent != 300 else (9,))))
+
+
+def test_rows_of_cells_that_follow_each_other_are_no_lanes():
+    assert rows_across(flat(softmax())) is None
+    g = Group()
+    x = g.input("x", F32, "b", "c", 7)
+    g.map("divide", x, g.expand(g.reduce("sum", x, 1), ("b", "c", 7)))
+    assert rows_across(flat(g.graph())) is None

@@ -7,6 +7,8 @@ from noyau.codegen.c import printer as c_printer
 from noyau.compiler.schedules.cpu.stages import TILE, in_stages, stages_of
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.dtypes import DType
+from noyau.ir.dims import Dim, indices
+from noyau.ir.graph import View
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import Alloc, Loop
 from noyau.ir.walk import every_statement
@@ -29,6 +31,18 @@ def bias_gelu(dtype=F32, columns="n"):
     half = g.map("multiply", moved, g.full(0.5, moved))
     g.map("multiply", half, g.map("add", curve, g.full(1, moved)))
     return g.graph()
+
+
+def test_what_two_stores_write_side_by_side_is_no_stage():
+    """The halves of an enlarged row go to memory in one vector."""
+    g = Group()
+    b, i = indices(2)
+    x = g.input("x", F32, "rows", "n")
+    wide = g.add(View((b, i // 2)), [g.map("tanh", x)], F32, ("rows", Dim.of("n") * 2))
+    g.map("exp", wide)
+    made = schedule(lowered(g.graph()))
+    assert not any(isinstance(s, Alloc) and s.name.endswith(".stage") for s in every_statement(made.launches[0].body))
+    assert_keeps(g.graph(), made, {"rows": 2, "n": 70})
 
 
 def two_dear():

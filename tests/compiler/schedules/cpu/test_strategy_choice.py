@@ -10,10 +10,10 @@ from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.compiler.schedules.primitives import flatten, stride_of
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim, indices
-from noyau.ir.graph import View
+from noyau.ir.dims import Dim, indices, shape_of
+from noyau.ir.graph import Select, View
 from noyau.ir.loop_verifier import check
-from noyau.ir.loops import Alloc, Axis, Fold, Let, Role
+from noyau.ir.loops import Alloc, Axis, Fold, Let, Loop, Role
 from noyau.ir.walk import every_expression, every_statement, loads_of
 from tests.compiler.schedules.groups import (
     assert_keeps,
@@ -131,6 +131,41 @@ def test_options_say_how_many_lanes():
         names = [loop for loop in loops(made) if loop.startswith("#lane")]
         assert names.count(names[0]) == 2 + 1 + lanes.bit_length() - 2  # empty, strip, tail, halves
     assert replace(Options(), lanes=8) == Options(8, True)
+
+
+def images_side_by_side():
+    """Images of one channel and of three, side by side."""
+    g, shape = Group(), ("b", 1, "h", "w")
+    x, y = g.input("x", F32, *shape), g.input("y", F32, "b", 3, "h", "w")
+    parts = [x, g.map("exp", y)]
+    g.map("negative", g.add(Select(1, shape_of((0, 1))), parts, F32, ("b", 4, "h", "w")))
+    return g.graph()
+
+
+def test_images_side_by_side_are_done_one_part_after_the_other():
+    """A loop of one round carries no state from round to round; each part has threads, and lanes along its rows."""
+    made = schedule(lowered(images_side_by_side()), Options(short=False))
+    assert len(made.launches) == 2
+    assert set(loops(made, Axis.LANES)) == {"#i3", "#cell_of_tile"}
+    assert "#i0" in loops(made, Axis.THREADS)
+    assert_keeps(images_side_by_side(), made, {"b": 2, "h": 3, "w": 5}, {"b": 1, "h": 0, "w": 2})
+
+
+def test_a_row_before_others_is_normed_once_each():
+    """A class token before the rows of a batch, then a norm: no fold stands within the loop over a row's cells."""
+    g, shape = Group(), ("b", 17, 40)
+    token, x = g.input("token", F32, 1, 40), g.input("x", F32, "b", 16, 40)
+    wide = g.add(View(indices(3)[1:]), [token], F32, ("b", 1, 40))
+    whole = g.add(Select(1, shape_of((0, 1))), [wide, x], F32, shape)
+    square = g.mean(g.map("multiply", whole, whole), 40)
+    g.map("multiply", whole, g.expand(g.map("rsqrt", square), shape))
+    made = schedule(lowered(g.graph()), Options())
+    cells = [s for launch in made.launches for s in every_statement(launch.body) if isinstance(s, Loop)]
+    innermost = [loop for loop in cells if loop.var == "#i2"]
+    assert innermost
+    assert not any(isinstance(s, Loop) for loop in innermost for s in loop.body)
+    assert all(loop.axis is Axis.LANES for loop in innermost)
+    assert_keeps(g.graph(), made, {"b": 2})
 
 
 def own_names(kernel):
