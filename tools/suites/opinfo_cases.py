@@ -6,8 +6,6 @@ from __future__ import annotations
 import sys
 import types
 import unittest
-import warnings
-from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -20,8 +18,9 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 sys.modules.setdefault("expecttest", types.SimpleNamespace(TestCase=unittest.TestCase))  # type: ignore[arg-type]
 from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402  it asks for it and needs none of it
 
+from tools.suites.torch_cases import FAULTS, difference, faults, outcome  # noqa: E402
+
 OPERATORS = {f"{each.name}.{each.variant_test_name}".rstrip("."): each for each in op_db}
-FAULTS = ("wrong", "exception", "hang")
 _DOUBLES = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64}
 
 
@@ -36,13 +35,21 @@ class Case:
     dynamic: bool = False
     gradients: bool = False
     keep: str = "faster"
+    errors: bool = False  # of the samples that torch has to refuse
+
+    def __str__(self) -> str:
+        return f"{self.operator} {self.dtype} {self.sample}"
 
 
 @cache
-def samples_of(operator: str, dtype: str, gradients: bool, count: int) -> list[Any]:
+def samples_of(operator: str, dtype: str, gradients: bool, count: int, errors: bool = False) -> list[Any]:
     """So many samples of an operator."""
     torch.manual_seed(0)
-    every = list(OPERATORS[operator].sample_inputs("cpu", getattr(torch, dtype), requires_grad=gradients))
+    described = OPERATORS[operator]
+    if errors:
+        every = [each.sample_input for each in described.error_inputs("cpu")] if described.error_inputs_func else []
+    else:
+        every = list(described.sample_inputs("cpu", getattr(torch, dtype), requires_grad=gradients))
     return every if not 0 < count < len(every) else [every[at * len(every) // count] for at in range(count)]
 
 
@@ -89,49 +96,27 @@ def layouts(results: Any) -> list[list[int]]:
     return [[stride for stride, extent in each if extent > 1] for each in pairs]
 
 
-def difference(theirs: Sequence[torch.Tensor], ours: Sequence[torch.Tensor], truth: Callable[[], Any]) -> str:
-    """How the values of results differ from torch's, or nothing. `truth`: them in float64, or why not."""
-    if len(theirs) != len(ours):
-        return f"{len(ours)} results, and torch has {len(theirs)}"
-    for at, (one, other) in enumerate(zip(theirs, ours, strict=True)):
-        try:
-            torch.testing.assert_close(other, one, equal_nan=True)
-        except AssertionError as error:
-            exact = truth()
-            if isinstance(exact, str) or other.dtype != one.dtype or not other.shape == one.shape == exact[at].shape:
-                return f"result {at}: {error}"
-            far, near = ((each.to(exact[at].dtype) - exact[at]).abs().nan_to_num(0).max() for each in (other, one))
-            if far > 2 * near or not torch.equal(other.isnan(), one.isnan()):
-                return f"result {at} is off by {far:.3g}, torch by {near:.3g}: {error}"
-    return ""
-
-
-def outcome(*arguments: Any) -> list[torch.Tensor] | str:
-    """As `run`, or why it did not come to an end."""
-    try:
-        return run(*arguments)
-    except Exception as error:  # noqa: BLE001  any is a verdict
-        return f"{type(error).__name__}: {error}"
-
-
 def judge_by(case: Case, sample: Any, backend: str) -> tuple[str, str]:
     """The verdict on a case, and why."""
     for factor in (2, 1):  # 2 may lead out of what the operator takes
-        theirs = outcome(case, sample, factor, "", {})
+        theirs = outcome(run, case, sample, factor, "", {})
         if not isinstance(theirs, str):
             break
-    else:
+    if isinstance(theirs, str) and not case.errors:
         return "refused", theirs
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        ours = outcome(case, sample, factor, backend, {})
-    faults = [str(each.message) for each in said if "a defect of noyau" in str(each.message)]
-    if isinstance(ours, str) or faults:
-        return "exception", ours if isinstance(ours, str) else faults[0]
-    message = difference(theirs, ours, lambda: outcome(case, sample, factor, "", _DOUBLES))
+    with faults() as of_noyau:
+        ours = outcome(run, case, sample, factor, backend, {})
+    if isinstance(ours, str) and isinstance(theirs, str) and not of_noyau:
+        kinds = {each.partition(":")[0] for each in (theirs, outcome(run, case, sample, factor, "aot_eager", {}))}
+        return ("right", "") if ours.partition(":")[0] in kinds else ("wrong", f"{ours}; torch: {theirs}")
+    if isinstance(theirs, str):
+        return "wrong", f"no error; torch: {theirs}"
+    if isinstance(ours, str) or of_noyau:
+        return "exception", ours if isinstance(ours, str) else of_noyau[0]
+    message = difference(theirs, ours, lambda: outcome(run, case, sample, factor, "", _DOUBLES))
     if not message and layouts(theirs) != layouts(ours):
         with FakeTensorMode(allow_non_fake_inputs=True):  # some operators of torch's do not lie as torch foretells
-            foretold = outcome(case, sample, factor, "", {})
+            foretold = outcome(run, case, sample, factor, "", {})
         if isinstance(foretold, str) or layouts(foretold) != layouts(ours):
             message = f"the strides are {layouts(ours)}, and torch's {layouts(theirs)}"
     return "wrong" if message else "right", message
@@ -139,7 +124,7 @@ def judge_by(case: Case, sample: Any, backend: str) -> tuple[str, str]:
 
 def judge(case: Case) -> tuple[str, str]:
     """The verdict on a case, and why; "none" where there are not so many samples."""
-    every = samples_of(case.operator, case.dtype, case.gradients, case.samples)
+    every = samples_of(case.operator, case.dtype, case.gradients, case.samples, case.errors)
     if case.sample >= len(every):
         return "none", ""
     verdict, message = judge_by(case, every[case.sample], "noyau")

@@ -107,6 +107,8 @@ def _index_add(site: AtenSite) -> Node:
     """value[where[i]] += updates[i] along an axis."""
     value, axis, where = _looked_along(site)
     updates = site.with_axis(times(site, site.value(3), site.number(4, "alpha", 1)))
+    if updates.shape != (*value.shape[:axis], *where.shape, *value.shape[axis + 1 :]):  # which torch sees when it runs
+        raise UnsupportedError("index_add of another shape than that of the places is left to torch, which refuses it")
     index = _along(axis, indices(len(updates.shape)), row=True)
     return site.builder.reshape(site.builder.scatter(index, "sum", [value, where, updates]), site.shape)
 

@@ -17,13 +17,14 @@ from torch import fx
 from noyau.codegen.plan import Plan, Planned
 from noyau.compiler.partition.cut import Group, Partition, scalars_of
 from noyau.compiler.partition.traffic import Traffic, traffic
-from noyau.errors import CheckError, InputError, NoyauError
+from noyau.errors import CheckError, InputError, NoyauError, OutsideError
 from noyau.frontends.torch.tensors import size_hint
 from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules.device_inputs import sizes_in, sizes_of
 from noyau.hosts.torch.modules.rewrite import KernelSwap, operator_of
 from noyau.hosts.torch.modules.sites import TracedGraph, draw, isolate, plain
 from noyau.hosts.torch.tensors import tensor_of
+from noyau.ir.graph import Gather, Scatter
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.pipeline import Sizes
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, Sketch, ends_of, input_names, open_kernel
@@ -72,7 +73,37 @@ class TorchHost:
 
     def install(self, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[KernelSwap]]:
         """Each kept kernel in each of its places, with the numbers of that place."""
-        return swaps_of(candidates, self.source, kernel_of, registered=self.registered)
+        return swaps_of(candidates, self.source, self._kernel, registered=self.registered)
+
+    def _kernel(self, candidate: Candidate, group: Group) -> Callable[..., Any]:
+        """A kernel with torch's own errors, where it looks into something."""
+        kernel = kernel_of(candidate, group)
+        if not any(isinstance(node.kind, Gather | Scatter) for node in group.graph.nodes):
+            return kernel
+        part, reads = isolate(self.source, group)
+        for node in part.graph.nodes:
+            node.meta = {}  # it lives as long as the function
+        own = [self.source.givers[plain(name)].name for name in input_names(group)]
+        return with_torchs_errors(kernel, own, part, [node.name for node in reads])
+
+
+def with_torchs_errors(
+    kernel: Callable[..., Any], own: Sequence[str], part: fx.GraphModule, reads: Sequence[str]
+) -> Callable[..., Any]:
+    """A kernel of the values `own`; where an index is outside, torch's nodes of the `part`, which take what it `reads`,
+    raise what torch raises."""
+
+    def run(*tensors: torch.Tensor) -> Any:
+        try:
+            return kernel(*tensors)
+        except OutsideError as error:
+            outside = error
+        values = dict(zip(own, tensors, strict=True))
+        if values.keys() >= set(reads):
+            part(*(values[name] for name in reads))
+        raise outside
+
+    return run
 
 
 def rounds_of(wishes: CompileOptions) -> Sequence[Sizes]:

@@ -192,6 +192,19 @@ def test_what_reads_a_dtype_that_noyau_has_not_is_torch_s_alone(dtype):
     assert len(graph.kept) == 2
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_an_index_outside_is_torchs_own_error(dynamic):
+    def picked(x, where):
+        return (x * 2).gather(1, where).abs() + 1
+
+    function, record = compiled(picked, dynamic=dynamic)
+    x, where = torch.randn(3, 4), torch.tensor([[0, 3]])
+    assert same(function(x, where), picked(x, where))
+    assert record.graphs[0].kept
+    with pytest.raises(RuntimeError, match=r"^index 4 is out of bounds for dimension 1 with size 4$"):
+        function(x, where + 4)
+
+
 def test_what_has_no_cells_here_is_left_to_torch():
     function, record = compiled(lambda x: (x * 2 + 1).relu())
     assert function(torch.ones(3, device="meta")).device.type == "meta"
