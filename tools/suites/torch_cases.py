@@ -10,15 +10,18 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import count
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from noyau.errors import CheckError, UnansweredError
+from noyau.jobs.optimize.torch import candidates
+from noyau.toolchain.c import compiler
 from noyau.workers.worker import ForkedWorker
 
 FAULTS = ("wrong", "exception", "hang")
@@ -55,13 +58,32 @@ def outcome(run: Callable[..., list[torch.Tensor]], *arguments: Any) -> list[tor
 
 
 @contextmanager
-def faults() -> Iterator[list[str]]:
-    """The defects of noyau of which it warns within, once that is left."""
+def faults(words: str = "a defect of noyau") -> Iterator[list[str]]:
+    """The warnings of noyau within that have these words, once that is left."""
     result: list[str] = []
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         yield result
-    result += [str(each.message) for each in said if "a defect of noyau" in str(each.message)]
+    result += [str(each.message) for each in said if words in str(each.message)]
+
+
+class _Unjudged(nullcontext["_Unjudged"]):
+    """Certifiers to whom every kernel is right."""
+
+    def __init__(self, *_: object) -> None:
+        super().__init__(self)
+
+    def start(self) -> None:
+        """Nothing, for nothing is judged."""
+
+    def certificate(self, _: object) -> SimpleNamespace:
+        return SimpleNamespace(ok=True)
+
+
+def pass_over_certificates() -> None:
+    """Let every kernel that builds run, right or not, and let it be built quickly."""
+    candidates.Certifiers = _Unjudged  # type: ignore[misc, assignment]
+    compiler._FLAGS = tuple("-Og" if flag == "-O3" else flag for flag in compiler._FLAGS)
 
 
 def prepare() -> None:
@@ -96,11 +118,14 @@ def add_options(parser: argparse.ArgumentParser, time_s: float) -> None:
         ("time", time_s, f"seconds on the clock for each case (default: {time_s:g})"),
     ):
         parser.add_argument(f"--{name}", default=usual, type=type(usual), help=meaning)
+    parser.add_argument("--quick", action="store_true", help="kernels built at -Og and kept without a certificate")
     parser.add_argument("--log", type=Path, default=os.devnull, help="a file of verdicts: what it has is not run again")
 
 
 def judge_all(judge: Judge, asked: Iterable[Any], wishes: argparse.Namespace) -> int:
     """Judge cases, those that the log has not, and say what is not right and the sums; the exit status."""
+    if wishes.quick:
+        pass_over_certificates()
     lines = wishes.log.read_text().splitlines() if wishes.log.exists() else ()
     verdicts = {case: verdict for verdict, case, _ in (line.split("\t") for line in lines)}
     cases, counts, begin = SimpleQueue[Any](), Counter[str](), time.monotonic()

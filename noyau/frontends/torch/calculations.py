@@ -8,7 +8,8 @@ from collections.abc import Callable
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.torch.sites import ATEN, AtenSite, Handler, promote
-from noyau.ir.graph import Node
+from noyau.ir.dims import Dim
+from noyau.ir.graph import Constant, Iota, Node
 from noyau.ir.operators import BOOL, OPERATORS, Fact, Operator, has
 
 
@@ -26,8 +27,22 @@ OF_FLOATS = _named(lambda each: each.arity == 1 and each.result == "bool")  # is
 
 
 def apply(site: AtenSite, function: str, *operands: Node) -> Node:
-    """A function of the table, as torch has it on bools too."""
+    """A function of the table, as torch has it on bools too. UnsupportedError for integers divided by what may be 0,
+    for which no kernel looks: torch refuses it when it runs."""
+    if has(function, Fact.ZERO_DIVISOR) and not operands[1].dtype.is_float and not _is_never_0(operands[1]):
+        raise UnsupportedError("integers divided by what is not known now are left to torch, which refuses 0")
     return site.builder.call(OPERATORS[function].on(operands[0].dtype), *operands)
+
+
+def _is_never_0(divisor: Node) -> bool:
+    """Whether it is a number or a size, neither of them 0."""
+    match divisor.kind:
+        case Constant(number):
+            return bool(number.all())
+        case Iota(index):  # torch gives no size of 0 a name
+            return not divisor.shape and index == Dim.of(str(index))
+        case _:
+            return False
 
 
 def in_result(site: AtenSite, position: int) -> Node:
@@ -100,6 +115,23 @@ def _clamp(site: AtenSite) -> Node:
     return value if high is None else apply(site, "minimum", value, site.operand(high, site.dtype))
 
 
+def _power(site: AtenSite) -> Node:
+    """a ** b."""
+    exponent = site.argument(1)
+    if not site.dtype.is_float and isinstance(exponent, int) and exponent < 0:
+        raise UnsupportedError("an integer to a power below 0 is left to torch, which refuses it")
+    return apply(site, "power", in_result(site, 0), in_result(site, 1))
+
+
+def _shift_right(site: AtenSite) -> Node:
+    """a // 2 ** b; a count below 0 or beyond the width leaves the sign of a."""
+    value, count = in_result(site, 0), in_result(site, 1)
+    if site.dtype.kind == "int":
+        zero, last = (site.builder.constant(number, count.dtype) for number in (0, 8 * count.dtype.bytes - 1))
+        count = apply(site, "where", apply(site, "less", count, zero), last, apply(site, "minimum", count, last))
+    return apply(site, "shift_right", value, count)
+
+
 def _sign(site: AtenSite) -> Node:
     """1 above 0, -1 below, else 0, also of NaN."""
     value = in_result(site, 0)
@@ -124,6 +156,11 @@ def _of_floats(function: str) -> Handler:
 ATEN |= {
     **{f"{name}.default": of_operands(function, 0) for name, function in UNARY.items()},
     **{f"{op}.{kind}": of_operands(f, 0, 1) for op, f in BINARY.items() for kind in ("Tensor", "Scalar", "default")},
+    **{
+        f"{name}.{kind}": _shift_right
+        for name in ("bitwise_right_shift", "__rshift__")
+        for kind in ("Tensor", "Scalar")
+    },
     **{f"{name}.{kind}": compare(f) for name, f in COMPARISONS.items() for kind in ("Tensor", "Scalar")},
     **{f"{name}.default": logical(function) for name, function in LOGICAL.items()},
     **{f"add.{kind}": _with_alpha("add", 0, 1) for kind in ("Tensor", "Scalar")},
@@ -131,7 +168,7 @@ ATEN |= {
     **{f"rsub.{kind}": _with_alpha("subtract", 1, 0) for kind in ("Tensor", "Scalar")},
     **{f"div.{kind}": _divide for kind in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")},
     **{f"floor_divide.{kind}": of_operands("floor_divide", 0, 1) for kind in ("default", "Scalar")},
-    **{f"pow.{kind}": of_operands("power", 0, 1) for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar")},
+    **{f"pow.{kind}": _power for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar")},
     **{f"clamp.{kind}": _clamp for kind in ("default", "Tensor")},
     **{f"where.{kind}": _choose(0, 1, 2) for kind in ("self", "ScalarSelf", "ScalarOther", "Scalar")},
     **{f"masked_fill.{kind}": _choose(1, 2, 0) for kind in ("Scalar", "Tensor")},

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from noyau.frontends.torch.calculations import BINARY, COMPARISONS, UNARY
-from tests.frontends.torch.exports import compare, together
+from tests.frontends.torch.exports import compare, imported, together
 
 F = torch.nn.functional
 DTYPES = [
@@ -128,7 +128,25 @@ def test_integers_divide_as_torch_says():
     x, y = torch.tensor([7, -7, 7, -7, 9, -128]), torch.tensor([2, 2, -2, -2, 3, 3])
     modes = [partial(torch.div, rounding_mode=mode) for mode in ("floor", "trunc", None)]
     functions = [*modes, torch.remainder, torch.fmod, torch.floor_divide]
-    compare(lambda a, b: tuple(function(a, b) for function in functions), x, y)
+    compare(lambda a: tuple(function(a, b) for function in functions for b in (2, -2, 3)), x)
+    whole = [partial(torch.div, rounding_mode="floor"), torch.div, *functions[3:]]
+    compare(lambda a, b: tuple(function(a, b) for function in whole), x, y, opaque=True)
+
+
+def test_counts_of_a_shift_to_the_right_may_be_beyond_the_width():
+    x, count = torch.tensor([-9, -9, -9, -9, 9, 9]), torch.tensor([1, 63, 64, -1, 70, 2])
+    compare(lambda a, b: (a >> b, a.to(torch.int8) >> b.to(torch.int8), a.to(torch.uint8) >> 9), x, count)
+
+
+def test_what_torch_refuses_when_it_runs_is_left_to_it():
+    def divided_by(a, b):
+        size = a.shape[0]
+        return a // b, a % 0, a // size, a // (size - 2), a / b, a % torch.arange(size), 2 ** (a - a), a**-1
+
+    made = imported(divided_by, [torch.arange(6), torch.arange(6)], dynamic=True)
+    divided = "integers divided by what is not known now are left to torch, which refuses 0"
+    power = "an integer to a power below 0 is left to torch, which refuses it"
+    assert sorted(made.opaque.values()) == [power, *[divided] * 4]
 
 
 def test_nan_and_ties():

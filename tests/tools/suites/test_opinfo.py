@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from noyau.toolchain.c import compiler
+
 SAMPLE = (  # operator, dtype, sample, of how many, with dynamic sizes, with gradients, kernels that are kept, an error
     ("max.reduction_with_dim", "float32", 3, 4, False, False),  # of rank 0
     ("index_add", "float32", 0, 1, False, False),  # of rank 0
@@ -55,6 +57,10 @@ def test_what_the_suite_tells(monkeypatch, capfd, tmp_path):
     assert difference([one], [other], lambda: [one.double()]).startswith("result 0 is off by 0.0001")
     assert difference([one], [other], lambda: [other.double()]) == ""
     assert opinfo_cases.layouts([torch.ones(2, 1, 3)]) != opinfo_cases.layouts([torch.ones(3, 1, 2).mT])
+
+    monkeypatch.setattr("noyau.jobs.optimize.torch.candidates.Certifiers", None)  # what --quick does is undone
+    monkeypatch.setattr("noyau.toolchain.c.compiler._FLAGS", compiler._FLAGS)
+    assert opinfo.main(["--only", "sin", "--keep", "all", "--quick"]) == 0
 
     def fail(*_, **__):
         raise KeyError("odd")
