@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,7 @@ def with_torchs_errors(
     """A kernel of the values `own`; where an index is outside, torch's nodes of the `part`, which take what it `reads`,
     raise what torch raises."""
 
+    @wraps(kernel)
     def run(*tensors: torch.Tensor) -> Any:
         try:
             return kernel(*tensors)
