@@ -220,7 +220,7 @@ def _array(rng: random.Random, shape: tuple[int, ...]) -> Array:
     wide = tuple(2 * extent for extent in shape)
     values = np.array([rng.uniform(-4, 4) for _ in range(int(np.prod(wide)))]).reshape(wide)
     array = (values > 0 if dtype.kind == "b" else np.abs(values) if dtype.kind == "u" else values).astype(dtype)
-    array = array[tuple(slice(None, None, 2) for _ in shape)]
+    array = np.asarray(array[tuple(slice(None, None, 2) for _ in shape)])  # of no axes an array, no number
     match rng.choice(("packed", "packed", "strided", "flipped", "transposed")):
         case "packed":
             return np.ascontiguousarray(array).reshape(shape)
