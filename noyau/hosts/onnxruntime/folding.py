@@ -28,19 +28,19 @@ def folding_calls(model: onnx.ModelProto, group: Group) -> tuple[int, ...]:
     nodes, inside = model.graph.node, frozenset(group.positions)
     matrices = {node.output for node in group.graph.inputs if len(node.shape) == 2}
     read = set(group.inputs) - {value.name for value in model.graph.output}
-    made = {
+    producers = {
         node.output[0]: position
         for position, node in enumerate(nodes)
         if node.op_type in FOLDED and node.domain in CORE_DOMAINS and position not in inside
         if node.output[0] in (read & matrices if node.op_type == "MatMul" else read)
     }
     readers: dict[str, set[int]] = defaultdict(set)
-    for position, node in enumerate(nodes) if made else ():
-        for name in made.keys() & set(reads(node)):
+    for position, node in enumerate(nodes) if producers else ():
+        for name in producers.keys() & set(reads(node)):
             readers[name].add(position)
     return tuple(
         position
-        for name, position in made.items()
+        for name, position in producers.items()
         if inside >= readers[name]
         and any(nodes[reader].op_type in FOLDED[nodes[position].op_type] for reader in readers[name])
     )
