@@ -47,7 +47,7 @@ def bad_names(tree: ast.Module) -> list[str]:
     return [
         f"the name {name}"
         for name in named
-        if words(name) & FORBIDDEN_WORDS or name.lstrip("_").startswith(("get_", "set_"))
+        if words(name) & FORBIDDEN_WORDS or name.strip("_").startswith(("get_", "set_"))
     ]
 
 

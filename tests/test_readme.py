@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from noyau.jobs import cli
+from tools import promises
 
 ROOT = Path(__file__).resolve().parent.parent
 README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide.md"
@@ -82,3 +83,21 @@ def test_links_and_tests_that_a_document_names_are_there(document):
         name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
     }
     assert set(re.findall(r"`(test_\w+)`", text)) - known == set()
+
+
+def test_each_promise_has_what_shows_it():
+    found = list(promises.units(README.read_text("utf-8")))
+    starts = [[start for start in promises.PROMISES if unit.startswith(start)] for unit in found]
+    assert [start for each in starts for start in each] == list(promises.PROMISES)
+    assert [unit for unit, each in zip(found, starts, strict=True) if len(each) != 1] == []
+    assert all(bool(each.script) != bool(each.reason) for each in promises.PROMISES.values())
+
+
+def test_a_promise_that_is_not_kept_is_told(tmp_path, monkeypatch, capsys):
+    kept = promises.Promise("test -d examples; grep -q import block.py")
+    table = dict.fromkeys(promises.PROMISES, kept) | {"noyau demo --folder .": promises.Promise("echo no; exit 3")}
+    monkeypatch.setattr(promises, "PROMISES", table)
+    monkeypatch.setattr(promises, "environment", lambda folder, promise: tmp_path)
+    for only, status, word in (("noyau demo", 1, "status 3: no"), ("import onnxruntime", 0, "kept")):
+        assert promises.main(["--only", only]) == status
+        assert word in capsys.readouterr().out

@@ -36,6 +36,18 @@ the reference calls are followed; arrays that it sees in its globals or closures
 traced, and other ops are taken apart as their references. What cannot be traced is one message with the line; the op
 then runs as its reference.
 """
+_METHODS = """\
+`@noyau.op` in a class makes a method whose first parameter is `self`, with a signature of the others or without one.
+What it reads of its object is compared at each call: arrays, which may be in lists, dictionaries and other objects,
+are inputs of its kernels, and may change; with another number, text, function or length of a list it is another op,
+which is compiled then, and 64 of them are kept. A number that changes often is better an argument, or an array of no
+axes.
+
+The first such call also runs the method as it is written, on arrays that may only be read. A method that sets an
+attribute, changes a list or an array of its object, or reads what may change unseen (a set), runs as it is written,
+with one warning that says so. `m.f.explain(x)` says what runs; `noyau.check`, `bench` and kernels of your own are for
+ops of functions.
+"""
 _MEMORY = """\
 Arrays that the reference makes may be changed in place, also through views of them; arguments may not. `reshape` and
 `ravel` give a view or a copy as the memory lies: of `np.zeros(...)`, `x.copy()` and what is computed of these it is a
@@ -53,9 +65,17 @@ _DIFFERENT = (
     "The sign of a NaN is not seen by `signbit` and `copysign`.",
     "`x[mask].max()` of no cell gives the lowest number of the dtype; NumPy raises.",
     "`nanargmax` of NaN alone gives 0; NumPy raises. Integers to a negative power give 0, 1 or -1; NumPy raises.",
+    "`np.average` without weights of an array of no rows gives no rows; NumPy raises a ZeroDivisionError.",
     "`np.empty` is filled with zeros.",
     "`1 / math.sqrt(a.shape[0])` of a size of 0 gives inf; Python raises.",
-    "Sums may differ in the last bits, as semantics.md says; integer division by zero is undefined.",
+    "Sums may differ in the last bits, as semantics.md says; `%` of integers and 0 is undefined, `//` gives 0.",
+    "It warns of no division by zero, overflow, invalid value or empty mean, and `np.errstate` does nothing: kernels "
+    "do not look at the flags of the processor, which calculations side by side raise for cells that are not used.",
+    "Warnings of Python and prints in a reference come when it is traced, not at each call.",
+    "Results are new, packed in C order, and may be written to. Where NumPy would give them in the order of its "
+    "inputs' memory, or a view, an op does not: one kernel serves all layouts of the inputs.",
+    "In float16 NumPy rounds each step; a kernel calculates in float32, and rounds what it stores.",
+    "Several results are a tuple, a list of them too; an array of no axes comes as a number of NumPy.",
 )
 
 
@@ -76,6 +96,7 @@ def document() -> str:
         lines += [f"## {title}\n", _wrapped(name for name in table if exists(name) and not reason_of(table[name]))]
     lines += ["## Indexing and assignment\n", _MEMORY, *_rows(numpy_examples.INDEXING), ""]
     lines += ["## Sizes\n", _SIZES, *_rows(numpy_examples.SIZES), ""]
+    lines += ["## Methods\n", _METHODS]
     lines += ["## Where it differs from NumPy\n", *(f"- {each}" for each in _DIFFERENT), ""]
     lines += ["## Not traced\n", "| | why |", "| --- | --- |"]
     lines += [f"| `{name}` | {_cell(reason_of(function))} |" for name, function in numpy_examples.REFUSED.items()]

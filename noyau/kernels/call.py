@@ -20,8 +20,7 @@ import numpy as np
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import BuildError, CheckError, NoyauError, RaisedError, UnsupportedError
 from noyau.kernels import user_kernel
-from noyau.kernels.c.headers import header_flags
-from noyau.kernels.c.text import c_source
+from noyau.kernels.c.text import c_flags, c_source
 from noyau.kernels.guarded_run import LAYOUTS, End, Guards, how_to_run
 from noyau.kernels.reference import bind_sizes, empty_outputs
 from noyau.kernels.triton.parameters import asks_strides, bind_kernel, interpreter_version
@@ -259,8 +258,7 @@ def library_of(kernel: user_kernel.UserKernel, instance: Instance, constants: Ma
 def cached_library(kernel: user_kernel.UserKernel, instance: Instance, constants: Constants) -> tuple[Path, str]:
     """As `library_of`, of constants that are sorted."""
     text = c_source(kernel, instance, SYMBOL, dict(constants))
-    flags = (*kernel.usage.options.get("flags", ()), *header_flags(kernel))
-    return c_compiler.compile_library([text], c_compiler.CompilerOptions(extra=flags)), f"{SYMBOL}_kernel"
+    return c_compiler.compile_library([text], c_compiler.CompilerOptions(extra=c_flags(kernel))), f"{SYMBOL}_kernel"
 
 
 def _c_compiler() -> str:

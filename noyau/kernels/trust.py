@@ -21,7 +21,7 @@ import numpy as np
 
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import NoyauError, OutputError
-from noyau.kernels.c.headers import header_flags
+from noyau.kernels.c.text import c_flags
 from noyau.kernels.call import CALLERS, caller_of
 from noyau.kernels.reference import Reference
 from noyau.kernels.user_kernel import UserKernel, language_of, python_function
@@ -141,7 +141,7 @@ def _key(kernel: UserKernel, reference: Reference, fact: str) -> str:
     said: list[Any] = [usage.launch, usage.args, usage.init, usage.constants, usage.returns, usage.updates]
     said += [usage.options, reference.constants, kernel.function, reference.function, kernel.target.input_maker]
     if LANGUAGES[kernel.language].is_native:
-        said.append(header_flags(kernel))
+        said.append(c_flags(kernel))
     parts = [kernel.language, kernel.entry, kernel.text, str(kernel.target.signature), *map(fingerprint, said), fact]
     caller = CALLERS.get(kernel.language)
     return cache.digest("checked", *parts, c_compiler.level(), caller.compiler() if caller else "")

@@ -27,8 +27,7 @@ from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.trials import require_opening
 from noyau.hosts.onnxruntime.write_back import value_info, value_type, write_back
 from noyau.ir.graph import Constant, Graph
-from noyau.kernels.c.headers import require_plain_build
-from noyau.kernels.c.text import c_source
+from noyau.kernels.c.text import c_source, require_plain_build
 from noyau.kernels.certificates import CertificateTask, judge
 from noyau.kernels.programs.generate import Specialization, trace_reference
 from noyau.kernels.programs.program import KernelStep, program

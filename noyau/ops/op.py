@@ -24,6 +24,7 @@ from noyau.kernels.reference import Description, reference_of, runs_as_written
 from noyau.kernels.user_kernel import EMPTY, Arguments, Init, Launch, UserKernel, language_of, parameters_of, usage_of
 from noyau.ops.dispatch.calls import ReferenceWarning, calls_of
 from noyau.ops.dispatch.choice import Explanation, as_written
+from noyau.ops.methods import MethodOp, is_method
 from noyau.ops.torch_entry import OnTensors, traced
 from noyau.signatures import instances
 from noyau.signatures.types import Instance, Signature, brief, parse
@@ -353,8 +354,10 @@ def op(
 
 def _op_of(
     function: Callable[..., Any], text: str | None, sizes: Mapping[str, int], inputs: Inputs | None, name: str | None
-) -> Op[Any, Any]:
-    reference = reference_of(function, None if text is None else functools.partial(parse, text))
+) -> Op[Any, Any] | MethodOp:
+    method = is_method(function)
+    reference = reference_of(function, None if text is None else lambda names: parse(text, names[method:]))
+    reference = replace(reference, parameters=reference.parameters[method:])
     signature = None if text is None else parse(text, reference.parameters)
     code, title = function.__code__, name or function.__name__
     file = Path(code.co_filename)
@@ -367,7 +370,7 @@ def _op_of(
         _require_bound(signature, description)
     if inputs is not None:
         _require_maker(inputs, title)
-    return Op(description)
+    return MethodOp(description, Op) if method else Op(description)
 
 
 def _require_bound(signature: Signature, description: Description) -> None:

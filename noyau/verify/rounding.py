@@ -121,7 +121,7 @@ class RandomRounding(Evaluator):
         if self.turn % TURNS == 0 or node.dtype not in LONG:
             return result
         match node.kind:
-            case Map("multiply") if np.isinf(result).any():
+            case Map("multiply"):
                 self.overflows[node.output] = np.isinf(result) & np.isfinite(operands[0]) & np.isfinite(operands[1])
                 self.products[node.output] = np.multiply(*map(_longer, operands))
             case Map("add" | "subtract" as function):
@@ -139,16 +139,17 @@ class RandomRounding(Evaluator):
         return result
 
     def at_once(self, minus: bool, names: Sequence[str], result: Any, operands: Sequence[Any]) -> Any:
-        """A sum or difference to which the first operand, or in another turn the second, is a product that overflows
-        alone, as it ends where it is multiplied and added at once."""
+        """A sum or difference to which the first operand, or in another turn the second, is a product, as it ends where
+        it is multiplied and added at once: a product that overflows alone, and one of which what is added leaves
+        nothing but its rounding, as its mean does over an extent of 1."""
         at = self.turn % TURNS - 1
-        if at > 1 or names[at] not in self.overflows:
+        if at > 1 or names[at] not in self.products:
             return result
         terms = [_longer(each) for each in operands]
         terms[at] = self.products[names[at]]
         with np.errstate(all="ignore"):
-            total = (terms[0] - terms[1] if minus else terms[0] + terms[1]).astype(result.dtype)
-        return np.where(self.overflows[names[at]], total, result)
+            total: Any = (terms[0] - terms[1] if minus else terms[0] + terms[1]).astype(result.dtype)
+        return total
 
     def rounded(self, result: np.ndarray, exact: np.ndarray) -> np.ndarray:
         """The result, or the neighbour of it on the other side of the exact one."""

@@ -192,6 +192,19 @@ def test_a_product_that_overflows_alone_may_be_finite_to_a_sum_that_multiplies_a
     assert np.allclose(found[1][one] / most, [0.75, 0.5])
 
 
+@pytest.mark.parametrize("dtype", LONG, ids=lambda dtype: dtype.value)
+def test_a_product_less_itself_leaves_its_rounding_where_it_is_multiplied_and_added_at_once(dtype):
+    """As a kernel may do it: x y - mean(x y) over one cell."""
+    g = Group()
+    x, y = g.input("x", dtype, "n"), g.input("y", dtype, "n")
+    product = g.map("multiply", x, y)
+    graph = g.graph(g.map("subtract", product, product))
+    given = {"x": np.full(50, 0.1, dtype.numpy), "y": np.full(50, 0.3, dtype.numpy)}
+    found = [otherwise_rounded(graph, given, np.random.default_rng(0), turn)[graph.outputs[0]] for turn in range(4)]
+    assert [bool(np.abs(each).max() > 0) for each in found] == [False, True, True, False]
+    assert max(np.abs(each).max() for each in found) < ulp(dtype, 0.03)
+
+
 def test_a_cast_to_fewer_bits_rounds_too():
     g = Group()
     graph = g.graph(g.map("cast", g.input("x", DType.F64, "n"), dtype=F32))

@@ -187,6 +187,8 @@ def _band(keep: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
     def triangle(m: Any, k: int = 0) -> Any:
         m = array_of(m)
+        if not m.ndim:
+            raise UnsupportedError("np.tril and np.triu take an array of one axis or more")
         m = call("broadcast_to", m, (m.shape[0], m.shape[0])) if m.ndim == 1 else m
         return where(keep(offsets(m.tape, m.node.shape[-2:]), k), m, np.zeros((), m.dtype))
 

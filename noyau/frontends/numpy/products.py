@@ -195,6 +195,8 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     """np.linalg.norm of vectors, and the Frobenius norm of matrices."""
     x = array_of(x)
     x = x if x.dtype.kind == "f" else x.astype(np.float64)
+    if isinstance(axis, tuple) and len(axis) not in (1, 2):
+        raise UnsupportedError("np.linalg.norm takes a vector or matrices")
     vector = ord is None or isinstance(axis, int) or (axis is None and x.ndim == 1)
     if not vector and ord in (1, -1, np.inf, -np.inf):
         return _of_matrices(x, ord, axes_of(axis, x.ndim), keepdims)

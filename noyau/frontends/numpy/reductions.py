@@ -10,7 +10,7 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.tape import dtype_from
-from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, enter, tape_of
+from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, enter, surely_scalar, tape_of
 from noyau.frontends.numpy.traced_sizes import Number
 from noyau.frontends.numpy.ufuncs import NONE, apply, as_node, as_traced, loop_dtypes, refuse, write_out
 from noyau.ir.dims import product
@@ -190,9 +190,15 @@ def _arg(monoid: str) -> Callable[..., Any]:
 
 
 def put_out(result: TracedArray, out: Any, ufunc: np.ufunc = np.positive) -> Any:
-    """A result, or `out` with it."""
+    """A result, or `out` with it, which is of its shape: nothing is broadcast here."""
     target = out[0] if isinstance(out, tuple) else out
-    return result if target is None else write_out(ufunc, result, target)
+    if target is None:
+        return result
+    if isinstance(target, TracedArray) and not surely_scalar(target) and not target.memory.owner:
+        if target.ndim != result.ndim:
+            raise UnsupportedError(f"out= of {target.ndim} axes takes no result of {result.ndim}")
+        result = TracedArray(result.tape, result.tape.assume_shape(result.node, target.node.shape))
+    return write_out(ufunc, result, target)
 
 
 def scan_function(monoid: str, name: str) -> Callable[..., Any]:

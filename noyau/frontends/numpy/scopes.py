@@ -16,6 +16,7 @@ from noyau.frontends.numpy.concatenation import common_dtype
 from noyau.frontends.numpy.creation import ALWAYS, WHERE_SYMBOLIC, creator
 from noyau.frontends.numpy.derived_ufuncs import OWN, noyau_function
 from noyau.frontends.numpy.getitem import as_table
+from noyau.frontends.numpy.objects import Reads
 from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, call, refusal, surely_scalar, tape_of
 from noyau.frontends.numpy.traced_sizes import Number, TracedSize, as_size, calculate_number
@@ -78,6 +79,8 @@ class ReplacedScope:
                 return self.arithmetic(name, value_)
             case MethodType() if isinstance(value.__func__, FunctionType) and not is_numpy(value.__func__):
                 return MethodType(self.function(value.__func__), value.__self__)
+            case Reads():
+                return value.within(self.replaced)
             case functools.partial():
                 return functools.partial(self.replaced(value.func), *value.args, **value.keywords)
             case _ if isinstance(

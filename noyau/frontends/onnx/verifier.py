@@ -21,7 +21,8 @@ def verify(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model itself; ModelError with one line where it is not well formed."""
     opset = opset_of(model)
     if opset < OLDEST_OPSET:
-        raise ModelError(f"the model has opset {opset}; the oldest that noyau reads is {OLDEST_OPSET}: `upgrade` it")
+        remedy = f"export it again, or convert it: onnx.version_converter.convert_version(model, {OLDEST_OPSET})"
+        raise ModelError(f"the model has opset {opset}; the oldest that noyau reads is {OLDEST_OPSET}: {remedy}")
     for value in model.graph.input:
         dims = [dim.dim_value for dim in value.type.tensor_type.shape.dim if dim.HasField("dim_value")]
         check_dims(f"the input {value.name!r}", dims)

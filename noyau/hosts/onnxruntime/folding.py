@@ -27,17 +27,20 @@ def folding_calls(model: onnx.ModelProto, group: Group) -> tuple[int, ...]:
     they make. A MatMul is one where it makes a matrix."""
     nodes, inside = model.graph.node, frozenset(group.positions)
     matrices = {node.output for node in group.graph.inputs if len(node.shape) == 2}
+    read = set(group.inputs) - {value.name for value in model.graph.output}
+    producers = {
+        node.output[0]: position
+        for position, node in enumerate(nodes)
+        if node.op_type in FOLDED and node.domain in CORE_DOMAINS and position not in inside
+        if node.output[0] in (read & matrices if node.op_type == "MatMul" else read)
+    }
     readers: dict[str, set[int]] = defaultdict(set)
-    for position, node in enumerate(nodes):
-        for name in reads(node):
+    for position, node in enumerate(nodes) if producers else ():
+        for name in producers.keys() & set(reads(node)):
             readers[name].add(position)
-    leaving = {value.name for value in model.graph.output}
-    calls = []
-    for position, node in enumerate(nodes):
-        folded = FOLDED.get(node.op_type, frozenset()) if node.domain in CORE_DOMAINS else frozenset()
-        if not folded or node.output[0] in leaving or (node.op_type == "MatMul" and node.output[0] not in matrices):
-            continue
-        reading = readers[node.output[0]]
-        if position not in inside and inside >= reading and any(nodes[reader].op_type in folded for reader in reading):
-            calls.append(position)
-    return tuple(calls)
+    return tuple(
+        position
+        for name, position in producers.items()
+        if inside >= readers[name]
+        and any(nodes[reader].op_type in FOLDED[nodes[position].op_type] for reader in readers[name])
+    )

@@ -20,6 +20,7 @@ from noyau.signatures.binding import Bound, bind
 from noyau.signatures.instances import sizing_integers
 from noyau.signatures.types import Signature, Value
 from noyau.toolchain.cache import digest
+from noyau.version import __version__
 
 NAMESPACE = "noyau"
 DEVICES = ("CPU", "CUDA")  # whose tensors operators run on, as torch's dispatcher calls them
@@ -53,7 +54,8 @@ def register(operator: TorchOperator) -> Any:
     """The overload of a new operator, `torch.ops.noyau.<stem>_<digest>.default`. One that was made of another function
     before has the name that comes next."""
     with _LOCK:
-        name = _free(f"{identifier(operator.stem)}_{digest(operator.stem, operator.identity)[:_DIGITS]}")
+        key = digest(__version__, operator.stem, operator.identity)  # another version may derive another gradient
+        name = _free(f"{identifier(operator.stem)}_{key[:_DIGITS]}")
         schema = schema_of(operator.inputs, operator.constants, operator.results)
         overload = define(name, schema, operator.run, operator.fake, _TAGS)
         torch.library.register_vmap(f"{NAMESPACE}::{name}", operator.batch, lib=LIBRARY)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from noyau.codegen.c.spellings import TYPES, const_text, integer_function
 from noyau.codegen.identifiers import Scopes
 from noyau.codegen.language import LANGUAGES
 from noyau.dtypes import DType
-from noyau.errors import NoyauError, SignatureError, UnsupportedError
+from noyau.errors import InputError, NoyauError, SignatureError, UnsupportedError
 from noyau.ir import loops
 from noyau.ir.dims import Dim, maximum, product, strides_of
 from noyau.ir.loops import Axis, Guard, Kernel, Launch, Let, Load, Loop, Role
@@ -28,6 +29,7 @@ from noyau.kernels.c.parameters import RANGE, Roles, misfit, narrow_limit, roles
 from noyau.kernels.c.syntax import Parameter, Prototype
 from noyau.kernels.user_kernel import Buffer, DeviceProperties, Number, UserKernel, ask, initial_values, number_text
 from noyau.signatures.types import Instance, Value
+from noyau.toolchain.c.headers import header_flags
 
 _PREFIX = "own_"  # of sizes and buffers, so that no macro of the author is meant
 _DEVICE = DeviceProperties("cpu", 1)
@@ -95,6 +97,20 @@ def c_source(kernel: UserKernel, instance: Instance, name: str, constants: Mappi
     header = files("noyau.codegen.c").joinpath("noyau.h").read_text("ascii")
     author = f"{macros}#line 1\n{kernel.text}" if macros else kernel.text
     return "\n".join([author.rstrip("\n"), "", _UNDEFINED, header, _STRICT, "", printed.text(), ""])
+
+
+def c_flags(kernel: UserKernel) -> tuple[str, ...]:
+    """The flags that a kernel is built with: its own, and those of its headers."""
+    flags, place = tuple(kernel.usage.options.get("flags", ())), kernel.place
+    return *flags, *header_flags(kernel.text, flags, None if place == "a text" else Path(place).parent)
+
+
+def require_plain_build(kernel: UserKernel) -> None:
+    """InputError where a kernel cannot be built as all those of a model are: of one text, without flags."""
+    if kernel.usage.options.get("flags"):
+        raise InputError(f"{kernel.called} asks for flags, and kernels of a model are built alike: leave them out")
+    if c_flags(kernel):
+        raise InputError(f"{kernel.called} includes files of its own, and a model has one text: put them in there")
 
 
 def _symbolic(value: Value) -> Buffer:

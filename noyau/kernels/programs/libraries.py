@@ -22,7 +22,8 @@ Step: TypeAlias = Callable[[Sequence[Array], Sizes], Array]
 
 
 def call(graph: Graph, arrays: Sequence[Array], sizes: Mapping[str, int]) -> Array:
-    """The one output of a graph of views, constants and one value, for its inputs in order."""
+    """The one output of a graph of views, constants and one value, for its inputs in order: packed, of its own memory,
+    so that a caller may write into it."""
     return prepare(graph)(arrays, sizes)
 
 
@@ -31,14 +32,20 @@ def prepare(graph: Graph) -> Callable[[Sequence[Array], Sizes], Array]:
     names = [node.output for node in graph.inputs]
     steps = [(node.output, node.inputs, _step(graph, node)) for node in graph.nodes if not isinstance(node.kind, Input)]
     result = graph.outputs[0]
+    packed = np.array if shows(graph) else np.asarray  # a copy of what is seen of a constant, too
 
     def run(arrays: Sequence[Array], sizes: Sizes) -> Array:
         values = dict(zip(names, arrays, strict=True))
         for name, operands, step in steps:
             values[name] = step([values[each] for each in operands], sizes)
-        return values[result]
+        return packed(values[result], order="C")
 
     return run
+
+
+def shows(graph: Graph) -> bool:
+    """Whether the one output of a graph is in the memory of something else."""
+    return isinstance(graph[graph.outputs[0]].kind, Constant | View)
 
 
 def _step(graph: Graph, node: Node) -> Step:
@@ -173,8 +180,7 @@ def contract(equation: str, operands: Sequence[Array], dtype: np.dtype) -> Array
     how = product(equation)
     left, right = (how.matrices(at, np.asarray(each, dtype), np.transpose) for at, each in enumerate(operands))
     pair = [array if is_blas_s(array) else np.ascontiguousarray(array) for array in (left[0], right[0])]
-    result: Array = how.result(np.matmul(*pair), left[1] + right[2], np.transpose)
-    return result
+    return np.asarray(how.result(np.matmul(*pair), left[1] + right[2], np.transpose), order="C")
 
 
 def is_blas_s(array: Array) -> bool:

@@ -26,8 +26,9 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.operator_registry import TorchOperator, register, results_of_graph
 from noyau.hosts.torch.tensors import has_tangent, is_recorded, is_unwatched
-from noyau.ir.graph import Graph, Node
+from noyau.ir.graph import Constant, Graph, Node
 from noyau.ops.torch.graph_kernels import Draw, GraphKernels, draw_back
+from noyau.toolchain.cache import digest
 
 _GOLDEN = 0.6180339887498949  # its multiples, less what is whole in them, are spread evenly
 Results = tuple[Any, Any]  # what is returned, and the axis of the batch in each
@@ -194,6 +195,10 @@ def _scattered(like: torch.Tensor) -> torch.Tensor:
     return (places * _GOLDEN % 1 + 0.5).to(like.dtype)
 
 
+_OVERLOADS: dict[tuple[str, str], Any] = {}
+_REGISTERING = threading.Lock()
+
+
 class GraphOperator:
     """A graph as an operator of torch, which may be recorded again: `operator(*tensors)`."""
 
@@ -214,10 +219,17 @@ class GraphOperator:
 
     @cached_property
     def overload(self) -> Any:
-        """The operator in torch's registry."""
+        """The operator in torch's registry, one for all of an equal graph: in what torch keeps on disk it has the name
+        that it has in each process, whatever was registered before."""
+        constants = [node.kind.value.tobytes() for node in self.graph.nodes if isinstance(node.kind, Constant)]
+        identity = digest(repr(self.graph), *constants)  # repr leaves out cells of large arrays
+        with _REGISTERING:
+            return _OVERLOADS.get((self.called, identity)) or self._registered(identity)
+
+    def _registered(self, identity: str) -> Any:
         operator = TorchOperator(
             self.called,
-            repr(self.graph),
+            identity,
             ("Tensor",) * len(self.names),
             (),
             len(self.graph.outputs),
@@ -226,7 +238,8 @@ class GraphOperator:
             self.record,
             partial(batched_by_loop, self),
         )
-        return register(operator)
+        _OVERLOADS[self.called, identity] = register(operator)
+        return _OVERLOADS[self.called, identity]
 
     def register(self) -> None:
         """Have torch know the operator before it is called: graphs that torch keeps on disk call it by name."""

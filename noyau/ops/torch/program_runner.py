@@ -22,7 +22,7 @@ from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Lookup, Node,
 from noyau.ir.graph_interpreter import Evaluator
 from noyau.ir.loops import Kernel, Role
 from noyau.kernels.programs.generate import BuiltKernel, BuiltProgram
-from noyau.kernels.programs.libraries import product, slope_of
+from noyau.kernels.programs.libraries import product, shows, slope_of
 from noyau.kernels.programs.program import KernelStep, LibraryStep
 from noyau.ops.dispatch.choice import USUAL
 from noyau.ops.dispatch.program_runner import ProgramRunner
@@ -211,7 +211,8 @@ def _library(graph: Graph, device: torch.device, tensors: Sequence[Tensor], size
     for node in graph.nodes:
         if not isinstance(node.kind, Input):
             values[node.output] = _value(node, [values[name] for name in node.inputs], evaluator, device)
-    return [values[name] for name in graph.outputs]
+    result = values[graph.outputs[0]]
+    return [result.clone(memory_format=torch.contiguous_format) if shows(graph) else result.contiguous()]
 
 
 def _value(node: Node, operands: list[Tensor], evaluator: Evaluator, device: torch.device) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -20,6 +20,7 @@ from noyau.kernels.c.syntax import blanked, plain_name, syntax
 from noyau.sanitizer.c.debug_info import LineTable, ProgramObject, lines_of, objects_of
 from noyau.sanitizer.c.simd import simd_calls
 from noyau.toolchain.c import compiler as c_compiler
+from noyau.toolchain.c.headers import header_flags
 
 OWN = "noyau_own_text.c"  # what the user's text is called where it is built: no file that it may include
 _RUNTIME = (
@@ -34,7 +35,6 @@ _WATCHED = (
     "-fno-tree-loop-im",
     "-fno-tree-sink",
 )
-_INCLUDES = re.compile(r"^\s*#\s*include\b(?!\s*<)", re.MULTILINE)  # a header of the user's own
 _LEVEL = re.compile(r"-O[01g]$")  # of optimisation, that a text may be watched at: others leave too much out
 _LEFT_OUT = re.compile(r"-(O.*|flto.*|fsanitize.*|g.*|ffast-math|Ofast|l.*|L.*)$")
 _ERROR = re.compile(r"([^\s:|]+):(\d+):\d+: (?:fatal )?error: ([^|\n]*?)(?: \||; the text is in|$)")
@@ -82,12 +82,8 @@ def build_program(source: Source) -> InstrumentedProgram:
 
 
 def _options(source: Source) -> c_compiler.CompilerOptions:
-    options = c_compiler.CompilerOptions(compiler=_compiler(), extra=_flags(source), called=OWN)
-    if not _INCLUDES.search(source.text) and not any(flag.startswith(("-I", "-i")) for flag in source.flags):
-        return options
-    # A digest of all that the text includes, so that what was built with other headers is not taken.
-    digest = _digest(c_compiler.preprocess(source.text, options))
-    return replace(options, extra=(*options.extra, f"-DNOYAU_HEADERS_{digest}"))
+    flags = (*_flags(source), *header_flags(source.text, source.flags, source.folder))
+    return c_compiler.CompilerOptions(compiler=_compiler(), extra=flags, called=OWN)
 
 
 def _object(source: Source, options: c_compiler.CompilerOptions) -> Path:
@@ -150,22 +146,16 @@ def _flags(source: Source) -> tuple[str, ...]:
     if LANGUAGES[source.language].on_gpu:
         folder = Path(str(files("noyau.sanitizer.c").joinpath("include")))
         # A digest of what stands for CUDA, so that what was built with another is not taken.
-        digest = _digest(b"\0".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()))
+        contents = b"\0".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
         flags += (
             "--param=tsan-distinguish-volatile=1",
             "-isystem",
             str(folder),
             "-include",
             "noyau_cuda.h",
-            f"-DNOYAU_SHIM_{digest}",
+            f"-DNOYAU_SHIM_{hashlib.sha256(contents).hexdigest()[:16]}",
         )
-    if source.folder is not None and _INCLUDES.search(source.text):
-        flags += ("-iquote", str(source.folder))
     return flags
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def _unsupported_name(error: BuildError, language: str) -> BuildError | UnsupportedError:

@@ -148,15 +148,6 @@ def compile_object(text: str, options: CompilerOptions = DEFAULTS) -> Path:
     return toolchain_cache.cached(key, ".o", lambda path: _compile(text, (*compiler.command, *flags), path, options))
 
 
-def preprocess(text: str, options: CompilerOptions = DEFAULTS) -> bytes:
-    """A C text with what it includes now, each file as it is. BuildError as in compile_object."""
-    compiler = find_compiler(options.compiler)
-    with tempfile.TemporaryDirectory(prefix="noyau-") as name:
-        output = Path(name) / "text.i"
-        _compile(text, (*compiler.command, *_compile_flags(options, compiler), "-E"), output, options)
-        return output.read_bytes()
-
-
 def link(objects: Sequence[Path], output: Path, options: CompilerOptions = DEFAULTS) -> None:
     """Write the shared library of some objects; it appears whole or not at all.
 

@@ -65,6 +65,14 @@ def test_python_numbers_are_weak_and_numpy_s_are_not(name, number):
                 agrees(lambda a: ufunc(a, number), numbers(dtype, 0, name))
 
 
+@pytest.mark.parametrize("dtype", ["i4", "u1", "i8"])
+def test_an_integer_divided_by_0_is_0(dtype):
+    with np.errstate(all="ignore"):
+        agrees(
+            lambda a, b: (a // b, np.divmod(a, b)[0], a // 2), np.array([5, 7, 0], dtype), np.array([0, 2, 0], dtype)
+        )
+
+
 def test_arrays_of_0_axes_and_known_arrays():
     agrees(lambda a, b: a * b + np.float64(3), x(2, 3), x())
     agrees(lambda a: a + np.arange(3), x(2, 3))

@@ -32,6 +32,28 @@ def test_sizes_of_plain_shapes():
         solve(arrays((2, 5), (5, 4), ()))
 
 
+TABLE = np.array([[1.0, 2.0]])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: np.full_like(x, 2),
+        lambda x: TABLE[:1, :1],
+        lambda x: (x @ x.T).T,
+        lambda x: (np.broadcast_to(TABLE, (3, 2)), x + 1),
+    ],
+)
+def test_results_are_packed_and_new(function):
+    op, x = noyau.op(function), np.arange(6.0).reshape(2, 3)
+    for _ in range(2):  # the second call gives nothing that was written into what the first one gave
+        pairs = zip(*(each if isinstance(each, tuple) else (each,) for each in (op(x), function(x))), strict=True)
+        for result, want in pairs:
+            assert np.array_equal(result, want)
+            assert result.flags.c_contiguous
+            result[0, 0] = 99
+
+
 def test_sizes_of_formulas_and_demands():
     assert solver(graph(["n"], [Dim.of("n") * 2 + 1]))(arrays((3,), (7,))) == {"n": 3}
     asked = solver(graph(["n"], ["m"], demands=(Demand(Dim.of("n"), Dim.of("m"), "at most"),)))

@@ -14,7 +14,10 @@ from noyau.dtypes import DType
 from noyau.errors import CheckError, UnsupportedError
 from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.tensors import array_of, tensor_of
+from noyau.ir.dims import shape_of
+from noyau.ir.graph import Constant, Graph, Input, Map, Node
 from noyau.kernels.programs.generate import Specialization, trace_reference
+from noyau.ops.torch.autograd import GraphOperator
 from noyau.ops.torch.graph_kernels import (
     GraphKernels,
     draw_graph,
@@ -276,3 +279,16 @@ def test_what_holds_for_no_usual_sizes_is_tried_on_those_of_the_call():
     a = real(64, 2)
     op(a).sum().backward()
     assert torch.allclose(a.grad, torch.roll(a.detach(), 2, 0) + torch.roll(a.detach(), -2, 0))
+
+
+def test_equal_graphs_are_one_operator_and_others_are_not():
+    names = []
+    for last in (0, 0, 1):
+        table = np.zeros(2000)
+        table[1000] = last  # repr leaves it out
+        node = Node("t", Constant(table), (), DType.F64, shape_of([2000]))
+        inputs = Node("x", Input(), (), DType.F64, shape_of([2000]))
+        total = Node("y", Map("add"), ("x", "t"), DType.F64, shape_of([2000]))
+        names.append(GraphOperator(Graph((inputs, node, total), ("y",)), "plus_table", lambda sizes: iter(())).overload)
+    assert names[0] is names[1]
+    assert names[0].name() != names[2].name()

@@ -32,9 +32,8 @@ from noyau.jobs.extract.run import wires_of
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import activation_cases
 from noyau.jobs.optimize.onnx.occurrences import Occurrence, places_of
-from noyau.kernels.c.headers import require_plain_build
 from noyau.kernels.c.syntax import functions_of
-from noyau.kernels.c.text import c_source
+from noyau.kernels.c.text import c_source, require_plain_build
 from noyau.kernels.certificates import IsolatedLibrary
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op

@@ -6,7 +6,7 @@ import pytest
 import noyau
 from noyau.dtypes import DType
 from noyau.errors import InputError
-from noyau.kernels.c.headers import header_flags, require_plain_build
+from noyau.kernels.c.text import c_flags, require_plain_build
 from noyau.kernels.call import library_of
 from noyau.kernels.trust import is_checked, remember
 from tests.kernels.written import op_of, written
@@ -23,6 +23,11 @@ def op(tmp_path, empty_cache):
     written(tmp_path / "own", "loop.h", LOOP)
     op = op_of("f32[n] -> f32[n]")
     op.kernel(written(tmp_path, "f.c", TEXT))
+    op.kernel(
+        written(tmp_path, "g.c", TEXT.replace('"own/factor.h"', "<factor.h>")),
+        options={"flags": [f"-I{tmp_path}/own"]},
+        name="g",
+    )
     return op
 
 
@@ -32,17 +37,18 @@ def test_a_kernel_with_headers_beside_it_is_checked_and_runs(op):
     assert op(x).tolist() == x.tolist()
 
 
-def test_with_another_header_it_is_another_kernel(op, tmp_path):
-    kernel, before, instance = op.kernels["f"], header_flags(op.kernels["f"]), op.instance([DType.F32], [1])
+@pytest.mark.parametrize("name", ["f", "g"])
+def test_with_another_header_it_is_another_kernel(op, tmp_path, name):
+    kernel, before, instance = op.kernels[name], c_flags(op.kernels[name]), op.instance([DType.F32], [1])
     library_of(kernel, instance, {})
     remember(kernel, op.description.reference, [instance], {})
     assert is_checked(kernel, op.description.reference, instance)
     written(tmp_path / "own", "loop.h", LOOP.replace("i = 0", "i = 1"))
-    assert header_flags(kernel) != before
+    assert c_flags(kernel) != before
     assert not is_checked(kernel, op.description.reference, instance)
     again = op_of("f32[n] -> f32[n]")
-    again.kernel(str(tmp_path / "f.c"))
-    first, second = (library_of(each.kernels["f"], instance, {})[0] for each in (op, again))
+    again.kernel(str(tmp_path / f"{name}.c"), options=kernel.usage.options, name=name)
+    first, second = (library_of(each.kernels[name], instance, {})[0] for each in (op, again))
     assert first != second
 
 
@@ -55,4 +61,4 @@ def test_no_model_takes_it(op):
 def test_what_is_not_there_or_the_system_s_is_the_compiler_s(tmp_path, text):
     op = op_of("f32[n] -> f32[n]")
     op.kernel(written(tmp_path, "f.c", text))
-    assert header_flags(op.kernels["f"]) == ()
+    assert c_flags(op.kernels["f"]) == ()

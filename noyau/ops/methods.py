@@ -1,0 +1,132 @@
+"""Ops that are methods: `@noyau.op` in a class. Each is an op of the inputs and of the arrays that the object has.
+
+What the method reads of its object is compared at each call: arrays are inputs, and with another number it is another
+op, so that no call gives what an object was before."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+from noyau.dtypes import from_numpy
+from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.objects import Object, Path, Reads, bound, recorded
+from noyau.ir.dims import Dim
+from noyau.kernels.reference import Description, runs_as_written
+from noyau.ops.dispatch.calls import as_given, warn
+from noyau.ops.dispatch.choice import Explanation
+from noyau.signatures.types import Term
+
+_MOST = 64  # ops of a method that are kept, for as many sets of numbers
+
+
+def is_method(function: Any) -> bool:
+    """Whether a function stands in a class, and its first parameter is `self`."""
+    place = getattr(function, "__qualname__", "").rpartition(".")[0]
+    first = function.__code__.co_varnames[:1] if isinstance(function, FunctionType) else ()
+    return bool(place) and not place.endswith("<locals>") and first == ("self",)
+
+
+class MethodOp:
+    """An op that is a method of a class. `description`: as of its function without `self`; `make`: an op of one."""
+
+    def __init__(self, description: Description, make: Callable[[Description], Any]) -> None:
+        self.description, self.make = description, make
+        self.function: Any = description.reference.function
+        self.ops: tuple[tuple[Reads, Any], ...] = ()  # the last one that was new comes first
+        self.refused: set[str] = set()
+        functools.update_wrapper(self, self.function)
+
+    def __get__(self, thing: Any, kind: type | None = None) -> Any:
+        """The op of an object, as a method of it."""
+        if thing is None:
+            return self
+        return MethodType(self.function, thing) if type(thing) is Object else BoundOp(self, thing)
+
+    def __call__(self, thing: Any, *args: Any, **kwargs: Any) -> Any:
+        """The results for an object and inputs: as of an op."""
+        return BoundOp(self, thing)(*args, **kwargs)
+
+    def op_of(self, thing: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+        """The op of what the method reads of an object, and the values that it reads now. UnsupportedError where it
+        reads what may change unseen."""
+        for reads, op in self.ops:
+            if (values := reads.of(thing)) is not None:
+                return op, [values[path] for path in reads.arrays]
+        constants = {name: kwargs[name] for name in kwargs if name != "out"}
+        reads = recorded(self.function, thing, args, constants, _as_plain)
+        values = reads.of(thing) or {}
+        op = self.make(self.described(reads, values))
+        self.ops = ((reads, op), *self.ops)[:_MOST]
+        return op, [values[path] for path in reads.arrays]
+
+    def described(self, reads: Reads, values: Mapping[Path, Any]) -> Description:
+        """The op as one of a function, which takes the arrays after the inputs."""
+        description, reference = self.description, self.description.reference
+        names = dict[str, Path]()
+        for path in reads.arrays:
+            name = "_".join(("self", *(str(key) for key in path)))
+            names[name if name.isidentifier() and name not in names else f"self_{len(names)}"] = path
+        function = bound(self.function, reads, len(reference.parameters))
+        parameters = (*reference.parameters, *names)
+        signature = description.signature
+        if signature is not None:
+            terms = [_term(name, np.asarray(_as_plain(values[path]))) for name, path in names.items()]
+            signature = replace(signature, inputs=(*signature.inputs, *terms))
+        return replace(
+            description, reference=replace(reference, function=function, parameters=parameters), signature=signature
+        )
+
+
+def _as_plain(value: Any) -> Any:
+    return as_given(value.detach().cpu() if hasattr(value, "detach") else value, "self")
+
+
+def _term(name: str, array: np.ndarray) -> Term:
+    """An array of the object in a signature."""
+    dtype = from_numpy(array.dtype)
+    if dtype is None:
+        raise UnsupportedError(f"{name} is of the dtype {array.dtype}, which noyau has not")
+    return Term(name, dtype, tuple(Dim.of(1 if n == 1 else f"{name}_{k}") for k, n in enumerate(array.shape)))
+
+
+class BoundOp:
+    """An op that is a method, of one object. It is called as the method is."""
+
+    def __init__(self, method: MethodOp, thing: Any) -> None:
+        self.method, self.thing = method, thing
+
+    def __repr__(self) -> str:
+        return f"<op {self.method.function.__qualname__} of {self.thing!r}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The results, by a kernel; the method as it is written, with one ReferenceWarning, where it cannot be one."""
+        method = self.method
+        try:
+            op, arrays = method.op_of(self.thing, args, kwargs)
+        except UnsupportedError as error:
+            results = method.function(self.thing, *args, **kwargs)
+            if str(error) not in method.refused and not runs_as_written():
+                method.refused.add(str(error))
+                warn(method.description, [str(error)], 3)
+            return results
+        return self._with_arrays(op, args, kwargs, arrays)
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """Explain which kernel runs, as `noyau.Op.explain`. UnsupportedError where the method runs as it is written."""
+        op, arrays = self.method.op_of(self.thing, args, kwargs)
+        explanation: Explanation = self._with_arrays(op.explain, args, kwargs, arrays)
+        return explanation
+
+    def _with_arrays(self, call: Any, args: Any, kwargs: Mapping[str, Any], arrays: Sequence[Any]) -> Any:
+        names = self.method.description.reference.parameters
+        if len(args) == len(names):
+            return call(*args, *arrays, **kwargs)
+        own: Any = call.__self__ if isinstance(call, MethodType) else call
+        rest = own.description.reference.parameters[len(names) :]
+        return call(*args, **kwargs, **dict(zip(rest, arrays, strict=True)))
