@@ -198,7 +198,9 @@ def timed_as(ratio: float) -> Callable[..., list[BindingTiming]]:
 
 WRONG = "if (call->launch == 0 && begin == 0 && begin < end) *(float *)call->buffers[{inputs}] += 1; return status;"
 CRASHES = "__builtin_trap(); return status;"
-HANGS = "for (volatile int one = 1; one;) {{}} return status;"
+HANGS = (
+    "{{ extern int pause(void); for (volatile int one = 1; one;) pause(); }} return status;"  # it wears no processor
+)
 REFUSES = "return status ? status : NOYAU_OUT_OF_MEMORY;"
 
 

@@ -76,7 +76,7 @@ def walks() -> dict[str, list[tuple[str, str, bool]]]:
     return dict(zip(("optimize", "op", "check"), parsed, strict=True))
 
 
-@pytest.mark.parametrize("name", ["optimize", "op", pytest.param("check", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["optimize", "op", "check"])
 def test_a_walk_is_short_and_names_what_is_there(name):
     stops = walks()[name]
     files = [file for file, _, _ in stops]
@@ -105,7 +105,9 @@ def double_triton(x, out, n, BLOCK: tl.constexpr):
 """
 
 
-@pytest.mark.parametrize("name", ["optimize", "op", "check"])
+@pytest.mark.parametrize(
+    "name", ["op", *(pytest.param(each, marks=pytest.mark.long) for each in ("optimize", "check"))]
+)
 def test_a_walk_is_the_one_that_is_gone(name, tmp_path):
     argument = {"op": lambda: "", "optimize": lambda: written(twice(), tmp_path), "check": lambda: tmp_path / "ops.py"}
     (tmp_path / "ops.py").write_text(TRITON, encoding="utf-8")

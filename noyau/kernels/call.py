@@ -258,7 +258,8 @@ def library_of(kernel: user_kernel.UserKernel, instance: Instance, constants: Ma
 def cached_library(kernel: user_kernel.UserKernel, instance: Instance, constants: Constants) -> tuple[Path, str]:
     """As `library_of`, of constants that are sorted."""
     text = c_source(kernel, instance, SYMBOL, dict(constants))
-    return c_compiler.compile_library([text], c_compiler.CompilerOptions(extra=c_flags(kernel))), f"{SYMBOL}_kernel"
+    options = c_compiler.CompilerOptions(extra=c_flags(kernel), authored=True)
+    return c_compiler.compile_library([text], options), f"{SYMBOL}_kernel"
 
 
 def _c_compiler() -> str:

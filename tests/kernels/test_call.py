@@ -123,6 +123,7 @@ def test_a_function_of_numba_with_signatures_gets_arrays_that_fit_them():
         guarded(doubles, "f32[n], f32[n] -> f32[n]", (f32(5), f32(5)))
 
 
+@pytest.mark.long
 def test_what_numba_cannot_compile_for_transposed_arrays_gets_packed_ones():
     """A stencil in a parallel function: Numba ends in a bare AssertionError of its own."""
     import numba

@@ -336,6 +336,7 @@ def test_what_is_no_reference(what):
         noyau.op("f32[n] -> f32[n]")(what)
 
 
+@pytest.mark.long
 def test_every_form_passes_the_type_checker_and_the_linter_and_runs(tmp_path):
     from mypy import api as mypy
 

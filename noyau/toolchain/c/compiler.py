@@ -72,7 +72,8 @@ class CompilerOptions:
 
     `compiler`: a name or a path, or None for the first that is there. `target`: a level such as "x86-64-v3", or
     "native", this machine's. `export`: the kernels' structures are visible, for a library that noyau itself loads.
-    `extra`: more flags. `timeout_s`: for one run of the compiler. `called`: what the text is, for it.
+    `extra`: more flags. `timeout_s`: for one run of the compiler. `called`: what the text is, for it. `authored`: the
+    text is a user's own, and what helps generated texts alone is left out.
     """
 
     compiler: str | None = None
@@ -81,6 +82,7 @@ class CompilerOptions:
     extra: tuple[str, ...] = ()
     timeout_s: float = 120.0
     called: str = "kernel.c"
+    authored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +251,7 @@ def _compile_flags(options: CompilerOptions, compiler: Compiler) -> tuple[str, .
     target = resolve_target(options.target)
     level = _ZIG_TARGETS.get(target, target.replace("-", "_")) if compiler.is_zig else target
     march = () if target == "generic" else (f"-march={level}",)
-    own = () if "clang" in compiler.version else _GCC_FLAGS
+    own = () if options.authored or "clang" in compiler.version else _GCC_FLAGS
     return (*_FLAGS, *own, *march, *((_EXPORT,) if options.export else ()), *options.extra)
 
 

@@ -112,7 +112,7 @@ def jobs_of(name) -> list[Job]:
     return made
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_kernels_of_every_strategy(tmp_path):
     text = c_printer.together([kernel_of(name) for name in GRAPHS])
     done = sanitized(text, [job for name in GRAPHS for job in jobs_of(name)], tmp_path)

@@ -125,6 +125,7 @@ def test_cells_that_the_host_reads_and_nobody_stored(checked):
     assert finding.mend == "launch enough programs for the last cells: triton.cdiv(n, BLOCK)"
 
 
+@pytest.mark.long
 def test_what_it_prints(checked, capfd):
     path, _ = checked
     found = check_script(path, launch=((5,), (1,)))  # five programs of each

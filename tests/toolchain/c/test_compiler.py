@@ -122,6 +122,7 @@ def test_flags_keep_infinities_and_name_a_level():
     own = c_compiler.Compiler(("gcc",), "gcc (Debian 12.2.0-14) 12.2.0")
     gcc, other = (c_compiler._compile_flags(c_compiler.DEFAULTS, each) for each in (own, clang))
     assert [flag for flag in gcc if flag not in other] == ["-fno-tree-pre"]
+    assert c_compiler._compile_flags(c_compiler.CompilerOptions(authored=True), own) == other
 
 
 def test_denormals_stay_on_in_the_process(empty_cache):
