@@ -86,7 +86,8 @@ class Whole:
         kernels = [one.planned for one in won.candidates if one.certificate is not None and one.certificate.ok]
         options = c_compiler.CompilerOptions(target=c_compiler.resolve_target("native"), export=True)
         original = subject.original
-        return Whole(put_back(original.model, kernels, original.folder), library(kernels, options))
+        fused = put_back(original.model, kernels, original.folder)
+        return Whole(fused, library(kernels, options, fused))
 
 
 def distance(outputs: list[np.ndarray], truth: list[np.ndarray]) -> float:

@@ -176,7 +176,8 @@ def fuse(text: str, folder: Path) -> Fused:
     )
     (planned,) = plan.kernels
     assert len(planned.replaces) == len(original.model.graph.node), "the path is not one kernel"
-    fused, built = put_back(original.model, [planned], original.folder), library([planned], options)
+    fused = put_back(original.model, [planned], original.folder)
+    built = library([planned], options, fused)
     assert built is not None
     return Fused(original, fused, built, planned, c_compiler.compile_library([planned.text], options))
 
