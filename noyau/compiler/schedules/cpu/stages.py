@@ -46,9 +46,8 @@ def _is_long(loop: ir.Loop, halves: set[str]) -> bool:
     """Whether a loop may have many rounds, which do nothing but to compute values of cells and to store them."""
     stores = [s for s in loop.body if isinstance(s, ir.Store)]
     values = all(isinstance(s, ir.Let) and not s.name.startswith("#") for s in loop.body if not isinstance(s, ir.Store))
-    apart = any(
-        stride_of(s, loop.var) != Dim.of(1) for s in stores
-    )  # what several stores write side by side is one vector
+    # What several stores write side by side is one vector.
+    apart = any(stride_of(s, loop.var) != Dim.of(1) for s in stores)
     if loop.axis is not ir.Axis.LANES or not stores or not values or apart or any(s.merge for s in stores):
         return False
     stored = {name for s in stores for name in s.buffers}
