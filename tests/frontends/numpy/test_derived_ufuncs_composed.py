@@ -41,7 +41,7 @@ def test_each_gives_the_dtypes_and_the_values_of_numpy(name):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "bitwise_count"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("bitwise_count", "right_shift")])
 def test_special_values(name, dtype):
     ufunc = getattr(np, name)
     numbers = np.array([*SPECIAL, *(HUGE if dtype == "float64" else [])], dtype)
@@ -66,6 +66,13 @@ def test_the_signs_of_zeros(name):
         return np.signbit(made[0] if isinstance(made, tuple) else made)
 
     found(signs, *grid)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int64"])
+def test_counts_of_shifts_below_0_and_beyond_the_width(dtype):
+    numbers, counts = np.array([-100, -1, 0, 100]).astype(dtype)[:, None], np.array([-70, -1, 0, 3, 7, 8, 63, 64, 70])
+    agrees(np.right_shift, numbers, counts.astype(dtype))
+    agrees(lambda value: value >> 3, numbers)
 
 
 def test_the_least_integer_has_bits_too():
