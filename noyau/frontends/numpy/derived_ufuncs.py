@@ -19,7 +19,7 @@ from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.traced_array import UFUNCS, TracedArray, as_scalars, call, cells, enter, tape_of
 from noyau.frontends.numpy.ufuncs import Make, apply, as_node, elementwise, has_traced, traced
 from noyau.functions import OF_TABLE
-from noyau.ir.graph import Constant, Node, Scan
+from noyau.ir.graph import Node, Scan
 from noyau.ir.monoids import BY_FUNCTION, MONOIDS, highest
 
 
@@ -120,23 +120,15 @@ def bitwise_count(of: Terms, x: Node) -> Node:
     return of.tape.cast(of("shift_right", of("multiply", word, 0x0101010101010101), 56), DType.U8)
 
 
-def right_shift(of: Terms, a: Node, b: Node) -> Node:
-    """a // 2 ** b; a count below 0 or beyond the width leaves the sign of a."""
-    last = 8 * a.dtype.bytes - 1
-    is_within = isinstance(b.kind, Constant) and bool(((b.kind.value >= 0) & (b.kind.value <= last)).all())
-    if a.dtype.kind == "int" and not is_within:
-        b = of("where", of("less", b, 0), last, of("minimum", b, last))
-    return of("shift_right", a, b)
-
-
 COMPOSED: dict[str, Make] = {
     "logaddexp": partial(logaddexp, False),
     "logaddexp2": partial(logaddexp, True),
     **dict.fromkeys(("deg2rad", "radians"), partial(scale, pi / 180)),
     **dict.fromkeys(("rad2deg", "degrees"), partial(scale, 180 / pi)),
+    "right_shift": lambda of, a, b: of.tape.shift_right(a, b),
     "divmod": lambda of, a, b: (of("floor_divide", a, b), of("floor_mod", a, b)),
 }
-enter(COMPOSED, square, isfinite, signbit, copysign, cbrt, hypot, heaviside, modf, bitwise_count, right_shift)
+enter(COMPOSED, square, isfinite, signbit, copysign, cbrt, hypot, heaviside, modf, bitwise_count)
 UFUNCS |= {
     name: elementwise(getattr(np, name), lambda tape, *operands, make=make: make(Terms(tape), *operands))
     for name, make in COMPOSED.items()

@@ -124,12 +124,8 @@ def _power(site: AtenSite) -> Node:
 
 
 def _shift_right(site: AtenSite) -> Node:
-    """a // 2 ** b; a count below 0 or beyond the width leaves the sign of a."""
-    value, count = in_result(site, 0), in_result(site, 1)
-    if site.dtype.kind == "int":
-        zero, last = (site.builder.constant(number, count.dtype) for number in (0, 8 * count.dtype.bytes - 1))
-        count = apply(site, "where", apply(site, "less", count, zero), last, apply(site, "minimum", count, last))
-    return apply(site, "shift_right", value, count)
+    """a // 2 ** b."""
+    return site.builder.shift_right(in_result(site, 0), in_result(site, 1))
 
 
 def _sign(site: AtenSite) -> Node:

@@ -18,7 +18,7 @@ from noyau.compiler.schedules.cpu.folds import merged
 from noyau.compiler.schedules.primitives import Statements, change_each, drop_unused, either, minimum, with_bodies
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
-from noyau.ir.dims import Dim, DimOp, maximum
+from noyau.ir.dims import Dim, DimOp, again, maximum
 from noyau.ir.ranges import simplify
 from noyau.ir.walk import all_dims, every_expression, rewrite, substitute, with_dims
 
@@ -165,14 +165,12 @@ def _without(stops: Collection[DimOp], dim: Dim) -> Dim:
     for monomial, factor in dim.terms:
         part = Dim.of(0 if any(atom in stops for atom in monomial) else factor)
         for atom in monomial if part != Dim.of(0) else ():
-            part = part * (_changed(atom, stops) if isinstance(atom, DimOp) else Dim.of(atom))
+            if isinstance(atom, DimOp):
+                part = part * again(atom, _without(stops, atom.left), _without(stops, atom.right))
+            else:
+                part = part * Dim.of(atom)
         total = total + part
     return total
-
-
-def _changed(op: DimOp, stops: Collection[DimOp]) -> Dim:
-    left, right = _without(stops, op.left), _without(stops, op.right)
-    return maximum(left, right) if op.kind == "max" else left // right if op.kind == "floordiv" else left % right
 
 
 def _one(op: DimOp) -> Dim:
