@@ -16,6 +16,7 @@ import pytest
 
 import noyau
 from noyau import errors
+from noyau.toolchain.garbage_collection import without_collections
 from tests.rules import ALLOWED, CLOSED, FORBIDDEN_WORDS, RULES, functions, lines, nodes, words
 from tools import structure
 
@@ -63,10 +64,6 @@ def show(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), str(path))
-
-
 @lru_cache(maxsize=1)
 def runtime_imports(path: Path, tree: ast.Module) -> set[str]:
     """The full names of what a file imports when it runs; what only type checkers read does not count."""
@@ -101,13 +98,14 @@ def misplaced_imports(path: Path, tree: ast.Module) -> list[str]:
 
 @cache
 def survey() -> dict[str, dict[str, list[object]]]:
-    """What each question finds in each file of the package; a file is parsed once, and its tree is not kept."""
+    """What each question finds in each file of the package."""
     found: dict[str, dict[str, list[object]]] = {name: {} for name in QUESTIONS}
-    for path in PACKAGE:
-        tree = parsed(path)
-        for name, question in QUESTIONS.items():
-            if answer := question(path, tree):
-                found[name][show(path)] = answer
+    with without_collections():
+        for path in PACKAGE:
+            tree = structure.modules()[structure.name_of(path)]
+            for name, question in QUESTIONS.items():
+                if answer := question(path, tree):
+                    found[name][show(path)] = answer
     return found
 
 

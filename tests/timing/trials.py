@@ -22,7 +22,7 @@ def trial(
     check: Check,
     clock: Callable[[], float],
     *,
-    budget_s: float = 0.2,
+    budget_s: float = 0.05,
     seed: int = 0,
 ) -> tuple[list[Comparison], int]:
     """The hot and the cold comparison, and how many timed runs were verified. CheckError where a side is wrong or

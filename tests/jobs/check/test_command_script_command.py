@@ -120,9 +120,7 @@ def test_a_map_as_text_and_drawn(tmp_path, capsys):
     assert "  out[40..69]  block 1, warp 0: threads 0..29\n" in printed
     assert "rows(): who writes a[2, 3]\n  a[0, 0..2]  iteration 0\n  a[1, 0..2]  iteration 1\n" in printed
     assert place.read_text(encoding="utf-8").startswith("<svg ")
-    assert main(["check", str(script), "large", "--map", "-"]) == 0
     told = "shift[9, 512]: out has 4100 cells, and a map draws 4096; run it on smaller arrays"
-    assert told in capsys.readouterr().out
     assert main(["check", str(script), "large", "--map", str(place)]) == 2
     assert capsys.readouterr().err == f"noyau: there is nothing to draw of {script}: {told}\n"
 

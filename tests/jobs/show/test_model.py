@@ -49,10 +49,15 @@ Why the rest is as it is
     )
 
 
+@pytest.fixture(scope="module", params=["dynamo", "torchscript"])
+def exported(request):
+    """A model of each exporter, read and planned once."""
+    return show(llama(request.param))
+
+
 @pytest.mark.parametrize("width", [30, 60, 80, 120])
-@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
-def test_no_line_is_wider_than_the_terminal(exporter, width):
-    lines = printed(show(llama(exporter)), width).splitlines()
+def test_no_line_is_wider_than_the_terminal(exported, width):
+    lines = printed(exported, width).splitlines()
     names = [line for line in lines if not line.startswith(" ")]
     assert all(len(line) <= width and line == line.rstrip() for line in lines if line not in names)
 
