@@ -6,6 +6,7 @@ from contextlib import suppress
 from itertools import product
 
 import numpy as np
+import pytest
 
 import noyau
 from noyau.codegen.triton.tables import TYPES
@@ -53,8 +54,8 @@ def beside_a_sum(x):
     return x + np.eye(x.size, dtype=x.dtype), x.sum()
 
 
-def golden_cases():
-    cases = {name: case(kernel_of(name), LONG, FEW, ODD) for name in KEPT}
+def golden_cases(*sizes):
+    cases = {name: case(kernel_of(name), *sizes) for name in KEPT}
     for op in (none_of_some_rows, beside_a_sum):
         cases |= {kernel.name: case(kernel) for kernel in op.generated("triton").program.kernels}
     return cases
@@ -94,4 +95,9 @@ def function_and_merge_cases():
 
 def test_texts_and_every_function_and_merge_compile():
     """In one process, for its imports take longer than most cases."""
-    assert wrong({**golden_cases(), **function_and_merge_cases()}) == {}
+    assert wrong({**golden_cases(LONG), **function_and_merge_cases()}) == {}
+
+
+@pytest.mark.long
+def test_texts_compile_for_other_sizes():
+    assert wrong(golden_cases(FEW, ODD)) == {}

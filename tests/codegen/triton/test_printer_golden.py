@@ -79,7 +79,7 @@ def test_its_numbers_are_right(name, monkeypatch):
     judged(name, sizes_of(name))
     monkeypatch.setattr(rows, "KEPT", 4)
     if triton_printer.source(kernel_of(name)) != kept:
-        judged(name, sizes_of(name))
+        judged(name, [number for number in sizes_of(name) if number > 4])
 
 
 @pytest.mark.parametrize("name", ["log_softmax_kept", "row_argmax"])

@@ -35,7 +35,7 @@ def test_memory_is_measured_of_children_too():
     assert 200 * BIT < large_model.watched([sys.executable, "-c", program]).anonymous < 300 * BIT
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_weights_in_another_file_are_never_loaded_whole(tmp_path, monkeypatch):
     """384 MiB in three weights: with all processes together, less than they take is allocated."""
