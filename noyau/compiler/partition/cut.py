@@ -209,6 +209,8 @@ class _Partitioning:
         """Why operators cannot be one kernel within the model, or None."""
         if len(together) > LARGEST:
             return f"together they are more than {LARGEST} operators"
+        if len({self.model.scopes.get(position, "") for position in together}) > 1:
+            return "one of them is in a body of control flow, and the other is not in it"
         between = self.breaks_convexity(together)
         if between is None:
             return self.refusal(together, fresh=fresh)

@@ -100,7 +100,8 @@ class ModelOperator:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Subject of a partition: the graph of a whole model, and its operators."""
+    """Subject of a partition: the graph of a whole model, and its operators. Those of two `scopes` do not run together:
+    the body that an operator is in, if it is in one."""
 
     graph: Graph
     places: Sequence[ModelOperator]
@@ -108,6 +109,7 @@ class Model:
     arithmetic: frozenset[int]
     opaque: Mapping[int, str]
     demands: Mapping[int, Sequence[Demand]] = field(default_factory=dict)  # of sizes, by the operators that have them
+    scopes: Mapping[int, str] = field(default_factory=dict)
 
 
 def is_scalar(node: Node) -> bool:

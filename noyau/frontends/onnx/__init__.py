@@ -7,6 +7,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError("onnx is not installed; run: pip install 'noyau-kernels[onnx]'") from error
 
+from noyau.frontends.onnx.boundary_types import Inference
 from noyau.frontends.onnx.importer import ImportedModel, import_model, partition_model
 from noyau.frontends.onnx.reader import parse, read
 from noyau.frontends.onnx.upgrade import conversion, upgrade
@@ -14,6 +15,7 @@ from noyau.frontends.onnx.verifier import checker_fault, verify
 
 __all__ = [
     "ImportedModel",
+    "Inference",
     "checker_fault",
     "conversion",
     "import_model",

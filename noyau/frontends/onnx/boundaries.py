@@ -20,6 +20,7 @@ LIBRARY = frozenset(
     "LpPool MatMul MatMulInteger MaxPool QLinearConv QLinearMatMul RNN".split()
 )
 CONTROL_FLOW = frozenset("If Loop Scan SequenceMap".split())
+ENTRIES = "noyau_body"  # the domain of what stands for the inputs of a body that lies in the main graph
 RANDOM = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
 ALREADY_FUSED = "already fused by onnxruntime"
 # Of onnxruntime's own domain: what its optimizer makes of library calls with what surrounds them, and of the rest.

@@ -102,10 +102,11 @@ import onnx
 while True:
     model = onnx.ModelProto.FromString(channel.receive())
     try:
-        types = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.value_info
+        graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     except Exception:
-        types = []
-    channel.send(onnx.GraphProto(value_info=types).SerializeToString())
+        graph = onnx.GraphProto()
+    nodes = [node for node in graph.node if any(each.HasField("g") for each in node.attribute)]
+    channel.send(onnx.GraphProto(value_info=graph.value_info, node=nodes).SerializeToString())
 """
 
 
@@ -122,16 +123,20 @@ class Inference(AbstractContextManager["Inference"]):
 
     def types(self, model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
         """The types of the values that the nodes of a model make; nothing where inference fails."""
+        return {value.name: value.type for value in self.graph(model).value_info}
+
+    def graph(self, model: onnx.ModelProto) -> onnx.GraphProto:
+        """The types of a graph, and its nodes with bodies, in which there are those of the bodies; nothing where
+        inference fails."""
         if self._process is None:
             self._process = spawn(_PROGRAM, subprocess.DEVNULL)
         _, channel = self._process
         try:
             channel.send(model.SerializeToString(), _LONGEST_S)
-            graph = onnx.GraphProto.FromString(channel.receive(_LONGEST_S))
+            return onnx.GraphProto.FromString(channel.receive(_LONGEST_S))
         except (OSError, EOFError):
             self._end()
-            return {}
-        return {value.name: value.type for value in graph.value_info}
+            return onnx.GraphProto()
 
     def _end(self) -> None:
         if self._process is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,13 +66,16 @@ class ImportedModel:
         return self.initializers.load(name)
 
 
-def import_model(model: onnx.ModelProto, folder: Path | None = None, *, run: Run | None = None) -> ImportedModel:
-    """The graph of a model; ModelError where it is not well formed. `folder` is where its external data lies.
+def import_model(
+    model: onnx.ModelProto, folder: Path | None = None, *, run: Run | None = None, inference: Inference | None = None
+) -> ImportedModel:
+    """The graph of a model; ModelError where it is not well formed. `folder` is where its external data lies;
+    `inference` may have a process already.
 
     `run(model, inputs)` runs a model of one node for the interpreter, and raises UnsupportedError where it cannot;
     then, and without it, ONNX's reference evaluator does."""
-    with Inference() as inference:
-        return _ModelImporter(verify(model), folder, run, inference).run()
+    with nullcontext(inference) if inference else Inference() as process:
+        return _ModelImporter(verify(model), folder, run, process).run()
 
 
 class _ModelImporter:

@@ -9,6 +9,7 @@ import numpy as np
 
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import UnsupportedError
+from noyau.frontends.onnx.boundaries import ENTRIES
 from noyau.frontends.onnx.reductions import terms
 from noyau.frontends.onnx.sites import OnnxSite
 from noyau.ir.dims import Dim, Shape
@@ -207,4 +208,24 @@ _RULES: dict[str, Rule] = {
     "Split": lambda site: [(site.input().dtype, _along_axis(site, 0, None))] * len(site.outputs),
     "TopK": _top_k,
 }
-_DOMAINS = {"": {**LIBRARY_RULES, **_RULES}, "com.microsoft": CONTRIBUTED_RULES}
+
+
+def _same(site: OnnxSite) -> list[Outcome]:
+    """A value with the extents of another, but along some axes."""
+    axes = site.attribute("open", [])
+    return [(site.input().dtype, tuple(None if k in axes else dim for k, dim in enumerate(site.input().shape)))]
+
+
+def _step(site: OnnxSite) -> list[Outcome]:
+    """One step of a Scan: what it goes through without the axis along which it does."""
+    shape = site.input().shape
+    axis = site.axis(site.attribute("axis", 0), len(shape))
+    return [(site.input().dtype, (*shape[:axis], *shape[axis + 1 :]))]
+
+
+# What enters a body, which the front end of models lays flat behind the main graph; `Open` has no rule.
+_ENTRY_RULES: dict[str, Rule] = {
+    "Same": _same,
+    "Step": _step,
+}
+_DOMAINS = {"": {**LIBRARY_RULES, **_RULES}, "com.microsoft": CONTRIBUTED_RULES, ENTRIES: _ENTRY_RULES}

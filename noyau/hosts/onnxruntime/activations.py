@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,14 @@ import numpy as np
 from noyau.codegen.plan import Planned
 from noyau.compiler.partition.cut import Group
 from noyau.errors import InputError
+from noyau.hosts.onnxruntime.bodies import Body
+from noyau.hosts.onnxruntime.body_runs import entering
 from noyau.hosts.onnxruntime.folding import folding_calls
 from noyau.hosts.onnxruntime.inputs import ModelInputs
 from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators
-from noyau.hosts.onnxruntime.submodel import lost_values, part_for
+from noyau.hosts.onnxruntime.submodel import lost_values, part_for, types_of
 from noyau.ir.graph import Graph, names_of
 from noyau.verify.inputs import Inputs
 
@@ -32,12 +34,19 @@ class Activations:
     """Values of one run: arrays by the model's names, its inputs and tensors among them.
 
     `made_up`: the inputs of the model were. What could not be captured is not there; `fault`: why the model as a
-    whole does not run with any."""
+    whole does not run with any. `body_faults`: why nothing is known of a body, by how the names of its values begin."""
 
     arrays: Mapping[str, np.ndarray]
     sizes: Mapping[str, int]
     made_up: bool
     fault: str = ""
+    body_faults: Mapping[str, str] = field(default_factory=dict)
+
+    def fault_of(self, group: Group) -> str:
+        """Why what a group reads is not known, or nothing."""
+        if (fault := fault_at(group.outputs[0], self.body_faults)) or self.of(group.original) is not None:
+            return fault
+        return self.fault or "what it reads could not be captured"
 
     def of(self, graph: Graph) -> tuple[np.ndarray, ...] | None:
         """The arrays of a graph's inputs, in order, or None where one is not known."""
@@ -74,7 +83,7 @@ def capture_twice(
             small = _look(original, ends, feeds.small, capturing, feeds.made_up)
     try:
         if whole and kernels:
-            ends_of_model = [end.name for end in original.model.graph.output if end.type.HasField("tensor_type")]
+            ends_of_model = [end.name for end in original.runnable.graph.output if end.type.HasField("tensor_type")]
             capturing.capture(feeds.full.arrays, ends_of_model)
         full = _look(original, ends if small is None else first, feeds.full, capturing, feeds.made_up)
         return full if small is None else small, full
@@ -97,7 +106,7 @@ def capture_at(
 
 def capture_of(original: SourceModel) -> ActivationCapture:
     """Capture for the values of a model, but those that need operators which only a library of the user's own has."""
-    return ActivationCapture(original.model, original.folder, foreign_operators(original.model))
+    return ActivationCapture(original.model, original.folder, foreign_operators(original.model), original.bodies)
 
 
 def end_places(kernel: Planned) -> tuple[Group, ...]:
@@ -115,9 +124,16 @@ def _look(
     read = [position for group in groups for position in group.positions]
     read += [call for group in groups for call in folding_calls(original.model, group)]
     names |= {name for position in read for name in nodes[position].input}
-    captured = capturing.capture(inputs.arrays, sorted(names))
+    entering, faults = capturing.entering(inputs.arrays, names)
+    known = {**inputs.arrays, **entering}
+    captured = capturing.capture(known, sorted(name for name in names if not fault_at(name, faults)))
     stored = {name: original.imported.load_initializer(name) for name in names if name in tensors}
-    return Activations({**stored, **inputs.arrays, **captured}, inputs.sizes, made_up)
+    return Activations({**stored, **known, **captured}, inputs.sizes, made_up, body_faults=faults)
+
+
+def fault_at(name: str, faults: Mapping[str, str]) -> str:
+    """Why nothing is known of a value in a body, or nothing."""
+    return next((fault for prefix, fault in faults.items() if name.startswith(prefix)), "")
 
 
 @dataclass(slots=True)
@@ -128,29 +144,50 @@ class ActivationCapture:
     model: onnx.ModelProto
     folder: Path
     without: Collection[int] = ()
+    bodies: Sequence[Body] = ()
     _inputs: frozenset[str] = frozenset()
     _session: onnxruntime.InferenceSession | None = None
 
     def capture(self, inputs: Mapping[str, np.ndarray], wanted: Iterable[str]) -> dict[str, np.ndarray]:
-        """The arrays of some values, by name, for these inputs. Values that no node of the model makes (its inputs,
-        initializers) are left out, and those that need a node that does not run, or an input that is not there.
-        ModelError or InputError if onnxruntime does not run it."""
+        """The arrays of some values, by name, for these inputs, and for those of bodies. Values that no node of
+        the model makes (its inputs, initializers) are left out, and those that need a node that does not run, or an
+        input that is not there. ModelError or InputError if onnxruntime does not run it."""
         stored = {tensor.name for tensor in self.model.graph.initializer}
         absent = {value.name for value in self.model.graph.input} - inputs.keys() - stored
-        lost = lost_values(self.model, self.without, absent)
+        lost = lost_values(self.model, self.without, absent, inputs)
         outputs = {name for node in self.model.graph.node for name in node.output if name}
-        names = [name for name in dict.fromkeys(wanted) if name not in lost and name in outputs]
+        names = [name for name in dict.fromkeys(wanted) if name not in lost and name in outputs - inputs.keys()]
         if not names:
             return {}
-        session = self._opened(names, frozenset(inputs))
+        session = self._opened(names, inputs)
         return run(session, {value.name: inputs[value.name] for value in session.get_inputs()}, names)
 
-    def _opened(self, names: Sequence[str], inputs: frozenset[str]) -> onnxruntime.InferenceSession:
-        session = self._session
+    def entering(
+        self, inputs: Mapping[str, np.ndarray], wanted: Iterable[str]
+    ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+        """Values that enter the bodies in which others are, for these inputs of the model; and why nothing is known of
+        a body, by how the names of its values begin. Errors as of `capture`."""
+        wanted, known, arrays, faults = set(wanted), dict(inputs), dict[str, np.ndarray](), dict[str, str]()
+
+        def capture(names: Iterable[str]) -> Mapping[str, np.ndarray]:
+            return {**known, **self.capture(known, names)}
+
+        for body in self.bodies:
+            if fault_at(body.owner, faults) or not any(name.startswith(body.prefix) for name in wanted):
+                continue
+            values, fault = entering(self.model, self.folder, body, capture)
+            known, arrays = {**known, **values}, {**arrays, **values}
+            faults |= {body.prefix: fault} if fault else {}
+        return arrays, faults
+
+    def _opened(self, names: Sequence[str], arrays: Mapping[str, np.ndarray]) -> onnxruntime.InferenceSession:
+        session, inputs = self._session, frozenset(arrays)
         known = () if session is None or inputs != self._inputs else [output.name for output in session.get_outputs()]
         if session is None or not set(names) <= set(known):
             self._session = None  # its memory goes first
-            content = part_for(self.model, names).SerializeToString()
+            own = {value.name for value in self.model.graph.input}
+            entries = types_of({name: array for name, array in arrays.items() if name not in own})
+            content = part_for(self.model, names, entries).SerializeToString()
             session = open_session(content, folder=self.folder, optimized=False, prepacked=False)
             self._session, self._inputs = session, inputs
         return session

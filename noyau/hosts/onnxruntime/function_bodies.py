@@ -109,6 +109,14 @@ def every_node(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
             yield from every_node(graph.node)
 
 
+def value_names(graph: onnx.GraphProto) -> set[str]:
+    """The names of all values of a graph and of its subgraphs."""
+    names = {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
+    for node in graph.node:
+        names.update(node.input, node.output, *map(value_names, subgraphs(node)))
+    return names
+
+
 def drop(messages: Any, is_dropped: Callable[[Any], bool]) -> None:
     """Remove those messages of a repeated field of which something holds."""
     for number in reversed(range(len(messages))):

@@ -291,22 +291,25 @@ def take_apart(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the body of each fused node in its place, so that it can be optimised as if it never was; itself
     where no node is fused. What it said of where it comes from goes."""
     values = function_bodies.ModelValues.of(model)
-    fused = [function_bodies.is_own(node.domain) and _is_plain(node, model, values) for node in model.graph.node]
-    if not any(fused):
+    fused = (node for node in function_bodies.every_node(model.graph.node) if function_bodies.is_own(node.domain))
+    if not any(_is_plain(node, model, values) for node in fused):
         return model
-    occupied = {name for node in model.graph.node for name in (*node.input, *node.output)}
-    occupied |= {each.name for each in (*model.graph.input, *model.graph.output, *model.graph.initializer)}
+    occupied, shared = function_bodies.value_names(model.graph), dict[bytes, str]()
     result = type(model)()
     result.CopyFrom(model)
-    del result.graph.node[:]
-    shared: dict[bytes, str] = {}
-    for node, apart in zip(model.graph.node, fused, strict=True):
-        body = (
-            _with_shared(function_bodies.unfuse(node, values, occupied), node, result.graph, shared)
-            if apart
-            else [node]
-        )
-        result.graph.node.extend(body)
+
+    def fill(graph: onnx.GraphProto, source: onnx.GraphProto) -> None:
+        del graph.node[:]
+        for node in source.node:
+            if function_bodies.is_own(node.domain) and _is_plain(node, model, values):
+                body = function_bodies.unfuse(node, values, occupied)
+                graph.node.extend(_with_shared(body, node, result.graph, shared))
+            else:
+                graph.node.append(node)
+                for pair in zip(*map(function_bodies.subgraphs, (graph.node[-1], node)), strict=True):
+                    fill(*pair)
+
+    fill(result.graph, model.graph)
     _drop_functions(result)
     _write(result, {})
     return result

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Lengths of windows of sound, edges of images and heights of lines that models are made for; then small ones.
 NUMBERS = (64, 32, 48, 256, 512, 224, 640, 96, 160, 1024, 1536, 16, 8, 4, 2, 1)
-MOST_TRIES, MOST_S, SHOWN = 48, 20.0, 6
+MOST_TRIES, MOST_S, SHOWN = 80, 20.0, 6
 Run = TypeVar("Run")
 
 
@@ -53,13 +53,14 @@ def first_that_runs(
 
 
 def other_sizes(imported: ImportedModel, usual: Sizes, fixed: Collection[str] = ()) -> Iterator[dict[str, int]]:
-    """Sizes to try: all that may move at one number, the leading ones as they are; then each at one alone; then the
-    leading ones too."""
+    """Sizes to try: all that may move at one number, the leading ones as they are; then each at one, the others at 1 or
+    as they are; then the leading ones too."""
     kept = set(graph_names(imported, fixed))
     lead = leading(imported) - kept
     free = [name for name in usual if name not in kept | lead]
     together = ({**usual, **dict.fromkeys(free, number)} for number in NUMBERS)
-    alone = ({**usual, name: number} for name in free if len(free) > 1 for number in NUMBERS)
+    least = {**usual, **dict.fromkeys(free, 1)}
+    alone = ({**rest, name: k} for rest in (least, usual) for name in free if len(free) > 1 for k in NUMBERS)
     everything = ({**usual, **dict.fromkeys([*free, *lead], number)} for number in NUMBERS)
     distinct = [dict(usual)]
     for sizes in chain(together, alone, everything):

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from noyau.codegen.plan import Planned
 from noyau.compiler.partition.cut import Partition, partition
 from noyau.dtypes import from_onnx
+from noyau.errors import ModelError
 from noyau.frontends import onnx as frontend
-from noyau.hosts.onnxruntime.function_bodies import every_node
+from noyau.hosts.onnxruntime.bodies import Body, laid_flat, loosened
+from noyau.hosts.onnxruntime.function_bodies import every_node, subgraphs
 from noyau.hosts.onnxruntime.model_files import Provenance, provenance_of, take_apart
 from noyau.hosts.onnxruntime.sessions import open_session
 
@@ -31,7 +35,8 @@ LARGE = 1 << 30  # bytes of external data from which weights are not copied into
 class SourceModel:
     """A model that is to be optimised. `folder` is where its external data lies; `raw` is the model as the file has it,
     where that is of an old IR or opset. `written` is what it says of where it comes from, where noyau has written it:
-    its kernels were then taken apart, and it is as it was before them."""
+    its kernels were then taken apart, and it is as it was before them. Where its `bodies` lie flat behind its main
+    graph, `nested` is the model that runs."""
 
     name: str
     folder: Path
@@ -39,11 +44,28 @@ class SourceModel:
     imported: frontend.ImportedModel
     written: Provenance | None = None
     raw: onnx.ModelProto | None = None
+    bodies: tuple[Body, ...] = ()
+    nested: onnx.ModelProto | None = None
+
+    @property
+    def runnable(self) -> onnx.ModelProto:
+        """The model with its bodies in their nodes."""
+        return self.nested or self.model
 
     @property
     def before(self) -> onnx.ModelProto:
         """The model that a fused one has to beat, and that is handed back where none does."""
-        return self.model if self.raw is None else self.raw
+        return self.raw or self.runnable
+
+    @property
+    def called(self) -> frontend.ImportedModel:
+        """The model as its inputs are made up for it: without its bodies, which do not ask them to fit."""
+        if not self.bodies:
+            return self.imported
+        first, imported = self.bodies[0].entries.start, self.imported
+        nodes = tuple(node for node in imported.graph.nodes if imported.places.get(node.output, -1) < first)
+        graph = replace(imported.graph, nodes=nodes, outputs=tuple(end.name for end in self.runnable.graph.output))
+        return replace(imported, graph=graph, demands={at: each for at, each in imported.demands.items() if at < first})
 
     @property
     def conversion(self) -> str:
@@ -60,6 +82,23 @@ class SourceModel:
         return tuple(node.op_type for node in self.model.graph.node)
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the nodes for a reader: type and position, in its body; nothing for what enters one."""
+        labels = [f"{operator}#{position}" for position, operator in enumerate(self.operators)]
+        for body in self.bodies:
+            labels[body.entries.start : body.entries.stop] = [""] * len(body.entries)
+            for number, position in enumerate(body.operators):
+                labels[position] = f"{body.prefix}{self.operators[position]}#{number}"
+        return tuple(labels)
+
+    def located(self, kernel: Planned) -> Planned:
+        """The kernel with the body of its first place before what it replaces."""
+        positions, operators = kernel.groups[0].positions, self.operators
+        body = next((body for body in self.bodies if positions[0] in body.operators), None)
+        names = [operators[position] for position in positions]
+        return kernel if body is None else replace(kernel, replaces=(f"{body.name}: {names[0]}", *names[1:]))
+
+    @property
     def prepacked(self) -> bool:
         """Whether sessions may copy the weights: not where they are large."""
         return external_bytes(self.model) < LARGE
@@ -67,10 +106,14 @@ class SourceModel:
     def cut(self, within: Collection[int] | None = None) -> Partition:
         """Its groups, and why they end where they do; `within` has the positions of the only operators to be fused."""
         wired = frontend.partition_model(self.model, self.imported)
-        if within is None:
-            return partition(wired)
-        others = {place.position for place in wired.places} - set(within) - wired.arithmetic
-        return partition(replace(wired, opaque={**wired.opaque, **dict.fromkeys(sorted(others), OUTSIDE)}))
+        scopes = {position: body.name for body in self.bodies for position in body.operators}
+        wired = replace(wired, scopes=scopes)
+        if within is not None:
+            others = {place.position for place in wired.places} - set(within) - wired.arithmetic
+            wired = replace(wired, opaque={**wired.opaque, **dict.fromkeys(sorted(others), OUTSIDE)})
+        result, entries = partition(wired), {position for body in self.bodies for position in body.entries}
+        cuts = (cut for cut in result.cuts if cut.consumer is not None or cut.producer not in entries)
+        return replace(result, cuts=tuple(cuts))
 
     def session(
         self, model: onnx.ModelProto, library: Path | None = None, *, threads: int = 0
@@ -80,16 +123,26 @@ class SourceModel:
         return open_session(content, library, threads=threads, folder=self.folder, prepacked=self.prepacked)
 
 
-def open_model(path: Path) -> SourceModel:
-    """The model of a file, read and imported; ModelError where it is none that can be used."""
+def open_model(path: Path, *, flat: bool = False) -> SourceModel:
+    """The model of a file, read and imported, its bodies `flat` or not looked into; ModelError where it is none that
+    can be used."""
     raw = frontend.parse(path)
     model = frontend.verify(frontend.upgrade(raw))
     plain = take_apart(model)
     if plain is not model:
         frontend.verify(plain)
-    imported = frontend.import_model(plain, path.parent)
-    older = raw if plain is model is not raw else None
-    return SourceModel(path.name, path.parent, plain, imported, provenance_of(model), older)
+    older, provenance = raw if plain is model is not raw else None, provenance_of(model)
+    laid, bodies = plain, tuple[Body, ...]()
+    with frontend.Inference() as inference:
+        if flat and any(any(subgraphs(node)) for node in plain.graph.node):
+            with suppress(ModelError):  # a body that is not well formed is not looked into
+                pair = laid_flat(plain, inference.graph(plain).node)
+                frontend.verify(pair[0])
+                laid, bodies = pair
+        imported = frontend.import_model(laid, path.parent, inference=inference)
+        while loosened(laid, bodies, imported.graph):
+            imported = frontend.import_model(laid, path.parent, inference=inference)
+    return SourceModel(path.name, path.parent, laid, imported, provenance, older, bodies, plain if bodies else None)
 
 
 def external_bytes(model: onnx.ModelProto) -> int:

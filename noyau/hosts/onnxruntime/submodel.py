@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from noyau.dtypes import DType
+import numpy as np
+
+from noyau.dtypes import DType, from_numpy
 from noyau.errors import GraphError
 from noyau.hosts.onnxruntime.function_bodies import ModelValues, ValueType, reads, recompute, used_functions
 from noyau.hosts.onnxruntime.write_back import value_info
@@ -112,10 +114,20 @@ def _type_of_tensor(graph: onnx.GraphProto, tensor: onnx.TensorProto) -> onnx.Va
     return value
 
 
-def part_for(model: onnx.ModelProto, wanted: Iterable[str]) -> onnx.ModelProto:
-    """The nodes that make some values, as a model with these outputs and the inputs that are needed for them."""
+def types_of(arrays: Mapping[str, np.ndarray]) -> dict[str, ValueType]:
+    """The types of some arrays, of any extents, without those that noyau has no type of."""
+    return {name: ValueType(dtype, (None,) * a.ndim) for name, a in arrays.items() if (dtype := from_numpy(a.dtype))}
+
+
+def part_for(
+    model: onnx.ModelProto, wanted: Iterable[str], entries: Mapping[str, ValueType] | None = None
+) -> onnx.ModelProto:
+    """The nodes that make some values, as a model with these outputs and the inputs that are needed for them; values
+    of `entries` are inputs too."""
     graph = model.graph
+    entries = entries or {}
     makers = {name: position for position, node in enumerate(graph.node) for name in node.output if name}
+    makers = {name: position for name, position in makers.items() if name not in entries}
     names = [name for name in dict.fromkeys(wanted) if name in makers]
     needed, waiting = set[str](), list(names)
     while waiting:
@@ -125,13 +137,16 @@ def part_for(model: onnx.ModelProto, wanted: Iterable[str]) -> onnx.ModelProto:
             waiting += reads(graph.node[makers[name]]) if name in makers else ()
     stored = {tensor.name for tensor in graph.initializer}
     inputs = [value.name for value in graph.input if value.name in needed - stored]
-    return extract(model, sorted({makers[name] for name in needed & makers.keys()}), inputs, names)
+    inputs += [name for name in entries if name in needed]
+    return extract(model, sorted({makers[name] for name in needed & makers.keys()}), inputs, names, entries)
 
 
-def lost_values(model: onnx.ModelProto, without: Collection[int], absent: Iterable[str]) -> set[str]:
-    """The values that need a node at one of some positions, or one of some values."""
+def lost_values(
+    model: onnx.ModelProto, without: Collection[int], absent: Iterable[str], entries: Collection[str] = ()
+) -> set[str]:
+    """The values that need a node at one of some positions, or one of some values; none of the `entries`."""
     lost = set(absent)
     for position, node in enumerate(model.graph.node):
         if position in without or not lost.isdisjoint(reads(node)):
-            lost.update(filter(None, node.output))
+            lost.update(name for name in node.output if name and name not in entries)
     return lost

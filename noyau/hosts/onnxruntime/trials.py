@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def fault_alone(original: SourceModel, fused: onnx.ModelProto) -> str:
     """Why a fused twin of a model does not open where its library is not at hand, or nothing."""
-    if foreign_operators(original.model):
+    if foreign_operators(original.runnable):
         return ""  # nor does the original
     try:
         open_session(fused.SerializeToString(), folder=original.folder, optimized=False, prepacked=False)

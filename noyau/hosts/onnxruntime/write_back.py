@@ -86,7 +86,7 @@ def write_back(
                 node.domain = domain
         del result.graph.node[:]
         result.graph.node.extend(ordered)
-        _drop_unread(result.graph, model.graph)
+        drop_unread(result.graph, model.graph)
         _write_types(result.graph, fused)
         _add_functions(result, {name: bodies[place] for name, place in chosen.items()}, domain)
     return result
@@ -302,7 +302,7 @@ def _ready_first(needs: Sequence[set[int]], readers: Sequence[set[int]], places:
     return ordered
 
 
-def _drop_unread(graph: onnx.GraphProto, before: onnx.GraphProto) -> None:
+def drop_unread(graph: onnx.GraphProto, before: onnx.GraphProto) -> None:
     """Remove the initializers and types that only nodes which are gone have used."""
     was_read = {name for node in before.node for name in function_bodies.reads(node)}
     was_made = {name for node in before.node for name in node.output}

@@ -35,7 +35,7 @@ class ShownModel(Staged, Printed):
     """View of a model, before anything is compiled; prints itself."""
 
     title: str
-    operators: tuple[str, ...]
+    labels: tuple[str, ...]
     partition: Partition
     plan: Plan
     target: str
@@ -59,13 +59,13 @@ class ShownModel(Staged, Printed):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         places = [group for kernel in self.plan.kernels for group in kernel.groups]
         covered = sum(len(group.positions) for group in places)
-        count = f": {covered} of {len(self.operators)} operators in {several(len(self.plan.kernels), 'kernel')}"
+        count = f": {covered} of {sum(map(bool, self.labels))} operators in {several(len(self.plan.kernels), 'kernel')}"
         yield Text.assemble((printable(self.title), "bold"), count)
         if self.origin:
             yield from hanging(self.origin, options.max_width, rest="  ", style="dim")
         for kernel in self.plan.kernels:
             yield from _kernel(kernel, options.max_width)
-        left = [*reasons(self.partition.cuts, self.operators), *self._refused()]
+        left = [*reasons(self.partition.cuts, self.labels), *self._refused()]
         if left:
             yield Text("\nWhy the rest is as it is", style="bold")
         for where, reason in left:
@@ -79,7 +79,7 @@ class ShownModel(Staged, Printed):
         """Each reason of a group without a kernel once, after what it holds for."""
         places: dict[str, list[str]] = defaultdict(list)
         for group, reason in self.plan.refused:
-            places[reason] += [f"{self.operators[position]}#{position}" for position in group.positions]
+            places[reason] += [self.labels[position] for position in group.positions]
         for reason, names in places.items():
             yield _few(names), reason
 
@@ -106,12 +106,12 @@ def _kernel(kernel: Planned, width: int) -> Iterator[RenderableType]:
         yield from hanging(buffer, width, head, " " * 14)
 
 
-def reasons(cuts: tuple[Cut, ...], operators: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def reasons(cuts: tuple[Cut, ...], labels: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Each reason once, after the operators that it holds for; the most frequent first."""
     places: dict[str, list[str]] = defaultdict(list)
     for cut in cuts:
         ends = (position for position in (cut.producer, cut.consumer) if position is not None)
-        places[cut.reason].append(" -> ".join(f"{operators[position]}#{position}" for position in ends))
+        places[cut.reason].append(" -> ".join(labels[position] for position in ends))
     for reason, names in sorted(places.items(), key=lambda item: -len(item[1])):
         yield _few(names), reason
 
@@ -125,10 +125,11 @@ def show(path: str | Path, *, target: str = "native", between: Between | None = 
     """The groups, the reasons and the kernels of a model, or of the path `between` some of its values alone.
 
     ModelError where the file is no model, InputError where the ends of the path enclose no graph."""
-    original = open_model(Path(path))
+    original = open_model(Path(path), flat=True)
     cut, level = cut_of(original, between), c_compiler.resolve_target(target)
-    kernel = installable(plan(cut.groups, original.operators, level), original.model, original.folder)
-    return ShownModel(original.name, original.operators, cut, kernel, level, origin(original))
+    plans = installable(plan(cut.groups, original.operators, level), original.model, original.folder)
+    plans = replace(plans, kernels=tuple(map(original.located, plans.kernels)))
+    return ShownModel(original.name, original.labels, cut, plans, level, origin(original))
 
 
 def origin(original: SourceModel) -> str:

@@ -159,14 +159,22 @@ def test_what_noyau_cannot_have_written_stays(model: onnx.ModelProto) -> None:
     assert take_apart(model) is model
 
 
-def test_a_function_that_a_branch_still_calls_stays() -> None:
+def test_branches_are_taken_apart_too_and_a_function_that_another_calls_stays() -> None:
     model = fused_twice()
     then = helper.make_graph([NODE("minus_1_2e", ["x"], ["t"], domain="noyau")], "then", [], [value("t", None)])
     other = helper.make_graph([NODE("Neg", ["x"], ["o"])], "other", [], [value("o", None)])
     model.graph.input.append(value("c", (), onnx.TensorProto.BOOL))
     model.graph.node.append(NODE("If", ["c"], ["z"], then_branch=then, else_branch=other))
     apart = take_apart(model)
-    assert [function.name for function in apart.functions] == ["minus_1_2e"]
+    inner = [node.op_type for attribute in apart.graph.node[-1].attribute for node in attribute.g.node]
+    assert "minus_1_2e" not in inner and inner.count("Neg") > 0 and not apart.functions
+    assert [entry.domain for entry in apart.opset_import] == [""]
+
+    opsets = [helper.make_opsetid("noyau", 1)]
+    call = NODE("minus_1_2e", ["x"], ["t"], domain="noyau")
+    model.functions.append(helper.make_function("own", "caller", ["x"], ["t"], [call], opsets))
+    apart = take_apart(model)
+    assert [function.name for function in apart.functions] == ["minus_1_2e", "caller"]
     assert [entry.domain for entry in apart.opset_import] == ["", "noyau"]
 
 

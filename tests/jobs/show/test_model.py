@@ -76,7 +76,7 @@ def test_a_model_without_kernels(kind, tmp_path):
 
 def test_reasons_come_once_the_most_frequent_first():
     cuts = (*tuple(Cut(k, None, "alone") for k in range(6)), Cut(0, 1, "apart"))
-    assert list(reasons(cuts, ("Add",) * 6)) == [
+    assert list(reasons(cuts, tuple(f"Add#{k}" for k in range(6)))) == [
         ("Add#0, Add#1, Add#2, Add#3 and 2 more", "alone"),
         ("Add#0 -> Add#1", "apart"),
     ]

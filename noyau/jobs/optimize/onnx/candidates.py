@@ -70,8 +70,8 @@ def activation_cases(kernel: Planned, activations: Activations) -> tuple[list[Ca
     cases, spent, note = list[Case](), 0, ""
     for group in end_places(kernel):
         arrays = activations.of(group.original)
-        if arrays is None:
-            note = "what it reads in the model could not be captured"
+        if (fault := activations.fault_of(group)) or arrays is None:
+            note = "" if cases else fault
             continue
         graph, sizes = group.original, activations.sizes_of(group.original)
         largest = cells(graph, sizes) if names_of(graph) <= sizes.keys() else 0  # as far as it is known

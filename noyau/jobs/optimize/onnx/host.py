@@ -6,19 +6,21 @@ The sizes that kernels are timed at are one round each.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from noyau.codegen import plan as codegen_plan
 from noyau.codegen.plan import Plan, Planned
 from noyau.compiler.partition.cut import Partition
-from noyau.errors import InputError
+from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime.activations import (
     ActivationCapture,
     Activations,
     capture_of,
     capture_twice,
+    fault_at,
 )
 from noyau.hosts.onnxruntime.inputs import ModelInputs, model_inputs
 from noyau.hosts.onnxruntime.session_workers import Workers
@@ -75,23 +77,36 @@ class OnnxHost:
         """The kernels compiled, and certified on what flows through the model with small inputs."""
         original, wishes = self.original, self.wishes
         feeds = self._inputs_at(kernels, first_of(wishes.dims), wishes.inputs)
+        capturing = capture_of(original) if original.prepacked else None  # a session of large weights is not kept
+        kernels = self._running_first(kernels, feeds, capturing or capture_of(original))
         places = several(sum(len(kernel.groups) for kernel in kernels), "place")
         self.say(f"compiling {several(len(kernels), 'kernel')} for {places}")
         candidates = compile_kernels(kernels, self.options)
-        capturing = capture_of(original) if original.prepacked else None  # a session of large weights is not kept
         feeds, (small, full) = self._fed(kernels, feeds, capturing)
         self.start = conditions()
         self.schedule = SizeSchedule(original, feeds, full, wishes.dims, wishes.seed, capturing)
         candidates = self._certified(candidates, small)
         kernels = right(candidates)
-        bench = OnnxBench(original, original.model, None, full, self.workers, wishes.threads, wishes.budget_s)
+        bench = OnnxBench(original, original.runnable, None, full, self.workers, wishes.threads, wishes.budget_s)
         bench = replace(bench, fresh=wishes.fresh, deadline=self.deadline)
         self.base = with_kernels(with_idle(bench) if kernels else bench, kernels, self.options)
         return candidates
 
+    def _running_first(
+        self, kernels: Sequence[Planned], feeds: ModelInputs, capturing: ActivationCapture
+    ) -> list[Planned]:
+        """The kernels, each judged at a place that runs: those in bodies that do not, with these inputs, come last."""
+        names = [group.outputs[0] for kernel in kernels for group in kernel.groups]
+        faults: Mapping[str, str] = {}
+        with suppress(InputError, ModelError):
+            faults = capturing.entering(feeds.full.arrays, names)[1]
+        groups = (sorted(each.groups, key=lambda group: bool(fault_at(group.outputs[0], faults))) for each in kernels)
+        pairs = zip(kernels, map(tuple, groups), strict=True)
+        return [self.original.located(replace(kernel, groups=order)) for kernel, order in pairs]
+
     def _inputs_at(self, kernels: Sequence[Planned], sizes: Sizes, file: str | Path | None = None) -> ModelInputs:
         graphs = [group.original for kernel in kernels for group in kernel.groups[:1]]
-        return model_inputs(self.original.imported, graphs, sizes, file, self.wishes.seed)
+        return model_inputs(self.original.called, graphs, sizes, file, self.wishes.seed)
 
     def _fed(
         self, kernels: Sequence[Planned], feeds: ModelInputs, capturing: ActivationCapture | None
@@ -115,7 +130,7 @@ class OnnxHost:
         if not feeds.made_up:
             return feeds, run(feeds)
         try:
-            return first_that_runs(original.imported, feeds, inputs_of, run, first)
+            return first_that_runs(original.called, feeds, inputs_of, run, first)
         except InputError as error:
             if first:
                 raise

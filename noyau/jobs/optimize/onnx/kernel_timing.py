@@ -12,14 +12,14 @@ import numpy as np
 
 from noyau.compiler.partition.cut import Group
 from noyau.compiler.partition.traffic import traffic
-from noyau.dtypes import DType, from_numpy
+from noyau.dtypes import DType
 from noyau.errors import InputError, NoyauError
 from noyau.hosts.onnxruntime.activations import Activations
 from noyau.hosts.onnxruntime.folding import folding_calls
-from noyau.hosts.onnxruntime.function_bodies import ModelValues, ValueType, recompute
+from noyau.hosts.onnxruntime.function_bodies import ModelValues, recompute
 from noyau.hosts.onnxruntime.session_workers import Feed, Job, Workers
 from noyau.hosts.onnxruntime.source_model import SourceModel
-from noyau.hosts.onnxruntime.submodel import extract
+from noyau.hosts.onnxruntime.submodel import extract, types_of
 from noyau.hosts.onnxruntime.worker_session import MOST_BINDINGS
 from noyau.hosts.onnxruntime.write_back import value_type
 from noyau.ir.graph import names_of
@@ -53,7 +53,7 @@ class BenchmarkCase:
 @dataclass(frozen=True, slots=True)
 class OnnxBench:
     """Bench of a model: the model as it is and with every right kernel in it, what flows through it, and for
-    which sizes, by the model's own names.
+    which sizes, by the model's own names. `flat`: the fused one with its bodies behind its main graph, if it has any.
 
     `workers` are the processes that time it. `fresh`: no timing of an earlier run is taken.
     `whole`: the whole model is timed, of which the ratio itself is told, and an AMBIGUOUS one taken again. `cold`:
@@ -73,6 +73,7 @@ class OnnxBench:
     idle_s: float = 0.0
     new_keys: set[str] = field(default_factory=set)  # the keys of what was timed in this run
     deadline: Deadline = field(default_factory=lambda: Deadline(math.inf))
+    flat: onnx.ModelProto | None = None
 
     def timing(self, candidate: Candidate) -> BindingTiming:
         """The kernel in its first place, after, against the operators there, before; both with the calls into which
@@ -82,10 +83,10 @@ class OnnxBench:
             raise InputError(self.deadline.fault)
         kernel = candidate.planned
         group = kernel.groups[0]
-        if self.activations.of(group.original) is None:
-            raise InputError(self.activations.fault or "what it reads could not be captured")
+        if fault := self.activations.fault_of(group):
+            raise InputError(fault)
         calls = folding_calls(self.original.model, group)
-        before, after, read = parts(group, self.original, self.fused, self.activations.arrays, calls)
+        before, after, read = parts(group, self.original, self.flat or self.fused, self.activations.arrays, calls)
         sizes = self.activations.sizes_of(group.original)
         moved = traffic(group.graph, sizes) if names_of(group.graph) <= sizes.keys() else None
         cold = self.cold and moved is not None and matters(moved.bytes)
@@ -237,8 +238,7 @@ def parts(
     names |= dict.fromkeys(name for name in rest if recompute(name, values, {*names, *results}) is None)
     names = {name: None for name in names if name not in results}
     read = {name: arrays[name] for name in names if name in arrays and name not in tensors}
-    types = {name: ValueType(dtype, (None,) * a.ndim) for name, a in read.items() if (dtype := from_numpy(a.dtype))}
-    types |= {node.output: value_type(node) for node in group.graph.nodes}
+    types = types_of(read) | {node.output: value_type(node) for node in group.graph.nodes}
     called = [places[nodes[call].output[0]] for call in calls]
     before = extract(original.model, operators, tuple(read), group.outputs, types)
     after = extract(fused, [*called, position], tuple(read), group.outputs, types)

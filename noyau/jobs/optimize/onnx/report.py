@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from noyau.hosts.onnxruntime.function_bodies import every_node
 from noyau.hosts.onnxruntime.inputs import ModelInputs
 from noyau.hosts.onnxruntime.size_bindings import model_names, spell
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, fused_operators
@@ -30,16 +31,15 @@ def report_of(
     """The report of one run: the kernels, the whole model, and why the rest is as it is."""
     bench, whole, candidates = outcome.installed.bench, outcome.installed.whole, outcome.candidates
     original, feeds, decider = bench.original, schedule.feeds, decisive(whole.timings)
-    names = [f"{operator}#{position}" for position, operator in enumerate(original.operators)]
     return Report(
         this_machine(options),
         original.name,
-        len(original.model.graph.node),
-        len(bench.fused.graph.node),
+        len(list(every_node(original.runnable.graph.node))),
+        len(list(every_node(bench.fused.graph.node))),
         None if decider is None else ceiling(candidates, decider),
         tuple(record(one) for one in candidates),
         end_to_end(whole, candidates),
-        not_fused(left_alone(names, outcome.partition, outcome.plan)),
+        not_fused(left_alone(original.labels, outcome.partition, outcome.plan)),
         (*feeds.full.notes, *remarks(original, feeds, candidates, whole), *schedule.notes),
         meanwhile,
     )
@@ -61,7 +61,7 @@ def remarks(original: SourceModel, feeds: ModelInputs, candidates: Sequence[Cand
     if fused:
         names = ", ".join(printable(f"{count} {name}") for name, count in fused.items())
         yield f"already fused by onnxruntime: {names}{'' if candidates else '; nothing else is left to fuse'}"
-    for operator in dict.fromkeys(foreign_operators(original.model).values()):
+    for operator in dict.fromkeys(foreign_operators(original.runnable).values()):
         yield f"{printable(operator)} is no operator of plain onnxruntime: what needs it is neither captured nor timed"
     for name in feeds.missing:
         yield f"{printable(name)}: of a type that cannot be made up: what needs it is not timed; give --inputs F.npz"

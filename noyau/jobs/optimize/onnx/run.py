@@ -77,7 +77,7 @@ def optimize(path: str | Path, wishes: OptimizeOptions = DEFAULTS, say: Say = lo
     wishes = replace(wishes, budget_s=allowed_s(wishes.budget_s))
     deadline = Deadline(wishes.within_s)
     say(f"reading {Path(path).name}")
-    original = open_model(Path(path))
+    original = open_model(Path(path), flat=True)
     options = c_compiler.CompilerOptions(target=c_compiler.resolve_target(wishes.target), export=True)
     with Workers() as workers:
         host = OnnxHost(original, wishes, options, workers, deadline, say)

@@ -32,14 +32,14 @@ class SizeSchedule:
         """The sizes of each round; a user's arrays have theirs, and so have those that were searched for. The first
         alone where clocks are to be brief."""
         fixed = not self.feeds.made_up or not self.feeds.full.arrays or self.feeds.searched or bool(self.usual.fault)
-        imported = self.original.imported
+        imported = self.original.called
         first, *others = [dict(self.feeds.full.sizes)] if fixed else bindings(imported, self.dims)
         assert fixed or first == dict(self.feeds.full.sizes)
         return [first, *(sizes for sizes in others if not is_brief() and self._fits(sizes))]
 
     def _fits(self, sizes: dict[str, int]) -> bool:
         """Whether the largest value has room at sizes that nobody asked for; if not, that is noted."""
-        imported = self.original.imported
+        imported = self.original.called
         largest = 0 if self.dims else largest_bytes(imported.graph, sizes)
         if largest > MOST_BYTES:
             at = spell(model_names(imported, sizes))
@@ -51,7 +51,7 @@ class SizeSchedule:
         if sizes == dict(self.feeds.full.sizes):
             return self.usual
         try:
-            inputs = inputs_at(self.original.imported, sizes, self.feeds.missing, self.seed)
+            inputs = inputs_at(self.original.called, sizes, self.feeds.missing, self.seed)
             return capture_at(self.original, right(candidates), inputs, self.feeds.made_up, self.capturing)
         except (InputError, ModelError) as error:
             self.note(f"not timed at {spell(model_names(self.original.imported, sizes))}: {error}")

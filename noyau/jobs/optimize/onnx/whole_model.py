@@ -14,6 +14,7 @@ import numpy as np
 
 from noyau.codegen.plan import Planned
 from noyau.errors import CheckError, NoyauError, UnsupportedError
+from noyau.hosts.onnxruntime.bodies import restored
 from noyau.hosts.onnxruntime.runs import BoundRun, PlainRun, ends_run
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.size_bindings import spell
@@ -215,8 +216,9 @@ def without_unopenable(
 def with_kernels(bench: OnnxBench, kernels: Sequence[Planned], options: c_compiler.CompilerOptions) -> OnnxBench:
     """The bench of the model with these kernels; without any, of the model as it came."""
     original = bench.original
-    fused = put_back(original.model, kernels, original.folder) if kernels else original.before
-    return replace(bench, fused=fused, library=library(kernels, options, fused))
+    flat = put_back(original.model, kernels, original.folder) if kernels else original.model
+    fused = (restored(flat, original.bodies) if original.bodies else flat) if kernels else original.before
+    return replace(bench, flat=flat, fused=fused, library=library(kernels, options, fused))
 
 
 def loss_of(whole: Whole) -> str:
@@ -270,7 +272,7 @@ def time_whole(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float
 
 def _untimed(bench: OnnxBench, scenes: Sequence[BenchmarkCase]) -> str:
     """Why the whole model cannot be timed, as far as is known before anybody tries."""
-    if foreign := foreign_operators(bench.original.model):
+    if foreign := foreign_operators(bench.original.runnable):
         return f"{printable(next(iter(foreign.values())))} is no operator of plain onnxruntime"
     missing = "not all of its inputs can be made up: give --inputs F.npz"
     return bench.deadline.fault or bench.activations.fault or ("" if scenes else missing)

@@ -74,7 +74,7 @@ def test_captured_cases_are_bounded(scene, monkeypatch):
     made, note = activation_cases(kernels[0], seen)
     assert (made, note) == ([], "its activations, of 54 cells, are too large to be among the cases")
     made, note = activation_cases(kernels[0], Activations({}, {}, made_up=True))
-    assert (made, note) == ([], "what it reads in the model could not be captured")
+    assert (made, note) == ([], "what it reads could not be captured")
 
 
 def test_the_comparison_of_a_kernel_is_the_one_that_decides(scene):
