@@ -1,0 +1,115 @@
+"""Products of a model with constant weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.frontends.onnx.tensors import array_of
+from noyau.hosts.onnxruntime.function_bodies import CORE_DOMAINS, ModelValues
+
+if TYPE_CHECKING:
+    import onnx
+
+LEAST_BYTES = 1 << 16  # of the weights: smaller ones are in a cache anyway
+_INT = 2  # an attribute of one integer
+_ON_THE_WAY = ("Identity", "Transpose")
+_FEW_BITS = ("MatMulNBits", "MatMulBnb4", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulInteger")
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A MatMul or Gemm whose second operand is a constant matrix f32[depth, width], which is its `shape`.
+
+    It goes by the value that it makes, `output`. `tensor` holds the matrix, or the transposed one where `swapped`.
+    `bias`: what a Gemm adds, or nothing."""
+
+    node: onnx.NodeProto
+    tensor: onnx.TensorProto
+    swapped: bool
+    shape: tuple[int, int]
+    operand: str
+    bias: str
+    output: str
+    folder: Path | None
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * DType.F32.bytes
+
+    def weights(self) -> np.ndarray:
+        """f32[depth, width]"""
+        array = array_of(self.tensor, self.folder)
+        assert array is not None
+        return np.ascontiguousarray(array.T if self.swapped else array)
+
+
+def products_of(model: onnx.ModelProto, folder: Path | None) -> tuple[list[Product], dict[str, str]]:
+    """The products of a model's main graph; and those that are left alone, by what they make, each with the reason."""
+    values, products, refused = ModelValues.of(model, folder), list[Product](), dict[str, str]()
+    stored = {tensor.name: tensor for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type not in ("MatMul", "Gemm") or node.domain not in CORE_DOMAINS or len(node.input) < 2:
+            continue
+        name, tensor, swapped = _origin(node.input[1], values)
+        tensor = stored.get(name, tensor)
+        is_matrix = tensor is not None and len(tensor.dims) == 2 and tensor.data_type == DType.F32.onnx
+        if tensor is None or not is_matrix or math.prod(tensor.dims) * DType.F32.bytes < LEAST_BYTES:
+            continue
+        swapped ^= bool(_number(node, "transB", 0))
+        depth, width = map(int, reversed(tensor.dims) if swapped else tensor.dims)
+        operand, _, bias = (*node.input, "")[:3]
+        product = Product(node, tensor, swapped, (depth, width), operand, bias, node.output[0], folder)
+        is_input = name in stored and name not in values.constants
+        message = "its weights are an input of the model too, which a caller may replace"
+        if reason := message if is_input else _refusal(product, values):
+            refused[product.output] = reason
+        else:
+            products.append(product)
+    return products, refused
+
+
+def in_few_bits(model: onnx.ModelProto) -> dict[str, int]:
+    """Count the products of a model whose weights are in few bits already, by operator."""
+    makers = {node.output[0]: node.op_type for node in model.graph.node if node.output}
+    names = [
+        node.op_type
+        for node in model.graph.node
+        if node.op_type in _FEW_BITS
+        or node.op_type.startswith("QLinear")
+        or (node.op_type in ("MatMul", "Gemm") and "DequantizeLinear" in map(makers.get, node.input))
+    ]
+    return {name: names.count(name) for name in dict.fromkeys(names)}
+
+
+def _origin(name: str, values: ModelValues) -> tuple[str, onnx.TensorProto | None, bool]:
+    """The constant that is viewed as a matrix: its name, its tensor, and whether it is transposed on the way."""
+    swapped, tensor = False, None
+    while (at := values.producers.get(name)) is not None and values.nodes[at].op_type in _ON_THE_WAY:
+        node = values.nodes[at]
+        turn = [list(each.ints) for each in node.attribute if each.name == "perm"]
+        swapped ^= node.op_type == "Transpose" and turn != [[0, 1]]
+        name = str(node.input[0])
+    if at is not None and values.nodes[at].op_type == "Constant":
+        tensor = next((each.t for each in values.nodes[at].attribute if each.name == "value"), None)
+    return name, tensor, swapped
+
+
+def _number(node: onnx.NodeProto, name: str, usual: float) -> float:
+    """A number among the attributes of a node."""
+    by_name = {each.name: each.i if each.type == _INT else each.f for each in node.attribute}
+    return float(by_name.get(name, usual))
+
+
+def _refusal(product: Product, values: ModelValues) -> str:
+    """Why a product is none that onnxruntime has in few bits, or nothing."""
+    node, bias = product.node, values.constants.get(product.bias)
+    if node.op_type == "Gemm" and (_number(node, "transA", 0), _number(node, "alpha", 1)) != (0, 1):
+        return "a Gemm that scales or transposes its first operand"
+    is_row = bias is not None and list(bias.dims) == [product.shape[1]] and _number(node, "beta", 1) == 1
+    return "" if not product.bias or is_row else "a Gemm that adds something else than a constant row"
