@@ -158,7 +158,7 @@ def repeated(model: onnx.ModelProto, times: int) -> onnx.ModelProto:
         ):
             after.extend(before)
             for each in after[-len(before) :]:
-                each.name += f"_{number}"
+                each.name += f"_{number}" if each.name else ""
                 if before is model.graph.node:
                     each.input[:] = [name if name in ("", "x") else f"{name}_{number}" for name in each.input]
                     each.output[:] = [f"{name}_{number}" for name in each.output]
