@@ -16,8 +16,8 @@ from noyau.hosts.onnxruntime.function_bodies import CORE_DOMAINS, ModelValues
 if TYPE_CHECKING:
     import onnx
 
-LEAST_BYTES = 1 << 16  # of the weights: smaller ones are in a cache anyway
-_INT = 2  # an attribute of one integer
+LEAST_BYTES, MOST_BYTES = 1 << 16, 1 << 30  # of the weights in float32: smaller ones are in a cache anyway
+MOST_TOTAL_BYTES = 5 << 30  # of all: a file ends at 2 GB, and in 8 bits they take at most 9 / 32 of that
 _ON_THE_WAY = ("Identity", "Transpose")
 _FEW_BITS = ("MatMulNBits", "MatMulBnb4", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulInteger")
 
@@ -52,7 +52,7 @@ class Product:
 def products_of(model: onnx.ModelProto, folder: Path | None) -> tuple[list[Product], dict[str, str]]:
     """The products of a model's main graph; and those that are left alone, by what they make, each with the reason."""
     values, products, refused = ModelValues.of(model, folder), list[Product](), dict[str, str]()
-    stored = {tensor.name: tensor for tensor in model.graph.initializer}
+    stored, total_bytes = {tensor.name: tensor for tensor in model.graph.initializer}, 0
     for node in model.graph.node:
         if node.op_type not in ("MatMul", "Gemm") or node.domain not in CORE_DOMAINS or len(node.input) < 2:
             continue
@@ -65,12 +65,16 @@ def products_of(model: onnx.ModelProto, folder: Path | None) -> tuple[list[Produ
         depth, width = map(int, reversed(tensor.dims) if swapped else tensor.dims)
         operand, _, bias = (*node.input, "")[:3]
         product = Product(node, tensor, swapped, (depth, width), operand, bias, node.output[0], folder)
-        is_input = name in stored and name not in values.constants
-        message = "its weights are an input of the model too, which a caller may replace"
-        if reason := message if is_input else _refusal(product, values):
+        reason = _refusal(product, values)
+        if name in stored and name not in values.constants:
+            reason = "its weights are an input of the model too, which a caller may replace"
+        elif product.bytes > MOST_BYTES or total_bytes + product.bytes > MOST_TOTAL_BYTES:
+            reason = "in few bits it would lie in the model's file, which ends at 2 GB"
+        if reason:
             refused[product.output] = reason
         else:
             products.append(product)
+            total_bytes += product.bytes
     return products, refused
 
 
@@ -102,8 +106,7 @@ def _origin(name: str, values: ModelValues) -> tuple[str, onnx.TensorProto | Non
 
 def _number(node: onnx.NodeProto, name: str, usual: float) -> float:
     """A number among the attributes of a node."""
-    by_name = {each.name: each.i if each.type == _INT else each.f for each in node.attribute}
-    return float(by_name.get(name, usual))
+    return next((float(each.f or each.i) for each in node.attribute if each.name == name), usual)
 
 
 def _refusal(product: Product, values: ModelValues) -> str:

@@ -31,7 +31,8 @@ LARGE = 1 << 30  # bytes of external data from which weights are not copied into
 class SourceModel:
     """A model that is to be optimised. `folder` is where its external data lies; `raw` is the model as the file has it,
     where that is of an old IR or opset. `written` is what it says of where it comes from, where noyau has written it:
-    its kernels were then taken apart, and it is as it was before them."""
+    its kernels were then taken apart, and it is as it was before them. `as_run`: sessions copy weights, as a user's
+    do, however large they are."""
 
     name: str
     folder: Path
@@ -39,6 +40,7 @@ class SourceModel:
     imported: frontend.ImportedModel
     written: Provenance | None = None
     raw: onnx.ModelProto | None = None
+    as_run: bool = False
 
     @property
     def before(self) -> onnx.ModelProto:
@@ -62,7 +64,7 @@ class SourceModel:
     @property
     def prepacked(self) -> bool:
         """Whether sessions may copy the weights: not where they are large."""
-        return external_bytes(self.model) < LARGE
+        return self.as_run or external_bytes(self.model) < LARGE
 
     def cut(self, within: Collection[int] | None = None) -> Partition:
         """Its groups, and why they end where they do; `within` has the positions of the only operators to be fused."""

@@ -125,11 +125,12 @@ def _product(product: ProductRecord) -> tuple[str, ...]:
     chosen, shape = product.chosen, " x ".join(map(str, product.shape))
     if chosen is None:
         return (shape, "f32", *[""] * 4)
-    ratios = [_ratio(each.speedup) for each in chosen.bindings]
+    speeds = sorted(each.speedup for each in chosen.bindings)
+    ratios = " to ".join(dict.fromkeys(map(_ratio, (speeds[0], speeds[-1]))))
     first, *large = (
         f"{_error(one)} ({_error(plain)})" for one, plain in zip(chosen.errors, product.errors_float32, strict=True)
     )
-    return (shape, chosen.variant, " ".join(ratios), first, *large)
+    return (shape, chosen.variant, ratios, first, *large)
 
 
 def _columns(kernels: Sequence[KernelRecord]) -> list[Column]:

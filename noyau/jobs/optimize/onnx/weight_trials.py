@@ -119,28 +119,19 @@ def _copies(products: Sequence[Product], operand: np.ndarray, total_bytes: int) 
 def model_of(products: Sequence[Product], rank: int, like: onnx.ModelProto, *, brief: bool = False) -> onnx.ModelProto:
     """A model of some products that read one operand `x` of a rank, with zeros for what they add. `brief`: of each
     result the first row alone is an output, so that the rest is as warm as in a model."""
-    nodes, tensors, outputs, tensor = (
-        list[onnx.NodeProto](),
-        list[onnx.TensorProto](),
-        list[str](),
-        numpy_helper.from_array,
-    )
+    nodes, arrays, outputs = list[onnx.NodeProto](), dict[str, np.ndarray](), list[str]()
     for number, product in enumerate(products):
-        weights, node, output = product.weights(), onnx.NodeProto(), f"product_{number}"
-        node.CopyFrom(product.node)
-        as_stored = weights.T if any(each.name == "transB" and each.i for each in node.attribute) else weights
-        tensors.append(tensor(np.ascontiguousarray(as_stored), f"weights_{number}"))
-        bias = [f"bias_{number}"] if product.bias else []
-        tensors += [tensor(np.zeros(product.shape[1], np.float32), name) for name in bias]
-        node.name, node.input[:], node.output[:] = "", ["x", f"weights_{number}", *bias], [output]
-        nodes.append(node)
+        output, names = f"product_{number}", [f"weights_{number}", f"bias_{number}"][: 1 + bool(product.bias)]
+        arrays |= zip(names, (product.weights(), np.zeros(product.shape[1], np.float32)), strict=False)
+        nodes.append(helper.make_node(product.node.op_type, ["x", *names], [output]))
         if brief:
-            tensors.append(tensor(np.array(0), f"first_{number}"))
+            arrays[f"first_{number}"] = np.array(0)
             nodes.append(helper.make_node("Gather", [output, f"first_{number}"], [f"row_{number}"], axis=rank - 2))
         outputs.append(f"row_{number}" if brief else output)
     end = partial(helper.make_tensor_value_info, elem_type=DType.F32.onnx)
+    ends = [end("x", shape=[None] * rank)], [end(output, shape=None) for output in outputs]
     graph = helper.make_graph(
-        nodes, "products", [end("x", shape=[None] * rank)], [end(o, shape=None) for o in outputs], tensors
+        nodes, "products", *ends, [numpy_helper.from_array(a, name) for name, a in arrays.items()]
     )
     opsets = [each for each in like.opset_import if each.domain in CORE_DOMAINS]
     return helper.make_model(graph, opset_imports=opsets, ir_version=like.ir_version)

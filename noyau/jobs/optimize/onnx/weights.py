@@ -48,7 +48,9 @@ class WeightStage:
 
     def run(self) -> FinalModel:
         """The model with the weights that stay in few bits, and what came of each product; never slower than it was."""
-        self.products, self.reasons = products_of(self.final.bench.fused, self.final.bench.original.folder)
+        bench = self.final.bench  # without copies of the weights, those in few bits run a hundred times slower
+        self.final = replace(self.final, bench=replace(bench, original=replace(bench.original, as_run=True)))
+        self.products, self.reasons = products_of(bench.fused, bench.original.folder)
         try:
             choices = weight_choice.undoing(self._options(self._tried()))
             if not self.scenes:
@@ -168,16 +170,20 @@ class WeightStage:
                 str(choice.get(name, "")),
                 self.reasons.get(name, "") or ("" if name in choice else _nearest(self.trials.get(name, ()))),
                 self.float32.get(name, ()),
-                tuple(
-                    VariantRecord(str(each.variant), each.errors, tuple(map(binding, each.timings)), each.reason)
-                    for each in self.trials.get(name, ())
-                ),
+                tuple(_record(each) for each in self.trials.get(name, ())),
             )
             for name in dict.fromkeys([*shapes, *self.reasons])
         ]
         budget, margin = str(self.wishes.budget or weight_choice.SAME_TOKENS), found.margin if found.rows else None
         numbers = found.error, found.rows, found.flips, margin
         return replace(self.final, weights=WeightRecord(self.wishes.weights, budget, tuple(records), *numbers, reason))
+
+
+def _record(trial: Trial) -> VariantRecord:
+    """The record of a variant, in seconds of one product."""
+    pairs = zip(trial.timings, trial.before_s, strict=True)
+    at = (replace(binding(each), before_s=one, after_s=one / each.comparison.speedup) for each, one in pairs)
+    return VariantRecord(str(trial.variant), trial.errors, tuple(at), trial.reason)
 
 
 def _nearest(trials: Sequence[Trial]) -> str:
