@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LEAST_BYTES, MOST_BYTES = 1 << 16, 1 << 30  # of the weights in float32: smaller ones are in a cache anyway
 MOST_TOTAL_BYTES = 5 << 30  # of all: a file ends at 2 GB, and in 8 bits they take at most 9 / 32 of that
 _ON_THE_WAY = ("Identity", "Transpose")
-_FEW_BITS = ("MatMulNBits", "MatMulBnb4", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulInteger")
+FEW_BITS = ("MatMulNBits", "MatMulBnb4", "DynamicQuantize", "MatMulInteger", "QLinear", "DequantizeLinear")  # begin so
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +76,6 @@ def products_of(model: onnx.ModelProto, folder: Path | None) -> tuple[list[Produ
             products.append(product)
             total_bytes += product.bytes
     return products, refused
-
-
-def in_few_bits(model: onnx.ModelProto) -> dict[str, int]:
-    """Count the products of a model whose weights are in few bits already, by operator."""
-    makers = {node.output[0]: node.op_type for node in model.graph.node if node.output}
-    names = [
-        node.op_type
-        for node in model.graph.node
-        if node.op_type in _FEW_BITS
-        or node.op_type.startswith("QLinear")
-        or (node.op_type in ("MatMul", "Gemm") and "DequantizeLinear" in map(makers.get, node.input))
-    ]
-    return {name: names.count(name) for name in dict.fromkeys(names)}
 
 
 def _origin(name: str, values: ModelValues) -> tuple[str, onnx.TensorProto | None, bool]:

@@ -105,15 +105,15 @@ def _kernels(kernels: Sequence[KernelRecord], width: int, show: Show) -> Iterato
 
 
 def _weights(weights: WeightRecord, width: int, show: Show) -> Iterator[RenderableType]:
-    """What few bits did to the outputs, and each product with the form of its weights, or why it has none."""
-    asked = f"Weights in few bits ({weights.weights}, {weights.budget})"
+    """The outputs beside those in float32, and each product with the form of its weights, or why it has none."""
+    head = f"Weights in few bits ({weights.weights}, {weights.budget})"
     if weights.changed:
         tokens = f"; {weights.flips} of {weights.rows} tokens flip" if weights.rows else ""
         margin = "" if weights.margin is None else f", the least margin is {_error(weights.margin)} of the largest"
         moved = f"the outputs move by {_error(weights.error)} of the largest{tokens}{margin}"
-        message = f"{asked}: {len(weights.changed)} of {several(len(weights.products), 'product')}; {moved}."
+        message = f"{head}: {len(weights.changed)} of {several(len(weights.products), 'product')}; {moved}."
     else:
-        message = f"{asked}: none. {show(weights.reason or 'No product of a constant f32 matrix of 64 KiB or more')}."
+        message = f"{head}: none. {show(weights.reason or 'No product of a constant f32 matrix of 64 KiB or more')}."
     yield from hanging(message, width, rest="  ", style="default" if weights.changed else "yellow")
     headings = ("shape", "weights", "speed-up", "error (f32)", "x 30", "x 1000")
     rows = [TableRow(show(each.name), _product(each), show(each.reason)) for each in weights.products]
@@ -127,10 +127,8 @@ def _product(product: ProductRecord) -> tuple[str, ...]:
         return (shape, "f32", *[""] * 4)
     speeds = sorted(each.speedup for each in chosen.bindings)
     ratios = " to ".join(dict.fromkeys(map(_ratio, (speeds[0], speeds[-1]))))
-    first, *large = (
-        f"{_error(one)} ({_error(plain)})" for one, plain in zip(chosen.errors, product.errors_float32, strict=True)
-    )
-    return (shape, chosen.variant, ratios, first, *large)
+    errors = (f"{_error(e)} ({_error(f)})" for e, f in zip(chosen.errors, product.errors_float32, strict=True))
+    return (shape, chosen.variant, ratios, *errors)
 
 
 def _columns(kernels: Sequence[KernelRecord]) -> list[Column]:

@@ -7,8 +7,9 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from noyau.hosts.onnxruntime.products import in_few_bits, products_of
-from noyau.hosts.onnxruntime.weight_variants import VARIANTS, Variant, with_variants
+from noyau.hosts.onnxruntime import products
+from noyau.hosts.onnxruntime.products import products_of
+from noyau.hosts.onnxruntime.weight_variants import VARIANTS, with_variants
 from tests.small_models import NODE, model_of, value
 
 WEIGHTS = np.random.default_rng(0).standard_normal((96, 200)).astype(np.float32)
@@ -87,6 +88,10 @@ def test_other_products_are_none(model):
 def test_a_product_in_few_bits_is_none_any_more(form, variant):
     made = with_variants(FORMS[form], {"y": variant}, None)
     assert products_of(made, None) == ([], {})
-    name = "MatMulNBits" if variant.block else "DynamicQuantizeMatMul"
-    assert in_few_bits(made) == {"MatMul" if form == "standard" and variant == Variant(8, 32, 4) else name: 1}
-    assert in_few_bits(FORMS[form]) == {}
+
+
+def test_weights_that_a_file_has_no_room_for_are_left(monkeypatch):
+    for name in ("MOST_BYTES", "MOST_TOTAL_BYTES"):
+        monkeypatch.setattr(products, name, 76_799)
+        assert products_of(FORMS["matmul"], None)[1]["y"].endswith("would lie in the model's file, which ends at 2 GB")
+        monkeypatch.undo()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from noyau.hosts.onnxruntime.inputs import ModelInputs
-from noyau.hosts.onnxruntime.products import in_few_bits
+from noyau.hosts.onnxruntime.products import FEW_BITS
 from noyau.hosts.onnxruntime.size_bindings import model_names, spell
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, fused_operators
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive
@@ -67,8 +68,8 @@ def remarks(original: SourceModel, feeds: ModelInputs, candidates: Sequence[Cand
         yield f"{printable(operator)} is no operator of plain onnxruntime: what needs it is neither captured nor timed"
     for name in feeds.missing:
         yield f"{printable(name)}: of a type that cannot be made up: what needs it is not timed; give --inputs F.npz"
-    for count, name in ((count, name) for name, count in in_few_bits(original.model).items()):
-        yield f"in few bits already, and left as it is: {count} {printable(name)}"
+    few = Counter(name for name in original.operators if name.startswith(FEW_BITS))
+    yield from (f"in few bits already, and left as they are: {count} {printable(name)}" for name, count in few.items())
     yield from whole.notes
     yield from missing_in_ceiling(candidates, whole)
     for timing in whole.timings:

@@ -81,8 +81,8 @@ def optimize(path: str | Path, wishes: OptimizeOptions = DEFAULTS, say: Say = lo
     say(f"reading {Path(path).name}")
     original, calibration = open_model(Path(path)), []
     if wishes.calibration is not None:
-        given = frozenset(original.imported.initializers)
-        calibration = [load_inputs(Path(wishes.calibration), original.imported.graph, without=given).arrays]
+        stored = frozenset(original.imported.initializers)
+        calibration = [load_inputs(Path(wishes.calibration), original.imported.graph, without=stored).arrays]
     options = c_compiler.CompilerOptions(target=c_compiler.resolve_target(wishes.target), export=True)
     with Workers() as workers:
         host = OnnxHost(original, wishes, options, workers, deadline, say, calibration)

@@ -1,4 +1,4 @@
-"""Which products have weights in few bits: the fastest ones, undone from the worst until the outputs keep a budget."""
+"""Choices of weights in few bits: the fastest, undone from the worst until the outputs keep a budget."""
 
 from __future__ import annotations
 
@@ -131,16 +131,16 @@ def choose(choices: Sequence[Choice], fault_of: Callable[[Choice], str]) -> tupl
     low, high = 0, len(choices) - 1
     while high - low > 1:
         middle = (low + high) // 2
-        if found := fault_of(choices[middle]):
-            low, fault = middle, found
+        if worse := fault_of(choices[middle]):
+            low, fault = middle, worse
         else:
             high = middle
     choice = choices[high]
     undone = [name for name in choices[0] if choice.get(name) != choices[0][name]]
     for name in undone[:MOST_RETURNS]:
         larger = {**choice, name: choices[0][name]}
-        if found := fault_of(larger):
-            fault = found
+        if worse := fault_of(larger):
+            fault = worse
         else:
             choice = {each: larger[each] for each in choices[0] if each in larger}
     return choice, fault

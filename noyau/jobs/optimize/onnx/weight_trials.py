@@ -108,7 +108,7 @@ def loss_of(timings: Sequence[BindingTiming]) -> str:
 
 
 def _copies(products: Sequence[Product], operand: np.ndarray, total_bytes: int) -> int:
-    """How many products a model has that is timed: so many that weights are as cold as in the model itself, and no
+    """The number of products of a model that is timed: so many that weights are as cold as in the model itself, and no
     less cold than after twice the last-level cache; two where they are of no matter."""
     if math.prod(operand.shape[:-1]) > FEW_ROWS:
         return 2

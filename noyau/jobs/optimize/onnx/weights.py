@@ -13,7 +13,7 @@ from noyau.hosts.onnxruntime.activations import ActivationCapture
 from noyau.hosts.onnxruntime.inputs import ModelInputs, inputs_at
 from noyau.hosts.onnxruntime.products import Product, products_of
 from noyau.hosts.onnxruntime.runs import run
-from noyau.hosts.onnxruntime.weight_variants import VARIANTS, with_variants
+from noyau.hosts.onnxruntime.weight_variants import VARIANTS, Variant, with_variants
 from noyau.jobs.optimize.onnx import weight_choice
 from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
@@ -129,7 +129,7 @@ class WeightStage:
 
     def _fault(self, choice: Choice, cases: Sequence[Arrays]) -> str:
         """Why a choice is none that the budget allows, or nothing."""
-        bench, key = self.final.bench, tuple(sorted(choice.items(), key=str))
+        bench, key = self.final.bench, _key(choice)
         if bench.deadline.passed:
             return bench.deadline.fault
         if choice and key not in self.known:
@@ -161,22 +161,25 @@ class WeightStage:
 
     def _result(self, choice: Choice | None = None, reason: str = "") -> FinalModel:
         """The model as it was, with the record of all products for a choice."""
-        choice, shapes = choice or {}, {each.output: each.shape for each in self.products}
-        found = self.known.get(tuple(sorted(choice.items(), key=str)), Agreement())
-        records = [
-            ProductRecord(
-                name,
-                shapes.get(name, ()),
-                str(choice.get(name, "")),
-                self.reasons.get(name, "") or ("" if name in choice else _nearest(self.trials.get(name, ()))),
-                self.float32.get(name, ()),
-                tuple(_record(each) for each in self.trials.get(name, ())),
-            )
-            for name in dict.fromkeys([*shapes, *self.reasons])
-        ]
-        budget, margin = str(self.wishes.budget or weight_choice.SAME_TOKENS), found.margin if found.rows else None
-        numbers = found.error, found.rows, found.flips, margin
+        choice, shapes, records = (
+            choice or {},
+            {each.output: each.shape for each in self.products},
+            list[ProductRecord](),
+        )
+        for name in dict.fromkeys([*shapes, *self.reasons]):
+            trials, variant = self.trials.get(name, []), str(choice.get(name, ""))
+            why = self.reasons.get(name, "") or ("" if variant else _nearest(trials))
+            float32, variants = self.float32.get(name, ()), tuple(map(_record, trials))
+            records.append(ProductRecord(name, shapes.get(name, ()), variant, why, float32, variants))
+        apart = self.known.get(_key(choice), Agreement())
+        budget, margin = str(self.wishes.budget or weight_choice.SAME_TOKENS), apart.margin if apart.rows else None
+        numbers = apart.error, apart.rows, apart.flips, margin
         return replace(self.final, weights=WeightRecord(self.wishes.weights, budget, tuple(records), *numbers, reason))
+
+
+def _key(choice: Choice) -> tuple[tuple[str, Variant], ...]:
+    """A choice as a key, in whatever order it was made."""
+    return tuple(sorted(choice.items(), key=str))
 
 
 def _record(trial: Trial) -> VariantRecord:

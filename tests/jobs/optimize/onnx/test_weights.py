@@ -143,7 +143,7 @@ def test_weights_that_are_no_numbers_are_left(clock, tmp_path):
 def test_a_model_in_few_bits_is_left_as_it_is(clock, tmp_path):
     made(tmp_path).save(tmp_path / "out.onnx")
     again = optimize(tmp_path / "out.onnx", LOOSE)
-    assert any(line.startswith("in few bits already, and left as it is: 2 ") for line in again.report.inputs)
+    assert any(line.startswith("in few bits already, and left as they are: 2 ") for line in again.report.inputs)
     assert (again.report.weights.products, again.report.is_changed) == ((), False)
     assert "none. No product of a constant f32 matrix of 64 KiB or more." in " ".join(str(again.report).split())
 
