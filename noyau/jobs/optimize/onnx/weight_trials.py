@@ -157,12 +157,12 @@ def repeated(model: onnx.ModelProto, times: int) -> onnx.ModelProto:
 
 
 def judge_variants(
-    product: Product, variants: Sequence[Variant | None], flows: Sequence[Flow], like: onnx.ModelProto
+    product: Product, variants: Sequence[Variant], flows: Sequence[Flow], like: onnx.ModelProto
 ) -> list[tuple[float, ...]]:
-    """The errors of a product in onnxruntime, as a Trial has them, for each of some variants and for float32, None."""
+    """The errors of a product in onnxruntime, as a Trial has them: of float32, then of each of some variants."""
     rows = _rows(product, flows)
     plain = model_of([product], 2, like)
-    models = [plain if each is None else with_variants(plain, {"product_0": each}, None) for each in variants]
+    models = [plain, *(with_variants(plain, {"product_0": each}, None) for each in variants)]
     sessions, weights = [open_session(each.SerializeToString(), threads=1) for each in models], product.weights()
     errors, columns = [list[float]() for _ in models], range(0, weights.shape[1], _COLUMNS)
     channel = int(np.abs(rows).max(axis=0, initial=0).argmax())

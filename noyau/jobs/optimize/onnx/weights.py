@@ -51,20 +51,16 @@ class WeightStage:
         bench = self.final.bench  # without copies of the weights, those in few bits run a hundred times slower
         self.final = replace(self.final, bench=replace(bench, original=replace(bench.original, as_run=True)))
         self.products, self.reasons = products_of(bench.fused, bench.original.folder)
+        if not self.scenes:
+            return self._result(reason="the model does not run with made-up inputs: give --inputs F.npz")
         try:
             choices = weight_choice.undoing(self._options(self._tried()))
-            if not self.scenes:
-                return self._result(
-                    reason="the model does not run with inputs that can be made up: give --inputs F.npz"
-                )
             if not choices[0]:
                 return self._result(reason="no product is faster so" if self.products else "")
             cases = self._cases()
             choice, fault = weight_choice.choose(choices, lambda choice: self._fault(choice, cases))
             self.reasons |= {name: f"{v}: {fault}" for name, v in choices[0].items() if choice.get(name) != v}
-            return (
-                self._timed(choice, cases) if choice else self._result(reason=f"no product keeps the budget: {fault}")
-            )
+            return self._timed(choice, cases) if choice else self._result(reason=f"none keeps the budget: {fault}")
         except NoyauError as error:
             return self._result(reason=str(error))
 
@@ -78,7 +74,7 @@ class WeightStage:
                 self.reasons[each.output] = "its weights have NaN or infinities"
             elif not all(each.operand in flow and flow[each.operand].ndim > 1 for flow in flows):
                 self.reasons[each.output] = "what it reads could not be captured, or is a vector"
-        products = [each for each in self.products if each.output not in self.reasons and flows]
+        products = [each for each in self.products if each.output not in self.reasons]
         variants = [each for each in VARIANTS if each.bits in weight_choice.WEIGHTS[self.wishes.weights]]
         places = [(scene.sizes, flow) for scene, flow in zip(self.scenes, flows, strict=False)]
         groups = equal_products(products, flows[: len(self.scenes)])
@@ -88,14 +84,10 @@ class WeightStage:
             trials = time_variants(quick, group, variants, places, sum(each.bytes for each in products))
             right = [each.variant for each in trials if not each.reason]
             for product in group:
-                judged = judge_variants(
-                    product, [None, *right], flows[len(self.scenes) :] or flows, bench.original.model
-                )
-                self.float32[product.output], *errors = judged
-                by_variant = dict(zip(right, errors, strict=True))
-                self.trials[product.output] = [
-                    replace(each, errors=by_variant.get(each.variant, ())) for each in trials
-                ]
+                real = flows[len(self.scenes) :] or flows
+                self.float32[product.output], *errors = judge_variants(product, right, real, bench.original.model)
+                known = dict(zip(right, errors, strict=True))
+                self.trials[product.output] = [replace(each, errors=known.get(each.variant, ())) for each in trials]
         return products
 
     def _options(self, products: Sequence[Product]) -> dict[str, list[Option]]:
@@ -161,10 +153,10 @@ class WeightStage:
 
     def _result(self, choice: Choice | None = None, reason: str = "") -> FinalModel:
         """The model as it was, with the record of all products for a choice."""
-        choice, shapes, records = (
+        choice, records, shapes = (
             choice or {},
-            {each.output: each.shape for each in self.products},
             list[ProductRecord](),
+            {each.output: each.shape for each in self.products},
         )
         for name in dict.fromkeys([*shapes, *self.reasons]):
             trials, variant = self.trials.get(name, []), str(choice.get(name, ""))

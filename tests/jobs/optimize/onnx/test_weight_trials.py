@@ -54,7 +54,7 @@ def test_products_are_equal_where_their_time_must_be():
 def test_errors_are_those_of_onnxruntime_beside_float64_row_by_row():
     flow = {"x": X.copy()}
     flow["x"][0, 0, 0] = np.nan  # a row that is left out
-    plain, *few = judge_variants(BY_FORM["matmul"], [None, *VARIANTS], [flow], FORMS["matmul"])
+    plain, *few = judge_variants(BY_FORM["matmul"], VARIANTS, [flow], FORMS["matmul"])
     assert max(plain) < 1e-6
     by_variant = dict(zip(VARIANTS, few, strict=True))
     rows = X.reshape(-1, 96)[1:]

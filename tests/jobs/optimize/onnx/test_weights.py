@@ -17,7 +17,7 @@ import noyau
 from noyau.errors import InputError
 from noyau.hosts.onnxruntime import products
 from noyau.hosts.onnxruntime.runs import run
-from noyau.hosts.onnxruntime.sessions import open_session
+from noyau.hosts.onnxruntime.sessions import load_onnxruntime, open_session
 from noyau.jobs.cli import main
 from noyau.jobs.optimize.candidate import BindingTiming
 from noyau.jobs.optimize.onnx import weight_trials
@@ -113,10 +113,10 @@ def test_a_budget_that_cannot_be_met_keeps_float32_and_says_by_how_much(clock, t
     result = made(tmp_path, weights="int4", budget=budget)
     found = result.report.weights
     told = r"\d+ of \d+ tokens flip" if budget == "same-tokens" else r"the outputs move by 0\.\d+ of the largest"
-    assert re.fullmatch(f"no product keeps the budget: {told}", found.reason)
+    assert re.fullmatch(f"none keeps the budget: {told}", found.reason)
     assert all(re.fullmatch(f"4 bits .*: {told}", each.reason) for each in found.products)
     assert (found.changed, result.model == mlp()) == ((), True)
-    assert "Weights in few bits (int4, " in str(result.report) and "none. no product keeps" in str(result.report)
+    assert "Weights in few bits (int4, " in str(result.report) and "none. none keeps" in str(result.report)
 
 
 def test_a_model_that_is_slower_as_a_whole_is_not_handed_back(clock, tmp_path):
@@ -138,6 +138,35 @@ def test_weights_that_are_no_numbers_are_left(clock, tmp_path):
     assert [each.reason for each in result.report.weights.products if each.name == "y"] == [
         "its weights have NaN or infinities"
     ]
+
+
+def with_text() -> onnx.ModelProto:
+    """As `mlp`, with an input of strings, which cannot be made up."""
+    model = mlp()
+    model.graph.input.append(value("s", dtype=onnx.TensorProto.STRING))
+    model.graph.output.append(value("t", dtype=onnx.TensorProto.STRING))
+    model.graph.node.append(NODE("Identity", ["s"], ["t"]))
+    return model
+
+
+def of_a_vector() -> onnx.ModelProto:
+    model = mlp()
+    model.graph.input[0].CopyFrom(value("x", (64,)))
+    model.graph.node[2].op_type = "MatMul"
+    model.graph.output[0].CopyFrom(value("y", (64,)))
+    return model
+
+
+def test_what_cannot_be_tried_says_why(clock, tmp_path, monkeypatch):
+    text = made(tmp_path, with_text()).report.weights
+    assert (text.reason, text.changed) == ("the model does not run with made-up inputs: give --inputs F.npz", ())
+    vector = made(tmp_path, of_a_vector(), dims={}).report.weights
+    assert {each.reason for each in vector.products} == {"what it reads could not be captured, or is a vector"}
+    late = made(tmp_path, within_s=1e-9).report.weights.products
+    assert {each.reason for each in late[0].variants} == {"no time is left of the 1e-09 s that were given"}
+    monkeypatch.delattr(load_onnxruntime().capi._pybind_state, "quantize_matmul_4bits")
+    four = made(tmp_path, weights="int4").report.weights.products[0]
+    assert four.reason.endswith("does not run: this onnxruntime does not pack weights in 4 bits")
 
 
 def test_a_model_in_few_bits_is_left_as_it_is(clock, tmp_path):
