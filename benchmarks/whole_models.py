@@ -26,6 +26,7 @@ from typing import Any
 
 from record import write as write_record
 
+from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.inputs import inputs_at
 from noyau.hosts.onnxruntime.model_files import Provenance, library_path, provenance_of, sha256_of
 from noyau.hosts.onnxruntime.session_workers import Feed, Job, Told, Workers
@@ -73,8 +74,8 @@ class Subject:
             "target": signed.target,
             "nodes_before": len(self.original.operators),
             "nodes_after": len(made.graph.node),
-            "fused_nodes": sum(node.domain == "noyau" for node in made.graph.node),
-            "kernels": sum(function.domain == "noyau" for function in made.functions),
+            "fused_nodes": sum(is_own(node.domain) for node in made.graph.node),
+            "kernels": sum(is_own(function.domain) for function in made.functions),
             "optimised_s": self.optimised_s,
             **({"weights": self.weights} if self.weights else {}),
         }
