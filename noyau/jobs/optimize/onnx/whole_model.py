@@ -84,7 +84,8 @@ def distance(one: np.ndarray, other: np.ndarray) -> float:
     if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
         return np.inf
     largest = np.abs(one[finite]).max(initial=0.0) or 1.0
-    return float(np.abs(one[finite] - other[finite]).max(initial=0.0) / largest)
+    apart = float(np.abs(one[finite] - other[finite]).max(initial=0.0) / largest)
+    return np.inf if np.isnan(apart) else apart  # NaN is less than no bound, and greater than none
 
 
 def twin_distance(bench: OnnxBench, arrays: Arrays) -> float | None:

@@ -43,8 +43,9 @@ def test_tokens_that_flip_are_counted_and_the_least_margin_of_the_others_is_said
         (np.array([3, 4]), np.array([3, 4, 5]), Agreement(np.inf, 2, 2)),
         (np.zeros((1, 2, 3, 4), np.float32), np.zeros((1, 2, 3, 4), np.float32), Agreement()),
         (np.ones((4, 1), np.float32), np.ones((4, 1), np.float32), Agreement()),
+        (np.ones((1, 2), np.float32), np.array([[1, np.nan]], np.float32), Agreement(np.inf, 1, 1)),
     ],
-    ids=["tokens", "another count of tokens", "a cache of four axes", "one cell"],
+    ids=["tokens", "another count of tokens", "a cache of four axes", "one cell", "no number"],
 )
 def test_which_outputs_are_tokens(before, after, found):
     assert agreement([({"y": before}, {"y": after})], distance) == found
