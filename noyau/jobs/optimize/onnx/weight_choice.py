@@ -50,7 +50,9 @@ class Agreement:
             return "" if self.error <= budget else f"the outputs move by {self.error:.2g} of the largest"
         if not self.rows:
             return f"no output is logits or tokens: give --budget 1e-2 in place of {SAME_TOKENS}"
-        return f"{self.flips} of {self.rows} tokens flip" if self.flips else ""
+        if self.flips:
+            return f"{self.flips} of {self.rows} tokens flip"
+        return "an output is no number where it was one" if self.error == np.inf else ""
 
 
 def is_logits(array: np.ndarray) -> bool:

@@ -34,6 +34,7 @@ def test_tokens_that_flip_are_counted_and_the_least_margin_of_the_others_is_said
     assert found.fault(None) == "1 of 6 tokens flip"
     assert found.fault(0.1) == "the outputs move by 0.25 of the largest"
     assert (found.fault(0.25), Agreement(rows=1).fault(None)) == ("", "")
+    assert Agreement(np.inf, 1, 0).fault(None) == "an output is no number where it was one"
 
 
 @pytest.mark.parametrize(
