@@ -159,27 +159,24 @@ def repeated(model: onnx.ModelProto, times: int) -> onnx.ModelProto:
 def judge_variants(
     product: Product, variants: Sequence[Variant], flows: Sequence[Flow], like: onnx.ModelProto
 ) -> list[tuple[float, ...]]:
-    """The errors of a product in onnxruntime, as a Trial has them: of float32, then of each of some variants."""
-    rows = _rows(product, flows)
-    plain = model_of([product], 2, like)
-    models = [plain, *(with_variants(plain, {"product_0": each}, None) for each in variants)]
-    sessions, weights = [open_session(each.SerializeToString(), threads=1) for each in models], product.weights()
-    errors, columns = [list[float]() for _ in models], range(0, weights.shape[1], _COLUMNS)
-    channel = int(np.abs(rows).max(axis=0, initial=0).argmax())
-    for times in LARGE:
-        operand = rows.copy()
-        operand[::2, channel] *= times
-        wide = operand.astype(np.float64)
-        exact = np.hstack([wide @ weights[:, at : at + _COLUMNS].astype(np.float64) for at in columns])
-        largest = np.abs(exact).max(axis=1)
-        for each, session in zip(errors, sessions, strict=True):
-            apart = np.abs(run(session, {"x": operand})["product_0"] - exact).max(axis=1)
-            each.append(float((apart[largest > 0] / largest[largest > 0]).max(initial=0)))
-    return [tuple(each) for each in errors]
-
-
-def _rows(product: Product, flows: Sequence[Flow]) -> np.ndarray:
-    """Rows that a product reads in the model, evenly from all of its runs, that are finite."""
+    """The errors of a product in onnxruntime, as a Trial has them: of float32, then of each of some variants; on rows
+    that it reads in the model, evenly from all runs, that are finite."""
     rows = np.concatenate([flow[product.operand].reshape(-1, product.shape[0]) for flow in flows])
     rows = rows[np.isfinite(rows).all(axis=1)]
-    return np.array(rows[:: max(len(rows) // JUDGED_ROWS, 1)][:JUDGED_ROWS])
+    rows = rows[:: max(len(rows) // JUDGED_ROWS, 1)][:JUDGED_ROWS]
+    weights, operands = product.weights(), [rows.copy() for _ in LARGE]
+    for times, operand in zip(LARGE, operands, strict=True):
+        operand[::2, np.abs(rows).max(axis=0, initial=0).argmax()] *= times
+    columns = range(0, weights.shape[1], _COLUMNS)
+    parts = (weights[:, at : at + _COLUMNS].astype(np.float64) for at in columns)
+    exact = np.hstack([np.concatenate(operands).astype(np.float64) @ part for part in parts])
+    largest = np.abs(exact).max(axis=1)
+
+    def errors(model: onnx.ModelProto) -> tuple[float, ...]:
+        session = open_session(model.SerializeToString(), threads=1)
+        results = np.concatenate([run(session, {"x": each})["product_0"] for each in operands])
+        apart = np.abs(results - exact).max(axis=1) / np.where(largest > 0, largest, np.inf)
+        return tuple(float(each.max(initial=0)) for each in np.split(apart, len(LARGE)))
+
+    plain = model_of([product], 2, like)
+    return [errors(plain), *(errors(with_variants(plain, {"product_0": each}, None)) for each in variants)]
