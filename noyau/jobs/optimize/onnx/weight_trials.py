@@ -60,9 +60,10 @@ def time_variants(
     variants: Sequence[Variant],
     flows: Sequence[tuple[Mapping[str, int], Flow]],
     total_bytes: int,
+    limit_s: float,
 ) -> list[Trial]:
     """Time variants of equal products at each binding, all of them in one model; one that loses at a binding is not
-    timed at the others. `total_bytes`: of the weights of all products."""
+    timed at the others. `total_bytes`: of the weights of all products; `limit_s` as `OnnxBench.compare` has it."""
     scenes = [BenchmarkCase(sizes, {"x": flow[products[0].operand]}) for sizes, flow in flows]
     counts = [_copies(products, scene.arrays["x"], total_bytes) for scene in scenes]
     bench = replace(bench, library=None, whole=False)
@@ -72,12 +73,12 @@ def time_variants(
         same = [scene for scene, its in zip(scenes, counts, strict=True) if its == count]
         batches = [same[:1], same[1:]] if same[0] is scenes[0] else [same]
         for batch in filter(None, batches):
-            trials = [_timed(bench, before, -(-count // len(products)), each, batch) for each in trials]
+            trials = [_timed(bench, before, -(-count // len(products)), each, batch, limit_s) for each in trials]
     return [replace(each, reason=each.reason or loss_of(each.timings)) for each in trials]
 
 
 def _timed(
-    bench: OnnxBench, before: onnx.ModelProto, times: int, trial: Trial, scenes: Sequence[BenchmarkCase]
+    bench: OnnxBench, before: onnx.ModelProto, times: int, trial: Trial, scenes: Sequence[BenchmarkCase], limit_s: float
 ) -> Trial:
     """A trial with the timings of some more bindings: of a model of products that is repeated so many times."""
     if trial.reason:
@@ -90,7 +91,7 @@ def _timed(
         )
         before, after = repeated(before, times), repeated(after, times)
         bench = replace(bench, original=replace(bench.original, model=before))  # nothing of it lies in other files
-        timings = [each for each in bench.compare(before, after, scenes, str(trial.variant)) if each is not None]
+        timings = [*filter(None, bench.compare(before, after, scenes, str(trial.variant), limit_s))]
     except NoyauError as error:
         return replace(trial, reason=f"{'is wrong' if isinstance(error, CheckError) else 'does not run'}: {error}")
     before_s = (each.hot.before_median_s / len(before.graph.output) for each in timings)

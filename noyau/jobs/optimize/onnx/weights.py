@@ -81,7 +81,8 @@ class WeightStage:
         for number, group in enumerate(groups, 1):
             self.say(f"timing weights in few bits, {number} of {len(groups)}: {several(len(group), 'product')}")
             quick = replace(bench, budget_s=self.wishes.budget_s)
-            trials = time_variants(quick, group, variants, places, sum(each.bytes for each in products))
+            total_bytes = sum(each.bytes for each in products)
+            trials = time_variants(quick, group, variants, places, total_bytes, self.limit_s)
             right = [each.variant for each in trials if not each.reason]
             for product in group:
                 real = flows[len(self.scenes) :] or flows
