@@ -178,6 +178,21 @@ def test_a_model_in_few_bits_is_left_as_it_is(clock, tmp_path):
     assert "none. No product of a constant f32 matrix of 64 KiB or more." in " ".join(str(again.report).split())
 
 
+def test_external_data_goes_along_as_far_as_it_is_still_read(clock, tmp_path):
+    half = mlp()
+    half.graph.node[2].attribute.append(onnx.helper.make_attribute("alpha", 0.5))
+    for name, model in (("all", mlp()), ("one", half)):
+        source, out = tmp_path / name, tmp_path / f"{name}.out"
+        source.mkdir()
+        out.mkdir()
+        onnx.save(model, source / "model.onnx", save_as_external_data=True, location="w.data", size_threshold=0)
+        result = optimize(source / "model.onnx", LOOSE)
+        result.save(out / "o.onnx")
+        assert sorted(path.name for path in out.iterdir()) == ["o.onnx", "w.data"][: 1 + (name == "one")]
+        assert len(result.report.weights.changed) == (1 if name == "one" else 2)
+        open_session(out / "o.onnx")
+
+
 def test_a_calibration_is_what_errors_and_tokens_rest_on(clock, tmp_path):
     np.savez(tmp_path / "c.npz", x=X)
     assert made(tmp_path, calibration=tmp_path / "c.npz").report.weights.rows == len(X)
