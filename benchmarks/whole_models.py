@@ -1,10 +1,12 @@
 """Whole models, each optimised once: is its one fused file ever slower, and how much of the ceiling is gained?
 
     python benchmarks/whole_models.py MODEL.onnx [--threads 1,2] [--dim batch=1,1,2,1 --dim sequence=1,128,128,1024]
+    python benchmarks/whole_models.py MODEL.onnx --weights int8 --budget 1e-1 --dim batch=1,1 --dim sequence=1,128
 
 Without a model, that of the demo. It is optimised as `noyau optimize` does it unless `--fused FILE.onnx` has what that
 made of it before; then that one file is timed against plain onnxruntime at each of the sizes, and the file as it was is
-profiled there for the ceiling. Writes results/whole_models.json; rows of other sizes and numbers of threads that are of
+profiled there for the ceiling. With `--weights` and `--budget`, as in `noyau optimize`, it is made for these sizes, and
+has an entry of its own. Writes results/whole_models.json; rows of other sizes and numbers of threads that are of
 the same fused file stay in it, so that a long run can be made in pieces.
 """
 
@@ -24,8 +26,9 @@ from typing import Any
 
 from record import write as write_record
 
+from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.inputs import inputs_at
-from noyau.hosts.onnxruntime.model_files import library_path, provenance_of, sha256_of
+from noyau.hosts.onnxruntime.model_files import Provenance, library_path, provenance_of, sha256_of
 from noyau.hosts.onnxruntime.session_workers import Feed, Job, Told, Workers
 from noyau.hosts.onnxruntime.size_bindings import spell
 from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
@@ -52,6 +55,7 @@ class Subject:
     original: SourceModel
     fused: Path
     optimised_s: float | None = None
+    weights: Mapping[str, Any] | None = None
 
     @property
     def record(self) -> dict[str, Any]:
@@ -59,30 +63,39 @@ class Subject:
         import onnx
 
         made = onnx.load(self.fused, load_external_data=False)
-        signed = provenance_of(made)
+        # Without kernels nothing is signed: then it is of this run.
+        signed = provenance_of(made) or (self.weights and Provenance("", "", sha256_of(self.original.path)))
         if signed is None or signed.source_sha256 != sha256_of(self.original.path):
             raise SystemExit(f"{self.fused} is not what noyau made of {self.original.path}: optimise it anew")
         return {
-            "model": self.original.path.stem,
+            "model": self.original.path.stem + (self.weights["entry"] if self.weights else ""),
             "bytes": self.original.path.stat().st_size,
             "library_sha256": signed.library_sha256,
             "target": signed.target,
             "nodes_before": len(self.original.operators),
             "nodes_after": len(made.graph.node),
-            "fused_nodes": sum(node.domain == "noyau" for node in made.graph.node),
-            "kernels": sum(function.domain == "noyau" for function in made.functions),
+            "fused_nodes": sum(is_own(node.domain) for node in made.graph.node),
+            "kernels": sum(is_own(function.domain) for function in made.functions),
             "optimised_s": self.optimised_s,
+            **({"weights": self.weights} if self.weights else {}),
         }
 
 
-def optimised(path: Path, folder: Path) -> Subject:
-    """A model optimised as the command does it, with nothing that an earlier run found out about its times."""
+def optimised(path: Path, folder: Path, wishes: OptimizeOptions, entry: str = "") -> Subject:
+    """A model optimised as the command does it, with nothing that an earlier run found out about its times; `entry` is
+    what is asked for of its weights."""
     start_s = time.perf_counter()
-    made = optimize(path, OptimizeOptions(fresh=True), lambda step: None)
-    if made.library is None:
-        raise SystemExit(f"{path.stem}: no kernel wins, and the fused file is the model itself")
+    made = optimize(path, wishes, lambda step: None)
+    if not made.report.is_changed:
+        raise SystemExit(f"{path.stem}: nothing wins, and the fused file is the model itself")
     made.save(folder / "fused.onnx")
-    return Subject(open_model(path), folder / "fused.onnx", round(time.perf_counter() - start_s, 1))
+    found = made.report.weights
+    weights = found and {
+        "entry": entry,
+        **{name: as_json(getattr(found, name)) for name in ("error", "rows", "flips", "margin", "reason")},
+        "products": [[each.name, each.variant, each.reason] for each in found.products],
+    }
+    return Subject(open_model(path), folder / "fused.onnx", round(time.perf_counter() - start_s, 1), weights)
 
 
 def timed(
@@ -97,7 +110,7 @@ def timed(
     after = Job(
         subject.fused.read_bytes(),
         first,
-        library_path(subject.fused),
+        library if (library := library_path(subject.fused)).exists() else None,
         subject.fused.parent,
         threads,
         original.prepacked,
@@ -167,7 +180,9 @@ def main() -> int:
     parser.add_argument("--fused", type=Path, metavar="FILE.onnx", help="what noyau optimize made of it before")
     parser.add_argument("--dim", action="append", default=[], metavar="NAME=N[,N...]", help="as in noyau profile")
     parser.add_argument("--threads", default="1", metavar="COUNTS")
-    parser.add_argument("--budget", type=float, default=3.0, metavar="SECONDS", help="for each comparison")
+    parser.add_argument("--seconds", type=float, default=3.0, help="for each comparison")
+    parser.add_argument("--weights", default="none", help="as in noyau optimize")
+    parser.add_argument("--budget", help="as in noyau optimize")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
     arguments = parser.parse_args()
     dims, lost = sizes_of(arguments.dim or list(DIMS)), 0
@@ -176,12 +191,17 @@ def main() -> int:
         tempfile.TemporaryDirectory() as folder,
     ):
         path = arguments.model or demo
-        fused = arguments.fused
-        subject = Subject(open_model(path), fused) if fused else optimised(path, Path(folder))
+        fused, weights = arguments.fused, arguments.weights
+        wishes, entry = OptimizeOptions(fresh=True), ""
+        if weights != "none":
+            entry = f", {weights}, {arguments.budget or 'same-tokens'}, {' '.join(arguments.dim)}"
+            each = {name: list(dict.fromkeys(sizes)) for name, sizes in dims.items()}
+            wishes = OptimizeOptions(fresh=True, dims=each, weights=weights, budget=arguments.budget)
+        subject = Subject(open_model(path), fused) if fused else optimised(path, Path(folder), wishes, entry)
         header = subject.record
         print(f"{path.stem}: {header['nodes_before']} nodes, {header['nodes_after']} with {header['kernels']} kernels")
         for threads in map(int, arguments.threads.split(",")):
-            found = list(rows(subject, dims, threads, arguments.budget))
+            found = list(rows(subject, dims, threads, arguments.seconds))
             print("\n".join(map(line, found)), flush=True)
             record = merged(arguments.output, header, found)
             write_record(record, arguments.output)

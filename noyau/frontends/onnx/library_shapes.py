@@ -127,6 +127,7 @@ LIBRARY_RULES: dict[str, Rule] = {
 }
 CONTRIBUTED_RULES: dict[str, Rule] = {
     "Attention": _attention,
+    "DynamicQuantizeMatMul": _matmul,
     "FusedConv": _conv,
     "FusedGemm": _gemm,
     "FusedMatMul": _fused_matmul,

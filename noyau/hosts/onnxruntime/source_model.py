@@ -36,7 +36,7 @@ class SourceModel:
     """A model that is to be optimised. `folder` is where its external data lies; `raw` is the model as the file has it,
     where that is of an old IR or opset. `written` is what it says of where it comes from, where noyau has written it:
     its kernels were then taken apart, and it is as it was before them. Where its `bodies` lie flat behind its main
-    graph, `nested` is the model that runs."""
+    graph, `nested` is the model that runs. `as_run`: sessions copy weights, as a user's do, however large they are."""
 
     name: str
     folder: Path
@@ -46,6 +46,7 @@ class SourceModel:
     raw: onnx.ModelProto | None = None
     bodies: tuple[Body, ...] = ()
     nested: onnx.ModelProto | None = None
+    as_run: bool = False
 
     @property
     def runnable(self) -> onnx.ModelProto:
@@ -101,7 +102,7 @@ class SourceModel:
     @property
     def prepacked(self) -> bool:
         """Whether sessions may copy the weights: not where they are large."""
-        return external_bytes(self.model) < LARGE
+        return self.as_run or external_bytes(self.model) < LARGE
 
     def cut(self, within: Collection[int] | None = None) -> Partition:
         """Its groups, and why they end where they do; `within` has the positions of the only operators to be fused."""

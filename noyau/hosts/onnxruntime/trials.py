@@ -26,10 +26,8 @@ def fault_alone(original: SourceModel, fused: onnx.ModelProto) -> str:
 
 
 def require_opening(path: Path, library: Path | None, before: Path | None = None) -> None:
-    """ModelError where a written model does not open with its library, or without, as a user opens it, or where onnx's
-    checker refuses it and not the file `before`."""
-    if library is None:
-        return
+    """ModelError where a written model does not open with its library, if there is one, or without, as a user opens it,
+    or where onnx's checker refuses it and not the file `before`."""
     model = frontend.parse(path)
     message = (
         "the fused model is not fit to be used, and nothing is written: {}; leave out a group of it and report this"
@@ -38,7 +36,7 @@ def require_opening(path: Path, library: Path | None, before: Path | None = None
         raise ModelError(message.format(f"onnx's checker says {fault}"))
     if foreign_operators(model):
         return
-    for kernels in (library, None):
+    for kernels in dict.fromkeys((library, None)):
         try:
             open_session(path, kernels, threads=1, prepacked=external_bytes(model) < LARGE)
         except ModelError as error:

@@ -215,11 +215,11 @@ def _remaining(
         (position, _without(node, provided, names) if position in covered else node)
         for position, node in enumerate(before)
     ]
-    always = _live(before, {value.name for value in graph.output})
+    always = live(before, {value.name for value in graph.output})
     roots = {value.name for value in graph.output}.union(*(function_bodies.reads(node) for _, node in nodes[:count]))
     dead = [position for position, alive in enumerate(always) if not alive and position not in covered]
     roots.update(name for at in dead for name in (*before[at].output, *function_bodies.reads(before[at])))
-    alive = _live([node for _, node in nodes], roots)
+    alive = live([node for _, node in nodes], roots)
     kept = [entry for number, entry in enumerate(nodes) if number < count or alive[number] or not any(entry[1].output)]
     _check_operators(kept, count)
     return kept
@@ -257,7 +257,7 @@ def _without(node: onnx.NodeProto, provided: set[str], names: set[str]) -> onnx.
     return copy
 
 
-def _live(nodes: Sequence[onnx.NodeProto], roots: Iterable[str]) -> list[bool]:
+def live(nodes: Sequence[onnx.NodeProto], roots: Iterable[str]) -> list[bool]:
     """For each node, whether one of the values `roots` needs it."""
     producers = {name: number for number, node in enumerate(nodes) for name in node.output if name}
     alive, pending = [False] * len(nodes), list(roots)

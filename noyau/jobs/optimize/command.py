@@ -25,6 +25,8 @@ from noyau.jobs.command_line import (
 if TYPE_CHECKING:
     from noyau.jobs.optimize.record import Report
 
+WEIGHTS = ("none", "auto", "int8", "int4")
+
 # What takes long to import is imported where it is used: Ctrl-C is then answered from the start.
 
 
@@ -77,6 +79,9 @@ def declare_options(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="try other options of the schedules, or never take any (default: those that --tune found best before)",
     )
+    add("--weights", choices=WEIGHTS, help="try weights of products in few bits, onnxruntime's own (default: none)")
+    add("--budget", metavar="1e-2", help="how far such weights may move the outputs (default: same-tokens)")
+    add("--calibration", type=Path, metavar="F.npz", help="hold them against the outputs on these arrays")
     add("--within", metavar="SECONDS", help="end after so long: what is not timed by then is not kept")
     add("--require", metavar="1.1x", help="exit with status 1 where the whole model is not so much faster")
     declare_record(parser)
@@ -112,6 +117,9 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
         fresh=arguments.fresh,
         tune=arguments.tune,
         within_s=within_s,
+        weights=arguments.weights or "none",
+        budget=arguments.budget,
+        calibration=arguments.calibration,
     )
     with progress() as say:
         result = optimize(model, wishes, say)
@@ -120,7 +128,7 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
             result.report.write(arguments.json)
     print_rich(result.report)
     if keep:
-        print(f"\n{_written(output, result.library is not None)}")
+        print(f"\n{_written(output, result.library is not None, result.report)}")
     return _verdict(result.report, required)
 
 
@@ -128,7 +136,13 @@ def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
     """The main job where torch hosts the model."""
     from noyau.jobs.optimize.torch import job
 
-    for name, option in {"between": "--between", "ops": "--with", "only": "--only", "drop": "--drop"}.items():
+    for name, option in {
+        "between": "--between",
+        "ops": "--with",
+        "only": "--only",
+        "drop": "--drop",
+        "weights": "--weights",
+    }.items():
         if getattr(arguments, name):
             raise InputError(f"{option} is for models in onnxruntime: leave it, or --device, out")
     sizes = sizes_of(arguments.dim)
@@ -171,9 +185,10 @@ def require_places(model: Path, output: Path, record: Path | None) -> None:
             make_folder(place.parent)
 
 
-def _written(output: Path, fused: bool) -> str:
+def _written(output: Path, fused: bool, report: Report) -> str:
     if not fused:
-        return plain(f"Wrote {output}: the model as it was, no kernel is in it.")
+        less = "other weights, no kernel is in it" if report.is_changed else "the model as it was, no kernel is in it"
+        return plain(f"Wrote {output}: {less}.")
     # To onnxruntime a bare name is one of the system's libraries.
     place = output.with_suffix(".so")
     library = plain(str(place) if len(place.parts) > 1 else f"./{place}")
@@ -185,10 +200,12 @@ def _written(output: Path, fused: bool) -> str:
 
 def _verdict(report: Report, required: float | None) -> int:
     """The exit status: 1 where the whole model is not as much faster as was asked."""
-    speedup = report.end_to_end.speedup if report.kept else 1.0
+    speedup = report.end_to_end.speedup if report.is_changed else 1.0
     if required is None or (speedup is not None and speedup >= required):
         return 0
-    reached = "was not timed" if speedup is None else f"is {speedup:.2f}x as fast" if report.kept else "is as it was"
+    reached = (
+        "was not timed" if speedup is None else f"is {speedup:.2f}x as fast" if report.is_changed else "is as it was"
+    )
     print(f"noyau: the whole model {reached}; --require asks for {required:.2f}x", file=sys.stderr)
     return 1
 

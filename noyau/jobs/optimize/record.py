@@ -103,11 +103,59 @@ class NotFused:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class VariantRecord:
+    """Weights of one product in a form of few bits. `errors`: the largest over the largest value of a row, against
+    float64: on activations, and with a channel of every second row times 30 and 1000; empty where it was out before."""
+
+    variant: str
+    errors: tuple[float, ...] = ()
+    bindings: tuple[BindingRecord, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductRecord:
+    """One product, by what it makes. `variant`: the form of its weights, "" for float32 as they were; `reason`: why it
+    is not in the fastest form; `errors_float32` as those of a variant; `variants`: all that were tried."""
+
+    name: str
+    shape: tuple[int, ...]
+    variant: str = ""
+    reason: str = ""
+    errors_float32: tuple[float, ...] = ()
+    variants: tuple[VariantRecord, ...] = ()
+
+    @property
+    def chosen(self) -> VariantRecord | None:
+        return next((each for each in self.variants if each.variant == self.variant), None)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightRecord:
+    """Weights in few bits: what was asked for, and of the model with them, beside float32: the largest error of its
+    outputs over the largest, so many flips in `rows` of tokens, and the least margin of the other rows over the largest
+    output. `reason`: why none is."""
+
+    weights: str
+    budget: str
+    products: tuple[ProductRecord, ...]
+    error: float = 0.0
+    rows: int = 0
+    flips: int = 0
+    margin: float | None = None
+    reason: str = ""
+
+    @property
+    def changed(self) -> tuple[ProductRecord, ...]:
+        return tuple(each for each in self.products if each.variant)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Report(Record):
     """Report on a model; prints itself. `ceiling`: about what fusing could gain for the whole model, were each kernel
     at its floor (Amdahl) and all else as it was. `inputs`: a line on each, where it came from or how it was made up.
-    `conditions`: how the machine was before and after."""
+    `conditions`: how the machine was before and after. `weights`: what came of weights in few bits, where asked for."""
 
     machine: Machine
     model: str
@@ -119,6 +167,7 @@ class Report(Record):
     not_fused: tuple[NotFused, ...] = ()
     inputs: tuple[str, ...] = ()
     conditions: tuple[Conditions, Conditions] | tuple[()] = ()
+    weights: WeightRecord | None = None
     schema_version: int = field(default=SCHEMA_VERSION, init=False)
 
     @property
@@ -133,8 +182,14 @@ class Report(Record):
     def kept(self) -> tuple[KernelRecord, ...]:
         return tuple(kernel for kernel in self.kernels if kernel.kept)
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether the model is another one than before."""
+        return bool(self.kept or (self.weights and self.weights.changed))
+
     def to_json(self) -> dict[str, Any]:
-        return {"schema_version": self.schema_version, **fields_json(self)}
+        without = ("weights",) if self.weights is None else ()
+        return {"schema_version": self.schema_version, **fields_json(self, without)}
 
 
 def record(candidate: Candidate) -> KernelRecord:

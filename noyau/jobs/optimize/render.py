@@ -15,8 +15,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from noyau.hosts.onnxruntime.size_bindings import spell
-from noyau.jobs.optimize.record import EndToEnd, KernelRecord, NotFused, Report
-from noyau.jobs.report.text import Show, hanging, shorten
+from noyau.jobs.optimize.record import EndToEnd, KernelRecord, NotFused, ProductRecord, Report, WeightRecord
+from noyau.jobs.report.text import Show, TableRow, hanging, shorten, table
 from noyau.text import several
 from noyau.timing.verdict import Verdict, spell_s
 
@@ -44,7 +44,7 @@ class Column:
 def render(report: Report, width: int, *, ascii_only: bool = False) -> Iterator[RenderableType]:
     """The report in the order in which it is read, for a terminal of so many columns (80 or more look best)."""
     show = _escaped if ascii_only else _printable
-    untimed = "not timed" if report.kept else "as it was, for no kernel was kept"
+    untimed = "not timed" if report.is_changed else "as it was, for no kernel was kept"
     yield from _end_to_end(report.end_to_end, width, untimed if report.kernels else "", show)
     yield from _ceiling(report, width)
     if report.doubts:
@@ -54,6 +54,9 @@ def render(report: Report, width: int, *, ascii_only: bool = False) -> Iterator[
     if report.kernels:
         yield Text()
         yield from _kernels(report.kernels, width, show)
+    if report.weights is not None:
+        yield Text()
+        yield from _weights(report.weights, width, show)
     if report.not_fused:
         yield Text()
         yield from _not_fused(report.not_fused, width, show)
@@ -99,6 +102,33 @@ def _kernels(kernels: Sequence[KernelRecord], width: int, show: Show) -> Iterato
             # One that was not even timed is wrong, or cannot be built.
             style = "yellow" if kernel.verdict is not None or kernel.kept else "red"
             yield from hanging(message, width, "    ", "      ", style)
+
+
+def _weights(weights: WeightRecord, width: int, show: Show) -> Iterator[RenderableType]:
+    """The outputs beside those in float32, and each product with the form of its weights, or why it has none."""
+    head = f"Weights in few bits ({weights.weights}, {weights.budget})"
+    if weights.changed:
+        tokens = f"; {weights.flips} of {weights.rows} tokens flip" if weights.rows else ""
+        margin = "" if weights.margin is None else f", the least margin is {_error(weights.margin)} of the largest"
+        moved = f"the outputs move by {_error(weights.error)} of the largest{tokens}{margin}"
+        message = f"{head}: {len(weights.changed)} of {several(len(weights.products), 'product')}; {moved}."
+    else:
+        message = f"{head}: none. {show(weights.reason or 'No product of a constant f32 matrix of 64 KiB or more')}."
+    yield from hanging(message, width, rest="  ", style="default" if weights.changed else "yellow")
+    headings = ("shape", "weights", "speed-up", "error (f32)", "x 30", "x 1000")
+    rows = [TableRow(show(each.name), _product(each), show(each.reason)) for each in weights.products]
+    yield from table("product", headings, rows, width)
+
+
+def _product(product: ProductRecord) -> tuple[str, ...]:
+    """The cells of a product."""
+    chosen, shape = product.chosen, " x ".join(map(str, product.shape))
+    if chosen is None:
+        return (shape, "f32", *[""] * 4)
+    speeds = sorted(each.speedup for each in chosen.bindings)
+    ratios = " to ".join(dict.fromkeys(map(_ratio, (speeds[0], speeds[-1]))))
+    errors = (f"{_error(e)} ({_error(f)})" for e, f in zip(chosen.errors, product.errors_float32, strict=True))
+    return (shape, chosen.variant, ratios, *errors)
 
 
 def _columns(kernels: Sequence[KernelRecord]) -> list[Column]:

@@ -200,6 +200,7 @@ def test_a_function_of_the_model_comes_before_the_operator():
         ("FusedMatMul<transB = 1>(a, w)", "[n, 4, 3]"),
         ("FusedMatMul<transB = 1, alpha = 0.5>(b, b)", "[n, 5, 5]"),
         ("MatMulNBits<K = 5, N = 7, block_size = 16>(a, w, w)", "[n, 4, 7]"),
+        ("DynamicQuantizeMatMul(b, q, w)", "[n, 5, 18]"),
         ("Attention<num_heads = 1>(b, q)", "[n, 5, 6]"),
         ("Attention<num_heads = 1, qkv_hidden_sizes = [6, 6, 4]>(b, q)", "[n, 5, 4]"),
         ("MultiHeadAttention<num_heads = 1>(b, b, a)", "[n, 5, 5]"),

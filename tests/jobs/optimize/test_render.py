@@ -6,7 +6,15 @@ import io
 import pytest
 from rich.console import Console
 
-from noyau.jobs.optimize.record import BindingRecord, EndToEnd, NotFused, Report
+from noyau.jobs.optimize.record import (
+    BindingRecord,
+    EndToEnd,
+    NotFused,
+    ProductRecord,
+    Report,
+    VariantRecord,
+    WeightRecord,
+)
 from noyau.timing.conditions import Conditions
 from noyau.timing.verdict import Verdict
 from tests.jobs.report.samples import BARE, DROPPED, HOSTILE, KEPT, REPORT, hostile
@@ -210,3 +218,24 @@ def test_doubts_about_the_machine_are_told():
     calm = Conditions(None, 1e-4, 0.1, None)
     told = printed(dataclasses.replace(REPORT, conditions=(calm, dataclasses.replace(calm, load=99.0))))
     assert "The times are doubtful: 99.0 processes wanted to run" in told
+
+
+WEIGHTS = """\
+Weights in few bits (auto, same-tokens): 1 of 2 products; the outputs move by 0.0023 of the largest; 0 of
+  512 tokens flip, the least margin is 0.0012 of the largest.
+product        shape        weights        speed-up   error (f32)         x 30        x 1000
+up       1024 x 2752  4 bits, level  2.10x to 3.30x  0.076 (3e-7)  0.16 (4e-7)  0.048 (3e-7)
+logits   1024 x 4096            f32
+    4 bits: 3 of 512 tokens flip
+"""
+
+
+def test_products_with_weights_in_few_bits_are_a_table():
+    bindings = tuple(BindingRecord({"n": 1}, Verdict.FASTER, ratio, ratio, ratio) for ratio in (3.3, 2.1))
+    variant = VariantRecord("4 bits, level", (7.6e-2, 1.6e-1, 4.8e-2), bindings)
+    up = ProductRecord("up", (1024, 2752), variant.variant, "", (3e-7, 4e-7, 3e-7), (variant,))
+    logits = ProductRecord("logits", (1024, 4096), reason="4 bits: 3 of 512 tokens flip")
+    weights = WeightRecord("auto", "same-tokens", (up, logits), 2.3e-3, 512, 0, 1.2e-3)
+    assert WEIGHTS in printed(dataclasses.replace(BARE, weights=weights), 110)
+    none = printed(dataclasses.replace(BARE, weights=WeightRecord("int4", "0.01", (), reason="[red]no")), 110)
+    assert "Weights in few bits (int4, 0.01): none. [red]no.\n" in none

@@ -31,12 +31,13 @@ from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable
 from noyau.jobs.optimize.candidate import Candidate, right
 from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels
-from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench, with_idle
+from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench, with_idle
 from noyau.jobs.optimize.onnx.options import Deadline, OptimizeOptions, choose_places
 from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
 from noyau.jobs.optimize.onnx.tuning import tune
 from noyau.jobs.optimize.onnx.tuning_memory import recall_options
 from noyau.jobs.optimize.onnx.user_kernels import try_isolated, user_kernels_of
+from noyau.jobs.optimize.onnx.weights import WeightStage
 from noyau.jobs.optimize.onnx.whole_model import LIMIT_S, FinalModel, settle, with_kernels
 from noyau.jobs.optimize.pipeline import Say, Sizes, announce
 from noyau.kernels.certificates import MOST_AT_ONCE, Certifiers
@@ -57,6 +58,7 @@ class OnnxHost:
     workers: Workers
     deadline: Deadline
     say: Say
+    calibration: Sequence[Arrays] = ()
     schedule: SizeSchedule = field(init=False)
     start: Conditions = field(init=False)
     base: OnnxBench = field(init=False)
@@ -106,6 +108,8 @@ class OnnxHost:
 
     def _inputs_at(self, kernels: Sequence[Planned], sizes: Sizes, file: str | Path | None = None) -> ModelInputs:
         graphs = [group.original for kernel in kernels for group in kernel.groups[:1]]
+        if self.wishes.weights != "none":  # they are wanted, whether there are kernels or not
+            graphs = graphs or [self.original.called.graph]
         return model_inputs(self.original.called, graphs, sizes, file, self.wishes.seed)
 
     def _fed(
@@ -190,4 +194,8 @@ class OnnxHost:
         bench = replace(self.base, budget_s=3 * self.wishes.budget_s, whole=True)
         limit_s = math.inf if self.wishes.dims else LIMIT_S
         result = settle(bench, candidates, self.scenes, self.options, self.wishes.keep, limit_s, self.say)
+        if self.wishes.weights != "none":
+            capturing, feeds = self.schedule.capturing or capture_of(self.original), self.schedule.feeds
+            stage = WeightStage(result, self.scenes, self.wishes, capturing, feeds, limit_s, self.say, self.calibration)
+            result = stage.run()
         return result.candidates, result

@@ -16,6 +16,7 @@ from noyau.hosts.onnxruntime.path_ends import Between, closest
 from noyau.hosts.onnxruntime.sessions import version
 from noyau.hosts.onnxruntime.size_bindings import Dims
 from noyau.jobs.optimize.candidate import KEEPS
+from noyau.jobs.optimize.onnx.weight_choice import WEIGHTS, budget_of
 from noyau.ops.op import Op
 
 
@@ -26,7 +27,10 @@ class OptimizeOptions:
     kernel writes, for that place alone; `between` are the ends of the path to work on, (["A", "B"], ["C"]) or "A,B:C";
     `ops` have kernels of one's own, which go where their files say: "path.py::op", or the ops themselves;
     `budget_s` is for the clock, a kernel and binding, `within_s` for everything; `fresh`: no timing of an earlier run
-    is taken; `tune`: whether options of the schedules are tried, None for those found best before."""
+    is taken; `tune`: whether options of the schedules are tried, None for those found best before; `weights`: "auto",
+    "int8" or "int4" for products with weights in few bits, where that is faster and keeps a `budget`: "same-tokens"
+    (None), or the largest error of the outputs; on an .npz file of real inputs, `calibration`, or on those that it is
+    timed with."""
 
     keep: str = "faster"
     dims: Dims = field(default_factory=dict)
@@ -42,6 +46,9 @@ class OptimizeOptions:
     drop: Sequence[str] = ()
     between: Between | None = None
     ops: Sequence[str | Op[Any, Any]] = ()
+    weights: str = "none"
+    budget: str | float | None = None
+    calibration: str | Path | None = None
 
 
 class ModelKeywords(TypedDict, total=False):
@@ -60,6 +67,9 @@ class ModelKeywords(TypedDict, total=False):
     drop: Sequence[str]
     between: Between | None
     ops: Sequence[str | Op[Any, Any]]
+    weights: str
+    budget: str | float | None
+    calibration: str | Path | None
 
 
 DEFAULTS = OptimizeOptions()
@@ -72,6 +82,11 @@ def check_options(wishes: OptimizeOptions) -> None:
     for name in ("threads", "budget_s", "within_s"):
         if getattr(wishes, name) < 0:
             raise InputError(f"{name}={getattr(wishes, name)} must not be negative")
+    if wishes.weights not in WEIGHTS:
+        raise InputError(f"weights={wishes.weights!r} is none of {', '.join(WEIGHTS)}")
+    if wishes.weights == "none" and (wishes.budget is not None or wishes.calibration is not None):
+        raise InputError("a budget and a calibration are for weights in few bits: give --weights auto too")
+    budget_of(wishes.budget)
     version()
 
 

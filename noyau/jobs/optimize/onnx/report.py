@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from noyau.hosts.onnxruntime.function_bodies import every_node
 from noyau.hosts.onnxruntime.inputs import ModelInputs
+from noyau.hosts.onnxruntime.products import FEW_BITS
 from noyau.hosts.onnxruntime.size_bindings import model_names, spell
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, fused_operators
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive
@@ -36,12 +38,13 @@ def report_of(
         original.name,
         len(list(every_node(original.runnable.graph.node))),
         len(list(every_node(bench.fused.graph.node))),
-        None if decider is None else ceiling(candidates, decider),
+        None if decider is None or not candidates else ceiling(candidates, decider),
         tuple(record(one) for one in candidates),
         end_to_end(whole, candidates),
         not_fused(left_alone(original.labels, outcome.partition, outcome.plan)),
         (*feeds.full.notes, *remarks(original, feeds, candidates, whole), *schedule.notes),
         meanwhile,
+        outcome.installed.weights,
     )
 
 
@@ -65,6 +68,8 @@ def remarks(original: SourceModel, feeds: ModelInputs, candidates: Sequence[Cand
         yield f"{printable(operator)} is no operator of plain onnxruntime: what needs it is neither captured nor timed"
     for name in feeds.missing:
         yield f"{printable(name)}: of a type that cannot be made up: what needs it is not timed; give --inputs F.npz"
+    few = Counter(name for name in original.operators if name.startswith(FEW_BITS))
+    yield from (f"in few bits already, and left as they are: {count} {printable(name)}" for name, count in few.items())
     yield from whole.notes
     yield from missing_in_ceiling(candidates, whole)
     for timing in whole.timings:

@@ -29,6 +29,7 @@ from noyau.text import path_of
 from noyau.timing.comparison import allowed_s
 from noyau.timing.conditions import conditions
 from noyau.toolchain.c import compiler as c_compiler
+from noyau.verify.inputs import load_inputs
 
 if TYPE_CHECKING:
     import onnx
@@ -54,7 +55,8 @@ class OptimizedModel:
         """Write OUT.onnx, and OUT.so beside it where there are kernels, once both were opened; OutputError where that
         cannot be."""
         trial = partial(require_opening, before=self.folder / self.report.model)
-        save(self.model, self.library, path_of(path, "save() takes"), self.folder, trial)
+        trials = (trial,) if self.report.is_changed else ()  # the model as it was may be one that opens nowhere
+        save(self.model, self.library, path_of(path, "save() takes"), self.folder, *trials)
 
     def session(self, *, threads: int = 0) -> Any:
         """An onnxruntime session of the model with its kernels."""
@@ -77,10 +79,13 @@ def optimize(path: str | Path, wishes: OptimizeOptions = DEFAULTS, say: Say = lo
     wishes = replace(wishes, budget_s=allowed_s(wishes.budget_s))
     deadline = Deadline(wishes.within_s)
     say(f"reading {Path(path).name}")
-    original = open_model(Path(path), flat=True)
+    original, calibration = open_model(Path(path), flat=True), []
+    if wishes.calibration is not None:
+        stored = frozenset(original.imported.initializers)
+        calibration = [load_inputs(Path(wishes.calibration), original.called.graph, without=stored).arrays]
     options = c_compiler.CompilerOptions(target=c_compiler.resolve_target(wishes.target), export=True)
     with Workers() as workers:
-        host = OnnxHost(original, wishes, options, workers, deadline, say)
+        host = OnnxHost(original, wishes, options, workers, deadline, say, calibration)
         outcome = pipeline.optimize(host, wishes.keep, say)
     bench = outcome.installed.bench
     sign(bench, outcome.candidates, options.target)

@@ -24,6 +24,7 @@ from noyau.hosts.onnxruntime.write_back import library, put_back
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive, losing, overall
 from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench, stamps
 from noyau.jobs.optimize.pipeline import Say
+from noyau.jobs.optimize.record import WeightRecord
 from noyau.kernels.certificates import timing_key
 from noyau.text import printable
 from noyau.timing.comparison import compare
@@ -68,15 +69,15 @@ def output_distance(before: BoundRun | PlainRun, after: BoundRun | PlainRun) -> 
     before()
     after()
     first = {name: array.copy() for name, array in before.outputs.items()}
-    distance = max((_distance(first[name], after.outputs[name]) for name in first), default=None)
-    if distance is None or distance < _ROUNDING:
-        return distance
+    largest = max((distance(first[name], after.outputs[name]) for name in first), default=None)
+    if largest is None or largest < _ROUNDING:
+        return largest
     before()  # a model that draws random numbers is apart from itself
-    again = max(_distance(first[name], before.outputs[name]) for name in first)
-    return distance if again < _ROUNDING else None
+    again = max(distance(first[name], before.outputs[name]) for name in first)
+    return largest if again < _ROUNDING else None
 
 
-def _distance(one: np.ndarray, other: np.ndarray) -> float:
+def distance(one: np.ndarray, other: np.ndarray) -> float:
     if not is_float(one.dtype) or one.shape != other.shape:
         return 0.0 if np.array_equal(one, other) else np.inf
     one, other = one.astype(np.float64), other.astype(np.float64)
@@ -84,7 +85,8 @@ def _distance(one: np.ndarray, other: np.ndarray) -> float:
     if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
         return np.inf
     largest = np.abs(one[finite]).max(initial=0.0) or 1.0
-    return float(np.abs(one[finite] - other[finite]).max(initial=0.0) / largest)
+    apart = float(np.abs(one[finite] - other[finite]).max(initial=0.0) / largest)
+    return np.inf if np.isnan(apart) else apart  # NaN is less than no bound, and greater than none
 
 
 def twin_distance(bench: OnnxBench, arrays: Arrays) -> float | None:
@@ -154,11 +156,13 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class FinalModel:
-    """Model that is handed back, with the kernels that stay, its library, all kernels, and how it does."""
+    """Model that is handed back, with the kernels that stay, its library, all kernels, and how it does; what came of
+    weights in few bits where they are asked for."""
 
     bench: OnnxBench
     candidates: tuple[Candidate, ...]
     whole: Whole
+    weights: WeightRecord | None = None
 
 
 def settle(
@@ -251,16 +255,14 @@ def gain_s(candidate: Candidate, sizes: Mapping[str, int]) -> float:
 def time_whole(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float = math.inf) -> Whole:
     """The model as it came and after, with all of onnxruntime's optimizations; scenes but the first are left out where
     they would not be done within `limit_s`."""
-    original, library_file = bench.original, bench.library
-    if library_file is None:
-        return Whole()
+    original, text = bench.original, "" if bench.library is None else bench.library.name
     if untimed := _untimed(bench, scenes):
         return Whole(untimed=untimed)
     in_file = "the whole model is timed with its weights as they lie in the file, not copied"
     notes: tuple[str, ...] = () if original.prepacked else (in_file,)
     try:
         moved = twin_distance(bench, scenes[0].arrays)
-        timings = bench.compare(original.before, bench.fused, scenes, library_file.name, limit_s)
+        timings = bench.compare(original.before, bench.fused, scenes, text, limit_s)
     except UnsupportedError:  # strings, or what is no tensor, cannot go to another process
         return replace(_timed_here(bench, scenes[0]), notes=notes)
     except NoyauError as error:

@@ -56,8 +56,7 @@ def test_what_an_earlier_run_found_of_the_whole_model_is_taken(bench, clear, emp
     assert again.apart == first.apart
 
 
-def test_without_kernels_or_inputs_there_is_nothing_to_time(bench, scene):
-    assert time_whole(bench([]), SCENES) == Whole()
+def test_without_inputs_there_is_nothing_to_time(bench, scene):
     missing = "not all of its inputs can be made up: give --inputs F.npz"
     assert time_whole(bench(), []) == Whole(untimed=missing)
     late = bench(deadline=Deadline(0.0, 0.0))
