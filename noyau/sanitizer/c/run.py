@@ -280,8 +280,9 @@ def _result_of(text: str, arrays: tuple[Array, ...] | None) -> RunResult:
     log = tuple(line for line in text.splitlines() if line[:2] in ("R\t", "B\t", "W\t", "C\t"))
     counts = accesses, launches, threads, idle
     alone, in_team, accessed_at = map(tuple, regions.values())
-    ends = refusal, refused_at, alone, in_team, accessed_at
-    return RunResult(tuple(faults), *counts, arrays, log, tuple(grids), *ends)
+    return RunResult(
+        tuple(faults), *counts, arrays, log, tuple(grids), refusal, refused_at, alone, in_team, accessed_at
+    )
 
 
 def _fault(parts: Sequence[str]) -> Fault:

@@ -102,7 +102,10 @@ class Extensions:
     ) -> BuiltExtension:
         """torch.utils.cpp_extension.load_inline."""
         texts = [
-            each for part in (cuda_sources, cpp_sources) for each in ([part] if isinstance(part, str) else part or [])
+            each
+            for part in (cuda_sources, cpp_sources)
+            for each in ([part] if isinstance(part, str) else part or [])
+            if each.strip()
         ]
         names = [functions] if isinstance(functions, str) else list(functions or ())
         unit = [ExtensionText("load_inline", _PRELUDE), *(self.placed(name, at, text) for at, text in enumerate(texts))]

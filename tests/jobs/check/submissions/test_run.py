@@ -138,8 +138,6 @@ RETURNING = {
     "text": (instead(RETURNS, ("x + y", "'x + y'")), Status.CRASHED),
     "unwritten": (instead(RETURNS, ("x + y", "torch.empty_like(x)")), Status.UNWRITTEN),
     "inline_changes_input": (INLINE, Status.CHANGED_INPUTS),
-    "inline_keeps_memory": (instead(STATIC, ("    if (at", "    if (0 && at")), Status.RIGHT),
-    "inline_cached": (instead(STATIC, ("at == x.data_ptr<float>()", "at")), Status.REPLAYED),
     "inline_cached_by_address": (STATIC, Status.REPLAYED),
     "inline_ptx": (instead(INLINE, ("    add<<<", "    asm(\"\"); add<<<")), Status.NOT_CHECKED),
 }  # fmt: skip
