@@ -138,7 +138,7 @@ class TritonKernel:
         plan = self.plan(inputs, device)
         with guard(device):
             outputs = [
-                torch.empty(shape, dtype=TO_TORCH[value.dtype], device=device)
+                torch.empty(shape, dtype=TO_TORCH[value.dtype], device="cpu" if device.type == "cpu" else device)
                 for shape, value in zip(plan.shapes, self.instance.outputs, strict=True)
             ]
             return self.fill(plan, inputs, outputs)
