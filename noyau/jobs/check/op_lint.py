@@ -18,6 +18,7 @@ from noyau.codegen.language import LANGUAGES, Grid
 from noyau.errors import FindingKind, SignatureError
 from noyau.jobs.check.attempts import Attempt
 from noyau.jobs.check.candidates import ByHand, KernelCandidate
+from noyau.jobs.check.offsets import offsets_beyond
 from noyau.kernels.reference import bind_sizes
 from noyau.kernels.user_kernel import GPU, UserKernel, python_function
 from noyau.ops.op import Op
@@ -25,14 +26,11 @@ from noyau.sanitizer.lint import launches
 from noyau.sanitizer.lint.arithmetic import Situation, diagnose_arithmetic, situation_or_none
 from noyau.sanitizer.lint.diagnostics import Diagnostic
 from noyau.sanitizer.lint.false_sharing import diagnose_false_sharing
-from noyau.sanitizer.lint.values import INT32_END
 from noyau.sanitizer.scripts.lint import uncalled_methods
-from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance
 from noyau.verify.checks import KernelCheck
 from noyau.verify.findings import Finding
 
-COMMON = 1024  # cells along an axis, where another one grows
 LARGE = 1 << 20  # cells that a launch is asked for where nobody says how large arrays are
 
 
@@ -64,17 +62,16 @@ def lint_op(
     names = {*sizes, *(value.name for value in instance.inputs if value.scalar)}
     meant_sizes = {**sizes, **{name: size for name, size in declared.items() if name in names}}
     fixed = not any(dim.names for value in instance.inputs for dim in value.shape)
-    remarks: list[Diagnostic] = []
-    if is_usual or declared or fixed:
-        remarks += _at(kernel, instance, meant_sizes, arrays, is_meant=True)
+    is_meant = bool(is_usual or declared or fixed)
+    remarks = _at(kernel, instance, meant_sizes, arrays, is_meant=True) if is_meant else []
     if not (declared or fixed):
         remarks += _at(kernel, instance, _grown(instance, sizes), arrays, is_meant=False)
-        remarks += _offsets_beyond(kernel, instance, sizes, arrays)
+        remarks += offsets_beyond(kernel, instance, sizes, arrays)
     by_line: dict[tuple[int, str], Diagnostic] = {}
     for each in [*_methods(kernel), *remarks, *diagnose_false_sharing(kernel)]:
         by_line.setdefault((each.line, each.mend), each)
-    about = kernel.target.op, kernel.name, kernel.language
-    return [each.finding(*about) for each in by_line.values() if not each.is_allowed]
+    diagnostics = [each for each in by_line.values() if not each.is_allowed]
+    return [each.finding(kernel.target.op, kernel.name, kernel.language) for each in diagnostics]
 
 
 def require_declared(declared: Mapping[str, int], names: Iterable[str], op: str) -> None:
@@ -104,35 +101,6 @@ def _at(
     is_launched = LANGUAGES[kernel.language].on_gpu and kernel.usage.launch is not None
     diagnostics = _launch(situation, is_meant=is_meant) if is_launched else []
     return diagnostics + (diagnose_arithmetic(situation, again) if is_meant else [])
-
-
-def _offsets_beyond(
-    kernel: UserKernel, instance: Instance, sizes: Mapping[str, int], arrays: Sequence[np.ndarray]
-) -> list[Diagnostic]:
-    """Offsets that overflow int32 once an array has more cells than it counts, though no extent has: each size in turn
-    grows, the others are common ones; then all grow. What the launch does not take is no such size."""
-
-    def again(other: Mapping[str, int]) -> Situation | None:
-        return situation_or_none(kernel, instance, other, arrays)
-
-    for grows in (*({name} for name in sizes), set(sizes)):
-        own = dict.fromkeys(sizes, COMMON)
-        while max(own.values()) < INT32_END // 4:
-            own |= {name: 2 * own[name] for name in grows}
-            if _most_cells(instance, own) > INT32_END:
-                break
-        situation = again(own) if _most_cells(instance, own) > INT32_END else None
-        takes = situation is not None and all(
-            a <= b for a, b in zip(situation.grid, launches.EXTENTS_MOST["grid"], strict=True)
-        )
-        if situation is not None and takes and (overflows := diagnose_arithmetic(situation, again, sums=False)):
-            return list({each.message: each for each in reversed(overflows)}.values())
-    return []
-
-
-def _most_cells(instance: Instance, sizes: Mapping[str, int]) -> int:
-    """The cells of the largest array."""
-    return max(math.prod(shape) for shape in shapes_of((*instance.inputs, *instance.outputs), sizes))
 
 
 def _launch(situation: Situation, *, is_meant: bool) -> list[Diagnostic]:
