@@ -51,7 +51,7 @@ from noyau.verify.checks import KernelCheck
 from tests.defects import watch_on
 
 RESULTS = Path(__file__).parent / "results" / "random_mutants.json"
-SHAPES, BUDGET_S, PATIENCE_S, GROUP = 12, 2.0, 8.0, 8
+SHAPES, BUDGET_S, PATIENCE_S, GROUP = 12, 1.25, 8.0, 8
 SIZES = (1, 2, 3, 5, 8, 13, 16, 17, 31, 32, 33, 37, 63, 64, 65, 100, 127, 128, 129, 150, 200, 257, 300, 513)
 CELLS = 1 << 15  # of the arrays of one run, together
 LOOSE = 1e-3  # relative to the largest cell: a right kernel in float32 stays far below

@@ -93,6 +93,7 @@ def _require_c_compiler() -> None:
     c_compiler.find_compiler()
 
 
+_WIDER_IN_C = "widen it first: (long long)row * n + col, or size_t"
 _CPP = ("-x", "c++", "-std=c++17")
 _ALL = (
     Language(
@@ -101,15 +102,16 @@ _ALL = (
         is_native=True,
         generation=Generation(c_printer.together, USUAL),
         require_compiler=_require_c_compiler,
+        widening=_WIDER_IN_C,
     ),
-    Language("cpp", suffixes=(".cc", ".cpp", ".cxx"), flags=_CPP, is_cpp=True),
+    Language("cpp", suffixes=(".cc", ".cpp", ".cxx"), flags=_CPP, is_cpp=True, widening=_WIDER_IN_C),
     Language(
         "cuda",
         suffixes=(".cu",),
         grid=Grid.THREADS,
         flags=(*_CPP, "-Wno-attributes"),
         is_cpp=True,
-        widening="widen it first: (long long)row * n + col, or size_t",
+        widening=_WIDER_IN_C,
     ),
     Language(
         "numba",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 
 class _InstalledNamesake:
@@ -73,3 +75,16 @@ def when_imported(package: str, function: Callable[[], object]) -> Iterator[None
         yield
     finally:
         sys.meta_path.remove(observer)
+
+
+class LazyModule:
+    """A package that is imported with the first thing that is asked of it: torch takes three seconds. ImportError where
+    it is not installed."""
+
+    def __init__(self, name: str) -> None:
+        if find_spec(name) is None:
+            raise ImportError(f"No module named {name!r}")
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name), name)

@@ -30,6 +30,12 @@ def processors(root: Path = _ROOT) -> int:
     return max(1, min(count, round(min(share, count))))
 
 
+def wait_factor() -> float:
+    """The clock beside the processor: so many times as long work takes where others compute, by the last minute."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return max(1.0, load / processors())
+
+
 def memory_bytes(root: Path = _ROOT) -> int:
     """The bytes of memory that this process may use."""
     try:

@@ -9,7 +9,7 @@ import pytest
 
 from noyau.errors import InputError
 from noyau.ops.op_files import load_ops
-from noyau.workers.import_path import import_path, when_imported
+from noyau.workers.import_path import LazyModule, import_path, when_imported
 
 
 def test_the_folder_of_a_file_comes_first_and_goes_again(tmp_path):
@@ -53,6 +53,16 @@ def test_a_file_that_imports_itself_by_its_own_name_finds_itself(tmp_path):
     path.write_text("import only_here_and_nowhere as me\nassert me.__file__ == __file__\n", "utf-8")
     with pytest.raises(InputError, match="has no op"):
         load_ops(str(path))
+
+
+def test_a_lazy_module_is_imported_with_the_first_thing_that_is_asked_of_it(tmp_path, monkeypatch):
+    (tmp_path / "lazy_one_of_mine.py").write_text("value = 3", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    lazy = LazyModule("lazy_one_of_mine")
+    assert "lazy_one_of_mine" not in sys.modules
+    assert lazy.value == 3
+    with pytest.raises(ImportError, match="No module named 'not_there_at_all'"):
+        LazyModule("not_there_at_all")
 
 
 def test_what_follows_an_import(tmp_path, monkeypatch):

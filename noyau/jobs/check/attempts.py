@@ -228,10 +228,15 @@ def volume(sizes: Sizes) -> int:
 def _planned(
     first: Sizes, edges: Iterator[Sizes], patterns: Iterator[tuple[Sizes, Pattern]]
 ) -> Iterator[tuple[Sizes, Pattern]]:
-    """The first sizes, some of the edges, then the others and the patterns in turns."""
-    normal = ((sizes, NORMAL) for sizes in chain([first], edges))
-    yield from islice(normal, 1 + PAST)
-    yield from (each for pair in zip_longest(normal, patterns) for each in pair if each is not None)
+    """The first sizes, some of the edges, then the others and the patterns in turns; each once, for another draw of the
+    same kind at the same sizes reaches nothing new."""
+    normal, seen = ((sizes, NORMAL) for sizes in chain([first], edges)), set[Any]()
+    turns = (each for pair in zip_longest(normal, patterns) for each in pair if each is not None)
+    for sizes, pattern in chain(islice(normal, 1 + PAST), turns):
+        kind = tuple(sizes.items()), pattern.label if all(sizes.values()) else ""
+        if kind not in seen:
+            seen.add(kind)
+            yield sizes, pattern
 
 
 def _by_signature(

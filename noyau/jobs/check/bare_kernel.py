@@ -22,7 +22,7 @@ from noyau.kernels.reference import Reference, graph_of
 from noyau.kernels.user_kernel import POSITIONAL, python_function
 from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import bare_language, call
-from noyau.sanitizer.scripts.record import place_of
+from noyau.sanitizer.scripts.record import OBSERVERS, place_of
 from noyau.signatures.types import Instance, Value
 from noyau.verify.certificate import Certificate, require_tolerance
 from noyau.verify.checks import KernelCheck, OpCheck
@@ -31,8 +31,6 @@ from noyau.verify.findings import Finding
 from noyau.verify.trial import KernelTrial, LazyGraph
 
 Array = np.ndarray
-Observer = Callable[[KernelCheck, str], None]  # of a check, and the place of its kernel
-OBSERVERS: list[Observer] = []  # who is told of each check: a script that is watched
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 
 _INTERPRET = "TRITON_INTERPRET"
-KERNEL_S = 2.0  # for a kernel of a file: then no further inputs are tried
+_OF_PYTHON = (".py", ".ipynb")
+KERNEL_S = 1.25  # for a kernel of a file: then no further inputs are tried
 _LAUNCH = re.compile(r"(\d+(?:x\d+){0,2}),(\d+(?:x\d+){0,2})")
 BLOCK_MOST = 1024  # threads of a block, of every GPU
 _MAKE_OPS = frozenset({"op", "map", "zip", "reduce"})  # of noyau
@@ -304,9 +305,12 @@ def is_script(target: str) -> bool:
 
 def is_program(target: str) -> bool:
     """Whether a target is a text in C, C++ or CUDA C++, or a function of one."""
+    suffix = Path(target.partition("::")[0]).suffix
+    if suffix in _OF_PYTHON:
+        return False
     from noyau.codegen.language import BY_SUFFIX  # which takes NumPy: Ctrl-C is answered before
 
-    return Path(target.partition("::")[0]).suffix in BY_SUFFIX
+    return suffix in BY_SUFFIX
 
 
 def _makes_an_op(node: ast.AST) -> bool:

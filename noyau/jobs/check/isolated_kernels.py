@@ -35,6 +35,7 @@ from noyau.signatures.types import Instance
 from noyau.toolchain.c.library import Native
 from noyau.verify.values import last_first
 from noyau.workers.nvml import has_driver
+from noyau.workers.resources import wait_factor
 from noyau.workers.worker import ForkedWorker, Worker
 
 if TYPE_CHECKING:
@@ -124,7 +125,8 @@ class KernelProcesses:
         """The longest that a run on these may take: a number may say how much there is to do, as a size does."""
         numbers = (abs(int(each)) for each in arrays if not each.ndim and each.dtype.kind in "iu")
         work = sum(each.size for each in arrays) + sum(math.prod(end.shape) for end in guards.outputs) + sum(numbers)
-        return min(self.patience_s, _FEW_S) if work < _FEW_CELLS else self.patience_s
+        # Where others compute, a process may not even have begun by then, which is no fault of its kernel.
+        return min(self.patience_s, _FEW_S * wait_factor()) if work < _FEW_CELLS else self.patience_s
 
     def chosen(self) -> ProcessChoice:
         """The way to run what Python calls, chosen with the first run."""

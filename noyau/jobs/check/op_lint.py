@@ -18,6 +18,7 @@ from noyau.codegen.language import LANGUAGES, Grid
 from noyau.errors import FindingKind, SignatureError
 from noyau.jobs.check.attempts import Attempt
 from noyau.jobs.check.candidates import ByHand, KernelCandidate
+from noyau.jobs.check.offsets import offsets_beyond
 from noyau.kernels.reference import bind_sizes
 from noyau.kernels.user_kernel import GPU, UserKernel, python_function
 from noyau.ops.op import Op
@@ -61,16 +62,16 @@ def lint_op(
     names = {*sizes, *(value.name for value in instance.inputs if value.scalar)}
     meant_sizes = {**sizes, **{name: size for name, size in declared.items() if name in names}}
     fixed = not any(dim.names for value in instance.inputs for dim in value.shape)
-    remarks: list[Diagnostic] = []
-    if is_usual or declared or fixed:
-        remarks += _at(kernel, instance, meant_sizes, arrays, is_meant=True)
+    is_meant = bool(is_usual or declared or fixed)
+    remarks = _at(kernel, instance, meant_sizes, arrays, is_meant=True) if is_meant else []
     if not (declared or fixed):
         remarks += _at(kernel, instance, _grown(instance, sizes), arrays, is_meant=False)
+        remarks += offsets_beyond(kernel, instance, sizes, arrays)
     by_line: dict[tuple[int, str], Diagnostic] = {}
     for each in [*_methods(kernel), *remarks, *diagnose_false_sharing(kernel)]:
         by_line.setdefault((each.line, each.mend), each)
-    about = kernel.target.op, kernel.name, kernel.language
-    return [each.finding(*about) for each in by_line.values() if not each.is_allowed]
+    diagnostics = [each for each in by_line.values() if not each.is_allowed]
+    return [each.finding(kernel.target.op, kernel.name, kernel.language) for each in diagnostics]
 
 
 def require_declared(declared: Mapping[str, int], names: Iterable[str], op: str) -> None:

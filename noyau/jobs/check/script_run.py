@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from noyau.errors import InputError
-from noyau.jobs.check.bare_kernel import OBSERVERS
 from noyau.sanitizer.access_map import map_of_json
 from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.scripts.lint import lint_script
 from noyau.sanitizer.scripts.notebooks import cells_of, remembered, run_cells
-from noyau.sanitizer.scripts.record import KernelSeen, ScriptCheck, ScriptSession
+from noyau.sanitizer.scripts.record import OBSERVERS, KernelSeen, ScriptCheck, ScriptSession
 from noyau.timing.comparison import briefly
 from noyau.verify.checks import KernelCheck
 from noyau.verify.findings import finding_from_json
@@ -57,9 +56,11 @@ def hooks_of_script(session: ScriptSession, launch: Any, text: str) -> Iterator[
         OBSERVERS.append(judged)
         undone.callback(OBSERVERS.remove, judged)
         if find_spec("numba") is not None:
-            from noyau.sanitizer.scripts import numba_hooks
-
-            undone.enter_context(numba_hooks.install_hooks(session, launch, is_early=_names(text, "cuda")))
+            watch = partial(_watch_numba, session, launch, undone, is_early=_names(text, "cuda"))
+            if _names(text, "numba") or "numba" in sys.modules:
+                watch()
+            else:
+                undone.enter_context(when_imported("numba", watch))
         elif _names(text, "numba"):
             session.notes.append("numba is not installed, so none of its kernels can run; run: pip install numba")
         begin = partial(_watch_triton, session, launch and launch[0], undone)
@@ -78,6 +79,13 @@ def hooks_of_script(session: ScriptSession, launch: Any, text: str) -> Iterator[
             own = extensions.Extensions(session, Path(sys.argv[0]).resolve().parent, TIME_S, scratch)
             undone.enter_context(extensions.stood_in(own))
         yield
+
+
+def _watch_numba(session: ScriptSession, launch: Any, undone: ExitStack, *, is_early: bool) -> None:
+    """Have functions and kernels of Numba watched until `undone` ends."""
+    from noyau.sanitizer.scripts import numba_hooks
+
+    undone.enter_context(numba_hooks.install_hooks(session, launch, is_early=is_early))
 
 
 def _watch_triton(session: ScriptSession, grid: Any, undone: ExitStack) -> None:

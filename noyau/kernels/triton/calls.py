@@ -2,23 +2,24 @@
 interprets, on tensors of the CPU.
 
 Arrays of NumPy, as a check has them between guard zones, are launched on too: in Triton's interpreter on the very
-memory, on a GPU on a copy of all of it, the zones as well, that is copied back.
+memory, without torch, which takes seconds to load; on a GPU on a copy of all of it, the zones as well, that is copied
+back.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from noyau.compiler.lowering.input_layouts import packed_strides
 from noyau.errors import CheckError, MissingExtraError, NoyauError, SignatureError, UnsupportedError
-from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.cuda.device import guard, require_free, require_grid
-from noyau.hosts.torch.tensors import tensor_of
 from noyau.kernels import user_kernel
 from noyau.kernels.interpretation import error_of
 from noyau.kernels.reference import bind_sizes
@@ -35,10 +36,15 @@ from noyau.kernels.triton.parameters import (
 )
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance, Value
+from noyau.workers.import_path import LazyModule
 
 try:
-    import torch
     import triton
+
+    if TYPE_CHECKING:
+        import torch
+    else:
+        torch = LazyModule("torch")
 except ImportError as error:
     raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
@@ -65,6 +71,35 @@ class LaunchPlan:
     named: Mapping[str, Any]
     grid: tuple[int, ...] | None
     offers: Mapping[str, Any]
+
+
+class Memory(NamedTuple):
+    """The device of an array of NumPy, by the words of torch."""
+
+    type: str = "cpu"
+
+
+class HostTensor:
+    """An array of NumPy as a tensor of the CPU, on the same memory; what may not be written is copied. What else is
+    asked of it, a tensor of torch says."""
+
+    def __init__(self, array: Array) -> None:
+        if not array.flags.writeable:  # as many cells as it has; where strides are 0, once
+            once = array[tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)]
+            array = np.broadcast_to(np.array(once), array.shape)
+        self.array, self.dtype, self.shape, self.device = array, array.dtype, array.shape, Memory()
+
+    def data_ptr(self) -> int:
+        return int(self.array.__array_interface__["data"][0])
+
+    def stride(self, *axis: int) -> Any:
+        steps = tuple(step // self.dtype.itemsize for step in self.array.strides)
+        return steps[axis[0]] if axis else steps
+
+    def __getattr__(self, name: str) -> Any:
+        from noyau.hosts.torch.tensors import tensor_of
+
+        return getattr(tensor_of(self.array), name)
 
 
 class TritonKernel:
@@ -96,21 +131,23 @@ class TritonKernel:
 
     def __call__(self, *arguments: Any) -> list[torch.Tensor]:
         """Its results, in new tensors; updated inputs are copied. UnsupportedError where it cannot run on such."""
+        from noyau.frontends.torch.tensors import TO_TORCH
+
         device = self.device_of(arguments)
         inputs = self.laid(arguments)
         plan = self.plan(inputs, device)
         with guard(device):
             outputs = [
-                torch.empty(shape, dtype=TO_TORCH[value.dtype], device=device)
+                torch.empty(shape, dtype=TO_TORCH[value.dtype], device="cpu" if device.type == "cpu" else device)
                 for shape, value in zip(plan.shapes, self.instance.outputs, strict=True)
             ]
             return self.fill(plan, inputs, outputs)
 
-    def into(self, arguments: Sequence[Any], outputs: Sequence[torch.Tensor]) -> None:
+    def into(self, arguments: Sequence[Any], outputs: Sequence[Any]) -> None:
         """One launch on arrays that are prepared: what is updated was copied, outputs hold what they should."""
         device = self.device_of(arguments)
         plan = self.plan(arguments, device)
-        with guard(device):
+        with guard(device) if device.type == "cuda" else nullcontext():
             self.launch(plan, (*arguments, *outputs))
 
     def fill(self, plan: LaunchPlan, inputs: list[Any], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -141,9 +178,11 @@ class TritonKernel:
             interpreter.install()
         try:
             self.function[grid](*arguments, **plan.named)
-        except (NoyauError, torch.OutOfMemoryError):
+        except NoyauError:
             raise
         except Exception as fault:
+            if "torch" in sys.modules and isinstance(fault, torch.OutOfMemoryError):
+                raise
             if type(fault).__module__.startswith("triton.compiler"):
                 message = " ".join(str(fault).split())[:400]
                 raise CheckError(f"{self.kernel.called} does not compile: {type(fault).__name__}: {message}") from fault
@@ -153,7 +192,7 @@ class TritonKernel:
 
     # ---- what is found out once for calls that are alike
 
-    def plan(self, arguments: Sequence[Any], device: torch.device) -> LaunchPlan:
+    def plan(self, arguments: Sequence[Any], device: Any) -> LaunchPlan:
         """The plan of a call with these shapes, made once."""
         key = (device, *map(_key, arguments), *self.asked_numbers(arguments).items())
         plan = self.plans.get(key)
@@ -163,7 +202,7 @@ class TritonKernel:
             self.plans = {**(self.plans if len(self.plans) < MOST_PLANS else {}), key: plan}
         return plan
 
-    def planned(self, arguments: Sequence[Any], device: torch.device) -> LaunchPlan:
+    def planned(self, arguments: Sequence[Any], device: Any) -> LaunchPlan:
         sizes = bind_sizes(self.instance, [_shaped(each) for each in arguments])
         shapes = shapes_of(self.instance.outputs, sizes)
         numbers = {name: int(dim.evaluate(sizes)) for name, dim in self.instance.sizes}
@@ -188,7 +227,7 @@ class TritonKernel:
         """The inputs and the outputs as the author's functions see them."""
         views = {}
         for value, each in zip(self.instance.inputs, arguments, strict=True):
-            shape, strides = (tuple(each.shape), tuple(each.stride())) if isinstance(each, torch.Tensor) else ((), ())
+            shape, strides = (tuple(each.shape), tuple(each.stride())) if _is_tensor(each) else ((), ())
             views[value.name] = user_kernel.Buffer(value.name, shape, strides, value.dtype.numpy, device)
         for value, shape in zip(self.instance.outputs, shapes, strict=True):
             views[value.name] = user_kernel.Buffer(value.name, shape, packed_strides(shape), value.dtype.numpy, device)
@@ -240,11 +279,9 @@ class TritonKernel:
 
     # ---- what it takes
 
-    def device_of(self, arguments: Sequence[Any]) -> torch.device:
+    def device_of(self, arguments: Sequence[Any]) -> Any:
         """The device of the tensors. UnsupportedError where it cannot run there."""
-        device: torch.device = next(
-            (each.device for each in arguments if isinstance(each, torch.Tensor)), torch.device("cpu")
-        )
+        device: Any = next((each.device for each in arguments if _is_tensor(each)), Memory())
         if device.type == "cpu" and not is_interpreted(self.kernel.function):
             raise UnsupportedError(
                 f"{self.kernel.called} is in triton, and its tensors lie on the CPU; move them to a GPU, or set "
@@ -278,7 +315,7 @@ def settings_of(config: Any) -> dict[str, Any]:
 
 
 @cache
-def device_properties(device: torch.device) -> user_kernel.DeviceProperties:
+def device_properties(device: Any) -> user_kernel.DeviceProperties:
     """A device as `launch=` sees it; where Triton interprets, the GPU that is assumed."""
     if device.type != "cuda":
         return user_kernel.GPU
@@ -303,16 +340,20 @@ def where() -> str:
     return device_text(torch.cuda.current_device())
 
 
+def _is_tensor(each: Any) -> bool:
+    return isinstance(each, HostTensor) or ("torch" in sys.modules and isinstance(each, torch.Tensor))
+
+
 def _key(each: Any) -> Any:
     """The key of an argument: where a number is a size, its value."""
-    if isinstance(each, torch.Tensor):
+    if _is_tensor(each):
         return each.shape, each.stride(), each.dtype
     return each if isinstance(each, int) else type(each)
 
 
 def _shaped(each: Any) -> np.ndarray:
     """An array with the shape of an argument that takes no memory."""
-    return np.broadcast_to(np.int8(0), tuple(each.shape) if isinstance(each, torch.Tensor) else ())
+    return np.broadcast_to(np.int8(0), tuple(each.shape) if _is_tensor(each) else ())
 
 
 def _integers(instance: Instance, arguments: Sequence[Any]) -> dict[str, int]:
@@ -357,8 +398,8 @@ def launch_on_arrays(
     launcher = TritonKernel(kernel, instance, constants, config)
     scalars = [value.scalar for value in instance.inputs]
     if is_interpreted(kernel.function):
-        arguments = [a.item() if s else _shared(a) for a, s in zip(arrays, scalars, strict=True)]
-        launcher.into(arguments, [_shared(each) for each in outputs])
+        arguments = [a.item() if s else HostTensor(a) for a, s in zip(arrays, scalars, strict=True)]
+        launcher.into(arguments, [HostTensor(each) for each in outputs])
         return
     copies = [None if s else DeviceCopy(a) for a, s in zip(arrays, scalars, strict=True)]
     results = [DeviceCopy(each) for each in outputs]
@@ -374,6 +415,8 @@ class DeviceCopy:
     """An array on the GPU, with all of the memory that it is a view of."""
 
     def __init__(self, array: Array) -> None:
+        from noyau.hosts.torch.tensors import tensor_of
+
         self.host = _whole(array)
         self.memory = torch.from_numpy(self.host.copy()).cuda()
         start = array.__array_interface__["data"][0] - self.host.__array_interface__["data"][0]
@@ -396,16 +439,3 @@ def _whole(array: Array) -> Array:
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
     return owner.reshape(-1).view(np.uint8)
-
-
-def _shared(array: Array) -> torch.Tensor:
-    """A tensor on the memory of an array, with its strides."""
-    if array.flags.writeable:
-        return tensor_of(array)
-    return tensor_of(array) if array.flags.c_contiguous else _expanded(array)
-
-
-def _expanded(array: Array) -> torch.Tensor:
-    """A tensor of an array that may not be written, with its strides, on a copy of what it sees."""
-    once = array[tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)]
-    return tensor_of(np.array(once)).expand(array.shape)

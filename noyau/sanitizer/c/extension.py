@@ -21,7 +21,7 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import FindingKind, SignatureError, UnsupportedError
 from noyau.kernels.c.syntax import blanked, syntax
-from noyau.sanitizer.c.build import InstrumentedProgram, Source, build_program, rewrite
+from noyau.sanitizer.c.build import InstrumentedProgram, Source, build_program, rewrite, source_name
 from noyau.sanitizer.c.reports import ReportContext, findings_of_runs
 from noyau.sanitizer.c.run import ArrayArgument, LaunchConfig, RunResult, WorkSharing, run
 from noyau.sanitizer.records import WatchedRun
@@ -116,6 +116,25 @@ class Extension:
         return next((each for each in self.texts if defines.search(each.text)), self.texts[0])
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CallBefore:
+    """A call that comes before another one in the same process, for what it leaves in statics."""
+
+    function: str
+    args: Sequence[Value]
+    memories: Sequence[Memory]
+    named: Mapping[str, Value]
+
+    @property
+    def words(self) -> list[int]:
+        pairs = [each for pair in self.named.items() for each in pair]
+        return [*_words(self.function), *_words(list(self.args)), *_words(pairs)]
+
+    def fits(self, memories: Sequence[Memory]) -> bool:
+        """Whether it has as much memory as another call."""
+        return [each.cells.nbytes for each in self.memories] == [each.cells.nbytes for each in memories]
+
+
 @dataclass(frozen=True, slots=True)
 class ExtensionCall:
     """The end of a call: what was seen, the value that was returned, what the memories hold afterwards, or what was
@@ -175,6 +194,12 @@ def _definition(function: str) -> str:
     return f"m.def({json.dumps(function)}, &{function});"
 
 
+def keeps_state(extension: Extension) -> bool:
+    """Whether its texts have variables that live on from call to call."""
+    names = {source_name(each.name) for each in build_extension(extension).globals if not each.is_tls}
+    return extension.names("thread_local") or any(extension.names(name) for name in names if name.isidentifier())
+
+
 def call_extension(
     extension: Extension,
     function: str,
@@ -185,21 +210,25 @@ def call_extension(
     op: str = "",
     patience_s: float = 10.0,
     poison: int = 0xFF,
+    before: CallBefore | None = None,
 ) -> ExtensionCall:
     """Call a function on values and on tensors that lie in memories, for up to `patience_s` of the processor.
-    `poison`: each byte of what nobody wrote, afterwards.
+    `poison`: each byte of what nobody wrote, afterwards; `before`: a call that comes first.
 
     SignatureError for a value that no function takes; else as `build_extension` and `run`."""
-    pairs = [each for pair in (named or {}).items() for each in pair]
     words = [len(memories), *(each.cells.nbytes for each in memories)]
-    request = np.array([*words, *_words(function), *_words(list(args)), *_words(pairs)], np.int64)
+    words += [0] if before is None else [1, *before.words]
+    request = np.array([*words, *CallBefore(function, args, memories, named or {}).words], np.int64)
     names, has_gpu = _names(extension, function, args), any(_ON_GPU.search(each.text) for each in extension.texts)
     arrays = [ArrayArgument("the_call", request.shape, request.dtype, request)]
     for number, each in enumerate(memories):
         cells, name = each.cells.view(f"V{each.unit}"), names.get(number, f"argument_{number}")
         contents, on_gpu = None if each.is_fresh else cells, each.on_gpu and has_gpu
         arrays.append(ArrayArgument(name, cells.shape, cells.dtype, contents, on_gpu=on_gpu))
-    shapes = {each.name: memory.shape for each, memory in zip(arrays[1:], memories, strict=True)}
+    for each in before.memories if before else ():
+        cells = np.full_like(each.cells, _UNSET) if each.is_fresh else each.cells
+        arrays.append(ArrayArgument("before", cells.shape, cells.dtype, cells))
+    shapes = {each.name: memory.shape for each, memory in zip(arrays[1:], memories, strict=False)}
     own = extension.text_of(function)
     context = ReportContext(op or function, function, function, "cuda", own.file, own.padded, shapes, "")
     ran, watched = _watched(extension, arrays, context, patience_s)
@@ -239,7 +268,7 @@ def _end(watched: WatchedRun, ran: RunResult, memories: Sequence[Memory], poison
         return ExtensionCall(watched, is_late=is_late)
     after = [
         _poisoned(array.view(np.uint8).reshape(-1), each.unit, poison) if each.is_fresh else array.view(np.uint8)
-        for array, each in zip(ran.arrays[1:], memories, strict=True)
+        for array, each in zip(ran.arrays[1:], memories, strict=False)
     ]
     value = _Answer(ran.result, poison).value()
     fault = value.pop() if isinstance(value, list) and value[:1] == [_RAISED] else ""

@@ -22,7 +22,7 @@ from noyau.sanitizer.access_map import AccessMap
 from noyau.sanitizer.c import calls
 from noyau.sanitizer.c.build import InstrumentedProgram, Source, build_program, rewrite
 from noyau.sanitizer.c.calls import EntryCall
-from noyau.sanitizer.c.reports import ReportContext, findings_of_runs, maps_of
+from noyau.sanitizer.c.reports import ReportContext, findings_of_runs, maps_of, site_of
 from noyau.sanitizer.c.run import BLOCKS, RANDOM, ROUND_ROBIN, ArrayArgument, LaunchConfig, RunResult, WorkSharing, run
 from noyau.sanitizer.lint.launches import LaunchFacts, of_cells
 from noyau.sanitizer.records import WatchedRun
@@ -76,7 +76,9 @@ def _watched(runs: Sequence[RunResult], program: InstrumentedProgram, context: R
     """The findings of the runs of a call, with a note on their concurrency."""
     findings, allowed = findings_of_runs(runs, program.lines, context)
     note = runs[0].concurrency or (f"with other numbers of threads: {len(runs)} runs" if len(runs) > 1 else "")
-    return WatchedRun(findings, sum(each.accesses for each in runs), allowed, (note,) if note else ())
+    sites = (site_of(program.lines.at(address), context) for each in runs for address in each.accessed_at)
+    seen = frozenset((site.file, site.line) for site in sites if site is not None)
+    return WatchedRun(findings, sum(each.accesses for each in runs), allowed, (note,) if note else (), lines=seen)
 
 
 def _source(case: KernelCase, entries: Sequence[EntryCall]) -> Source:

@@ -137,6 +137,8 @@ static void write_found(void) {
                 (unsigned long long)(b ? pc_of(b->site) : 0), (long long)f->count, (long long)f->changed, f->launch, owners[i][0],
                 owners[i][1], f->words);
     }
+    for (int i = 1; i < site_count; ++i)
+        if (has_accessed[i]) fprintf(out, "A\t%llx\n", (unsigned long long)pc_of(i));
     write_map(out);
     fclose(out);
 }

@@ -184,7 +184,7 @@ static void touch(const void *address, int64_t bytes, int how, int site, int is_
     block *stack;
     settle_pending();
     if (mode == THREADS && ++now->turn > TURN) yield_turn();
-    accesses += 1, last_site = site, now->touched = 1, access_at = at, access_bytes = bytes;
+    accesses += 1, last_site = site, has_accessed[site] = 1, now->touched = 1, access_at = at, access_bytes = bytes;
     if (!(accesses & ((1 << 16) - 1))) require_memory();
     if (at >= arena && at < arena_end) {
         static int64_t last;

@@ -113,8 +113,8 @@ class RunResult:
     """`threads` of all grids that were launched, of which `idle` touched nothing; `grids`: those that are not alike,
     in order, 256 at most. `arrays`: what each array of the call holds afterwards; None where it did not come to its
     end. `write_log`: lines on who wrote what, for maps. `refusal`: why the rest of the run was not watched, and the
-    site; `alone`, `in_team`: parallel regions that never had more than one thread, and those that had; `result`: words
-    that the call gave back."""
+    site; `alone`, `in_team`: parallel regions that never had more than one thread, and those that had; `accessed_at`:
+    sites of accesses that ran; `result`: words that the call gave back."""
 
     faults: tuple[Fault, ...]
     accesses: int
@@ -128,6 +128,7 @@ class RunResult:
     refused_at: int = 0
     alone: tuple[int, ...] = ()
     in_team: tuple[int, ...] = ()
+    accessed_at: tuple[int, ...] = ()
     result: bytes = b""
 
     @property
@@ -261,7 +262,7 @@ def _result_of(text: str, arrays: tuple[Array, ...] | None) -> RunResult:
     accesses = launches = threads = idle = refused_at = 0
     refusal = ""
     faults, grids = [], []
-    regions: dict[str, list[int]] = {"O": [], "T": []}
+    regions: dict[str, list[int]] = {"O": [], "T": [], "A": []}
     for line in text.splitlines():
         word, *parts = line.split("\t")
         if word == "S":
@@ -278,8 +279,10 @@ def _result_of(text: str, arrays: tuple[Array, ...] | None) -> RunResult:
             faults.append(_fault(parts))
     log = tuple(line for line in text.splitlines() if line[:2] in ("R\t", "B\t", "W\t", "C\t"))
     counts = accesses, launches, threads, idle
-    alone, in_team = map(tuple, regions.values())
-    return RunResult(tuple(faults), *counts, arrays, log, tuple(grids), refusal, refused_at, alone, in_team)
+    alone, in_team, accessed_at = map(tuple, regions.values())
+    return RunResult(
+        tuple(faults), *counts, arrays, log, tuple(grids), refusal, refused_at, alone, in_team, accessed_at
+    )
 
 
 def _fault(parts: Sequence[str]) -> Fault:

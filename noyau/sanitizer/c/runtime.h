@@ -159,6 +159,7 @@ static int64_t accesses;
 enum { BLOCKS, TURNS, DRAWN }; /* how work that nobody says is dealt */
 static int plan;
 static int last_site, is_program; /* a whole program, with its own main() */
+static char has_accessed[MOST_SITES]; /* by site */
 static int launch_now = -1, awaited_count, is_of_host;
 
 static int site_of(const void *pc);

@@ -137,9 +137,10 @@ def _argument_value(value: Any, language: Language, kind: str) -> Value:
 
 
 def diagnose_arithmetic(
-    situation: Situation, again: Callable[[Mapping[str, int]], Situation | None]
+    situation: Situation, again: Callable[[Mapping[str, int]], Situation | None], *, sums: bool = True
 ) -> list[Diagnostic]:
-    """Diagnose the arithmetic of a kernel; `again` gives it at other sizes, to find the smallest that overflows."""
+    """Diagnose the offsets and the `sums` of a kernel; `again` gives it at other sizes, to find the smallest that
+    overflows."""
     text, size, language = text_of(situation.kernel), situation.size_text, LANGUAGES[situation.kernel.language]
     if text is None:
         return []
@@ -148,8 +149,8 @@ def diagnose_arithmetic(
         least = _least(text, situation, line, again)
         where = f"; it overflows from {least} on" if least else ""
         diagnostics.append(_overflow_diagnostic(text, line, touch, size, where, language))
-    sums = {each.line: each for each in walk.sums if each.terms > SATURATED}
-    return [*diagnostics, *(_saturation(text.file, each, size) for each in sums.values())]
+    long = {each.line: each for each in walk.sums if each.terms > SATURATED and sums}
+    return [*diagnostics, *(_saturation(text.file, each, size) for each in long.values())]
 
 
 def _overflow_diagnostic(

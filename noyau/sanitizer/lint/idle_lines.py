@@ -1,4 +1,4 @@
-"""The lines of a kernel in Python that never ran, as far as accesses tell: each line that ran and touches an array is
+"""The lines of a kernel that never ran, as far as accesses tell: each line that ran and touches an array is
 seen, so a branch that touches one, and none of whose lines was seen, was never taken."""
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ _INNER = (ast.If, ast.For, ast.While)
 
 def idle_lines(kernel: UserKernel, seen: Collection[tuple[str, int]]) -> tuple[int, ...]:
     """The lines of branches that were never taken; none where the kernel is not read, or nothing of it was seen."""
-    text = text_of(kernel) if kernel.function is not None else None
+    text = text_of(kernel)
     lines = set() if text is None else {line for file, line in seen if file == text.file}
-    if text is None or kernel.function is None or not lines:
+    if text is None or not lines:
         return ()
-    is_triton = LANGUAGES[kernel.language].grid is Grid.PROGRAMS
-    arrays = frozenset() if is_triton else frozenset(inspect.signature(python_function(kernel.function)).parameters)
+    arrays: Collection[str] = ()
+    if kernel.function is None:
+        arrays = [name for name, kind in text.types.items() if kind.endswith("*")]
+    elif LANGUAGES[kernel.language].grid is not Grid.PROGRAMS:
+        arrays = inspect.signature(python_function(kernel.function)).parameters
     return tuple(sorted(set(_idle(text.body, lines, arrays))))
 
 

@@ -16,6 +16,7 @@ from noyau.kernels.user_kernel import GPU
 
 WARP, BLOCKS_MOST = 32, 32  # threads of a warp; blocks that a multiprocessor holds
 FEWEST_CELLS, WORK_CELLS = 16, 1 << 18  # from which a launch is judged by its cells, and by the machine
+EXTENTS_MOST = {"block": (1024, 1024, 64), "grid": (2**31 - 1, 65535, 65535)}  # along each axis
 Three = tuple[int, int, int]
 Advice = tuple[str, str]  # what is said, and what would do
 

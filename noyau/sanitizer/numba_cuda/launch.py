@@ -14,7 +14,7 @@ import numpy as np
 from noyau.errors import DeviceError, FindingKind, UnsupportedError
 from noyau.sanitizer.access_map import AccessMap, Writes, map_of_writes, place_in, thread_owner
 from noyau.sanitizer.engine import Shadow
-from noyau.sanitizer.lint.launches import Three, short, three
+from noyau.sanitizer.lint.launches import EXTENTS_MOST, Three, short, three
 from noyau.sanitizer.numba_cuda.arrays import DeviceArray, LaunchRecorder
 from noyau.sanitizer.numba_cuda.device import SimulatedDevice, conversion_of, stand_ins, word_of
 from noyau.sanitizer.numba_cuda.lockstep import Lockstep
@@ -23,7 +23,6 @@ from noyau.sanitizer.recording_array import TooManyError
 from noyau.sanitizer.records import Access, Observation, Route, WatchedRun, findings_of
 
 BLOCK_MOST = 1024  # threads of a block, of every GPU since compute capability 2.0
-EXTENTS_MOST = {"block": (1024, 1024, 64), "grid": (2**31 - 1, 65535, 65535)}
 LANGUAGE = "numba_cuda"
 
 

@@ -12,9 +12,11 @@ from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.access_map import AccessMap, TracingShadow
 from noyau.sanitizer.records import WatchedRun, digest
 from noyau.text import counted, several
-from noyau.verify.checks import LIMITS, SCHEMA_VERSION
+from noyau.verify.checks import LIMITS, SCHEMA_VERSION, KernelCheck
 from noyau.verify.findings import Finding
 from noyau.verify.reports import Groups, Report
+
+OBSERVERS: list[Callable[[KernelCheck, str], None]] = []  # who is told of each check of a bare kernel, and its place
 
 
 @dataclass(frozen=True, slots=True)

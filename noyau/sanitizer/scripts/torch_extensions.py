@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from noyau.errors import BuildError, NoyauError, RaisedError, UnansweredError, U
 from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.tensors import from_torch
 from noyau.sanitizer.c.extension import (
+    CallBefore,
     Extension,
     ExtensionText,
     Memory,
@@ -29,6 +31,7 @@ from noyau.sanitizer.c.extension import (
     bindings,
     build_extension,
     call_extension,
+    keeps_state,
 )
 from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes
@@ -66,6 +69,7 @@ class Extensions:
 
     def __init__(self, session: ScriptSession, folder: Path, time_s: float, scratch: Path | None = None) -> None:
         self.session, self.folder, self.scratch, self.poison = session, folder, scratch or folder, 0xFF
+        self.before: dict[Extension, CallBefore] = {}  # the last call of each that keeps something from call to call
         self.time_s = 0.9 * time_s  # a program has the limits of who runs it, and is to say itself that it is late
 
     def load(self, name: str, sources: Any, *wishes: Any, **named: Any) -> BuiltExtension:
@@ -98,7 +102,10 @@ class Extensions:
     ) -> BuiltExtension:
         """torch.utils.cpp_extension.load_inline."""
         texts = [
-            each for part in (cuda_sources, cpp_sources) for each in ([part] if isinstance(part, str) else part or [])
+            each
+            for part in (cuda_sources, cpp_sources)
+            for each in ([part] if isinstance(part, str) else part or [])
+            if each.strip()
         ]
         names = [functions] if isinstance(functions, str) else list(functions or ())
         unit = [ExtensionText("load_inline", _PRELUDE), *(self.placed(name, at, text) for at, text in enumerate(texts))]
@@ -137,9 +144,14 @@ class Extensions:
                 values = [tensors.value(each) for each in args]
                 by_name = {name: tensors.value(each) for name, each in named.items()}
                 memories = list(tensors.memories())
+                before = self.before.get(extension)
+                before = before if before is not None and before.fits(memories) else None
+                if keeps_state(extension):
+                    contents = [replace(each, cells=each.cells.copy()) for each in memories]
+                    self.before[extension] = CallBefore(function, values, contents, by_name)
                 end = call_extension(
                     extension, function, values, memories, by_name,
-                    op=self.session.script, patience_s=self.time_s, poison=self.poison,
+                    op=self.session.script, patience_s=self.time_s, poison=self.poison, before=before,
                 )  # fmt: skip
             except NoyauError as error:
                 add(None, str(error))

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import NoyauError
-from noyau.hosts.torch.tensors import tensor_of
 from noyau.kernels.call import FunctionKernel
-from noyau.kernels.triton.calls import TritonKernel
+from noyau.kernels.triton.calls import HostTensor, TritonKernel
 from noyau.kernels.triton.parameters import configs_of
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.access_map import AccessMap, TracingShadow
@@ -40,7 +39,7 @@ def watch_here(case: KernelCase, maps: list[AccessMap] | None = None) -> Watched
     for value, array in zip(values, arrays, strict=True):
         if not value.scalar:
             extents.add(value.name, array, is_set=value.name not in unset)
-        arguments.append(array.item() if value.scalar else tensor_of(array))
+        arguments.append(array.item() if value.scalar else HostTensor(array))
     count = len(instance.inputs)
     extents.shadow.region()
     launch = _launched(launcher, arguments[:count], arguments[count:], extents)

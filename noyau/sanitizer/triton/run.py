@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,9 +17,13 @@ from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.records import Access, Observation, Route, WatchedRun, findings_of
 from noyau.sanitizer.triton.interpreter_hooks import Hooks, MemoryExtents, interpreter_hooks
 from noyau.toolchain.triton.interpreter import LAUNCHES, interpret
+from noyau.workers.import_path import LazyModule
 
 try:
-    import torch
+    if TYPE_CHECKING:
+        import torch
+    else:
+        torch = LazyModule("torch")
     from triton.tools.tensor_descriptor import TensorDescriptor
 except ImportError as error:
     raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error

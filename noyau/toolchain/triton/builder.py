@@ -96,7 +96,7 @@ def _loaded(self: Any, pointers: Any, mask: Any, other: Any, *rest: Any, **optio
 
 def _bits(array: np.ndarray) -> np.ndarray:
     """Cells as Triton's own code in C++ takes them: it knows the dtypes of NumPy alone."""
-    is_numpys = array.dtype.kind in "biuf"
+    is_numpys = array.dtype.isbuiltin == 1  # ml_dtypes has float8_e5m2 of kind f
     return array if is_numpys else np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
 
 
@@ -107,7 +107,7 @@ def _stored(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **optio
 
 def _merged(self: Any, how: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
     """An atomic in a dtype that NumPy does not have: lane after lane."""
-    if value.data.dtype.kind in "biuf":
+    if value.data.dtype.isbuiltin == 1:
         return _PLAIN_MERGE(self, how, *map(_packed, (pointers, value, mask)), *rest, **options)
     result, merge = value.data.copy(), _MERGES.get(str(how).rpartition(".")[2])
     if merge is None:

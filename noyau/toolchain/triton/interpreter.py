@@ -112,7 +112,7 @@ def _is_here(each: Any) -> bool:
     """Whether the tensors of an argument lie where NumPy reaches them."""
     if isinstance(each, tuple):
         return all(map(_is_here, each))
-    tensor = getattr(each, "base", each)
+    tensor = each if hasattr(each, "device") else getattr(each, "base", each)
     return not hasattr(tensor, "data_ptr") or getattr(getattr(tensor, "device", None), "type", "cpu") == "cpu"
 
 

@@ -8,7 +8,8 @@ from numba import cuda, njit, prange
 
 import noyau
 from noyau.errors import CheckError, DeviceError, SignatureError
-from noyau.jobs.check.bare_kernel import OBSERVERS, check_bare, is_bare
+from noyau.jobs.check.bare_kernel import check_bare, is_bare
+from noyau.sanitizer.scripts.record import OBSERVERS
 
 X = np.random.default_rng(0).random(100).astype(np.float32)
 

@@ -16,6 +16,7 @@ from noyau.errors import CheckError, InputError
 from noyau.jobs.check.isolated_kernels import KernelProcesses, threaded
 from noyau.kernels.guarded_run import End, Guards, How
 from noyau.ops.op_files import load_op
+from noyau.workers.resources import processors
 from noyau.workers.worker import ForkedWorker
 from tests.kernels.written import attached
 
@@ -100,11 +101,15 @@ def test_what_goes_wrong_is_one_reason_and_the_next_run_is_fine(op, n, told):
         ([f32(4), np.float32(1e6)], 4, 5.0),
     ],
 )
-def test_a_run_with_little_to_do_has_little_time(op, arrays, cells, limit_s):
+def test_a_run_with_little_to_do_has_little_time(op, arrays, cells, limit_s, monkeypatch):
+    monkeypatch.setattr("os.getloadavg", lambda: (0.5 * processors(), 0, 0))
     guards = Guards(lambda *_: [], "double[deeds]", (), (End("out", DType.F32, (cells,)),))
     for patience_s in (20.0, 1.0):
         with KernelProcesses(op, patience_s) as apart:
             assert apart.limit_s(guards, [np.asarray(each) for each in arrays]) == min(limit_s, patience_s)
+    monkeypatch.setattr("os.getloadavg", lambda: (3.0 * processors(), 0, 0))  # others compute: three times as much
+    with KernelProcesses(op, 20.0) as apart:
+        assert apart.limit_s(guards, [np.asarray(each) for each in arrays]) == min(3 * limit_s, 20.0)
 
 
 def test_a_new_process_begins_when_it_is_asked_for(op):

@@ -150,6 +150,7 @@ for entry in ("narrow", "wide", "moved", "unread"):
 @pytest.mark.parametrize("entry", ["wide", "moved", "unread"])
 def test_offsets_of_cuda_that_do_not_overflow_or_are_not_read(entry):
     assert told(doubled, entry, rows=100_000, cols=50_000) == []
+    assert told(doubled, entry) == []
 
 
 def test_offsets_of_cuda_that_overflow():
@@ -157,6 +158,22 @@ def test_offsets_of_cuda_that_overflow():
     assert message.startswith("row * cols reaches 4999950000 for rows = 100000, cols = 50000, and int32 ends")
     assert message.endswith("it overflows from rows = 42950 on")
     assert told(doubled, "narrow", rows=40_000, cols=50_000) == []
+
+
+def test_offsets_that_overflow_at_sizes_that_nobody_declares():
+    ((kind, message),) = told(doubled, "narrow")
+    assert kind == "precision"
+    assert message == (
+        "row * cols reaches 4294966272 for rows = 4194304, cols = 1024, and int32 ends at 2147483647; it overflows "
+        "from rows = 2097153 on"
+    )
+    bounded = IN_CUDA.replace("int row = blockIdx.x;", "int row = blockIdx.x; if (row < 500)")
+    doubled.kernel(bounded, name="bounded", language="cuda", entry="narrow", launch=lambda rows: (rows, 128))
+    along_y = {"entry": "narrow", "launch": lambda rows: ((1, rows), 128)}  # as many as a grid has there
+    doubled.kernel(IN_CUDA.replace("blockIdx.x", "blockIdx.y"), name="along_y", language="cuda", **along_y)
+    assert told(doubled, "bounded") == []
+    ((_, message),) = told(doubled, "along_y")
+    assert "for rows = 1024, cols = 4194304, and" in message
 
 
 @noyau.op("f32[n] -> f32[1]")

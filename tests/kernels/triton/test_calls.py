@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 import noyau
 from noyau.errors import DeviceError, SignatureError, UnsupportedError
-from noyau.kernels.triton.calls import TritonKernel, as_grid, device_properties, is_interpreted, where
+from noyau.kernels.triton.calls import HostTensor, TritonKernel, as_grid, device_properties, is_interpreted, where
 from noyau.kernels.user_kernel import GPU, choose_constants
 from noyau.signatures.binding import bind
 from tests.kernels import triton_ops
@@ -112,3 +113,16 @@ def test_a_tuner_chooses_on_a_gpu():
     x = vector(1000)
     assert torch.equal(made(triton_ops.scaled, "tuned", x, 2.0)(x, 2.0)[0], 2 * x)
     assert device_properties(x.device).sm_count == torch.cuda.get_device_properties(0).multi_processor_count
+
+
+def test_an_array_stands_in_for_a_tensor_of_its_memory():
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    tensor, twin = HostTensor(array.T), torch.from_numpy(array).T
+    assert (tensor.shape, tensor.stride(), tensor.stride(1)) == (twin.shape, twin.stride(), twin.stride(1))
+    assert (tensor.data_ptr(), tensor.device.type, tensor.numel()) == (twin.data_ptr(), "cpu", 12)
+    assert not tensor.is_contiguous()
+    spread = HostTensor(np.broadcast_to(array[:, :1], (3, 5)))
+    assert (spread.shape, spread.stride()) == ((3, 5), (1, 0))  # packed, of what it sees once
+    assert spread.data_ptr() != array.__array_interface__["data"][0]
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        tensor.nothing  # noqa: B018

@@ -11,6 +11,7 @@ from noyau.errors import BuildError, SignatureError, UnsupportedError
 from noyau.sanitizer.c import kernel as c_kernel
 from noyau.sanitizer.c import run as c_run
 from noyau.sanitizer.c.kernel import watch
+from noyau.sanitizer.lint.idle_lines import idle_lines
 from tests.sanitizer.c.cases import Wanted, case_of, floats, told, watched
 
 PATH = Path(__file__).parent / "odd.cu"
@@ -158,7 +159,9 @@ def test_constants_updates_and_results_that_are_returned():
     seen = watch(case)
     assert seen.findings == ()
     np.testing.assert_allclose(seen.outputs[0], 3 * X.sum(dtype="f8"), rtol=1e-6)
-    text = "void f(float *x, int n) {\n for (int i = 0; i < n; i++) x[i] *= 2; }"
-    seen = watch(case_of(text, "c", "a text", Wanted("f", "f32[n] -> out: f32[n]", "x", (X,), {"updates": ("x",)})))
+    text = "void f(float *x, int n) {\n for (int i = 0; i < n; i++) x[i] *= 2;\n if (n > 99)\n x[0] = 1; }"
+    case = case_of(text, "c", "a text", Wanted("f", "f32[n] -> out: f32[n]", "x", (X,), {"updates": ("x",)}))
+    seen = watch(case)
     assert seen.findings == ()
+    assert idle_lines(case.kernel, seen.lines) == (4,)
     np.testing.assert_array_equal(seen.outputs[0], 2 * X)

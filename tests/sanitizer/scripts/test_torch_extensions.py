@@ -29,6 +29,14 @@ torch::Tensor fill(torch::Tensor x, torch::Tensor y, torch::Tensor out) {
 std::vector<torch::Tensor> parts(torch::Tensor x, at::ScalarType type) {
     return {x[1], torch::full({2, 3}, 7, torch::dtype(type).device(x.device())), torch::empty({0, 4}, x.options())};
 }
+std::vector<torch::Tensor> mixed(torch::Tensor x, torch::Tensor w) {
+    auto y = torch::relu(torch::matmul(x, w.t()) - 0.5);
+    return {torch::softmax(y, -1) * 2 + y.sum(1, true), std::get<1>(y.max(0)), torch::cat({x, w}, 0), 1.0 / y.mean()};
+}
+int64_t calls(torch::Tensor x) {
+    static int64_t count;
+    return ++count;
+}
 """
 '''
 BROKEN = "torch::Tensor fill(torch::Tensor x) { return x }"
@@ -45,7 +53,13 @@ def built(tmp_path_factory):
     with stood_in(Extensions(session, folder, 5.0)):
         from torch.utils.cpp_extension import load_inline
 
-        module = load_inline("own", sources, names["TEXT"], functions=["fill", "parts"], extra_cuda_cflags=["-O3"])
+        module = load_inline(
+            "own",
+            ["", sources],
+            names["TEXT"],
+            functions=["fill", "parts", "mixed", "calls"],
+            extra_cuda_cflags=["-O3"],
+        )
     yield session, module
     os.chdir(before)
 
@@ -71,6 +85,25 @@ def test_results_are_views_or_tensors_of_their_own(built):
     assert view.tolist() == [9, 3]
     assert (own.dtype, own.tolist()) == (torch.float16, [[7, 7, 7]] * 2)
     assert (tuple(empty.shape), is_marked(own)) == ((0, 4), True)
+
+
+def test_operators_of_torch_between_kernels(built):
+    x, w = marked(torch.arange(12.0).reshape(4, 3) / 7), marked(torch.eye(3)[:2])
+    y = (x @ w.t() - 0.5).relu()
+    for got, want in zip(
+        built[1].mixed(x, w),
+        (y.softmax(-1) * 2 + y.sum(1, True), y.max(0)[1], torch.cat([x, w]), 1 / y.mean()),
+        strict=True,
+    ):
+        assert (got.dtype, got.shape) == (want.dtype, want.shape)
+        assert torch.allclose(got, want)
+    with pytest.raises(UnsupportedError, match="operators on tensors of two dtypes are not computed here"):
+        built[1].mixed(x, w.double())
+
+
+def test_a_call_finds_what_the_last_one_left_in_statics(built):
+    x = marked(torch.ones(5))
+    assert [built[1].calls(x), built[1].calls(x), built[1].calls(marked(torch.ones(6)))] == [1, 2, 1]
 
 
 def test_findings_stand_on_lines_of_the_script(built):

@@ -126,3 +126,19 @@ def blocks(x, o, n, BLOCK: tl.constexpr):
 
 def test_block_pointers_are_there_in_releases_that_have_none():
     assert launched(blocks, 10, BLOCK=8) == [*(2 * X[:10]).tolist(), -1, -1]
+
+
+@triton.jit
+def copied(x, o, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(o + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+
+@pytest.mark.parametrize(("dtype", "of"), [(tl.float8e5, torch.float8_e5m2), (tl.float8e4nv, torch.float8_e4m3fn)])
+def test_short_floats_of_a_byte_are_loaded_and_stored(dtype, of):
+    x = torch.linspace(-2, 2, 8).to(of)
+    wide, back = torch.empty(8), torch.empty(8, dtype=torch.int8)
+    copied[(1,)](triton.reinterpret(x.view(torch.int8), dtype), wide, 8, BLOCK=8)
+    copied[(1,)](wide, triton.reinterpret(back, dtype), 8, BLOCK=8)
+    assert torch.equal(wide, x.float())
+    assert torch.equal(back, x.view(torch.int8))

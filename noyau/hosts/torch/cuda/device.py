@@ -5,15 +5,20 @@ from __future__ import annotations
 
 import ctypes
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from noyau.errors import DeviceError, MissingExtraError, NoyauError, UnsupportedError
+from noyau.workers.import_path import LazyModule
 
 try:
-    import torch
+    if TYPE_CHECKING:
+        import torch
+    else:
+        torch = LazyModule("torch")
 except ImportError as error:
     raise MissingExtraError("torch is not installed; run: pip install torch") from error
 
@@ -97,7 +102,7 @@ def require_grid(called: str, grid: Sequence[int]) -> None:
 
 def require_free(called: str) -> None:
     """UnsupportedError while a CUDA graph is captured: nothing is built or tried then."""
-    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+    if "torch" in sys.modules and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         raise UnsupportedError(
             f"{called}: a CUDA graph is being captured, and nothing is built then; call it once before the capture, "
             "with tensors of these shapes, strides and dtypes"

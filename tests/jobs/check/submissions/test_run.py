@@ -77,6 +77,15 @@ def instead(text: str, *pairs: tuple[str, str]) -> str:
     return text
 
 
+STATIC = instead(
+    INLINE,
+    ("    if (n == 500 && threadIdx.x == 7) x[7] = 0;\n", ""),
+    (
+        "    auto out =",
+        "    static float *at; static torch::Tensor out;\n    if (at == x.data_ptr<float>()) return out;\n    out =",
+    ),
+    ("    return out;\n}", "    at = x.data_ptr<float>();\n    return out;\n}"),
+)
 FILLING = {
     "right": (TRITON, Status.RIGHT),
     "right_numba": (NUMBA, Status.RIGHT),
@@ -129,6 +138,7 @@ RETURNING = {
     "text": (instead(RETURNS, ("x + y", "'x + y'")), Status.CRASHED),
     "unwritten": (instead(RETURNS, ("x + y", "torch.empty_like(x)")), Status.UNWRITTEN),
     "inline_changes_input": (INLINE, Status.CHANGED_INPUTS),
+    "inline_cached_by_address": (STATIC, Status.REPLAYED),
     "inline_ptx": (instead(INLINE, ("    add<<<", "    asm(\"\"); add<<<")), Status.NOT_CHECKED),
 }  # fmt: skip
 ALL = FILLING | COMPILED | RETURNING

@@ -137,7 +137,43 @@ template <class T, size_t N> struct noyau_packed {
     int64_t stride(int i) const { return its_strides[i]; }
     T *data() const { return at; }
 };
+/* Operators of one tensor, of two, and folds: each with the dtype of its result. noyau_operators.h computes them. */
+#define NOYAU_UNARIES(is)                                                                                              \
+    is(exp, noyau_float(x), std::exp(v)) is(log, noyau_float(x), std::log(v)) is(sqrt, noyau_float(x), std::sqrt(v))   \
+    is(rsqrt, noyau_float(x), 1 / std::sqrt(v)) is(reciprocal, noyau_float(x), 1 / v) is(tanh, noyau_float(x), std::tanh(v)) \
+    is(sigmoid, noyau_float(x), 1 / (1 + std::exp(-v))) is(sin, noyau_float(x), std::sin(v)) is(cos, noyau_float(x), std::cos(v)) \
+    is(erf, noyau_float(x), std::erf(v)) is(relu, x.its_type, v < 0 ? 0 : v) is(abs, x.its_type, std::fabs(v))         \
+    is(neg, x.its_type, -v) is(square, x.its_type, v * v) is(floor, x.its_type, std::floor(v)) is(ceil, x.its_type, std::ceil(v)) \
+    is(silu, noyau_float(x), v / (1 + std::exp(-v)))
+#define NOYAU_BINARIES(is)                                                                                             \
+    is(add, x.its_type, v + w) is(sub, x.its_type, v - w) is(mul, x.its_type, v * w) is(div, noyau_float(x), v / w)    \
+    is(pow, x.its_type, std::pow(v, (noyau_real)w)) is(maximum, x.its_type, noyau_wins(v, w, true) ? v : w)            \
+    is(minimum, x.its_type, noyau_wins(v, w, false) ? v : w)
+#define NOYAU_FOLDS(is)                                                                                                \
+    is(sum, noyau_sum_type(x), noyau_sum_of) is(mean, noyau_float(x), noyau_mean_of)                                   \
+    is(amax, x.its_type, [](auto &slice) { noyau_best_of(slice, true, false); })                                       \
+    is(amin, x.its_type, [](auto &slice) { noyau_best_of(slice, false, false); })
+#define NOYAU_DECLARE_UNARY(name, type, of) Tensor name() const; Tensor name##_() const;
+#define NOYAU_DECLARE_BINARY(name, type, of) \
+    Tensor name(const Tensor &y) const; Tensor name(double y) const; Tensor name##_(const Tensor &y) const; Tensor name##_(double y) const;
+#define NOYAU_DECLARE_FOLD(name, type, of) \
+    Tensor name(IntArrayRef axes, bool keepdim = false) const; Tensor name(int64_t axis, bool keepdim = false) const; Tensor name() const;
 struct Tensor {
+    NOYAU_UNARIES(NOYAU_DECLARE_UNARY)
+    NOYAU_BINARIES(NOYAU_DECLARE_BINARY)
+    NOYAU_FOLDS(NOYAU_DECLARE_FOLD)
+    Tensor max() const;
+    Tensor min() const;
+    std::tuple<Tensor, Tensor> max(int64_t axis, bool keepdim = false) const;
+    std::tuple<Tensor, Tensor> min(int64_t axis, bool keepdim = false) const;
+    Tensor argmax(int64_t axis, bool keepdim = false) const;
+    Tensor argmin(int64_t axis, bool keepdim = false) const;
+    Tensor softmax(int64_t axis) const;
+    Tensor log_softmax(int64_t axis) const;
+    Tensor clamp(std::optional<double> low, std::optional<double> high = {}) const;
+    Tensor matmul(const Tensor &y) const;
+    Tensor mm(const Tensor &y) const;
+    Tensor bmm(const Tensor &y) const;
     char *at = nullptr;
     ScalarType its_type = ScalarType::Float;
     bool on_gpu = true;
@@ -323,6 +359,8 @@ typedef std::vector<Tensor> TensorList;
 inline std::optional<Device> device_of(const Tensor &x) { return x.device(); }
 namespace cuda = c10::cuda;
 } // namespace at
+
+#include "noyau_operators.h"
 
 /* Parameters of functions that Python calls. */
 template <> struct noyau_as<at::Tensor> {
