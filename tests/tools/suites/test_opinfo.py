@@ -56,6 +56,8 @@ def test_what_the_suite_tells(monkeypatch, capfd, tmp_path):
     one, other = torch.ones(3), torch.ones(3) + 1e-4
     assert difference([one], [other], lambda: [one.double()]).startswith("result 0 is off by 0.0001")
     assert difference([one], [other], lambda: [other.double()]) == ""
+    ours, torchs = torch.tensor([257.0, 0.1]).bfloat16(), torch.tensor([257.0, 0.11]).bfloat16()
+    assert difference([torchs], [ours], lambda: [torch.tensor([256.0, 0.1]).double()]) == ""  # one cell is like torch's
     assert opinfo_cases.layouts([torch.ones(2, 1, 3)]) != opinfo_cases.layouts([torch.ones(3, 1, 2).mT])
 
     monkeypatch.setattr("noyau.jobs.optimize.torch.candidates.Certifiers", None)  # what --quick does is undone
