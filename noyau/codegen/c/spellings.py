@@ -50,7 +50,7 @@ INTEGER_FUNCTIONS = {
         "return b < 8 * sizeof(T) ? (T)((uint64_t)a << b) : 0;",
     ),
     "shift_right": (
-        "return b >= 0 && b < (T)(8 * sizeof(T)) ? (T)(a >> b) : 0;",
+        "return (T)(a >> (b >= 0 && b < (T)(8 * sizeof(T)) ? b : (T)(8 * sizeof(T) - 1)));",
         "return b < 8 * sizeof(T) ? (T)(a >> b) : 0;",
     ),
 }
