@@ -54,6 +54,8 @@ def binary(s: Sketch) -> Node:
         left = s.map("add", s.map("abs", left), s.number(0.25, left.dtype, left.shape))
     elif function == "power":
         right = s.map("bitwise_and", right, s.number(3, right.dtype, right.shape))
+    elif function.startswith("shift"):
+        right = s.map("bitwise_and", right, s.number(127, right.dtype, right.shape))  # also beyond the width
     elif not left.dtype.is_float and function in ("divide", "floor_divide", "floor_mod", "fmod"):
         right = s.map("bitwise_or", right, s.number(1, right.dtype, right.shape))
     pair = (right, left) if s.chance(25) and function not in ("power", "divide", "fmod", "floor_mod") else (left, right)
