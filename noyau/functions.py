@@ -77,12 +77,12 @@ def truncate_divide(a: Array, b: Array) -> Array:
 
 
 def shift_left(a: Array, b: Array) -> Array:
-    """a * 2 ** b of integers; 0 where b is beyond the width."""
+    """a * 2 ** b of integers; 0 where b is below 0 or beyond the width."""
     return _mapped("shift_left", a, b)
 
 
 def shift_right(a: Array, b: Array) -> Array:
-    """a // 2 ** b of integers; 0 where b is beyond the width."""
+    """a // 2 ** b of integers; where b is below 0 or beyond the width, -1 of negative numbers, else 0."""
     return _mapped("shift_right", a, b)
 
 

@@ -55,7 +55,7 @@ def binary(s: Sketch) -> Node:
     elif function == "power":
         right = s.map("bitwise_and", right, s.number(3, right.dtype, right.shape))
     elif function.startswith("shift"):
-        right = s.map("bitwise_and", right, s.number(7, right.dtype, right.shape))
+        right = s.map("bitwise_and", right, s.number(127, right.dtype, right.shape))  # also beyond the width
     elif not left.dtype.is_float and function in ("divide", "floor_divide", "floor_mod", "fmod"):
         right = s.map("bitwise_or", right, s.number(1, right.dtype, right.shape))
     pair = (right, left) if s.chance(25) and function not in ("power", "divide", "fmod", "floor_mod") else (left, right)

@@ -106,14 +106,6 @@ class GraphBuilder:
             raise UnsupportedError(str(fault)) from fault
         return self.emit(dag.Map(function), [self.expand(operand, shape) for operand in operands], dtype, shape)
 
-    def shift_right(self, value: dag.Node, count: dag.Node) -> dag.Node:
-        """value // 2 ** count; a count below 0 or beyond the width leaves the sign, as in NumPy and torch."""
-        last, known = 8 * value.dtype.bytes - 1, count.kind.value if isinstance(count.kind, dag.Constant) else None
-        if value.dtype.kind == "int" and (known is None or not ((known >= 0) & (known <= last)).all()):
-            zero, most = (self.constant(number, count.dtype) for number in (0, last))
-            count = self.call("where", self.call("less", count, zero), most, self.call("minimum", count, most))
-        return self.call("shift_right", value, count)
-
     def broadcast(self, shapes: Sequence[Shape]) -> Shape:
         """The shape of values that are broadcast together: axes are aligned at the end."""
         if all(shape == shapes[0] for shape in shapes):

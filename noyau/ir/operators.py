@@ -141,7 +141,6 @@ class Fact(Flag):
     NEVER_NEGATIVE = auto()  # of floats: no result is below 0, or -0.0
     KEEPS_SIGN = auto()  # never negative where no operand is
     ZERO_DIVISOR = auto()  # undefined where integers are divided by 0
-    WIDE_COUNT = auto()  # undefined where the count is negative or beyond the width
 
 
 class Api(NamedTuple):
@@ -248,14 +247,6 @@ def _integer_power(a: Array, b: Array) -> Any:
     whole = np.power(a, np.maximum(b, 0))
     small = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0))
     return np.where(b >= 0, whole, small).astype(a.dtype)
-
-
-def _shift(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
-    def shifted(a: Array, b: Array) -> Any:
-        width = a.dtype.itemsize * 8
-        return np.where((b >= 0) & (b < width), function(a, np.clip(b, 0, width - 1)), 0).astype(a.dtype)
-
-    return shifted
 
 
 def _smooth(
@@ -410,12 +401,11 @@ _TABLE = (
         Api("bitwise_xor", "bitwise_xor", "BitwiseXor")),
     Operator("bitwise_not", "not x, bit by bit", 1, INTEGER, "same", np.invert,
         Api("bitwise_not", "bitwise_not", "BitwiseNot"), instead="logical_not"),
-    Operator("shift_left", "a * 2 ** b", 2, INTEGER, "same", _shift(np.left_shift),
-        Api("left_shift", "bitwise_left_shift __lshift__", "BitShift"), Fact.WIDE_COUNT,
-        note="beyond width: undefined"),
-    Operator("shift_right", "a // 2 ** b", 2, INTEGER, "same", _shift(np.right_shift),
-        Api("right_shift", "bitwise_right_shift __rshift__", "BitShift"), Fact.WIDE_COUNT,
-        note="beyond width: undefined"),
+    Operator("shift_left", "a * 2 ** b", 2, INTEGER, "same", np.left_shift,
+        Api("left_shift", "bitwise_left_shift __lshift__", "BitShift"), note="b below 0 or beyond the width: 0"),
+    Operator("shift_right", "a // 2 ** b", 2, INTEGER, "same", np.right_shift,
+        Api("right_shift", "bitwise_right_shift __rshift__", "BitShift"),
+        note="b below 0 or beyond the width: -1 of negative numbers, else 0"),
     Operator("is_nan", "whether x is NaN", 1, FLOAT, "bool", np.isnan, Api("isnan", "isnan", "IsNaN")),
     Operator("is_inf", "whether x is inf or -inf", 1, FLOAT, "bool", np.isinf, Api("isinf", "isinf", "IsInf")),
     Operator("where", "b where a is true, else c", 3, MOVED, "same", np.where, Api("where", "where", "Where"),
@@ -429,6 +419,5 @@ _TABLE = (
 OPERATORS = {operator.name: operator for operator in _TABLE}
 UNDEFINED = (
     "float to integer out of range or NaN",
-    "shifts by a negative count or beyond the width",
     "integer division and modulo by zero",
 )

@@ -22,7 +22,8 @@ def divides_integers(graph: Graph) -> bool:
 
 
 def shifts_integers(graph: Graph) -> bool:
-    return any(_is(node, Fact.WIDE_COUNT) for node in graph.nodes)
+    """Whether integers are shifted, which users' kernels do by counts within the width, as C has it."""
+    return any(node.kind in (Map("shift_left"), Map("shift_right")) for node in graph.nodes)
 
 
 def rounds_to_integers(graph: Graph) -> bool:
@@ -34,7 +35,7 @@ def rounds_to_integers(graph: Graph) -> bool:
 
 
 def may_be_undefined(graph: Graph) -> bool:
-    return divides_integers(graph) or shifts_integers(graph) or rounds_to_integers(graph)
+    return divides_integers(graph) or rounds_to_integers(graph)
 
 
 def undefined_cells(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:
@@ -70,11 +71,9 @@ class _ReplacingNumeric(Numeric):
 
     def call(self, name: str, *operands: Any) -> Any:
         result = super().call(name, *operands)
-        if result.dtype.kind not in "iu" or not has(name, Fact.ZERO_DIVISOR | Fact.WIDE_COUNT):
+        if result.dtype.kind not in "iu" or not has(name, Fact.ZERO_DIVISOR):
             return result
         left, right = operands
-        if has(name, Fact.WIDE_COUNT):
-            return self.replaced(result, (right < 0) | (right >= result.dtype.itemsize * 8))
         trapped = right == 0
         if result.dtype.kind == "i":
             trapped |= (right == -1) & (left == np.iinfo(result.dtype).min)

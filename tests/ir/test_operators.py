@@ -190,7 +190,7 @@ def test_division_by_zero_and_wide_shifts_do_not_trap():
     for name in ("divide", "floor_divide", "floor_mod", "fmod"):
         apply(name, [3, -3], [0, 0], dtype=DType.I32)
     assert list(apply("shift_left", [1, 1, 1], [31, 32, -1], dtype=DType.I32)) == [-(2**31), 0, 0]
-    assert list(apply("shift_right", [-8, -8], [1, 40], dtype=DType.I32)) == [-4, 0]
+    assert list(apply("shift_right", [-8, -8, 8, -8], [1, 40, 40, -1], dtype=DType.I32)) == [-4, -1, 0, -1]
 
 
 @pytest.mark.parametrize(

@@ -97,11 +97,12 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model by name, in a forward pass or in training."""
+    """A model by name, in a forward pass or in training; with sizes that are names."""
 
     name: str
     trains: bool
     keep: str = "faster"
+    dynamic: bool = False
 
     def __str__(self) -> str:
         return f"{self.name} {'in training' if self.trains else 'forward'}"
@@ -153,7 +154,7 @@ def run(case: Case, backend: str, dtype: torch.dtype = torch.float32) -> list[to
     model = deepcopy(model).to(dtype).train(case.trains)
     torch._dynamo.reset()
     options = {"keep": case.keep} if backend == "noyau" else None
-    called = torch.compile(model, backend=backend, options=options) if backend else model
+    called = torch.compile(model, backend=backend, options=options, dynamic=case.dynamic) if backend else model
     with torch.set_grad_enabled(case.trains):
         whole = called(*tree_map_only(torch.Tensor, as_dtype, args), **tree_map_only(torch.Tensor, as_dtype, kwargs))
     results = [each for each in tree_leaves(whole) if isinstance(each, torch.Tensor)]
@@ -180,10 +181,12 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run the suite as the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help=f"of {', '.join((*ARCHITECTURES, *MODULES))}")
+    parser.add_argument("--dynamic", action="store_true", help="with sizes that are names")
     add_options(parser, 600)
     wishes = parser.parse_args(words)
     names = wishes.only.split(",") if wishes.only else (*ARCHITECTURES, *MODULES)
-    return judge_all(judge, [Case(name, trains, wishes.keep) for name in names for trains in (False, True)], wishes)
+    cases = [Case(name, trains, wishes.keep, wishes.dynamic) for name in names for trains in (False, True)]
+    return judge_all(judge, cases, wishes)
 
 
 if __name__ == "__main__":

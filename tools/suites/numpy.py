@@ -79,6 +79,7 @@ _STEPS = (
     "({0}, {1})[0]",
 )  # fmt: skip
 _AXES = ("None", "0", "-1", "0", "-1", "1", "2", "-2", "(0, 1)", "(0, -1)", "()", "(1,)", "(0, 0)", "-4")
+_BOOLS = (" < ", "==", "bool", "np.is", "np.array_equal", "np.any", "np.all", "logical")  # what gives bools
 _MOST_CELLS = 2_000
 _RESULTS = ("{0}", "{0}", "{0}", "{0}", "({0}, {1})", "[{0}, {1}]")
 
@@ -254,9 +255,10 @@ def judge(program: Program) -> tuple[str, str]:
 
 
 def _rounded(program: Program) -> Any:
-    """The least precise float that NumPy calculates with; in float16 it rounds each step, which an op does not."""
+    """The least precise float that NumPy calculates with; in float16, which it has for bools too, it rounds each step,
+    which an op does not."""
     kinds = {each.dtype.str[1:] for each in program.inputs.values()}
-    halves = "f2" in program.text or kinds & {"f2", "u1", "i1", "b1"}
+    halves = kinds & {"f2", "u1", "i1", "b1"} or any(each in program.text for each in ("f2", *_BOOLS))
     return np.float16 if halves else np.float32 if "f4" in program.text or kinds & {"f4", "i2", "u2"} else np.float64
 
 
@@ -310,13 +312,16 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run the suite as the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=5000, help="random programs (default: 5000)")
-    parser.add_argument("--seed", type=int, default=0, help="of the first one (default: 0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the first one, with the examples where it is 0 (default: 0)"
+    )
     parser.add_argument("--only", default="", help="the examples of one function alone: np.pad")
     parser.add_argument("--time", type=float, default=20.0, help="seconds for each (default: 20)")
     parser.add_argument("--log", type=Path, help="a JSON line a program; those that are there are not run again")
     wishes = parser.parse_args(words)
     counts, reasons, begin = Counter[str](), Counter[str](), time.monotonic()
-    programs = [*documented(wishes.only), *(drawn(wishes.seed + n) for n in range(0 if wishes.only else wishes.count))]
+    numbers = range(wishes.seed, wishes.seed + (0 if wishes.only else wishes.count))
+    programs = [*(() if wishes.seed else documented(wishes.only)), *map(drawn, numbers)]
     judged = {name: (verdict, message) for name, verdict, message in map(json.loads, _lines(wishes.log))}
     with ForkedWorker("its process", wishes.time, state=programs) as worker:
         for number, program in enumerate(programs):

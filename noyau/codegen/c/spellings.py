@@ -45,12 +45,12 @@ INTEGER_FUNCTIONS = {
         "T made = 1;\n    for (T left = b; left > 0; left /= 2) {\n"
         "        if (left & 1) made = (T)(made * a);\n        a = (T)(a * a);\n    }\n    return made;",
     ),
-    "shift_left": (
-        "return b >= 0 && b < (T)(8 * sizeof(T)) ? (T)((U)a << b) : 0;",
+    "shift_left": (  # of 16 bits by 15 an int would overflow
+        "return b >= 0 && b < (T)(8 * sizeof(T)) ? (T)((U)a * 1u << b) : 0;",
         "return b < 8 * sizeof(T) ? (T)((uint64_t)a << b) : 0;",
     ),
     "shift_right": (
-        "return b >= 0 && b < (T)(8 * sizeof(T)) ? (T)(a >> b) : 0;",
+        "return (T)(a >> (b >= 0 && b < (T)(8 * sizeof(T)) ? b : (T)(8 * sizeof(T) - 1)));",
         "return b < 8 * sizeof(T) ? (T)(a >> b) : 0;",
     ),
 }

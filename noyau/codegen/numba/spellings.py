@@ -58,7 +58,7 @@ INTEGER_FUNCTIONS = {
         "return T(a << b) if b < T(WIDTH) else T(0)",
     ),
     "shift_right": (
-        "return T(a >> b) if (b >= T(0)) & (b < T(WIDTH)) else T(0)",
+        "return T(a >> b) if (b >= T(0)) & (b < T(WIDTH)) else T(a >> T(WIDTH - 1))",
         "return T(a >> b) if b < T(WIDTH) else T(0)",
     ),
 }

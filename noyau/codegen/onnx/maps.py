@@ -321,6 +321,20 @@ def _where(cells: CellWriter, condition: OnnxTerm, yes: OnnxTerm, no: OnnxTerm) 
 
 
 def _shift(cells: CellWriter, function: str, value: OnnxTerm, count: OnnxTerm) -> OnnxTerm:
+    """A shift by any count, of which BitShift takes those within the width."""
+    last, known = 8 * value.dtype.bytes - 1, cells.writer.numbers.get(count.name)
+    if known is not None and 0 <= known.item() <= last:
+        return _bit_shift(cells, function, value, count)
+    wide = cells.writer.cast(count, DType.I64)
+    low, high = (cells("Less", *pair) for pair in ((wide, cells.number(0, wide)), (cells.number(last, wide), wide)))
+    beyond = cells("Or", low, high)
+    shifted = _bit_shift(cells, function, value, cells.where(beyond, cells.number(last, wide), wide))
+    if function == "shift_right" and value.dtype.kind == "int":  # the last one leaves the sign
+        return shifted
+    return _where(cells, beyond, cells.number(0, value), shifted)
+
+
+def _bit_shift(cells: CellWriter, function: str, value: OnnxTerm, count: OnnxTerm) -> OnnxTerm:
     """BitShift knows 32 and 64 bits without a sign; one to the right of a negative number shifts its complement."""
     dtype, long = value.dtype, value.dtype.bytes == 8
     bare = DType.U64 if long else DType.U32

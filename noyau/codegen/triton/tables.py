@@ -211,7 +211,10 @@ OWN_INTEGERS = {
         "return made"
     ),
     "shift_left": "return tl.where((b >= 0) & (b < WIDTH), a << (b & (WIDTH - 1)), 0).to(a.dtype)",
-    "shift_right": "return tl.where((b >= 0) & (b < WIDTH), a >> (b & (WIDTH - 1)), 0).to(a.dtype)",
+    "shift_right": (
+        "sign = tl.where(a < 0, -1, 0)\n"
+        "return tl.where((b >= 0) & (b < WIDTH), a >> (b & (WIDTH - 1)), sign).to(a.dtype)"
+    ),
 }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.reductions import array_of, axis_of, is_given
+from noyau.frontends.numpy.reductions import along, array_of, axis_of, is_given
 from noyau.frontends.numpy.tape import dtype_from
 from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, cells, enter, tape_of
 from noyau.frontends.numpy.traced_sizes import Number, as_size
@@ -105,16 +105,14 @@ def _tile(A: Any, reps: Any) -> Any:
 
 def _repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     """np.repeat by one number, or by one for each cell of an axis."""
-    a = array_of(a)
-    if axis is None:
-        a, axis = call("ravel", a), 0
+    a, axis = along(a, axis)
     repeats = repeats[0] if isinstance(repeats, list | tuple | np.ndarray) and np.size(repeats) == 1 else repeats
     if isinstance(repeats, list | tuple | np.ndarray) and not has_traced(repeats):
         a.tape.demand_equal(a.node.shape[axis], len(repeats))
         return call("take", a, np.repeat(np.arange(len(repeats)), repeats), axis)
     if not isinstance(repeats, int | np.integer | Size):
         raise UnsupportedError("np.repeat is traced for numbers of repeats that are known, or sizes")
-    axis, count = axis_of(axis, a.ndim), dim_of(repeats)
+    count = dim_of(repeats)
     shape = tuple(dim * count if k == axis else dim for k, dim in enumerate(a.node.shape))
     index = [at // count if k == axis and count != Dim.of(0) else at for k, at in enumerate(indices(a.ndim))]
     return TracedArray(a.tape, a.tape.view(a.node, shape, index))
@@ -167,6 +165,8 @@ def _roll(a: Any, shift: Any, axis: Any = None) -> Any:
     if axis is None:
         return call("reshape", _roll(call("ravel", a), shift, 0), a.shape)
     axes = axis if isinstance(axis, tuple | list) else (axis,)
+    if not axes:
+        raise UnsupportedError("np.roll along no axis is refused by NumPy too")
     shifts = shift if isinstance(shift, tuple | list) else (shift,) * len(axes)
     for each, by in zip(axes, shifts, strict=True):
         a = _roll_axis(a, by, axis_of(each, a.ndim))

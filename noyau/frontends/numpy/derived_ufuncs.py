@@ -125,7 +125,6 @@ COMPOSED: dict[str, Make] = {
     "logaddexp2": partial(logaddexp, True),
     **dict.fromkeys(("deg2rad", "radians"), partial(scale, pi / 180)),
     **dict.fromkeys(("rad2deg", "degrees"), partial(scale, 180 / pi)),
-    "right_shift": lambda of, a, b: of.tape.shift_right(a, b),
     "divmod": lambda of, a, b: (of("floor_divide", a, b), of("floor_mod", a, b)),
 }
 enter(COMPOSED, square, isfinite, signbit, copysign, cbrt, hypot, heaviside, modf, bitwise_count)

@@ -13,7 +13,7 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.reductions import axis_of, put_out
+from noyau.frontends.numpy.reductions import along, put_out
 from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, Window, call, tape_of
 from noyau.frontends.numpy.traced_sizes import Number
@@ -213,10 +213,8 @@ def flat_places(array: TracedArray, plan: Key) -> Node:
 def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
     """np.take along an axis."""
     array = FUNCTIONS["asarray"](array) if isinstance(array, TracedArray) else as_traced(indices.tape, array)
-    if axis is None:
-        array, axis = FUNCTIONS["ravel"](array), 0
-    array = array if array.ndim else FUNCTIONS["ravel"](array)
-    tape, place = array.tape, axis_of(axis, array.ndim)
+    array, place = along(array, axis)
+    tape = array.tape
     if mode != "raise":
         extent = tape.size(array.node.shape[place], DType.I64)
         position = as_node(tape, as_traced(tape, indices), DType.I64)

@@ -37,6 +37,18 @@ def axis_of(axis: Any, rank: int) -> int:
     return int(axis) % rank
 
 
+def along(a: Any, axis: Any) -> tuple[TracedArray, Any]:
+    """An array, and the axis that a function goes along: all cells in a row for None, and where there are no axes."""
+    a = array_of(a)
+    is_row = axis is None or not a.ndim
+    return (call("ravel", a) if is_row else a), 0 if axis is None else axis_of(axis, a.ndim or 1)
+
+
+def is_of_none(a: TracedArray, axis: Any) -> bool:
+    """Whether an axis is one of those that NumPy takes for an array without axes: the first and the last."""
+    return a.ndim == 0 and type(axis) is int and axis in (0, -1)
+
+
 def array_of(value: Any) -> TracedArray:
     """The argument of a function as an array: a list with traced arrays in it, too."""
     return value if isinstance(value, TracedArray) else as_traced(tape_of([value]), value)
@@ -51,7 +63,7 @@ class _Reduction:
 
     def __init__(self, name: str, a: Any, axis: Any, options: dict[str, Any]) -> None:
         self.array = array_of(a)
-        whole = self.array.ndim == 0 and type(axis) is int and axis in (0, -1) and name not in ("mean", "var")
+        whole = is_of_none(self.array, axis) and name not in ("mean", "var")
         self.tape, self.axes = self.array.tape, () if whole else axes_of(axis, self.array.ndim)
         where, self.initial = options.pop("where", NONE), options.pop("initial", NONE)
         self.keep = options.pop("keepdims", False) not in (False, NONE)
@@ -173,16 +185,14 @@ def _spread(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: 
 
 def _arg(monoid: str) -> Callable[..., Any]:
     def reduce(a: Any, axis: Any = None, out: Any = None, **options: Any) -> Any:
-        a, keep = array_of(a), options.pop("keepdims", False) not in (False, NONE)
+        keep = options.pop("keepdims", False) not in (False, NONE)
         refuse(monoid, options)
-        rank, tape = a.ndim, a.tape
-        keep = keep and rank > 0
-        if axis is None:
-            a, axis = call("ravel", a), 0
-        axes = axes_of(axis, a.ndim)
-        tape.demand_at_most(1, a.node.shape[axes[0]])
+        rank = array_of(a).ndim
+        a, axis = along(a, axis)
+        tape, keep = a.tape, keep and rank > 0
+        tape.demand_at_most(1, a.node.shape[axis])
         value = tape.cast(a.node, DType.U8) if a.node.dtype is DType.BOOL else a.node
-        place = tape.reduce(monoid, value, axes, keep=keep)
+        place = tape.reduce(monoid, value, (axis,), keep=keep)
         place = tape.restore_axes(place, range(1, rank)) if keep and a.ndim != rank else place
         return put_out(TracedArray(tape, place), out)
 
@@ -206,15 +216,13 @@ def scan_function(monoid: str, name: str) -> Callable[..., Any]:
 
     def scan(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **options: Any) -> Any:
         refuse(name, options)
-        a = array_of(a)
-        if axis is None:
-            a, axis = call("ravel", a), 0
+        a, axis = along(a, axis)
         added = monoid in ("sum", "prod")
         target = dtype_from(dtype) if is_given(dtype) else accumulator_dtype(a.node.dtype) if added else a.node.dtype
         if target is DType.BOOL and added:
             target = DType.I64
         value = a.tape.cast(a.node, DType.U8 if target is DType.BOOL else target)
-        running = a.tape.scan(Scan(monoid, axis_of(axis, a.ndim)), value)
+        running = a.tape.scan(Scan(monoid, axis), value)
         return put_out(TracedArray(a.tape, a.tape.cast(running, target)), out)
 
     return scan

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
+from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of, is_of_none
 from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, call, enter, tape_of
 from noyau.frontends.numpy.ufuncs import as_traced, refuse, traced
@@ -107,7 +107,7 @@ def _squeeze(a: Any, axis: Any = None) -> TracedArray:
     a = array_of(a)
     tape, shape = a.tape, a.node.shape
     if axis is not None:
-        return TracedArray(tape, tape.drop_axes(a.node, axes_of(axis, a.ndim)))
+        return TracedArray(tape, tape.drop_axes(a.node, () if is_of_none(a, axis) else axes_of(axis, a.ndim)))
     short = [k for k, dim in enumerate(shape) if tape.at_most(dim, 1, usual=False)]
     return TracedArray(tape, tape.drop_axes(a.node, [k for k in short if tape.at_most(1, shape[k], usual=True)]))
 

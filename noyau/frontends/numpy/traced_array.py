@@ -289,11 +289,11 @@ class TracedArray(NDArrayOperatorsMixin):
         return (self[k] for k in range(len(self)))
 
     def __pow__(self, other: Any) -> Any:
-        """NumPy's operator takes a square root for ** 0.5, which differs from np.power at -0.0 and -inf, and a square
-        for ** 2, which of bools is int8."""
-        if isinstance(other, float) and other == 0.5 and self._dtype.is_float:
+        """NumPy's operator takes for arrays a square root for ** 0.5, which differs from np.power at -0.0 and -inf, and
+        a square for ** 2, which of bools is int8."""
+        if isinstance(other, float) and other == 0.5 and self._dtype.is_float and (self.either or not self.scalar):
             return UFUNCS["sqrt"](self)
-        if type(other) is int and other == 2 and self._dtype is DType.BOOL:
+        if type(other) is int and other == 2 and self._dtype is DType.BOOL and not surely_scalar(self):
             return UFUNCS["square"](self)
         return super().__pow__(other)
 

@@ -9,7 +9,7 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.sites import Importer, OnnxSite
-from noyau.ir.graph import Constant, Node
+from noyau.ir.graph import Node
 from noyau.ir.operators import OPERATORS
 
 _FIXED = {operator.names.onnx: operator for operator in OPERATORS.values() if operator.names.onnx}
@@ -60,22 +60,7 @@ def _bit_shift(site: OnnxSite) -> Node:
     direction = site.attribute("direction", "")
     if direction not in ("LEFT", "RIGHT"):
         raise UnsupportedError(f"BitShift has no direction {direction!r}")
-    value, count = site.input(0), site.input(1)
-    width = value.dtype.bytes * 8
-    if isinstance(count.kind, Constant) and ((count.kind.value >= 0) & (count.kind.value < width)).all():
-        return site.call(f"shift_{direction.lower()}", value, count)
-    return _guarded_shift(site, direction, value, count, width)
-
-
-def _guarded_shift(site: OnnxSite, direction: str, value: Node, count: Node, width: int) -> Node:
-    """A shift by a count that may be negative or beyond the width: nothing is left, or the sign where it goes right."""
-    fits = site.call("less", count, site.like(width, count))
-    if count.dtype.kind == "int":
-        fits = site.call("logical_and", fits, site.call("greater_equal", count, site.like(0, count)))
-    most = site.like(width - 1 if direction == "RIGHT" else 0, count)
-    shifted = site.call(f"shift_{direction.lower()}", value, site.call("where", fits, count, most))
-    signed = direction == "RIGHT" and value.dtype.kind == "int"
-    return shifted if signed else site.call("where", fits, shifted, site.like(0, value))
+    return site.call(f"shift_{direction.lower()}", site.input(0), site.input(1))
 
 
 def _is_inf(site: OnnxSite) -> Node:

@@ -123,11 +123,6 @@ def _power(site: AtenSite) -> Node:
     return apply(site, "power", in_result(site, 0), in_result(site, 1))
 
 
-def _shift_right(site: AtenSite) -> Node:
-    """a // 2 ** b."""
-    return site.builder.shift_right(in_result(site, 0), in_result(site, 1))
-
-
 def _sign(site: AtenSite) -> Node:
     """1 above 0, -1 below, else 0, also of NaN."""
     value = in_result(site, 0)
@@ -152,11 +147,6 @@ def _of_floats(function: str) -> Handler:
 ATEN |= {
     **{f"{name}.default": of_operands(function, 0) for name, function in UNARY.items()},
     **{f"{op}.{kind}": of_operands(f, 0, 1) for op, f in BINARY.items() for kind in ("Tensor", "Scalar", "default")},
-    **{
-        f"{name}.{kind}": _shift_right
-        for name in ("bitwise_right_shift", "__rshift__")
-        for kind in ("Tensor", "Scalar")
-    },
     **{f"{name}.{kind}": compare(f) for name, f in COMPARISONS.items() for kind in ("Tensor", "Scalar")},
     **{f"{name}.default": logical(function) for name, function in LOGICAL.items()},
     **{f"add.{kind}": _with_alpha("add", 0, 1) for kind in ("Tensor", "Scalar")},

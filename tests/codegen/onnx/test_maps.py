@@ -41,8 +41,6 @@ def cells(dtype: DType, seed: int) -> np.ndarray:
 def operands(name: str, dtype: DType) -> dict[str, np.ndarray]:
     kinds = [DType.BOOL, dtype, dtype] if name == "where" else [dtype] * OPERATORS[name].arity
     made = {f"x{at}": cells(kind, at) for at, kind in enumerate(kinds)}
-    if name.startswith("shift"):
-        made["x1"] = (made["x1"].astype(object) % (8 * dtype.bytes)).astype(dtype.numpy)
     if name in REFUSED[1] and not dtype.is_float:  # what is undefined, and the least by -1
         undefined = (made["x1"] == 0) | (made["x1"].astype(np.int64) == -1)
         made["x1"] = np.where(undefined, 3, made["x1"]).astype(dtype.numpy)

@@ -59,6 +59,7 @@ def test_stacks_of_numbers_and_vectors():
     ("function", "told"),
     [
         (lambda a: np.stack([a, a[0]]), "np.stack takes arrays of one shape"),
+        (lambda a: np.roll(a, 1, axis=()), "np.roll along no axis is refused by NumPy too"),
         (lambda a: np.repeat(a, a[0] > 0), "np.repeat is traced for numbers of repeats that are known, or sizes"),
         (lambda a: np.insert(a, [0, 1], 5), "np.insert is traced for one place; use np.concatenate"),
         (lambda a: np.roll(a, a[0, 0]), "np.roll is traced for shifts that are integers or sizes"),

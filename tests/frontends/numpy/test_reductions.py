@@ -57,6 +57,7 @@ def test_counts_are_numbers_of_python_where_numpy_s_are():
 
 def test_places_and_running_results():
     agrees(lambda a: (a.argmax(keepdims=True), np.cumsum(a > 0, axis=0), np.cumprod(a, 1, dtype=np.float64)), x(3, 4))
+    agrees(lambda a: (a.argmin(0), np.cumsum(a, axis=-1), np.repeat(a, 2, axis=0), np.squeeze(a, 0)), x())
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ def test_sizes_are_integers():
 
 def test_operators():
     agrees(lambda a, b: (-a + b * 2 - 1) / (abs(a) + 1) ** 2 % 3, x(2, 3), x(3))
+    agrees(lambda a: ((a > 0) ** 2 + a, (a > 0).any() ** 2 + a), x(3, dtype=np.int8))  # of a scalar it is no int8
     agrees(lambda a, b: (a > 0) & ~(b <= a) | (a == b) ^ (a != 1), x(2, 3), x(3))
     agrees(lambda a: 1 - a, x(2, 3))
     agrees(lambda a: 2.0**a, x(2, 3))

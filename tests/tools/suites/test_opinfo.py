@@ -14,6 +14,7 @@ SAMPLE = (  # operator, dtype, sample, of how many, with dynamic sizes, with gra
     ("squeeze.multiple", "float32", 0, 1, False, False),  # without axes
     ("nn.functional.layer_norm", "float32", 0, 1, False, True),  # of whose gradients two are one value
     ("floor_divide", "int64", 0, 1, False, False),
+    ("narrow", "float32", 1, 6, False, False),  # to a length that is data, at which dynamo breaks the graph
     ("index_add", "float32", 0, 0, False, False, "all", True),  # of updates that do not fit
 )
 MORE = (
@@ -34,6 +35,7 @@ MORE = (
     ("nn.functional.max_unpool2d.grad", "float32", 2, 4, False, False),
     ("native_layer_norm", "bfloat16", 0, 1, False, True),
     ("softmax", "bfloat16", 1, 4, False, True),
+    ("tensor_split", "float32", 1, 6, False, False),
 )
 
 
@@ -56,6 +58,8 @@ def test_what_the_suite_tells(monkeypatch, capfd, tmp_path):
     one, other = torch.ones(3), torch.ones(3) + 1e-4
     assert difference([one], [other], lambda: [one.double()]).startswith("result 0 is off by 0.0001")
     assert difference([one], [other], lambda: [other.double()]) == ""
+    ours, torchs = torch.tensor([257.0, 0.1]).bfloat16(), torch.tensor([257.0, 0.11]).bfloat16()
+    assert difference([torchs], [ours], lambda: [torch.tensor([256.0, 0.1]).double()]) == ""  # one cell is like torch's
     assert opinfo_cases.layouts([torch.ones(2, 1, 3)]) != opinfo_cases.layouts([torch.ones(3, 1, 2).mT])
 
     monkeypatch.setattr("noyau.jobs.optimize.torch.candidates.Certifiers", None)  # what --quick does is undone

@@ -13,11 +13,12 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import fx
-from torch._dynamo.exc import TorchDynamoException
+from torch._dynamo.exc import TorchDynamoException, exceptions_allowed_to_be_fallback
 from torch._dynamo.utils import flatten_graph_inputs
 from torch._functorch import config
 from torch._functorch.aot_autograd import aot_module_simplified
@@ -124,9 +125,14 @@ def backend(
     return compile_captured(module, inputs, options_from({**(options or {}), **others}), GraphRecord(forgets=True))
 
 
-def or_else(compiled: Callable[[], Result], left: Callable[[str], Result], limit_s: float = math.inf) -> Result:
+def or_else(
+    compiled: Callable[[], Result],
+    left: Callable[[str], Result],
+    limit_s: float = math.inf,
+    dynamos: tuple[type[Exception], ...] = (),
+) -> Result:
     """A result of `compiled`, within a limit of time; where that is refused, goes wrong or takes longer, one of `left`,
-    which has torch do it, with a warning that says the reason."""
+    which has torch do it, with a warning that says the reason. `dynamos`: errors by which dynamo goes another way."""
     try:
         with time_limit(limit_s):
             return compiled()
@@ -134,7 +140,7 @@ def or_else(compiled: Callable[[], Result], left: Callable[[str], Result], limit
         reason = str(refusal)
     except TimeIsUp:
         reason = f"its kernels take over {limit_s:g} s; the option limit_s gives them longer"
-    except TorchDynamoException:  # by which it goes another way itself
+    except (TorchDynamoException, *dynamos):
         raise
     except Exception as fault:  # whatever it is, torch computes the same
         log.debug("a fault while a graph was compiled", exc_info=True)
@@ -147,13 +153,15 @@ def or_else(compiled: Callable[[], Result], left: Callable[[str], Result], limit
 def compile_captured(
     module: fx.GraphModule, inputs: Sequence[Any], wishes: CompileOptions, record: GraphRecord
 ) -> Callable[..., Any]:
-    """As `backend`; what becomes of each graph is told to `record`. What goes wrong leaves all of them to torch."""
+    """As `backend`; what becomes of each graph is told to `record`. What goes wrong leaves all of them to torch, but
+    where the data decide on shapes: there dynamo breaks the graph in two, and calls this again for each."""
 
     def left(_: str) -> Callable[..., Any]:
         plain: Callable[..., Any] = module.forward
         return plain
 
-    return or_else(lambda: _compile_captured(module, inputs, wishes, record), left)
+    traced = partial(_compile_captured, module, inputs, wishes, record)
+    return or_else(traced, left, dynamos=exceptions_allowed_to_be_fallback)
 
 
 def _compile_captured(
