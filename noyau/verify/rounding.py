@@ -101,17 +101,17 @@ def moved_runs(graph: Graph, inputs: Arrays, seed: int, count: int) -> Iterator[
             yield otherwise_rounded(graph, inputs, rng, turn)
 
 
-def longer_runs(graph: Graph, inputs: Arrays, seed: int, count: int) -> Iterator[Arrays]:
+def longer_runs(graph: Graph, inputs: Arrays, seed: int, directions: Sequence[Direction | None]) -> Iterator[Arrays]:
     """Unfused runs that keep more bits than the graph's floats have, as right kernels do: in float32 where there are
     shorter ones, and in float64, as the truth itself is, so that a cell shows what the truth loses where it cancels.
 
-    Of each width, one run is rounded in each of IEEE's directions, which show a cancellation that hangs on one rounding
-    or on two that go together; so many others are rounded at random, their inputs moved by an ulp of that width."""
-    rng = np.random.default_rng([seed, count])
+    One of each width is rounded in each direction: DIRECTIONS show a cancellation that hangs on one rounding or on two
+    that go together; without a direction each result is rounded at random, and inputs move by an ulp of that width."""
+    rng = np.random.default_rng([seed, len(directions)])
     sizes = graph.bind([np.shape(inputs[node.output]) for node in graph.inputs])
     shortest = shortest_of(graph)
     widths = [width for width in LONG if width.bytes > shortest] or LONG[-1:]
-    for width, (number, direction) in product(widths, enumerate([*DIRECTIONS, *[None] * count])):
+    for width, (number, direction) in product(widths, enumerate(directions)):
         with suppress(InputError):
             turn = 0 if direction else number
             yield RandomRounding(sizes, rng, turn, width, direction).run(graph, inputs)

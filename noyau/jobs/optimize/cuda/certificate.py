@@ -48,6 +48,7 @@ from noyau.verify.certificate import Certificate, Outcome
 from noyau.verify.failures import Case, Failure
 from noyau.verify.judges import judge_of
 from noyau.verify.jumps import stepped
+from noyau.verify.rounding import DIRECTIONS, Direction
 from noyau.verify.stages import MORE_RUNS, MOVED_RUNS, Stage, decide, first_runs, is_rare, is_undecided, is_wrong
 
 JUDGED = 1 << 15  # cells of an output that are judged in a case
@@ -169,8 +170,11 @@ class DeviceTrial:
         judges = [judge_of(graph[name], got, true, skip, name in steps, None) for name, got, true, skip in ends]
         rest = _later(runs, 1 + MOVED_RUNS - first)
         more = _later(runs, MORE_RUNS - MOVED_RUNS)
-        longer = _later(map(cells_of, self.longer_runs(inputs, noise), repeat(cells)), MORE_RUNS)
-        stages = [Stage(seen), Stage(rest, is_undecided), Stage(longer, is_wrong), Stage(more, is_rare)]
+        longer = [
+            Stage(_later(map(cells_of, self.longer_runs(inputs, which, noise), repeat(cells)), MORE_RUNS), is_wrong)
+            for which in (DIRECTIONS, [None] * MOVED_RUNS)
+        ]
+        stages = [Stage(seen), Stage(rest, is_undecided), *longer, Stage(more, is_rare)]
         outcome = decide(case, self.in_words(inputs), judges, iter(stages))
         names = map(printable, graph.outputs)
         return _placed(outcome, dict(zip(names, zip(cells, results, strict=True), strict=True)))
@@ -181,10 +185,13 @@ class DeviceTrial:
         while True:
             yield self.unfused({name: perturb(each, noise) for name, each in inputs.items()})
 
-    def longer_runs(self, inputs: Mapping[str, Any], noise: torch.Generator) -> Iterator[Sequence[Tensor]]:
-        """Runs that keep more bits than torch's nodes do, rounded at random."""
+    def longer_runs(
+        self, inputs: Mapping[str, Any], directions: Sequence[Direction | None], noise: torch.Generator
+    ) -> Iterator[Sequence[Tensor]]:
+        """Runs that keep more bits than torch's nodes do, as noyau.verify.rounding has them."""
         part, reads = self.part
-        return map(self.in_order, rounded_runs(part, [inputs[node.name] for node in reads], self.group.original, noise))
+        own = [inputs[node.name] for node in reads]
+        return map(self.in_order, rounded_runs(part, own, self.group.original, directions, noise))
 
     def in_words(self, inputs: Mapping[str, Any]) -> str:
         """The inputs in words."""

@@ -14,8 +14,7 @@ from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.ir.graph import Graph
 from noyau.ir.operators import OPERATORS, Fact
 from noyau.verify.brackets import LONG
-from noyau.verify.rounding import DIRECTIONS, Direction, lost_of, shortest_of
-from noyau.verify.stages import MOVED_RUNS
+from noyau.verify.rounding import Direction, lost_of, shortest_of
 
 _HALF_TO_FLOAT = (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default)
 _ROUNDING = [each for each in OPERATORS.values() if Fact.ROUNDS in each.facts or each.ulp > 0]
@@ -99,9 +98,14 @@ class RoundingInterpreter(WideInterpreter):
         return torch.rand(result.shape, generator=self.noise, device=result.device, dtype=result.dtype)
 
 
-def rounded_runs(part: fx.GraphModule, inputs: Sequence[Any], graph: Graph, noise: torch.Generator) -> Iterator[Any]:
-    """The runs of a graph's part in float32, unless all is longer, and in float64, each rounded in some way."""
+def rounded_runs(
+    part: fx.GraphModule,
+    inputs: Sequence[Any],
+    graph: Graph,
+    directions: Sequence[Direction | None],
+    noise: torch.Generator,
+) -> Iterator[Any]:
+    """Runs of a graph's part in float32, unless all is longer, and in float64, one rounded in each direction."""
     shortest = shortest_of(graph)
-    widths = [TO_TORCH[each] for each in LONG if each.bytes >= shortest]
-    for width, direction in product(widths, [*DIRECTIONS, *[None] * MOVED_RUNS]):
+    for width, direction in product((TO_TORCH[each] for each in LONG if each.bytes >= shortest), directions):
         yield RoundingInterpreter(part, width, noise, direction).run_on(inputs)
