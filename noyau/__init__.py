@@ -107,9 +107,9 @@ def optimize(model: str | Path | Callable[..., Any], inputs: Any = None, **optio
     called as the module, and has `.report` and `.save(path)`, which `noyau.load` reads. For a file:
 
     `options` are the fields of `noyau.jobs.optimize.onnx.options.OptimizeOptions`: keep="faster", "not-slower" or
-    "all"; dims={"sequence": 128}; inputs="arrays.npz"; target="native" or a level such as "x86-64-v3"; threads=1;
-    only=[...], drop=[...] of kernels; between=(["A", "B"], ["C"]), the ends of the path to work on; weights="int8" and
-    budget="same-tokens" or 1e-2 for products with weights in few bits. The result has
+    "all"; dims={"sequence": 128}; inputs="arrays.npz" or "samples.py"; target="native" or a level such as "x86-64-v3";
+    threads=1; only=[...], drop=[...] of kernels; between=(["A", "B"], ["C"]), the ends of the path to work on;
+    weights="int8" and budget="same-tokens" or 1e-2 for products with weights in few bits. The result has
     `.report`, `.save(path)` and `.session()`. With device="cuda" torch hosts the model instead, with kernels in Triton:
     `options` are then dims, inputs, seed and those of a module, and the result is called with the model's inputs,
     tensors or arrays, and gives a list of tensors. Raises ModelError for a file that is no model, InputError for what

@@ -30,7 +30,10 @@ class Command:
 def declare_inputs(parser: argparse.ArgumentParser, doing: str, sizes: str) -> None:
     """`--inputs` and `--dim`: what the command does with them, as in "run", and what `--dim` gives beyond one size."""
     add = parser.add_argument
-    add("--inputs", type=Path, metavar="F.npz", help=f"{doing} with these arrays (default: made-up ones)")
+    message = (
+        f"{doing} with these arrays, or with each dict of arrays that `inputs` of F.py yields (default: made-up ones)"
+    )
+    add("--inputs", type=Path, metavar="F.npz|F.py", help=message)
     add("--dim", action="append", default=[], metavar="NAME=N[,N...]", help=f"{doing} with this size, {sizes}")
 
 

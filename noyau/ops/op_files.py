@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from noyau.errors import InputError, MissingExtraError, NoyauError
+from noyau.errors import InputError
 from noyau.ops.op import Op
-from noyau.workers.import_path import import_path
+from noyau.workers.import_path import run_file
 
-_EXTRAS = {"numba": "numba", "torch": "torch", "triton": "triton", "onnx": "onnx", "onnxruntime": "onnx"}
 _OPS = "an op is a function under @noyau.op"
 
 
@@ -25,7 +23,7 @@ def load_op(target: str) -> Op[Any, Any]:
     path = Path(place)
     if not path.is_file():
         raise InputError(f"there is no file {place!r}")
-    return _op_of(_run(path), place, wanted)
+    return _op_of(run_file(path), place, wanted)
 
 
 def _op_of(values: Mapping[str, Any], place: str, wanted: str) -> Op[Any, Any]:
@@ -50,7 +48,7 @@ def load_op_or_module(target: str) -> Op[Any, Any] | tuple[Any, Any]:
     path = Path(place)
     if not wanted or not path.is_file():
         return load_op(target)
-    values = _run(path)
+    values = run_file(path)
     if not _is_torch_module(values.get(wanted)):
         return _op_of(values, place, wanted)
     if "inputs" not in values:
@@ -73,7 +71,7 @@ def load_ops(target: str) -> list[Op[Any, Any]]:
     place, _, wanted = target.partition("::")
     if wanted or not Path(place).is_file():
         return [load_op(target)]
-    ops = {id(value): value for value in _run(Path(place)).values() if isinstance(value, Op)}
+    ops = {id(value): value for value in run_file(Path(place)).values() if isinstance(value, Op)}
     if not ops:
         raise InputError(f"{place} has no op; {_OPS}")
     return list(ops.values())
@@ -92,7 +90,7 @@ def load_ops_or_functions(
     path, names = Path(place), wanted.split(",")
     if not path.is_file():
         raise InputError(f"there is no file {place!r}")
-    values = _run(path)
+    values = run_file(path)
     missing = next((name for name in names if not callable(values.get(name))), None)
     if missing is not None:
         own = f"noyau_file_{path.stem}"
@@ -114,27 +112,3 @@ def _takes_arguments(function: Callable[..., Any]) -> bool:
     except (TypeError, ValueError):
         return True
     return any(parameter.default is inspect.Parameter.empty for parameter in parameters)
-
-
-def _run(path: Path) -> dict[str, Any]:
-    """Run a file of Python and give what it defines; its folder is where it imports from first, while it runs."""
-    spec = importlib.util.spec_from_file_location(f"noyau_file_{path.stem}", path.absolute())
-    if spec is None or spec.loader is None:
-        raise InputError(f"{path} is no file of Python; give PATH.py::OP")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        with import_path(path):
-            spec.loader.exec_module(module)
-    except NoyauError:
-        raise
-    except SystemExit as end:
-        if end.code in (None, 0):  # it has said why, as pages do whose package is not installed
-            raise InputError(f"{path} ends itself before all of its ops are defined") from end
-        raise InputError(f"{path} fails with SystemExit: {end}") from end
-    except Exception as fault:
-        missing = (fault.name or "").partition(".")[0] if isinstance(fault, ModuleNotFoundError) else ""
-        if missing in _EXTRAS:
-            remedy = f"run: pip install 'noyau-kernels[{_EXTRAS[missing]}]'"
-            raise MissingExtraError(f"{path} needs {missing}, which is not installed; {remedy}") from fault
-        raise InputError(f"{path} fails with {type(fault).__name__}: {fault}") from fault
-    return vars(module)

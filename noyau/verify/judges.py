@@ -110,7 +110,8 @@ class FloatJudge(Judge):
         np.fmax(self.spread, away, out=self.spread, where=np.isfinite(away))
         if self.steps:
             self.nearest = np.fmin(self.nearest, distance(self.value, run))
-            self.closest = np.fmin(self.closest, away)
+            if unfused.dtype == self.got.dtype:  # one of more bits says nothing of what rounding these takes
+                self.closest = np.fmin(self.closest, away)
 
     @cached_property
     def ulp(self) -> Array:
@@ -145,4 +146,7 @@ class FloatJudge(Judge):
         beyond = np.copysign(1.0, self.value) * self.base + allowed >= FORMATS[self.node.dtype].overflow
         away = self.nearest if self.steps else distance(self.value, self.base)
         near = np.isfinite(self.value) & np.isfinite(self.base)
+        # An infinity that comes of a cancellation, as log(1 - 1), is as far from a run's number as right values reach.
+        beyond_run = np.where(self.truth > 0, self.value >= self.base, self.value <= self.base)
+        away = np.where(np.isinf(self.truth) & near & beyond_run, 0.0, away)
         return np.where(near, away / allowed, np.where(right | (np.isinf(self.value) & beyond), 0.0, np.inf))

@@ -11,8 +11,9 @@ order is more right than another, so each of the four that are tried is an unfus
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,13 @@ from noyau.verify.floats import PATTERN, moved, repeated
 from noyau.verify.jumps import Arrays
 
 Array = np.ndarray
+Direction = Callable[[Any, Any], Any]  # where a result moves, by itself and by what rounding took from it
+DIRECTIONS: tuple[Direction, ...] = (
+    lambda result, lost: lost > 0,  # IEEE 754's own: up, down, away from 0, towards it
+    lambda result, lost: lost < 0,
+    lambda result, lost: (lost > 0) != (result < 0),
+    lambda result, lost: (lost > 0) == (result < 0),
+)
 TURNS = 4  # as it is; what is above 0 first; what is below 0 first; each by itself, then both
 
 
@@ -93,32 +101,75 @@ def moved_runs(graph: Graph, inputs: Arrays, seed: int, count: int) -> Iterator[
             yield otherwise_rounded(graph, inputs, rng, turn)
 
 
-class RandomRounding(Evaluator):
-    """An evaluation that rounds up or down at random."""
+def longer_runs(graph: Graph, inputs: Arrays, seed: int, directions: Sequence[Direction | None]) -> Iterator[Arrays]:
+    """Unfused runs that keep more bits than the graph's floats have, as right kernels do: in float32 where there are
+    shorter ones, and in float64, as the truth itself is, so that a cell shows what the truth loses where it cancels.
 
-    def __init__(self, sizes: Mapping[str, int], rng: np.random.Generator, turn: int = 0) -> None:
+    One of each width is rounded in each direction: DIRECTIONS show a cancellation that hangs on one rounding or on two
+    that go together; without a direction each result is rounded at random, and inputs move by an ulp of that width."""
+    rng = np.random.default_rng([seed, len(directions)])
+    sizes = graph.bind([np.shape(inputs[node.output]) for node in graph.inputs])
+    shortest = shortest_of(graph)
+    widths = [width for width in LONG if width.bytes > shortest] or LONG[-1:]
+    for width, (number, direction) in product(widths, enumerate(directions)):
+        with suppress(InputError):
+            turn = 0 if direction else number
+            yield RandomRounding(sizes, rng, turn, width, direction).run(graph, inputs)
+
+
+def shortest_of(graph: Graph) -> int:
+    """The bytes of the shortest floats of a graph; of one without, those of the longest."""
+    return min((node.dtype.bytes for node in graph.nodes if node.dtype.is_float), default=LONG[-1].bytes)
+
+
+class Widened(Evaluator):
+    """An evaluation that keeps floats shorter than `width` in as many bits as that has, where it is given."""
+
+    def __init__(self, sizes: Mapping[str, int], width: DType | None = None) -> None:
         super().__init__(False, sizes)
-        self.rng, self.turn = rng, turn
+        self.width = width
+
+    def dtype(self, dtype: DType) -> np.dtype:
+        is_short = self.width is not None and dtype.is_float and dtype.bytes < self.width.bytes
+        return (self.width if self.width is not None and is_short else dtype).numpy
+
+
+class RandomRounding(Widened):
+    """An evaluation that rounds up or down at random, or in a `direction`."""
+
+    def __init__(
+        self,
+        sizes: Mapping[str, int],
+        rng: np.random.Generator,
+        turn: int = 0,
+        width: DType | None = None,
+        direction: Direction | None = None,
+    ) -> None:
+        super().__init__(sizes, width)
+        self.rng, self.turn, self.direction = rng, turn, direction
         self.overflows: dict[str, np.ndarray] = {}  # of products: which cells are infinite for their size alone
         self.products: dict[str, np.ndarray] = {}  # those products with more bits
 
     def value(self, node: Node, operands: Sequence[Any], inputs: Arrays) -> Any:
         result = self.in_turn(node, super().value(node, operands, inputs), operands)
         if isinstance(node.kind, Input) and node.dtype.is_float:
-            return moved(result, self.rng)
-        if node.kind == Map("cast") and node.dtype is DType.F32 and operands[0].dtype == np.float64:
+            return moved(result, self.rng) if self.direction is None else result
+        kept = self.dtype(node.dtype)
+        if node.kind == Map("cast") and kept == np.float32 and operands[0].dtype == np.float64:
             return self.rounded(result, operands[0])  # the cast hides how its operand was moved
-        if node.dtype not in LONG or not is_rounded(node):
+        if kept not in LONGER or not is_rounded(node, kept):
             return result
-        exact = Longer(self.wide, self.sizes).value(node, [_longer(each) for each in operands], inputs)
+        if kept == np.float64 and isinstance(node.kind, Map) and node.kind.function in ("add", "subtract"):
+            return self.shifted(result, lost_of(node.kind.function, operands, result))
+        exact = Longer(self.sizes, self.width).value(node, [_longer(each) for each in operands], inputs)
         if isinstance(node.kind, Map) and has(node.kind.function, Fact.BELOW_ONE):
-            reached = (np.abs(exact) == 1) & np.isfinite(operands[0])
-            exact = np.where(reached, exact * np.nextafter(exact.dtype.type(1), exact.dtype.type(0)), exact)
+            unseen = (exact == result) & np.isfinite(operands[0]) & (operands[0] != 0)  # no such number is exact
+            exact = np.where(unseen, exact * np.nextafter(exact.dtype.type(1), exact.dtype.type(0)), exact)
         return self.rounded(result, exact)
 
     def in_turn(self, node: Node, result: Any, operands: Sequence[Any]) -> Any:
         """The result, of sums in the order of this run."""
-        if self.turn % TURNS == 0 or node.dtype not in LONG:
+        if self.turn % TURNS == 0 or self.dtype(node.dtype) not in LONGER:
             return result
         match node.kind:
             case Map("multiply"):
@@ -153,9 +204,17 @@ class RandomRounding(Evaluator):
 
     def rounded(self, result: np.ndarray, exact: np.ndarray) -> np.ndarray:
         """The result, or the neighbour of it on the other side of the exact one."""
-        coins = repeated(self.rng.random(min(result.size, PATTERN)) < 0.5, result.shape)
-        moves = coins & (exact != result) & np.isfinite(result) & np.isfinite(exact)
-        above = exact > result
+        with np.errstate(invalid="ignore"):
+            return self.shifted(result, np.where(np.isfinite(exact), exact - result, 0))
+
+    def shifted(self, result: np.ndarray, lost: np.ndarray) -> np.ndarray:
+        """The result, or the neighbour of it on the side of what was lost by rounding it."""
+        if self.direction is None:
+            goes = repeated(self.rng.random(min(result.size, PATTERN)) < 0.5, result.shape)
+        else:
+            goes = self.direction(result, lost)
+        moves = goes & np.isfinite(result) & np.isfinite(lost) & (lost != 0)
+        above = lost > 0
         bits = result.view(f"i{result.itemsize}")  # the next number away from 0 is the next in bits too
         steps = np.where(above == (bits >= 0), np.int8(1), np.int8(-1))
         shifted = np.asarray(bits + moves * steps).view(result.dtype)
@@ -166,28 +225,38 @@ class RandomRounding(Evaluator):
         return shifted
 
 
+def lost_of(function: str, operands: Sequence[Any], result: Any) -> Any:
+    """The part that rounding took from a sum or difference, exactly (Knuth's two-sum): more bits do not see what is
+    added to a number that is larger by more than they reach, as the exp(-50) of 1 + exp(-50)."""
+    one, other = operands[0], -operands[1] if function == "subtract" else operands[1]
+    with np.errstate(all="ignore"):
+        share = result - one
+        return (one - (result - share)) + (other - share)
+
+
 def _longer(array: np.ndarray) -> np.ndarray:
     """The same numbers with more bits, where there is such a dtype."""
     return array.astype(LONGER[array.dtype]) if array.dtype in LONGER else array
 
 
-class Longer(Evaluator):
-    """An evaluation of one node with more bits than its dtype has."""
+class Longer(Widened):
+    """An evaluation of one node with more bits than its dtype has, or those in which it is kept."""
 
     def dtype(self, dtype: DType) -> np.dtype:
-        return LONGER.get(dtype.numpy, dtype.numpy)
+        kept = super().dtype(dtype)
+        return LONGER.get(kept, kept)
 
 
-def is_rounded(node: Node) -> bool:
-    """Whether its result is not exact, and can be had with more bits."""
+def is_rounded(node: Node, kept: np.dtype) -> bool:
+    """Whether its result, kept in a dtype, is not exact, and can be had with more bits."""
     match node.kind:
         case Map(function):
             return has(function, Fact.ROUNDS) or OPERATORS[function].ulp > 0
         case Reduce(monoid, _):
-            return not MONOIDS[monoid].exact and (bool(MONOIDS[monoid].function) or node.dtype is DType.F32)
+            return not MONOIDS[monoid].exact and (bool(MONOIDS[monoid].function) or kept == np.float32)
         case Scan(monoid, _):
-            return not MONOIDS[monoid].exact and node.dtype is DType.F32
+            return not MONOIDS[monoid].exact and kept == np.float32
         case Contract():
-            return node.dtype is DType.F32
+            return kept == np.float32
         case _:
             return False

@@ -23,7 +23,7 @@ from noyau.verify.failures import Array, Arrays, Case, Failure, changed_input, i
 from noyau.verify.floats import shifted_run
 from noyau.verify.judges import Judge, judge_of
 from noyau.verify.jumps import runs_at_jumps, stepped
-from noyau.verify.rounding import moved_runs
+from noyau.verify.rounding import DIRECTIONS, longer_runs, moved_runs
 from noyau.verify.stages import MORE_RUNS, MOVED_RUNS, Stage, decide, first_runs, is_rare, is_undecided, is_wrong
 from noyau.verify.undefined import undefined_cells
 
@@ -82,6 +82,8 @@ class KernelTrial:
         runs = self.in_order(chain([as_it_is], moved_runs(self.graph, inputs, seed, MOVED_RUNS)))
         yield Stage(islice(runs, 1 + self.first_runs))
         yield Stage(runs, is_undecided)
+        for directions in (DIRECTIONS, [None] * MOVED_RUNS) if self.lazy_graph is None else ():
+            yield Stage(self.in_order(longer_runs(self.graph, inputs, seed, directions)), is_wrong)
         yield Stage(self.in_order(runs_at_jumps(self.graph, inputs)), is_wrong)
         yield Stage(self.in_order(self.traced_runs(inputs, truth, seed, MOVED_RUNS)), is_wrong)
         yield Stage(self.in_order(self.more_runs(inputs, truth, seed)), is_rare)
@@ -107,13 +109,18 @@ class KernelTrial:
             return
         with suppress(InputError):
             own = evaluate(self.traced, inputs, wide=True)
-            for run in chain(runs_at_jumps(self.traced, inputs), moved_runs(self.traced, inputs, seed, count)):
+            for run in chain(
+                runs_at_jumps(self.traced, inputs),
+                moved_runs(self.traced, inputs, seed, count),
+                longer_runs(self.traced, inputs, seed, [*DIRECTIONS, *[None] * count]),
+            ):
                 yield {name: shifted_run(run[name], own[name], truth[name]) for name in self.graph.outputs}
 
     def more_runs(self, inputs: Arrays, truth: Arrays, seed: int) -> Iterator[Arrays]:
         """A second look at few wrong cells."""
         if self.traced is None:
             yield from moved_runs(self.graph, inputs, seed, MORE_RUNS)
+            yield from longer_runs(self.graph, inputs, seed, [None] * (MORE_RUNS // 2))
         yield from self.traced_runs(inputs, truth, seed, MORE_RUNS)
 
     def refused(self, case: Case, refusal: InputError) -> Outcome:

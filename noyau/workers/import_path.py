@@ -1,4 +1,4 @@
-"""The imports of a Python file that runs: its folder comes first, as where Python runs it; what follows an import."""
+"""Python files that are run: their folder comes first to import from, as where Python runs them; what follows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from noyau.errors import InputError, MissingExtraError, NoyauError
+
+_EXTRAS = {"numba": "numba", "torch": "torch", "triton": "triton", "onnx": "onnx", "onnxruntime": "onnx"}
 
 
 class _InstalledNamesake:
@@ -88,3 +92,27 @@ class LazyModule:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(import_module(self._name), name)
+
+
+def run_file(path: Path) -> dict[str, Any]:
+    """Run a file of Python and give what it defines; its folder is where it imports from first, while it runs."""
+    spec = spec_from_file_location(f"noyau_file_{path.stem}", path.absolute())
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path} is no file of Python; give PATH.py::OP")
+    module = module_from_spec(spec)
+    try:
+        with import_path(path):
+            spec.loader.exec_module(module)
+    except NoyauError:
+        raise
+    except SystemExit as end:
+        if end.code in (None, 0):  # it has said why, as pages do whose package is not installed
+            raise InputError(f"{path} ends itself before all of it has run") from end
+        raise InputError(f"{path} fails with SystemExit: {end}") from end
+    except Exception as fault:
+        missing = (fault.name or "").partition(".")[0] if isinstance(fault, ModuleNotFoundError) else ""
+        if missing in _EXTRAS:
+            remedy = f"run: pip install 'noyau-kernels[{_EXTRAS[missing]}]'"
+            raise MissingExtraError(f"{path} needs {missing}, which is not installed; {remedy}") from fault
+        raise InputError(f"{path} fails with {type(fault).__name__}: {fault}") from fault
+    return vars(module)

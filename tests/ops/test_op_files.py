@@ -52,7 +52,7 @@ def test_an_op_by_its_name_or_alone(folder):
         ),
         ("1 / 0", "path.py", r"path\.py fails with ZeroDivisionError: division by zero"),
         ("exit(3)", "path.py", "fails with SystemExit: 3"),
-        ("raise SystemExit", "path.py", r"path\.py ends itself before all of its ops are defined"),
+        ("raise SystemExit", "path.py", r"path\.py ends itself before all of it has run"),
         ("def f(:", "path.py", "fails with SyntaxError"),
     ],
 )

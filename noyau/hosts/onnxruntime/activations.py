@@ -34,13 +34,15 @@ class Activations:
     """Values of one run: arrays by the model's names, its inputs and tensors among them.
 
     `made_up`: the inputs of the model were. What could not be captured is not there; `fault`: why the model as a
-    whole does not run with any. `body_faults`: why nothing is known of a body, by how the names of its values begin."""
+    whole does not run with any. `body_faults`: why nothing is known of a body, by how the names of its values begin.
+    `others`: those of runs with a user's other samples, in the first places."""
 
     arrays: Mapping[str, np.ndarray]
     sizes: Mapping[str, int]
     made_up: bool
     fault: str = ""
     body_faults: Mapping[str, str] = field(default_factory=dict)
+    others: tuple[Activations, ...] = ()
 
     def fault_of(self, group: Group) -> str:
         """Why what a group reads is not known, or nothing."""

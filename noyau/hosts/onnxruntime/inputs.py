@@ -16,7 +16,8 @@ from noyau.hosts.onnxruntime.size_bindings import Sizes, fit_sizes, fits, graph_
 from noyau.ir.dims import Shape
 from noyau.ir.graph import Graph
 from noyau.text import printable
-from noyau.verify.inputs import Inputs, load_inputs, make_inputs
+from noyau.verify.input_files import MOST, load_samples, note_of
+from noyau.verify.inputs import Inputs, make_inputs
 
 if TYPE_CHECKING:
     from noyau.frontends.onnx import ImportedModel
@@ -28,7 +29,8 @@ CELLS = 1 << 20  # of the largest value of a kernel that is checked on them, whe
 
 @dataclass(frozen=True, slots=True)
 class ModelInputs:
-    """Inputs of a model: `small` to check its kernels, `full` to time them. A user's arrays are both.
+    """Inputs of a model: `small` to check its kernels, `full` to time them. A user's arrays are both, the first of
+    several samples; `others`: the others, and `notes` what there is to say of them.
 
     `missing`: inputs of types that cannot be made up. `searched`: the usual sizes do not run, and these were found by
     trying."""
@@ -38,12 +40,14 @@ class ModelInputs:
     made_up: bool
     missing: tuple[str, ...] = ()
     searched: bool = False
+    others: tuple[Inputs, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def model_inputs(
     imported: ImportedModel, graphs: Sequence[Graph], dims: Mapping[str, int], file: str | Path | None, seed: int
 ) -> ModelInputs:
-    """Arrays for the inputs of a model, from an .npz file or made up for the sizes `dims`, by the model's own names.
+    """Arrays for the inputs of a model, of a user's file or made up for the sizes `dims`, by the model's own names.
 
     A size that is not given is 1 where it is the leading one of an input, else 128, or what fits the others; the small
     inputs have sizes of at most 64, less where a value of one of `graphs`, those of the kernels, would be large, or the
@@ -54,8 +58,10 @@ def model_inputs(
     if file is not None and dims:
         raise InputError(f"{file} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
     if file is not None:
-        loaded = load_inputs(Path(file), imported.graph, without=names)
-        return ModelInputs(loaded, loaded, made_up=False)
+        samples = load_samples(Path(file), imported.graph, without=names)
+        first, *others = samples[:MOST]
+        notes = (*first.notes, *note_of(samples, Path(file)))
+        return ModelInputs(first, first, made_up=False, others=tuple(others), notes=notes)
     full = fit_sizes(sizes_for(imported, dims), imported, graph_names(imported, dims))
     inputs = [node for node in imported.graph.inputs if node.output not in names]
     missing = tuple(node.output for node in inputs if node.dtype is DType.OTHER) if graphs else ()
@@ -65,7 +71,7 @@ def model_inputs(
     small, large = (
         make_inputs(imported.graph, sizes, np.random.default_rng(seed), without=left_out) for sizes in (less, full)
     )
-    return ModelInputs(small, large, True, missing)
+    return ModelInputs(small, large, True, missing, notes=large.notes)
 
 
 def small_sizes(sizes: Mapping[str, int], graphs: Iterable[Graph]) -> dict[str, int]:

@@ -30,7 +30,7 @@ from noyau.jobs.report.text import Record, hanging
 from noyau.text import printable
 from noyau.verify.certificate import SHARE, Outcome
 from noyau.verify.failures import Case, Failure, spell
-from noyau.verify.inputs import load_inputs
+from noyau.verify.input_files import load_samples
 from noyau.verify.rounding import moved_runs
 from noyau.verify.stages import MOVED_RUNS
 from noyau.verify.trial import KernelTrial
@@ -212,8 +212,8 @@ def _feeds(
     if file is not None:
         if dims:
             raise InputError(f"{file} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
-        arrays = load_inputs(Path(file), imported.graph, without=frozenset(imported.initializers))
-        yield arrays.arrays, arrays.sizes, arrays.notes
+        for sample in load_samples(Path(file), imported.graph, without=frozenset(imported.initializers)):
+            yield sample.arrays, sample.sizes, sample.notes
         return
     bindings_of_runs = bindings(imported, dims) if dims else [_small(imported), dict.fromkeys(_small(imported), 1)]
     for sizes in {tuple(sizes.items()): sizes for sizes in bindings_of_runs}.values():

@@ -81,7 +81,7 @@ def declare_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--weights", choices=WEIGHTS, help="try weights of products in few bits, onnxruntime's own (default: none)")
     add("--budget", metavar="1e-2", help="how far such weights may move the outputs (default: same-tokens)")
-    add("--calibration", type=Path, metavar="F.npz", help="hold them against the outputs on these arrays")
+    add("--calibration", type=Path, metavar="F.npz|F.py", help="hold them against the outputs on these arrays")
     add("--within", metavar="SECONDS", help="end after so long: what is not timed by then is not kept")
     add("--require", metavar="1.1x", help="exit with status 1 where the whole model is not so much faster")
     declare_record(parser)

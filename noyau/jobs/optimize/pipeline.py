@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
 
 from noyau.codegen.plan import Plan, Planned
@@ -20,6 +21,7 @@ from noyau.timing.verdict import Verdict
 
 Say = Callable[[str], None]
 Sizes = Mapping[str, int]
+NOTHING: Mapping[str, str] = MappingProxyType({})
 Installed = TypeVar("Installed")
 Installed_co = TypeVar("Installed_co", covariant=True)
 
@@ -66,10 +68,16 @@ class Optimization(Generic[Installed]):
     installed: Installed
 
 
-def optimize(host: Host[Installed], keep: str, say: Say) -> Optimization[Installed]:
-    """Fuse what can be fused, keep the kernels that are right and win, by one of candidate.KEEPS."""
+def optimize(
+    host: Host[Installed], keep: str, say: Say, dropped: Mapping[str, str] = NOTHING
+) -> Optimization[Installed]:
+    """Fuse what can be fused, keep the kernels that are right and win, by one of candidate.KEEPS. `dropped`: those that
+    are not to be, with the reason."""
     partition, plan = host.plan()
-    candidates = race(host, host.certify(plan.kernels), keep, say)
+    certified = [
+        replace(one, reason=one.reason or dropped.get(one.planned.operator, "")) for one in host.certify(plan.kernels)
+    ]
+    candidates = race(host, certified, keep, say)
     remaining, installed = host.install(candidates)
     return Optimization(partition, plan, tuple(remaining), installed)
 

@@ -30,7 +30,8 @@ from noyau.text import printable
 from noyau.timing.conditions import conditions, unsteady
 from noyau.timing.machine import this_machine
 from noyau.toolchain.c import compiler as c_compiler
-from noyau.verify.inputs import Inputs, load_inputs, make_inputs
+from noyau.verify.input_files import first_sample
+from noyau.verify.inputs import Inputs, make_inputs
 from noyau.workers.resources import processors
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def inputs_for(original: SourceModel, dims: Mapping[str, int], wishes: ProfileOp
         return make_inputs(imported.graph, sizes, np.random.default_rng(wishes.seed), without=names)
     if dims:
         raise InputError(f"{wishes.inputs} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
-    return load_inputs(Path(wishes.inputs), imported.graph, without=names)
+    return first_sample(Path(wishes.inputs), imported.graph, without=names)
 
 
 log = logging.getLogger("noyau")

@@ -167,9 +167,24 @@ def test_sizes_and_arrays(model, tmp_path, capsys):
     record = json.loads((tmp_path / "r.json").read_text())
     for each in (*record["kernels"], record["end_to_end"]):
         assert [binding["sizes"] for binding in each["bindings"]] == [{"rows": 37}, {"rows": 2}]
-    np.savez(tmp_path / "mine.npz", x=np.ones((3, 6), np.float32))
-    assert optimize(model, "--inputs", tmp_path / "mine.npz") == 0
-    assert "x f32[3, 6]: from mine.npz" in capsys.readouterr().out
+
+
+def test_samples_of_a_script_are_checked_and_those_of_other_sizes_timed(model, tmp_path, capsys):
+    np.savez(tmp_path / "mine.npz", x=np.full((3, 6), np.nan, np.float32))
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np\n"
+        "def inputs():\n"
+        f"    yield np.load({str(tmp_path / 'mine.npz')!r})\n"
+        "    for rows in (5, 5):\n"
+        "        yield {'x': np.ones((rows, 6), np.float32)}\n"
+    )
+    assert optimize(model, "--inputs", tmp_path / "mine.py", "--json", tmp_path / "r.json") == 0
+    record = json.loads((tmp_path / "r.json").read_text())
+    for each in (*record["kernels"], record["end_to_end"]):
+        assert [binding["sizes"] for binding in each["bindings"]] == [{"rows": 3}, {"rows": 5}]
+    told = " ".join(capsys.readouterr().out.split())
+    assert "x f32[3, 6]: from sample 1 of mine.py, of which 18 cells are NaN or infinite" in told
+    assert "3 samples of mine.py: each is checked, and of each sizes the first is timed" in told
 
 
 def test_without_time_the_output_is_the_model_and_it_says_so(model, capsys):
@@ -243,10 +258,6 @@ def test_arrays_that_do_not_fit_are_named(arrays, message, model, tmp_path, caps
 
 
 def test_arrays_and_sizes_exclude_each_other(model, tmp_path, capsys):
-    assert optimize(model, "--dim", "rows=37,2", "--json", tmp_path / "r.json") == 0
-    record = json.loads((tmp_path / "r.json").read_text())
-    for each in (*record["kernels"], record["end_to_end"]):
-        assert [binding["sizes"] for binding in each["bindings"]] == [{"rows": 37}, {"rows": 2}]
     np.savez(tmp_path / "mine.npz", x=np.ones((3, 6), np.float32))
     assert optimize(model, "--inputs", tmp_path / "mine.npz", "--dim", "rows=3") == 2
     assert "leave out --dim rows=N, or the arrays" in capsys.readouterr().err

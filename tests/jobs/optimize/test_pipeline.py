@@ -56,6 +56,14 @@ def test_a_kernel_that_wins_stays():
         assert one.kept == (Verdict.FASTER in verdicts and Verdict.SLOWER not in verdicts)
 
 
+def test_a_kernel_that_is_dropped_is_not_timed():
+    here = host()
+    dropped, _ = (each.operator for each in here.plan()[1].kernels)
+    one, other = optimize(here, "all", lambda _: None, {dropped: "slower as a whole"}).candidates
+    assert (one.kept, one.reason, one.timings) == (False, "slower as a whole", ())
+    assert other.kept
+
+
 def test_a_wrong_kernel_is_out_before_it_is_timed():
     def spoil(planned):
         return replace(planned, text=planned.text.replace("+ 1", "+ 2").replace("1.0f", "1.5f"))

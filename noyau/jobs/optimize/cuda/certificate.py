@@ -2,8 +2,9 @@
 
 The truth is torch's own nodes on tensors that are widened to float64, all casts among floats dropped; what is allowed
 follows, cell by cell and by the one rule of noyau.verify.judges, from runs of those nodes as they are, and with their
-inputs moved by an ulp. Every cell is looked at for poison, so that none stays unwritten; as many as NumPy judges in
-little time are judged, among them the first and the last.
+inputs moved by an ulp; and where that is not enough, from some that keep more bits and are rounded otherwise. Every
+cell is looked at for poison, so that none stays unwritten; as many as NumPy judges in little time are judged, among
+them the first and the last.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, fx
-from torch.utils import _pytree as pytree
 
 from noyau.codegen.plan import Planned
 from noyau.compiler.partition.cut import Group
@@ -36,6 +36,7 @@ from noyau.hosts.torch.modules.sites import TracedGraph, isolate, plain
 from noyau.jobs.optimize.candidate import Candidate, certify
 from noyau.jobs.optimize.cuda import candidates
 from noyau.jobs.optimize.cuda.candidates import call_of
+from noyau.jobs.optimize.cuda.wide_runs import WideInterpreter, rounded_runs
 from noyau.jobs.optimize.pipeline import Say
 from noyau.jobs.optimize.torch.candidates import CertifiedKernels, input_names
 from noyau.kernels.certificates import certificate_key, keep_certificate, recall_certificate
@@ -47,33 +48,13 @@ from noyau.verify.certificate import Certificate, Outcome
 from noyau.verify.failures import Case, Failure
 from noyau.verify.judges import judge_of
 from noyau.verify.jumps import stepped
-from noyau.verify.stages import MORE_RUNS, MOVED_RUNS, Stage, decide, first_runs, is_rare, is_undecided
+from noyau.verify.rounding import DIRECTIONS, Direction
+from noyau.verify.stages import MORE_RUNS, MOVED_RUNS, Stage, decide, first_runs, is_rare, is_undecided, is_wrong
 
 JUDGED = 1 << 15  # cells of an output that are judged in a case
 ENDS = 1 << 10  # of them at either end
 POISONS = (0, PLAIN)  # of the two runs of a case
-_HALF_TO_FLOAT = (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default)
 MOST_AT_ONCE = 16  # threads: Triton's compiler works without Python's lock
-
-
-class WideInterpreter(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types
-    """The nodes of a part on tensors in float64: casts to other floats are casts to float64."""
-
-    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """A node, its dtypes widened."""
-        args, kwargs = pytree.tree_map(_widened, (args, kwargs))
-        if target in _HALF_TO_FLOAT:
-            args = (*args[:2], False)
-        return super().call_function(target, args, kwargs)
-
-
-def _widened(value: Any) -> Any:
-    return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
-
-
-def widen(tensor: Any) -> Any:
-    """A float tensor in float64; anything else as it is."""
-    return tensor.double() if isinstance(tensor, Tensor) and tensor.dtype.is_floating_point else tensor
 
 
 @dataclass(frozen=True)
@@ -161,7 +142,7 @@ class DeviceTrial:
     def truth(self, inputs: Mapping[str, Any]) -> list[Tensor]:
         """Run torch's nodes in float64."""
         part, reads = self.part
-        return self.in_order(WideInterpreter(part).run(*[widen(inputs[node.name]) for node in reads]))
+        return self.in_order(WideInterpreter(part).run_on([inputs[node.name] for node in reads]))
 
     def unfused(self, inputs: Mapping[str, Any]) -> list[Tensor]:
         """Run torch's nodes as they are."""
@@ -189,7 +170,11 @@ class DeviceTrial:
         judges = [judge_of(graph[name], got, true, skip, name in steps, None) for name, got, true, skip in ends]
         rest = _later(runs, 1 + MOVED_RUNS - first)
         more = _later(runs, MORE_RUNS - MOVED_RUNS)
-        stages = [Stage(seen), Stage(rest, is_undecided), Stage(more, is_rare)]
+        longer = [
+            Stage(_later(map(cells_of, self.longer_runs(inputs, which, noise), repeat(cells)), MORE_RUNS), is_wrong)
+            for which in (DIRECTIONS, [None] * MOVED_RUNS)
+        ]
+        stages = [Stage(seen), Stage(rest, is_undecided), *longer, Stage(more, is_rare)]
         outcome = decide(case, self.in_words(inputs), judges, iter(stages))
         names = map(printable, graph.outputs)
         return _placed(outcome, dict(zip(names, zip(cells, results, strict=True), strict=True)))
@@ -199,6 +184,14 @@ class DeviceTrial:
         yield self.unfused(inputs)
         while True:
             yield self.unfused({name: perturb(each, noise) for name, each in inputs.items()})
+
+    def longer_runs(
+        self, inputs: Mapping[str, Any], directions: Sequence[Direction | None], noise: torch.Generator
+    ) -> Iterator[Sequence[Tensor]]:
+        """Runs that keep more bits than torch's nodes do, as noyau.verify.rounding has them."""
+        part, reads = self.part
+        own = [inputs[node.name] for node in reads]
+        return map(self.in_order, rounded_runs(part, own, self.group.original, directions, noise))
 
     def in_words(self, inputs: Mapping[str, Any]) -> str:
         """The inputs in words."""

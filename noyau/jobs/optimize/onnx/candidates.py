@@ -65,15 +65,17 @@ def certify_candidate(
 
 
 def activation_cases(kernel: Planned, activations: Activations) -> tuple[list[Case], str]:
-    """Cases of what a kernel reads in its first and in its last place, and a note where that is too much to be
-    checked."""
+    """Cases of what a kernel reads in its first and in its last place, and with a user's other samples in its first,
+    and a note where that is too much to be checked."""
     cases, spent, note = list[Case](), 0, ""
-    for group in end_places(kernel):
-        arrays = activations.of(group.original)
-        if (fault := activations.fault_of(group)) or arrays is None:
+    flows = [(activations, group) for group in end_places(kernel)]
+    flows += [(other, kernel.groups[0]) for other in activations.others]
+    for flow, group in flows:
+        arrays = flow.of(group.original)
+        if (fault := flow.fault_of(group)) or arrays is None:
             note = "" if cases else fault
             continue
-        graph, sizes = group.original, activations.sizes_of(group.original)
+        graph, sizes = group.original, flow.sizes_of(group.original)
         largest = cells(graph, sizes) if names_of(graph) <= sizes.keys() else 0  # as far as it is known
         count = max(largest, *(array.size for array in arrays), 0)
         if spent + count <= MOST_CELLS:

@@ -87,7 +87,7 @@ class OnnxHost:
         feeds, (small, full) = self._fed(kernels, feeds, capturing)
         self.start = conditions()
         self.schedule = SizeSchedule(original, feeds, full, wishes.dims, wishes.seed, capturing)
-        candidates = self._certified(candidates, small)
+        candidates = self._certified(candidates, self.schedule.with_samples(kernels, small))
         kernels = right(candidates)
         bench = OnnxBench(original, original.runnable, None, full, self.workers, wishes.threads, wishes.budget_s)
         bench = replace(bench, fresh=wishes.fresh, deadline=self.deadline)
@@ -192,7 +192,7 @@ class OnnxHost:
     def install(self, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], FinalModel]:
         """The model with the kernels that stay, timed as a whole, and never handed back slower than it was."""
         bench = replace(self.base, budget_s=3 * self.wishes.budget_s, whole=True)
-        limit_s = math.inf if self.wishes.dims else LIMIT_S
+        limit_s = math.inf if self.wishes.dims or self.wishes.inputs else LIMIT_S
         result = settle(bench, candidates, self.scenes, self.options, self.wishes.keep, limit_s, self.say)
         if self.wishes.weights != "none":
             capturing, feeds = self.schedule.capturing or capture_of(self.original), self.schedule.feeds

@@ -23,13 +23,14 @@ from noyau.ops.op import Op
 @dataclass(frozen=True, slots=True)
 class OptimizeOptions:
     """The options of one optimization. `keep`: "faster", "not-slower" or "all"; `dims` are sizes to time with, one
-    number each or several, `inputs` an .npz file of arrays instead; `only` and `drop` name kernels, or values that a
-    kernel writes, for that place alone; `between` are the ends of the path to work on, (["A", "B"], ["C"]) or "A,B:C";
+    number each or several, `inputs` instead an .npz file of arrays, or a .py file that yields samples of them; `only`
+    and `drop` name kernels, or values that a kernel writes, for that place alone; `between` are the ends of the path
+    to work on, (["A", "B"], ["C"]) or "A,B:C";
     `ops` have kernels of one's own, which go where their files say: "path.py::op", or the ops themselves;
     `budget_s` is for the clock, a kernel and binding, `within_s` for everything; `fresh`: no timing of an earlier run
     is taken; `tune`: whether options of the schedules are tried, None for those found best before; `weights`: "auto",
     "int8" or "int4" for products with weights in few bits, where that is faster and keeps a `budget`: "same-tokens"
-    (None), or the largest error of the outputs; on an .npz file of real inputs, `calibration`, or on those that it is
+    (None), or the largest error of the outputs; on real inputs in such a file, `calibration`, or on those that it is
     timed with."""
 
     keep: str = "faster"

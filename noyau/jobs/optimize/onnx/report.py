@@ -42,7 +42,7 @@ def report_of(
         tuple(record(one) for one in candidates),
         end_to_end(whole, candidates),
         not_fused(left_alone(original.labels, outcome.partition, outcome.plan)),
-        (*feeds.full.notes, *remarks(original, feeds, candidates, whole), *schedule.notes),
+        (*feeds.notes, *remarks(original, feeds, candidates, whole), *schedule.notes),
         meanwhile,
         outcome.installed.weights,
     )

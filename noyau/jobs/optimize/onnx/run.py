@@ -29,7 +29,7 @@ from noyau.text import path_of
 from noyau.timing.comparison import allowed_s
 from noyau.timing.conditions import conditions
 from noyau.toolchain.c import compiler as c_compiler
-from noyau.verify.inputs import load_inputs
+from noyau.verify.input_files import load_samples
 
 if TYPE_CHECKING:
     import onnx
@@ -82,7 +82,8 @@ def optimize(path: str | Path, wishes: OptimizeOptions = DEFAULTS, say: Say = lo
     original, calibration = open_model(Path(path), flat=True), []
     if wishes.calibration is not None:
         stored = frozenset(original.imported.initializers)
-        calibration = [load_inputs(Path(wishes.calibration), original.called.graph, without=stored).arrays]
+        samples = load_samples(Path(wishes.calibration), original.called.graph, without=stored)
+        calibration = [each.arrays for each in samples]
     options = c_compiler.CompilerOptions(target=c_compiler.resolve_target(wishes.target), export=True)
     with Workers() as workers:
         host = OnnxHost(original, wishes, options, workers, deadline, say, calibration)

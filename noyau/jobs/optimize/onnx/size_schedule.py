@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from noyau.codegen.plan import Planned
 from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime.activations import ActivationCapture, Activations, capture_at
 from noyau.hosts.onnxruntime.inputs import MOST_BYTES, ModelInputs, inputs_at, largest_bytes
@@ -33,14 +34,16 @@ class SizeSchedule:
         alone where clocks are to be brief."""
         fixed = not self.feeds.made_up or not self.feeds.full.arrays or self.feeds.searched or bool(self.usual.fault)
         imported = self.original.called
-        first, *others = [dict(self.feeds.full.sizes)] if fixed else bindings(imported, self.dims)
+        own = [dict(each.sizes) for each in (self.feeds.full, *self.feeds.others)]
+        own = [sizes for at, sizes in enumerate(own) if sizes not in own[:at]]
+        first, *others = own if fixed else bindings(imported, self.dims)
         assert fixed or first == dict(self.feeds.full.sizes)
         return [first, *(sizes for sizes in others if not is_brief() and self._fits(sizes))]
 
     def _fits(self, sizes: dict[str, int]) -> bool:
         """Whether the largest value has room at sizes that nobody asked for; if not, that is noted."""
         imported = self.original.called
-        largest = 0 if self.dims else largest_bytes(imported.graph, sizes)
+        largest = 0 if self.dims or self.feeds.others else largest_bytes(imported.graph, sizes)
         if largest > MOST_BYTES:
             at = spell(model_names(imported, sizes))
             self.note(f"not timed at {at}: a value takes {largest / 2**30:.1f} GiB; --dim asks for that")
@@ -51,11 +54,26 @@ class SizeSchedule:
         if sizes == dict(self.feeds.full.sizes):
             return self.usual
         try:
-            inputs = inputs_at(self.original.called, sizes, self.feeds.missing, self.seed)
+            inputs = next((each for each in self.feeds.others if each.sizes == sizes), None)
+            inputs = inputs or inputs_at(self.original.called, sizes, self.feeds.missing, self.seed)
             return capture_at(self.original, right(candidates), inputs, self.feeds.made_up, self.capturing)
         except (InputError, ModelError) as error:
             self.note(f"not timed at {spell(model_names(self.original.imported, sizes))}: {error}")
             return None
+
+    def with_samples(self, kernels: Sequence[Planned], small: Activations) -> Activations:
+        """Add to what flows with small inputs what does with each of a user's other samples, as far as it has room."""
+        flows, held_bytes = list[Activations](), 0
+        for number, inputs in enumerate(self.feeds.others, 2):
+            if held_bytes > MOST_BYTES:
+                self.note(f"no kernel is checked on sample {number} and later ones: what flows takes over 1 GiB")
+                break
+            try:
+                flows.append(capture_at(self.original, kernels, inputs, self.feeds.made_up, self.capturing))
+            except (InputError, ModelError) as error:
+                raise InputError(f"the model does not run with sample {number}: {error}") from error
+            held_bytes += sum(array.nbytes for array in flows[-1].arrays.values())
+        return replace(small, others=tuple(flows))
 
     def note(self, text: str) -> None:
         """Note something for the report, once."""

@@ -237,7 +237,8 @@ class GraphCompiler:
 
         def optimized() -> tuple[CompiledGraph, fx.GraphModule]:
             with _disable_current_modes():  # torch traces meanwhile, and tensors of its modes would have no cells
-                graph, swaps = optimize_graph(module.graph, kind, wishes, ahead, registered=wishes.rest == "inductor")
+                registered, dropped = wishes.rest == "inductor", self.record.dropped
+                graph, swaps = optimize_graph(module.graph, kind, wishes, ahead, registered=registered, dropped=dropped)
             return graph, fx.GraphModule(module, rewrite(module.graph, swaps)) if swaps else module
 
         def left(reason: str) -> tuple[CompiledGraph, fx.GraphModule]:

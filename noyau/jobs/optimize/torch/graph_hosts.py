@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -39,12 +39,19 @@ def runner(program: fx.Graph, wishes: CompileOptions) -> Callable[[fx.GraphModul
 
 
 def optimize_graph(
-    program: fx.Graph, kind: str, wishes: CompileOptions, ahead: AheadOfTime, *, registered: bool
+    program: fx.Graph,
+    kind: str,
+    wishes: CompileOptions,
+    ahead: AheadOfTime,
+    *,
+    registered: bool,
+    dropped: Mapping[str, str] = pipeline.NOTHING,
 ) -> tuple[CompiledGraph, list[KernelSwap]]:
     """The kernels of a graph, each with its evidence, and how those that are kept take the places of torch's nodes.
-    UnsupportedError where an input is nothing that noyau knows."""
+    `dropped`: kernels that are not taken, with the reason. UnsupportedError where an input is nothing that noyau
+    knows."""
     host = host_of(program, wishes, ahead, registered)
-    outcome = pipeline.optimize(host, wishes.keep, log.debug)
+    outcome = pipeline.optimize(host, wishes.keep, log.debug, dropped)
     return CompiledGraph(kind, host.source, outcome.partition, outcome.plan, outcome.candidates), outcome.installed
 
 
@@ -79,10 +86,11 @@ class CompiledGraph:
 @dataclass(slots=True)
 class GraphRecord:
     """Every graph that was compiled for a module, in order; none where it `forgets`: they are large, and torch keeps
-    what compiles them as long as the module."""
+    what compiles them as long as the module. `dropped`: kernels that no graph takes, with the reason."""
 
     graphs: list[CompiledGraph] = field(default_factory=list)
     forgets: bool = False
+    dropped: Mapping[str, str] = field(default_factory=dict)
 
     def tell(self, graph: CompiledGraph) -> None:
         """A graph that was compiled."""

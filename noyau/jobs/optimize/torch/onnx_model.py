@@ -27,6 +27,7 @@ from noyau.text import printable
 _OF_MICROSOFT = ("Gelu", "SimplifiedLayerNormalization")  # that mean what the tables have by their names
 _DRAWN = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
 MOST_SHAPES = 32  # of inputs, for which a model is kept with its kernels
+FIRST = ("these are the first of several samples: a module of torch is made for their sizes, the others are not used",)
 _SMALL = 256  # cells of integers that are taken for shapes, and never go to the device before a tensor meets them
 
 
@@ -186,7 +187,7 @@ def optimize_model(
     where = device_of_name(device)
     path = Path(path)
     host, feeds = host_model(path, where, dims or {}, inputs, seed)
-    result = HostedModel(host, where, options, feeds.full.notes)
+    result = HostedModel(host, where, options, feeds.full.notes + FIRST * bool(feeds.others))
     result.of(host.in_order((), feeds.full.arrays, where))
     return result
 

@@ -30,13 +30,14 @@ from noyau.jobs.optimize.torch.candidates import AheadOfTime, ends_of
 from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, optimize_graph
 from noyau.jobs.optimize.torch.options import CompileKeywords, CompileOptions, options_from
 from noyau.jobs.optimize.torch.saved_module import export
-from noyau.text import path_of
+from noyau.text import path_of, several
 from noyau.timing.comparison import compare
 from noyau.timing.machine import this_machine
 from noyau.timing.verdict import Comparison, Verdict
 from noyau.toolchain.c import compiler as c_compiler
 
 log = logging.getLogger("noyau")
+ATTEMPTS = 4  # at a module that is not slower, each with half of the kernels, before it is handed back as it was
 WHOLE_S = 2.0  # for the clock, of the module as a whole
 # As torch says that tensors are not on one device, on tensors with cells and without.
 _APART = re.compile(r"same device|different devices|Device Propagation|not on the expected device")
@@ -45,7 +46,7 @@ _APART = re.compile(r"same device|different devices|Device Propagation|not on th
 @dataclass(slots=True, repr=False)
 class OptimizedModule:
     """A module with its winning kernels: call it as the module, also where gradients are wanted. `wins`: whether it is
-    not slower than torch's own run of it; where it is not, calls run the module as it was."""
+    surely not slower than torch's own run of it; where it is not, calls run the module as it was, and that is saved."""
 
     module: Callable[..., Any]
     compiled: Callable[..., Any]
@@ -62,21 +63,30 @@ class OptimizedModule:
 
     @property
     def wins(self) -> bool:
-        return self.whole is None or self.whole.verdict is not Verdict.SLOWER
+        return self.wishes.keep == "all" or not loses(self.whole)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # Without a kernel, what was captured may still be slower: it has composites written out, as attention is.
+        runs = self.wins and (torch.is_grad_enabled() or any(graph.kept for graph in self.record.graphs))
         with explain_devices(self.module, (args, kwargs)):
-            return (self.compiled if self.wins else self.module)(*args, **kwargs)
+            return (self.compiled if runs else self.module)(*args, **kwargs)
 
     @property
     def report(self) -> Report:
         """Report on the module so far; graphs that were compiled since, for gradients say, are in it."""
-        return report_of(_named(self.module), self.record.graphs, self.whole, self.notes)
+        return report_of(
+            _named(self.module), self.record.graphs, self.whole, self.notes, "" if self.wins else self.loss
+        )
+
+    @property
+    def loss(self) -> str:
+        """The reason why calls run the module as it was, where they do."""
+        return "" if self.whole is None or self.wins else loss_of(self.whole)
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """Every kernel with its evidence."""
-        return tuple(distinct(self.record.graphs))
+        return left_out(distinct(self.record.graphs), self.loss)
 
     def source(self, kernel: str) -> str:
         """The text of a kernel, kept or not, under its certificate; InputError where there is none of that name."""
@@ -95,8 +105,13 @@ class OptimizedModule:
             raise UnsupportedError("a function is not saved; make it the forward of a torch.nn.Module")
         exported = export(self.module, self.inputs, self.dynamic)
         try:
+            if not self.wins:
+                raise UnsupportedError(self.loss)
             with _disable_current_modes(), AheadOfTime(self.wishes, log.info) as ahead:
-                graph, swaps = optimize_graph(exported.program, "inference", self.wishes, ahead, registered=False)
+                dropped = self.record.dropped
+                graph, swaps = optimize_graph(
+                    exported.program, "inference", self.wishes, ahead, registered=False, dropped=dropped
+                )
         except (UnsupportedError, BuildError) as reason:
             log.info("the module is saved without kernels: %s", reason)
             swaps, pieces, program = [], {}, exported.program
@@ -127,21 +142,70 @@ def optimize(
     certificates are full ones, and no time is too long, unless that says otherwise. InputError for options or inputs
     that mean nothing; what the module itself raises is not caught."""
     wishes, arguments = options_from({"certificate": "full", "limit_s": math.inf, **options}), as_inputs(inputs)
-    record = GraphRecord()
+    dropped: dict[str, str] = {}
+    for attempt in range(ATTEMPTS):
+        record, compiled, whole = _timed(module, arguments, wishes, dynamic, dropped)
+        may_end = whole is None or attempt == ATTEMPTS - 1 or wishes.keep == "all" or not loses(whole)
+        least = [] if may_end else _least(record.graphs)
+        if whole is None or not least:
+            break
+        log.info("%s: once more without %s", loss_of(whole), several(len(least), "kernel"))
+        dropped |= dict.fromkeys(least, loss_of(whole))
+    notes = [_described(at, each) for at, each in enumerate(arguments)]
+    return OptimizedModule(module, compiled, arguments, wishes, record, bool(dynamic), whole, tuple(notes))
+
+
+def _timed(
+    module: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    wishes: CompileOptions,
+    dynamic: bool | None,
+    dropped: Mapping[str, str],
+) -> tuple[GraphRecord, Callable[..., Any], Comparison | None]:
+    """A module compiled without the kernels that are `dropped`, and timed against torch's own run of it where it has
+    others."""
+    record = GraphRecord(dropped=dict(dropped))
 
     def backend(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         return compile_captured(graph, examples, wishes, record)
 
     compiled = torch.compile(module, backend=backend, dynamic=dynamic)
+    whole = None
     with torch.no_grad():
         with explain_devices(module, arguments):
             compiled(*arguments)
-        whole = None
         if any(graph.kept for graph in record.graphs):
             budget_s = min(WHOLE_S, wishes.budget_s)
             whole = compare(until_done(module, arguments), until_done(compiled, arguments), budget_s=budget_s)
-    notes = [_described(at, each) for at, each in enumerate(arguments)]
-    return OptimizedModule(module, compiled, arguments, wishes, record, bool(dynamic), whole, tuple(notes))
+    return record, compiled, whole
+
+
+def loses(whole: Comparison | None) -> bool:
+    """Whether a module that was timed is slower as a whole, or may be: in doubt the user's own wins."""
+    verdict = None if whole is None else whole.verdict
+    return verdict is Verdict.SLOWER or (whole is not None and verdict is Verdict.AMBIGUOUS and whole.speedup < 1)
+
+
+def loss_of(whole: Comparison | None) -> str:
+    return (
+        "" if whole is None else f"as a whole the module is {whole.verdict.name} with its kernels: {whole.speedup:.2f}x"
+    )
+
+
+def _least(graphs: Sequence[CompiledGraph]) -> list[str]:
+    """The half of the kernels that gains least, all of one; nothing where no kernel is left."""
+
+    def gain_s(one: Candidate) -> float:
+        before_s, after_s = (0.0, 0.0) if one.comparison is None else one.comparison.medians_s
+        return len(one.planned.groups) * (before_s - after_s)
+
+    kept = sorted((one for one in distinct(graphs) if one.kept), key=gain_s)
+    return [one.planned.operator for one in kept[: (len(kept) + 1) // 2]] if len(kept) > 1 else []
+
+
+def left_out(candidates: Iterable[Candidate], loss: str) -> tuple[Candidate, ...]:
+    """The candidates, none of them kept where there is a reason to hand the module back as it was."""
+    return tuple(replace(one, kept=False, reason=loss) if loss and one.kept else one for one in candidates)
 
 
 @contextmanager
@@ -209,8 +273,11 @@ def _named(module: Callable[..., Any]) -> str:
     return type(module).__name__ if isinstance(module, torch.nn.Module) else getattr(module, "__name__", "function")
 
 
-def report_of(name: str, graphs: Sequence[CompiledGraph], whole: Comparison | None, notes: Iterable[str]) -> Report:
-    """The report on a module; `whole`: torch's own run of it against the compiled one, where they were timed."""
+def report_of(
+    name: str, graphs: Sequence[CompiledGraph], whole: Comparison | None, notes: Iterable[str], loss: str = ""
+) -> Report:
+    """The report on a module; `whole`: torch's own run of it against the compiled one, where they were timed; `loss`:
+    why it is handed back as it was."""
     before = sum(len(graph.source.nodes) - 1 for graph in graphs if graph.source)
     gone = sum(len(group.positions) - 1 for graph in graphs for one in graph.kept for group in one.planned.groups)
     machine = this_machine(c_compiler.DEFAULTS)
@@ -218,8 +285,8 @@ def report_of(name: str, graphs: Sequence[CompiledGraph], whole: Comparison | No
         replace(machine, versions={**machine.versions, "torch": torch.__version__}),
         name,
         before,
-        before - gone,
-        kernels=tuple(record(one) for one in distinct(graphs)),
+        before - (0 if loss else gone),
+        kernels=tuple(record(one) for one in left_out(distinct(graphs), loss)),
         end_to_end=EndToEnd() if whole is None else EndToEnd(*whole.medians_s, whole.verdict, whole.speedup),
         not_fused=not_fused(_left_to_torch(graphs)),
         inputs=tuple(notes),

@@ -119,15 +119,17 @@ KERNELS = {
 }
 
 
-def certificate_of(kernel, monkeypatch):
+def softmax(x):
+    return torch.softmax(x * 2.5, -1)
+
+
+def certificate_of(kernel, monkeypatch, function=softmax, dtype=torch.float32):
     """Of a kernel that is a function of its input and its output."""
-    found = modules_sites.trace_graph(
-        make_fx(lambda x: torch.softmax(x * 2.5, -1), tracing_mode="fake")(torch.randn(8, 30)).graph
-    )
+    found = modules_sites.trace_graph(make_fx(function, tracing_mode="fake")(torch.randn(8, 30).to(dtype)).graph)
     (group,) = modules_groups.cut(found).groups
 
     def run(self, own, room):
-        made = room.empty((8, 30), dtype=torch.float32, device=modules_sites.CPU)
+        made = room.empty((8, 30), dtype=dtype, device=modules_sites.CPU)
         kernel(*own, made)
         return (made,)
 
@@ -145,6 +147,33 @@ def test_a_kernel_is_refused_for_what_it_does(kernel, monkeypatch):
     assert made.order_independent
     if told:
         assert re.search(told, made.summary())
+
+
+def gelu(x):
+    x = x * 8
+    return 0.5 * x * (1 + torch.tanh(0.796875 * (x + 0.0444336 * x**3)))
+
+
+def real_gelu(x, out):
+    """The real value also where 1 + tanh(-30) is 0 in float64."""
+    x = x.double() * 8
+    out.copy_(x * torch.sigmoid(2 * 0.796875 * (x + 0.0444336 * x**3)))
+
+
+def faulty_gelu(x, out):
+    real_gelu(x, out)
+    out -= 1e-3
+
+
+def real_softplus(x, out):
+    out.copy_(torch.nn.functional.softplus(x.double() * 16, threshold=99))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_the_real_value_is_right_where_float64_cancels(dtype, monkeypatch):
+    assert certificate_of(real_gelu, monkeypatch, gelu, dtype).ok
+    assert certificate_of(real_softplus, monkeypatch, lambda x: torch.log(1 + torch.exp(x * 16)), dtype).ok
+    assert certificate_of(faulty_gelu, monkeypatch, gelu, dtype).outcomes[0].beyond > 40
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.int64])

@@ -14,6 +14,7 @@ from noyau.hosts.onnxruntime import inputs
 from noyau.hosts.onnxruntime.inputs import ModelInputs
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.onnx import options, size_schedule
+from noyau.jobs.optimize.onnx.candidates import activation_cases
 from noyau.jobs.optimize.onnx.host import OnnxHost
 from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench
 from noyau.jobs.optimize.onnx.options import DEFAULTS, Deadline
@@ -118,6 +119,39 @@ def test_a_user_s_arrays_are_one_round(scene, judged, bench, asked):
         lambda _: None,
     )
     assert sizes(asked[0]) == [9, 9]
+
+
+@pytest.fixture
+def sampled(scene):
+    """A schedule of three samples, of two sizes."""
+    original, kernels, seen = scene
+    first, *others = (Inputs({"x": np.full((rows, 6), rows, np.float32)}, {"rows": rows}, ()) for rows in (9, 4, 9))
+    return SizeSchedule(original, ModelInputs(first, first, made_up=False, others=tuple(others)), seen, {}), kernels
+
+
+def test_of_several_samples_each_is_checked_and_each_sizes_are_a_round(sampled, scene):
+    schedule, kernels = sampled
+    assert sizes(schedule.bindings()) == [9, 4]
+    flows = schedule.with_samples(kernels, scene[2])
+    assert [each.sizes["rows"] for each in flows.others] == [4, 9]
+    alone, _ = activation_cases(kernels[0], scene[2])
+    cases, _ = activation_cases(kernels[0], flows)
+    assert len(cases) == len(alone) + 2
+    assert schedule.activations([], {"rows": 4}).arrays["x"].max() == 4
+
+
+def test_samples_beyond_the_memory_are_told_and_those_that_do_not_run_refused(sampled, scene, monkeypatch):
+    schedule, kernels = sampled
+    monkeypatch.setattr(size_schedule, "MOST_BYTES", 8)
+    assert len(schedule.with_samples(kernels, scene[2]).others) == 1
+    assert schedule.notes == ["no kernel is checked on sample 3 and later ones: what flows takes over 1 GiB"]
+
+    def refusing(*_):
+        raise InputError("it must be odd")
+
+    monkeypatch.setattr(size_schedule, "capture_at", refusing)
+    with pytest.raises(InputError, match="the model does not run with sample 2: it must be odd"):
+        schedule.with_samples(kernels, scene[2])
 
 
 def test_sizes_beyond_the_memory_are_left_out_and_told(course, judged, bench, asked, monkeypatch):

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
 import noyau
 from noyau.errors import DeviceError, InputError, UnsupportedError
+from noyau.jobs.optimize.torch import run
+from noyau.jobs.optimize.torch.graph_hosts import GraphRecord
 from noyau.jobs.optimize.torch.run import explain_devices
+from noyau.timing.verdict import Comparison
 from tests.jobs.optimize.torch.modules import Block, same
 
 
@@ -27,15 +32,54 @@ def test_it_is_called_as_the_module(optimized):
 
 
 def test_what_is_slower_as_a_whole_runs_as_it_was(optimized):
-    from dataclasses import replace
-
-    from noyau.timing.verdict import Comparison
-
     slower = replace(optimized, whole=Comparison((1.0,) * 20, (2.0,) * 20))
+    assert slower.wins  # for all kernels were asked for
+    slower = replace(slower, wishes=replace(slower.wishes, keep="faster"))
     assert not slower.wins
     called = []
     replace(slower, module=called.append)(3)
     assert called == [3]
+    assert not slower.report.kept
+    assert slower.report.nodes_after == slower.report.nodes_before
+    reasons = {one.reason for one in slower.candidates if one.certificate and one.certificate.ok}
+    assert "as a whole the module is SLOWER with its kernels: 0.50x" in reasons
+
+
+def test_in_doubt_the_module_itself_runs(optimized):
+    faster = replace(optimized, wishes=replace(optimized.wishes, keep="faster"))
+    assert not replace(faster, whole=Comparison((1.0,), (1.1,))).wins  # AMBIGUOUS: of one pair
+    assert replace(faster, whole=Comparison((1.1,), (1.0,))).wins
+
+
+def test_without_a_kernel_the_module_itself_runs_where_no_gradient_is_wanted(optimized):
+    called = []
+    plain = replace(optimized, module=called.append, compiled=lambda x: None, record=GraphRecord(), whole=None)
+    with torch.no_grad():
+        plain(3)
+    plain(4)
+    assert called == [3]
+
+
+def test_of_a_module_that_is_slower_half_of_the_kernels_are_left_out_before_all(optimized, monkeypatch):
+    """The half that gains least, until it is not slower, or one kernel is left."""
+    seen = []
+
+    def timed(slower, module, arguments, wishes, dynamic, dropped):
+        seen.append(dict(dropped))
+        first = optimized.record.graphs[0]
+        some = tuple(replace(one, kept=one.kept and one.planned.operator not in dropped) for one in first.candidates)
+        seconds = 2.0 if len(seen) <= slower else 0.5
+        return GraphRecord([replace(first, candidates=some)]), module, Comparison((1.0,) * 20, (seconds,) * 20)
+
+    kept = [one.planned.operator for one in optimized.record.graphs[0].kept]
+    for slower, runs in ((0, 1), (1, 2), (9, 3 if len(kept) > 2 else 2)):
+        seen.clear()
+        monkeypatch.setattr(run, "_timed", partial(timed, slower))
+        found = noyau.optimize(optimized.module, optimized.inputs)
+        assert found.wins == (slower < runs)
+        assert len(seen) == runs
+        assert [len(each) for each in seen[:2]] == [0, (len(kept) + 1) // 2][:runs]
+        assert set(seen[-1].values()) <= {"as a whole the module is SLOWER with its kernels: 0.50x"}
 
 
 def test_its_report_is_as_for_onnx_models(optimized):

@@ -1,4 +1,4 @@
-"""Inputs from a file."""
+"""Inputs of a user's own, from a file or a script."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.errors import InputError
-from noyau.verify.inputs import load_inputs
+from noyau.verify.input_files import MOST, first_sample, load_samples, note_of
 from tests.jobs.check.sketch import Sketch
 
 
@@ -21,6 +21,11 @@ def graph():
     x = sketch.input("a/x", DType.F32, "b", "s")
     n = sketch.input("n", DType.I64, "s")
     return sketch.graph(x, n)
+
+
+def load_inputs(path, graph):
+    (sample,) = load_samples(path, graph)
+    return sample
 
 
 def saved(path, **arrays):
@@ -123,3 +128,66 @@ def test_text_is_taken_as_it_is(tmp_path):
     inputs = load_inputs(saved(tmp_path / "in.npz", text=np.array(["a", "b"])), graph)
     assert inputs.arrays["text"].tolist() == ["a", "b"]
     assert inputs.sizes == {}
+
+
+def script(folder, text):
+    path = folder / "mine.py"
+    path.write_text(f"import numpy as np\nX, N = np.ones((2, 5), np.float32), np.arange(5)\n{text}\n")
+    return path
+
+
+YIELDS = "def inputs():\n    for rows in (2, 3, 2):\n        yield {'a/x': X[:1].repeat(rows, 0), 'n': N}"
+
+
+def test_a_script_yields_samples(tmp_path, graph):
+    path = script(tmp_path, YIELDS)
+    samples = load_samples(path, graph)
+    assert [each.sizes for each in samples] == [{"b": 2, "s": 5}, {"b": 3, "s": 5}, {"b": 2, "s": 5}]
+    assert samples[1].notes == ("a/x f32[3, 5]: from sample 2 of mine.py", "n i64[5]: from sample 2 of mine.py")
+    assert note_of(samples, path) == ("3 samples of mine.py: each is checked, and of each sizes the first is timed",)
+    assert first_sample(path, graph).notes[-1] == "the first sample of mine.py: others are not looked at"
+
+
+def test_a_list_is_as_good_as_a_function_and_arrays_may_be_filled_again(tmp_path, graph):
+    assert len(load_samples(script(tmp_path, "inputs = [{'a/x': X, 'n': N}] * 2"), graph)) == 2
+    text = "def inputs():\n    for number in (7, 8):\n        X[:] = number\n        yield {'a/x': X, 'n': N}"
+    found = load_samples(script(tmp_path, text), graph)
+    assert [each.arrays["a/x"].max() for each in found] == [7, 8]
+
+
+def test_of_many_samples_the_first_are_taken(tmp_path, graph):
+    path = script(tmp_path, "import itertools\ndef inputs():\n    return itertools.repeat({'a/x': X, 'n': N})")
+    samples = load_samples(path, graph)
+    assert len(samples) == MOST + 1
+    assert note_of(samples, path)[0].endswith("; it yields more than the 16 that are taken")
+
+
+def test_nan_is_allowed_and_said(tmp_path, graph):
+    path = script(tmp_path, "X[0, :2] = np.nan, np.inf\ninputs = [{'a/x': X, 'n': N}]")
+    note = "a/x f32[2, 5]: from sample 1 of mine.py, of which 2 cells are NaN or infinite"
+    assert load_samples(path, graph)[0].notes[0] == note
+    one = saved(tmp_path / "in.npz", **{"a/x": np.full((1, 1), np.nan, np.float32), "n": np.zeros(1, np.int64)})
+    assert load_inputs(one, graph).notes[0].endswith("from in.npz, of which 1 cell is NaN or infinite")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", r"mine\.py has no `inputs`: name so a function that yields dicts of arrays"),
+        ("def inputs():\n    yield from ()", r"mine\.py: its inputs yield no sample; give a function"),
+        ("inputs = [[X, N]]", r"mine\.py: sample 1 is list, no dict: inputs is a function"),
+        ("inputs = 3", r"mine\.py: its inputs fail after 0 samples with TypeError: 'int' object is not iterable"),
+        ("def inputs(rng):\n    yield {}", r"its inputs fail after 0 samples with TypeError: inputs\(\) missing 1 req"),
+        (YIELDS + "\n    raise OSError('no disk')", r"its inputs fail after 3 samples with OSError: no disk"),
+        ("inputs = [{'a/x': X}]", r"sample 1 of mine\.py does not fit the model: n is missing"),
+        ("inputs = [{'a/x': X, 'n': N, 'm': N}]", r"sample 1 of mine\.py .*: the model has no input m"),
+        ("inputs = [{'a/x': X, 'n': N}, {'a/x': X * 1j, 'n': N}]", r"sample 2 .*: a/x is complex64, not float32"),
+        ("inputs = [{'a/x': [[X], []], 'n': N}]", r"fail after 1 sample with ValueError|a/x is object, not float32"),
+        ("inputs = [{'a/x': X[0], 'n': N}]", r"sample 1 of mine\.py does not fit the model: a/x has rank 1, not 2"),
+        ("inputs = [{'a/x': X, 'n': N[:4]}]", r"sample 1 of mine\.py does not fit the model: n has shape \(4,\)"),
+        ("raise ValueError('unready')", r"mine\.py fails with ValueError: unready"),
+    ],
+)
+def test_a_script_that_gives_no_inputs_is_refused(tmp_path, graph, text, told):
+    with pytest.raises(InputError, match=told):
+        load_samples(script(tmp_path, text), graph)

@@ -1,0 +1,149 @@
+"""Samples of a user's own inputs: one from an .npz file, or each that a script yields."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import InputError
+from noyau.ir.graph import Graph, Node
+from noyau.ir.sizes import bind
+from noyau.text import printable, several
+from noyau.verify.inputs import Inputs, describe, require_memory
+from noyau.workers.import_path import run_file
+
+MOST = 16  # samples that are taken
+_SCRIPT = "a function that yields dicts of arrays, by the names of the model's inputs"
+
+
+def load_samples(path: Path, graph: Graph, *, without: Collection[str] = ()) -> list[Inputs]:
+    """Samples of the inputs of a graph: one of an .npz file of an array each, by name, never of pickled objects; or
+    those that the function `inputs` of a .py file yields: at most 16, and the next as a sign that there are more.
+
+    Raises InputError that names every array that is missing, unknown, or of another dtype or rank; and where the file
+    cannot be read, the script fails or yields nothing, or the shapes of a sample disagree."""
+    if path.suffix != ".py":
+        return [_fitted(_read(path), graph, without, str(path), path.name)]
+    samples = []
+    for number, contents in enumerate(islice(_yielded(path), MOST + 1), 1):
+        place = f"sample {number} of {printable(path.name)}"
+        samples.append(_fitted(contents, graph, without, place, place))
+    if not samples:
+        raise InputError(f"{path}: its inputs yield no sample; give {_SCRIPT}")
+    return samples
+
+
+def note_of(samples: Collection[Inputs], path: Path) -> tuple[str, ...]:
+    """The line of a report on how many samples there are, where these are several."""
+    if len(samples) < 2:
+        return ()
+    more = f"; it yields more than the {MOST} that are taken" if len(samples) > MOST else ""
+    count = several(min(len(samples), MOST), "sample")
+    return (f"{count} of {printable(path.name)}: each is checked, and of each sizes the first is timed{more}",)
+
+
+def first_sample(path: Path, graph: Graph, *, without: Collection[str] = ()) -> Inputs:
+    """The first of them, for what runs with one alone; its notes say so where there are others."""
+    first, *others = load_samples(path, graph, without=without)
+    more = (f"the first sample of {printable(path.name)}: others are not looked at",) if others else ()
+    return replace(first, notes=(*first.notes, *more))
+
+
+def _yielded(path: Path) -> Iterator[dict[str, np.ndarray]]:
+    """The arrays of each sample of a script, copied: it may fill the same ones again."""
+    maker: Any = run_file(path).get("inputs")
+    if maker is None:
+        raise InputError(f"{path} has no `inputs`: name so {_SCRIPT}")
+    number = 0
+    try:
+        for number, sample in enumerate(maker() if callable(maker) else maker, 1):
+            if not isinstance(sample, Mapping):
+                raise InputError(f"{path}: sample {number} is {_kind(sample)}, no dict: inputs is {_SCRIPT}")
+            yield {str(name): np.array(value) for name, value in sample.items()}
+    except InputError:
+        raise
+    except Exception as fault:  # of a user's function
+        raise InputError(
+            f"{path}: its inputs fail after {several(number, 'sample')} with {_kind(fault)}: {printable(str(fault))}"
+        ) from fault
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
+
+def _fitted(
+    contents: Mapping[str, np.ndarray], graph: Graph, without: Collection[str], place: str, source: str
+) -> Inputs:
+    """The arrays of a sample as inputs of a graph."""
+    nodes = {node.output: node for node in graph.inputs if node.output not in without}
+    faults = [f"{printable(name)} is missing" for name in nodes if name not in contents]
+    faults += [f"the model has no input {printable(name)}" for name in contents if name not in nodes]
+    arrays = {name: _native(contents[name], node.dtype) for name, node in nodes.items() if name in contents}
+    faults += [fault for name, array in arrays.items() if (fault := _misfit(nodes[name], array))]
+    if faults:
+        raise InputError(f"{place} does not fit the model: {'; '.join(faults)}")
+    shaped = [name for name, node in nodes.items() if node.dtype is not DType.OTHER]
+    names = [printable(name) for name in shaped]
+    try:
+        sizes = bind([nodes[name].shape for name in shaped], [arrays[name].shape for name in shaped], names)
+    except InputError as fault:
+        raise InputError(f"{place} does not fit the model: {fault}") from fault
+    notes = tuple(
+        f"{describe(node, arrays[name])}: from {printable(source)}{_strange(node, arrays[name])}"
+        for name, node in nodes.items()
+    )
+    return Inputs(arrays, sizes, notes)
+
+
+def _strange(node: Node, array: np.ndarray) -> str:
+    """A remark on cells that are NaN or infinite: they may be, but few mean it."""
+    count = int(np.count_nonzero(~np.isfinite(array.astype(np.float64)))) if node.dtype.is_float else 0
+    return f", of which {several(count, 'cell')} {'is' if count == 1 else 'are'} NaN or infinite" if count else ""
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    """Every array of an .npz file, by name."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            require_memory(sum(member.file_size for member in archive.infolist()), f"{path}: its arrays")
+        file = np.load(path, allow_pickle=False)
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise InputError(f"{path} is no .npz file of named arrays: write it with np.savez")
+        with file:
+            arrays = {name: file[name] for name in file.files}
+    except InputError:
+        raise
+    except (OSError, ValueError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        reason = printable(str(error).splitlines()[0]) if str(error) else type(error).__name__
+        raise InputError(f"{path} cannot be read as an .npz file of plain arrays: {reason}") from error
+    strange = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
+    if strange:
+        raise InputError(f"{path}: {printable(strange[0])} is no array: write the file with np.savez")
+    return arrays
+
+
+def _native(array: np.ndarray, dtype: DType) -> np.ndarray:
+    """The array in this machine's byte order; NumPy writes bfloat16 as two raw bytes, so these are taken for it."""
+    if dtype is DType.BF16 and array.dtype == np.dtype("V2"):
+        return array.view(dtype.numpy)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _misfit(node: Node, array: np.ndarray) -> str | None:
+    name = printable(node.output)
+    if node.dtype is DType.OTHER:
+        return None
+    if array.dtype != node.dtype.numpy:
+        return f"{name} is {array.dtype}, not {node.dtype.numpy}"
+    if array.ndim != len(node.shape):
+        return f"{name} has rank {array.ndim}, not {len(node.shape)}"
+    return None
