@@ -34,7 +34,7 @@ def test_arguments_are_declared_with_what_they_are_for():
     declare_inputs(parser, "run both", "or with several")
     declare_record(parser, "line by line")
     told = " ".join(parser.format_help().split())
-    assert "run both with these arrays (default: made-up ones)" in told
+    assert "run both with these arrays, or with each dict of arrays that `inputs` of F.py yields" in told
     assert "run both with this size, or with several" in told
     assert "write the full record here, line by line" in told
     read = parser.parse_args(["--dim", "n=1", "--dim", "m=2", "--json", "r.json"])

@@ -69,7 +69,7 @@ def integer_function(function: str, dtype: str) -> str:
     signed, unsigned = INTEGER_FUNCTIONS[function]
     kind = DType(dtype)
     body = signed if kind.kind == "int" else unsigned
-    body = body.replace("T(WIDTH)", f"T({8 * kind.bytes})").replace("T(", f"{KINDS[kind]}(")
+    body = body.replace("WIDTH", str(8 * kind.bytes)).replace("T(", f"{KINDS[kind]}(")
     lines = "\n".join(f"    {line}" for line in body.splitlines())
     return f"@scalar\ndef noyau_{function}_{dtype}({', '.join(parameters_of(function))}):\n{lines}"
 
