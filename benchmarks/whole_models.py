@@ -163,7 +163,8 @@ def merged(path: Path, header: Mapping[str, Any], found: Sequence[Mapping[str, A
         old = json.loads(path.read_text("ascii"))
         models = old["models"] if old["machine"] == machine else []
         others = [each for each in models if each["model"] != head["model"]]
-        for same in (each for each in models if each["library_sha256"] == head["library_sha256"]):
+        file = (head["model"], head["library_sha256"])  # files of other weights may share a library
+        for same in (each for each in models if (each["model"], each["library_sha256"]) == file):
             kept = [row for row in same["rows"] if _place(row) not in set(map(_place, found))]
             head["optimised_s"] = head["optimised_s"] or same["optimised_s"]
     made = {**head, "rows": sorted([*kept, *found], key=_place)}
