@@ -44,6 +44,7 @@ from noyau.timing.verdict import Comparison, Verdict, spell_s
 
 RESULTS = Path(__file__).parent / "results" / "whole_models.json"
 DIMS = ("batch=1,1,2,1", "sequence=1,128,128,1024")
+WEIGHT_FACTS = ("error", "rows", "flips", "margin", "rows_beyond", "flips_beyond", "reason")
 Sizes = Mapping[str, int]
 
 
@@ -92,7 +93,7 @@ def optimised(path: Path, folder: Path, wishes: OptimizeOptions, entry: str = ""
     found = made.report.weights
     weights = found and {
         "entry": entry,
-        **{name: as_json(getattr(found, name)) for name in ("error", "rows", "flips", "margin", "reason")},
+        **{name: as_json(getattr(found, name)) for name in WEIGHT_FACTS},
         "products": [[each.name, each.variant, each.reason] for each in found.products],
     }
     return Subject(open_model(path), folder / "fused.onnx", round(time.perf_counter() - start_s, 1), weights)

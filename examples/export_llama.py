@@ -12,7 +12,9 @@ are written out in plain operators. Needs torch, transformers (5 or later), onnx
 from __future__ import annotations
 
 import argparse
+import io
 import logging
+import lzma
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +92,14 @@ def make_llama(size: Size, layers: int | None = None, kv_heads: int | None = Non
     return Llama(model).eval()
 
 
+def load(llama: Llama, folder: Path) -> None:
+    """Take the weights that benchmarks/train_llama.py left in `folder`."""
+    parts = sorted(folder.glob("weights.*.xz"))
+    with np.load(io.BytesIO(lzma.decompress(b"".join(part.read_bytes() for part in parts)))) as arrays:
+        halves = {name: torch.from_numpy(arrays[name]).view(torch.bfloat16).float() for name in arrays.files}
+    llama.model.load_state_dict(halves)
+
+
 def example(batch: int, sequence: int, vocabulary: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Ids below the vocabulary, and a mask that pads the end of each row but the first."""
     generator = torch.Generator().manual_seed(batch * 100_003 + sequence)
@@ -164,6 +174,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, help="how many layers, in place of the size's own")
     parser.add_argument("--kv-heads", type=int, help="fewer key and value heads than query heads (grouped queries)")
     parser.add_argument("--exporter", choices=EXPORTERS, default="dynamo")
+    parser.add_argument("--weights", type=Path, metavar="FOLDER", help="of benchmarks/train_llama.py")
     parser.add_argument("--opset", type=int, choices=(18, 23), default=18)
     parser.add_argument("--attention", choices=("eager", "sdpa"), default="eager", help="eager writes softmax out")
     arguments = parser.parse_args()
@@ -172,6 +183,8 @@ def main() -> None:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     size = SIZES[arguments.size]
     llama = make_llama(size, arguments.layers, arguments.kv_heads, arguments.attention)
+    if arguments.weights:
+        load(llama, arguments.weights)
     EXPORTERS[arguments.exporter](llama, size.vocabulary, arguments.path, arguments.opset)
     nodes = len(onnx.load(arguments.path, load_external_data=False).graph.node)
     print(f"{arguments.path}: {nodes} nodes, {arguments.path.stat().st_size / 1e6:.2f} MB")

@@ -134,8 +134,8 @@ class ProductRecord:
 @dataclass(frozen=True, slots=True)
 class WeightRecord:
     """Weights in few bits: what was asked for, and of the model with them, beside float32: the largest error of its
-    outputs over the largest, so many flips in `rows` of tokens, and the least margin of the other rows over the largest
-    output. `reason`: why none is."""
+    outputs over the largest, so many flips in `rows` of tokens, the least margin of the other rows over the largest
+    output, and the flips of further tokens that the choice did not rest on. `reason`: why none is."""
 
     weights: str
     budget: str
@@ -144,6 +144,8 @@ class WeightRecord:
     rows: int = 0
     flips: int = 0
     margin: float | None = None
+    rows_beyond: int = 0
+    flips_beyond: int = 0
     reason: str = ""
 
     @property

@@ -110,7 +110,8 @@ def _weights(weights: WeightRecord, width: int, show: Show) -> Iterator[Renderab
     if weights.changed:
         tokens = f"; {weights.flips} of {weights.rows} tokens flip" if weights.rows else ""
         margin = "" if weights.margin is None else f", the least margin is {_error(weights.margin)} of the largest"
-        moved = f"the outputs move by {_error(weights.error)} of the largest{tokens}{margin}"
+        beyond = f"; of {weights.rows_beyond} further tokens {weights.flips_beyond} flip" if weights.rows_beyond else ""
+        moved = f"the outputs move by {_error(weights.error)} of the largest{tokens}{margin}{beyond}"
         message = f"{head}: {len(weights.changed)} of {several(len(weights.products), 'product')}; {moved}."
     else:
         message = f"{head}: none. {show(weights.reason or 'No product of a constant f32 matrix of 64 KiB or more')}."

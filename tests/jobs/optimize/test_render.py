@@ -222,7 +222,7 @@ def test_doubts_about_the_machine_are_told():
 
 WEIGHTS = """\
 Weights in few bits (auto, same-tokens): 1 of 2 products; the outputs move by 0.0023 of the largest; 0 of
-  512 tokens flip, the least margin is 0.0012 of the largest.
+  512 tokens flip, the least margin is 0.0012 of the largest; of 488 further tokens 2 flip.
 product        shape        weights        speed-up   error (f32)         x 30        x 1000
 up       1024 x 2752  4 bits, level  2.10x to 3.30x  0.076 (3e-7)  0.16 (4e-7)  0.048 (3e-7)
 logits   1024 x 4096            f32
@@ -235,7 +235,7 @@ def test_products_with_weights_in_few_bits_are_a_table():
     variant = VariantRecord("4 bits, level", (7.6e-2, 1.6e-1, 4.8e-2), bindings)
     up = ProductRecord("up", (1024, 2752), variant.variant, "", (3e-7, 4e-7, 3e-7), (variant,))
     logits = ProductRecord("logits", (1024, 4096), reason="4 bits: 3 of 512 tokens flip")
-    weights = WeightRecord("auto", "same-tokens", (up, logits), 2.3e-3, 512, 0, 1.2e-3)
+    weights = WeightRecord("auto", "same-tokens", (up, logits), 2.3e-3, 512, 0, 1.2e-3, 488, 2)
     assert WEIGHTS in printed(dataclasses.replace(BARE, weights=weights), 110)
     none = printed(dataclasses.replace(BARE, weights=WeightRecord("int4", "0.01", (), reason="[red]no")), 110)
     assert "Weights in few bits (int4, 0.01): none. [red]no.\n" in none

@@ -14,7 +14,7 @@ from noyau.timing.output_checks import is_float
 
 SAME_TOKENS = "same-tokens"
 WEIGHTS = {"none": (), "auto": (4, 7, 8), "int8": (7, 8), "int4": (4,)}  # and the bits of each
-TOKENS = 512  # rows of logits that a budget of tokens is held on
+TOKENS = 512  # rows of logits that a budget of tokens is held on: of enough, any change flips one
 MOST_RETURNS = 8  # products that are tried once more after all
 Outputs = Mapping[str, np.ndarray]
 Choice = Mapping[str, Variant]  # of each product that is not float32, by what it makes
@@ -37,12 +37,15 @@ class Agreement:
     """Outputs of a model in few bits beside those in float32. `error`: the largest distance over the largest output, or
     inf where what is no float differs. `flips`: of so many `rows` of logits (floats of two or three axes, the last of
     two or more) those whose largest cell is another one, and integers that differ. `margin`: of the other rows the
-    least distance of the two largest cells, over the largest output."""
+    least distance of the two largest cells, over the largest output. The rows are 512, evenly from all; `rows_beyond`
+    are the others, which no choice rests on, and `flips_beyond` flip there."""
 
     error: float = 0.0
     rows: int = 0
     flips: int = 0
     margin: float = np.inf
+    rows_beyond: int = 0
+    flips_beyond: int = 0
 
     def fault(self, budget: float | None) -> str:
         """Why a budget does not hold, or nothing."""
@@ -63,24 +66,25 @@ def agreement(
     pairs: Iterable[tuple[Outputs, Outputs]], distance: Callable[[np.ndarray, np.ndarray], float]
 ) -> Agreement:
     """The agreement of runs, each with the outputs in float32 and in few bits."""
-    error, rows, flips, margin = 0.0, 0, 0, np.inf
+    error, flips, margins = 0.0, [np.zeros(0, bool)], [np.zeros(0)]
     for before, after in pairs:
         for name, one in before.items():
             other = after[name]
             error = max(error, distance(one, other))
             if is_logits(one) and one.shape == other.shape and one.size:
                 wide = one.astype(np.float64).reshape(-1, one.shape[-1])
-                is_other = wide.argmax(axis=1) != other.astype(np.float64).reshape(wide.shape).argmax(axis=1)
+                flips.append(wide.argmax(axis=1) != other.astype(np.float64).reshape(wide.shape).argmax(axis=1))
                 second, first = np.partition(wide, -2, axis=1)[:, -2:].T
-                rows, flips = rows + len(wide), flips + int(is_other.sum())
-                least = (first - second)[~is_other].min(initial=np.inf) / (np.abs(wide).max() or 1.0)
-                margin = min(margin, float(least))
+                margins.append((first - second) / (np.abs(wide).max() or 1.0))
             elif one.dtype.kind in "iu":
-                rows, flips = (
-                    rows + one.size,
-                    flips + (int((one != other).sum()) if one.shape == other.shape else one.size),
-                )
-    return Agreement(error, rows, flips, margin)
+                flips.append((one != other).ravel() if one.shape == other.shape else np.ones(one.size, bool))
+                margins.append(np.full(one.size, np.inf))
+    is_other, margin = np.concatenate(flips), np.concatenate(margins)
+    held = np.zeros(len(is_other), bool)
+    held[np.linspace(0, len(held) - 1, min(len(held), TOKENS)).round().astype(int)] = True
+    least = float(margin[held & ~is_other].min(initial=np.inf))
+    beyond = int((~held).sum()), int(is_other[~held].sum())
+    return Agreement(error, int(held.sum()), int(is_other[held].sum()), least, *beyond)
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,8 @@ class WeightStage:
         original, cases = self.final.bench.original, [*self.calibration] or [scene.arrays for scene in self.scenes]
         session = original.session(original.before, threads=self.final.bench.threads)
         self.before = [run(session, each) for each in cases]
-        rows = [weight_choice.agreement([(each, each)], distance).rows for each in self.before]
+        same = [weight_choice.agreement([(each, each)], distance) for each in self.before]
+        rows = [each.rows + each.rows_beyond for each in same]
         lacking = weight_choice.TOKENS - sum(rows)
         if self.feeds.made_up and not self.calibration and rows[0] and lacking > 0:
             sizes, seeds = dict(self.feeds.full.sizes), range(1, 1 + -(-lacking // rows[0]))
@@ -166,7 +167,7 @@ class WeightStage:
             records.append(ProductRecord(name, shapes.get(name, ()), variant, why, float32, variants))
         apart = self.known.get(_key(choice), Agreement())
         budget, margin = str(self.wishes.budget or weight_choice.SAME_TOKENS), apart.margin if apart.rows else None
-        numbers = apart.error, apart.rows, apart.flips, margin
+        numbers = apart.error, apart.rows, apart.flips, margin, apart.rows_beyond, apart.flips_beyond
         return replace(self.final, weights=WeightRecord(self.wishes.weights, budget, tuple(records), *numbers, reason))
 
 

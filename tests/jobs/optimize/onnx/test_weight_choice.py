@@ -37,6 +37,15 @@ def test_tokens_that_flip_are_counted_and_the_least_margin_of_the_others_is_said
     assert Agreement(np.inf, 1, 0).fault(None) == "an output is no number where it was one"
 
 
+def test_a_budget_is_held_on_512_rows_and_the_others_are_counted_apart():
+    logits = np.tile(np.array([1.0, 0.0], np.float32), (1023, 1))
+    moved = logits.copy()
+    moved[1::2] = [0.0, 1.0]  # every second row is none of 512 evenly from 1023
+    found = agreement([({"y": logits[:700]}, {"y": moved[:700]}), ({"y": logits[700:]}, {"y": moved[700:]})], distance)
+    assert (found.rows, found.flips, found.rows_beyond, found.flips_beyond) == (512, 0, 511, 511)
+    assert not found.fault(None)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "found"),
     [
