@@ -21,8 +21,11 @@ from typing import Any
 import pytest
 from _pytest.assertion import rewrite
 
+from noyau.jobs.check import attempts as check_attempts
+from noyau.jobs.check import kernel as check_kernel
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.adversarial import Effort
+from tests.by_hand import BY_HAND
 
 # Where there is no GPU, Triton interprets: it asks for that when it is imported, which torch may do first.
 if not Path("/proc/driver/nvidia").exists():
@@ -52,11 +55,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what takes long as a whole."""
+def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
+    """Mark what takes long, as a whole or by its parameters; a pattern that fits nothing of its file is an error."""
+    idle = {(file, pattern) for file, patterns in BY_HAND.items() for pattern in patterns}
+    seen = set()
     for item in items:
-        if item.nodeid.startswith(LONG):
+        file, _, name = item.nodeid.removeprefix("tests/").partition(".py::")
+        seen.add(file)
+        fitting = [pattern for pattern in BY_HAND.get(file, ()) if re.search(pattern, name)]
+        idle -= {(file, pattern) for pattern in fitting}
+        if fitting or item.nodeid.startswith(LONG):
             item.add_marker("long")
+    stale = [f"{file}: {pattern}" for file, pattern in sorted(idle) if file in seen]
+    if stale and not any("::" in argument for argument in config.args):
+        raise pytest.UsageError(f"tests/by_hand.py has patterns of tests that are not there: {stale}")
 
 
 def compile_in_shares(config: pytest.Config) -> None:
@@ -99,13 +111,14 @@ with suppress(ModuleNotFoundError):  # it may be among those that are not there
 SHIPPED = c_compiler._FLAGS
 LINKER = ("-fuse-ld=gold",) if shutil.which("ld.gold") else ()  # in two thirds of the time of the usual one
 QUICK = (*("-Og" if flag == "-O3" else flag for flag in SHIPPED), *LINKER)
-FEW = Effort(total=1 << 16)
+FEW = Effort(2, 8, 1 << 15)
+LARGE, WATCHED, MOST = check_kernel.LARGE, check_kernel.WATCHED, check_attempts.MOST
 _begun: set[Path] = set()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """C is built quickly, within this process, but for tests marked as_shipped and their fixtures.
+    """C is built quickly and checks try less, within this process, but for tests marked as_shipped and their fixtures.
 
     What a file leaves behind (packages and their caches) is not looked at for garbage in the files after it.
     """
@@ -113,7 +126,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         _begun.add(item.path)
         gc.collect()
         gc.freeze()
-    c_compiler._FLAGS = SHIPPED if item.get_closest_marker("as_shipped") else QUICK
+    is_shipped = item.get_closest_marker("as_shipped") is not None
+    c_compiler._FLAGS = SHIPPED if is_shipped else QUICK
+    check_kernel.LARGE, check_kernel.WATCHED = (LARGE, WATCHED) if is_shipped else (LARGE >> 4, WATCHED // 3)
+    check_attempts.MOST = MOST if is_shipped else MOST // 2
     return (yield)
 
 

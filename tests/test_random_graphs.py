@@ -30,8 +30,9 @@ from tests.random_graphs import Case, Coverage, generate, graphs
 from tests.trying import MOST, Try, attempt, steps
 
 BATCH = 100
-BATCHES = 10  # 1,000 graphs, of which some 820 have a kernel
-MORE_BATCHES = range(BATCHES, 25)  # by hand
+BATCHES = range(9, 12)  # 300 graphs, of which some 250 have a kernel
+RARE = (74, 94, 163, 465, 2571)  # graphs of what none of these holds
+MORE_BATCHES = [*range(9), *range(12, 25)]  # by hand, of which any ten hold all there is
 FEW = 400  # graphs within which each planted bug is found
 # The first graph that these show in is a late one: the search begins with it.
 LATE = {"a_guard_forgotten": 263, "a_lost_transpose": 150, "a_wrong_position": 85, "views_composed_the_wrong_way": 117}
@@ -121,15 +122,14 @@ def printable(tries: Iterable[Try | None]) -> tuple[list[Try], dict[str, CPrinte
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "batch", [*range(BATCHES), *(pytest.param(each, marks=pytest.mark.long) for each in MORE_BATCHES)]
-)
+@pytest.mark.parametrize("batch", [*BATCHES, *(pytest.param(each, marks=pytest.mark.long) for each in MORE_BATCHES)])
 def test_scheduled_kernels_in_c(batch, through_c):
     """The batch that is done last says whether all of them cover the IR."""
-    ready = run_in_c(range(batch * BATCH, (batch + 1) * BATCH), QUICK)
+    rare = RARE if batch == BATCHES[-1] else ()
+    ready = run_in_c([*range(batch * BATCH, (batch + 1) * BATCH), *rare], QUICK)
     note_coverage(through_c / f"{batch}.json", ready)
     done = list(through_c.glob("*.json"))
-    if len(done) >= BATCHES:
+    if len(done) >= 10 or {each.stem for each in done} >= set(map(str, BATCHES)):
         require_coverage(sum((Counter(json.loads(each.read_text("utf-8"))) for each in done), Counter()))
 
 
@@ -173,7 +173,7 @@ def run_native(made: Try, native: Native) -> str | None:
 
 def require_coverage(counts: Counter[str]) -> None:
     """Each feature has been drawn, and most of them often; a batch prints what it had, to be seen with -s."""
-    assert counts["graphs"] >= 0.75 * BATCH * BATCHES
+    assert counts["graphs"] >= 0.75 * BATCH * len(BATCHES)
     kinds = {"Input", "Constant", "Iota", "Map", "View", "Select", "Gather", "Reduce", "Scan"}
     rare = {"kind Scatter", "kind Contract", "kind Opaque", "kind Part"}  # none of these is drawn
     assert {f"kind {name.__name__}" for name in Kind.__args__} == {f"kind {name}" for name in kinds} | rare

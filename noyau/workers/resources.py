@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import math
 import os
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 _ROOT = Path("/")
@@ -24,16 +24,16 @@ _UNKNOWN_BYTES = 1 << 30  # of memory, where the system does not say
 
 def processors(root: Path = _ROOT) -> int:
     """The number of threads that can run at once."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    count = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    share = min(_quotas(root), default=math.inf)
-    return max(1, min(count, round(min(share, count))))
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, round(min([count, *_quotas(root)])))
+
+
+_processors = cache(processors)  # which reads a dozen files: a run of a kernel may be shorter
 
 
 def wait_factor() -> float:
     """The clock beside the processor: so many times as long work takes where others compute, by the last minute."""
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    return max(1.0, load / processors())
+    return max(1.0, os.getloadavg()[0] / _processors()) if hasattr(os, "getloadavg") else 1.0
 
 
 def memory_bytes(root: Path = _ROOT) -> int:

@@ -37,8 +37,9 @@ def draws(count: int = 3, shape: tuple[int, int] = SHAPE, seed: int = 0) -> list
 
 @pytest.fixture(autouse=True)
 def _small_caches(monkeypatch):
-    """Cold sets of a megabyte, so that a test takes no longer than it must."""
-    monkeypatch.setattr(input_rotation, "last_level_bytes", lambda: 1 << 16)
+    """Sets of some kilobytes, so that a test takes no longer than it must."""
+    monkeypatch.setattr(input_rotation, "last_level_bytes", lambda: 1 << 14)
+    monkeypatch.setattr(input_rotation, "HOT_BYTES", 1 << 15)
 
 
 def ticking() -> Callable[[], float]:

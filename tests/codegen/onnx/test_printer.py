@@ -22,7 +22,7 @@ from tests.random_graphs import Case, generate, graphs
 
 Run = Callable[..., list[np.ndarray]]
 NOT_SPELLED = ("the running", "the product of integers", "a power of integers", "of f64 has no kernel", "of u64 has no")
-SEEDS = 120
+SEEDS = 60
 
 
 def refusal(graph: Graph) -> str:

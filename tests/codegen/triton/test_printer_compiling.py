@@ -75,29 +75,31 @@ def every_function(dtype, shape):
     return on_gpu(lower(g.graph(*made), "kernel"))
 
 
-def every_merge():
-    """A reduction by each monoid, of dtypes that it takes."""
-    for monoid, dtype in product(MONOIDS, (DType.F64, DType.U8, DType.BOOL)):
+def every_merge(*dtypes):
+    """A reduction by each monoid, of these of the dtypes that it takes."""
+    for monoid, dtype in product(MONOIDS, dtypes):
         with suppress(GraphError, UnsupportedError):
             yield (monoid, dtype), on_gpu(lower(reduced(monoid, "rows", "n", axes=(1,), dtype=dtype), "kernel"))
 
 
 SCALARS_TOO = (DType.U8, DType.I64, DType.BF16, DType.F32, DType.BOOL)
-SHAPES = {dtype: (("n",), ()) if dtype in SCALARS_TOO else (("n",),) for dtype in TYPES}
 
 
-def function_and_merge_cases():
-    kernels = {(dtype, shape): every_function(dtype, shape) for dtype in TYPES for shape in SHAPES[dtype]}
-    kernels |= dict(every_merge())
-    assert {name for name, _ in kernels} >= {"sum", "prod", "max", "any", "argmax", "logsumexp"}
+def function_and_merge_cases(functions, *dtypes):
+    """Every function, of dtypes and shapes, and every merge of dtypes."""
+    kernels = {(dtype, shape): every_function(dtype, shape) for dtype, shape in functions}
+    kernels |= dict(every_merge(*dtypes))
     return {name: case(kernel) for name, kernel in kernels.items()}
 
 
 def test_texts_and_every_function_and_merge_compile():
     """In one process, for its imports take longer than most cases."""
-    assert wrong({**golden_cases(LONG), **function_and_merge_cases()}) == {}
+    cases = function_and_merge_cases([(dtype, ("n",)) for dtype in TYPES], DType.F64, DType.BOOL)
+    assert {name for name, _ in cases} >= {"sum", "prod", "max", "any", "argmax", "logsumexp"}
+    assert wrong({**golden_cases(LONG), **cases}) == {}
 
 
 @pytest.mark.long
-def test_texts_compile_for_other_sizes():
-    assert wrong(golden_cases(FEW, ODD)) == {}
+def test_texts_compile_for_other_sizes_and_functions_of_scalars():
+    cases = function_and_merge_cases([(dtype, ()) for dtype in SCALARS_TOO], DType.U8)
+    assert wrong({**golden_cases(FEW, ODD), **cases}) == {}

@@ -18,7 +18,7 @@ from tests.judged import Judge
 from tests.nodes import given, graph, value, view
 from tests.random_graphs import Case, generate
 
-COUNT = 120
+COUNT = 60
 Arrays = Mapping[str, np.ndarray]
 
 

@@ -26,6 +26,7 @@ def made(op, accepts=every, wanted=None, seed=0):
     return [(each, each.make(each.sizes)) for each in attempts(op, wanted or {}, seed, accepts)]
 
 
+@pytest.mark.as_shipped
 def test_sizes_are_awkward_and_numbers_too():
     found = made(op_of("f32[rows, n] -> f32[rows, n]"))
     sizes = [tuple(each.sizes.values()) for each, _ in found]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import time
 from functools import partial
 
 import numpy as np
@@ -95,6 +96,7 @@ def test_a_kernel_in_c(body, kind, told):
     assert re.fullmatch(rf"sums\[k\]:{kind}(:\w+)?", one.id)
 
 
+@pytest.mark.as_shipped
 def test_a_long_sum_in_one_float32_is_a_warning():
     sums = sums_of()
     sums.kernel(f"{HEAD} {PLAIN} }}", language="c")
@@ -177,7 +179,7 @@ def crashes(x):
 
 def hangs(x):
     while x.shape:
-        pass
+        time.sleep(0.01)  # it wears no processor
 
 
 @pytest.mark.parametrize(

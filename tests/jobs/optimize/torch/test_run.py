@@ -20,7 +20,7 @@ from tests.jobs.optimize.torch.modules import Block, same
 def optimized():
     torch.manual_seed(0)
     torch._dynamo.reset()
-    return noyau.optimize(Block(), torch.randn(2, 5, 32), dynamic=True, keep="all", budget_s=0.5)
+    return noyau.optimize(Block(), torch.randn(2, 5, 32), dynamic=True, keep="all", budget_s=0.05)
 
 
 def test_it_is_called_as_the_module(optimized):

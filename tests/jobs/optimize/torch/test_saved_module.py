@@ -21,7 +21,7 @@ def saved(tmp_path_factory):
     torch._dynamo.reset()
     block = Block()
     path = tmp_path_factory.mktemp("saved") / "block.noyau"
-    optimized = noyau.optimize(block, torch.randn(2, 5, 32), dynamic=True, keep="all", budget_s=0.3)
+    optimized = noyau.optimize(block, torch.randn(2, 5, 32), dynamic=True, keep="all", budget_s=0.05)
     optimized.save(path)
     with pytest.raises(OutputError, match="cannot be written"):
         optimized.save(path.parent / "missing" / "x.noyau")
