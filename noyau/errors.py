@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
+import sys
+import warnings
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -10,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Severity = Literal["error", "warning"]
+_FOLDER = os.path.dirname(__file__) + os.sep
 
 
 class FindingKind(StrEnum):
@@ -186,3 +190,11 @@ class UnansweredError(CheckError, RuntimeError):
 
 class MissingExtraError(NoyauError, ImportError):
     """An optional package is not installed; the message names the extra that brings it."""
+
+
+def warn(message: str, kind: type[Warning] = RuntimeWarning) -> None:
+    """Warn at the user's line: the innermost one that is not noyau's, however deep the call is."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_FOLDER):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, kind, stacklevel=level)

@@ -113,7 +113,7 @@ class BoundOp:
             results = method.function(self.thing, *args, **kwargs)
             if str(error) not in method.refused and not runs_as_written():
                 method.refused.add(str(error))
-                warn(method.description, [str(error)], 3)
+                warn(method.description, [str(error)])
             return results
         return self._with_arrays(op, args, kwargs, arrays)
 

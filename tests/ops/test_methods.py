@@ -149,6 +149,7 @@ def test_what_may_change_unseen_runs_as_it_is_written_with_one_warning(name, rea
     assert len(caught) == 1
     assert reason in str(caught[0].message)
     assert caught[0].filename == __file__
+    assert caught[0].filename == __file__
 
 
 def test_an_array_of_a_dtype_that_is_not_here_is_told():

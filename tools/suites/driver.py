@@ -15,13 +15,16 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 RESULTS = Path(__file__).with_name("results.json")
 UNVERIFIED = 3  # the exit status of a check that did not see everything
 RACES = frozenset({"race"})
+_TELLS_S = 10.0  # for what was interrupted to say what it found
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class Case:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The end of a case. `verdict`: "defective", "right" or "undecided"; `findings`: kind, line and message of each
-    error; `reason`: the last line that was printed."""
+    error; `reason`: the last line that was printed; `unseen`: why kernels of it were not checked, or it ended."""
 
     case: Case
     verdict: str
@@ -48,6 +51,7 @@ class Outcome:
     time_s: float
     findings: tuple[str, ...]
     reason: str
+    unseen: tuple[str, ...] = ()
 
     @property
     def differs(self) -> bool:
@@ -103,7 +107,11 @@ def check_case(case: Case, time_s: float, environment: dict[str, str] | None = N
             printed, _ = process.communicate(timeout=time_s)
             status = process.returncode
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            process.send_signal(signal.SIGINT)  # it tells what it saw until then
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_TELLS_S)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             printed, _ = process.communicate()
         found = json.loads(record.read_text("utf-8")) if record.is_file() else {}
     lines = printed.decode("utf-8", "replace").strip().splitlines()
@@ -113,7 +121,8 @@ def check_case(case: Case, time_s: float, environment: dict[str, str] | None = N
     verdict = "defective" if counted else "undecided" if is_undecided else "right"
     texts = tuple(f"{each['kind']}, line {each['line']}: {each['message']}" for each in errors)
     reason = f"no end within {time_s:g} s" if status is None else lines[-1] if lines else ""
-    return Outcome(case, verdict, status, monotonic() - begin, texts, reason)
+    unseen = (found.get("fault"), *(each.get("unseen") for each in found.get("checked", ())))
+    return Outcome(case, verdict, status, monotonic() - begin, texts, reason, tuple(filter(None, unseen)))
 
 
 def check_cases(cases: Sequence[Case], jobs: int, time_s: float, say: Callable[[Outcome], None]) -> list[Outcome]:
@@ -126,6 +135,11 @@ def check_cases(cases: Sequence[Case], jobs: int, time_s: float, say: Callable[[
 
     with ThreadPoolExecutor(jobs) as pool:
         return list(pool.map(check, cases))
+
+
+def _fields(outcome: Outcome) -> dict[str, Any]:
+    """An outcome for a log, without its case."""
+    return {field.name: getattr(outcome, field.name) for field in fields(outcome) if field.name != "case"}
 
 
 def score_of(suite: str, tool: str, outcomes: Sequence[Outcome]) -> Score:
@@ -174,6 +188,7 @@ def main(suite: str, cases_of: Callable[[Path], list[Case]], words: Sequence[str
     parser.add_argument("--only", default="", help="cases whose name has one of these words: 001,simd")
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time (default: 2)")
     parser.add_argument("--time", type=float, default=120.0, help="seconds on the clock for each case (default: 120)")
+    parser.add_argument("--log", type=Path, help="a file: what was found in each case, a line of JSON for each")
     parser.add_argument("--keep", action="store_true", help=f"put the score into {RESULTS.name}, for docs/defects.md")
     arguments = parser.parse_args(words)
     wanted = arguments.only.split(",")
@@ -184,6 +199,9 @@ def main(suite: str, cases_of: Callable[[Path], list[Case]], words: Sequence[str
     def say(outcome: Outcome) -> None:
         mark = " <-" if outcome.differs else ""
         print(f"{outcome.case.name}: {outcome.verdict} in {outcome.time_s:.1f} s{mark}", file=sys.stderr, flush=True)
+        if arguments.log is not None:
+            with arguments.log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"name": outcome.case.name, **_fields(outcome)}) + "\n")
 
     outcomes = check_cases(cases, arguments.jobs, arguments.time, say)
     score = score_of(suite, "noyau", outcomes)

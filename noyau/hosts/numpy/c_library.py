@@ -6,7 +6,6 @@ How many threads a call of a kernel may have. Results do not depend on it, to th
 from __future__ import annotations
 
 import ctypes
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.errors import BuildError, InputError, OutputError
+from noyau.errors import BuildError, InputError, OutputError, warn
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.workers.resources import processors
 
@@ -85,9 +84,7 @@ class Loader:
         except OutputError as error:
             self.again = monotonic() + AGAIN_S
             message = f"noyau's own C, which {self.what} are read by, cannot be built now: {error}"
-            warnings.warn(
-                f"{message}; Python reads them, and after {AGAIN_S:g} s a call tries again", RuntimeWarning, 2
-            )
+            warn(f"{message}; Python reads them, and after {AGAIN_S:g} s a call tries again")
             return None
         self.again = 0.0
         return library

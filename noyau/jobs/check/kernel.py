@@ -63,8 +63,7 @@ class AttemptResults:
     """The results of the attempts so far. `raised`: instances whose very first inputs the kernel raised for, with the
     attempt, its number and the failure; as long as it is right on others, it is not written for these. `right` and
     `wrong`: on inputs of how many axes it was so. `refused`: the last reason why the reference took none of the
-    inputs; `unsupported`: what noyau could not run of the kernel, after which it is not tried further; `costly`: how
-    many cases were expected to take longer than there was time."""
+    inputs; `unsupported`: what noyau could not run of the kernel, after which it is not tried further."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     findings: dict[FindingKind, Finding] = field(default_factory=dict)
@@ -80,7 +79,6 @@ class AttemptResults:
     untaken: int = 0
     refused: str = ""
     unsupported: str = ""
-    costly: int = 0
     kinds: set[FindingKind] = field(default_factory=set)  # of failures that were diagnosed
     coverage: Coverage = field(default_factory=Coverage)
 
@@ -139,7 +137,6 @@ class OneKernel:
             else:
                 late.append(attempt)
         yield from (each for each in late if self.is_affordable(each, budget, results))
-        results.costly = sum(not self.is_affordable(each, budget, results) for each in late)
 
     def is_affordable(self, attempt: Attempt, budget: Budget, results: AttemptResults) -> bool:
         """Whether a run takes a small share of the time; the first few, whether each is short."""

@@ -6,7 +6,6 @@ Without a signature each kind of call gets one, from what its reference does wit
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -15,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from noyau import errors
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError, SignatureError, UnsupportedError
 from noyau.frontends.numpy.trace import Trace, trace_shapes
@@ -165,10 +165,10 @@ def _first(fast_call: Entry | None, fast_calls: tuple[Entry, ...]) -> tuple[Entr
     return (*([fast_call] if fast_call else []), *(each for each in fast_calls if each is not fast_call))[:FAST_CALLS]
 
 
-def warn(description: Description, reasons: Sequence[str], level: int = 6) -> None:
-    """Say that the reference runs, and why, at the line of the call: so many frames up."""
+def warn(description: Description, reasons: Sequence[str]) -> None:
+    """Say that the reference runs, and why, at the line of the call."""
     message = f"{description.name} ({description.place}) runs as its reference: {'; '.join(reasons)}"
-    warnings.warn(message, ReferenceWarning, stacklevel=level)
+    errors.warn(message, ReferenceWarning)
 
 
 def as_given(value: Any, name: str) -> Any:
@@ -310,7 +310,7 @@ class UnsignedCalls:
         """Once: that the reference runs."""
         if self.unwarned.acquire(blocking=False):
             message = "without a signature it cannot be checked: give it one, or attach it with trust=True"
-            warn(self.description, [reason, *(f"{kernel.name}: {message}" for kernel in self.description.kernels)], 5)
+            warn(self.description, [reason, *(f"{kernel.name}: {message}" for kernel in self.description.kernels)])
 
 
 def signature_of(trace: Trace) -> Signature:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from math import inf
@@ -18,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from noyau.codegen.language import LANGUAGES
-from noyau.errors import BuildError, MissingExtraError, NoyauError, OutputError, UnsupportedError
+from noyau.errors import BuildError, MissingExtraError, NoyauError, OutputError, UnsupportedError, warn
 from noyau.hosts.numpy.c_library import AGAIN_S
 from noyau.kernels.programs.generate import (
     BuiltProgram,
@@ -146,7 +145,7 @@ class Selector:
             return Selection(specialization, tuple(choices), tuple(rejected.items()))
         message = f"{self.description.name}: {missed[0]} cannot be built now: {missed[1]}"
         again = f"{choices[0][0].kernel} runs instead, and after {AGAIN_S:g} s a call tries again"
-        warnings.warn(f"{message}; {again}", RuntimeWarning, stacklevel=9)
+        warn(f"{message}; {again}")
         return Selection(specialization, tuple(choices), tuple(rejected.items()), monotonic() + AGAIN_S)
 
     def won(self, specialization: Specialization, key: Key, rejected: dict[str, str]) -> Iterator[tuple[Choice, float]]:

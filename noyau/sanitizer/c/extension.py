@@ -210,14 +210,14 @@ def call_extension(
     op: str = "",
     patience_s: float = 10.0,
     poison: int = 0xFF,
-    before: CallBefore | None = None,
+    before: Sequence[CallBefore] = (),
 ) -> ExtensionCall:
     """Call a function on values and on tensors that lie in memories, for up to `patience_s` of the processor.
-    `poison`: each byte of what nobody wrote, afterwards; `before`: a call that comes first.
+    `poison`: each byte of what nobody wrote, afterwards; `before`: calls that come first, in order.
 
     SignatureError for a value that no function takes; else as `build_extension` and `run`."""
     words = [len(memories), *(each.cells.nbytes for each in memories)]
-    words += [0] if before is None else [1, *before.words]
+    words += [len(before), *(word for each in before for word in each.words)]
     request = np.array([*words, *CallBefore(function, args, memories, named or {}).words], np.int64)
     names, has_gpu = _names(extension, function, args), any(_ON_GPU.search(each.text) for each in extension.texts)
     arrays = [ArrayArgument("the_call", request.shape, request.dtype, request)]
@@ -225,7 +225,7 @@ def call_extension(
         cells, name = each.cells.view(f"V{each.unit}"), names.get(number, f"argument_{number}")
         contents, on_gpu = None if each.is_fresh else cells, each.on_gpu and has_gpu
         arrays.append(ArrayArgument(name, cells.shape, cells.dtype, contents, on_gpu=on_gpu))
-    for each in before.memories if before else ():
+    for each in (memory for call in before for memory in call.memories):
         cells = np.full_like(each.cells, _UNSET) if each.is_fresh else each.cells
         arrays.append(ArrayArgument("before", cells.shape, cells.dtype, cells))
     shapes = {each.name: memory.shape for each, memory in zip(arrays[1:], memories, strict=False)}

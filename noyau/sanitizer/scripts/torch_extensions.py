@@ -6,11 +6,13 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -41,6 +43,7 @@ LANGUAGE = "cuda"
 _HEADERS = frozenset({".h", ".hpp", ".cuh", ".inl", ".inc"})
 _PRELUDE = "#include <torch/extension.h>\n#include <cuda_runtime.h>"
 _FLAG = re.compile(r"-(?:D|U|std=)")  # of the flags those that change what a text means
+_CALLS = 8  # that come again before one, for what they leave in statics
 _ADDRESS = 1 << 40  # of what is mapped
 _PROGRAM = 1 << 22  # where a Python begins that does not choose its place, as Debian's; its heap lies behind it
 _RAISED = {"TypeError": TypeError, "ValueError": ValueError, "AttributeError": AttributeError}
@@ -69,7 +72,8 @@ class Extensions:
 
     def __init__(self, session: ScriptSession, folder: Path, time_s: float, scratch: Path | None = None) -> None:
         self.session, self.folder, self.scratch, self.poison = session, folder, scratch or folder, 0xFF
-        self.before: dict[Extension, CallBefore] = {}  # the last call of each that keeps something from call to call
+        # The last calls of each that keeps something from call to call.
+        self.before: dict[Extension, list[CallBefore]] = defaultdict(list)
         self.time_s = 0.9 * time_s  # a program has the limits of who runs it, and is to say itself that it is late
 
     def load(self, name: str, sources: Any, *wishes: Any, **named: Any) -> BuiltExtension:
@@ -144,15 +148,17 @@ class Extensions:
                 values = [tensors.value(each) for each in args]
                 by_name = {name: tensors.value(each) for name, each in named.items()}
                 memories = list(tensors.memories())
-                before = self.before.get(extension)
-                before = before if before is not None and before.fits(memories) else None
-                if keeps_state(extension):
-                    contents = [replace(each, cells=each.cells.copy()) for each in memories]
-                    self.before[extension] = CallBefore(function, values, contents, by_name)
+                keeps, began_s = keeps_state(extension), monotonic()
+                before = [each for each in self.before[extension] if each.fits(memories)]
+                contents = [replace(each, cells=each.cells.copy()) for each in memories] if keeps else []
                 end = call_extension(
                     extension, function, values, memories, by_name,
                     op=self.session.script, patience_s=self.time_s, poison=self.poison, before=before,
                 )  # fmt: skip
+                if keeps:  # and as many as are done with soon
+                    many = self.time_s / 4 // ((monotonic() - began_s) / (len(before) + 1))
+                    kept = [*self.before[extension], CallBefore(function, values, contents, by_name)]
+                    self.before[extension] = kept[-int(min(max(many, 1), _CALLS)) :]
             except NoyauError as error:
                 add(None, str(error))
                 raise UnsupportedError(str(error)) from None

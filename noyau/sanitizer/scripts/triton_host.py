@@ -247,6 +247,10 @@ _ACCELERATOR = {"is_available": _answer(True), "current_accelerator": _answer(to
     "device_count": _answer(1), "current_device_index": _answer(0), "synchronize": _answer()}  # fmt: skip
 
 
+def _empty_strided(size: Any, stride: Any, dtype: Any) -> Any:
+    return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
+
+
 @contextmanager
 def torch_stood_in(look: Look, note: Note = lambda _: None) -> Iterator[None]:
     """Within, torch has a GPU as far as a script sees. `note` takes lines for its report."""
@@ -271,6 +275,7 @@ def torch_stood_in(look: Look, note: Note = lambda _: None) -> Iterator[None]:
         # One thread is deterministic as it is, and torch would load its compilers for the answer.
         patch(undone, torch, "use_deterministic_algorithms", _answer())
         patch(undone, torch._C, "_cuda_getCurrentRawStream", _answer(0))
+        patch(undone, torch._C._dynamo.guards, "_empty_strided_cuda", _empty_strided)  # of what inductor writes
         patch(undone, torch.Tensor, "_make_subclass", staticmethod(parameter))
         undone.enter_context(Devices(look))
         yield

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.records import Access, Observation, Route, WatchedRun, findings_of
 from noyau.sanitizer.triton.interpreter_hooks import Hooks, MemoryExtents, interpreter_hooks
 from noyau.toolchain.triton.interpreter import LAUNCHES, interpret
+from noyau.verify.findings import Finding
 from noyau.workers.import_path import LazyModule
 
 try:
@@ -32,6 +34,7 @@ LANGUAGE = "triton"
 MOST = 30_000_000  # accesses of one launch
 _WIDEN = "a product of int32 overflowed on the way: widen it, as in row.to(tl.int64) * stride"
 _ZONE, _ALIGNED = 1 << 16, 64  # bytes around an argument, at least; how it is aligned
+_FILLS = (0xFF, 0x7B)  # bytes of NaNs and of -1, and of large numbers
 
 
 @dataclass(slots=True)
@@ -72,10 +75,12 @@ class TensorSpan:
 
 @dataclass(frozen=True, slots=True)
 class TritonLaunch:
-    """The observations of a launch. `unpacked`: remedies for memories whose tensors are not packed."""
+    """The observations of a launch. `unpacked`: remedies for memories whose tensors are not packed; `uses_unset`:
+    whether a result depends on cells that were read and that nobody wrote."""
 
     hooks: Hooks
     unpacked: Mapping[int, str] = field(default_factory=dict)
+    uses_unset: bool = True
 
     @property
     def grid(self) -> str:
@@ -102,6 +107,8 @@ class TritonLaunch:
         """Its findings in words."""
         shadow = self.hooks.shadow
         findings, allowed = findings_of(_unique_races(shadow.seen()), self.route(op, kernel, size))
+        if not self.uses_unset:  # as of a tile of which a `where` takes the lower half
+            findings = [_unused(each) if each.kind is FindingKind.UNINITIALISED else each for each in findings]
         lines = frozenset((site.file, site.line) for site in self.hooks.sites)
         notes, is_cut = tuple(self._notes()), self.hooks.was_cut
         return WatchedRun(tuple(findings), shadow.accesses, tuple(allowed), notes, lines=lines, is_cut=is_cut)
@@ -170,16 +177,52 @@ def launch_watched(
         extents.shadow.region()
         moved = [_moved(each, spans) for each in args]
         others = {name: _moved(each, spans) for name, each in named.items()}
-    is_whole = False
+    is_whole, uses_unset = False, True
     with interpreter_hooks(extents, MOST, goes_on=True) as hooks:
         try:
             run(*moved, **others)
             is_whole = not hooks.was_cut
+            if is_whole and any(each.kind is FindingKind.UNINITIALISED for each in extents.shadow.seen()):
+                uses_unset = any(_depends(partial(run, *moved, **others), spans, extents, byte) for byte in _FILLS)
         finally:
             for span in spans:
                 span.own[...] = span.room
                 _remember(span, extents, is_whole=is_whole)
-    return TritonLaunch(hooks, {span.memory: _unpacked(span) for span in spans if not span.tensor.is_contiguous()})
+    unpacked = {span.memory: _unpacked(span) for span in spans if not span.tensor.is_contiguous()}
+    return TritonLaunch(hooks, unpacked, uses_unset)
+
+
+def _depends(run: Callable[[], Any], spans: Sequence[TensorSpan], extents: MemoryExtents, byte: int) -> bool:
+    """Whether a launch gives anything else where cells that nobody has set hold this byte throughout. What it gave
+    stays."""
+    results, extents.is_blind = [span.room.copy() for span in spans], True
+    masks = [_written(span, extents) for span in spans]
+    for span in spans:
+        span.room[...] = span.own
+        if span.fresh is not None:
+            span.room[~span.fresh.is_set[span.start : span.end]] = byte
+    try:
+        run()
+        pairs = zip(spans, results, masks, strict=True)
+        depends = any((span.room[mask] != result[mask]).any() for span, result, mask in pairs)
+    except Exception:  # noqa: BLE001  it did not raise before
+        depends = True
+    for span, result in zip(spans, results, strict=True):
+        span.room[...] = result
+    extents.is_blind = False
+    return depends
+
+
+def _written(span: TensorSpan, extents: MemoryExtents) -> np.ndarray:
+    """The bytes of a span that hold values after a launch."""
+    if span.fresh is None:
+        return np.ones(span.end - span.start, bool)
+    mask = extents.shadow.written(span.memory, int(np.prod(extents.memories[span.memory].shape)))
+    return np.repeat(mask, (span.end - span.start) // max(mask.size, 1))
+
+
+def _unused(finding: Finding) -> Finding:
+    return replace(finding, severity="warning", message=f"{finding.message}; no result depends on it")
 
 
 def _unpacked(span: TensorSpan) -> str:
@@ -198,8 +241,16 @@ def _tensors(name: str, each: Any) -> Iterator[tuple[str, torch.Tensor]]:
                 yield from _tensors(name, part)
         case _ if hasattr(each, "base"):  # a descriptor, or a tensor that is taken for another dtype
             yield from _tensors(name, each.base)
+        case _ if (held := _held(each)) is not None:
+            yield name, held
         case _:
             return
+
+
+def _held(each: Any) -> torch.Tensor | None:
+    """The tensor that an object stands for a part of: it gives an address and a dtype, as far as a kernel asks."""
+    values = vars(each).values() if hasattr(each, "data_ptr") and hasattr(each, "__dict__") else ()
+    return next((value for value in values if isinstance(value, torch.Tensor)), None)
 
 
 def _reach(tensor: torch.Tensor) -> tuple[int, int]:
@@ -255,10 +306,7 @@ def _remember(span: TensorSpan, extents: MemoryExtents, *, is_whole: bool) -> No
     if not is_whole:
         span.fresh.is_set[span.start : span.end] = True
         return
-    cells = extents.memories[span.memory]
-    mask = extents.shadow.written(span.memory, int(np.prod(cells.shape)))
-    item = (span.end - span.start) // max(mask.size, 1)
-    span.fresh.is_set[span.start : span.end] |= np.repeat(mask, item)
+    span.fresh.is_set[span.start : span.end] |= _written(span, extents)
 
 
 def _moved(each: Any, spans: Sequence[TensorSpan]) -> Any:
@@ -273,6 +321,10 @@ def _moved(each: Any, spans: Sequence[TensorSpan]) -> Any:
             return type(each)(*parts) if hasattr(each, "_fields") else tuple(parts)
         case _ if hasattr(each, "base") and hasattr(each, "data_ptr"):
             return type(each)(_moved(each.base, spans), each.dtype)
+        case _ if (held := _held(each)) is not None:
+            copy, item = _placed(held, spans), each.dtype.itemsize
+            start = copy.storage_offset() * copy.element_size() + each.data_ptr() - held.data_ptr()
+            return torch.empty(0, dtype=each.dtype).set_(copy.untyped_storage(), start // item, (1,))
         case _:
             return each
 

@@ -195,7 +195,8 @@ def _words() -> list[tuple[Any, str, Any, Any]]:
     else:
         for holder, name, earlier, _ in words:
             delattr(holder, name) if earlier is _MISSING else setattr(holder, name, earlier)
-    own = [(tl.core.tensor, "__index__", lambda each: int(each.handle.data.item()))]
+    own: list[tuple[Any, str, Any]] = [(tl.core.tensor, "__index__", lambda each: int(each.handle.data.item()))]
+    own += [(tl.core, "extern_elementwise", _extern)]  # of functions that a file imports by their names
     own += [(holder, name, value) for holder in (tl, tl.core) for name, value in _language_words().items()]
     for module in _libdevices():
         functions = (name for name, value in vars(module).items() if callable(value) and not name.startswith("_"))
@@ -225,6 +226,12 @@ def _plain(builtin: Any) -> Any:
         return builtin(*args, **named)
 
     return call
+
+
+def _extern(library: str, path: str, operands: Any, symbols: Mapping[Any, Any], *rest: Any, **options: Any) -> Any:
+    """A function of a library for GPUs, by its name there."""
+    name = next(iter(symbols.values()))[0]
+    return libdevice_function(name.removeprefix("__nv_"))(*operands)
 
 
 @cache

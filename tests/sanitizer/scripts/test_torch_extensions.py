@@ -101,9 +101,9 @@ def test_operators_of_torch_between_kernels(built):
         built[1].mixed(x, w.double())
 
 
-def test_a_call_finds_what_the_last_one_left_in_statics(built):
-    x = marked(torch.ones(5))
-    assert [built[1].calls(x), built[1].calls(x), built[1].calls(marked(torch.ones(6)))] == [1, 2, 1]
+def test_a_call_finds_what_earlier_ones_left_in_statics(built):
+    x, y = marked(torch.ones(5)), marked(torch.ones(6))
+    assert [built[1].calls(each) for each in (x, x, y, x)] == [1, 2, 1, 3]
 
 
 def test_findings_stand_on_lines_of_the_script(built):

@@ -45,6 +45,18 @@ SCRIPT = """
         at = tl.arange(0, BLOCK)
         tl.atomic_add(s, tl.sum(tl.load(x + at, mask=at < n, other=0.0)))  # still
 
+    @triton.jit
+    def lower(x, out, BLOCK: tl.constexpr):
+        at = tl.arange(0, BLOCK)
+        tl.store(out + at, tl.where(at < 10, tl.load(x + at), 0.0))  # aside
+
+    class Part:
+        def __init__(self, whole, start):
+            self.whole, self.dtype, self.start = whole, whole.dtype, start
+
+        def data_ptr(self):
+            return self.whole.data_ptr() + 4 * self.start
+
     @triton.autotune(configs=[triton.Config({"BLOCK": size}) for size in (32, 64)], key=["n"])
     @triton.heuristics({"EVEN": lambda given: given["n"] % given["BLOCK"] == 0})
     @triton.jit
@@ -58,6 +70,12 @@ SCRIPT = """
     out = torch.empty_like(x)
     add[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](x, y, out, 100, BLOCK=32)
     print("right", torch.equal(out, x + 1))
+    whole = torch.zeros(200, device=DEVICE)
+    add[(4,)](x, y, Part(whole, 100), 100, BLOCK=32)
+    assert torch.equal(whole[100:], x + 1) and not whole[:100].any()
+    few = torch.empty(32, device=DEVICE)
+    add[(1,)](x, y, few, 10, BLOCK=32)
+    lower[(1,)](few, torch.empty(32, device=DEVICE), BLOCK=32)
     short = torch.empty(100, device=DEVICE)
     add[(3,)](x, y, short, 100, BLOCK=32)
     print("some", short[:96].sum().item())
@@ -108,9 +126,13 @@ def test_every_launch_is_watched_and_gives_what_it_should(checked):
         ("count", "race", f"{path}:{line_with(path, 'meet')}"),
         ("total", "uninitialised", f"{path}:{line_with(path, 'unset')}"),
         ("hidden", "uninitialised", f"{path}:{line_with(path, 'still')}"),
+        ("lower", "uninitialised", f"{path}:{line_with(path, 'aside')}"),
     }
+    mild = {each.kernel: each.message for each in found.findings if each.severity == "warning"}
+    assert mild["lower"].endswith("which nobody wrote before (22 times); no result depends on it")
+    assert not {"total", "hidden"} & mild.keys()
     kernels = {each.name: each for each in found.kernels}
-    assert kernels["add"].calls == 2
+    assert kernels["add"].calls == 4
     assert kernels["tuned"].shapes == (
         "x: float32[100], out: float32[100], n = 100, BLOCK = 32, EVEN = False",
         "x: float32[100], out: float32[100], n = 100, BLOCK = 64, EVEN = False",

@@ -20,6 +20,8 @@ SCRIPT = """
     assert found["multiprocessor_count"] == 2
     assert triton.runtime.driver.active.get_current_target().backend == "cuda"
 
+    assert torch._C._dynamo.guards._empty_strided_cuda((2, 3), (3, 1), torch.float16).is_cuda
+
     @triton.jit
     def double(x, n, BLOCK: tl.constexpr):
         at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

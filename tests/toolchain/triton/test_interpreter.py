@@ -8,6 +8,8 @@ import triton
 import triton.language as tl
 from triton.language import load as fetch
 from triton.language.extra import libdevice
+from triton.language.extra.cuda.libdevice import finitef
+from triton.language.extra.cuda.libdevice import pow as power
 
 from noyau.errors import UnsupportedError
 from noyau.toolchain.triton import interpreter
@@ -58,6 +60,13 @@ def hyperbolic(x, o, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def by_names(x, o, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    y = tl.load(x + at, mask=at < n)
+    tl.store(o + at, tl.where(finitef(y / (y - 3)), power(y, 3.0), -2.0), mask=at < n)
+
+
+@triton.jit
 def unknown(x, o):
     tl.store(o, tl.inline_asm_elementwise("mov $0, $1;", "=r,r", [tl.load(x)], tl.float32, True, 1))
 
@@ -78,6 +87,10 @@ def test_grids_are_lists_too_and_libdevice_is_there():
     assert launched(hyperbolic, 12, grid=lambda meta: [3], BLOCK=4) == pytest.approx(torch.tanh(X).tolist(), rel=1e-6)
     with pytest.raises(ValueError, match=r"a grid has one to three axes, and this one is \(\)"):
         launched(hyperbolic, 12, grid=(), BLOCK=4)
+
+
+def test_functions_of_libdevice_go_by_their_own_names():
+    assert launched(by_names, 5, BLOCK=16)[:6] == [0, 1, 8, -2, 64, -1]
 
 
 def test_functions_within_functions_see_what_is_around_them():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tools.suites import driver
@@ -22,7 +24,11 @@ def test_programs_are_judged_and_counted(tmp_path, capsys):
         racy = Case("racy", ("racy.c",), folder, True, driver.RACES)
         return [racy, Case("none", ("none.c",), folder, False)]
 
-    assert driver.main("a suite", cases_of, [str(tmp_path), "--jobs", "1"]) == 1
+    log = tmp_path / "log"
+    assert driver.main("a suite", cases_of, [str(tmp_path), "--jobs", "1", "--log", str(log)]) == 1
+    rows = {row["name"]: row for row in map(json.loads, log.read_text("utf-8").splitlines())}
+    assert (rows["racy"]["verdict"], rows["none"]["verdict"]) == ("defective", "undecided")
+    assert rows["racy"]["findings"][0].startswith("race, line 4: ")
     printed = capsys.readouterr().out
     assert "2 cases: precision 1.000, recall 1.000 of all" in printed
     assert "none: undecided, labelled right" in printed

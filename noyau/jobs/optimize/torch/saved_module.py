@@ -27,7 +27,7 @@ from torch.utils import _pytree as pytree
 
 from noyau.codegen.language import generated_on
 from noyau.dtypes import DType, from_numpy
-from noyau.errors import BuildError, InputError, ModelError, NoyauError, OutputError, UnsupportedError
+from noyau.errors import BuildError, InputError, ModelError, NoyauError, OutputError, UnsupportedError, warn
 from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.numpy.fast_calls import Argument
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager
@@ -173,12 +173,12 @@ def _loaded(path: Path, file: zipfile.ZipFile) -> Callable[..., Any]:
         }
         program = graph_from_json(manifest["fused"], kernels)
     except BuildError as error:
-        warnings.warn(f"{path} runs on torch's kernels alone: {error}", RuntimeWarning, stacklevel=4)
+        warn(f"{path} runs on torch's kernels alone: {error}")
         program = graph_from_json(manifest["plain"], {})
     else:
         if not here and libraries:
             message = f"{path} was written for {manifest.get('level')}; its kernels were built anew for this machine"
-            warnings.warn(message, RuntimeWarning, stacklevel=4)
+            warn(message)
     try:
         return runnable(program, layout, tensors)
     except (ValueError, NotImplementedError, KeyError, TypeError) as error:

@@ -229,18 +229,14 @@ struct noyau_answer {
     }
 };
 
-/* The call before, for what it leaves in statics: what the memories held then lies behind them. */
+/* The calls before, for what they leave in statics: what the memories held then lies behind them, call by call. */
 static NOYAU_UNSEEN void noyau_hold(void **arrays, const int64_t *storages, const std::vector<const char *> &contents) {
     for (int64_t i = 0; i < storages[0]; ++i)
         for (int64_t k = 0; k < storages[i + 1]; ++k) ((char *)arrays[i])[k] = contents[(size_t)i][k];
 }
-static NOYAU_UNSEEN void noyau_call_before(const int64_t *storages, const int64_t *&from, void **arrays) {
-    std::vector<const char *> before, own;
-    for (int64_t i = 0; i < storages[0]; ++i) {
-        char *copy = new char[(size_t)storages[i + 1] + 1];
-        for (int64_t k = 0; k < storages[i + 1]; ++k) copy[k] = ((char *)arrays[i])[k];
-        own.push_back(copy), before.push_back((char *)arrays[storages[0] + i]);
-    }
+static NOYAU_UNSEEN void noyau_call_before(const int64_t *storages, const int64_t *&from, void **arrays, int64_t number) {
+    std::vector<const char *> before;
+    for (int64_t i = 0; i < storages[0]; ++i) before.push_back((char *)arrays[number * storages[0] + i]);
     noyau_hold(arrays, storages, before);
     noyau_module module;
     module.wanted = noyau_any(from, arrays).text;
@@ -250,17 +246,27 @@ static NOYAU_UNSEEN void noyau_call_before(const int64_t *storages, const int64_
         cudaDeviceSynchronize();
     } catch (const std::exception &) { /* it was told */
     }
-    noyau_hold(arrays, storages, own);
+}
+static NOYAU_UNSEEN void noyau_calls_before(const int64_t *storages, const int64_t *&from, void **arrays) {
+    std::vector<const char *> own;
+    const int64_t count = *from++;
+    for (int64_t i = 0; count && i < storages[0]; ++i) {
+        char *copy = new char[(size_t)storages[i + 1] + 1];
+        for (int64_t k = 0; k < storages[i + 1]; ++k) copy[k] = ((char *)arrays[i])[k];
+        own.push_back(copy);
+    }
+    for (int64_t number = 1; number <= count; ++number) noyau_call_before(storages, from, arrays, number);
+    if (count) noyau_hold(arrays, storages, own);
 }
 
-/* arrays[0]: how many memories came, and the bytes of each; then whether there is a call before, and that; then the name
-   of a function and its arguments. */
+/* arrays[0]: how many memories came, and the bytes of each; then how many calls come before, and these; then the name of
+   a function and its arguments. */
 extern "C" __attribute__((weak)) NOYAU_UNSEEN void noyau_entry(void **arrays) {
     const int64_t *from = (const int64_t *)arrays[0];
     const noyau_answer answer{from, arrays + 1};
     const int64_t *storages = from;
     from += 1 + from[0];
-    if (*from++) noyau_call_before(storages, from, arrays + 1);
+    noyau_calls_before(storages, from, arrays + 1);
     noyau_module module;
     module.wanted = noyau_any(from, arrays + 1).text;
     module.given = noyau_any(from, arrays + 1), module.named = noyau_any(from, arrays + 1);
