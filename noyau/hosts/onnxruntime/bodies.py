@@ -7,7 +7,7 @@ its own. Main nodes keep their positions. What enters a body is made by an opera
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -185,6 +185,16 @@ def loosened(model: onnx.ModelProto, bodies: Sequence[Body], graph: Graph) -> bo
                 entry.attribute.add(name="open", type=7, ints=sorted(axes | unlike))
                 loose = True
     return loose
+
+
+def graphs_of(model: onnx.ModelProto, bodies: Sequence[Body]) -> Iterator[tuple[Body, onnx.GraphProto]]:
+    """Each of the bodies with its graph in a model that has them in their nodes; outer ones first."""
+    graphs = [(range(len(model.graph.node)), model.graph)]
+    for body in bodies:
+        positions, graph = next(each for each in graphs if body.place in each[0])
+        node = graph.node[positions.index(body.place)]
+        graphs.append((body.operators, next(each.g for each in node.attribute if each.name == body.attribute)))
+        yield body, graphs[-1][1]
 
 
 def restored(fused: onnx.ModelProto, bodies: Sequence[Body]) -> onnx.ModelProto:
