@@ -197,6 +197,19 @@ def graphs_of(model: onnx.ModelProto, bodies: Sequence[Body]) -> Iterator[tuple[
         yield body, graphs[-1][1]
 
 
+def named_alike(model: onnx.ModelProto, bodies: Sequence[Body]) -> onnx.ModelProto:
+    """A copy of a model, in which nodes with bodies have the names of those that make the same in another one."""
+    result, names = type(model)(), {body.owner: body.name.rpartition("/")[0] for body in bodies}
+    result.CopyFrom(model)
+    graphs = [("", result.graph)]
+    for prefix, graph in graphs:  # it grows meanwhile
+        for node in graph.node:
+            if full := names.get(f"{prefix}{next(filter(None, node.output), '')}"):
+                node.name = full.removeprefix(prefix)
+                graphs += [(f"{full}/{each.name}/", each.g) for each in node.attribute if each.HasField("g")]
+    return result
+
+
 def restored(fused: onnx.ModelProto, bodies: Sequence[Body]) -> onnx.ModelProto:
     """A flat model with its bodies in their nodes again; those without a fused node are as they were."""
     homes = {name: body.name for body in bodies for name in body.locals}

@@ -37,13 +37,6 @@ def path_between(original: SourceModel, between: Between) -> Path:
             sources = ", ".join(map(printable, ends.sources))
             raise InputError(f"no path leads from {sources} to {printable(name)}")
     positions = ways.positions()
-    bodies = {
-        next((body.name for body in original.bodies if place in (*body.entries, *body.operators)), "")
-        for place in positions
-    }
-    if len(bodies) > 1:
-        within = " and ".join(printable(name) or "the main graph" for name in sorted(bodies))
-        raise InputError(f"{printable(str(ends))} leads through {within}: a path lies in one of them")
     ways.require_used(positions)
     ways.require_closed(positions)
     return Path(ends, positions)

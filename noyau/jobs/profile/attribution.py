@@ -59,31 +59,25 @@ def attributions_of(
 ) -> dict[str, Attribution]:
     """Each node of the optimized model, by its name, but those of subgraphs that are none of `bodies`; `original` is
     `numbered`."""
-    attributions = _attributions(original.graph, optimized.graph, range(len(original.graph.node)), "")
     twins = {node.name: node for node in every_node(optimized.graph.node)}
+    graphs = [(original.graph, optimized.graph, 0, "")]  # with the number of the first node, and how values begin
     for body, graph in graphs_of(original, bodies):
-        twin = twins.get(f"n{body.place}")
-        for attribute in twin.attribute if twin else ():
-            if attribute.name == body.attribute:
-                attributions |= _attributions(graph, attribute.g, body.operators, body.prefix)
-    return attributions
-
-
-def _attributions(
-    original: onnx.GraphProto, optimized: onnx.GraphProto, numbers: range, prefix: str
-) -> dict[str, Attribution]:
-    """Nodes of one graph; `numbers` are those of its nodes, and its values have names with the prefix."""
-    walk = _DefUseWalk(original, optimized, numbers.start)
+        twin = twins[f"n{body.place}"].attribute if f"n{body.place}" in twins else ()
+        graphs += [(graph, each.g, body.operators.start, body.prefix) for each in twin if each.name == body.attribute]
     attributions: dict[str, Attribution] = {}
-    by_value: dict[str, set[int]] = {}  # what the readers of a value stand for
-    for node in reversed(optimized.node):  # readers come first
-        positions = frozenset(numbers[position] for position in walk.stands_for(node))
-        if not positions:
-            positions = frozenset[int]().union(*(by_value.get(name, ()) for name in node.output))
-        outputs = tuple(f"{prefix}{name}" if name else "" for name in node.output)
-        attributions[node.name] = Attribution(positions, outputs, node.name not in walk.names)
-        for name in reads(node):
-            by_value.setdefault(name, set()).update(positions)
+    for graph, other, first, prefix in graphs:
+        walk, by_value = (
+            _DefUseWalk(graph, other, first),
+            dict[str, set[int]](),
+        )  # what the readers of a value stand for
+        for node in reversed(other.node):  # readers come first
+            positions = frozenset(first + position for position in walk.stands_for(node))
+            if not positions:
+                positions = frozenset[int]().union(*(by_value.get(name, ()) for name in node.output))
+            outputs = tuple(f"{prefix}{name}" if name else "" for name in node.output)
+            attributions[node.name] = Attribution(positions, outputs, node.name not in walk.names)
+            for name in reads(node):
+                by_value.setdefault(name, set()).update(positions)
     return dict(reversed(attributions.items()))
 
 
