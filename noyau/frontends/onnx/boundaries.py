@@ -144,10 +144,10 @@ class Boundary:
         outputs = [name for name in self._node.output if name]
         if self._node.op_type == "MatMul" and self._node.domain == "":
             return (np.matmul(*operands),)
-        run = self._run
-        for arrays in (feeds, {name: _narrow(value) for name, value in feeds.items()}) if run else ():
+        for arrays in (feeds, {name: _narrow(value) for name, value in feeds.items()}):
             with suppress(UnsupportedError):
-                return tuple(run(self._model(arrays), arrays))
+                if self._run is not None:
+                    return tuple(self._run(self._model(arrays), arrays))
         try:
             return tuple(self._reference.run(outputs, feeds))
         except _FAULTS as fault:
