@@ -256,9 +256,9 @@ def _raw_multiply(left: Dim, right: Dim) -> Dim:
 @lru_cache(maxsize=65536)
 def _divide(left: Dim, right: Dim) -> tuple[Dim, Dim]:
     """Floor division and modulo: what divides term by term leaves the operation."""
-    if left.constant is not None and right.constant:
-        return Dim.of(left.constant // right.constant), Dim.of(left.constant % right.constant)
     quotient, rest = exact_part(left, right)
+    if rest.constant is not None and right.constant:  # (2 * n + 1) // 2 is n
+        return quotient + rest.constant // right.constant, Dim.of(rest.constant % right.constant)
     if not rest.terms:
         return quotient, rest
     if right.constant is not None and (inner := _nested(rest)) is not None:

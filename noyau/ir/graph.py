@@ -193,6 +193,13 @@ def constant(output: str, value: np.ndarray, sources: Iterable[str] = ()) -> Nod
     return Node(output, Constant(value), (), dtype, shape_of(value.shape), tuple(sources))
 
 
+def is_never_0(node: Node, *, sizes: bool = False) -> bool:
+    """Whether a value has no 0: of a constant, or of a size by name where `sizes` are never 0."""
+    if isinstance(node.kind, Iota):
+        return sizes and not node.shape and node.kind.index == Dim.of(str(node.kind.index))
+    return isinstance(node.kind, Constant) and bool(node.kind.value.all())
+
+
 def expand_index(shape: Shape, target: Shape) -> Shape:
     """The index map of NumPy's broadcasting: axes are aligned at the end; an extent of 1 is read at 0.
 

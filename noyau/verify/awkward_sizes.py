@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain
 
 import numpy as np
 
@@ -46,13 +46,16 @@ def fitting(graph: Graph, every: Iterable[Sizes]) -> Iterator[dict[str, int]]:
 
 
 def _met(graph: Graph, sizes: Sizes) -> dict[str, int]:
-    """The sizes, of which one is changed for each demand that does not hold: to where its two ends are equal."""
+    """The sizes, of which one is changed for each demand that does not hold: to where its two ends are equal, the first
+    one with which no value is large."""
     sizes_met = dict(sizes)
     for demand in graph.demands:
         names = sorted((demand.left.names | demand.right.names) & sizes_met.keys())
         if not demand.holds(sizes_met):
             repairs = ((name, _where_equal(demand, sizes_met, name)) for name in names)
-            sizes_met |= dict(islice(((name, number) for name, number in repairs if number), 1))
+            met = [{**sizes_met, name: number} for name, number in repairs if number]
+            fewest = min(met, key=lambda each: cells(graph, each), default=sizes_met)
+            sizes_met = next((each for each in met if cells(graph, each) <= CELLS), fewest)
     return sizes_met
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, indices, shape_of
-from noyau.ir.graph import Iota, Lookup, Scatter, Select, View
-from noyau.verify.awkward_sizes import cells, fits, shrunk
+from noyau.ir.graph import Graph, Input, Iota, Lookup, Node, Scatter, Select, View
+from noyau.ir.sizes import Demand
+from noyau.verify.awkward_sizes import cells, fits, fitting, shrunk
 from tests.jobs.check import groups
 from tests.jobs.check.groups import F32, Group
 from tests.verify.test_adversarial import made, shapes
@@ -65,3 +66,10 @@ def test_updates_of_a_scatter_stay_inside():
     graph = g.graph()
     assert fits(graph, {"n": 4, "k": 3, "w": 4})
     assert not fits(graph, {"n": 4, "k": 3, "w": 5})
+
+
+def test_what_a_demand_moves_stays_small():
+    x, y = (Node(name, Input(), (), DType.F32, (Dim.of("n"), Dim.of("m"))) for name in "xy")
+    demand = Demand(Dim.of("n"), Dim.of("m"), "equal")
+    every = list(fitting(Graph((x, y), ("y",), (demand,)), [{"n": 4099, "m": 5}, {"n": 33, "m": 7}, {"n": 3, "m": 3}]))
+    assert every == [{"n": 5, "m": 5}, {"n": 33, "m": 33}, {"n": 3, "m": 3}]

@@ -13,7 +13,7 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.tape import Tape, dtype_from
 from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, as_scalars, surely_scalar, tape_of
 from noyau.frontends.numpy.traced_sizes import Number
-from noyau.ir.graph import Constant, Node
+from noyau.ir.graph import Node, is_never_0
 from noyau.ir.operators import OPERATORS, Fact, has
 from noyau.ir.sizes import Size
 
@@ -100,14 +100,10 @@ def apply(tape: Tape, function: str, *operands: Node) -> Node:
     if operands[0].dtype is DType.BOOL and _is_comparison(function) and has(function, Fact.ORDERED):
         operands = tuple(tape.cast(each, DType.U8) for each in operands)
     result = tape.call(OPERATORS[function].on(operands[0].dtype), *operands)
-    if function != "floor_divide" or result.dtype.is_float or _is_never_0(operands[1]):
+    if function != "floor_divide" or result.dtype.is_float or is_never_0(operands[1]):
         return result
     nothing = tape.constant(0, result.dtype)  # what NumPy gives of an integer that is divided by 0
     return tape.call("where", tape.call("equal", operands[1], nothing), nothing, result)
-
-
-def _is_never_0(node: Node) -> bool:
-    return isinstance(node.kind, Constant) and bool(np.all(node.kind.value))
 
 
 def _is_comparison(function: str) -> bool:

@@ -20,6 +20,7 @@ LIBRARY = frozenset(
     "LpPool MatMul MatMulInteger MaxPool QLinearConv QLinearMatMul RNN".split()
 )
 CONTROL_FLOW = frozenset("If Loop Scan SequenceMap".split())
+_SHORTER = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 ENTRIES = "noyau_body"  # the domain of what stands for the inputs of a body that lies in the main graph
 RANDOM = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
 ALREADY_FUSED = "already fused by onnxruntime"
@@ -143,9 +144,10 @@ class Boundary:
         outputs = [name for name in self._node.output if name]
         if self._node.op_type == "MatMul" and self._node.domain == "":
             return (np.matmul(*operands),)
-        if self._run is not None:
+        for arrays in (feeds, {name: _narrow(value) for name, value in feeds.items()}):
             with suppress(UnsupportedError):
-                return tuple(self._run(self._model(feeds), feeds))
+                if self._run is not None:
+                    return tuple(self._run(self._model(arrays), arrays))
         try:
             return tuple(self._reference.run(outputs, feeds))
         except _FAULTS as fault:
@@ -170,7 +172,36 @@ class Boundary:
         names = dict.fromkeys(self._names)
         inputs = [onnx.helper.make_value_info(name, _array_type(feeds.get(name))) for name in names]
         outputs = [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in self._node.output if name]
-        return self._around.model(self._node, inputs, outputs)
+        is_wide = any(isinstance(each, np.ndarray) and each.dtype == np.float64 for each in feeds.values())
+        return self._around.model(widened(self._node) if is_wide else self._node, inputs, outputs)
+
+
+def widened(node: onnx.NodeProto) -> onnx.NodeProto:
+    """A copy of a node in whose bodies shorter floats are float64."""
+    result = onnx.NodeProto()
+    result.CopyFrom(node)
+    graphs = list(subgraphs(result))
+    for graph in graphs:  # it grows meanwhile
+        graphs += [inner for each in graph.node for inner in subgraphs(each)]
+        attributes = [attribute for each in graph.node for attribute in each.attribute]
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            if value.type.tensor_type.elem_type in _SHORTER:
+                value.type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
+        for each in attributes:
+            if each.name == "to" and each.i in _SHORTER:
+                each.i = onnx.TensorProto.DOUBLE
+            elif each.name in ("value_float", "value_floats"):
+                cells = each.f if each.name == "value_float" else each.floats
+                each.CopyFrom(onnx.helper.make_attribute("value", onnx.numpy_helper.from_array(np.float64(cells))))
+        for tensor in (*graph.initializer, *(each.t for each in attributes if each.HasField("t"))):
+            if tensor.data_type in _SHORTER:
+                cells = onnx.numpy_helper.to_array(tensor).astype(np.float64)
+                tensor.CopyFrom(onnx.numpy_helper.from_array(cells, tensor.name))
+    return result
+
+
+def _narrow(value: Any) -> Any:
+    return value.astype(np.float32) if isinstance(value, np.ndarray) and value.dtype == np.float64 else value
 
 
 def _array_type(array: np.ndarray | None) -> onnx.TypeProto:

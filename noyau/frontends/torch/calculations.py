@@ -8,8 +8,7 @@ from collections.abc import Callable
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.torch.sites import ATEN, AtenSite, Handler, promote
-from noyau.ir.dims import Dim
-from noyau.ir.graph import Constant, Iota, Node
+from noyau.ir.graph import Node, is_never_0
 from noyau.ir.operators import BOOL, OPERATORS, Fact, Operator, has
 
 
@@ -29,20 +28,9 @@ OF_FLOATS = _named(lambda each: each.arity == 1 and each.result == "bool")  # is
 def apply(site: AtenSite, function: str, *operands: Node) -> Node:
     """A function of the table, as torch has it on bools too. UnsupportedError for integers divided by what may be 0,
     for which no kernel looks: torch refuses it when it runs."""
-    if has(function, Fact.ZERO_DIVISOR) and not operands[1].dtype.is_float and not _is_never_0(operands[1]):
+    if has(function, Fact.ZERO_DIVISOR) and not operands[1].dtype.is_float and not is_never_0(operands[1], sizes=True):
         raise UnsupportedError("integers divided by what is not known now are left to torch, which refuses 0")
     return site.builder.call(OPERATORS[function].on(operands[0].dtype), *operands)
-
-
-def _is_never_0(divisor: Node) -> bool:
-    """Whether it is a number or a size, neither of them 0."""
-    match divisor.kind:
-        case Constant(number):
-            return bool(number.all())
-        case Iota(index):  # torch gives no size of 0 a name
-            return not divisor.shape and index == Dim.of(str(index))
-        case _:
-            return False
 
 
 def in_result(site: AtenSite, position: int) -> Node:

@@ -121,14 +121,22 @@ def _look(
 ) -> Activations:
     """Capture what some groups read, and the calls that are timed with them: in a run on these inputs, or tensors of
     the model."""
-    nodes, tensors = original.model.graph.node, original.imported.initializers
+    nodes = original.model.graph.node
     names = {name for group in groups for name in group.inputs}
     read = [position for group in groups for position in group.positions]
     read += [call for group in groups for call in folding_calls(original.model, group)]
     names |= {name for position in read for name in nodes[position].input}
+    return look(original, names, inputs, capturing, made_up)
+
+
+def look(
+    original: SourceModel, names: Collection[str], inputs: Inputs, capturing: ActivationCapture, made_up: bool
+) -> Activations:
+    """Capture some values, in bodies too, in a run on these inputs; or take them from the tensors of the model."""
     entering, faults = capturing.entering(inputs.arrays, names)
     known = {**inputs.arrays, **entering}
     captured = capturing.capture(known, sorted(name for name in names if not fault_at(name, faults)))
+    tensors = original.imported.initializers
     stored = {name: original.imported.load_initializer(name) for name in names if name in tensors}
     return Activations({**stored, **known, **captured}, inputs.sizes, made_up, body_faults=faults)
 

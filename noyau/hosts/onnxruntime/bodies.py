@@ -7,7 +7,7 @@ its own. Main nodes keep their positions. What enters a body is made by an opera
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -185,6 +185,29 @@ def loosened(model: onnx.ModelProto, bodies: Sequence[Body], graph: Graph) -> bo
                 entry.attribute.add(name="open", type=7, ints=sorted(axes | unlike))
                 loose = True
     return loose
+
+
+def graphs_of(model: onnx.ModelProto, bodies: Sequence[Body]) -> Iterator[tuple[Body, onnx.GraphProto]]:
+    """Each of the bodies with its graph in a model that has them in their nodes; outer ones first."""
+    graphs = [(range(len(model.graph.node)), model.graph)]
+    for body in bodies:
+        positions, graph = next(each for each in graphs if body.place in each[0])
+        node = graph.node[positions.index(body.place)]
+        graphs.append((body.operators, next(each.g for each in node.attribute if each.name == body.attribute)))
+        yield body, graphs[-1][1]
+
+
+def named_alike(model: onnx.ModelProto, bodies: Sequence[Body]) -> onnx.ModelProto:
+    """A copy of a model, in which nodes with bodies have the names of those that make the same in another one."""
+    result, names = type(model)(), {body.owner: body.name.rpartition("/")[0] for body in bodies}
+    result.CopyFrom(model)
+    graphs = [("", result.graph)]
+    for prefix, graph in graphs:  # it grows meanwhile
+        for node in graph.node:
+            if full := names.get(f"{prefix}{next(filter(None, node.output), '')}"):
+                node.name = full.removeprefix(prefix)
+                graphs += [(f"{full}/{each.name}/", each.g) for each in node.attribute if each.HasField("g")]
+    return result
 
 
 def restored(fused: onnx.ModelProto, bodies: Sequence[Body]) -> onnx.ModelProto:

@@ -6,6 +6,7 @@ import ctypes
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -13,9 +14,11 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import InputError, UnsupportedError
-from noyau.hosts.onnxruntime.sessions import load_onnxruntime, one_line
+from noyau.hosts.onnxruntime.function_bodies import subgraphs
+from noyau.hosts.onnxruntime.sessions import load_onnxruntime, one_line, open_session
 
 if TYPE_CHECKING:
+    import onnx
     import onnxruntime
 
 Arrays = Mapping[str, np.ndarray]
@@ -36,6 +39,21 @@ def run(session: onnxruntime.InferenceSession, feeds: Arrays, names: Sequence[st
     except Exception as error:
         raise InputError(f"onnxruntime does not run: {one_line(error)}") from error
     return {name: _array(name, value) for name, value in zip(names, values, strict=True)}
+
+
+def run_bodies(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> Sequence[Any]:
+    """Results of a model of one node with bodies; UnsupportedError for another one, or where it does not run."""
+    if not any(subgraphs(model.graph.node[0])):
+        raise UnsupportedError(f"{model.graph.node[0].op_type} has no bodies")
+    try:
+        return _opened(model.SerializeToString()).run(None, dict(feeds))  # type: ignore[no-any-return]
+    except Exception as error:
+        raise UnsupportedError(f"onnxruntime does not run: {one_line(error)}") from error
+
+
+@lru_cache(maxsize=8)
+def _opened(content: bytes) -> onnxruntime.InferenceSession:
+    return open_session(content, optimized=False, prepacked=False)
 
 
 def ort_value(array: np.ndarray) -> onnxruntime.OrtValue:

@@ -17,6 +17,7 @@ from noyau.frontends import onnx as frontend
 from noyau.hosts.onnxruntime.bodies import Body, laid_flat, loosened
 from noyau.hosts.onnxruntime.function_bodies import every_node, subgraphs
 from noyau.hosts.onnxruntime.model_files import Provenance, provenance_of, take_apart
+from noyau.hosts.onnxruntime.runs import run_bodies
 from noyau.hosts.onnxruntime.sessions import open_session
 
 if TYPE_CHECKING:
@@ -140,9 +141,9 @@ def open_model(path: Path, *, flat: bool = False) -> SourceModel:
                 pair = laid_flat(plain, inference.graph(plain).node)
                 frontend.verify(pair[0])
                 laid, bodies = pair
-        imported = frontend.import_model(laid, path.parent, inference=inference)
+        imported = frontend.import_model(laid, path.parent, run=run_bodies, inference=inference)
         while loosened(laid, bodies, imported.graph):
-            imported = frontend.import_model(laid, path.parent, inference=inference)
+            imported = frontend.import_model(laid, path.parent, run=run_bodies, inference=inference)
     return SourceModel(path.name, path.parent, laid, imported, provenance, older, bodies, plain if bodies else None)
 
 

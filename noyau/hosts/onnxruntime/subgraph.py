@@ -74,12 +74,13 @@ class _Ways:
     alive: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        imported = self.original.imported
+        imported, nodes = self.original.imported, self.original.model.graph.node
+        entering = {nodes[position].output[0] for body in self.original.bodies for position in body.entries}
         self.by_name = imported.graph.by_name
         for node in imported.graph.nodes:
             if node.output in self.ends.sources or not self.reached.isdisjoint(node.inputs):
                 self.reached.add(node.output)
-            if isinstance(node.kind, Input) and node.output not in imported.initializers:
+            if node.output in entering or (isinstance(node.kind, Input) and node.output not in imported.initializers):
                 self.alive[node.output] = node.output
             for name in node.inputs:
                 if name in self.alive:
@@ -143,4 +144,6 @@ class _Ways:
 
     def _origin(self, name: str) -> str:
         root = self.alive[name]
+        if any(root.startswith(body.prefix) for body in self.original.bodies):
+            return "enters its body" if root == name else f"comes from {printable(root)} by another way"
         return "is an input of the model" if root == name else f"comes from the input {printable(root)} by another way"

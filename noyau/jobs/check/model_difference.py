@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,12 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
+from noyau.compiler.passes.cleanup import drop_unused
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import CheckError, FindingKind, InputError
 from noyau.frontends import onnx as frontend
+from noyau.hosts.onnxruntime.activations import capture_of, fault_at
+from noyau.hosts.onnxruntime.bodies import Body, laid_flat, named_alike
 from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.inputs import inputs_at
 from noyau.hosts.onnxruntime.model_files import library_path
@@ -23,8 +27,8 @@ from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.size_bindings import Dims, bindings, model_names
 from noyau.hosts.onnxruntime.size_bindings import spell as spell_sizes
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
-from noyau.hosts.onnxruntime.submodel import lost_values, part_for
-from noyau.ir.graph import Graph
+from noyau.hosts.onnxruntime.submodel import lost_values, part_for, types_of
+from noyau.ir.graph import Graph, Input
 from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.report.text import Record, hanging
 from noyau.text import printable
@@ -149,15 +153,18 @@ def model_difference(
     are rounded otherwise, and from what onnxruntime makes of it. `dims`: sizes to run at, one number each or several;
     `inputs`: an .npz file instead. ModelError where a file is no model or does not run; InputError where their inputs
     are not the same, or they have no value in common."""
-    one, other = (ModelSide(frontend.read(path), open_model(path)) for path in (Path(model), Path(against)))
+    one = open_side(Path(model))
+    other = open_side(Path(against), one.original.bodies)
     names = common(one, other)
     _require_same_inputs(one, other)
-    imported = one.original.imported
+    imported, capturing = one.original.called, capture_of(one.original)
     runs, notes = list[DifferenceRun](), list[str]()
     for arrays, sizes, inputs_from in _feeds(imported, dims or {}, inputs, seed):
-        values = compare_values(one, other, names, arrays, seed)
+        entering, faults = capturing.entering(arrays, names)
+        those = [name for name in names if not fault_at(name, faults)]
+        values = compare_values(one, other, those, arrays, entering, seed)
         runs.append(DifferenceRun(spell_sizes(model_names(imported, sizes)) or "its only sizes", values))
-        notes += inputs_from
+        notes += [*inputs_from, *(f"not compared: {fault}" for fault in faults.values())]
     for side in (one, other):
         if has_kernels(side.model) and library_of(side) is None:
             notes.append(f"{printable(side.name)} has kernels, and no library beside it: what they replaced runs")
@@ -166,9 +173,11 @@ def model_difference(
 
 @dataclass(frozen=True, slots=True)
 class ModelSide:
-    """A model as its file has it, and opened: where noyau has written it, the latter is without its kernels."""
+    """A model as its file has it, its bodies behind its main graph, and opened: where noyau has written it, the latter
+    is without its kernels."""
 
     model: onnx.ModelProto
+    bodies: Sequence[Body]
     original: SourceModel
 
     @property
@@ -178,8 +187,28 @@ class ModelSide:
     @property
     def values(self) -> list[str]:
         """The values that its operators make, in order, but those that onnxruntime cannot make."""
-        lost = lost_values(self.model, foreign_operators(self.model), ())
-        return [name for node in self.model.graph.node for name in node.output if name and name not in lost]
+        entries = {self.model.graph.node[place].output[0] for body in self.bodies for place in body.entries}
+        lost = lost_values(self.model, foreign_operators(self.model), (), entries) | entries
+        nodes = sorted(enumerate(self.model.graph.node), key=lambda pair: self._place(pair[0]))
+        return [name for _, node in nodes for name in node.output if name and name not in lost]
+
+    def _place(self, position: int) -> tuple[float, ...]:
+        """Place of a node in the order of values: what a body makes comes before what its node does."""
+        body = next((body for body in self.bodies if position in body.operators), None)
+        return (*(self._place(body.place)[:-1] if body else ()), position, math.inf)
+
+    @property
+    def makers(self) -> dict[str, str]:
+        """The label of the node that makes each value."""
+        labels = replace(self.original, model=self.model, bodies=tuple(self.bodies)).labels
+        return {name: at for at, node in zip(labels, self.model.graph.node, strict=True) for name in node.output}
+
+
+def open_side(path: Path, bodies: Sequence[Body] | None = None) -> ModelSide:
+    """A side of a comparison; `bodies` of the other one, for those here to have their names."""
+    original = open_model(path, flat=True)
+    alike = named_alike(frontend.read(path), original.bodies if bodies is None else bodies)
+    return ModelSide(*laid_flat(alike, ()), original)
 
 
 def common(one: ModelSide, other: ModelSide) -> list[str]:
@@ -232,16 +261,15 @@ def _small(imported: ImportedModel) -> dict[str, int]:
 
 
 def compare_values(
-    one: ModelSide, other: ModelSide, names: Sequence[str], arrays: Arrays, seed: int
+    one: ModelSide, other: ModelSide, names: Sequence[str], arrays: Arrays, entering: Arrays, seed: int
 ) -> tuple[ValueDifference, ...]:
-    """Each common value of the second model, judged by the first."""
-    theirs, ours = side_values(other, names, arrays), side_values(one, names, arrays)
-    imported = one.original.imported
-    graph = Graph(imported.graph.nodes, tuple(names), imported.graph.demands)
+    """Each common value of the second model, judged by the first; `entering`: what enters the bodies of both."""
+    theirs, ours = side_values(other, names, arrays, entering), side_values(one, names, arrays, entering)
+    imported, makers = one.original.imported, one.makers
+    nodes = [replace(n, kind=Input(), inputs=()) if n.output in entering else n for n in imported.graph.nodes]
+    graph = drop_unused(Graph(tuple(nodes), tuple(names), imported.graph.demands))
     stored = [node.output for node in graph.inputs if node.output in imported.initializers]
-    values = {**arrays, **{name: imported.load_initializer(name) for name in stored}}
-    nodes = enumerate(one.model.graph.node)
-    makers = {name: f"{printable(node.op_type)}#{at}" for at, node in nodes for name in node.output}
+    values = {**arrays, **entering, **{name: imported.load_initializer(name) for name in stored}}
     with np.errstate(all="ignore"):
         truth, as_it_is = evaluate(graph, values, wide=True), evaluate(graph, values)
         case = Case("both models", tuple(values[node.output] for node in graph.inputs))
@@ -254,18 +282,18 @@ def compare_values(
                 judge.see(unfused[name])
         description = ", ".join(f"{printable(name)}: {_dtype_and_shape(array)}" for name, array in arrays.items())
         outcomes = {name: judge.outcome(case, description) for judge, name in zip(judges, fits, strict=True)}
-    ends = set(imported.graph.outputs)
+    ends = {end.name for end in one.original.runnable.graph.output}
     for name in names:
         if name not in outcomes:
             note = f"is {_dtype_and_shape(theirs[name])}, not {_dtype_and_shape(as_it_is[name])}"
             failure = Failure(FindingKind.WRONG_VALUE, case.label, description, note)
             outcomes[name] = Outcome(case.label, case.captured, failures=(failure,))
-    return tuple(ValueDifference(name, makers[name], name in ends, outcomes[name]) for name in names)
+    return tuple(ValueDifference(name, printable(makers[name]), name in ends, outcomes[name]) for name in names)
 
 
-def side_values(side: ModelSide, names: Sequence[str], arrays: Arrays) -> dict[str, np.ndarray]:
+def side_values(side: ModelSide, names: Sequence[str], arrays: Arrays, entering: Arrays) -> dict[str, np.ndarray]:
     """Some values of a model in one run of it, with the library beside it where it has kernels of noyau's."""
-    part = part_for(side.model, names)
+    part, arrays = part_for(side.model, names, types_of(entering)), {**arrays, **entering}
     folder, library = side.original.folder, library_of(side)
     session = open_session(part.SerializeToString(), library, folder=folder, optimized=False, prepacked=False)
     return run(session, {value.name: arrays[value.name] for value in session.get_inputs() if value.name in arrays})

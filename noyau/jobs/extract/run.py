@@ -20,7 +20,7 @@ from noyau.compiler.passes.normal_form import own_sizes
 from noyau.dtypes import DType
 from noyau.errors import InputError, OutputError, SignatureError, UnsupportedError
 from noyau.frontends import onnx as frontend
-from noyau.hosts.onnxruntime.activations import capture_of
+from noyau.hosts.onnxruntime.activations import capture_of, fault_at, look
 from noyau.hosts.onnxruntime.inputs import model_inputs
 from noyau.hosts.onnxruntime.model_files import save_files
 from noyau.hosts.onnxruntime.path_ends import Between
@@ -164,25 +164,22 @@ def extract(
     `dims` are sizes to run it with, `inputs` an .npz file of arrays; else they are made up. ModelError where the file
     is no model, InputError where the ends enclose no graph or the model does not run, UnsupportedError for a path with
     an operator that noyau does not look into."""
-    original = open_model(File(model))
+    original = open_model(File(model), flat=True)
     path = path_between(original, between)
     graph = path_graph(wires_of(original), path)
     strange = next((node.output for node in graph.inputs if node.dtype is DType.OTHER), None)
     if strange is not None:
         raise UnsupportedError(f"{printable(strange)} is of a type that no op takes")
-    feeds = model_inputs(original.imported, [graph], dims or {}, inputs, seed)
+    feeds = model_inputs(original.called, [graph], dims or {}, inputs, seed)
     extraction = Extraction(original.name, path, graph, {}, ())
     extraction.written("path")  # what has no text is refused before the model runs
     names = [node.output for node in graph.inputs]
-    tensors = original.imported.initializers
-    stored = {name: original.imported.load_initializer(name) for name in names if name in tensors}
-    fed = feeds.full.arrays
-    arrays = {name: fed[name] for name in names if name in fed}
-    arrays |= {**capture_of(original).capture(fed, names), **stored}
-    missing = next((name for name in names if name not in arrays), None)
+    flow = look(original, names, feeds.full, capture_of(original), feeds.made_up)
+    missing = next((name for name in names if name not in flow.arrays), None)
     if missing is not None:
-        raise InputError(f"{printable(missing)} could not be captured: the model does not run so far")
-    return replace(extraction, arrays=arrays, notes=feeds.full.notes)
+        reason = fault_at(missing, flow.body_faults) or "the model does not run so far"
+        raise InputError(f"{printable(missing)} could not be captured: {reason}")
+    return replace(extraction, arrays={name: flow.arrays[name] for name in names}, notes=feeds.full.notes)
 
 
 def op_name(file: File) -> str:

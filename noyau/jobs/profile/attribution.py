@@ -8,11 +8,12 @@ that the optimized model still has.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from noyau.hosts.onnxruntime.function_bodies import reads, subgraphs
+from noyau.hosts.onnxruntime.bodies import Body, graphs_of
+from noyau.hosts.onnxruntime.function_bodies import every_node, reads, subgraphs
 
 if TYPE_CHECKING:
     import onnx
@@ -21,14 +22,18 @@ Positions = frozenset[int]
 _NAME = re.compile(r"n(\d{1,9})(?!\d)")
 
 
-def with_numbers(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with its nodes named n0, n1...; those inside of node 3 are n3_0, n3_1... A name says nothing else, and
-    what a hostile file has put into one goes nowhere."""
+def with_numbers(model: onnx.ModelProto, bodies: Sequence[Body] = ()) -> onnx.ModelProto:
+    """The model with its nodes named n0, n1..., those of `bodies` by their positions in the flat model; those of other
+    graphs in node 3 are n3_0, n3_1... A name says nothing else, and what a hostile file has put into one goes
+    nowhere."""
     copied = type(model)()
     copied.CopyFrom(model)
     _number(copied.graph, "n")
     for number, function in enumerate(copied.functions):
         _number(function, f"f{number}_")
+    for body, graph in graphs_of(copied, bodies):
+        for position, node in zip(body.operators, graph.node, strict=True):
+            node.name = f"n{position}"
     return copied
 
 
@@ -49,18 +54,30 @@ class Attribution:
     is_new: bool
 
 
-def attributions_of(original: onnx.ModelProto, optimized: onnx.ModelProto) -> dict[str, Attribution]:
-    """Each node of the optimized model, by its name, but those of subgraphs; `original` is `numbered`."""
-    walk = _DefUseWalk(original.graph, optimized.graph)
+def attributions_of(
+    original: onnx.ModelProto, optimized: onnx.ModelProto, bodies: Sequence[Body] = ()
+) -> dict[str, Attribution]:
+    """Each node of the optimized model, by its name, but those of subgraphs that are none of `bodies`; `original` is
+    `numbered`."""
+    twins = {node.name: node for node in every_node(optimized.graph.node)}
+    graphs = [(original.graph, optimized.graph, 0, "")]  # with the number of the first node, and how values begin
+    for body, graph in graphs_of(original, bodies):
+        twin = twins[f"n{body.place}"].attribute if f"n{body.place}" in twins else ()
+        graphs += [(graph, each.g, body.operators.start, body.prefix) for each in twin if each.name == body.attribute]
     attributions: dict[str, Attribution] = {}
-    by_value: dict[str, set[int]] = {}  # what the readers of a value stand for
-    for node in reversed(optimized.graph.node):  # readers come first
-        positions, outputs = walk.stands_for(node), tuple(node.output)
-        if not positions:
-            positions = frozenset[int]().union(*(by_value.get(name, ()) for name in outputs))
-        attributions[node.name] = Attribution(positions, outputs, node.name not in walk.names)
-        for name in reads(node):
-            by_value.setdefault(name, set()).update(positions)
+    for graph, other, first, prefix in graphs:
+        walk, by_value = (
+            _DefUseWalk(graph, other, first),
+            dict[str, set[int]](),
+        )  # what the readers of a value stand for
+        for node in reversed(other.node):  # readers come first
+            positions = frozenset(first + position for position in walk.stands_for(node))
+            if not positions:
+                positions = frozenset[int]().union(*(by_value.get(name, ()) for name in node.output))
+            outputs = tuple(f"{prefix}{name}" if name else "" for name in node.output)
+            attributions[node.name] = Attribution(positions, outputs, node.name not in walk.names)
+            for name in reads(node):
+                by_value.setdefault(name, set()).update(positions)
     return dict(reversed(attributions.items()))
 
 
@@ -81,6 +98,7 @@ class _DefUseWalk:
 
     original: onnx.GraphProto
     optimized: onnx.GraphProto
+    first: int = 0  # the number in the name of its first node
     names: dict[str, int] = field(default_factory=dict)
     makers: dict[str, int] = field(default_factory=dict)
     there: set[str] = field(default_factory=set)
@@ -103,7 +121,7 @@ class _DefUseWalk:
         if node.name in self.names:
             return positions | {self.names[node.name]}
         match = _NAME.match(node.name)
-        hint = int(match[1]) if match else -1
+        hint = int(match[1]) - self.first if match else -1
         return positions or frozenset({hint} & set(range(len(self.original.node))))
 
     def behind(self, values: Iterable[str]) -> Positions:

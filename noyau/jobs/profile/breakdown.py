@@ -40,16 +40,17 @@ def break_down(
     subject: ProfiledModel, inputs: Inputs, ran: TimedSession, overhead: Overhead, threads: int
 ) -> BrokenDown:
     """The times of a model, sorted; they add up to a run."""
-    standing, runs = attributions_of(ran.numbered, ran.optimized), ran.nodes()
+    standing, runs = attributions_of(ran.numbered, ran.optimized, subject.original.bodies), ran.nodes()
     own_s, between_s, scaled = shared_out(ran, runs, overhead)
-    spots = subject.spots()
+    spots, labels = subject.spots(), subject.original.labels
     nodes = []
     for node, time_s in zip(runs, own_s, strict=True):
-        attribution = standing.get(node.within or node.name, Attribution(frozenset(), (), is_new=True))
+        place = node.name if node.name in standing or node.within is None else node.within
+        attribution = standing.get(place, Attribution(frozenset(), (), is_new=True))
         spot = subject.spot_of(attribution.positions, spots)
         kernel = "" if spot is None else subject.plan.kernels[spot[0]].operator
-        stands_for = tuple(f"{subject.original.operators[k]}#{k}" for k in sorted(attribution.positions))
-        is_new = attribution.is_new and node.within is None
+        stands_for = tuple(labels[k] for k in sorted(attribution.positions))
+        is_new = attribution.is_new and place == node.name
         record = NodeTime(node.operator, stands_for, is_new, node.calls, time_s * scaled, kernel)
         nodes.append(TimedNodes(record, attribution.positions))
     shapes = source_shapes(subject.original, inputs)
@@ -102,10 +103,10 @@ def source_shapes(original: SourceModel, inputs: Inputs) -> dict[str, Sequence[i
 def run_values(
     runs: Iterable[NodeRuns], standing: Mapping[str, Attribution]
 ) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    """Each tensor that onnxruntime made outside of subgraphs: its name, its element type, its shape."""
+    """Each tensor that a node made that is known: its name, its element type, its shape."""
     for node in runs:
         names = [name for name in standing[node.name].outputs if name] if node.name in standing else []
-        if node.within is None and len(names) == len(node.outputs):
+        if len(names) == len(node.outputs):
             yield from ((name, *tensor) for name, tensor in zip(names, node.outputs, strict=True))
 
 
@@ -123,4 +124,5 @@ def largest_values(ran: TimedSession) -> tuple[LargeValue, ...]:
 
 def removed(nodes: Iterable[TimedNodes], original: SourceModel) -> int:
     """The number of nodes of the file that no executed node stands for."""
-    return len(set(range(len(original.operators))).difference(*(node.positions for node in nodes)))
+    known = {position for position, label in enumerate(original.labels) if label}
+    return len(known.difference(*(node.positions for node in nodes)))

@@ -71,9 +71,14 @@ def paths(
         places = [at[number, place] for place in range(len(kernel.groups))]
         times_s = [sum(node.time_s for node in place) for place in places]
         moved = [traffic_of(group, inputs.sizes, shapes) for group in kernel.groups]
-        floors_s = [None if each is None else least_s(each, threads) for each in moved]
+        calls = [max((node.calls for node in place), default=1) for place in places]  # of a Loop, its iterations
+        floors_s = [
+            n * least_s(each, threads) if each is not None else None for n, each in zip(calls, moved, strict=True)
+        ]
         whole, runs_as = None not in moved, tuple(node.operator for node in max(places, key=len))
-        bytes_moved = sum(each.bytes for each in moved if each is not None) if whole else None
+        bytes_moved = (
+            sum(n * each.bytes for n, each in zip(calls, moved, strict=True) if each is not None) if whole else None
+        )
         floor = sum(each or 0.0 for each in floors_s) if whole else None
         gain = sum(gain_s(time_s, each) for time_s, each in zip(times_s, floors_s, strict=True) if each is not None)
         ends = (kernel.operator, len(places), kernel.replaces, runs_as, sum(map(len, places)))

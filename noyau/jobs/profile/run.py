@@ -91,7 +91,7 @@ def bindings(dims: Dims) -> list[dict[str, int]]:
 
 def inputs_for(original: SourceModel, dims: Mapping[str, int], wishes: ProfileOptions) -> Inputs:
     """Arrays for every input of the model. InputError where one cannot be made up, or does not fit."""
-    imported, names = original.imported, frozenset(original.imported.initializers)
+    imported, names = original.called, frozenset(original.imported.initializers)
     if wishes.inputs is None:
         sizes = sizes_for(imported, dims)
         return make_inputs(imported.graph, sizes, np.random.default_rng(wishes.seed), without=names)
@@ -113,8 +113,8 @@ def profile(path: str | Path, wishes: ProfileOptions = _USUAL, say: Say = log.in
     CheckError where the model crashes onnxruntime; MissingExtraError without onnx or onnxruntime."""
     check(wishes)
     say(f"reading {Path(path).name}")
-    original = open_model(Path(path))
-    for operator in foreign_operators(original.model).values():
+    original = open_model(Path(path), flat=True)
+    for operator in foreign_operators(original.runnable).values():
         raise ModelError(
             f"{original.name} cannot be profiled: {printable(operator)} is no operator of plain onnxruntime"
         )
@@ -129,7 +129,7 @@ def profile(path: str | Path, wishes: ProfileOptions = _USUAL, say: Say = log.in
             sizes = ", ".join(f"{name}={size}" for name, size in named(original, inputs.sizes).items())
             say(f"running the model{f' with {sizes}' if sizes else ''}")
             profiles.append(profile_size(subject, inputs, overhead, bench, wishes))
-    return Profile(machine, original.name, len(original.operators), wishes.threads, tuple(profiles), wishes.top)
+    return Profile(machine, original.name, sum(map(bool, original.labels)), wishes.threads, tuple(profiles), wishes.top)
 
 
 def subject_of(original: SourceModel, between: Between | None) -> ProfiledModel:
@@ -153,7 +153,12 @@ def profile_size(
         # First the file itself, so that what onnxruntime may complain of has the names of the file.
         steps = bench.weigh(original.path, inputs.arrays, original.prepacked)
         ran = bench.run(
-            original.model, inputs.arrays, wishes.budget_s, data=original.folder, prepacked=original.prepacked
+            original.runnable,
+            inputs.arrays,
+            wishes.budget_s,
+            data=original.folder,
+            prepacked=original.prepacked,
+            bodies=original.bodies,
         )
     except InputError as error:
         advice = "other sizes (--dim NAME=N) or arrays of your own (--inputs F.npz) may do"
@@ -164,7 +169,7 @@ def profile_size(
     comparison = ran.comparison
     low_s, high_s = comparison.quantiles_s(0.1, 0.9)[0]
     run = (comparison.before_median_s, low_s, high_s, comparison.after_median_s, result.between_s, len(ran.runs))
-    operators = by_operator(records, every_operator(original.model.graph, *original.model.functions))
+    operators = by_operator(records, every_operator(original.runnable.graph, *original.model.functions))
     memory = NodeMemory(weights_bytes(original), **steps, largest=largest_values(ran))
     notes = (*inputs.notes, *remarks(original, records, unrun, doubt))
     sizes = named(original, inputs.sizes)

@@ -7,7 +7,7 @@ import os
 import select
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event as Signal
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from noyau.errors import OutputError
+from noyau.hosts.onnxruntime.bodies import Body
 from noyau.hosts.onnxruntime.sessions import OPTIMIZED, WEIGHTS
 from noyau.jobs.profile.attribution import with_numbers, with_subgraphs
 from noyau.jobs.profile.traces import NodeRuns, TraceEvent, node_runs, read_trace
@@ -128,11 +129,12 @@ class SessionBench:
         optimized: bool = True,
         data: Path | None = None,
         prepacked: bool = True,
+        bodies: Sequence[Body] = (),
     ) -> TimedSession:
         """Run a model with and without the profiler, in turn, for about so long; `data` is where its tensors lie that
-        are not in it. ModelError or InputError where onnxruntime refuses it, CheckError where it crashes or hangs,
-        OutputError where there is no room."""
-        numbered_model = with_numbers(model)
+        are not in it, `bodies` are those of which each node has a position. ModelError or InputError where onnxruntime
+        refuses it, CheckError where it crashes or hangs, OutputError where there is no room."""
+        numbered_model = with_numbers(model, bodies)
         pin(self.sides, self.threads)
         with writing(), tempfile.TemporaryDirectory(dir=self.folder) as name, discard(Path(name) / WEIGHTS):
             folder = Path(name)

@@ -15,6 +15,7 @@ import noyau
 from noyau.errors import CheckError, InputError, ModelError, OutputError
 from noyau.jobs.check.model_difference import model_difference
 from noyau.jobs.cli import main
+from tests.control_flow import arrays, control_flow
 from tests.jobs.extract.files import normed
 from tests.small_models import INT64, NODE, chain, llama, model_of, plain, twice, value, written
 
@@ -166,3 +167,19 @@ def test_a_record_that_cannot_be_written_is_one_line(both, tmp_path):
 def test_the_exporters_llamas_have_their_own_values(capsys):
     assert main(["check", str(llama("dynamo")), "--against", str(llama("torchscript"))]) == 0
     assert "1 common values, 1 of them outputs" in " ".join(capsys.readouterr().out.split())
+
+
+def test_values_of_bodies_are_compared_and_the_first_to_differ_is_in_one(tmp_path):
+    model, other = control_flow(), control_flow()
+    loop = next(node for node in other.graph.node if node.op_type == "Loop")
+    next(node for node in loop.attribute[0].g.node if node.op_type == "Sigmoid").op_type = "Tanh"
+    other.graph.node.insert(0, NODE("Identity", ["x"], ["same"]))  # the nodes stand at other positions
+    np.savez(tmp_path / "f.npz", **arrays(4, True, 3))
+    one, file = written(model, tmp_path, "a.onnx"), tmp_path / "f.npz"
+    found = model_difference(one, written(other, tmp_path, "b.onnx"), inputs=file)
+    (run,) = found.runs
+    names = [value.name for value in run.values]
+    assert (run.first.name, run.first.operator) == ("Loop_4/body/r2", "Loop_4/body/Sigmoid#4")
+    assert names.index("Loop_4/body/If_5/then_branch/a") < names.index("Loop_4/body/h2") < names.index("z")
+    assert not any("else_branch" in name for name in names) and sum(value.is_output for value in run.values) == 6
+    assert "not compared: If_1/else_branch does not run with these inputs" in found.notes

@@ -17,6 +17,7 @@ from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.extract import run as extract_run
 from noyau.jobs.extract.run import extract
 from noyau.ops.op_files import load_op
+from tests.control_flow import arrays, control_flow
 from tests.jobs.extract.files import ENDS, embedded, normed
 from tests.small_models import FLOAT, NODE, STRING, arrays_for, model_of, value, written
 
@@ -264,3 +265,24 @@ def test_hostile_names_are_only_names(tmp_path, name):
     assert op.reference.__globals__["BETWEEN"] == ([name], [f"{name}2"])
     x = arrays_for(onnx.load(model), size=3)[name]
     assert np.allclose(called(op, (x,)), -np.exp(x), 1e-6)
+
+
+def test_a_path_in_a_body_is_read_in_the_middle_of_a_run(tmp_path):
+    np.savez(tmp_path / "f.npz", **arrays(4, True, 5))
+    model, file = written(control_flow(), tmp_path), tmp_path / "f.npz"
+    found = extract(model, "Loop_4/body/f,Loop_4/body/h,x:Loop_4/body/r2", inputs=file)
+    assert found.arrays["Loop_4/body/f"] == 2
+    found.save(tmp_path / "gate.py")
+    op = load_op(f"{tmp_path / 'gate.py'}::gate")
+    f, h, x = found.arrays.values()
+    np.testing.assert_allclose(called(op, (f, h, x)), 1 / (1 + np.exp(-(h + f) * x)), rtol=1e-5)
+    for between, fault in (
+        ("Loop_4/body/f:Loop_4/body/r2", "Loop_4/body/q reads Loop_4/body/h, which enters its body"),
+        ("Loop_4/body/h,x:Loop_4/body/r2", "Loop_4/body/f, which comes from Loop_4/body/i by another way"),
+        ("Loop_4/body/If_5/else_branch/a:zs", "no path leads from Loop_4/body/If_5/else_branch/a to zs"),
+    ):
+        with pytest.raises(InputError, match=fault):
+            extract(model, between, inputs=file)
+    np.savez(file, **arrays(4, True, 0))
+    with pytest.raises(InputError, match="f could not be captured: Loop_4/body does not run with these inputs"):
+        extract(model, "Loop_4/body/f,Loop_4/body/h,x:Loop_4/body/r2", inputs=file)

@@ -12,6 +12,7 @@ from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime.model_files import Provenance
 from noyau.jobs.profile import run as profile_run
 from noyau.jobs.profile.run import ProfileOptions, profile
+from tests.control_flow import arrays, control_flow
 from tests.jobs.profile.near import USUAL
 from tests.small_models import BARE, KINDS, NODE, llama, model_of, plain, twice, value, written
 
@@ -190,3 +191,20 @@ def test_a_profile_in_processes_of_its_own(tmp_path):
     assert at.traced_s > 0
     with pytest.raises(ModelError, match=r"the process that runs the model: onnxruntime does not open '.*model.onnx'"):
         noyau.profile(written(BARE["a newer opset"], tmp_path), budget_s=QUICK)
+
+
+def test_what_runs_in_bodies_has_paths_and_a_loop_all_of_its_iterations(quick, tmp_path):
+    np.savez(tmp_path / "f.npz", **arrays(64, True, 12))
+    made = profiled(control_flow(), tmp_path, inputs=tmp_path / "f.npz")
+    (at,) = made.at
+    moved = {path.replaces[:2]: path.bytes for path in at.paths}
+    cells, row = 64 * 8 * 4, 8 * 4
+    assert moved["Cast", "Add"] == 12 * (3 * cells + 8)  # the state, x and the result; and the iteration
+    assert moved["Sub", "Abs"] == 12 * 3 * cells
+    assert moved["Sub", "Mul"] == 64 * 4 * row
+    labels = {name for node in at.nodes for name in node.stands_for}
+    assert {"Relu#0", "If_1/then_branch/Mul#0", "Scan_6/body/Sqrt#3", "Loop_4/body/If_5/then_branch/Abs#1"} <= labels
+    assert not any("else_branch" in name for name in labels) and len(labels) + at.removed == made.nodes
+    assert {each.name for each in at.memory.largest} >= {"zs", "y"}
+    sigmoid = next(node for node in at.nodes if node.stands_for == ("Loop_4/body/Sigmoid#4",))
+    assert sigmoid.calls == 12 and sigmoid.kernel and not sigmoid.made_by_optimizer

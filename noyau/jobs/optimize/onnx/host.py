@@ -6,6 +6,7 @@ The sizes that kernels are timed at are one round each.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,10 @@ from noyau.text import several
 from noyau.timing.conditions import Conditions, conditions
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.workers.resources import processors
+
+# Seconds on the clock. Rounds at sizes that nobody asked for begin within the first, and of a model that runs once in
+# the second, which with clocks and checks keep a model of under 50 MB below a minute on two quiet cores.
+ROUNDS_S, MOST_RUN_S = 35.0, 4.0
 
 
 @dataclass(slots=True)
@@ -178,8 +183,12 @@ class OnnxHost:
         own_sizes = model_names(self.original.imported, sizes)
         if self.scenes:
             self.say(f"running the model at {spell(own_sizes)}")
-        late = self.deadline.passed and self.scenes
+        begin_s, first = time.monotonic(), not self.scenes
+        late = not first and (self.deadline.passed or self._is_late(0.0))
         activations = None if late else self.schedule.activations(candidates, dict(sizes))
+        if not first and not self.deadline.passed and self._is_late(time.monotonic() - begin_s):
+            self.schedule.note(f"not timed at {spell(own_sizes)}: it takes long; --dim asks for that")
+            return None
         if activations is None:
             return None
         bench = replace(self.base, activations=activations, sizes=own_sizes, cold=not self.scenes)
@@ -188,6 +197,11 @@ class OnnxHost:
         if activations.arrays.keys() >= set(inputs):  # else an input is not known
             self.scenes.append(BenchmarkCase(own_sizes, {name: activations.arrays[name] for name in inputs}))
         return bench
+
+    def _is_late(self, run_s: float) -> bool:
+        """Whether sizes that nobody asked for are left out, of which one run took so long: a model has so much time."""
+        spent_s = time.monotonic() - self.deadline.start_s
+        return not (self.wishes.dims or self.wishes.inputs) and (run_s > MOST_RUN_S or spent_s - run_s > ROUNDS_S)
 
     def install(self, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], FinalModel]:
         """The model with the kernels that stay, timed as a whole, and never handed back slower than it was."""

@@ -13,7 +13,7 @@ from noyau.errors import InputError
 from noyau.hosts.onnxruntime import inputs
 from noyau.hosts.onnxruntime.inputs import ModelInputs
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate
-from noyau.jobs.optimize.onnx import options, size_schedule
+from noyau.jobs.optimize.onnx import host, options, size_schedule
 from noyau.jobs.optimize.onnx.candidates import activation_cases
 from noyau.jobs.optimize.onnx.host import OnnxHost
 from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench
@@ -38,9 +38,10 @@ class Raced:
 
 def raced(bench, judged, course, deadline, keep, say):
     """Every round of a host whose kernels are certified."""
-    host = OnnxHost(course.original, DEFAULTS, OPTIONS, bench.workers, deadline, say)
-    host.schedule, host.base = course, dataclasses.replace(bench, deadline=deadline)
-    return Raced(race(host, judged, keep, say), host.scenes)
+    deadline = Deadline(math.inf) if deadline is LONG else deadline  # it begins now
+    here = OnnxHost(course.original, DEFAULTS, OPTIONS, bench.workers, deadline, say)
+    here.schedule, here.base = course, dataclasses.replace(bench, deadline=deadline)
+    return Raced(race(here, judged, keep, say), here.scenes)
 
 
 @pytest.fixture
@@ -88,6 +89,15 @@ def test_where_clocks_are_to_be_brief_there_is_one_round(course, judged, bench, 
     assert sizes(asked[0]) == [1, 1]
     assert [one.kept for one in made.judged] == [True, True]
     assert course.notes == []
+
+
+@pytest.mark.parametrize("limit", ["ROUNDS_S", "MOST_RUN_S"])
+def test_sizes_that_nobody_asked_for_have_only_so_much_time(limit, course, judged, bench, asked, monkeypatch):
+    monkeypatch.setattr(host, limit, -1.0)
+    made = raced(bench(), judged, course, LONG, "faster", lambda _: None)
+    assert sizes(asked[0]) == [1, 1] and [one.kept for one in made.judged] == [True, True]
+    left_out = [f"not timed at rows={rows}: it takes long; --dim asks for that" for rows in (128, 1024)]
+    assert course.notes == left_out and sizes(scene.sizes for scene in made.scenes) == [1]
 
 
 def test_who_loses_a_round_is_out(course, judged, bench, asked):

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from noyau.hosts.onnxruntime.source_model import open_model
+from tests.small_models import plain, written
+from tools.suites.onnx_files import line_of, main, summary
+from tools.suites.onnx_judgement import distance, truth_of
+
+ROW = {"status": 0, "clock_s": 61.0, "cpu_s": 9.0, "kernels": 2, "kept": 1, "says": "FASTER", "reason": "", "doubt": ""}
+SPEED = {"n=1": {"ms": 1.0, "with": 1.5, "without": 0.9}}
+
+
+def test_a_file_has_a_line_and_the_log_is_not_run_again(tmp_path, capsys):
+    row = {**ROW, "right": False, "errors": {"with": 1e-3}, "speed": SPEED}
+    (tmp_path / "a.onnx").write_bytes(b"")
+    (tmp_path / "fused").mkdir()
+    (tmp_path / "fused" / "log.jsonl").write_text(json.dumps({"file": "a.onnx", **row}) + "\n")
+    assert main([str(tmp_path)]) == 1
+    assert (
+        line_of("a.onnx", row) in (told := capsys.readouterr().out)
+        and "WRONG  (with 1e-03); n=1: 1.0 ms 1.5 0.9" in told
+    )
+    assert "wrong: ['a.onnx']; below 0.99: ['a.onnx']; over 60 s: ['a.onnx']" in told
+    assert "1 files, 0 judged" in summary({"b.onnx": {"clock_s": 1.0, "status": 2}})
+
+
+def test_errors_are_over_the_largest_value():
+    truth = {"y": np.array([0.0, 4.0, np.inf]), "k": np.array([1, 2])}
+    assert distance(truth, {"y": np.array([1.0, 4.0, np.inf]), "k": np.array([1, 2])}) == 0.25
+    assert distance(truth, {"y": truth["y"], "k": np.array([1, 3])}) == np.inf
+    assert distance(truth, {"y": np.zeros(3), "k": truth["k"]}) == np.inf
+
+
+def test_the_truth_is_in_float64(tmp_path):
+    original = open_model(written(plain(), tmp_path))
+    (name,) = (end.name for end in original.model.graph.output)
+    assert truth_of(original, {"x": np.ones((2, 6), np.float32)}, [name])[name].dtype == np.float64

@@ -1,0 +1,116 @@
+"""Judgement of a model with its kernels: `python -m tools.suites.onnx_judgement MODEL.onnx FUSED.onnx SIZES`.
+
+Its outputs on several random inputs, with its library and without, may be 10 times as far from float64 as those of the
+original; its time is taken in turn with that of the original, by the processor's clock of one thread."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import NoyauError
+from noyau.hosts.onnxruntime.inputs import inputs_at
+from noyau.hosts.onnxruntime.model_files import library_path
+from noyau.hosts.onnxruntime.runs import run
+from noyau.hosts.onnxruntime.sessions import open_session
+from noyau.hosts.onnxruntime.size_bindings import graph_names, sizes_for
+from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
+from noyau.ir.graph_interpreter import evaluate
+
+Arrays = Mapping[str, np.ndarray]
+SEEDS, MOST_ERRORS, FLOOR = 3, 10.0, 2e-7  # the least error that is allowed for: a few roundings of float32
+
+
+def distance(truth: Arrays, arrays: Arrays) -> float:
+    """How far arrays are from others at most, over the largest of each; infinite where others than floats differ."""
+    worst = 0.0
+    for name, exact in truth.items():
+        one = arrays[name]
+        if one.shape != exact.shape or one.dtype.kind not in "fV":
+            worst = max(worst, 0.0 if np.array_equal(one, exact) else math.inf)
+            continue
+        one, exact = one.astype(np.float64), exact.astype(np.float64)
+        finite = np.isfinite(exact)
+        if not np.array_equal(one[~finite], exact[~finite], equal_nan=True):
+            return math.inf
+        largest = np.abs(exact[finite]).max(initial=0.0) or 1.0
+        worst = max(worst, float(np.nan_to_num(np.abs(one - exact)[finite], nan=math.inf).max(initial=0.0) / largest))
+    return worst
+
+
+def truth_of(original: SourceModel, arrays: Arrays, names: Sequence[str]) -> Arrays | None:
+    """Outputs in float64 by the interpreter; None where it cannot run the model."""
+    imported = original.imported
+    try:
+        stored = {name: imported.load_initializer(name) for name in imported.initializers}
+        with np.errstate(all="ignore"):
+            values = evaluate(imported.graph, {**arrays, **stored}, wide=True)
+        return {name: np.asarray(values[name]) for name in names}
+    except (NoyauError, KeyError, TypeError, ValueError, MemoryError):
+        return None
+
+
+def judge(path: Path, result: Path, sizes: Sequence[Mapping[str, int]]) -> dict[str, Any]:
+    """The errors and the speed of a result, with its library and without."""
+    original, beside = open_model(path), library_path(result)
+    library = beside if beside.exists() else None
+    plain = open_session(path, threads=1)
+    sessions = {"original": plain, "without": open_session(result, threads=1)}
+    sessions |= {"with": open_session(result, library.absolute(), threads=1)} if library else {}
+    unoptimized = open_session(path, threads=1, optimized=False)
+    names = [each.name for each in plain.get_outputs()]
+    errors, times, doubt = dict.fromkeys(sessions, 0.0), {}, ""
+    allowed = True
+    for number, each in enumerate(sizes or [{}]):
+        known = {
+            **sizes_for(original.imported, {}),
+            **dict(zip(graph_names(original.imported, each), each.values(), strict=True)),
+        }
+        for seed in range(SEEDS):
+            made = inputs_at(original.imported, known, (), 100 * number + seed).arrays
+            arrays = {value.name: made[value.name] for value in plain.get_inputs()}
+            reference, base = run(unoptimized, arrays), {key: run(one, arrays) for key, one in sessions.items()}
+            near = {key: np.nextafter(a, a + a) if a.dtype.kind == "f" else a for key, a in arrays.items()}
+            truth, bit = truth_of(original, arrays, names), distance(reference, run(unoptimized, near))
+            if truth is None or distance(truth, reference) > max(1e-3, 100 * bit):
+                truth, doubt = reference, "without float64"  # what a last bit of the inputs does stands for it
+            apart = {key: distance(truth, outputs) for key, outputs in base.items()}
+            most = MOST_ERRORS * max(apart["original"], distance(truth, reference), bit, FLOOR)
+            allowed &= all(one <= most for one in apart.values())
+            errors = {key: max(errors[key], one) for key, one in apart.items()}
+        if number < 2:
+            times[" ".join(f"{k}={v}" for k, v in each.items()) or "as it is"] = speed(sessions, arrays)
+    return {"right": allowed, "errors": errors, "speed": times, "doubt": doubt}
+
+
+def speed(sessions: Mapping[str, Any], arrays: Arrays, budget_s: float = 4.0) -> dict[str, float]:
+    """The medians of the quotients of times: the original over each other one, all in turn."""
+    calls: dict[str, Callable[[], Any]] = {key: lambda s=s: s.run(None, dict(arrays)) for key, s in sessions.items()}  # type: ignore[misc]
+    once = max(seconds(calls["original"], 3), 1e-7)
+    count = max(1, round(4e-3 / once))
+    rounds = max(5, min(200, round(budget_s / (once * count * len(calls)))))
+    rows = [{key: seconds(call, count) for key, call in calls.items()} for _ in range(rounds)]
+    return {"ms": round(1e3 * once, 3)} | {
+        key: round(statistics.median(row["original"] / row[key] for row in rows), 3)
+        for key in calls
+        if key != "original"
+    }
+
+
+def seconds(call: Callable[[], Any], count: int) -> float:
+    start = time.thread_time()
+    for _ in range(count):
+        call()
+    return (time.thread_time() - start) / count
+
+
+if __name__ == "__main__":
+    print(json.dumps(judge(Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3]))))
