@@ -273,10 +273,10 @@ def _checked(arguments: argparse.Namespace) -> list[OpCheck]:
     each_op = [
         checks[number] if number in checks else OpCheck(op.name, op.description.place, (), note=note)
         for number, op in enumerate(ops)
-    ] + [check_laws(each) for each in reductions]
-    if not arguments.sanitizer:
-        return each_op
-    return [second_opinion(op, each, arguments.target) for op, each in zip(ops, each_op, strict=False)]
+    ]
+    if arguments.sanitizer:
+        each_op = [second_opinion(op, each, arguments.target) for op, each in zip(ops, each_op, strict=True)]
+    return [*each_op, *map(check_laws, reductions)]
 
 
 def _require_sizes(sizes: Mapping[str, int], names: Collection[str], target: str, option: str = "--dim") -> None:
