@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 from noyau.version import __version__
 
 if TYPE_CHECKING:
+    from noyau.engines.reduction import reduction
+    from noyau.engines.stream import stream
     from noyau.hosts.numpy.c_library import threads
     from noyau.hosts.onnxruntime.path_ends import Between
     from noyau.jobs.bench.autotune import tune
@@ -49,8 +51,10 @@ __all__ = [
     "patch",
     "profile",
     "reduce",
+    "reduction",
     "reference",
     "show",
+    "stream",
     "threads",
     "tune",
     "unpatch",
@@ -67,7 +71,9 @@ _ELSEWHERE = {
     "map": "noyau.ops.higher_order.ops",
     "op": "noyau.ops.op",
     "reduce": "noyau.ops.higher_order.ops",
+    "reduction": "noyau.engines.reduction",
     "reference": "noyau.kernels.reference",
+    "stream": "noyau.engines.stream",
     "threads": "noyau.hosts.numpy.c_library",
     "tune": "noyau.jobs.bench.autotune",
     "zip": "noyau.ops.higher_order.ops",

@@ -38,6 +38,7 @@ OPTIONAL = {
     "onnxscript": (),
     "ziglang": (),
     "elftools": ("debug_info",),
+    **dict.fromkeys(("pyarrow", "fsspec"), ("arrow*",)),
     **dict.fromkeys(("tree_sitter", "tree_sitter_c", "tree_sitter_cpp"), ("syntax",)),
 }
 

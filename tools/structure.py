@@ -40,6 +40,7 @@ LAYERS = (
     "kernels",
     "ops",
     "nn",
+    "engines",
     "sanitizer",
     "jobs",
     "__init__",

@@ -22,6 +22,7 @@ from noyau.jobs.machine import command as machine_command
 from noyau.jobs.optimize import command as optimize_command
 from noyau.jobs.profile import command as profile_command
 from noyau.jobs.show import command as show_command
+from noyau.jobs.stream import command as stream_command
 from noyau.version import __version__
 from noyau.workers.signals import Termination, raise_on_signals
 
@@ -108,6 +109,7 @@ COMMANDS = {
     "extract": extract_command.COMMAND,
     "check": check_command.COMMAND,
     "bench": bench_command.COMMAND,
+    "stream": stream_command.COMMAND,
     "demo": demo_command.COMMAND,
     "machine": machine_command.COMMAND,
     "cache": doctor.CACHE,

@@ -33,7 +33,7 @@ _OF_PYTHON = (".py", ".ipynb")
 KERNEL_S = 1.25  # for a kernel of a file: then no further inputs are tried
 _LAUNCH = re.compile(r"(\d+(?:x\d+){0,2}),(\d+(?:x\d+){0,2})")
 BLOCK_MOST = 1024  # threads of a block, of every GPU
-_MAKE_OPS = frozenset({"op", "map", "zip", "reduce"})  # of noyau
+_MAKE_OPS = frozenset({"op", "map", "zip", "reduce", "reduction"})  # of noyau
 _INTERPRETS = "Triton interprets in this process from here on, also in other cells; restart to compile"
 
 
@@ -239,17 +239,17 @@ def _maps(arguments: argparse.Namespace) -> list[AccessMap]:
 
 def _checked(arguments: argparse.Namespace) -> list[OpCheck]:
     """The check of each op that is meant. In a file of several, one that cannot be checked is told and left out."""
+    from noyau.engines.laws import check_laws, load_checked
     from noyau.jobs.check.attempts import size_names
     from noyau.jobs.check.isolated_kernels import young
     from noyau.jobs.check.run import CheckOptions, check_together
     from noyau.jobs.check.sanitized_runs import second_opinion
-    from noyau.ops.op_files import load_ops
     from noyau.verify.checks import OpCheck
 
     sizes = {name: values[0] for name, values in sizes_of(arguments.dim).items()}
     with progress() as say:
         say(f"loading {arguments.target}")
-        ops = load_ops(arguments.target)
+        ops, reductions = load_checked(arguments.target)
         _require_sizes(sizes, {name for op in ops for name in size_names(op)}, arguments.target)
         declared = {name: values[0] for name, values in sizes_of(arguments.sizes, "--sizes").items()}
         signed = {name for op in ops if op.signature for name in op.signature.sizes}
@@ -274,9 +274,9 @@ def _checked(arguments: argparse.Namespace) -> list[OpCheck]:
         checks[number] if number in checks else OpCheck(op.name, op.description.place, (), note=note)
         for number, op in enumerate(ops)
     ]
-    if not arguments.sanitizer:
-        return each_op
-    return [second_opinion(op, each, arguments.target) for op, each in zip(ops, each_op, strict=True)]
+    if arguments.sanitizer:
+        each_op = [second_opinion(op, each, arguments.target) for op, each in zip(ops, each_op, strict=True)]
+    return [*each_op, *map(check_laws, reductions)]
 
 
 def _require_sizes(sizes: Mapping[str, int], names: Collection[str], target: str, option: str = "--dim") -> None:

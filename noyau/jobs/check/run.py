@@ -19,6 +19,8 @@ from threading import Thread
 from typing import Any, Generic, NoReturn, TypeVar
 
 from noyau.codegen.language import LANGUAGES
+from noyau.engines.laws import check_laws
+from noyau.engines.reduction import as_reduction
 from noyau.errors import FindingKind, MissingExtraError, NoyauError, SignatureError
 from noyau.jobs.check.attempts import Sizes, require_sizes
 from noyau.jobs.check.bare_kernel import check_bare, is_bare
@@ -93,11 +95,11 @@ def check(
     warnings say where a launch or the arithmetic of a kernel does not do there. SignatureError and InputError where the
     reference or the inputs do not fit the signature.
 
-    A kernel that is on no op is checked on one's own arguments: `noyau.check(kernel, args, launch=, reference=f)`; see
-    `noyau.jobs.check.bare_kernel.check_bare`. A function of torch of one's own is checked with `args`, tensors and
-    numbers, and `reference=`: see `noyau.jobs.check.torch_checks.check_function`."""
+    A reduction has its laws tested. A kernel on no op or a function of torch: see `check_bare`, `check_function`."""
     if is_bare(op):
         return check_bare(op, args, launch=launch, reference=reference, tolerance=tolerance)
+    if (reduction := as_reduction(op)) is not None:
+        return check_laws(reduction, seed)
     if not isinstance(op, Op) or args is not None or reference is not None:
         return of_torch(op, args, reference, tolerance, seed)
     end_loading()

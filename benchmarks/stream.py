@@ -1,0 +1,124 @@
+"""Group sums of a CSV and of Parquet files of four times the memory: exact, within the budget, at which rate.
+
+`python benchmarks/stream.py --memory 256M` writes the files, runs each reader in processes of their own, one after the
+other in turns, and prints the median rate and the largest memory of each: noyau.stream, pyarrow alone (which reads and
+sums nothing), DuckDB and Polars where they are installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+GROUPS, ROUNDS, ROWS = 100, 5, 1 << 20  # rows of a part as it is written
+READERS = ("noyau", "pyarrow", "duckdb", "polars")
+
+
+def write(folder: Path, size: int) -> None:
+    """A Parquet file and a CSV of at least so many bytes of values each; amounts in quarters add exactly."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    noise = np.random.default_rng(0)
+    schema = pa.schema([("key", pa.int64()), ("amount", pa.float64())])
+    rows = 0
+    plain = {"compression": "none", "use_dictionary": False}
+    with (
+        parquet.ParquetWriter(folder / "t.parquet", schema, **plain) as whole,
+        csv.CSVWriter(folder / "t.csv", schema) as text,
+    ):
+        while min((folder / name).stat().st_size for name in ("t.csv", "t.parquet")) < size:
+            columns = noise.integers(0, GROUPS, ROWS), noise.integers(0, 4_000_000, ROWS) / 4
+            table = pa.table(dict(zip(schema.names, columns, strict=True)))
+            whole.write_table(table)
+            text.write_table(table)
+            rows += ROWS
+    (folder / "rows").write_text(str(rows))
+
+
+def run(reader: str, path: str, memory: str) -> list[float]:
+    """The sums by one reader; of pyarrow alone, the sum of all."""
+    match reader:
+        case "noyau":
+            import noyau
+
+            @noyau.op("i64[n], f64[n] -> f64[groups]", sizes={"groups": GROUPS})
+            def sums(key, amount):
+                out = np.zeros(GROUPS)
+                np.add.at(out, key, amount)
+                return out
+
+            return noyau.stream(sums, path, memory=memory).value.tolist()
+        case "pyarrow":
+            import pyarrow.dataset as ds
+
+            batches = ds.dataset(path, format=Path(path).suffix[1:]).to_batches()
+            return [float(sum(batch.num_rows for batch in batches))]
+        case "duckdb":
+            import duckdb
+
+            rows = duckdb.execute(f"select key, sum(amount) from '{path}' group by key order by key").fetchall()
+            return [total for _, total in rows]
+        case _:
+            import polars as pl
+
+            scan = pl.scan_csv(path) if path.endswith("csv") else pl.scan_parquet(path)
+            return (
+                scan.group_by("key").agg(pl.sum("amount")).sort("key").collect(engine="streaming")["amount"].to_list()
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--memory", default="256M")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--one", nargs=2, metavar=("READER", "PATH"), help="what each process does")
+    arguments = parser.parse_args()
+    if arguments.one:
+        begin_s = time.perf_counter()
+        sums = run(*arguments.one, arguments.memory)
+        time_s, peak = time.perf_counter() - begin_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(json.dumps({"time_s": time_s, "peak": peak, "sums": sums}))
+        return
+    from noyau.engines.stream import bytes_of
+
+    readers = [name for name in READERS if importlib.util.find_spec(name)]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write(folder, 4 * bytes_of(arguments.memory))
+        rows = int((folder / "rows").read_text())
+        for file in ("t.parquet", "t.csv"):
+            results: dict[str, list[dict]] = {reader: [] for reader in readers}
+            for _ in range(arguments.rounds):
+                for reader in readers:
+                    command = [
+                        sys.executable,
+                        __file__,
+                        "--memory",
+                        arguments.memory,
+                        "--one",
+                        reader,
+                        f"{folder / file}",
+                    ]
+                    results[reader].append(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
+            sums = [runs[0]["sums"] for reader, runs in results.items() if reader != "pyarrow"]
+            size = (folder / file).stat().st_size
+            print(f"{file}: {size / 1e6:.0f} MB, {rows} rows, exact: {all(each == sums[0] for each in sums)}")
+            for reader, runs in results.items():
+                rate = rows / statistics.median(each["time_s"] for each in runs)
+                peak = max(each["peak"] for each in runs)
+                print(f"  {reader:8} {rate / 1e6:7.1f} M rows/s, peak {peak / 1e6:6.0f} MB")
+
+
+if __name__ == "__main__":
+    main()

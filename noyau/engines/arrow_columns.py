@@ -1,0 +1,43 @@
+"""Arrow's batches as columns of NumPy: without a copy where there are no nulls, texts as objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from noyau.engines.reading import Chunk, Reading, require_columns
+from noyau.errors import InputError
+
+
+def chunks_of(value: Any, reading: Reading, label: str) -> Iterator[Chunk]:
+    """The columns of what speaks Arrow's interface, batch by batch, nulls as the reading has them. InputError for a
+    null that it refuses, and for a column that is neither numbers, texts nor times."""
+    is_batch = not hasattr(value, "__arrow_c_stream__")
+    for batch in [pa.record_batch(value)] if is_batch else pa.RecordBatchReader.from_stream(value):
+        require_columns(batch.schema.names, reading.columns, label)
+        table = pa.Table.from_batches([batch]).select(list(reading.columns))
+        nulls = {name: table.column(name).null_count for name in reading.columns}
+        if any(nulls.values()) and reading.nulls == "refuse":
+            name = max(nulls, key=nulls.__getitem__)
+            remedy = "say nulls='skip' to leave these rows out, or 'nan' in columns of numbers"
+            raise InputError(f"{label}: the column {name} has {nulls[name]} nulls in a chunk; {remedy}")
+        if any(nulls.values()) and reading.nulls == "skip":
+            table = table.drop_null()
+            reading.counts["rows with nulls"] += batch.num_rows - table.num_rows
+        yield {name: column_of(table.column(name).combine_chunks(), name, label) for name in reading.columns}
+
+
+def column_of(column: Any, name: str, label: str) -> np.ndarray:
+    """A column as an array."""
+    kind = column.type
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], kind)
+    if pa.types.is_fixed_size_list(kind):
+        return np.asarray(column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), kind.list_size))
+    if pa.types.is_nested(kind) or pa.types.is_null(kind):
+        raise InputError(f"{label}: the column {name} is {kind}: choose columns of numbers, texts or times")
+    column = column.cast(pa.float64()) if pa.types.is_decimal(kind) else column
+    return np.asarray(column.to_numpy(zero_copy_only=False))

@@ -1,0 +1,160 @@
+"""Parquet, CSV and Arrow IPC files as a source, by pyarrow's datasets: folders, globs, compressed, on any file system
+that pyarrow or fsspec opens. Columns and conditions are pushed to the files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow import csv
+
+from noyau.engines.arrow_columns import chunks_of, column_of
+from noyau.engines.reading import Chunk, Reading, require_columns
+from noyau.errors import InputError, NoyauError, OutputError
+
+_BLOCK = 1 << 16  # of text, for names and types
+FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".arrow": "ipc", ".feather": "ipc"}
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+Handler = Callable[[Any], str]
+
+
+@dataclass(frozen=True)
+class ArrowFile:
+    """A file, or a row group of one. `schema`: of the wanted columns in all files, once it is known."""
+
+    path: str
+    filesystem: Any
+    format: str
+    schema: Any = None
+    group: int | None = None
+
+    @property
+    def label(self) -> str:
+        return self.path + ("" if self.group is None else f" (row group {self.group})")
+
+    def chunks(self, reading: Reading) -> Iterator[Chunk]:
+        lines: list[str] = []
+
+        def skip(row: Any) -> str:
+            lines.append(str(row.text).rstrip("\r\n"))
+            return "skip"
+
+        with self.errors():
+            fragment = self.fragment(reading.block, None if reading.bad_lines is None else skip)
+            wishes = {"columns": list(reading.columns), "batch_size": reading.rows, "batch_readahead": 4}
+            for batch in fragment.scanner(schema=self.schema, filter=reading.where, **wishes).to_batches():
+                yield from chunks_of(batch, reading, self.label)
+        if lines and reading.bad_lines is not None:  # beside each other, so that a second reading repeats none
+            reading.counts["bad lines"] += len(lines)
+            place = reading.bad_lines / f"{Path(self.path).name}-{hashlib.sha256(self.path.encode()).hexdigest()[:8]}"
+            _put_aside(lines, place)
+
+    def fragment(self, block: int = _BLOCK, handler: Handler | None = lambda row: "skip") -> Any:
+        """The file, or its row group, as pyarrow reads it; a CSV with the delimiter that its first line has most of."""
+        kind: Any = self.format
+        if kind == "csv":
+            with self.filesystem.open_input_stream(self.path) as stream:
+                head = stream.read(_BLOCK).split(b"\n")[0].decode("utf-8", "replace")
+            parsing = csv.ParseOptions(delimiter=max(",;\t|", key=head.count), invalid_row_handler=handler)
+            types = {field.name: field.type for field in self.schema or ()}
+            converting = csv.ConvertOptions(column_types=types, strings_can_be_null=True)
+            kind = ds.CsvFileFormat(parsing, convert_options=converting, read_options=csv.ReadOptions(block_size=block))
+        data = ds.dataset([self.path], filesystem=self.filesystem, format=kind, schema=self.schema)
+        (fragment,) = data.get_fragments()
+        return fragment if self.group is None else fragment.subset(row_group_ids=[self.group])
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """A block in which what pyarrow says of the file is an InputError."""
+        try:
+            yield
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as fault:
+            if isinstance(fault, NoyauError):
+                raise
+            message = str(fault).strip().split("\n", maxsplit=1)[0][:240]
+            raise InputError(f"{self.path} cannot be read as {self.format}: {message}") from fault
+
+
+def _put_aside(lines: Sequence[str], place: Path) -> None:
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    except OSError as fault:
+        raise OutputError(f"bad lines cannot be set aside in {place}: {fault.strerror}") from fault
+
+
+@dataclass(frozen=True)
+class ArrowFiles:
+    """Files of one format and one set of columns."""
+
+    files: tuple[ArrowFile, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        with self.files[0].errors():
+            return tuple(self.files[0].fragment().physical_schema.names)
+
+    @property
+    def size(self) -> int | None:
+        return None if self.files[0].format == "csv" else sum(file.fragment().count_rows() for file in self.files)
+
+    @property
+    def identity(self) -> str:
+        infos = [file.filesystem.get_file_info(file.path) for file in self.files]
+        return str([(info.path, info.size, info.mtime_ns) for info in infos])
+
+    def sample(self, columns: Sequence[str]) -> Chunk:
+        types = {field.name: field.type for field in self._common(columns)}
+        return {name: column_of(pa.array([], kind), name, self.files[0].path) for name, kind in types.items()}
+
+    def parts(self, columns: Sequence[str]) -> Iterator[ArrowFile]:
+        wanted = {field.name: field for field in self._common(columns)}
+        own = self.files[0].fragment().physical_schema
+        schema = pa.schema([wanted.get(field.name, field) for field in own])  # a condition may read others
+        for file in self.files:
+            with file.errors():
+                groups = file.fragment().num_row_groups if file.format == "parquet" else 1
+            each = (at if groups > 1 else None for at in range(groups))
+            yield from (ArrowFile(file.path, file.filesystem, file.format, schema, at) for at in each)
+
+    def _common(self, columns: Sequence[str]) -> Any:
+        """The types of the columns in all files. InputError where a file lacks one, or has it as another kind."""
+        common: Any = None
+        for file in self.files:
+            with file.errors():
+                schema = file.fragment().physical_schema
+            require_columns(schema.names, columns, file.path)
+            own = pa.schema([schema.field(name).remove_metadata() for name in columns])
+            try:
+                common = own if common is None else pa.unify_schemas([common, own], promote_options="permissive")
+            except pa.ArrowException as fault:
+                raise InputError(f"{file.path} has other types than {self.files[0].path}: {fault}") from fault
+        return common
+
+
+def open_files(location: str) -> ArrowFiles:
+    """The files that a path, a folder, a glob or a URL names. InputError where there are none, or of no format."""
+    usage = "name files of one format, Parquet, CSV or Arrow (.arrow)"
+    try:
+        filesystem, place = None, location
+        if "://" in location and location.partition("://")[0] not in ("file", "s3", "gs", "gcs", "hdfs", "abfs"):
+            import fsspec
+
+            filesystem, place = fsspec.core.url_to_fs(location)
+        places = (sorted(glob(place)) if any(each in place for each in "*?[") else place) or place
+        data = ds.dataset(places, format="parquet", schema=pa.schema([]), filesystem=filesystem)  # nothing is read
+    except (pa.ArrowException, OSError, ValueError, ImportError) as fault:
+        raise InputError(f"{location} names no file that can be read: {str(fault).splitlines()[0]}; {usage}") from fault
+    bare = [each.removesuffix(next(filter(each.endswith, _COMPRESSED), "")) for each in data.files]
+    kinds = {FORMATS.get(Path(each).suffix) for each in bare}
+    kind = kinds.pop() if len(kinds) == 1 else None
+    if kind is None:
+        raise InputError(f"{location} names no files of one format: {usage}")
+    return ArrowFiles(tuple(ArrowFile(each, data.filesystem, kind) for each in sorted(data.files)))

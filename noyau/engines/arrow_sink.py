@@ -1,0 +1,48 @@
+"""A folder of Parquet files as a sink: a file for some chunks of a part, each there as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from noyau.engines.sinks import Piece, Progress, flattened, writing
+
+CHUNKS = 16  # of a file
+_NAME = re.compile(r"\.?part-(\d{5})-(\d{6})\.parquet")
+
+
+class ParquetFolder:
+    """The folder. What is being written bears a hidden name; after an end at any moment it is written again."""
+
+    def __init__(self, path: Path, progress: Progress) -> None:
+        self.path, self.progress, self.has = path, progress, progress.has
+        self.writer: Any = None
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+            for file in path.iterdir():
+                name = _NAME.fullmatch(file.name)
+                if name and (file.name[0] == "." or not progress.has((int(name[1]), int(name[2])))):
+                    file.unlink()
+
+    def write(self, piece: Piece, content: Any) -> None:
+        with writing(self.path):
+            if content is not None:
+                table = pa.table(flattened(content))
+                if self.writer is None:
+                    self.place = self.path / f"part-{piece[0]:05d}-{piece[1]:06d}.parquet"
+                    self.writer = parquet.ParquetWriter(self.place.with_name(f".{self.place.name}"), table.schema)
+                self.writer.write_table(table)
+            if content is None or piece[1] % CHUNKS == CHUNKS - 1:
+                if self.writer is not None:
+                    self.writer.close()
+                    self.writer = None
+                    os.replace(self.place.with_name(f".{self.place.name}"), self.place)
+                self.progress.note(piece)
+
+    def finish(self) -> None:
+        self.progress.path.unlink()

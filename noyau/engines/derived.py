@@ -1,0 +1,165 @@
+"""Reductions that noyau derives from an op: what its reference folds are monoids of the table, and the rest follows.
+
+The graph is cut at its folds. What stands before them has kernels, which run on each chunk; states are merged as
+lanes and threads merge theirs, by `ir/monoids.py`; what stands behind is evaluated once, for all rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from noyau.compiler.passes.cleanup import drop_unused
+from noyau.dtypes import DType, from_numpy
+from noyau.engines.chunk_kernels import ChunkKernels
+from noyau.engines.reduction import Reduction
+from noyau.engines.rows import RowPlan, plan_rows
+from noyau.errors import SignatureError, UnsupportedError
+from noyau.ir.dims import Dim
+from noyau.ir.graph import Graph, Input, Node, Reduce
+from noyau.ir.graph_interpreter import Evaluator, Numeric, evaluate
+from noyau.ir.monoids import MONOIDS, Monoid
+from noyau.ir.sizes import bind
+from noyau.kernels.programs.generate import Specialization, trace_with_sizes
+from noyau.ops.op import Op
+
+_ARG = "arg"  # of which a state has the place too
+ALGEBRA = Numeric()
+
+
+@dataclass(frozen=True)
+class Derived(Reduction):
+    """An op as a reduction. `before`: the kernels of a chunk, which give each of `values`; `after`: the graph from the
+    folds to the results; `others`: the inputs that have no rows; `sizes`: all but the number of rows. A state is that
+    number, then the state of each fold, as exact as the monoid has it and in float64 where it has floats."""
+
+    op: Op[..., Any]
+    plan: RowPlan
+    before: ChunkKernels
+    values: tuple[str, ...]
+    after: Graph
+    others: Mapping[str, np.ndarray]
+    sizes: Mapping[str, int]
+    in_order: bool  # a place among all rows is part of the result
+
+    @property
+    def name(self) -> str:
+        return self.op.name
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(node.output for node in self.plan.graph.inputs if node.output in self.plan.axes)
+
+    @property
+    def folds(self) -> list[tuple[Node, Monoid]]:
+        return [(self.plan.graph[name], MONOIDS[monoid]) for name, monoid in self.plan.folds.items()]
+
+    def zero(self) -> Any:
+        shape = Evaluator(False, self.sizes).shape
+        parts = [
+            (node, part, kind)
+            for node, m in self.folds
+            for part, kind in zip(m.init(_of(node)), _kinds(node, m), strict=True)
+        ]
+        return np.array(0), *(np.full(shape(node), part, kind) for node, part, kind in parts)
+
+    def step(self, state: Any, *columns: Any) -> Any:
+        if not len(columns[0]):
+            return state
+        arrays = {**self.others, **dict(zip(self.columns, columns, strict=True))}
+        results = self.before([arrays[node.output] for node in self.plan.graph.inputs])
+        values = dict(zip(self.values, results, strict=True))
+        chunk = [np.array(len(columns[0]))]
+        for node, monoid in self.folds:
+            place = np.asarray(values[node.output])
+            lifted = monoid.lift(ALGEBRA, np.asarray(values.get(_best(node), place)), place)
+            chunk += [np.asarray(part, kind) for part, kind in zip(lifted, _kinds(node, monoid), strict=True)]
+        return self.merge(state, tuple(chunk))
+
+    def merge(self, a: Any, b: Any) -> Any:
+        if not a[0] or not b[0]:
+            return a if a[0] else b
+        merged = [a[0] + b[0]]
+        for monoid, left, right in zip((m for _, m in self.folds), self._parts(a), self._parts(b), strict=True):
+            if monoid.name.startswith(_ARG):  # places of the later chunk begin where the earlier one ends
+                right = right[0], right[1] + a[0]
+            merged += monoid.merge(ALGEBRA, left, right)
+        return tuple(merged)
+
+    def _parts(self, state: Any) -> Iterator[Any]:
+        """The state of each fold, of the arrays that follow the number of rows."""
+        rest = iter(state[1:])
+        return (tuple(itertools.islice(rest, len(_kinds(node, monoid)))) for node, monoid in self.folds)
+
+    def finish(self, state: Any) -> Any:
+        inputs = dict(self.others)
+        for (node, monoid), parts in zip(self.folds, self._parts(state), strict=True):
+            inputs[node.output] = np.asarray(monoid.finish(ALGEBRA, parts)).astype(node.dtype.numpy)
+        sizes = {**self.sizes, self.plan.size: int(state[0])}
+        results = evaluate(self.after, {node.output: inputs[node.output] for node in self.after.inputs}, sizes=sizes)
+        values = tuple(results[name][()] for name in self.after.outputs)
+        return values if len(values) > 1 else values[0]
+
+
+def _of(node: Node) -> DType:
+    """The dtype in which a fold starts: a place has that of numbers."""
+    return DType.F64 if node.dtype.is_float else node.dtype
+
+
+def _kinds(node: Node, monoid: Monoid) -> list[np.dtype]:
+    """The dtypes of a state: floats are merged in float64, whatever a chunk gives."""
+    return [DType.F64.numpy if kind.is_float else kind.numpy for kind in monoid.states(_of(node))]
+
+
+def _best(node: Node) -> str:
+    return f"{node.output}_best"
+
+
+def rows_of(op: Op[..., Any]) -> str:
+    """The name of the size that rows count: that of the first axis of the first array. SignatureError without one."""
+    for term in op.require_signature().inputs:
+        first = term.dims[0] if term.dims else None
+        names = first.names if isinstance(first, Dim) else ()
+        for name in names:
+            if first == Dim.of(name):
+                return name
+    raise SignatureError(f"{op.name}: no input has rows: let the first axis of one be a name: f64[n]")
+
+
+def derive(op: Op[..., Any], columns: Mapping[str, np.ndarray]) -> Derived | RowPlan:
+    """The reduction that an op is, for columns and other inputs like these; or, where it gives a result for each row,
+    the way of these. UnsupportedError where its reference needs all rows at once, with the value that does."""
+    names = op.description.reference.parameters
+    arrays = [np.asarray(columns[name]) for name in names]
+    dtypes = [from_numpy(array.dtype) for array in arrays]
+    instance = op.instance([dtype for dtype in dtypes if dtype is not None], [array.ndim for array in arrays])
+    wanted = Specialization(instance, op.description.reference.constants)
+    try:
+        graph, _ = trace_with_sizes(op.description.reference, wanted)
+        plan = plan_rows(graph, rows_of(op))
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{op.name} does not run on a stream: {error}") from error
+    if plan.is_map:
+        return plan
+    folds = {name: graph[name] for name in plan.folds}
+    bests = [
+        replace(
+            node, output=_best(node), kind=Reduce(node.kind.monoid[len(_ARG) :], node.kind.axes), dtype=source.dtype
+        )
+        for node in folds.values()
+        if isinstance(node.kind, Reduce) and node.kind.monoid.startswith(_ARG)
+        for source in [graph[node.inputs[0]]]
+    ]
+    values = (*folds, *(node.output for node in bests))
+    before = drop_unused(Graph((*graph.nodes, *bests), values))
+    ends = tuple(replace(node, kind=Input(), inputs=()) if node.output in folds else node for node in graph.nodes)
+    after = drop_unused(replace(graph, nodes=ends), inputs_too=True)
+    sizes = bind(
+        [node.shape for node in graph.inputs], [np.shape(columns[node.output]) for node in graph.inputs], names
+    )
+    others = {name: array for name, array in zip(names, arrays, strict=True) if name not in plan.axes}
+    return Derived(op, plan, ChunkKernels(before, op.name, plan.size), values, after, others, sizes, bool(bests))

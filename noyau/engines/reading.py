@@ -1,0 +1,39 @@
+"""The wishes of a reading, and chunks of columns, which it yields."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import InputError
+
+Chunk = Mapping[str, np.ndarray]
+
+
+@dataclass
+class Reading:
+    """The wishes of a reading. `columns`: the ones to yield; `rows`: of a chunk, the last of a part apart; `where`: an
+    expression of pyarrow's; `nulls`: "refuse", "skip" the rows with one, or "nan"; `bad_lines`: the folder for lines
+    that are no rows, None where one is an error; `block`: bytes of text at once. `counts`: what was left out."""
+
+    columns: tuple[str, ...]
+    rows: int
+    where: Any = None
+    nulls: str = "refuse"
+    bad_lines: Path | None = None
+    block: int = 1 << 20
+    counts: Counter[str] = field(default_factory=Counter, repr=False)
+
+
+def require_columns(names: Sequence[str], wanted: Iterable[str], place: str) -> None:
+    """InputError where a column is not there."""
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        listed = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+        remedy = "say columns={'argument': 'column'} where they are called otherwise"
+        raise InputError(f"{place} has no column {', '.join(missing)}; it has {listed}; {remedy}")

@@ -1,0 +1,125 @@
+"""`@noyau.reduction`: a monoid {zero, step, merge, finish}, whose states are arrays that travel as bytes.
+
+Threads, files and machines fold their own rows from `zero` on, and merge what they have, the earlier first.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import numpy as np
+
+from noyau.errors import InputError, SignatureError
+from noyau.ops.op_files import load_op
+from noyau.workers.import_path import run_file
+
+C = TypeVar("C", bound=type)
+Bare = Callable[..., Any]
+_HEAD = "noyau"  # the array of a state that says of what it is
+
+
+class Reduction:
+    """A reduction of rows. `zero()` is the state of no rows, `step(state, *columns)` takes in a chunk of rows,
+    `merge(a, b)` joins two states, the earlier first, and `finish(state)` gives the result. A step may change its state
+    in place, a merge its first one.
+
+    `version`: of its states; `in_order`: merges are of neighbours alone; `sequential`: states are never merged, the
+    rows go through `step` one chunk after the other."""
+
+    version, in_order, sequential = 1, False, False
+    zero: Bare
+    step: Bare
+    merge: Bare
+    finish: Bare
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that a step takes, by the names of its parameters."""
+        return tuple(inspect.signature(self.step).parameters)[1:]
+
+    def over(self, *columns: Any) -> Any:
+        """The result for columns in memory."""
+        return self.finish(self.step(self.zero(), *columns))
+
+    def pack(self, state: Any) -> bytes:
+        """A state as bytes: its arrays, little-endian, as an .npz file that names the reduction and the version.
+        SignatureError where a part is no array of numbers."""
+        parts: dict[Any, Any]
+        parts = state if isinstance(state, dict) else dict(enumerate(state if isinstance(state, tuple) else [state]))
+        arrays = {f"{key}": np.asarray(part) for key, part in parts.items()}
+        strange = next((key for key, array in arrays.items() if array.dtype.hasobject), None)
+        if strange is not None:
+            raise SignatureError(f"{self.name}: the part {strange} of a state is no array: keep arrays and numbers")
+        content, kind = io.BytesIO(), type(state).__name__ if isinstance(state, tuple | dict) else "array"
+        head = np.array([self.name, str(self.version), kind])
+        little = {key: x.astype(x.dtype.newbyteorder("<")) for key, x in arrays.items()}
+        parts = {_HEAD: head, **little}
+        np.savez(content, **parts)
+        return content.getvalue()
+
+    def unpack(self, content: bytes) -> Any:
+        """The state of these bytes. InputError where they are torn, or of another reduction or version."""
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as file:
+                arrays = {key: file[key].astype(file[key].dtype.newbyteorder("="))[()] for key in file.files}
+            name, version, kind = map(str, arrays.pop(_HEAD))
+        except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as fault:
+            raise InputError(f"{len(content)} bytes are no state of {self.name}: {fault}") from fault
+        if (name, version) != (self.name, str(self.version)):
+            raise InputError(f"a state is of {name}, version {version}, not of {self.name}, version {self.version}")
+        return arrays if kind == "dict" else tuple(arrays.values()) if kind == "tuple" else arrays["0"]
+
+
+@overload
+def reduction(kind: C) -> C: ...
+@overload
+def reduction(*, version: int = 1, in_order: bool = False, sequential: bool = False) -> Callable[[C], C]: ...
+def reduction(kind: Any = None, **facts: Any) -> Any:
+    """Make a reduction of a class with the methods zero, step, merge and finish: see `Reduction`, whose facts it takes.
+    A state is an array, or a tuple or a dict of arrays.
+
+        @noyau.reduction
+        class Extent:
+            def zero(self): return np.inf, -np.inf
+            def step(self, state, x): return self.merge(state, (x.min(), x.max()))
+            def merge(self, a, b): return min(a[0], b[0]), max(a[1], b[1])
+            def finish(self, state): return state[1] - state[0]
+
+    `noyau.check(Extent)` tests its laws on random states; a method `inputs(rng, n)` makes the columns, a dict, where
+    normal numbers will not do. SignatureError where a method is missing."""
+    if kind is None:
+        return lambda each: reduction(each, **facts)
+    parts = ("zero", "step", "finish", *(() if facts.get("sequential") else ("merge",)))
+    missing = [part for part in parts if not callable(getattr(kind, part, None))]
+    if not isinstance(kind, type) or missing:
+        fault = f"it has no {missing[0]}" if isinstance(kind, type) else "it is no class"
+        raise SignatureError(f"{kind!r} is no reduction: {fault}; write a class with zero, step, merge and finish")
+    place = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
+    return type(kind.__name__, (kind, Reduction), {**place, **facts})  # under its own name, by which it is pickled
+
+
+def as_reduction(value: Any) -> Reduction | None:
+    """The reduction that a value is, or that its class makes without parameters; None for others. SignatureError for a
+    class that needs parameters."""
+    if isinstance(value, type) and issubclass(value, Reduction):
+        try:
+            return value()
+        except TypeError as fault:
+            raise SignatureError(f"{value.__name__} needs parameters, {value.__name__}(...): {fault}") from fault
+    return value if isinstance(value, Reduction) else None
+
+
+def load_target(target: str) -> Any:
+    """The op or the reduction of "path.py::name". InputError as from `load_op`."""
+    place, _, name = target.partition("::")
+    value = run_file(Path(place)).get(name) if name and Path(place).is_file() else None
+    return as_reduction(value) or load_op(target)

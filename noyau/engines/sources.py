@@ -1,0 +1,126 @@
+"""Sources: arrays, .npy files, files by Arrow, and whatever yields DataFrames, Arrow batches or dicts of arrays.
+
+A source has `names` and the `size` of its rows, None where nobody knows, an `identity` that tells it from others, a
+`sample` of its columns, and `parts` in order, each of which has a `label` and yields `chunks`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noyau.engines.reading import Chunk, Reading, require_columns
+from noyau.errors import InputError, MissingExtraError
+
+ROWS = 1 << 20  # of a part of arrays, and of a batch that a relation of DuckDB gives
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Columns that are arrays, in memory or mapped, from row `start` on."""
+
+    columns: Chunk
+    label: str
+    start: int = 0
+
+    def __post_init__(self) -> None:
+        sizes = {name: len(array) if array.ndim else -1 for name, array in self.columns.items()}
+        if len(set(sizes.values())) != 1 or -1 in sizes.values():
+            raise InputError(f"{self.label} needs columns of one length, not {sizes}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.columns)
+
+    @property
+    def size(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    @property
+    def identity(self) -> str:
+        return f"{self.label} {[(name, array.shape, str(array.dtype)) for name, array in self.columns.items()]}"
+
+    def sample(self, columns: Sequence[str]) -> Chunk:
+        return {name: self.columns[name][:64] for name in columns}
+
+    def parts(self, columns: Sequence[str]) -> Iterator[Arrays]:
+        return (Arrays(self.columns, self.label, start) for start in range(0, self.size, ROWS))
+
+    def chunks(self, reading: Reading) -> Iterator[Chunk]:
+        stop = min(self.start + ROWS, self.size)
+        for start in range(self.start, stop, reading.rows):
+            yield {name: self.columns[name][start : min(start + reading.rows, stop)] for name in reading.columns}
+
+
+class Chunks:
+    """Chunks that come one after the other, once: they are a part of their own."""
+
+    size, label = None, "chunks"
+
+    def __init__(self, values: Any) -> None:
+        if hasattr(values, "fetch_arrow_reader"):
+            values = values.fetch_arrow_reader(ROWS)
+        pieces = iter([values] if hasattr(values, "columns") or hasattr(values, "to_batches") else values)
+        self.first = next(pieces, None)
+        if self.first is None:
+            raise InputError("the source yields no chunk")
+        self.pieces = itertools.chain([self.first], pieces)
+        self.names = tuple(getattr(getattr(self.first, "schema", None), "names", None) or _table(self.first))
+        self.identity = f"chunks of {self.names}"
+
+    def sample(self, columns: Sequence[str]) -> Chunk:
+        return next(_columns(self.first, Reading(tuple(columns), 64, nulls="nan"), 0))
+
+    def parts(self, columns: Sequence[str]) -> list[Chunks]:
+        return [self]
+
+    def chunks(self, reading: Reading) -> Iterator[Chunk]:
+        for number, piece in enumerate(self.pieces):
+            yield from _columns(piece, reading, number)
+
+
+def _columns(piece: Any, reading: Reading, number: int) -> Iterator[Chunk]:
+    if hasattr(piece, "__arrow_c_stream__") or hasattr(piece, "__arrow_c_array__"):
+        from noyau.engines.arrow_columns import chunks_of
+
+        yield from chunks_of(piece, reading, f"chunk {number}")
+        return
+    table = _table(piece)
+    require_columns(tuple(table), reading.columns, f"chunk {number}")
+    yield {name: table[name] for name in reading.columns}
+
+
+def _table(value: Any) -> Chunk:
+    if not isinstance(value, Mapping) and not hasattr(value, "columns"):
+        raise InputError(f"a chunk is a {type(value).__name__}: yield DataFrames, Arrow batches or dicts of arrays")
+    return {str(name): np.asarray(value[name]) for name in (value if isinstance(value, Mapping) else value.columns)}
+
+
+def open_source(source: Any, columns: Sequence[str]) -> Any:
+    """The source that a value is; an array alone is the first of `columns`. InputError for what is none,
+    MissingExtraError where its format needs pyarrow."""
+    if isinstance(source, str | PathLike):
+        place = Path(source)
+        if place.suffix == ".npy":
+            try:
+                return Arrays({columns[0]: np.load(place, mmap_mode="r", allow_pickle=False)}, str(source))
+            except (OSError, ValueError) as fault:
+                raise InputError(f"{source} cannot be mapped: {fault}") from fault
+        if find_spec("pyarrow") is None:
+            raise MissingExtraError(f"{source} needs pyarrow; run: pip install 'noyau-kernels[stream]'")
+        from noyau.engines.arrow_files import open_files
+
+        return open_files(str(source))
+    if isinstance(source, np.ndarray):
+        return Arrays({columns[0]: source}, "the array")
+    if isinstance(source, Mapping):
+        return Arrays({str(name): np.asarray(array) for name, array in source.items()}, "the arrays")
+    if isinstance(source, Iterable) or hasattr(source, "__arrow_c_stream__"):
+        return Chunks(source)
+    raise InputError(f"a {type(source).__name__} is no source: give arrays, a path, or what yields DataFrames")

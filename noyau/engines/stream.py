@@ -1,0 +1,182 @@
+"""`noyau.stream`: an op or a reduction over data larger than memory."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noyau.engines.laws import require_laws
+from noyau.engines.reading import Reading, require_columns
+from noyau.engines.reduction import Reduction, as_reduction
+from noyau.engines.sinks import Fold, Progress, replace_file
+from noyau.engines.sources import open_source
+from noyau.engines.work import Work
+from noyau.errors import InputError, MissingExtraError, SignatureError
+from noyau.ops.op import Op
+from noyau.text import Printed
+from noyau.workers.resources import processors
+
+_IN_FLIGHT = 24  # chunks that exist at once, with the copies that their columns have on the way
+_TEXT_BYTES = 96  # of a text as an object
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StreamResult(Printed):
+    """The result of a stream. `value`: of a reduction; `output`: where it, or the rows, went; `rows`: that came
+    through; `chunk_rows`: as the memory had it; `counts`: what was left out, by its name."""
+
+    value: Any
+    output: Path | None
+    rows: int
+    time_s: float
+    chunk_rows: int
+    counts: Mapping[str, int]
+
+    def __str__(self) -> str:
+        rate = self.rows / max(self.time_s, 1e-9)
+        lines = [f"{self.rows} rows in {self.time_s:.2f} s: {rate:.3g} rows/s, {self.chunk_rows} at once"]
+        lines += [f"left out: {number} {name}" for name, number in self.counts.items()]
+        lines += [] if self.value is None else [str(self.value)]
+        return "\n".join(lines + ([] if self.output is None else [f"wrote {self.output}"]))
+
+
+def stream(
+    op: Op[..., Any] | Reduction | type,
+    source: Any,
+    sink: str | Path | None = None,
+    *,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    where: Any = None,
+    keep: Sequence[str] = (),
+    workers: int | None = None,
+    memory: int | str = "1G",
+    nulls: str = "refuse",
+    bad_lines: str | Path | None = None,
+    in_order: bool = False,
+    resume: bool = True,
+    tell: Callable[[int, int | None], object] = lambda rows, size: None,
+) -> StreamResult:
+    """Run an op or a reduction over a source that need not fit into memory; docs/streams.md has each option.
+
+    A reduction, or an op whose reference folds its rows, gives `.value`; an op with a result for each row writes it to
+    the sink, "x.parquet", and a reduction to .npz or .json. `tell`: is called with each number of rows done, and of
+    all. InputError, CheckError, RaisedError, OutputError: what does not fit, breaks a law, fails, or has no room."""
+    begin_s, value = time.perf_counter(), _value(op, in_order)
+    bound = dict(columns or {name: name for name in _with_rows(value, arguments or {})})
+    chosen = [each for column in bound.values() for each in ([column] if isinstance(column, str) else column)]
+    every = tuple(dict.fromkeys((*chosen, *keep)))
+    origin = open_source(source, every)
+    reading = _reading(origin, every, where, memory, nulls, bad_lines)
+    work = Work(value, bound, dict(arguments or {}), tuple(keep), reading, origin.sample(every))
+    path, size, total = None if sink is None else Path(sink), origin.size if where is None else None, 0
+    target = _sink(work, path, origin.identity, resume)
+    for number in work.over(origin.parts(every), target, workers or processors()):
+        total += number
+        tell(number, size)
+    result = work.reduction.finish(target.state) if work.reduction else None
+    if work.reduction and path is not None:
+        _save(result, path)
+    target.finish()
+    counts = {name: number for name, number in reading.counts.items() if number}
+    return StreamResult(result, path, total, time.perf_counter() - begin_s, reading.rows, counts)
+
+
+def _reading(
+    origin: Any, columns: tuple[str, ...], where: Any, memory: int | str, nulls: str, bad_lines: str | Path | None
+) -> Reading:
+    """The wishes of a reading. InputError for what the source does not have, or cannot do."""
+    require_columns(origin.names, columns, "the source")
+    if nulls not in ("refuse", "skip", "nan"):
+        raise InputError(f"nulls={nulls!r} is nothing to do with nulls: say 'refuse', 'skip' or 'nan'")
+    if where is not None and not hasattr(origin, "files"):
+        raise InputError("where= is of files, whose readers leave rows out: choose the rows of this source before")
+    sizes = [
+        _TEXT_BYTES if x.dtype.hasobject else x.itemsize * math.prod(x.shape[1:])
+        for x in origin.sample(columns).values()
+    ]
+    budget = bytes_of(memory) // _IN_FLIGHT
+    rows, block = max(256, min(1 << 22, budget // max(1, sum(sizes)))), max(1 << 16, min(1 << 24, budget))
+    return Reading(columns, rows, where, nulls, None if bad_lines is None else Path(bad_lines), block)
+
+
+def _value(op: Any, in_order: bool) -> Op[..., Any] | Reduction:
+    """The op or the reduction, its laws tested. SignatureError for what is neither."""
+    if isinstance(op, Op):
+        return op
+    reduction = as_reduction(op)
+    if reduction is None:
+        raise SignatureError(f"noyau.stream takes an op or a reduction, and {op!r} is neither; put @noyau.op on it")
+    if in_order:
+        reduction = copy(reduction)
+        reduction.sequential = True
+    elif not reduction.sequential:
+        require_laws(reduction)
+    return reduction
+
+
+def _with_rows(value: Op[..., Any] | Reduction, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    if isinstance(value, Reduction):
+        return value.columns
+    return tuple(term.name for term in value.require_signature().inputs if term.name not in arguments)
+
+
+def bytes_of(memory: int | str) -> int:
+    """Bytes of a number or a text: 500_000_000, "500M", "2Gi". InputError for what is none."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?I?)B?", str(memory).upper())
+    if match is None or match[2] not in _UNITS or not float(match[1]):
+        raise InputError(f"memory={memory!r} is no size: say 500_000_000, '500M' or '2G'")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def _sink(work: Work, path: Path | None, identity: str, resume: bool) -> Any:
+    """The sink of a path. InputError where the work needs one, or the path is of none."""
+    code = (work.value.reference if isinstance(work.value, Op) else type(work.value).step).__code__
+    wishes = (
+        work.value.name,
+        code.co_code,
+        code.co_consts,
+        identity,
+        work.columns,
+        work.arguments,
+        work.keep,
+        str(work.reading),
+    )
+    plan = hashlib.sha256(repr(wishes).encode()).hexdigest()
+    kinds = (".npz", ".json") if work.reduction else (".parquet",)
+    if path is None and work.reduction:
+        return Fold(work.reduction, None)
+    if path is None or path.suffix not in kinds:
+        results = "one result" if work.reduction else "a result for each row"
+        raise InputError(f"{work.value.name} has {results}: name a sink that is {' or '.join(kinds)}, not {path}")
+    progress = Progress(path, plan, resume=resume)
+    if work.reduction:
+        return Fold(work.reduction, progress)
+    if find_spec("pyarrow") is None:
+        raise MissingExtraError(f"{path} needs pyarrow; run: pip install 'noyau-kernels[stream]'")
+    from noyau.engines.arrow_sink import ParquetFolder
+
+    return ParquetFolder(path, progress)
+
+
+def _save(value: Any, path: Path) -> None:
+    """Write the result of a reduction, at once."""
+    content = io.BytesIO()
+    if path.suffix == ".npz":
+        np.savez(content, **(value if isinstance(value, dict) else {"result": np.asarray(value)}))
+    else:
+        content.write(json.dumps(value, default=lambda part: np.asarray(part).tolist(), indent=1).encode())
+    replace_file(path, content.getvalue())

@@ -1,0 +1,121 @@
+"""The work on a stream: columns become arguments, an op or a step runs on each chunk, and whatever fails says where.
+
+Arrow's threads read ahead, some of a pool compute, and the caller's writes, in order: the same bits for any number."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.engines.derived import derive
+from noyau.engines.reading import Chunk, Reading
+from noyau.engines.reduction import Reduction
+from noyau.engines.sinks import END, Piece
+from noyau.errors import InputError, NoyauError, RaisedError
+from noyau.ops.op import Op
+
+AHEAD = 1  # chunks that are read and wait
+
+
+@dataclass
+class Work:
+    """An op or a reduction with its columns. `columns`: one, or several side by side, of each argument that has rows;
+    `arguments`: the others; `keep`: columns that go into the sink as they are; `sample`: a few rows, or none."""
+
+    value: Op[..., Any] | Reduction
+    columns: Mapping[str, str | Sequence[str]]
+    arguments: Mapping[str, Any]
+    keep: Sequence[str]
+    reading: Reading
+    sample: Chunk
+    reduction: Reduction | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        plan: Any = self.value
+        if isinstance(self.value, Op):
+            plan = derive(self.value, {**self.arguments, **self.bound(self.sample)})
+        self.reduction = plan if isinstance(plan, Reduction) else None
+
+    def bound(self, chunk: Chunk) -> dict[str, np.ndarray]:
+        """The arguments that have rows, each of the dtype that is signed."""
+        inputs = self.value.require_signature().inputs if isinstance(self.value, Op) else ()
+        signed = {term.name: term.element.numpy for term in inputs if isinstance(term.element, DType)}
+        arrays = {}
+        for name, column in self.columns.items():
+            array = chunk[column] if isinstance(column, str) else np.stack([chunk[each] for each in column], axis=1)
+            arrays[name] = _converted(array, signed.get(name), f"{self.value.name}: {name}")
+        return arrays
+
+    def run(self, chunk: Chunk) -> Any:
+        """The state of a chunk; its columns, where a reduction takes them in order; or the results of its rows."""
+        arrays = self.bound(chunk)
+        if self.reduction is not None:
+            columns = [arrays[name] for name in self.reduction.columns]
+            return columns if self.reduction.sequential else self.reduction.step(self.reduction.zero(), *columns)
+        assert isinstance(self.value, Op)
+        results = self.value(**self.arguments, **arrays)
+        names = [term.name for term in self.value.require_signature().outputs]
+        outputs = dict(zip(names, results if len(names) > 1 else [results], strict=True))
+        return {**{name: chunk[name] for name in self.keep}, **outputs}
+
+    def run_at(self, chunk: Chunk, part: Any, start: int) -> Any:
+        """As `run`. What it raises says, once, on which rows of which file."""
+        place = f"{part.label}, rows {start} to {start + rows_in(chunk)}"
+        try:
+            return self.run(chunk)
+        except NoyauError as error:
+            raise error.reworded(f"local: {self.value.name} on {place}: {error}") from error
+        except Exception as error:
+            message = f"raised {type(error).__name__}: {error}"
+            raise RaisedError(f"local: {self.value.name} {message} on {place}") from error
+
+    def over(self, parts: Iterable[Any], sink: Any, workers: int) -> Iterator[int]:
+        """Run it on each part that the sink has not, and write what comes out; yield each number of rows done."""
+        waiting: deque[tuple[Piece, int, Future[Any] | None]] = deque()
+        with ThreadPoolExecutor(workers, "noyau-stream") as pool:
+            for piece, part, start, chunk in self._pieces(parts, sink):
+                future = None if piece[1] == END else pool.submit(self.run_at, chunk, part, start)
+                waiting.append((piece, rows_in(chunk), future))
+                if len(waiting) > workers + AHEAD:
+                    yield _write(waiting.popleft(), sink)
+            while waiting:
+                yield _write(waiting.popleft(), sink)
+
+    def _pieces(self, parts: Iterable[Any], sink: Any) -> Iterator[tuple[Piece, Any, int, Chunk]]:
+        for at, part in enumerate(parts):
+            if sink.has((at, END)):
+                continue
+            start = 0
+            for number, chunk in enumerate(filter(rows_in, part.chunks(self.reading))):
+                if not sink.has((at, number)):
+                    yield (at, number), part, start, chunk
+                start += rows_in(chunk)
+            yield (at, END), part, start, {}
+
+
+def _write(item: tuple[Piece, int, Future[Any] | None], sink: Any) -> int:
+    piece, rows, future = item
+    sink.write(piece, None if future is None else future.result())
+    return rows
+
+
+def rows_in(chunk: Chunk) -> int:
+    return len(next(iter(chunk.values()), ()))
+
+
+def _converted(array: np.ndarray, dtype: np.dtype | None, place: str) -> np.ndarray:
+    """The column in the dtype that is signed. InputError where its values have no place there."""
+    if dtype is None or array.dtype == dtype:
+        return array
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise InputError(f"{place} is signed {dtype}, and its column is {array.dtype}: cast it, or sign it so")
+    converted = array.astype(dtype)
+    if dtype.kind in "iu" and not np.array_equal(converted, array):
+        raise InputError(f"{place} is signed {dtype}, and a value of its column overflows that: sign it wider")
+    return converted

@@ -1,0 +1,1 @@
+"""`noyau stream`."""

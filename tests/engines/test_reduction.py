@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+
+import noyau
+from noyau.engines.laws import check_laws
+from noyau.engines.reduction import as_reduction, load_target
+from noyau.errors import CheckError, InputError, SignatureError
+
+
+@noyau.reduction
+class Extent:
+    def zero(self):
+        return np.inf, -np.inf
+
+    def step(self, state, x):
+        return min(state[0], x.min()), max(state[1], x.max())
+
+    def merge(self, a, b):
+        return min(a[0], b[0]), max(a[1], b[1])
+
+    def finish(self, state):
+        return state[1] - state[0]
+
+
+def variant(name="Broken", **methods):
+    facts = {key: methods.pop(key) for key in ("version", "in_order", "sequential") if key in methods}
+    plain = {each: getattr(Extent, each) for each in ("zero", "step", "merge", "finish")}
+    return noyau.reduction(**facts)(type(name, (), {**plain, **methods}))
+
+
+def test_a_state_is_little_endian_bytes_with_a_version():
+    extent = Extent()
+    content = extent.pack((np.array([1.5, 2], ">f8"), 3))
+    back = extent.unpack(content)
+    assert (back[0].tolist(), back[1]) == ([1.5, 2], 3)
+    assert back[0].dtype == np.dtype(float) and b"<f8" in content and b">f8" not in content
+    assert extent.unpack(extent.pack({"a": 1}))["a"] == extent.unpack(extent.pack(1)) == 1
+    with pytest.raises(InputError, match="are no state of Extent"):
+        extent.unpack(content[:40])
+    with pytest.raises(InputError, match="of Extent, version 1, not of Extent, version 2"):
+        variant("Extent", version=2)().unpack(content)
+    with pytest.raises(SignatureError, match="part 0 of a state is no array"):
+        extent.pack((object(),))
+
+
+def test_what_is_no_reduction_is_refused():
+    with pytest.raises(SignatureError, match="it has no zero"):
+        noyau.reduction(type("Nothing", (), {}))
+    with pytest.raises(SignatureError, match="it is no class"):
+        noyau.reduction(len)
+    with pytest.raises(SignatureError, match="Sized needs parameters"):
+        as_reduction(variant("Sized", __init__=lambda self, size: None))
+
+
+@pytest.mark.parametrize(
+    ("law", "methods"),
+    [
+        ("merge(zero, s) is not s", {"merge": lambda self, a, b: a}),
+        ("merge(s, zero) is not s", {"merge": lambda self, a, b: b, "in_order": True}),
+        (
+            "merge is not associative",
+            {"merge": lambda self, a, b: b if a[0] > a[1] else a if b[0] > b[1] else (a[0], (a[1] + b[1]) / 2)},
+        ),
+        ("merged chunks are not one pass", {"step": lambda self, state, x: (x.min(), x.max())}),
+        (
+            "merge is not commutative",
+            {"step": lambda self, state, x: (0.0, x[-1]), "merge": lambda self, a, b: b if b[1] > -9 else a},
+        ),
+        ("a state is not what its bytes give back", {"unpack": lambda self, content: (0.0, 1.0)}),
+        ("ZeroDivisionError", {"finish": lambda self, state: 1 / 0}),
+    ],
+)
+def test_a_broken_law_is_named(law, methods):
+    check = noyau.check(variant(**methods))
+    assert law in check.findings[0].message
+    assert not check.ok and not check.is_verified
+    if methods.get("in_order") is None:
+        with pytest.raises(CheckError, match="Broken is no monoid"):
+            noyau.stream(variant(**methods), np.arange(9.0))
+
+
+def test_laws_that_hold_are_told():
+    check = check_laws(Extent())
+    assert check.ok and check.is_verified and "its laws hold on 12 rounds" in str(check)
+    assert check_laws(variant(sequential=True, merge=None)()).ok
+    with pytest.raises(SignatureError, match="makes no column x"):
+        check_laws(variant(inputs=lambda self, rng, n: {})())
+
+
+def test_the_examples_are_monoids_within_their_bounds():
+    x = np.random.default_rng(0).integers(0, 10**5, 2 * 10**5)
+    truth = len(np.unique(x))
+    for name, near in (("HyperLogLog", 0.04), ("DistinctSample", 0.05)):
+        counter = load_target(f"examples/reductions.py::{name}")
+        assert check_laws(counter).ok
+        assert noyau.stream(counter, x, memory="1M").value == counter.over(x) == pytest.approx(truth, rel=near)
+    top = load_target("examples/reductions.py::Top")
+    assert top.over(np.r_[x, np.nan]).tolist() == np.sort(x)[-10:][::-1].tolist()
+    sample = load_target("examples/reductions.py::Reservoir")
+    halves = sample.merge(*(sample.step(sample.zero(), each, each) for each in np.split(np.arange(1000), 2)))
+    assert (
+        check_laws(sample).ok
+        and sample.finish(halves).tolist() == sample.over(np.arange(1000), np.arange(1000)).tolist()
+    )
