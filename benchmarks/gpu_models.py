@@ -32,8 +32,8 @@ from record import read as read_record
 from record import write as write_record
 
 import noyau
-from noyau.hosts.torch.wall import measure_wall
 from noyau.jobs.optimize.torch.backend import backend
+from noyau.jobs.profile.torch_wall import measure_wall
 from noyau.toolchain.cache import today
 
 RESULTS = Path(__file__).parent / "results" / "gpu_models.json"
@@ -370,7 +370,7 @@ def main() -> None:
                     continue
                 # eager is what the others are held against
                 found = measure(name, part, size, list(dict.fromkeys(["eager", *wanted.sides])))
-                rows[part] = {**rows.get(part, {}), **found}
+                rows[part] = found  # sides of one run alone: others were not interleaved with them
                 print(f"{name} {part} {size} ({time.perf_counter() - start_s:.0f} s)", flush=True)
                 print("\n".join(shown(*each) for each in found.items()), flush=True)
                 record["means"] = means(record)

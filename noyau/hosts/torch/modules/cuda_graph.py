@@ -329,7 +329,7 @@ def record_graph(
     most = min(MOST_HELD, torch.cuda.mem_get_info(device)[0] // 2)
     held = torch.cuda.memory_reserved(device)  # what other threads take meanwhile is counted too: then it is dropped
     try:
-        result.results = capture_graph(result.graph, known, inputs, device)
+        result.results = capture_graph(result.graph, known, list(inputs), device)  # it empties what it is given
         if is_small(result.results) or not isinstance(result.results, tuple | list):
             require_apart(tensors_in(result.results), own)
         else:
