@@ -1,4 +1,4 @@
-"""How the wall time of a call of torch's splits: kernels, products among them, gaps between kernels, waiting.
+"""Split of the wall time of a call of torch's: kernels, products among them, gaps between kernels, waiting.
 
 On a GPU a kernel is one of the device, on the CPU an operator of torch's or noyau's.
 """

@@ -267,7 +267,7 @@ class GraphRecording:
         """Whether nobody holds what was lent in the last call."""
         return all(_holders(storage) <= count for storage, count in self.lent)
 
-    def given(self, arguments: Sequence[Any]) -> Any:
+    def lies(self, arguments: Sequence[Any]) -> Any:
         """The results where they lie, none of them copied."""
         numbers, result = iter(range(len(self.results))), list[Any]()
         for each in self.results:
@@ -304,10 +304,10 @@ class GraphRecording:
         for at, room in self.rooms.items():
             room.copy_(arguments[at])
         self.graph.replay()
-        given = self.given(arguments) if self.lent else None
+        lent = self.lies(arguments) if self.lent else None
         arguments.clear()  # not before: another thread might be given their memory
-        if given is not None:
-            return given
+        if lent is not None:
+            return lent
         if isinstance(self.results, tuple | list):
             return tuple([each.clone() if isinstance(each, Tensor) else each for each in self.results])
         return self.results.clone()

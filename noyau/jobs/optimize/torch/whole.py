@@ -61,7 +61,7 @@ def settle(
 @dataclass(slots=True)
 class JudgedGraph:
     """A graph that dynamo captured, as `run` has it compiled. Its third call is the first for which all kernels are
-    there: that has it timed on what it is given, with its gradients where they are wanted, against what `rival` makes
+    there: that has it timed on what it is own, with its gradients where they are wanted, against what `rival` makes
     of it. Where it loses, `again` compiles it with fewer kernels; at last the rival runs. What changes its arguments
     is not run twice, and so not timed."""
 
@@ -137,10 +137,10 @@ def step_of(run: Run, arguments: Sequence[Any]) -> Callable[[], None]:
     on_gpu = any(getattr(each, "is_cuda", False) for each in arguments)
 
     def step() -> None:
-        given = alike(arguments)
-        results = torch.utils._pytree.tree_leaves(run(*given))
+        own = alike(arguments)
+        results = torch.utils._pytree.tree_leaves(run(*own))
         ends = [each for each in results if isinstance(each, torch.Tensor) and each.requires_grad]
-        wanted = [each for each in given if isinstance(each, torch.Tensor) and each.requires_grad]
+        wanted = [each for each in own if isinstance(each, torch.Tensor) and each.requires_grad]
         if ends and wanted:
             torch.autograd.grad(ends, wanted, list(map(torch.ones_like, ends)), allow_unused=True)
         if on_gpu:
