@@ -2,8 +2,10 @@
 
 A step of one token is some hundred small launches, each of which takes the host longer than the GPU. What is recorded
 reads and writes where its arguments lay then: it is used again where they lie there still (parameters, caches), and
-those that lie elsewhere in each call (tokens) are copied, where they are small. Results are copied out of the memory
-of the recording. Where the GPU is at work for longer than the host, nothing is recorded: there is nothing to win.
+those that lie elsewhere in each call (tokens) are copied, where they are small. A few results are copied out of the
+memory of the recording. Many large ones, as what a training step saves and its gradients, are lent: they lie in it, and
+it is used again when nobody holds them any more; until then the function is launched as before. Where the GPU is at
+work for longer than the host, nothing is recorded: there is nothing to win.
 """
 
 from __future__ import annotations
@@ -28,13 +30,16 @@ from noyau.toolchain.garbage_collection import without_collections
 
 log = logging.getLogger("noyau")
 MOST_COPIED = 1 << 20  # bytes of arguments that lie elsewhere in each call
-MOST_GIVEN = 1 << 22  # bytes of results
-MOST_HELD = 1 << 28  # bytes that a recording may hold between its arguments and results
+MOST_GIVEN = 1 << 28  # bytes of results that are copied, in a tenth of a millisecond
+SMALL, FEW = 1 << 22, 4  # bytes of results that are copied however many they are, and how many of more bytes
+MOST_HELD = 1 << 33  # bytes that a recording may hold, its results too; and no more than half of what is free
 WARM = 3  # calls before a recording
-MOST_TRIES = 4  # recordings of a function
+MOST_TRIES = 8  # recordings of a function: of a backward, some calls go by until its forward is recorded
+MOST_MISSED = 8  # calls in a row in which results of the last one are held still
 SLOWER = 1.5  # times what the host takes: from there on it is the GPU that takes the time
 Known = Callable[[list[Any]], Any]
 Place: TypeAlias = tuple[int, tuple[int, ...]]
+ViewLie: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
 _ONE = Lock()  # of recordings in the process: what collects garbage is one too
 
 
@@ -85,11 +90,26 @@ def lies_at(tensor: Tensor) -> Place:
     return tensor.data_ptr(), tensor.stride()
 
 
-def is_small(results: Any) -> bool:
-    """Whether results are on a GPU, and so small that they are copied in no time."""
+def as_view(tensor: Tensor, size: Sequence[int], stride: Sequence[int], begins: int) -> Tensor:
+    """A view that begins some cells after a tensor does."""
+    return tensor.as_strided(size, stride, tensor.storage_offset() + begins)
+
+
+# A tensor over memory of another, which is no view to autograd.
+SHOWS = getattr(getattr(torch._C._dynamo, "guards", None), "_reinterpret_tensor", as_view)
+
+
+def is_on_gpu(results: Any) -> bool:
+    """Whether there are results that are tensors, all of them on a GPU."""
     tensors = tensors_in(results)
-    on_gpu = bool(tensors) and all(each.is_cuda for each in tensors)
-    return on_gpu and sum(each.nbytes for each in tensors) <= MOST_GIVEN
+    return bool(tensors) and all(each.is_cuda for each in tensors)
+
+
+def is_small(results: Any) -> bool:
+    """Whether results are copied in no time."""
+    tensors = tensors_in(results)
+    held = sum(each.nbytes for each in tensors)
+    return held <= SMALL or (held <= MOST_GIVEN and len(tensors) <= FEW)
 
 
 def tensors_in(results: Any) -> list[Tensor]:
@@ -107,6 +127,7 @@ class GraphReplay:
         self.before: list[Place] = []
         self.moving: set[int] = set()
         self.calls, self.tries, self.is_over = 0, 0, not self.places
+        self.missed = 0
         self.clock = LaunchClock()
         self.recorded: GraphRecording | None = None
         self.lock = Lock()
@@ -127,7 +148,13 @@ class GraphReplay:
         lies = [lies_at(arguments[at]) for at in self.places]
         recorded = self.recorded
         if recorded is not None and recorded.fits(lies):
-            return recorded.again(arguments)
+            if recorded.is_free():
+                self.missed = 0
+                return recorded.again(arguments)
+            self.missed += 1
+            if self.missed > MOST_MISSED:
+                self.drop("its results are held until after the next call")
+            return self.known(arguments)
         if not self.counted(lies, arguments):
             return self.clock.timed(self.known, arguments)
         self.record(lies, arguments)
@@ -216,6 +243,42 @@ class GraphRecording:
         self.lay = [fixed[at] for at in places if at in fixed]
         self.stream = stream_now()
         self.results: Any = ()
+        self.shown: dict[int, tuple[int, ViewLie]] = {}  # results that lie in arguments: which one, and how
+        self.lent: list[tuple[Any, int]] = []  # memory of results that are not copied, and how many hold it at least
+
+    def lend(self, inputs: Sequence[Any]) -> None:
+        """Copy no result: those that lie in arguments are shown there, the others where they lie."""
+        owners = {each.untyped_storage().data_ptr(): at for at, each in enumerate(inputs) if isinstance(each, Tensor)}
+        memory: dict[int, Any] = {}
+        self.results = list(self.results) if isinstance(self.results, tuple | list) else self.results
+        for number, each in enumerate(tensors_in(self.results)):
+            storage = each.untyped_storage()
+            if each.numel() and storage.data_ptr() in owners:
+                at = owners[storage.data_ptr()]
+                begins = each.storage_offset() - inputs[at].storage_offset()
+                if each.dtype != inputs[at].dtype:
+                    raise RuntimeError("what it gives shows an argument in another dtype")
+                self.shown[number] = at, (tuple(each.shape), tuple(each.stride()), begins)
+            else:
+                memory.setdefault(storage.data_ptr(), storage)
+        self.lent = [(storage, _holders(storage)) for storage in memory.values()]
+
+    def is_free(self) -> bool:
+        """Whether nobody holds what was lent in the last call."""
+        return all(_holders(storage) <= count for storage, count in self.lent)
+
+    def lies(self, arguments: Sequence[Any]) -> Any:
+        """The results where they lie, none of them copied."""
+        numbers, result = iter(range(len(self.results))), list[Any]()
+        for each in self.results:
+            if not isinstance(each, Tensor):
+                result.append(each)
+            elif (number := next(numbers)) in self.shown:
+                at, lies = self.shown[number]
+                result.append(SHOWS(arguments[at], *lies))
+            else:
+                result.append(SHOWS(each, tuple(each.shape), tuple(each.stride()), 0))
+        return tuple(result)
 
     def fits(self, lies: Sequence[Place]) -> bool:
         """Whether all that is not copied lies where it lay, on the stream on which it was recorded."""
@@ -224,7 +287,7 @@ class GraphRecording:
     def close(self) -> None:
         """Give the memory of the recording back to the device: no other recording has a part in it. While another
         thread captures, torch gives back none, and this with what is given back next."""
-        graph, self.graph, self.results, self.rooms = self.graph, None, (), {}
+        graph, self.graph, self.results, self.rooms, self.lent = self.graph, None, (), {}, []
         if graph is not None:
             with beside_captures(), contextlib.suppress(RuntimeError):
                 graph.reset()
@@ -241,7 +304,10 @@ class GraphRecording:
         for at, room in self.rooms.items():
             room.copy_(arguments[at])
         self.graph.replay()
+        lent = self.lies(arguments) if self.lent else None
         arguments.clear()  # not before: another thread might be given their memory
+        if lent is not None:
+            return lent
         if isinstance(self.results, tuple | list):
             return tuple([each.clone() if isinstance(each, Tensor) else each for each in self.results])
         return self.results.clone()
@@ -260,17 +326,26 @@ def record_graph(
     inputs = [rooms.get(at, each) for at, each in enumerate(arguments)]
     own = {each.untyped_storage().data_ptr() for each in inputs if isinstance(each, Tensor)}
     result = GraphRecording(torch.cuda.CUDAGraph(), rooms, fixed, places)
+    most = min(MOST_HELD, torch.cuda.mem_get_info(device)[0] // 2)
     held = torch.cuda.memory_reserved(device)  # what other threads take meanwhile is counted too: then it is dropped
     try:
-        result.results = capture_graph(result.graph, known, inputs, device)
-        require_apart(tensors_in(result.results), own)
+        result.results = capture_graph(result.graph, known, list(inputs), device)  # it empties what it is given
+        if is_small(result.results) or not isinstance(result.results, tuple | list):
+            require_apart(tensors_in(result.results), own)
+        else:
+            result.lend(inputs)
         held = torch.cuda.memory_reserved(device) - held
-        if held > MOST_HELD:
+        if held > most:
             raise RuntimeError(f"its recording holds {held} bytes")
     except BaseException:
         result.close()
         raise
     return result
+
+
+def _holders(storage: Any) -> int:
+    """Number of those who hold memory: tensors over it, and what stands for it in Python."""
+    return int(torch._C._storage_Use_Count(storage._cdata))
 
 
 def room_of(tensor: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor, fx
 
 from noyau.compiler.lowering.input_layouts import packed_strides
 from noyau.hosts.torch.cuda.device_call import DeviceCall
-from noyau.hosts.torch.modules.cuda_graph import GraphReplay, is_repeatable, is_small
+from noyau.hosts.torch.modules.cuda_graph import SHOWS, GraphReplay, is_on_gpu, is_repeatable
 from noyau.hosts.torch.modules.device_inputs import is_static
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors
 from noyau.hosts.torch.modules.simplification import changed_arguments, join_updates, update_in_place
@@ -47,14 +47,6 @@ DIRECT: dict[Any, Callable[..., Any]] = {
     aten.mean.dim: torch.mean,
     aten._foreach_add_.Scalar: torch._foreach_add_,
 }
-
-
-def as_view(tensor: Tensor, size: Sequence[int], stride: Sequence[int], begins: int) -> Tensor:
-    """A view that begins some cells after a tensor does."""
-    return tensor.as_strided(size, stride, tensor.storage_offset() + begins)
-
-
-_SHOWS = getattr(_GUARDS, "_reinterpret_tensor", as_view)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +283,7 @@ class FlatText:
 
         names = {
             **self.names,
-            "shows": _SHOWS,
+            "shows": SHOWS,
             "empty": getattr(_GUARDS, "_empty_strided_cuda", None),
             "raw_stream": raw_stream,
             "current_device": current_device,
@@ -350,7 +342,9 @@ class Flat:
         self.text = noting.text.finished()
         known = noting.text.function(self.slowly)
         self.known = (
-            GraphReplay(known, inputs, changed_arguments(module.graph)) if self.replays and is_small(results) else known
+            GraphReplay(known, inputs, changed_arguments(module.graph))
+            if self.replays and is_on_gpu(results)
+            else known
         )
         self.module = None
         return results

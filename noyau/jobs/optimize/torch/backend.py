@@ -40,6 +40,7 @@ from noyau.jobs.optimize.torch.candidates import AheadOfTime
 from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, optimize_graph, runner
 from noyau.jobs.optimize.torch.lazy_compile import compile_lazily, is_prompt, may_wait
 from noyau.jobs.optimize.torch.options import CompileOptions, options_from
+from noyau.jobs.optimize.torch.whole import JudgedGraph
 from noyau.toolchain.garbage_collection import without_collections
 from noyau.toolchain.triton.parallel_compile import COMPILER
 from noyau.workers.resources import give_back
@@ -161,7 +162,17 @@ def compile_captured(
         return plain
 
     traced = partial(_compile_captured, module, inputs, wishes, record)
-    return or_else(traced, left, dynamos=exceptions_allowed_to_be_fallback)
+    run = or_else(traced, left, dynamos=exceptions_allowed_to_be_fallback)
+    flat = all(isinstance(each, torch.Tensor | int | float) for each in inputs)
+    if not record.forgets or wishes.keep == "all" or not flat or is_symbolic(inputs) or run == module.forward:
+        return run  # noyau.optimize times the module itself
+
+    def again(dropped: Mapping[str, str], arguments: Sequence[Any]) -> tuple[Callable[..., Any], Mapping[str, float]]:
+        fewer = GraphRecord(forgets=True, dropped=dropped)
+        return _compile_captured(module, arguments, replace(wishes, prompt=False), fewer), fewer.gains
+
+    judged = JudgedGraph(run, partial(executor.RIVALS[wishes.rival], module), again, record.gains)
+    return torch._dynamo.disable(judged.__call__)  # type: ignore[no-any-return]
 
 
 def _compile_captured(

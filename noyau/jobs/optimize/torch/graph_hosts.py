@@ -86,13 +86,19 @@ class CompiledGraph:
 @dataclass(slots=True)
 class GraphRecord:
     """Every graph that was compiled for a module, in order; none where it `forgets`: they are large, and torch keeps
-    what compiles them as long as the module. `dropped`: kernels that no graph takes, with the reason."""
+    what compiles them as long as the module. `dropped`: kernels that no graph takes, with the reason; `gains`: of each
+    that is kept, the seconds that it gains in all its places."""
 
     graphs: list[CompiledGraph] = field(default_factory=list)
     forgets: bool = False
     dropped: Mapping[str, str] = field(default_factory=dict)
+    gains: dict[str, float] = field(default_factory=dict)
 
     def tell(self, graph: CompiledGraph) -> None:
         """A graph that was compiled."""
+        for one in graph.kept:
+            before_s, after_s = (0.0, 0.0) if one.comparison is None else one.comparison.medians_s
+            name = one.planned.operator
+            self.gains[name] = self.gains.get(name, 0.0) + len(one.planned.groups) * (before_s - after_s)
         if not self.forgets:
             self.graphs.append(graph)

@@ -30,14 +30,14 @@ from noyau.jobs.optimize.torch.candidates import AheadOfTime, ends_of
 from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, optimize_graph
 from noyau.jobs.optimize.torch.options import CompileKeywords, CompileOptions, options_from
 from noyau.jobs.optimize.torch.saved_module import export
-from noyau.text import path_of, several
+from noyau.jobs.optimize.torch.whole import ATTEMPTS, loses, loss_of, settle
+from noyau.text import path_of
 from noyau.timing.comparison import compare
 from noyau.timing.machine import this_machine
-from noyau.timing.verdict import Comparison, Verdict
+from noyau.timing.verdict import Comparison
 from noyau.toolchain.c import compiler as c_compiler
 
 log = logging.getLogger("noyau")
-ATTEMPTS = 4  # at a module that is not slower, each with half of the kernels, before it is handed back as it was
 WHOLE_S = 2.0  # for the clock, of the module as a whole
 # As torch says that tensors are not on one device, on tensors with cells and without.
 _APART = re.compile(r"same device|different devices|Device Propagation|not on the expected device")
@@ -142,15 +142,14 @@ def optimize(
     certificates are full ones, and no time is too long, unless that says otherwise. InputError for options or inputs
     that mean nothing; what the module itself raises is not caught."""
     wishes, arguments = options_from({"certificate": "full", "limit_s": math.inf, **options}), as_inputs(inputs)
-    dropped: dict[str, str] = {}
-    for attempt in range(ATTEMPTS):
+    record = GraphRecord()
+
+    def attempt(dropped: Mapping[str, str]) -> tuple[Callable[..., Any], Comparison | None, Mapping[str, float]]:
+        nonlocal record
         record, compiled, whole = _timed(module, arguments, wishes, dynamic, dropped)
-        may_end = whole is None or attempt == ATTEMPTS - 1 or wishes.keep == "all" or not loses(whole)
-        least = [] if may_end else _least(record.graphs)
-        if whole is None or not least:
-            break
-        log.info("%s: once more without %s", loss_of(whole), several(len(least), "kernel"))
-        dropped |= dict.fromkeys(least, loss_of(whole))
+        return compiled, whole, record.gains
+
+    compiled, whole = settle(attempt, 1 if wishes.keep == "all" else ATTEMPTS)
     notes = [_described(at, each) for at, each in enumerate(arguments)]
     return OptimizedModule(module, compiled, arguments, wishes, record, bool(dynamic), whole, tuple(notes))
 
@@ -178,29 +177,6 @@ def _timed(
             budget_s = min(WHOLE_S, wishes.budget_s)
             whole = compare(until_done(module, arguments), until_done(compiled, arguments), budget_s=budget_s)
     return record, compiled, whole
-
-
-def loses(whole: Comparison | None) -> bool:
-    """Whether a module that was timed is slower as a whole, or may be: in doubt the user's own wins."""
-    verdict = None if whole is None else whole.verdict
-    return verdict is Verdict.SLOWER or (whole is not None and verdict is Verdict.AMBIGUOUS and whole.speedup < 1)
-
-
-def loss_of(whole: Comparison | None) -> str:
-    return (
-        "" if whole is None else f"as a whole the module is {whole.verdict.name} with its kernels: {whole.speedup:.2f}x"
-    )
-
-
-def _least(graphs: Sequence[CompiledGraph]) -> list[str]:
-    """The half of the kernels that gains least, all of one; nothing where no kernel is left."""
-
-    def gain_s(one: Candidate) -> float:
-        before_s, after_s = (0.0, 0.0) if one.comparison is None else one.comparison.medians_s
-        return len(one.planned.groups) * (before_s - after_s)
-
-    kept = sorted((one for one in distinct(graphs) if one.kept), key=gain_s)
-    return [one.planned.operator for one in kept[: (len(kept) + 1) // 2]] if len(kept) > 1 else []
 
 
 def left_out(candidates: Iterable[Candidate], loss: str) -> tuple[Candidate, ...]:

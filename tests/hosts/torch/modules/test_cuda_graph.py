@@ -19,6 +19,7 @@ from noyau.hosts.torch.modules.cuda_graph import (
     GraphReplay,
     capture_body,
     is_repeatable,
+    is_small,
     lies_at,
     require_apart,
     room_of,
@@ -130,6 +131,50 @@ def test_results_of_a_file_are_a_list(kind, recorded):
     made = GraphRecording(Graph(lambda given: given, [x]), {}, {}, [])
     made.graph.results, made.results = (torch.empty(3),), kind([x, None])
     assert made.again([])[1] is None
+
+
+def test_what_is_lent_is_used_again_when_nobody_holds_it(recorded, monkeypatch):
+    """Results that lie in the recording, one that is an argument, and one that is none."""
+    seen = []
+
+    def known(arguments):
+        (x,) = arguments
+        arguments.clear()
+        seen.append(x)
+        return (x * 2, x[1:], None)
+
+    def recording(known, arguments, moving, fixed, places):
+        graph = Graph(known, list(arguments))
+        made = GraphRecording(graph, {}, fixed, places)
+        graph.results = made.results = known(list(arguments))
+        made.lend(arguments)
+        return made
+
+    monkeypatch.setattr(cuda_graph, "record_graph", recording)
+    run, x = GraphReplay(known, [CACHE]), torch.arange(3.0)
+    for _ in range(WARM):
+        run([x])
+    double, rest, none = run([x])
+    assert none is None and rest.data_ptr() == x[1:].data_ptr()
+    launched, lent = len(seen), double.data_ptr()
+    x.fill_(5)
+    assert run([x])[0].tolist() == [10.0] * 3 and double.tolist() == [0.0, 2.0, 4.0]  # held: launched as before
+    assert len(seen) == launched + 1
+    view = double[1:]
+    del double
+    assert run([x])[0].data_ptr() != lent
+    del view
+    assert run([x])[0].data_ptr() == lent and run.recorded.graph.replays == 2
+    held = run([x])
+    for _ in range(cuda_graph.MOST_MISSED + 1):
+        assert held[0].tolist() == [10.0] * 3 == run([x])[0].tolist()
+    assert run.is_over
+
+
+def test_a_few_results_are_copied_and_many_large_ones_lent():
+    cells = torch.empty(cuda_graph.SMALL // 4, device="meta")
+    assert is_small((cells,) * cuda_graph.FEW) and is_small((cells[:9],) * 99)
+    assert not is_small((cells,) * (cuda_graph.FEW + 1))
 
 
 def test_a_recording_that_is_dropped_is_taken_apart(recorded):

@@ -6,7 +6,8 @@ import operator
 
 import torch
 
-from noyau.hosts.torch.modules.flat_codegen import FlatText, ViewForm, as_view
+from noyau.hosts.torch.modules.cuda_graph import as_view
+from noyau.hosts.torch.modules.flat_codegen import FlatText, ViewForm
 
 
 def test_what_begins_where_an_argument_does_is_asked_there():
