@@ -145,17 +145,8 @@ def bytes_of(memory: int | str) -> int:
 def _sink(work: Work, path: Path | None, identity: str, resume: bool) -> Any:
     """The sink of a path. InputError where the work needs one, or the path is of none."""
     code = (work.value.reference if isinstance(work.value, Op) else type(work.value).step).__code__
-    wishes = (
-        work.value.name,
-        code.co_code,
-        code.co_consts,
-        identity,
-        work.columns,
-        work.arguments,
-        work.keep,
-        str(work.reading),
-    )
-    plan = hashlib.sha256(repr(wishes).encode()).hexdigest()
+    wishes = (work.value.name, code.co_code, code.co_consts, identity, work.columns, work.arguments, work.keep)
+    plan = hashlib.sha256(repr((*wishes, str(work.reading))).encode()).hexdigest()
     kinds = (".npz", ".json") if work.reduction else (".parquet",)
     if path is None and work.reduction:
         return Fold(work.reduction, None)

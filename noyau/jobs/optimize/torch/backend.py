@@ -30,6 +30,7 @@ from noyau.compiler.partition.cut import Partition
 from noyau.errors import BuildError, UnsupportedError
 from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules import sites as modules_sites
+from noyau.hosts.torch.modules.attention_masks import fold_masks
 from noyau.hosts.torch.modules.device_inputs import is_symbolic
 from noyau.hosts.torch.modules.executor import Boxed
 from noyau.hosts.torch.modules.mixed_dtypes import correct_dtypes
@@ -179,6 +180,7 @@ def _compile_captured(
     module: fx.GraphModule, inputs: Sequence[Any], wishes: CompileOptions, record: GraphRecord
 ) -> Callable[..., Any]:
     on_gpu = any(getattr(each, "is_cuda", False) for each in inputs)
+    fold_masks(module)
     if on_gpu:
         COMPILER.start()
     waits = not (on_gpu and may_wait(wishes, record)) or is_symbolic(inputs)

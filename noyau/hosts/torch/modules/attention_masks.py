@@ -1,0 +1,53 @@
+"""Attention masks that rest on no input: dropped, or `is_causal`, so that attention keeps torch's fastest kernels."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.nn.functional import scaled_dot_product_attention
+
+_MOST = 256  # nodes of a mask
+_CHANGES = re.compile(
+    r"setitem|(?!and_|or_|not_).*[a-z0-9]_$|.*(rand|dropout|vmap|batch_dim)|i(add|sub|mul|and|or|xor)$"
+)
+
+
+def fold_masks(module: fx.GraphModule) -> None:
+    """Evaluate constant masks in a graph of dynamo's. transformers writes a causal mask out where it is traced."""
+    interpreter = fx.Interpreter(module, garbage_collect_values=False)
+    for node in module.graph.find_nodes(op="call_function", target=scaled_dot_product_attention):
+        mask, query, key = node.kwargs.get("attn_mask"), *(each.meta.get("example_value") for each in node.args[:2])
+        parts = _parts(mask) if isinstance(mask, fx.Node) and query is not None and key is not None else []
+        if not parts or not all(type(n) is int for n in (*query.shape, *key.shape)) or node.kwargs.get("is_causal"):
+            continue
+        with unset_fake_temporarily(), torch.no_grad():
+            for part in parts:
+                if part not in interpreter.env:
+                    interpreter.env[part] = interpreter.run_node(part)
+            bits = interpreter.env[mask]
+            if (
+                bits.dtype != torch.bool
+                or torch.broadcast_shapes(bits.shape[:-2], query.shape[:-2]) != query.shape[:-2]
+            ):
+                continue
+            rows, columns = query.shape[-2], key.shape[-2]
+            is_causal = bits.shape[-2:] == (rows, columns) == (rows, rows) and bool((bits == bits.tril()).all())
+            is_causal = is_causal and int(bits.sum()) * 2 == bits.numel() // rows * (rows + 1)
+            if is_causal or bits.all():
+                node.kwargs = {**node.kwargs, "attn_mask": None, "is_causal": is_causal}
+    module.recompile()
+
+
+def _parts(mask: fx.Node) -> list[fx.Node]:
+    """The nodes that a mask is computed by, in order; none where it rests on an input, on chance or on a change."""
+    parts, new = {mask}, [mask]
+    while new and len(parts) <= _MOST:
+        new += [each for each in new.pop().all_input_nodes if each not in parts]
+        parts |= set(new)
+    names = {getattr(user.target, "__name__", str(user.target)) for part in parts for user in (part, *part.users)}
+    is_pure = all(part.op in ("call_function", "call_method") for part in parts) and not new
+    is_pure = is_pure and not any(map(_CHANGES.match, names))
+    return [each for each in mask.graph.nodes if each in parts] if is_pure else []
