@@ -90,10 +90,10 @@ class JudgedGraph:
 
     def judge(self, arguments: Sequence[Any]) -> None:
         """Choose who runs from now on. What goes wrong leaves it as it is."""
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-            return
         devices = sorted({each.get_device() for each in arguments if isinstance(each, torch.Tensor) and each.is_cuda})
         try:
+            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():  # which a lost device refuses
+                return
             with torch.random.fork_rng(devices=devices):
                 rival = self.rival(alike(arguments))
                 run, whole = settle(lambda dropped: self.attempt(rival, dropped, arguments))

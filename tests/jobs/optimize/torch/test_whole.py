@@ -75,6 +75,16 @@ def test_what_goes_wrong_leaves_it_as_it_is(judged, caplog):
     assert "not timed as a whole" in caplog.text
 
 
+def test_a_device_that_is_lost_is_told_by_the_graph_itself(judged, monkeypatch):
+    def refuses():
+        raise RuntimeError("an illegal memory access was encountered")
+
+    graph, _, _ = judged
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", refuses)
+    assert third(graph, torch.zeros(())) == [1, 1, 1]
+
+
 def test_a_step_touches_no_gradient():
     x, w = torch.ones(3), torch.ones(3, requires_grad=True)
     step_of(lambda x, w: (x * w, None), [x, w])()
