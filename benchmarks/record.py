@@ -13,7 +13,7 @@ from typing import Any
 
 # Raw samples and details of single runs: whoever wants them runs the script again.
 RAW = {
-    *("samples_s", "samples_us", "comparisons", "p10_us", "p90_us", "host_us", "bindings", "strays"),
+    *("samples_s", "samples_us", "comparisons", "p10_us", "p90_us", "host_us", "bindings", "strays", "longest"),
     *("ulp_by_build", "truth_ulp_of_long_double", "worst_argument", "unblocked", "why", "left", "already_fused"),
 }
 MOST_VALUES = 7  # a longer list of numbers is a list of samples
@@ -50,7 +50,7 @@ def _quartiles(samples: list[float]) -> dict[str, float]:
 
 def layout(value: Any, indent: int = 0) -> str:
     """JSON where what fits into one line stands in one line."""
-    line = json.dumps(value, ensure_ascii=False, separators=(", ", ":"))
+    line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if len(line) + indent <= WIDTH or not isinstance(value, dict | list) or not value:
         return line
     margin = " " * (indent + 1)

@@ -114,7 +114,6 @@ QUICK = (*("-Og" if flag == "-O3" else flag for flag in SHIPPED), *LINKER)
 FEW = Effort(2, 8, 1 << 15)
 LARGE, WATCHED, MOST = check_kernel.LARGE, check_kernel.WATCHED, check_attempts.MOST
 _begun: set[Path] = set()
-gc.set_threshold(50_000, 20, 20)  # graphs are many small objects, of which few are in cycles
 
 
 @pytest.hookimpl(wrapper=True)

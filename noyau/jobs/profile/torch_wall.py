@@ -36,7 +36,7 @@ HELP = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Wall(Record):
     """Shares of the `wall_s` of a call: `kernels`, of which `products` are a part, `gaps` with no kernel, and
     `synchronisation`, in which the host waits though a kernel is not all that runs. `longest`: the kernels that take

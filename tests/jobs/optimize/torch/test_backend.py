@@ -63,7 +63,7 @@ def test_triton_begins_at_once_where_kernels_are_wanted_at_once(monkeypatch, wis
     monkeypatch.setattr("noyau.jobs.optimize.torch.backend.AheadOfTime", ahead)
     inputs = [SimpleNamespace(is_cuda=True), *([torch.SymInt.__new__(torch.SymInt)] if is_named else [])]
     with pytest.raises(Stop) as caught:
-        compile_captured(None, inputs, wishes, GraphRecord(forgets=forgets))
+        compile_captured(torch.fx.GraphModule({}, torch.fx.Graph()), inputs, wishes, GraphRecord(forgets=forgets))
     assert caught.value.args == (True, waits)
 
 
