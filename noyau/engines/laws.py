@@ -124,4 +124,4 @@ def load_checked(target: str) -> tuple[list[Op[..., Any]], list[Reduction]]:
     kinds = [value for key, value in values.items() if key == name or (not name and isinstance(value, type))]
     reductions = [each for each in map(as_reduction, kinds) if each is not None]
     has_ops = any(isinstance(value, Op) for value in values.values())
-    return ([] if reductions and (name or not has_ops) else load_ops(target)), reductions
+    return ([] if reductions and (name or not has_ops) else load_ops(target, values or None)), reductions

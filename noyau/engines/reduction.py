@@ -121,5 +121,5 @@ def as_reduction(value: Any) -> Reduction | None:
 def load_target(target: str) -> Any:
     """The op or the reduction of "path.py::name". InputError as from `load_op`."""
     place, _, name = target.partition("::")
-    value = run_file(Path(place)).get(name) if name and Path(place).is_file() else None
-    return as_reduction(value) or load_op(target)
+    values = run_file(Path(place)) if name and Path(place).is_file() else {}
+    return as_reduction(values.get(name)) or load_op(target, values or None)

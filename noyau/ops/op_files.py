@@ -14,8 +14,9 @@ from noyau.workers.import_path import run_file
 _OPS = "an op is a function under @noyau.op"
 
 
-def load_op(target: str) -> Op[Any, Any]:
-    """The op of "path.py::name", or of "path.py" where it has one alone; the file is run, under a name of its own.
+def load_op(target: str, values: Mapping[str, Any] | None = None) -> Op[Any, Any]:
+    """The op of "path.py::name", or of "path.py" where it has one alone; the file is run, under a name of its own, but
+    where it has: then `values` are what it defines.
 
     InputError where there is no such file or op, or where the file fails; MissingExtraError where it needs a package
     that an extra brings."""
@@ -23,7 +24,7 @@ def load_op(target: str) -> Op[Any, Any]:
     path = Path(place)
     if not path.is_file():
         raise InputError(f"there is no file {place!r}")
-    return _op_of(run_file(path), place, wanted)
+    return _op_of(run_file(path) if values is None else values, place, wanted)
 
 
 def _op_of(values: Mapping[str, Any], place: str, wanted: str) -> Op[Any, Any]:
@@ -64,14 +65,16 @@ def _is_torch_module(value: object) -> bool:
     )
 
 
-def load_ops(target: str) -> list[Op[Any, Any]]:
-    """The op of "path.py::name", or every op that the file of "path.py" defines or attaches kernels to, in order.
+def load_ops(target: str, values: Mapping[str, Any] | None = None) -> list[Op[Any, Any]]:
+    """The op of "path.py::name", or every op that the file of "path.py" defines or attaches kernels to, in order;
+    `values` as `load_op` has them.
 
     InputError as from `load_op`, and where there is none."""
     place, _, wanted = target.partition("::")
     if wanted or not Path(place).is_file():
-        return [load_op(target)]
-    ops = {id(value): value for value in run_file(Path(place)).values() if isinstance(value, Op)}
+        return [load_op(target, values)]
+    values = run_file(Path(place)) if values is None else values
+    ops = {id(value): value for value in values.values() if isinstance(value, Op)}
     if not ops:
         raise InputError(f"{place} has no op; {_OPS}")
     return list(ops.values())

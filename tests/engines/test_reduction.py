@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import noyau
-from noyau.engines.laws import check_laws
+from noyau.engines.laws import check_laws, load_checked
 from noyau.engines.reduction import as_reduction, load_target
 from noyau.errors import CheckError, InputError, SignatureError
 
@@ -102,3 +102,12 @@ def test_the_examples_are_monoids_within_their_bounds():
         check_laws(sample).ok
         and sample.finish(halves).tolist() == sample.over(np.arange(1000), np.arange(1000)).tolist()
     )
+
+
+def test_a_file_of_ops_runs_once(tmp_path):
+    file = tmp_path / "ops.py"
+    text = "import noyau\n\n\n@noyau.op('f64[n] -> f64[n]')\ndef double(x):\n    return 2 * x\n"
+    file.write_text(text + f"open({str(tmp_path / 'runs')!r}, 'a').write('x')\n")
+    assert load_target(f"{file}::double").name == "double"
+    assert [op.name for target in (file, f"{file}::double") for op in load_checked(str(target))[0]] == ["double"] * 2
+    assert (tmp_path / "runs").read_text() == "xxx"  # three calls
