@@ -314,8 +314,8 @@ static void touch_volatile(void *at, int bytes, int how, int site) {
     meet_blocks(at);
 }
 
-void noyau_atomic(void *at, int bytes, const void *pc) {
+void noyau_atomic(void *at, int bytes, int reads, const void *pc) {
     may_wait(at);
-    touch(at, bytes, ATOMIC, site_of(pc), 1);
+    touch(at, bytes, ATOMIC, site_of(pc), reads);
     meet_blocks(at);
 }

@@ -73,7 +73,7 @@ static void fence(int order) {
         __atomic_store_n(at, value, 5);                                                                  \
     }                                                                                                    \
     type __tsan_atomic##bits##_exchange(volatile type *at, type value, int order) {                      \
-        touch((const void *)at, sizeof *at, ATOMIC, HERE, 1), meet(at, order, 1, 1); \
+        touch((const void *)at, sizeof *at, ATOMIC, HERE, 0), meet(at, order, 1, 1); /* may drop the old value */ \
         return __atomic_exchange_n(at, value, 5);                                                        \
     }                                                                                                    \
     static int swap##bits(volatile type *at, type *was, type value, int order, int site) {               \

@@ -82,7 +82,7 @@ __global__ void histogram_atomics(const int *x, int *hist, int n) {
 
 __global__ void histogram_private(const int *x, int *hist, int n) {
     extern __shared__ int own[];
-    for (int b = threadIdx.x; b < 10; b += blockDim.x) own[b] = 0;
+    for (int b = threadIdx.x; b < 10; b += blockDim.x) atomicExch(&own[b], 0); // a store: the old value is dropped
     __syncthreads();
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) atomicAdd(&own[x[i]], 1);
     __syncthreads();

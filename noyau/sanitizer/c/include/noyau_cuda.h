@@ -83,7 +83,7 @@ const uint64_t *noyau_gather(unsigned mask, uint64_t value, const void *pc);
 uint64_t noyau_warp(int operation, unsigned mask, uint64_t value, int lane, int width, const void *pc);
 unsigned noyau_active(const void *pc);
 void noyau_fence(void);
-void noyau_atomic(void *at, int bytes, const void *pc);
+void noyau_atomic(void *at, int bytes, int reads, const void *pc);
 void noyau_run_grid(uint3 grid, uint3 block, int64_t shared, int cooperates, void (*run)(void *), void *argument, const void *pc);
 }
 
@@ -163,19 +163,21 @@ NOYAU_REDUCE(__reduce_or_sync, was | value)
 NOYAU_REDUCE(__reduce_xor_sync, was ^ value)
 
 /* Atomics: each is done at once, for threads take turns. */
-#define NOYAU_ATOMIC_OF(name, next)                                               \
+#define NOYAU_ATOMIC_OF(name, next, reads)                                        \
     template <class T, class V> NOYAU_CALLED T name(T *at, V given) {             \
         const T value = (T)given;                                                 \
-        noyau_atomic((void *)at, sizeof *at, NOYAU_PC);                           \
+        noyau_atomic((void *)at, sizeof *at, reads, NOYAU_PC);                    \
         const T was = *at;                                                        \
         *at = (T)(next);                                                          \
         return was;                                                               \
     }
-#define NOYAU_ATOMIC(name, next) \
-    NOYAU_ATOMIC_OF(name, next) NOYAU_ATOMIC_OF(name##_block, next) NOYAU_ATOMIC_OF(name##_system, next)
+#define NOYAU_ATOMICS(name, next, reads) \
+    NOYAU_ATOMIC_OF(name, next, reads)   \
+    NOYAU_ATOMIC_OF(name##_block, next, reads) NOYAU_ATOMIC_OF(name##_system, next, reads)
+#define NOYAU_ATOMIC(name, next) NOYAU_ATOMICS(name, next, 1)
 NOYAU_ATOMIC(atomicAdd, was + value)
 NOYAU_ATOMIC(atomicSub, was - value)
-NOYAU_ATOMIC(atomicExch, value)
+NOYAU_ATOMICS(atomicExch, value, 0) /* a kernel may drop the old value, as a store that is atomic */
 NOYAU_ATOMIC(atomicMin, value < was ? value : was)
 NOYAU_ATOMIC(atomicMax, was < value ? value : was)
 NOYAU_ATOMIC(atomicInc, was >= value ? 0 : was + 1)
@@ -185,7 +187,7 @@ NOYAU_ATOMIC(atomicOr, was | value)
 NOYAU_ATOMIC(atomicXor, was ^ value)
 #define NOYAU_SWAP(name)                                                                        \
     template <class T, class A, class B> NOYAU_CALLED T name(T *at, A compare, B value) {       \
-        noyau_atomic((void *)at, sizeof *at, NOYAU_PC);                                         \
+        noyau_atomic((void *)at, sizeof *at, 1, NOYAU_PC);                                      \
         const T was = *at;                                                                      \
         if (was == (T)compare) *at = (T)value;                                                  \
         return was;                                                                             \
