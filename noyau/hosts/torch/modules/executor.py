@@ -55,12 +55,12 @@ def copy_graph(graph: fx.Graph) -> fx.Graph:
     return result
 
 
-def with_device_errors(called: str, function: Boxed) -> Boxed:
+def with_device_errors(called: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """A function on a GPU whose errors of memory and of the device are one line each."""
 
-    def run(arguments: list[Any]) -> Any:
+    def run(*arguments: Any) -> Any:
         try:
-            return function(arguments)
+            return function(*arguments)
         except Exception:
             from noyau.hosts.torch.cuda.device import device_errors
 

@@ -173,7 +173,8 @@ def compile_captured(
         return _compile_captured(module, arguments, replace(wishes, prompt=False), fewer), fewer.gains
 
     judged = JudgedGraph(run, partial(executor.RIVALS[wishes.rival], module), again, record.gains)
-    return torch._dynamo.disable(judged.__call__)  # type: ignore[no-any-return]
+    # torch may be who runs it at last, and says of a lost device what torch says
+    return torch._dynamo.disable(executor.with_device_errors("a compiled graph", judged))  # type: ignore[no-any-return]
 
 
 def _compile_captured(
