@@ -23,6 +23,7 @@ from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.cuda_graph import SHOWS, GraphReplay, is_on_gpu, is_repeatable
 from noyau.hosts.torch.modules.device_inputs import is_static
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors
+from noyau.hosts.torch.modules.parallel_products import join_products
 from noyau.hosts.torch.modules.simplification import changed_arguments, join_updates, update_in_place
 
 _ALIGNED = 15  # Triton looks whether memory begins at a multiple of 16 bytes
@@ -337,6 +338,8 @@ class Flat:
             return self.slowly(arguments)
         inputs = list(arguments)
         arguments.clear()
+        if self.replays:
+            join_products(module.graph)
         noting = NodeRecorder(module, inputs)
         results = noting.run(*inputs)
         self.text = noting.text.finished()
