@@ -1,15 +1,17 @@
 """Whole models of transformers on a GPU: is noyau right, soon there, and never slower than torch's own?
 
     python benchmarks/gpu_models.py [--only GPT-2 ViT] [--part forward training] [--size facts second] [--seconds 200]
-                                    [--sides eager noyau inductor max-autotune optimize] [--tiny] [--again] [-o FILE]
+                                    [--sides eager noyau inductor max-autotune optimize] [--jobs 6] [--tiny] [--again]
+                                    [-o FILE]
 
 Each model has random weights in bfloat16. Its sides run in turns, in an order drawn anew each round, the device idle
 before and after: `eager`; `inductor`, which is torch.compile by default; `max-autotune`, which is its mode
 max-autotune-no-cudagraphs; `noyau`, which is torch.compile(backend="noyau"); `optimize`, which is
 noyau.optimize(module) and has no training of its own. `forward` is inference, `training` a loss and its gradients.
 Results and gradients are compared with the model in float32: a side is right where it strays by no more than twice what
-eager does. Of each side: the seconds of its first and second call, the median, the ratio to eager, and how the wall
-splits.
+eager does. Of each side: the median, the ratio to eager, how the wall splits, and the seconds of its first and second
+call, of noyau and inductor in processes of their own with empty caches, some at once (--jobs), of both sides of a model
+together; nothing else is timed meanwhile.
 
 It goes on where it stopped: what the file has is left out, unless --again asks for it, and after --seconds no model is
 begun. `--tiny` takes models of two layers, on the CPU where there is no GPU. Writes results/gpu_models.json.
@@ -18,12 +20,19 @@ begun. `--tiny` takes models of two layers, on the CPU where there is no GPU. Wr
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import math
+import os
 import random
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +48,7 @@ from noyau.toolchain.cache import today
 RESULTS = Path(__file__).parent / "results" / "gpu_models.json"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIDES = ("eager", "noyau", "inductor", "max-autotune", "optimize")
+FIRSTS, ALONE_S = ("noyau", "inductor"), 150  # sides whose first calls are timed, and the seconds that they may take
 PARTS = ("forward", "training")
 # width, layers, heads, words, sequences, tokens, images, their side
 SIZES = {
@@ -270,6 +280,37 @@ def first_calls(step: Callable[[], Any]) -> list[float]:
     return seconds
 
 
+def first_alone(name: str, part: str, size: str, side: str) -> None:
+    """Print the seconds of the first two calls of this process; what eager loads is loaded before."""
+    model, inputs = build(name, size)
+    model.learns = part == "training"
+    step_of(model, "eager", part, inputs)()
+    print(json.dumps(first_calls(step_of(model, side, part, inputs))), flush=True)
+
+
+def cache_of(folder: str, *words: str) -> dict[str, str]:
+    """Where a process has its caches."""
+    place = f"{folder}/{'-'.join(words)}"
+    return {"XDG_CACHE_HOME": place, "TORCHINDUCTOR_CACHE_DIR": f"{place}/i", "TRITON_CACHE_DIR": f"{place}/t"}
+
+
+def firsts(runs: Sequence[tuple[str, str, str]], folder: str, jobs: int) -> dict[tuple[str, ...], list[float]]:
+    """Seconds of the first two calls of models and parts by sides, each in a process of its own."""
+
+    def first(words: tuple[str, ...]) -> list[float]:
+        environment = {**os.environ, **cache_of(folder, *words)}
+        command = [sys.executable, __file__, "--alone", *words]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=ALONE_S, check=True)
+        return list(json.loads(done.stdout.splitlines()[-1]))
+
+    with ThreadPoolExecutor(jobs) as pool:
+        begun = {(*run, side): pool.submit(first, (*run, side)) for run in runs for side in FIRSTS}
+    for words, each in begun.items():
+        if error := each.exception():
+            print(*words, str(getattr(error, "stderr", None) or error)[-500:], flush=True)
+    return {words: each.result() for words, each in begun.items() if not each.exception()}
+
+
 def interleaved(steps: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
     """Median seconds of each side, one call a round in an order drawn anew."""
     order, times, start_s = list(steps), {side: list[float]() for side in steps}, time.perf_counter()
@@ -286,8 +327,10 @@ def interleaved(steps: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
     return {side: statistics.median(each) for side, each in times.items()}
 
 
-def measure(name: str, part: str, size: str, sides: Sequence[str]) -> dict[str, Any]:
-    """One model and part, by all sides."""
+def measure(
+    name: str, part: str, size: str, sides: Sequence[str], alone: Mapping[str, list[float]], folder: str
+) -> dict[str, Any]:
+    """One model and part, by all sides; `alone`: seconds of first calls that are known."""
     torch._dynamo.reset()
     model, inputs = build(name, size)
     model.learns = part == "training"
@@ -301,7 +344,8 @@ def measure(name: str, part: str, size: str, sides: Sequence[str]) -> dict[str, 
     for side in sides:
         step = step_of(model, side, part, inputs)
         try:
-            record[side] = {"first_s": first_calls(step)}
+            os.environ.update({"TORCHINDUCTOR_CACHE_DIR": f"{folder}/{name}-{part}-{size}-{side}/i"})
+            record[side] = {"first_s": alone.get(side) or first_calls(step)}
             for _ in range(WARM):
                 step()
             strays[side] = record[side]["off"] = off(answers(model, step, part), truth)
@@ -341,7 +385,14 @@ def means(record: Mapping[str, Any]) -> dict[str, Any]:
         if ratios and side != "noyau":
             mean = math.exp(statistics.fmean(map(math.log, ratios)))
             result[f"over {side}"] = {"models": len(ratios), "mean": mean, "least": min(ratios)}
+    soon = [sum(row["noyau"]["first_s"]) / row["inductor"]["first_s"][0] for row in rows if _has_both(row)]
+    if soon:
+        result["first and second call over inductor's first"] = {"mean": statistics.fmean(soon), "most": max(soon)}
     return result
+
+
+def _has_both(row: Mapping[str, Any]) -> bool:
+    return all("first_s" in row.get(side, {}) for side in FIRSTS)
 
 
 def main() -> None:
@@ -353,28 +404,39 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=math.inf, help="after these, no model is begun")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--jobs", type=int, default=6)
+    parser.add_argument("--alone", nargs=4, metavar=("NAME", "PART", "SIZE", "SIDE"))
     parser.add_argument("-o", type=Path, default=RESULTS)
     wanted = parser.parse_args()
+    if wanted.alone:
+        first_alone(*wanted.alone)
+        return
     record, start_s = read_record(wanted.o, {}), time.perf_counter()
     torch.backends.cuda.matmul.allow_tf32 = False
     if DEVICE == "cuda":
         from noyau.hosts.torch.cuda.clock import device_text
 
         record |= {"machine": device_text(), "day": today()}
+    runs = []
     for size in ["tiny"] if wanted.tiny else wanted.size:
-        for name in wanted.only:
-            for part in wanted.part:
-                rows = record.setdefault(size, {}).setdefault(name, {})
-                sides = [side for side in wanted.sides if wanted.again or side not in rows.get(part, {})]
-                if not set(sides) - {"eager"} or time.perf_counter() - start_s > wanted.seconds:
-                    continue
-                # eager is what the others are held against
-                found = measure(name, part, size, list(dict.fromkeys(["eager", *wanted.sides])))
-                rows[part] = found  # sides of one run alone: others were not interleaved with them
-                print(f"{name} {part} {size} ({time.perf_counter() - start_s:.0f} s)", flush=True)
-                print("\n".join(shown(*each) for each in found.items()), flush=True)
-                record["means"] = means(record)
-                write_record(record, wanted.o)
+        for part, name in itertools.product(wanted.part, wanted.only):
+            rows = record.setdefault(size, {}).setdefault(name, {})
+            if {side for side in wanted.sides if wanted.again or side not in rows.get(part, {})} - {"eager"}:
+                runs.append((name, part, size))
+    with tempfile.TemporaryDirectory() as folder:
+        alone = firsts(runs, folder, wanted.jobs)
+        print(f"first calls ({time.perf_counter() - start_s:.0f} s)", flush=True)
+        for name, part, size in runs:
+            if time.perf_counter() - start_s > wanted.seconds:
+                break
+            known = {side: alone[name, part, size, side] for side in FIRSTS if (name, part, size, side) in alone}
+            # eager is what the others are held against
+            found = measure(name, part, size, list(dict.fromkeys(["eager", *wanted.sides])), known, folder)
+            record[size][name][part] = found  # sides of one run alone: others were not interleaved with them
+            print(f"{name} {part} {size} ({time.perf_counter() - start_s:.0f} s)", flush=True)
+            print("\n".join(shown(*each) for each in found.items()), flush=True)
+            record["means"] = means(record)
+            write_record(record, wanted.o)
     print(record.get("means"))
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from noyau.jobs.optimize.torch.run import OptimizedModule as OptimizedModule
     from noyau.jobs.profile.record import Profile
     from noyau.jobs.profile.run import ProfileKeywords
+    from noyau.jobs.profile.wall import Wall
     from noyau.jobs.show.model import ShownModel
     from noyau.kernels.reference import reference
     from noyau.kernels.user_kernel import Buffer
@@ -142,9 +143,9 @@ def load(path: str | Path) -> Callable[..., Any]:
 
 
 def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None) -> ModuleExplanation:
-    """The view of a module of PyTorch on some inputs: its groups, why it is cut where it is, graph breaks, and
-    operators that it does not know; prints itself, and has `.to_json()`. Nothing is built. `dynamic`: as torch.compile
-    has it."""
+    """The view of a module of PyTorch on some inputs: its groups, why it is cut where it is, graph breaks, operators
+    that it does not know, and where the wall time of each graph goes; prints itself, and has `.to_json()`. Nothing is
+    built. `dynamic`: as torch.compile has it."""
     return _of_torch("explain").explain(module, inputs, dynamic=dynamic)  # type: ignore[no-any-return]
 
 
@@ -217,9 +218,18 @@ def extract(
     return extract_run.extract(path, between, dims=dims, inputs=inputs, seed=seed)
 
 
-def profile(model: str | Path, **options: Unpack[ProfileKeywords]) -> Profile:
+@overload
+def profile(model: str | Path, **options: Unpack[ProfileKeywords]) -> Profile: ...
+
+
+@overload
+def profile(model: Callable[..., Any], inputs: Any) -> Wall: ...
+
+
+def profile(model: str | Path | Callable[..., Any], inputs: Any = None, **options: Any) -> Any:
     """The time of an ONNX model in onnxruntime by operator and by fusable path, its memory, and what fusing
-    could gain at most. Nothing is compiled.
+    could gain at most. Nothing is compiled. Of a module of torch, compiled or not, with the inputs of a call: which
+    shares of its wall time are kernels, products among them, gaps and waiting, and what would help next.
 
     `options` are the fields of `noyau.jobs.profile.run.ProfileOptions`: dims={"sequence": 128}, or
     {"sequence": [1, 128]} to run with one after the other; inputs="arrays.npz"; threads=1; between=(["A"], ["C"]), the
@@ -227,9 +237,12 @@ def profile(model: str | Path, **options: Unpack[ProfileKeywords]) -> Profile:
     The result prints itself and has `.at`, a record for each of the sizes, and `.to_json()`. Raises ModelError for a
     file that is no model or that onnxruntime does not run, InputError for inputs that do not fit, OutputError where
     there is no room for the profile, MissingExtraError without onnx or onnxruntime."""
+    if callable(model):
+        return _of_torch("explain").profile(model, inputs, **options)
     from noyau.jobs.profile import run as profile_run
     from noyau.jobs.profile.run import ProfileOptions
 
+    options |= {} if inputs is None else {"inputs": inputs}
     return profile_run.profile(_path(model, "noyau.profile takes"), ProfileOptions(**options))
 
 

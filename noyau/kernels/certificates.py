@@ -321,6 +321,11 @@ def _digest(array: np.ndarray) -> str:
     return f"{array.dtype}{array.shape} {hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}"
 
 
+def prepare() -> None:
+    """Find out what the keys of all certificates and timings hold, once in a process."""
+    _code(_JUDGES), _code(_CLOCKS), this_machine()
+
+
 @cache
 def _code(names: tuple[str, ...]) -> str:
     """A digest of the files of noyau that something depends on."""

@@ -10,6 +10,7 @@ from typing import Any
 from noyau.codegen.plan import Plan
 from noyau.compiler.partition.cut import Partition
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive, overall
+from noyau.jobs.profile.wall import Wall
 from noyau.jobs.report.text import Record
 from noyau.text import fields_json
 from noyau.timing.conditions import Conditions, unsteady
@@ -153,11 +154,22 @@ class WeightRecord:
         return tuple(each for each in self.products if each.variant)
 
 
+@dataclass(frozen=True, slots=True)
+class GraphSplit:
+    """A graph that torch captured: inference, forward or backward; how a call of it splits, None where that was not
+    measured; and what came of it as a whole, in words."""
+
+    kind: str
+    whole: str
+    wall: Wall | None = None
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Report(Record):
     """Report on a model; prints itself. `ceiling`: about what fusing could gain for the whole model, were each kernel
     at its floor (Amdahl) and all else as it was. `inputs`: a line on each, where it came from or how it was made up.
-    `conditions`: how the machine was before and after. `weights`: what came of weights in few bits, where asked for."""
+    `conditions`: how the machine was before and after. `weights`: what came of weights in few bits, where asked for;
+    `graphs`: of a module of torch, each that was captured."""
 
     machine: Machine
     model: str
@@ -170,6 +182,7 @@ class Report(Record):
     inputs: tuple[str, ...] = ()
     conditions: tuple[Conditions, Conditions] | tuple[()] = ()
     weights: WeightRecord | None = None
+    graphs: tuple[GraphSplit, ...] = ()
     schema_version: int = field(default=SCHEMA_VERSION, init=False)
 
     @property
@@ -190,7 +203,7 @@ class Report(Record):
         return bool(self.kept or (self.weights and self.weights.changed))
 
     def to_json(self) -> dict[str, Any]:
-        without = ("weights",) if self.weights is None else ()
+        without = [name for name in ("weights", "graphs") if not getattr(self, name)]
         return {"schema_version": self.schema_version, **fields_json(self, without)}
 
 

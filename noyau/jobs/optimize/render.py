@@ -60,6 +60,12 @@ def render(report: Report, width: int, *, ascii_only: bool = False) -> Iterator[
     if report.not_fused:
         yield Text()
         yield from _not_fused(report.not_fused, width, show)
+    if report.graphs:
+        yield Text()
+        yield Text("Graphs", style="bold")
+    for graph in report.graphs:
+        yield from hanging(show(f"{graph.kind}: {graph.whole}"), width, "    ", "      ")
+        yield from graph.wall.renderables(width, ascii_only=ascii_only) if graph.wall else ()
     if report.inputs:
         yield Text()
         yield Text("Inputs", style="bold")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from noyau.jobs.profile.paths import ProfiledModel, TimedNodes, paths
 from noyau.jobs.profile.record import LargeValue, NodeTime, OperatorTime, PathTime
 from noyau.jobs.profile.session_runs import TimedSession
 from noyau.jobs.profile.traces import NodeRuns
+from noyau.jobs.profile.wall import by_name
 from noyau.verify.inputs import Inputs
 
 # In bytes, by the names that onnxruntime has for element types: NumPy's, but for two.
@@ -80,12 +80,8 @@ def shared_out(ran: TimedSession, runs: Sequence[NodeRuns], overhead: Overhead) 
 
 def by_operator(nodes: Iterable[NodeTime], operators: Iterable[str]) -> tuple[OperatorTime, ...]:
     """Operator types, the one that takes longest first; `known` are those of the file."""
-    times: dict[str, list[float]] = defaultdict(list)
-    for node in nodes:
-        times[node.operator].append(node.time_s)
-    own = set(operators)
-    rows = [OperatorTime(name, len(s), sum(s), statistics.median(s), name in own) for name, s in times.items()]
-    return tuple(sorted(rows, key=lambda row: -row.time_s))
+    own, rows = set(operators), by_name((node.operator, node.time_s) for node in nodes)
+    return tuple(OperatorTime(name, len(s), sum(s), statistics.median(s), name in own) for name, s in rows)
 
 
 def source_shapes(original: SourceModel, inputs: Inputs) -> dict[str, Sequence[int]]:

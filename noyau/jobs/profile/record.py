@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from noyau.jobs.profile.wall import by_name
 from noyau.jobs.report.text import Record
 from noyau.text import as_json, fields_json
 from noyau.timing.floors import ceiling
@@ -114,11 +115,8 @@ class ProfiledSize:
     @property
     def outside(self) -> dict[str, float]:
         """The seconds of each operator type outside of all paths, the longest first."""
-        shares: dict[str, float] = {}
-        for node in self.nodes:
-            if not node.kernel:
-                shares[node.operator] = shares.get(node.operator, 0.0) + node.time_s
-        return dict(sorted(shares.items(), key=lambda item: -item[1]))
+        rows = by_name((node.operator, node.time_s) for node in self.nodes if not node.kernel)
+        return {name: sum(times) for name, times in rows}
 
     @property
     def ceiling(self) -> float | None:

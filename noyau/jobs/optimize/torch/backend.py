@@ -37,11 +37,12 @@ from noyau.hosts.torch.modules.mixed_dtypes import correct_dtypes
 from noyau.hosts.torch.modules.rewrite import rewrite
 from noyau.hosts.torch.modules.simplification import drop_detached, keep_compared, merge_equal
 from noyau.ir import ranges
+from noyau.jobs.optimize.torch import lazy_compile
 from noyau.jobs.optimize.torch.candidates import AheadOfTime
 from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, optimize_graph, runner
 from noyau.jobs.optimize.torch.lazy_compile import compile_lazily, is_prompt, may_wait
 from noyau.jobs.optimize.torch.options import CompileOptions, options_from
-from noyau.jobs.optimize.torch.whole import JudgedGraph
+from noyau.jobs.optimize.torch.whole import JudgedGraph, measured
 from noyau.toolchain.garbage_collection import without_collections
 from noyau.toolchain.triton.parallel_compile import COMPILER
 from noyau.workers.resources import give_back
@@ -53,6 +54,7 @@ REPORT = (
     "If torch runs it, that is a defect of noyau: please report it to its maintainers with what `noyau doctor` prints"
 )
 _LINE = 500  # characters of a fault
+_FLAT = (torch.Tensor, int, float, torch.SymInt, torch.SymFloat)
 
 
 def cut_in_two(
@@ -164,17 +166,28 @@ def compile_captured(
 
     traced = partial(_compile_captured, module, inputs, wishes, record)
     run = or_else(traced, left, dynamos=exceptions_allowed_to_be_fallback)
-    flat = all(isinstance(each, torch.Tensor | int | float) for each in inputs)
-    if not record.forgets or wishes.keep == "all" or not flat or is_symbolic(inputs) or run == module.forward:
-        return run  # noyau.optimize times the module itself
+    if not record.forgets:  # noyau.optimize times the module itself
+        return measured(run, record.walls.append, lambda: record.measures)
+    guarded = partial(executor.with_device_errors, "a compiled graph")  # torch may run it, and says what torch says
+    if wishes.keep == "all" or run == module.forward:
+        return torch._dynamo.disable(guarded(run))  # type: ignore[no-any-return]
 
     def again(dropped: Mapping[str, str], arguments: Sequence[Any]) -> tuple[Callable[..., Any], Mapping[str, float]]:
         fewer = GraphRecord(forgets=True, dropped=dropped)
         return _compile_captured(module, arguments, replace(wishes, prompt=False), fewer), fewer.gains
 
-    judged = JudgedGraph(run, partial(executor.RIVALS[wishes.rival], module), again, record.gains)
-    # torch may be who runs it at last, and says of a lost device what torch says
-    return torch._dynamo.disable(executor.with_device_errors("a compiled graph", judged))  # type: ignore[no-any-return]
+    def tell(words: str) -> None:
+        log.info("%s", words)
+        if wishes.verdicts is not None:
+            wishes.verdicts.append(words)
+
+    is_dynamic = is_symbolic(inputs)  # compiled anew it would have the sizes of one call
+    if not all(isinstance(each, _FLAT) for each in inputs) or (is_dynamic and wishes.rival != "eager"):
+        tell("not timed as a whole: it takes what is no tensor, or sizes that are names, which inductor is not given")
+        return torch._dynamo.disable(guarded(run))  # type: ignore[no-any-return]
+    rival = partial(executor.RIVALS[wishes.rival], module)
+    judged = JudgedGraph(run, rival, None if is_dynamic else again, record.gains, tell)
+    return torch._dynamo.disable(guarded(judged))  # type: ignore[no-any-return]
 
 
 def _compile_captured(
@@ -185,6 +198,8 @@ def _compile_captured(
     if on_gpu:
         COMPILER.start()
     waits = not (on_gpu and may_wait(wishes, record)) or is_symbolic(inputs)
+    if not waits:
+        lazy_compile.begin()
     with contextlib.ExitStack() as stack:
         ahead = stack.enter_context(
             AheadOfTime(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu, waits=waits)

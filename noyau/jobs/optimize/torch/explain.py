@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -21,7 +22,10 @@ from noyau.hosts.torch.modules.executor import eager
 from noyau.jobs.optimize.torch import candidates as torch_candidates
 from noyau.jobs.optimize.torch.backend import trace_with_autograd
 from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph
-from noyau.jobs.optimize.torch.run import as_inputs, left
+from noyau.jobs.optimize.torch.run import as_inputs, left, until_done
+from noyau.jobs.optimize.torch.whole import measured
+from noyau.jobs.profile.torch_wall import measure_wall
+from noyau.jobs.profile.wall import Wall
 from noyau.jobs.report.text import Record, hanging
 from noyau.jobs.show.stages import KernelStages, Staged, stages_of
 from noyau.text import printable, several
@@ -33,11 +37,12 @@ _MOST = 4  # names after one reason
 @dataclass(frozen=True, slots=True, repr=False)
 class ModuleExplanation(Staged, Record):
     """View of a module, before anything is built; prints itself. `breaks`: why dynamo ended a graph, and
-    where."""
+    where; `walls`: how a call of each graph splits as torch runs it, None where that was not measured."""
 
     name: str
     graphs: tuple[CompiledGraph, ...]
     breaks: tuple[str, ...]
+    walls: tuple[Wall | None, ...] = ()
 
     @property
     def stages(self) -> list[KernelStages]:
@@ -45,33 +50,45 @@ class ModuleExplanation(Staged, Record):
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order."""
-        return {"module": self.name, "breaks": list(self.breaks), "graphs": [_graph(graph) for graph in self.graphs]}
+        pairs = zip_longest(self.graphs, self.walls[: len(self.graphs)])
+        graphs = [{**_graph(graph), "wall": wall and wall.to_json()} for graph, wall in pairs]
+        return {"module": self.name, "breaks": list(self.breaks), "graphs": graphs}
 
     def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         yield Text.assemble((printable(self.name), "bold"), f": {several(len(self.graphs), 'graph')}")
-        for graph in self.graphs:
+        for graph, wall in zip_longest(self.graphs, self.walls[: len(self.graphs)]):
             yield from _shown(graph, width)
+            yield from wall.renderables(width, ascii_only=ascii_only) if wall else ()
         for reason in self.breaks:
             yield from hanging(f"graph break: {printable(reason)}", width, "", "  ")
 
 
 def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None) -> ModuleExplanation:
-    """The groups of a module on some inputs, why it is cut where it is, and where dynamo breaks it. The module runs
-    once or twice on torch's kernels; nothing is built. InputError for inputs that are none."""
-    arguments, graphs = as_inputs(inputs), list[CompiledGraph]()
+    """The groups of a module on some inputs, why it is cut where it is, where dynamo breaks it, and where the time of
+    each graph goes. The module runs some ten times on torch's kernels; nothing is built. InputError for inputs that are
+    none."""
+    arguments, graphs, walls = as_inputs(inputs), list[CompiledGraph](), list[Wall | None]()
 
     def look(graph: fx.GraphModule, examples: Sequence[Any], kind: str) -> Callable[..., Any]:
         graphs.append(explain_graph(graph.graph, kind))
         return eager(graph, examples)
 
+    def backend(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        return measured(trace_with_autograd(graph, examples, look), walls.append, lambda: True)
+
     with torch.no_grad():
-        torch.compile(
-            module, backend=lambda graph, examples: trace_with_autograd(graph, examples, look), dynamic=dynamic
-        )(*arguments)
+        torch.compile(module, backend=backend, dynamic=dynamic)(*arguments)
         explanation = torch._dynamo.explain(module)(*arguments)
     breaks = tuple(dict.fromkeys(str(each.reason) for each in explanation.break_reasons))
     name = type(module).__name__ if isinstance(module, torch.nn.Module) else getattr(module, "__name__", "function")
-    return ModuleExplanation(name, tuple(graphs), breaks)
+    return ModuleExplanation(name, tuple(graphs), breaks, tuple(walls))
+
+
+def profile(module: Callable[..., Any], inputs: Any) -> Wall:
+    """Split of the wall time of a call of a module as it is, compiled by anyone or not. It is called some ten times,
+    without gradients. InputError for inputs that are none."""
+    with torch.no_grad():
+        return measure_wall(until_done(module, as_inputs(inputs)))
 
 
 def explain_graph(program: fx.Graph, kind: str) -> CompiledGraph:

@@ -22,6 +22,7 @@ from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.torch.candidates import AheadOfTime
 from noyau.jobs.optimize.torch.host import TorchHost
 from noyau.jobs.optimize.torch.options import CompileOptions
+from noyau.jobs.profile.wall import Wall
 
 if TYPE_CHECKING:
     from noyau.jobs.optimize.cuda.host import CudaHost
@@ -87,12 +88,15 @@ class CompiledGraph:
 class GraphRecord:
     """Every graph that was compiled for a module, in order; none where it `forgets`: they are large, and torch keeps
     what compiles them as long as the module. `dropped`: kernels that no graph takes, with the reason; `gains`: of each
-    that is kept, the seconds that it gains in all its places."""
+    that is kept, the seconds that it gains in all its places. While it `measures`, each graph that is called adds how
+    its wall time splits to `walls`, once."""
 
     graphs: list[CompiledGraph] = field(default_factory=list)
     forgets: bool = False
     dropped: Mapping[str, str] = field(default_factory=dict)
     gains: dict[str, float] = field(default_factory=dict)
+    measures: bool = False
+    walls: list[Wall | None] = field(default_factory=list)
 
     def tell(self, graph: CompiledGraph) -> None:
         """A graph that was compiled."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from threading import Lock, Thread
 from typing import Any
@@ -16,6 +17,7 @@ from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_de
 from noyau.jobs.optimize.torch.candidates import begin_triton
 from noyau.jobs.optimize.torch.graph_hosts import GraphRecord
 from noyau.jobs.optimize.torch.options import CompileOptions
+from noyau.kernels.certificates import prepare
 from noyau.toolchain.garbage_collection import without_collections
 
 _ONE = Lock()  # of graphs that are compiled in the second call: kernels of two would be timed beside each other
@@ -30,7 +32,7 @@ class LazyCompile:
         self.plain: Boxed | None = eager(fx.GraphModule(module, copy_graph(module.graph)), [])
         self.compiled: Callable[[], Boxed] | None = compiled
         self.known: Boxed | None = None
-        self.begun: Thread | None = None
+        self.is_begun = False
         self.device = modules_sites.device_of(module.graph)
 
     def __call__(self, arguments: list[Any]) -> Any:
@@ -47,11 +49,9 @@ class LazyCompile:
         return run(arguments)
 
     def now(self) -> Boxed | None:
-        """Compile once; None in the first call, with which Triton begins."""
-        if self.begun is None:
-            begun = Thread(target=begin_triton, daemon=True)  # beside what comes between the first two calls
-            begun.start()
-            self.begun = begun
+        """Compile once; None in the first call."""
+        if not self.is_begun:
+            self.is_begun = True
         elif self.known is None:
             assert self.compiled is not None
             if self.device.type == "cuda":
@@ -59,6 +59,20 @@ class LazyCompile:
             self.known = self.compiled()
             self.plain = self.compiled = None  # they hold the graph
         return self.known
+
+
+def begin() -> None:
+    """Begin with what the second call needs of modules, digests and Triton, beside the tracing of the first; not while
+    a CUDA graph is captured, which the driver would end."""
+
+    def early() -> None:
+        with contextlib.suppress(Exception):  # whoever needs it next says what is wrong
+            prepare()
+            from noyau.jobs.optimize.cuda import host  # noqa: F401  a second of it
+        begin_triton()
+
+    if not torch.cuda.is_current_stream_capturing():
+        Thread(target=early, daemon=True).start()
 
 
 def compile_lazily(module: fx.GraphModule, compiled: Callable[[], Boxed]) -> Boxed:

@@ -29,7 +29,8 @@ class CompileOptions:
     `graphs`: on a GPU, a graph of many small launches is recorded after a few calls, and launched as one CUDA graph.
     `prompt`: on a GPU, torch's own kernels run in the first call of a graph, and noyau's are made in the second; not
     where a report is asked for, as noyau.optimize does. `limit_s`: seconds after which a graph is left to torch; none
-    for noyau.optimize."""
+    for noyau.optimize. `verdicts`: a list, to which torch.compile adds a line on each graph: how it
+    compares as a whole and who runs it, or why it was not timed so."""
 
     rest: str = "eager"
     against: str | None = None
@@ -39,6 +40,7 @@ class CompileOptions:
     graphs: bool = True
     prompt: bool = True
     limit_s: float = 60.0
+    verdicts: list[str] | None = None
 
     @property
     def rival(self) -> str:
@@ -57,6 +59,7 @@ class CompileKeywords(TypedDict, total=False):
     graphs: bool
     prompt: bool
     limit_s: float
+    verdicts: list[str] | None
 
 
 class ModuleKeywords(CompileKeywords, total=False):
@@ -96,4 +99,6 @@ def options_from(options: Mapping[str, Any]) -> CompileOptions:
     for name, seconds in (("budget_s", wishes.budget_s), ("limit_s", wishes.limit_s)):
         if not isinstance(seconds, int | float) or not seconds >= 0:
             raise InputError(f"{name}={seconds!r} is no number of seconds from 0 on")
+    if not isinstance(wishes.verdicts, list | None):
+        raise InputError(f"verdicts={wishes.verdicts!r} is no list to which lines are added")
     return wishes

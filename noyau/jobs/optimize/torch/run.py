@@ -23,7 +23,7 @@ from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.rewrite import KernelSwap, rewrite
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.cuda.saved_kernels import CallForm
-from noyau.jobs.optimize.record import EndToEnd, Report, left_alone, not_fused, record
+from noyau.jobs.optimize.record import EndToEnd, GraphSplit, Report, left_alone, not_fused, record
 from noyau.jobs.optimize.torch import saved_module
 from noyau.jobs.optimize.torch.backend import compile_captured
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, ends_of
@@ -56,6 +56,7 @@ class OptimizedModule:
     dynamic: bool
     whole: Comparison | None = None
     notes: tuple[str, ...] = field(default=())
+    words: str = ""  # of what came of the whole
 
     def __repr__(self) -> str:
         count = sum(one.kept for one in self.candidates)
@@ -74,9 +75,10 @@ class OptimizedModule:
     @property
     def report(self) -> Report:
         """Report on the module so far; graphs that were compiled since, for gradients say, are in it."""
-        return report_of(
+        report = report_of(
             _named(self.module), self.record.graphs, self.whole, self.notes, "" if self.wins else self.loss
         )
+        return replace(report, graphs=tuple(split(self.record, self.words)))
 
     @property
     def loss(self) -> str:
@@ -149,9 +151,26 @@ def optimize(
         record, compiled, whole = _timed(module, arguments, wishes, dynamic, dropped)
         return compiled, whole, record.gains
 
-    compiled, whole = settle(attempt, 1 if wishes.keep == "all" else ATTEMPTS)
-    notes = [_described(at, each) for at, each in enumerate(arguments)]
-    return OptimizedModule(module, compiled, arguments, wishes, record, bool(dynamic), whole, tuple(notes))
+    compiled, whole, words = settle(attempt, 1 if wishes.keep == "all" else ATTEMPTS)
+    if whole is not None:
+        record.measures = True
+        with torch.no_grad():
+            compiled(*arguments)
+        record.measures = False
+    notes = tuple(_described(at, each) for at, each in enumerate(arguments))
+    return OptimizedModule(module, compiled, arguments, wishes, record, bool(dynamic), whole, notes, words)
+
+
+def split(record: GraphRecord, words: str) -> Iterator[GraphSplit]:
+    """Each graph of a module: how a call splits with its kernels, and what came of it as a whole, in `words`."""
+    walls = iter(record.walls)
+    for graph in record.graphs:
+        if graph.kind == "inference":
+            yield GraphSplit(graph.kind, words or "it has no kernel, and was not timed", next(walls, None))
+        else:
+            yield GraphSplit(
+                graph.kind, "not timed as a whole, but kernel by kernel: torch.compile times gradients too"
+            )
 
 
 def _timed(

@@ -1,17 +1,21 @@
 """A graph or a module as a whole, with its kernels, against the user's own run of it: slower, it loses the half of its
-kernels that gains least, then more, then all."""
+kernels that gains least, then more, then all. What a call changes it is timed on copies of."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
 import torch
 
+from noyau.errors import UnsupportedError
+from noyau.hosts.torch.cuda.tensor_rotation import shares_memory
+from noyau.jobs.profile.torch_wall import measure_wall
+from noyau.jobs.profile.wall import Wall
 from noyau.text import several
 from noyau.timing.comparison import DECIDED, compare
 from noyau.timing.verdict import Comparison, Verdict
@@ -22,6 +26,7 @@ ATTEMPTS = 4  # at a whole that is not slower, each with half of the kernels, be
 _FIRST = 2  # calls in which kernels come to be
 _WARM, _WARM_S = 8, 1.0  # calls before a timing, in which launches are recorded, and when there are no more
 _BUDGET_S = 0.5
+_MOST_COMPARED = 1 << 30  # bytes of arguments that count no changes, and are looked at before and after a call
 
 
 def loses(whole: Comparison | None) -> bool:
@@ -44,16 +49,17 @@ def least(gains: Mapping[str, float]) -> list[str]:
 
 def settle(
     attempt: Callable[[Mapping[str, str]], tuple[Run, Comparison | None, Mapping[str, float]]], at_most: int = ATTEMPTS
-) -> tuple[Run, Comparison | None]:
-    """The first attempt that does not lose, or the last. An attempt has a run without the kernels that are dropped,
-    how it compares, and what each kernel of it gains."""
+) -> tuple[Run, Comparison | None, str]:
+    """The first attempt that does not lose, or the last, and what came of all in words. An attempt has a run without
+    the kernels that are dropped, how it compares, and what each kernel of it gains."""
     dropped: dict[str, str] = {}
     while True:
         run, whole, gains = attempt(dropped)
         at_most -= 1
         rest = least(gains) if at_most and loses(whole) else []
         if not rest:
-            return run, whole
+            fewer = f", without {several(len(dropped), 'kernel')} that gained least" if dropped else ""
+            return run, whole, f"{loss_of(whole)}{fewer}{'; torch runs it' if loses(whole) else ''}"
         log.info("%s: once more without %s", loss_of(whole), several(len(rest), "kernel"))
         dropped |= dict.fromkeys(rest, loss_of(whole))
 
@@ -61,15 +67,17 @@ def settle(
 @dataclass(slots=True)
 class JudgedGraph:
     """A graph that dynamo captured, as `run` has it compiled. Its third call is the first for which all kernels are
-    there: that has it timed on what it is own, with its gradients where they are wanted, against what `rival` makes
-    of it. Where it loses, `again` compiles it with fewer kernels; at last the rival runs. What changes its arguments
-    is not run twice, and so not timed."""
+    there: that has it timed on what it is given, with its gradients where they are wanted, against what `rival` makes
+    of it. Where it loses, `again` compiles it with fewer kernels, unless it is None; at last the rival runs. `tell` is
+    told what came of it, in words."""
 
     run: Run
     rival: Callable[[Sequence[Any]], Run]
-    again: Callable[[Mapping[str, str], Sequence[Any]], tuple[Run, Mapping[str, float]]]
+    again: Callable[[Mapping[str, str], Sequence[Any]], tuple[Run, Mapping[str, float]]] | None
     gains: Mapping[str, float]
+    tell: Callable[[str], None] = log.info
     calls: int = 0
+    changed: frozenset[int] = frozenset()
     lock: Any = field(default_factory=Lock)
 
     def __call__(self, *arguments: Any) -> Any:
@@ -77,14 +85,12 @@ class JudgedGraph:
             return self.run(*arguments)
         try:
             self.calls += 1
-            if self.calls > _FIRST:
-                self.judge(arguments)
-                return self.run(*arguments)
-            before = list(_versions(arguments))
-            result = self.run(*arguments)
-            if before != list(_versions(arguments)):
-                self.calls = _FIRST + 1
-            return result
+            if self.calls <= _FIRST:
+                result, changed = watched(self.run, arguments)
+                self.changed |= changed
+                return result
+            self.judge(arguments)
+            return self.run(*arguments)
         finally:
             self.lock.release()
 
@@ -93,22 +99,29 @@ class JudgedGraph:
         devices = sorted({each.get_device() for each in arguments if isinstance(each, torch.Tensor) and each.is_cuda})
         try:
             if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():  # which a lost device refuses
+                self.tell("not timed as a whole: a CUDA graph was being captured")
                 return
             with torch.random.fork_rng(devices=devices):
-                rival = self.rival(alike(arguments))
-                run, whole = settle(lambda dropped: self.attempt(rival, dropped, arguments))
-            log.info("%s", f"{loss_of(whole)}; torch runs it" if loses(whole) else "as a whole it is not slower")
+                own, restore = apart(arguments, self.changed)
+                rival = self.rival(alike(own))
+                most = 1 if self.again is None else ATTEMPTS
+                run, whole, words = settle(lambda dropped: self.attempt(rival, dropped, own, restore), most)
             self.run = rival if loses(whole) else run
-        except Exception:  # its own run says what is wrong, or there is no memory to run it twice
-            log.info("a graph was not timed as a whole", exc_info=True)
+            self.tell(words)
+        except Exception as error:  # its own run says what is wrong, or there is no memory to run it twice
+            self.tell(f"not timed as a whole: {next(iter(str(error).splitlines()), type(error).__name__)}")
+            log.debug("a graph was not timed as a whole", exc_info=True)
         finally:
             del self.rival, self.again  # they hold the graph
 
     def attempt(
-        self, rival: Run, dropped: Mapping[str, str], arguments: Sequence[Any]
+        self, rival: Run, dropped: Mapping[str, str], arguments: Sequence[Any], restore: Callable[[], None]
     ) -> tuple[Run, Comparison | None, Mapping[str, float]]:
-        run, gains = self.again(dropped, alike(arguments)) if dropped else (self.run, self.gains)
-        before, after = step_of(rival, arguments), step_of(run, arguments)
+        run, gains = (self.run, self.gains)
+        if dropped:
+            assert self.again is not None
+            run, gains = self.again(dropped, alike(arguments))
+        before, after = step_of(rival, arguments, restore), step_of(run, arguments, restore)
         for side in (before, after):
             start_s = time.perf_counter()
             for count in range(_WARM):
@@ -117,11 +130,59 @@ class JudgedGraph:
         return run, compare(before, after, budget_s=_BUDGET_S, enough=DECIDED), dict(gains)
 
 
-def _versions(arguments: Sequence[Any]) -> Iterator[int]:
-    """Counts of changes, of what counts them."""
-    for each in arguments:
-        if isinstance(each, torch.Tensor):
-            yield -1 if each.is_inference() else each._version
+def measured(run: Run, tell: Callable[[Wall | None], None], is_due: Callable[[], bool]) -> Run:
+    """A graph that says how its wall time splits, once, after a call for which that is due; None where it cannot be."""
+    over = list[bool]()
+
+    def call(*arguments: Any) -> Any:
+        if over or not is_due():
+            return run(*arguments)
+        over.append(True)
+        result, changed = watched(run, arguments)
+        try:
+            own, restore = apart(arguments, changed)
+            tell(measure_wall(step_of(run, own, restore)))
+        except Exception:  # there is no memory to run it on copies, say
+            log.info("how the wall time of a graph splits was not measured", exc_info=True)
+            tell(None)
+        return result
+
+    return torch._dynamo.disable(call)  # type: ignore[no-any-return]
+
+
+def watched(run: Run, arguments: Sequence[Any]) -> tuple[Any, frozenset[int]]:
+    """The result of a call, and the places of the arguments that it changed. Tensors of inference mode count no
+    changes: they are looked at, and where they are too large for that, are taken for changed."""
+    tensors = {at: each for at, each in enumerate(arguments) if isinstance(each, torch.Tensor)}
+    silent = {at: each for at, each in tensors.items() if each.is_inference()}
+    few = sum(each.nbytes for each in silent.values()) <= _MOST_COMPARED
+    before = {at: (each.clone() if few else None) if at in silent else each._version for at, each in tensors.items()}
+    result = run(*arguments)
+
+    def is_same(at: int) -> bool:
+        was, now = before[at], tensors[at]
+        return was is not None and (torch.equal(was, now) if at in silent else was == now._version)
+
+    return result, frozenset(at for at in tensors if not is_same(at))
+
+
+def apart(arguments: Sequence[Any], changed: frozenset[int]) -> tuple[list[Any], Callable[[], None]]:
+    """The arguments, those that a call changes as copies that lie as they do, and what makes these what they were.
+    UnsupportedError where one shares memory with another: copies would not."""
+    result = list(arguments)
+    for at in changed:
+        each = arguments[at]
+        if sum(isinstance(other, torch.Tensor) and shares_memory(each, other) for other in arguments) > 1:
+            raise UnsupportedError("it changes an argument that shares memory with another one")
+        result[at] = torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=each.device)
+
+    def restore() -> None:
+        with torch.no_grad():
+            for at in changed:
+                result[at].copy_(arguments[at])
+
+    restore()
+    return result, restore
 
 
 def alike(arguments: Sequence[Any]) -> list[Any]:
@@ -132,11 +193,12 @@ def alike(arguments: Sequence[Any]) -> list[Any]:
     ]
 
 
-def step_of(run: Run, arguments: Sequence[Any]) -> Callable[[], None]:
-    """A call to its end on the device, and back where gradients are wanted."""
+def step_of(run: Run, arguments: Sequence[Any], restore: Callable[[], None] = lambda: None) -> Callable[[], None]:
+    """A call to its end on the device, and back where gradients are wanted, once what it changes is as it was."""
     on_gpu = any(getattr(each, "is_cuda", False) for each in arguments)
 
     def step() -> None:
+        restore()
         own = alike(arguments)
         results = torch.utils._pytree.tree_leaves(run(*own))
         ends = [each for each in results if isinstance(each, torch.Tensor) and each.requires_grad]

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import torch
 
 import noyau
+from noyau.errors import InputError
 from noyau.toolchain.c import compiler as c_compiler
 from tests.jobs.optimize.torch.modules import Block, F
 
@@ -19,6 +21,8 @@ def test_groups_cuts_and_what_is_left(monkeypatch):
     assert found.breaks == ()
     text = str(found)
     assert text.startswith("Block: 1 graph")
+    assert 0 < graph["wall"]["products"] <= graph["wall"]["kernels"] <= 1
+    assert f"would help next: {graph['wall']['next']}" in text
     assert "native_layer_norm" in text
 
 
@@ -31,6 +35,7 @@ def test_breaks_and_operators_that_noyau_does_not_know():
     found = noyau.explain(function, (torch.eye(3),))
     assert len(found.graphs) == 2
     assert len(found.breaks) == 1
+    assert len(found.walls) == 2 and all(found.walls)
     assert any("linalg_inv" in reason for reason in found.to_json()["graphs"][0]["opaque"].values())
     assert "graph break" in str(found)
 
@@ -45,3 +50,11 @@ def test_a_graph_that_is_left_whole():
     found = noyau.explain(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), torch.ones(4))
     assert "cond takes a graph of its own, true_graph_0" in found.to_json()["graphs"][0]["whole"]
     assert "cond takes a graph of its own, true_graph_0" in str(found)
+
+
+def test_a_profile_of_a_module_says_what_shares_of_the_wall_are():
+    found = noyau.profile(torch.nn.Linear(64, 64), torch.ones(8, 64))
+    assert 0 < found.products <= found.kernels <= 1
+    assert "gaps" in str(found)
+    with pytest.raises(InputError, match="a tensor or a tuple of the module's arguments"):
+        noyau.profile(torch.nn.Linear(64, 64), 3)

@@ -94,6 +94,9 @@ def test_its_report_is_as_for_onnx_models(optimized):
     told = json.loads(json.dumps(report.to_json()))
     assert told["schema_version"] == report.schema_version
     assert "kernels" in str(report)
+    (graph,) = told["graphs"]
+    assert graph["kind"] == "inference" and graph["whole"].startswith("as a whole the module is ")
+    assert graph["wall"]["next"] in str(report).replace("\n", " ").replace("  ", " ") or graph["wall"]["products"] > 0
     assert repr(optimized) == f"<Block with {len(report.kept)} of {len(report.kernels)} kernels; .report tells of them>"
 
 

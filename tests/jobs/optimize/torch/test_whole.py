@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from noyau.errors import DeviceError
+from noyau.hosts.torch.modules import executor
 from noyau.jobs.optimize.torch import whole
 from noyau.jobs.optimize.torch.backend import backend
 from noyau.jobs.optimize.torch.whole import JudgedGraph, least, loses, settle, step_of
@@ -60,12 +62,28 @@ def test_what_loses_has_fewer_kernels_and_at_last_none(judged, verdicts, results
     assert float(graph(torch.zeros(()))) == results[-1]
 
 
-def test_what_changes_its_arguments_is_not_run_twice(judged):
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_what_changes_its_arguments_is_timed_on_copies(judged, mode):
     graph, course, _ = judged
-    graph.run = lambda x: x.add_(1)
+    graph.run = lambda x, y: x.add_(y)
+    graph.rival = lambda _: lambda x, y: x.add_(y)
+    course.append(FASTER)
+    with mode():
+        x, one = torch.zeros(4, 4).t()[1:], torch.ones(4)
+        assert [float(graph(x, one)[0, 0]) for _ in range(4)] == [1, 2, 3, 4]
+    assert not course and graph.changed == {0}
+
+
+def test_copies_of_what_shares_memory_are_not_made(judged):
+    graph, course, _ = judged
+    graph.run, told = lambda x, y: x.add_(1), []
+    graph.tell = told.append
     course.append(SLOWER)
-    assert third(graph, torch.zeros(())) == [1, 2, 3]
-    assert course
+    memory = torch.zeros(4)
+    for _ in range(3):
+        graph(memory[:3], memory[1:])
+    assert course and float(memory[0]) == 3
+    assert told == ["not timed as a whole: it changes an argument that shares memory with another one"]
 
 
 def test_what_goes_wrong_leaves_it_as_it_is(judged, caplog):
@@ -73,6 +91,15 @@ def test_what_goes_wrong_leaves_it_as_it_is(judged, caplog):
     caplog.set_level("INFO", "noyau")
     assert third(graph, torch.zeros(())) == [1, 1, 1]
     assert "not timed as a whole" in caplog.text
+
+
+def test_without_another_way_a_graph_that_loses_is_the_rivals_at_once(judged):
+    graph, course, dropped = judged
+    graph.again, told = None, []
+    graph.tell = told.append
+    course.append(SLOWER)
+    assert third(graph, torch.zeros(())) == [1, 1, 2] and not dropped
+    assert told == ["as a whole the module is SLOWER with its kernels: 0.50x; torch runs it"]
 
 
 def test_a_device_that_is_lost_is_told_by_the_graph_itself(judged, monkeypatch):
@@ -93,7 +120,7 @@ def test_a_step_touches_no_gradient():
 
 def test_the_half_that_gains_least_goes_first():
     assert least(GAINS) == ["b", "c"] and least({"a": 1.0}) == []
-    assert settle(lambda dropped: (kernels, SLOWER, GAINS), 1) == (kernels, SLOWER)
+    assert settle(lambda dropped: (kernels, SLOWER, GAINS), 1)[:2] == (kernels, SLOWER)
     assert not loses(None) and loses(SLOWER) and not loses(FASTER)
 
 
@@ -102,8 +129,9 @@ def test_a_training_step_of_torch_compile_that_loses_runs_by_torch(monkeypatch):
     torch._dynamo.reset()
     verdicts = [SLOWER] * whole.ATTEMPTS
     monkeypatch.setattr(whole, "compare", lambda *_, **__: verdicts.pop())
-    module, x = Block(), torch.randn(2, 5, 32)
-    run = torch.compile(module, backend=backend, options={"budget_s": 0, "keep": "not-slower"}, dynamic=False)
+    module, x, lines = Block(), torch.randn(2, 5, 32), []
+    options = {"budget_s": 0, "keep": "not-slower", "verdicts": lines}
+    run = torch.compile(module, backend=backend, options=options, dynamic=False)
     for _ in range(4):
         module.zero_grad()
         run(x)[0].sum().backward()
@@ -112,3 +140,22 @@ def test_a_training_step_of_torch_compile_that_loses_runs_by_torch(monkeypatch):
     module(x)[0].sum().backward()
     assert all(map(same, got, [each.grad for each in module.parameters()]))
     assert len(verdicts) < whole.ATTEMPTS
+    assert [line.rpartition("; ")[2] for line in lines] == ["torch runs it"]
+
+
+def test_a_graph_of_any_size_is_timed_as_a_whole_and_what_torch_runs_names_a_lost_device(monkeypatch):
+    def falls(x):
+        if traps:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return (x + 2,)
+
+    torch._dynamo.reset()
+    traps, lines = [], []
+    monkeypatch.setattr(whole, "compare", lambda *_, **__: SLOWER)
+    monkeypatch.setitem(executor.RIVALS, "eager", lambda module, arguments: lambda *given: falls(given[-1]))
+    run = torch.compile(lambda x: x * 2, backend=backend, options={"verdicts": lines}, dynamic=True)
+    got = [float(run(torch.ones(count)).sum()) for count in (5, 6, 7)]
+    assert got == [10, 12, 21] and len(lines) == 1
+    traps.append(True)
+    with pytest.raises(DeviceError, match="a compiled graph: a kernel that ran on the GPU before trapped"):
+        run(torch.ones(8))
