@@ -176,7 +176,7 @@ def clocked() -> dict[str, float]:
 
     spent: dict[str, float] = {}
     for module, name in (
-        (modules_sites, "traced"),
+        (modules_sites, "trace_graph"),
         (cuda_host, "plan_for_triton"),
         (cuda_host, "certify_all"),
         (cuda_host.CudaBench, "timing"),

@@ -10,8 +10,8 @@ max-autotune-no-cudagraphs; `noyau`, which is torch.compile(backend="noyau"); `o
 noyau.optimize(module) and has no training of its own. `forward` is inference, `training` a loss and its gradients.
 Results and gradients are compared with the model in float32: a side is right where it strays by no more than twice what
 eager does. Of each side: the median, the ratio to eager, how the wall splits, and the seconds of its first and second
-call, of noyau and inductor in processes of their own with empty caches, some at once (--jobs), of both sides of a model
-together; nothing else is timed meanwhile.
+call, of noyau and inductor in processes of their own with empty caches, some at once (--jobs; 0 has them in the process that
+times), of both sides of a model together; nothing else is timed meanwhile.
 
 It goes on where it stopped: what the file has is left out, unless --again asks for it, and after --seconds no model is
 begun. `--tiny` takes models of two layers, on the CPU where there is no GPU. Writes results/gpu_models.json.
@@ -424,7 +424,7 @@ def main() -> None:
             if {side for side in wanted.sides if wanted.again or side not in rows.get(part, {})} - {"eager"}:
                 runs.append((name, part, size))
     with tempfile.TemporaryDirectory() as folder:
-        alone = firsts(runs, folder, wanted.jobs)
+        alone = firsts(runs, folder, wanted.jobs) if wanted.jobs else {}
         print(f"first calls ({time.perf_counter() - start_s:.0f} s)", flush=True)
         for name, part, size in runs:
             if time.perf_counter() - start_s > wanted.seconds:

@@ -242,8 +242,7 @@ def profile(model: str | Path | Callable[..., Any], inputs: Any = None, **option
     from noyau.jobs.profile import run as profile_run
     from noyau.jobs.profile.run import ProfileOptions
 
-    options |= {} if inputs is None else {"inputs": inputs}
-    return profile_run.profile(_path(model, "noyau.profile takes"), ProfileOptions(**options))
+    return profile_run.profile(_path(model, "noyau.profile takes"), ProfileOptions(inputs=inputs, **options))
 
 
 def load_ipython_extension(shell: Any) -> None:

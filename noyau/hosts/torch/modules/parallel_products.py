@@ -61,8 +61,7 @@ def _families(graph: fx.Graph) -> Iterator[list[fx.Node]]:
 
 @cache
 def side_by_side(functions: tuple[Callable[..., Any], ...]) -> Callable[..., tuple[Any, ...]]:
-    """Calls of these functions, each with its own arguments, as one call; on streams of their own while a CUDA graph is
-    recorded, which then has branches."""
+    """Calls of these functions as one; on streams of their own while a CUDA graph is recorded: it has branches then."""
 
     def products(*operands: Sequence[Any]) -> tuple[Any, ...]:
         calls = zip(functions, operands, strict=True)

@@ -168,9 +168,6 @@ def compile_captured(
     run = or_else(traced, left, dynamos=exceptions_allowed_to_be_fallback)
     if not record.forgets:  # noyau.optimize times the module itself
         return measured(run, record.walls.append, lambda: record.measures)
-    guarded = partial(executor.with_device_errors, "a compiled graph")  # torch may run it, and says what torch says
-    if wishes.keep == "all" or run == module.forward:
-        return torch._dynamo.disable(guarded(run))  # type: ignore[no-any-return]
 
     def again(dropped: Mapping[str, str], arguments: Sequence[Any]) -> tuple[Callable[..., Any], Mapping[str, float]]:
         fewer = GraphRecord(forgets=True, dropped=dropped)
@@ -182,12 +179,14 @@ def compile_captured(
             wishes.verdicts.append(words)
 
     is_dynamic = is_symbolic(inputs)  # compiled anew it would have the sizes of one call
-    if not all(isinstance(each, _FLAT) for each in inputs) or (is_dynamic and wishes.rival != "eager"):
-        tell("not timed as a whole: it takes what is no tensor, or sizes that are names, which inductor is not given")
-        return torch._dynamo.disable(guarded(run))  # type: ignore[no-any-return]
+    is_odd = not all(isinstance(each, _FLAT) for each in inputs) or (is_dynamic and wishes.rival != "eager")
     rival = partial(executor.RIVALS[wishes.rival], module)
-    judged = JudgedGraph(run, rival, None if is_dynamic else again, record.gains, tell)
-    return torch._dynamo.disable(guarded(judged))  # type: ignore[no-any-return]
+    if wishes.keep != "all" and run != module.forward and not is_odd:
+        run = JudgedGraph(run, rival, None if is_dynamic else again, record.gains, tell)
+    elif is_odd:
+        tell("not timed as a whole: it takes what is no tensor, or sizes that are names, which inductor is not given")
+    # Torch may be who runs it at last, and says of a lost device what torch says.
+    return torch._dynamo.disable(executor.with_device_errors("a compiled graph", run))  # type: ignore[no-any-return]
 
 
 def _compile_captured(

@@ -64,9 +64,8 @@ class ModuleExplanation(Staged, Record):
 
 
 def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None) -> ModuleExplanation:
-    """The groups of a module on some inputs, why it is cut where it is, where dynamo breaks it, and where the time of
-    each graph goes. The module runs some ten times on torch's kernels; nothing is built. InputError for inputs that are
-    none."""
+    """The groups of a module on some inputs, why it is cut where it is, where dynamo breaks it, where the time of each
+    graph goes. It runs some ten times on torch's kernels; nothing is built. InputError for inputs that are none."""
     arguments, graphs, walls = as_inputs(inputs), list[CompiledGraph](), list[Wall | None]()
 
     def look(graph: fx.GraphModule, examples: Sequence[Any], kind: str) -> Callable[..., Any]:

@@ -38,6 +38,7 @@ from noyau.timing.verdict import Comparison
 from noyau.toolchain.c import compiler as c_compiler
 
 log = logging.getLogger("noyau")
+_UNTIMED = "not timed as a whole, but kernel by kernel: torch.compile times gradients too"
 WHOLE_S = 2.0  # for the clock, of the module as a whole
 # As torch says that tensors are not on one device, on tensors with cells and without.
 _APART = re.compile(r"same device|different devices|Device Propagation|not on the expected device")
@@ -165,12 +166,9 @@ def split(record: GraphRecord, words: str) -> Iterator[GraphSplit]:
     """Each graph of a module: how a call splits with its kernels, and what came of it as a whole, in `words`."""
     walls = iter(record.walls)
     for graph in record.graphs:
-        if graph.kind == "inference":
-            yield GraphSplit(graph.kind, words or "it has no kernel, and was not timed", next(walls, None))
-        else:
-            yield GraphSplit(
-                graph.kind, "not timed as a whole, but kernel by kernel: torch.compile times gradients too"
-            )
+        is_inference = graph.kind == "inference"
+        timed = words or "it has no kernel, and was not timed"
+        yield GraphSplit(graph.kind, timed if is_inference else _UNTIMED, next(walls, None) if is_inference else None)
 
 
 def _timed(

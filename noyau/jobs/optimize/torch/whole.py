@@ -36,9 +36,8 @@ def loses(whole: Comparison | None) -> bool:
 
 
 def loss_of(whole: Comparison | None) -> str:
-    return (
-        "" if whole is None else f"as a whole the module is {whole.verdict.name} with its kernels: {whole.speedup:.2f}x"
-    )
+    words = "as a whole the module is {} with its kernels: {:.2f}x"
+    return "" if whole is None else words.format(whole.verdict.name, whole.speedup)
 
 
 def least(gains: Mapping[str, float]) -> list[str]:
@@ -99,8 +98,7 @@ class JudgedGraph:
         devices = sorted({each.get_device() for each in arguments if isinstance(each, torch.Tensor) and each.is_cuda})
         try:
             if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():  # which a lost device refuses
-                self.tell("not timed as a whole: a CUDA graph was being captured")
-                return
+                raise UnsupportedError("a CUDA graph was being captured")
             with torch.random.fork_rng(devices=devices):
                 own, restore = apart(arguments, self.changed)
                 rival = self.rival(alike(own))
@@ -117,10 +115,7 @@ class JudgedGraph:
     def attempt(
         self, rival: Run, dropped: Mapping[str, str], arguments: Sequence[Any], restore: Callable[[], None]
     ) -> tuple[Run, Comparison | None, Mapping[str, float]]:
-        run, gains = (self.run, self.gains)
-        if dropped:
-            assert self.again is not None
-            run, gains = self.again(dropped, alike(arguments))
+        run, gains = self.again(dropped, alike(arguments)) if dropped and self.again else (self.run, self.gains)
         before, after = step_of(rival, arguments, restore), step_of(run, arguments, restore)
         for side in (before, after):
             start_s = time.perf_counter()
@@ -158,12 +153,9 @@ def watched(run: Run, arguments: Sequence[Any]) -> tuple[Any, frozenset[int]]:
     few = sum(each.nbytes for each in silent.values()) <= _MOST_COMPARED
     before = {at: (each.clone() if few else None) if at in silent else each._version for at, each in tensors.items()}
     result = run(*arguments)
-
-    def is_same(at: int) -> bool:
-        was, now = before[at], tensors[at]
-        return was is not None and (torch.equal(was, now) if at in silent else was == now._version)
-
-    return result, frozenset(at for at in tensors if not is_same(at))
+    same = {at for at, was in before.items() if isinstance(was, int) and was == tensors[at]._version}
+    same |= {at for at, was in before.items() if isinstance(was, torch.Tensor) and torch.equal(was, tensors[at])}
+    return result, frozenset(tensors.keys() - same)
 
 
 def apart(arguments: Sequence[Any], changed: frozenset[int]) -> tuple[list[Any], Callable[[], None]]:
