@@ -10,8 +10,8 @@ max-autotune-no-cudagraphs; `noyau`, which is torch.compile(backend="noyau"); `o
 noyau.optimize(module) and has no training of its own. `forward` is inference, `training` a loss and its gradients.
 Results and gradients are compared with the model in float32: a side is right where it strays by no more than twice what
 eager does. Of each side: the median, the ratio to eager, how the wall splits, and the seconds of its first and second
-call, of noyau and inductor in processes of their own with empty caches, some at once (--jobs; 0 has them in the process that
-times), of both sides of a model together; nothing else is timed meanwhile.
+call, of noyau and inductor in processes of their own with empty caches, some at once (--jobs; 0 has them in the process
+that times), of both sides of a model together; nothing else is timed meanwhile.
 
 It goes on where it stopped: what the file has is left out, unless --again asks for it, and after --seconds no model is
 begun. `--tiny` takes models of two layers, on the CPU where there is no GPU. Writes results/gpu_models.json.

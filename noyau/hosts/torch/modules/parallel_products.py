@@ -43,7 +43,7 @@ def join_products(graph: fx.Graph) -> None:
 
 def _families(graph: fx.Graph) -> Iterator[list[fx.Node]]:
     """Products of one input, between which nothing is changed, whose other operands are there before the first."""
-    found: dict[Any, list[fx.Node]] = {}
+    families: dict[Any, list[fx.Node]] = {}
     region = 0
     before = set[fx.Node]()  # what is there early: arguments, and views of them
     for node in graph.nodes:
@@ -54,8 +54,8 @@ def _families(graph: fx.Graph) -> Iterator[list[fx.Node]]:
             *others, source, weight = node.args
             others, rows = [*others, weight], source.meta["val"].shape[0]
             if isinstance(rows, int) and rows <= MOST_ROWS and all(each in before for each in others):
-                found.setdefault((region, source), []).append(node)
-    for each in found.values():
+                families.setdefault((region, source), []).append(node)
+    for each in families.values():
         yield from (part for at in range(0, len(each), _MOST) if len(part := each[at : at + _MOST]) > 1)
 
 

@@ -29,7 +29,7 @@ class CompileOptions:
     `graphs`: on a GPU, a graph of many small launches is recorded after a few calls, and launched as one CUDA graph.
     `prompt`: on a GPU, torch's own kernels run in the first call of a graph, and noyau's are made in the second; not
     where a report is asked for, as noyau.optimize does. `limit_s`: seconds after which a graph is left to torch; none
-    for noyau.optimize. `verdicts`: a list that torch.compile tells of each graph as a whole: by whom it runs, and why."""
+    for noyau.optimize. `verdicts`: a list to which torch.compile adds who runs a graph as a whole, and why."""
 
     rest: str = "eager"
     against: str | None = None
