@@ -40,12 +40,8 @@ class Wall(Record):
     @property
     def next(self) -> str:
         """Most helpful next step: what takes the largest share."""
-        shares = {
-            "gaps": self.gaps - self.synchronisation,
-            "synchronisation": self.synchronisation,
-            "others": self.kernels - self.products,
-            "products": self.products,
-        }
+        others = self.gaps - self.synchronisation, self.synchronisation, self.kernels - self.products
+        shares = dict(zip(HELP, (*others, self.products), strict=True))
         large = [name for name in HELP if shares[name] >= _MANY]  # products last: nobody closes them soon
         return HELP[large[0] if large else max(shares, key=shares.__getitem__)]
 

@@ -226,13 +226,13 @@ def _devices(nested: Any) -> set[str]:
 
 def until_done(run: Callable[..., Any], arguments: Sequence[Any]) -> Callable[[], Any]:
     """A call that is over when it returns: what it has put on a GPU's queue is done."""
-    tensors = (each for each in torch.utils._pytree.tree_leaves(tuple(arguments)) if isinstance(each, torch.Tensor))
-    if not any(each.is_cuda for each in tensors):
-        return lambda: run(*arguments)
+    leaves = torch.utils._pytree.tree_leaves(tuple(arguments))
+    on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in leaves)
 
     def call() -> Any:
         result = run(*arguments)
-        torch.cuda.synchronize()
+        if on_gpu:
+            torch.cuda.synchronize()
         return result
 
     return call
