@@ -60,11 +60,14 @@ def test_triton_begins_at_once_where_kernels_are_wanted_at_once(monkeypatch, wis
     def ahead(*_, on_gpu, waits, **__):
         raise Stop(on_gpu, waits)
 
+    begun = []
+    monkeypatch.setattr("noyau.jobs.optimize.torch.lazy_compile.begin", lambda: begun.append(1))
     monkeypatch.setattr("noyau.jobs.optimize.torch.backend.AheadOfTime", ahead)
     inputs = [SimpleNamespace(is_cuda=True), *([torch.SymInt.__new__(torch.SymInt)] if is_named else [])]
     with pytest.raises(Stop) as caught:
         compile_captured(torch.fx.GraphModule({}, torch.fx.Graph()), inputs, wishes, GraphRecord(forgets=forgets))
     assert caught.value.args == (True, waits)
+    assert begun == [1] * (not waits)  # else beside the trace
 
 
 @pytest.fixture
