@@ -13,6 +13,7 @@ from noyau.version import __version__
 
 if TYPE_CHECKING:
     from noyau.engines.reduction import reduction
+    from noyau.engines.sql.functions import create_function
     from noyau.engines.stream import stream
     from noyau.hosts.numpy.c_library import threads
     from noyau.hosts.onnxruntime.path_ends import Between
@@ -43,6 +44,7 @@ __all__ = [
     "__version__",
     "bench",
     "check",
+    "create_function",
     "explain",
     "extract",
     "load",
@@ -69,6 +71,7 @@ _ELSEWHERE = {
     "ReferenceWarning": "noyau.ops.op",
     "bench": "noyau.jobs.bench.run",
     "check": "noyau.jobs.check.run",
+    "create_function": "noyau.engines.sql.functions",
     "map": "noyau.ops.higher_order.ops",
     "op": "noyau.ops.op",
     "reduce": "noyau.ops.higher_order.ops",

@@ -38,7 +38,10 @@ OPTIONAL = {
     "onnxscript": (),
     "ziglang": (),
     "elftools": ("debug_info",),
-    **dict.fromkeys(("pyarrow", "fsspec"), ("arrow*",)),
+    **dict.fromkeys(("pyarrow", "fsspec"), ("arrow*", "adbc*")),
+    **dict.fromkeys(("adbc_driver_manager", "adbc_driver_postgresql", "adbc_driver_sqlite"), ("adbc*",)),
+    **dict.fromkeys(("pandas", "xarray", "dask"), ()),
+    "duckdb": ("duckdb*",),
     **dict.fromkeys(("tree_sitter", "tree_sitter_c", "tree_sitter_cpp"), ("syntax",)),
 }
 

@@ -52,10 +52,11 @@ class ChunkKernels:
         except (BuildError, UnsupportedError):
             return self.evaluated
         truth = self.evaluated(*first, wide=True)
-        return run if all(map(_near, run(*first), truth)) else self.evaluated
+        return run if all(map(is_near, run(*first), truth)) else self.evaluated
 
 
-def _near(value: Any, truth: Any) -> bool:
+def is_near(value: Any, truth: Any) -> bool:
+    """Whether a result agrees with float64 to half of its digits."""
     x, y = np.asarray(value), np.asarray(truth)
     near = 2.0 ** (-np.finfo(x.dtype).nmant // 2) if x.dtype.kind == "f" else 0.0
     return np.allclose(x, y, near, near * np.max(abs(y), where=np.isfinite(y), initial=0), equal_nan=True)

@@ -110,9 +110,13 @@ def _of(node: Node) -> DType:
     return DType.F64 if node.dtype.is_float else node.dtype
 
 
-def _kinds(node: Node, monoid: Monoid) -> list[np.dtype]:
+def state_dtypes(node: Node, monoid: Monoid) -> list[DType]:
     """The dtypes of a state: floats are merged in float64, whatever a chunk gives."""
-    return [DType.F64.numpy if kind.is_float else kind.numpy for kind in monoid.states(_of(node))]
+    return [DType.F64 if dtype.is_float else dtype for dtype in monoid.states(_of(node))]
+
+
+def _kinds(node: Node, monoid: Monoid) -> list[np.dtype]:
+    return [dtype.numpy for dtype in state_dtypes(node, monoid)]
 
 
 def _best(node: Node) -> str:

@@ -1,0 +1,144 @@
+"""An op as a function of DuckDB: kernels and what calls them as one extension in C, which the connection loads.
+
+A connection of the Python package cannot be reached from C; whoever loads an extension is handed its database.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from noyau.codegen.language import GENERATIONS
+from noyau.compiler.lowering.input_layouts import PACKED
+from noyau.dtypes import DType
+from noyau.engines.chunk_kernels import is_near
+from noyau.engines.derived import Derived
+from noyau.engines.rows import RowPlan
+from noyau.engines.sql.kernel_reduction import graphs_of, settled
+from noyau.errors import CheckError, InputError, SignatureError, UnsupportedError
+from noyau.ir.dims import Dim
+from noyau.ir.graph import Constant
+from noyau.ir.graph_interpreter import evaluate
+from noyau.ir.loops import Role
+from noyau.kernels.programs.generate import generate_from_graph
+from noyau.kernels.programs.program import KernelStep, Program
+from noyau.toolchain.c import compiler
+from noyau.verify.inputs import make_inputs
+
+_TYPES = "bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64"
+_NUMBERS = {DType(name): at for at, name in enumerate(_TYPES.split(), 1)}  # of duckdb_type
+_UNSIGNED = {"allow_unsigned_extensions": True}
+_TRIED = 257  # rows
+_API = "v1.2.0"  # the oldest that has aggregates; later ones are called alike
+MOST, RANK = 64, 8  # values of a program, their axes: as in extension.c
+
+
+def load_function(connection: Any, name: str, plan: Any, others: Mapping[str, Any]) -> None:
+    """Make a function of this name in the database of a connection, once it is right in one of its own.
+    SignatureError for a reduction in Python, UnsupportedError for what has no kernels in C, InputError where the
+    connection loads no extension or the name is taken, CheckError where the function is wrong."""
+    if not isinstance(plan, Derived | RowPlan):
+        raise SignatureError(f"{name}: DuckDB runs C, and its steps are Python: write its folds as an op")
+    query = "SELECT count(*) FROM duckdb_functions() WHERE lower(function_name) = lower(?)"
+    if connection.execute(query, [name]).fetchall()[0][0]:
+        raise InputError(f"DuckDB has a function {name}, and replaces none: say another name=")
+    try:
+        text = extension_text(name, plan, others)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{name} is no function of DuckDB: {error}") from error
+    entry = f"noyau_{name}".lower()
+    built = compiler.shared_library([compiler.compile_object(f"#define ENTRY {entry}_init_c_api\n{text}")])
+    ((platform,),) = connection.execute("PRAGMA platform").fetchall()
+    fields = ["4", platform, _API, "1", "C_STRUCT", "", "", ""]  # the end of the file: these, the last first
+    footer = b"".join(field.encode().ljust(32, b"\0") for field in reversed(fields)) + bytes(256)  # no signature
+    with tempfile.TemporaryDirectory(prefix="noyau-") as folder, duckdb.connect(config=_UNSIGNED) as trial:
+        path = Path(folder) / f"{entry}.duckdb_extension"
+        path.write_bytes(built.read_bytes() + footer)
+        try:
+            trial.execute(f"LOAD '{path}'")
+            _try(trial, name, plan, others)
+            connection.execute(f"LOAD '{path}'")
+        except duckdb.Error as fault:
+            remedy = f"open it by duckdb.connect(PATH, config={_UNSIGNED})"
+            message = str(fault).split("\n", maxsplit=1)[0]
+            raise InputError(f"this connection loads no extension, as {name} is one: {remedy}; {message}") from fault
+
+
+def _try(connection: Any, name: str, plan: Derived | RowPlan, others: Mapping[str, Any]) -> None:
+    """CheckError where the function is not what the graph is in float64, on some rows."""
+    whole, sizes = (plan.plan, plan.sizes) if isinstance(plan, Derived) else (plan, {})
+    graph = settled(whole.graph, others, {key: size for key, size in sizes.items() if key != whole.size})
+    arrays = make_inputs(graph, {whole.size: _TRIED}, np.random.default_rng(0)).arrays
+    rows = ", ".join(map(str, zip(*(array.tolist() for array in arrays.values()), strict=True))).replace(",)", ")")
+    names = ", ".join(f"c{at}" for at in range(len(arrays)))
+    got = connection.execute(f"SELECT {name}({names}) FROM (VALUES {rows}) AS t({names})").fetchall()
+    (truth,) = evaluate(graph, arrays, wide=True).values()
+    values = np.array([row[0] for row in got] if whole.is_map else got[0][0], graph[graph.outputs[0]].dtype.numpy)
+    if not is_near(values, truth):
+        raise CheckError(f"{name} is wrong in DuckDB, on {_TRIED} made-up rows: {values} is not {truth}")
+
+
+def extension_text(name: str, plan: Derived | RowPlan, others: Mapping[str, Any]) -> str:
+    """The text in C of an extension with one function. UnsupportedError for what is none of DuckDB."""
+    is_fold = isinstance(plan, Derived)
+    graphs = graphs_of(plan) if isinstance(plan, Derived) else (settled(plan.graph, others, {}),)
+    result = graphs[-1][graphs[-1].outputs[0]]
+    shape = [dim.constant for dim in result.shape[0 if is_fold else 1 :]]
+    if len(graphs[-1].outputs) != 1 or len(shape) > 1 or None in shape:
+        raise UnsupportedError("it has not one result, a number or an array of some: make an op of each")
+    dtypes = [node.dtype for node in (*graphs[0].inputs, result)]
+    strange = next((dtype for dtype in dtypes if dtype not in _NUMBERS), None)
+    if strange is not None:
+        raise UnsupportedError(f"DuckDB has no {strange.value}")
+    programs = [
+        generate_from_graph(g, f"part{at}", [PACKED] * len(g.inputs), "c").program for at, g in enumerate(graphs)
+    ]
+    size = plan.plan.size if isinstance(plan, Derived) else plan.size
+    tables = [
+        _table(label, program, size) for label, program in zip(("step", "merge", "finish"), programs, strict=False)
+    ]
+    types = ", ".join(str(_NUMBERS[dtype]) for dtype in dtypes[:-1])
+    facts = [f'NAME "{name}"', f"AGGREGATE {int(is_fold)}", f"COLUMNS {len(dtypes) - 1}", f"COLUMN_TYPES {types}"]
+    facts += [f"RESULT_TYPE {_NUMBERS[dtypes[-1]]}", f"RESULT_CELLS {shape[0] if shape else 0}"]
+    kernels = GENERATIONS["c"].printer([kernel for each in programs for kernel in each.kernels], f"{name} in DuckDB")
+    frame = files("noyau.engines.sql").joinpath("extension.c").read_text("ascii")
+    return "\n\n".join([kernels, "\n".join(f"#define {fact}" for fact in facts), frame, *tables])
+
+
+def _table(name: str, program: Program, size: str) -> str:
+    """A program as tables of C: its values (inputs, constants, results of kernels), and those that each kernel takes.
+    UnsupportedError where it needs a library. An extent of -1 is that of the rows."""
+    constants = [node for node in program.graph.nodes if isinstance(node.kind, Constant)]
+    nodes = {node.output: node for node in [*program.graph.inputs, *constants]}
+    places, lines, steps, values = dict[str, int](), list[str](), list[str](), list[str]()
+    for step in program.steps:
+        if not isinstance(step, KernelStep):
+            raise UnsupportedError(f"it has a step that is no kernel: {step.reason}")
+        nodes |= {output: step.graph[output] for output in step.graph.outputs}
+        places = {output: at for at, output in enumerate(nodes)}
+        ends = [places[each.source] for role in (Role.INPUT, Role.OUTPUT) for each in step.kernel.of(role)]
+        lines.append(f"static const int32_t {name}_places_{len(steps)}[] = {{{', '.join(map(str, ends))}}};")
+        steps.append(f"{{&{step.kernel.name}_kernel, {name}_places_{len(steps)}}}")
+    for at, node in enumerate(nodes.values()):
+        if isinstance(node.kind, Constant):
+            cells = ", ".join(map(str, node.kind.value.tobytes()))
+            lines.append(f"static _Alignas(64) unsigned char {name}_value_{at}[] = {{{cells}}};")
+        data = f"{name}_value_{at}" if isinstance(node.kind, Constant) else "0"
+        extents = ", ".join(str(-1 if dim == Dim.of(size) else dim.constant or 0) for dim in node.shape) or "0"
+        values.append(f"{{{data}, {node.dtype.bytes}, {len(node.shape)}, {{{extents}}}}}")
+    if len(nodes) > MOST or any(len(node.shape) > RANK for node in nodes.values()):
+        raise UnsupportedError(f"it has {len(nodes)} values, and {MOST} are the most: make several ops of it")
+    results = [list(nodes).index(output) for output in program.graph.outputs]
+    counts = f"{len(nodes)}, {len(program.graph.inputs)}, {len(steps)}, {len(results)}"
+    lines += [f"static const value {name}_values[] = {{{', '.join(values)}}};"]
+    lines += [f"static const program_step {name}_steps[] = {{{', '.join(steps)}}};"]
+    lines += [f"static const int32_t {name}_results[] = {{{', '.join(map(str, results))}}};"]
+    return "\n".join(
+        [*lines, f"static const program {name}_program = {{{name}_values, {name}_steps, {name}_results, {counts}}};"]
+    )
