@@ -95,6 +95,7 @@ class ArrowFiles:
     """Files of one format and one set of columns."""
 
     files: tuple[ArrowFile, ...]
+    condition = ds.Expression
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,26 +1,28 @@
-"""A folder of Parquet files as a sink: a file for some chunks of a part, each there as a whole or not at all."""
+"""Rows by pyarrow as a sink: a folder of Parquet files, one for some chunks of a part, each there as a whole or not at
+all; the lines of a CSV file."""
 
 from __future__ import annotations
 
+import io
 import os
 import re
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import parquet
+from pyarrow import csv, parquet
 
-from noyau.engines.sinks import Piece, Progress, flattened, writing
+from noyau.engines.reading import Chunk
+from noyau.engines.sinks import CHUNKS, Piece, Progress, flattened, writing
 
-CHUNKS = 16  # of a file
 _NAME = re.compile(r"\.?part-(\d{5})-(\d{6})\.parquet")
 
 
 class ParquetFolder:
     """The folder. What is being written bears a hidden name; after an end at any moment it is written again."""
 
-    def __init__(self, path: Path, progress: Progress) -> None:
-        self.path, self.progress, self.has = path, progress, progress.has
+    def __init__(self, progress: Progress) -> None:
+        self.progress, self.has = progress, progress.has
+        self.path = self.output = path = progress.sink
         self.writer: Any = None
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -46,3 +48,13 @@ class ParquetFolder:
 
     def finish(self) -> None:
         self.progress.path.unlink()
+
+    def close(self) -> None:
+        pass
+
+
+def csv_rows(columns: Chunk, first: bool) -> bytes:
+    """Lines of a CSV file, the first of which has the names."""
+    content = io.BytesIO()
+    csv.write_csv(pa.table(flattened(columns)), content, csv.WriteOptions(include_header=first))
+    return content.getvalue()

@@ -1,15 +1,18 @@
 """Sinks: each holds, whatever ends the work, whole pieces in their order, and goes on from there. `has(piece)`: it need
-not be computed again; `write(piece, content)`, of None at the end of a part; `finish()`."""
+not be computed again; `write(piece, content)`, of None at the end of a part; `finish()`; `close()`, whatever ends the
+work. `output`: the place where it goes."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
 import errno
+import io
 import json
+import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from noyau.errors import InputError, OutputError
 Piece = tuple[int, int]  # the number of a part of the source, and that of a chunk in it
 END = 1 << 60  # the number of a piece that stands for the end of its part
 PAUSE_S = 2.0  # between two records of a state
+CHUNKS = 16  # between two records of rows
 
 
 def flattened(columns: Chunk) -> dict[str, np.ndarray]:
@@ -56,7 +60,7 @@ class Progress:
     """The record beside a sink of how far it has come. `plan`: the digest of the work that it is of."""
 
     def __init__(self, sink: Path, plan: str, *, resume: bool) -> None:
-        self.path = sink.with_name(f"{sink.name}.progress")
+        self.sink, self.path = sink, sink.with_name(f"{sink.name}.progress")
         self.state: dict[str, Any] = {"plan": plan, "piece": [-1, -1]}
         if resume and self.path.exists():
             try:
@@ -80,7 +84,7 @@ class Fold:
     """The state of a reduction, merged in the order of the rows; with `progress`, written down now and then."""
 
     def __init__(self, reduction: Reduction, progress: Progress | None) -> None:
-        self.reduction, self.progress = reduction, progress
+        self.reduction, self.progress, self.output = reduction, progress, progress and progress.sink
         text = progress.state.get("state") if progress else None
         self.state = reduction.zero() if text is None else reduction.unpack(base64.b64decode(text))
         self.noted_s = time.monotonic()
@@ -100,3 +104,68 @@ class Fold:
     def finish(self) -> None:
         if self.progress is not None:
             self.progress.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        pass
+
+
+class RowFile:
+    """A file of rows one behind the other, under a hidden name until it is whole. `encode(columns, first)`: the bytes
+    of a piece; `seal(file)`: what is left to do in the whole one."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        encode: Callable[[Chunk, bool], bytes],
+        seal: Callable[[Any], object] = lambda file: None,
+    ) -> None:
+        self.progress, self.has, self.encode, self.seal = progress, progress.has, encode, seal
+        self.output = progress.sink
+        self.hidden = self.output.with_name(f".{self.output.name}.part")
+        end = progress.state.get("bytes", 0)
+        with writing(self.output):
+            self.file = open(self.hidden, "r+b" if end else "w+b")  # noqa: SIM115  until close()
+            self.file.truncate(end)
+            self.file.seek(end)
+
+    def write(self, piece: Piece, content: Any) -> None:
+        with writing(self.output):
+            if content is not None:
+                self.file.write(self.encode(content, not self.file.tell()))
+            if content is None or piece[1] % CHUNKS == CHUNKS - 1:
+                self.file.flush()
+                self.progress.note(piece, bytes=self.file.tell())
+
+    def finish(self) -> None:
+        with writing(self.output):
+            self.seal(self.file)
+            self.file.close()
+            os.replace(self.hidden, self.output)
+        self.progress.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def npy_rows(columns: Chunk, first: bool) -> bytes:
+    """Rows of an .npy file, the first behind a header that says 0 rows."""
+    (column,) = columns.values()
+    return (_npy_head(column.dtype, (0, *column.shape[1:])) if first else b"") + column.tobytes()
+
+
+def count_rows(file: Any) -> None:
+    """Write the number of rows into the header of an .npy file, which is as long for each."""
+    if not file.tell():
+        file.write(npy_rows({"": np.zeros(0)}, True))
+    file.seek(np.lib.format.MAGIC_LEN)
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    row = math.prod(shape[1:]) * dtype.itemsize
+    rows = (os.fstat(file.fileno()).st_size - file.tell()) // max(row, 1)
+    file.seek(0)
+    file.write(_npy_head(dtype, (rows, *shape[1:])))
+
+
+def _npy_head(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
+    content, facts = io.BytesIO(), {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
+    np.lib.format.write_array_header_1_0(content, {**facts, "shape": shape})
+    return content.getvalue()

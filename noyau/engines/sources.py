@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from noyau.engines.reading import Chunk, Reading, require_columns
+from noyau.engines.sql.places import place_of
 from noyau.errors import InputError, MissingExtraError
 
 ROWS = 1 << 20  # of a part of arrays, and of a batch that a relation of DuckDB gives
@@ -105,6 +106,11 @@ def _table(value: Any) -> Chunk:
 def open_source(source: Any, columns: Sequence[str]) -> Any:
     """The source that a value is; an array alone is the first of `columns`. InputError for what is none,
     MissingExtraError where its format needs pyarrow."""
+    table = place_of(source)
+    if table is not None:
+        from noyau.engines.sql.adbc_tables import TableSource
+
+        return TableSource(table)
     if isinstance(source, str | PathLike):
         place = Path(source)
         if place.suffix == ".npy":

@@ -9,6 +9,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from copy import copy
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -20,8 +21,9 @@ import numpy as np
 from noyau.engines.laws import require_laws
 from noyau.engines.reading import Reading, require_columns
 from noyau.engines.reduction import Reduction, as_reduction
-from noyau.engines.sinks import Fold, Progress, replace_file
+from noyau.engines.sinks import Fold, Progress, RowFile, count_rows, npy_rows, replace_file
 from noyau.engines.sources import open_source
+from noyau.engines.sql.places import place_of
 from noyau.engines.work import Work
 from noyau.errors import InputError, MissingExtraError, SignatureError
 from noyau.ops.op import Op
@@ -39,7 +41,7 @@ class StreamResult(Printed):
     through; `chunk_rows`: as the memory had it; `counts`: what was left out, by its name."""
 
     value: Any
-    output: Path | None
+    output: Path | str | None
     rows: int
     time_s: float
     chunk_rows: int
@@ -73,8 +75,8 @@ def stream(
     """Run an op or a reduction over a source that need not fit into memory; docs/streams.md has each option.
 
     A reduction, or an op whose reference folds its rows, gives `.value`; an op with a result for each row writes it to
-    the sink, "x.parquet", and a reduction to .npz or .json. `tell`: is called with each number of rows done, and of
-    all. InputError, CheckError, RaisedError, OutputError: what does not fit, breaks a law, fails, or has no room."""
+    the sink, .parquet, .csv, .npy or URL::TABLE, and a reduction to .npz or .json. `tell`: is called with each number
+    of rows done, and of all. InputError, CheckError, RaisedError, OutputError: what does not fit, fails, lacks room."""
     begin_s, value = time.perf_counter(), _value(op, in_order)
     bound = dict(columns or {name: name for name in _with_rows(value, arguments or {})})
     chosen = [each for column in bound.values() for each in ([column] if isinstance(column, str) else column)]
@@ -82,17 +84,17 @@ def stream(
     origin = open_source(source, every)
     reading = _reading(origin, every, where, memory, nulls, bad_lines)
     work = Work(value, bound, dict(arguments or {}), tuple(keep), reading, origin.sample(every))
-    path, size, total = None if sink is None else Path(sink), origin.size if where is None else None, 0
-    target = _sink(work, path, origin.identity, resume)
-    for number in work.over(origin.parts(every), target, workers or processors()):
-        total += number
-        tell(number, size)
-    result = work.reduction.finish(target.state) if work.reduction else None
-    if work.reduction and path is not None:
-        _save(result, path)
-    target.finish()
+    size, total = origin.size if where is None else None, 0
+    with closing(_sink(work, sink, origin.identity, resume)) as target:
+        for number in work.over(origin.parts(every), target, workers or processors()):
+            total += number
+            tell(number, size)
+        result = work.reduction.finish(target.state) if work.reduction else None
+        if work.reduction and sink is not None:
+            _save(result, Path(sink))
+        target.finish()
     counts = {name: number for name, number in reading.counts.items() if number}
-    return StreamResult(result, path, total, time.perf_counter() - begin_s, reading.rows, counts)
+    return StreamResult(result, target.output, total, time.perf_counter() - begin_s, reading.rows, counts)
 
 
 def _reading(
@@ -102,8 +104,9 @@ def _reading(
     require_columns(origin.names, columns, "the source")
     if nulls not in ("refuse", "skip", "nan"):
         raise InputError(f"nulls={nulls!r} is nothing to do with nulls: say 'refuse', 'skip' or 'nan'")
-    if where is not None and not hasattr(origin, "files"):
-        raise InputError("where= is of files, whose readers leave rows out: choose the rows of this source before")
+    if where is not None and not isinstance(where, getattr(origin, "condition", ())):
+        remedy = "of others choose the rows before"
+        raise InputError(f"where= is of files, an expression of pyarrow's, and of databases, a text: {remedy}")
     sizes = [
         _TEXT_BYTES if x.dtype.hasobject else x.itemsize * math.prod(x.shape[1:])
         for x in origin.sample(columns).values()
@@ -142,25 +145,36 @@ def bytes_of(memory: int | str) -> int:
     return int(float(match[1]) * _UNITS[match[2]])
 
 
-def _sink(work: Work, path: Path | None, identity: str, resume: bool) -> Any:
-    """The sink of a path. InputError where the work needs one, or the path is of none."""
+def _sink(work: Work, sink: str | Path | None, identity: str, resume: bool) -> Any:
+    """The sink of a path, or of a table. InputError where the work needs one, or it is of none."""
     code = (work.value.reference if isinstance(work.value, Op) else type(work.value).step).__code__
     wishes = (work.value.name, code.co_code, code.co_consts, identity, work.columns, work.arguments, work.keep)
     plan = hashlib.sha256(repr((*wishes, str(work.reading))).encode()).hexdigest()
-    kinds = (".npz", ".json") if work.reduction else (".parquet",)
-    if path is None and work.reduction:
+    kinds = (".npz", ".json") if work.reduction else (".parquet", ".csv", ".npy")
+    if sink is None and work.reduction:
         return Fold(work.reduction, None)
-    if path is None or path.suffix not in kinds:
+    table = None if work.reduction else place_of(sink)
+    if table is not None:
+        from noyau.engines.sql.adbc_tables import TableSink
+
+        return TableSink(table, plan, resume=resume)
+    path = Path(sink or "")
+    if path.suffix not in kinds:
         results = "one result" if work.reduction else "a result for each row"
-        raise InputError(f"{work.value.name} has {results}: name a sink that is {' or '.join(kinds)}, not {path}")
+        named = None if sink is None else path
+        raise InputError(f"{work.value.name} has {results}: name a sink that is {' or '.join(kinds)}, not {named}")
+    if path.suffix == ".npy" and len(work.outputs) + len(work.keep) != 1:
+        raise InputError(f"{path} holds one array, and {work.value.name} gives more columns: name a .parquet or .csv")
     progress = Progress(path, plan, resume=resume)
     if work.reduction:
         return Fold(work.reduction, progress)
+    if path.suffix == ".npy":
+        return RowFile(progress, npy_rows, count_rows)
     if find_spec("pyarrow") is None:
         raise MissingExtraError(f"{path} needs pyarrow; run: pip install 'noyau-kernels[stream]'")
-    from noyau.engines.arrow_sink import ParquetFolder
+    from noyau.engines.arrow_sink import ParquetFolder, csv_rows
 
-    return ParquetFolder(path, progress)
+    return RowFile(progress, csv_rows) if path.suffix == ".csv" else ParquetFolder(progress)
 
 
 def _save(value: Any, path: Path) -> None:

@@ -42,6 +42,11 @@ class Work:
             plan = derive(self.value, {**self.arguments, **self.bound(self.sample)})
         self.reduction = plan if isinstance(plan, Reduction) else None
 
+    @property
+    def outputs(self) -> list[str]:
+        """The names of the results of an op."""
+        return [term.name for term in self.value.require_signature().outputs] if isinstance(self.value, Op) else []
+
     def bound(self, chunk: Chunk) -> dict[str, np.ndarray]:
         """The arguments that have rows, each of the dtype that is signed."""
         inputs = self.value.require_signature().inputs if isinstance(self.value, Op) else ()
@@ -60,8 +65,7 @@ class Work:
             return columns if self.reduction.sequential else self.reduction.step(self.reduction.zero(), *columns)
         assert isinstance(self.value, Op)
         results = self.value(**self.arguments, **arrays)
-        names = [term.name for term in self.value.require_signature().outputs]
-        outputs = dict(zip(names, results if len(names) > 1 else [results], strict=True))
+        outputs = dict(zip(self.outputs, results if len(self.outputs) > 1 else [results], strict=True))
         return {**{name: chunk[name] for name in self.keep}, **outputs}
 
     def run_at(self, chunk: Chunk, part: Any, start: int) -> Any:

@@ -1,9 +1,11 @@
 import gzip
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -157,7 +159,7 @@ def refusals():
     yield SignatureError, "takes an op or a reduction", lambda: noyau.stream(len, COLUMNS)
     yield (
         InputError,
-        "scaled has a result for each row: name a sink that is .parquet, not None",
+        "scaled has a result for each row: name a sink that is .parquet or .csv or .npy, not None",
         lambda: noyau.stream(scaled, COLUMNS, arguments={"by": 2.0}),
     )
     yield (
@@ -300,15 +302,27 @@ def test_the_command_prints_and_writes(folder, capsys):
     assert "--argument by is not NAME=VALUE" in capsys.readouterr().err
 
 
+def rows_of(sink):
+    """What is in a sink."""
+    if "::" not in sink:
+        return contents(Path(sink)) if Path(sink).is_dir() else Path(sink).read_bytes()
+    with sqlite3.connect(sink.removeprefix("sqlite:///").partition("::")[0]) as connection:
+        return connection.execute("SELECT rowid, * FROM y").fetchall(), connection.execute(
+            "SELECT name FROM sqlite_master"
+        ).fetchall()
+
+
 @pytest.mark.long
-def test_sigkill_at_any_moment_leaves_what_can_be_gone_on_with(folder):
+@pytest.mark.parametrize("sink", ["{}.parquet", "{}.csv", "{}.npy", "sqlite:///{}.db::y"])
+def test_sigkill_at_any_moment_leaves_what_can_be_gone_on_with(sink, folder):
     (folder / "op.py").write_text(OP)
     run = [sys.executable, "-c", PROGRAM]
-    subprocess.run([*run, "undisturbed.parquet"], check=True)
-    for wait_s in np.random.default_rng(0).uniform(0.3, 1.6, 20):
-        process = subprocess.Popen([*run, "ended.parquet"])
+    subprocess.run([*run, sink.format("undisturbed")], check=True)
+    for at, wait_s in enumerate(np.random.default_rng(0).uniform(0.3, 1.6, 20)):
+        process = subprocess.Popen([*run, sink.format(f"ended{at}")])
         time.sleep(wait_s)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        subprocess.run([*run, "ended.parquet"], check=True)
-        assert contents(folder / "ended.parquet") == contents(folder / "undisturbed.parquet")
+        if not (process.returncode == 0 and "::" in sink):  # a table that is whole is not written again
+            subprocess.run([*run, sink.format(f"ended{at}")], check=True)
+        assert rows_of(sink.format(f"ended{at}")) == rows_of(sink.format("undisturbed"))

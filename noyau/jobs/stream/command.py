@@ -13,8 +13,8 @@ from noyau.jobs import command_line
 def _declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("target", metavar="FILE.py::OP", help="an op, or a reduction under @noyau.reduction")
-    add("source", metavar="SOURCE", help="files: Parquet, CSV or Arrow, a folder, a glob, a URL; or .npy")
-    add("-o", "--output", type=Path, metavar="SINK", help="x.parquet for rows; x.npz or x.json for one result")
+    add("source", metavar="SOURCE", help="files (Parquet, CSV, Arrow, .npy; a folder, a glob, a URL), or URL::TABLE")
+    add("-o", "--output", metavar="SINK", help="x.parquet, .csv, .npy or URL::TABLE for rows; .npz, .json for a result")
     add("--column", action="append", default=[], metavar="ARG=NAME[,NAME...]", help="the column of an argument")
     add("--argument", action="append", default=[], metavar="ARG=VALUE", help="an argument that has no rows")
     add("--memory", default="1G", metavar="N", help="bytes for chunks: 500M, 2Gi (default: 1G)")

@@ -1,0 +1,175 @@
+"""Tables of PostgreSQL, SQLite and DuckDB as a source and as a sink, by ADBC: columns travel as Arrow's batches."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import pyarrow as pa
+from adbc_driver_manager import dbapi
+
+from noyau.engines.arrow_columns import chunks_of
+from noyau.engines.reading import Chunk, Reading, require_columns
+from noyau.engines.sinks import CHUNKS, Piece, flattened
+from noyau.engines.sql.places import Place, quoted
+from noyau.errors import InputError, NoyauError, OutputError
+
+# Rows then come in one order whenever the table is read: work that goes on skips those that it has done.
+_STEADY = {"postgresql": ("SET synchronize_seqscans = off", "SET max_parallel_workers_per_gather = 0")}
+
+
+def connect(place: Place) -> Any:
+    """A connection to the database of a place, in a transaction. InputError where it cannot be reached."""
+    if place.kind == "duckdb":  # whose library is a driver too
+        spec = find_spec(place.driver)
+        options = {"driver": spec and spec.origin, "entrypoint": "duckdb_adbc_init", "db_kwargs": {"path": place.path}}
+    else:
+        uri = place.url if place.kind == "postgresql" else place.path
+        options = {"driver": import_module(place.driver)._driver_path(), "db_kwargs": {"uri": uri}}
+    with _errors(place, InputError, "cannot be reached"):
+        connection = dbapi.connect(**options)
+        for statement in _STEADY.get(place.kind, ()):
+            with connection.cursor() as cursor:
+                cursor.execute(statement)
+    return connection
+
+
+@contextlib.contextmanager
+def _errors(place: Place, kind: type[NoyauError], fault: str) -> Iterator[None]:
+    """A block in which what a driver says is one error, and the one that it was is not shown: it may have the URL."""
+    try:
+        yield
+    except dbapi.Error as error:
+        message = " ".join(place.without_secrets(str(error)).split())[:300]
+        raise kind(f"{place.label} {fault}: {message}") from None
+
+
+class TableSource:
+    """A table or a query. It is read as a whole, once, in chunks of as many rows as the reading says."""
+
+    condition: type | tuple[type, ...] = str
+
+    def __init__(self, place: Place) -> None:
+        self.place, self.label = place, place.label
+        queries = [f"SELECT * FROM {place.sql} LIMIT 64"]
+        queries += [] if place.is_query else [f"SELECT count(*) FROM {place.sql}"]
+        self.head, *counts = self._tables(*queries)
+        self.schema, self.names = self.head.schema, tuple(self.head.schema.names)
+        self.size = int(counts[0][0][0].as_py()) if counts else None
+        self.identity = f"{self.label} {self.size} {self.schema}"
+
+    @lru_cache(maxsize=1)  # noqa: B019  of one source
+    def sample(self, columns: tuple[str, ...]) -> Chunk:
+        reading = Reading(columns, 64, nulls="nan")
+        chosen = self._chosen(columns)
+        table = self._tables(f"SELECT {chosen} FROM {self.place.sql} LIMIT 64")[0] if "CAST" in chosen else self.head
+        (batch,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+        return next(chunks_of(batch, reading, self.label))
+
+    def parts(self, columns: Sequence[str]) -> list[TableSource]:
+        require_columns(self.names, columns, self.label)
+        return [self]
+
+    def chunks(self, reading: Reading) -> Iterator[Chunk]:
+        where = f" WHERE ({reading.where})" if reading.where else ""
+        chosen = self._chosen(reading.columns)
+        reads = _errors(self.place, InputError, "cannot be read")
+        with reads, connect(self.place) as connection, connection.cursor() as cursor:
+            if self.place.kind == "sqlite":  # whose types are those of the rows of a batch
+                cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(reading.rows)})
+            cursor.execute(f"SELECT {chosen} FROM {self.place.sql}{where}")
+            for batch in _even(cursor.fetch_record_batch(), reading.rows):
+                yield from chunks_of(batch, reading, self.label)
+
+    def _chosen(self, columns: Sequence[str]) -> str:
+        """The columns in SQL: a NUMERIC of PostgreSQL, which travels as a text, as a float."""
+        numeric = [name for name in columns if "numeric" in str(self.schema.field(name).type)]
+        cast = "CAST({0} AS DOUBLE PRECISION) AS {0}"
+        return ", ".join(cast.format(quoted(name)) if name in numeric else quoted(name) for name in columns)
+
+    def _tables(self, *queries: str) -> list[Any]:
+        """The results of queries."""
+        tables = []
+        with connect(self.place) as connection, connection.cursor() as cursor:
+            for query in queries:
+                with _errors(self.place, InputError, "cannot be read"):
+                    cursor.execute(query)
+                    tables.append(cursor.fetch_arrow_table())
+        return tables
+
+
+def _even(batches: Any, rows: int) -> Iterator[Any]:
+    """The rows of batches in batches of so many, the last apart."""
+    rest = pa.Table.from_batches([], batches.schema)
+    for batch in batches:
+        rest = pa.concat_tables([rest, pa.Table.from_batches([batch])])
+        while rest.num_rows >= rows:
+            yield from rest.slice(0, rows).combine_chunks().to_batches()
+            rest = rest.slice(rows)
+    yield from rest.combine_chunks().to_batches()
+
+
+class TableSink:
+    """A table that rows go into. Beside it, until the work is done, stands a table that says how far it has come: both
+    change in one transaction, so that what ends the work at any moment neither loses rows nor repeats them."""
+
+    def __init__(self, place: Place, plan: str, *, resume: bool) -> None:
+        if place.is_query:
+            raise InputError(f"{place.label} is a query, and rows go into a table: write URL::TABLE")
+        self.place, self.output, self.piece, self.open = place, place.label, (-1, -1), connect(place)
+        self.record = f"{place.what}_noyau_progress"
+        *schema, self.name = place.what.rsplit(".", 1)
+        self.options = {"db_schema_name": schema[0]} if schema else {}
+        if not resume:
+            self._run(f"DROP TABLE IF EXISTS {place.sql}", f"DROP TABLE IF EXISTS {quoted(self.record)}")
+        earlier = self._rows(f"SELECT part, chunk, plan FROM {quoted(self.record)}")
+        fault = "is of other work, by its op, source or options" if earlier and earlier[0][2] != plan else ""
+        if earlier is None and self._rows(f"SELECT 1 FROM {place.sql} LIMIT 1") is not None:
+            fault = "is there already"
+        if fault:
+            self.close()
+            raise InputError(f"{place.label} {fault}: name another table, or say resume=False, which replaces it")
+        if earlier:
+            self.piece = earlier[0][:2]
+        else:
+            columns = "part BIGINT, chunk BIGINT, plan VARCHAR(64)"
+            self._run(f"CREATE TABLE {quoted(self.record)} ({columns})")
+            self._run(f"INSERT INTO {quoted(self.record)} VALUES (-1, -1, '{plan}')")
+
+    def has(self, piece: Piece) -> bool:
+        return piece <= tuple(self.piece)
+
+    def write(self, piece: Piece, content: Any) -> None:
+        with _errors(self.place, OutputError, "cannot be written"), self.open.cursor() as cursor:
+            if content is not None:
+                cursor.adbc_ingest(self.name, pa.table(flattened(content)), mode="create_append", **self.options)
+        if content is None or piece[1] % CHUNKS == CHUNKS - 1:
+            self._run(f"UPDATE {quoted(self.record)} SET part = {piece[0]}, chunk = {piece[1]}")
+
+    def finish(self) -> None:
+        self._run(f"DROP TABLE {quoted(self.record)}")
+
+    def close(self) -> None:
+        """Leave the database; what is not committed is undone."""
+        self.open.close()
+
+    def _run(self, *statements: str) -> None:
+        """Run statements and commit."""
+        with _errors(self.place, OutputError, "cannot be written"), self.open.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+            self.open.commit()
+
+    def _rows(self, query: str) -> Any:
+        """The rows of a query, None where there is no such table."""
+        try:
+            with self.open.cursor() as cursor:
+                cursor.execute(query)
+                return cursor.fetchall()
+        except dbapi.Error:
+            self.open.rollback()
+            return None

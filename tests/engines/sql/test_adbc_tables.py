@@ -1,0 +1,190 @@
+"""Tables as sources and sinks: SQLite, DuckDB, and a PostgreSQL that is started here; work that is ended and gone on
+with; what cannot be reached, without its credentials."""
+
+import contextlib
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from adbc_driver_manager import dbapi
+
+import noyau
+from noyau.engines.sql.adbc_tables import connect
+from noyau.engines.sql.places import place_of
+from noyau.errors import InputError, MissingExtraError, OutputError
+from noyau.jobs.cli import main
+
+ROWS, PASSWORD = 2000, "se/cret@1"
+OP = "import noyau\n@noyau.op('f64[n], f64 -> y: f64[n]')\ndef scaled(x, by):\n    return x * by\n"
+CREATE = """CREATE TABLE t AS WITH RECURSIVE r(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM r WHERE i < 1999)
+SELECT CAST(i AS BIGINT) AS id, CAST(i % 5 AS BIGINT) AS key, {x} AS x, 'name' AS name FROM r"""
+
+
+@noyau.op("i64[n], f64[n] -> f64[5]")
+def sums(key, x):
+    out = np.zeros(5)
+    np.add.at(out, key, x)
+    return out
+
+
+@noyau.op("f64[n], f64 -> y: f64[n]")
+def scaled(x, by):
+    return x * by
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """The URL of a PostgreSQL that listens on a socket alone. It does not run as root."""
+    folders = sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True)
+    path = os.pathsep.join([os.environ["PATH"], *folders])
+    if not shutil.which("initdb", path=path):
+        pytest.fail("no initdb on PATH: apt-get install postgresql", pytrace=False)
+    home, user = tmp_path_factory.mktemp("pg"), []
+    if os.getuid() == 0:
+        owner = pwd.getpwnam("postgres" if any(each.pw_name == "postgres" for each in pwd.getpwall()) else "nobody")
+        user = ["setpriv", f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups"]
+        home = Path(tempfile.mkdtemp(prefix="noyau-pg-"))  # where that user may go
+        home.chmod(0o755)
+        os.chown(home, owner.pw_uid, owner.pw_gid)
+    (home / "password").write_text(PASSWORD)
+    (home / "password").chmod(0o644)
+    names = ["-U", "noyau", f"--pwfile={home / 'password'}", "-A", "scram-sha-256"]
+    run_there = partial(
+        subprocess.run, check=True, stdout=subprocess.DEVNULL, cwd="/", env={**os.environ, "PATH": path}
+    )
+    run_there([*user, "initdb", "-D", home / "data", *names, "--no-sync", "--no-locale", "-E", "UTF8"])
+    serve = [*user, "pg_ctl", "-D", home / "data", "-w", "-l", home / "log"]
+    run_there([*serve, "-o", f"-c listen_addresses='' -k {home} -F", "start"])
+    yield f"postgresql://noyau:se%2Fcret%401@/postgres?host={home}"
+    run_there([*serve, "-m", "immediate", "stop"])
+    shutil.rmtree(home)
+
+
+@pytest.fixture(params=["sqlite", "duckdb", "postgres"])
+def url(request, tmp_path, monkeypatch):
+    """A database with a table t, whose x is a NUMERIC in PostgreSQL."""
+    monkeypatch.chdir(tmp_path)
+    place = (
+        request.getfixturevalue("server") if request.param == "postgres" else f"{request.param}:///a.{request.param}"
+    )
+    x = "CAST(i / 4.0 AS NUMERIC(9, 2))" if request.param == "postgres" else "CAST(i / 4.0 AS DOUBLE PRECISION)"
+    run(place, "DROP TABLE IF EXISTS t", "DROP TABLE IF EXISTS y", CREATE.format(x=x))
+    return place
+
+
+def run(url, *statements):
+    with connect(place_of(f"{url}::t")) as opened, opened.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+        rows = cursor.fetchall() if statement.startswith("SELECT") else None
+        opened.commit()
+    return rows
+
+
+IDS = np.arange(ROWS)
+WANT = sums.reference(IDS % 5, IDS / 4).tolist()
+
+
+def test_a_table_and_a_query_are_sources(url):
+    result = noyau.stream(sums, f"{url}::t", memory="100K", workers=2)
+    assert (result.value.tolist(), result.rows) == (WANT, ROWS) and result.chunk_rows < 300
+    chosen = sums.reference(IDS[:40] % 5, IDS[:40] / 4).tolist()
+    assert noyau.stream(sums, f"{url}::t", where="id < 40").value.tolist() == chosen
+    query = f"{url}::SELECT key AS k, id / 4.0 AS v FROM t WHERE id < 40"
+    query = query.replace("id / 4.0", "CAST(id AS DOUBLE PRECISION) / 4")
+    assert noyau.stream(sums, query, columns={"key": "k", "x": "v"}).value.tolist() == chosen
+    run(url, "UPDATE t SET x = NULL WHERE id = 7")
+    assert noyau.stream(sums, f"{url}::t", nulls="skip").counts == {"rows with nulls": 1}
+
+
+def test_work_that_is_ended_goes_on_without_loss_or_repetition(url, monkeypatch):
+    monkeypatch.setattr("noyau.engines.sql.adbc_tables.CHUNKS", 2)
+    target = url.replace("///a.", "///b.")
+    sink, options = f"{target}::y", {"arguments": {"by": 2.0}, "keep": ("id",), "memory": "100K"}
+    seen = []
+
+    def end(rows, size):
+        seen.append(rows)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        noyau.stream(scaled, f"{url}::t", sink, tell=end, **options)
+    with pytest.raises(InputError, match="is of other work"):
+        noyau.stream(scaled, f"{url}::t", sink, arguments={"by": 3.0})
+    result = noyau.stream(scaled, f"{url}::t", sink, **options)
+    assert 0 < result.rows < ROWS and "cret" not in str(result)
+    done = run(target, "SELECT count(*), count(DISTINCT id), sum(y - id / 2.0) FROM y")
+    assert [tuple(map(float, row)) for row in done] == [(ROWS, ROWS, 0)]
+    with pytest.raises(InputError, match="is there already: name another table, or say resume=False"):
+        noyau.stream(scaled, f"{url}::t", sink, **options)
+    noyau.stream(scaled, f"{url}::t", sink, resume=False, **options)
+    assert run(target, "SELECT count(*) FROM y")[0][0] == ROWS
+    with pytest.raises(dbapi.Error, match="progress"):  # which is gone
+        run(target, "SELECT * FROM y_noyau_progress")
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_the_command_reads_and_writes_tables(url, capsys):
+    Path("op.py").write_text(OP)
+    target = url.replace("///a.", "///b.")
+    run(target, "DROP TABLE IF EXISTS y")
+    assert main(["stream", "op.py::scaled", f"{url}::t", "-o", f"{target}::y", "--argument", "by=2.0"]) == 0
+    assert "::y" in capsys.readouterr().out
+    assert run(target, "SELECT sum(y) FROM y")[0][0] == IDS.sum() / 2
+
+
+def test_credentials_are_never_printed(server):
+    for bad in (server.replace("se%2F", "other%2F"), server.replace("noyau:", "nobody:"), f"{server}/nowhere"):
+        with pytest.raises(InputError, match=r"^postgresql:///postgres\?host=\S+::t cannot be reached: ") as caught:
+            noyau.stream(sums, f"{bad}::t")
+        assert not any(word in str(caught.value) for word in (PASSWORD, "cret", 'user "', "nobody", "other"))
+        assert caught.value.__cause__ is None and caught.value.__suppress_context__
+
+
+def refusals():
+    arguments = {"by": 2.0}
+    yield InputError, "x.db names no table: write URL::TABLE", lambda: noyau.stream(sums, "sqlite:///x.db")
+    yield InputError, r"nowhere/x.db::t cannot be reached", lambda: noyau.stream(sums, "sqlite:///nowhere/x.db::t")
+    yield InputError, "x.db::t cannot be read: .*no such table", lambda: noyau.stream(sums, "sqlite:///x.db::t")
+    yield (
+        InputError,
+        "the source has no column key, x; it has b",
+        lambda: noyau.stream(sums, "sqlite:///x.db::SELECT 1 AS b"),
+    )
+    yield InputError, "is a query, and rows go into a table", lambda: noyau.stream(
+        scaled, {"x": IDS / 4}, "sqlite:///x.db::SELECT 1", arguments=arguments)  # fmt: skip
+    yield InputError, "y.npy holds one array", lambda: noyau.stream(
+        scaled, {"x": IDS / 4, "id": IDS}, "y.npy", keep=("id",), arguments=arguments)  # fmt: skip
+    yield OutputError, "x.db::a.y cannot be written: .*unknown database", lambda: noyau.stream(
+        scaled, {"x": IDS / 4}, "sqlite:///x.db::a.y", arguments=arguments)  # fmt: skip
+    yield (
+        InputError,
+        "where= is of files",
+        lambda: noyau.stream(sums, "sqlite:///x.db::SELECT 1 AS key, 2 AS x", where=3),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "call"), list(refusals()), ids=lambda each: each if isinstance(each, str) else ""
+)
+def test_bad_input_is_one_clear_error(kind, message, call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(kind, match=message):
+        call()
+
+
+def test_a_driver_that_is_missing_is_named(monkeypatch):
+    monkeypatch.setattr("noyau.engines.sql.places.find_spec", lambda name: None)
+    with pytest.raises(
+        MissingExtraError, match=r"needs adbc_driver_postgresql; run: pip install 'noyau-kernels\[sql\]'"
+    ):
+        noyau.stream(sums, "postgresql://a:b@c/d::t")
+    with contextlib.suppress(MissingExtraError):
+        place_of("duckdb:///x::t")
