@@ -24,6 +24,7 @@ from noyau.kernels.reference import Description, reference_of, runs_as_written
 from noyau.kernels.user_kernel import EMPTY, Arguments, Init, Launch, UserKernel, language_of, parameters_of, usage_of
 from noyau.ops.dispatch.calls import ReferenceWarning, calls_of
 from noyau.ops.dispatch.choice import Explanation, as_written
+from noyau.ops.labelled import is_labelled, on_labelled
 from noyau.ops.methods import MethodOp, is_method
 from noyau.ops.torch_entry import OnTensors, traced
 from noyau.signatures import instances
@@ -167,7 +168,8 @@ class Op(OnTensors, Generic[P, R]):
         does not fit or an index is out of bounds. A ReferenceWarning, once, where no kernel may run.
 
         Tensors of torch give tensors, on the CPU or on CUDA, with gradients where they are asked for: see
-        `noyau.ops.torch.calls`. Arrays of CuPy and Numba on a GPU give such arrays, by way of torch."""
+        `noyau.ops.torch.calls`. Arrays of CuPy and Numba on a GPU give such arrays, by way of torch. Columns of pandas
+        and arrays of xarray give such: see `noyau.ops.labelled`."""
         if is_traced() and are_tensors((*args, *kwargs.values())):
             return traced(self, args, kwargs)
         if not kwargs and not runs_as_written():
@@ -175,6 +177,8 @@ class Op(OnTensors, Generic[P, R]):
                 results = fast_call(args, None)
                 if results is not MISS:
                     return results
+        if any(map(is_labelled, (*args, *kwargs.values()))):
+            return on_labelled(self, args, kwargs)
         if are_tensors(args) or are_tensors(kwargs.values()):
             return self.on_tensors(args, kwargs)
         if any(map(lies_on_gpu, args)) or any(map(lies_on_gpu, kwargs.values())):

@@ -1,0 +1,68 @@
+"""Calls with columns of pandas or arrays of xarray: computed on their values; results of their shape are labelled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import InputError
+
+_KINDS = {("pandas", "Series"), ("pandas", "DataFrame"), ("xarray", "DataArray")}
+
+
+def is_labelled(value: Any) -> bool:
+    """Whether a value is a Series, a DataFrame or a DataArray."""
+    return any((kind.__module__.partition(".")[0], kind.__name__) in _KINDS for kind in type(value).__mro__)
+
+
+def on_labelled(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The results of an op for such arguments. A DataFrame alone stands for its columns of the parameters' names, for
+    its matrix where it has none. InputError where labels differ."""
+    reference = op.description.reference
+    left = [name for name in reference.parameters if name not in kwargs and name not in reference.defaults]
+    frame: Any = args[0] if len(args) == 1 else None
+    if hasattr(frame, "columns") and set(left) <= set(frame.columns):
+        args, kwargs = (), {**kwargs, **{name: frame[name] for name in left}}
+    values = {**dict(zip(reference.parameters, args, strict=False)), **kwargs}
+    first, *others = [name for name, value in values.items() if is_labelled(value)]
+    like = values[first]
+    for name in others:
+        if not _alike(values[name], like):
+            remedy = ", or xarray.apply_ufunc(op, ...)" if hasattr(like, "dims") else ""
+            raise InputError(f"{op.name}: {first} and {name} are labelled otherwise: align them first{remedy}")
+    results = op(*map(_array, args), **{name: _array(value) for name, value in kwargs.items()})
+    relabel = partial(_relabel, like, op.name if others or hasattr(like, "columns") else None)
+    return tuple(map(relabel, results)) if isinstance(results, tuple) else relabel(results)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two arguments have the same labels."""
+    if not hasattr(one, "dims") or not hasattr(other, "dims"):
+        return hasattr(one, "dims") == hasattr(other, "dims") and bool(one.index.equals(other.index))
+    pairs = [(one.indexes.get(dim), other.indexes.get(dim)) for dim in one.dims]
+    return bool(one.dims == other.dims and all(a is b or (a is not None and a.equals(b)) for a, b in pairs))
+
+
+def _array(value: Any) -> Any:
+    """The values of what has labels; nulls among floats are NaN, pandas refuses them among integers."""
+    if not is_labelled(value):
+        return value
+    dtype = getattr(getattr(value, "dtype", None), "numpy_dtype", None)  # of a nullable column
+    if dtype is not None:
+        return value.to_numpy(dtype=dtype, **({"na_value": np.nan} if dtype.kind == "f" else {}))
+    return value.data if hasattr(value, "dims") else value.to_numpy()
+
+
+def _relabel(like: Any, name: str | None, result: Any) -> Any:
+    """A result of the same shape, or of as many rows, labelled alike."""
+    if hasattr(like, "dims"):
+        return like.copy(data=result) if result.shape == like.shape else result
+    if hasattr(like, "columns") and np.shape(result) == like.shape:
+        return type(like)(result, index=like.index, columns=like.columns)
+    column = like.iloc[:, 0] if hasattr(like, "columns") else like
+    return (
+        type(column)(result, index=like.index, name=name or like.name) if np.shape(result) == column.shape else result
+    )
