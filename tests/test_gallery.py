@@ -27,6 +27,15 @@ PAGES = {
         "chain_in_float32 [c] is wrong: wrong at out[]",
         "python_loop [python]",
     ),
+    "databases": (
+        "slope(x, y): aggregate and window function; 4096 rows at once; frames are computed anew",
+        "decibels(power): scalar function; called row by row",
+        "sensor 2: 3.0",
+        "decibels: (33.01, None)",
+        "slope(x, y): aggregate and window function; generated C",
+        "as DuckDB's own: True",
+        "Mean is no monoid: merge is not associative: ",
+    ),
     "filter": ("clipped[select]: agreed on", "clipped[minimum]: wrong-value: ", "want nan", "branch: "),
     "cache_ladder": (
         "walked[walk]: agreed on",
