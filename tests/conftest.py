@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from _pytest.assertion import rewrite
 
+import tests.plain_import  # noqa: F401  before noyau  # isort: split
 from noyau.jobs.check import attempts as check_attempts
 from noyau.jobs.check import kernel as check_kernel
 from noyau.toolchain.c import compiler as c_compiler
@@ -103,7 +104,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 with suppress(ModuleNotFoundError):  # it may be among those that are not there
     from hypothesis import settings
 
-    settings.register_profile("few", max_examples=25)  # what a test asks for itself counts
+    settings.register_profile("few", max_examples=18)  # what a test asks for itself counts
     settings.register_profile("many", max_examples=250)  # by hand, before a release
     settings.load_profile("few")
 
@@ -112,7 +113,8 @@ SHIPPED = c_compiler._FLAGS
 LINKER = ("-fuse-ld=gold",) if shutil.which("ld.gold") else ()  # in two thirds of the time of the usual one
 QUICK = (*("-Og" if flag == "-O3" else flag for flag in SHIPPED), *LINKER)
 FEW = Effort(2, 8, 1 << 15)
-LARGE, WATCHED, MOST = check_kernel.LARGE, check_kernel.WATCHED, check_attempts.MOST
+LARGE, WATCHED = check_kernel.LARGE, check_kernel.WATCHED
+MOST, SOME = check_attempts.MOST, check_attempts.FEW
 _begun: set[Path] = set()
 
 
@@ -128,8 +130,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         gc.freeze()
     is_shipped = item.get_closest_marker("as_shipped") is not None
     c_compiler._FLAGS = SHIPPED if is_shipped else QUICK
-    check_kernel.LARGE, check_kernel.WATCHED = (LARGE, WATCHED) if is_shipped else (LARGE >> 4, WATCHED // 3)
-    check_attempts.MOST = MOST if is_shipped else MOST // 2
+    check_kernel.LARGE, check_kernel.WATCHED = (LARGE, WATCHED) if is_shipped else (LARGE >> 4, WATCHED // 4)
+    check_attempts.MOST, check_attempts.FEW = (MOST, SOME) if is_shipped else (MOST // 3, SOME * 2 // 3)
     return (yield)
 
 
@@ -177,7 +179,28 @@ class Without:
             raise
 
 
+def send_less(config: pytest.Config) -> None:
+    """A process of xdist tells of a test that passes once, not five times: its start, its end, and that its setup and
+    its teardown passed too took a millisecond of each test. A report for machines (--junitxml) wants them all.
+    """
+    plugins = config.pluginmanager.get_plugins()
+    sender: Any = next((each for each in plugins if type(each).__name__ == "WorkerInteractor"), None)
+    if sender is None or getattr(config.option, "xmlpath", None):
+        return
+    send = sender.pytest_runtest_logreport
+
+    def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+        if report.when == "call" or not report.passed:
+            send(report)
+
+    config.pluginmanager.unregister(sender)
+    sender.pytest_runtest_logreport = pytest_runtest_logreport
+    sender.pytest_runtest_logstart = sender.pytest_runtest_logfinish = None
+    config.pluginmanager.register(sender)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    send_less(config)
     if names := config.getoption("--without"):
         config.pluginmanager.register(Without(frozenset(names.split(","))))
 

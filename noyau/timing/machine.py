@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,6 +56,8 @@ def _compiler(options: c_compiler.CompilerOptions) -> str:
 
 
 def _release(names: tuple[str, ...]) -> str:
+    import importlib.metadata  # with all of email
+
     for name in names:
         try:
             return importlib.metadata.version(name)

@@ -34,10 +34,10 @@ def filled(pattern, dtype=DType.F32, shape=(6, 40), *, positive=False, seed=0):
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.value)
 @pytest.mark.parametrize("pattern", FILLS, ids=lambda pattern: pattern.__name__)
-@pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (3, 0), (0, 3), (2, 3, 5), (1, 1)])
-def test_every_shape_is_filled(pattern, dtype, shape):
-    assert filled(pattern, dtype, shape).shape == shape
-    assert filled(pattern, dtype, shape).tobytes() == filled(pattern, dtype, shape).tobytes()
+def test_every_shape_is_filled(pattern, dtype):
+    for shape in [(), (0,), (1,), (7,), (3, 0), (0, 3), (2, 3, 5), (1, 1)]:
+        assert filled(pattern, dtype, shape).shape == shape
+        assert filled(pattern, dtype, shape).tobytes() == filled(pattern, dtype, shape).tobytes(), shape
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.value)

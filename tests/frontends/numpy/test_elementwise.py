@@ -12,15 +12,15 @@ from tests.frontends.numpy.traces import agrees, found, traced, traced_only, x
 DTYPES = ("bool", "int8", "int32", "uint8", "float16", "float32", "float64")
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("axis", [None, 0, -1, (0, 2)])
 @pytest.mark.parametrize("name", ["sum", "prod", "mean", "var", "std", "max", "min", "any", "all"])
-def test_reductions_as_functions_and_as_methods(name, axis, dtype):
-    if name in ("var", "std") and dtype == "float16":
-        return  # NumPy's own is less exact than what is allowed here
-    array = x(2, 3, 4, dtype=dtype) if name != "prod" else np.abs(x(2, 3, 4)).astype(dtype)
-    agrees(lambda a: getattr(np, name)(a, axis), array)
-    agrees(lambda a: getattr(a, name)(axis=axis, keepdims=True), array)
+def test_reductions_as_functions_and_as_methods(name, axis):
+    for dtype in DTYPES:
+        if name in ("var", "std") and dtype == "float16":
+            continue  # NumPy's own is less exact than what is allowed here
+        array = x(2, 3, 4, dtype=dtype) if name != "prod" else np.abs(x(2, 3, 4)).astype(dtype)
+        agrees(lambda a: getattr(np, name)(a, axis), array)
+        agrees(lambda a: getattr(a, name)(axis=axis, keepdims=True), array)
 
 
 def test_reductions_with_more_to_say():

@@ -47,10 +47,10 @@ def test_a_type_that_noyau_has_not_is_a_boundary():
 
 
 @pytest.mark.parametrize("source", WORDS)
-@pytest.mark.parametrize("target", WORDS)
-def test_casts_among_all_dtypes(source, target):
-    values = np.array([0, 1, 2, 3, 100]).astype(WORDS[source])
-    number = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(WORDS[target]))
-    got = run(f"({source}[n] x) => ({target}[n] y) {{ y = Cast<to = {number}>(x) }}", values)
-    assert got.dtype == WORDS[target]
-    np.testing.assert_array_equal(got, values.astype(WORDS[target]))
+def test_casts_among_all_dtypes(source):
+    for target in WORDS:
+        values = np.array([0, 1, 2, 3, 100]).astype(WORDS[source])
+        number = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(WORDS[target]))
+        got = run(f"({source}[n] x) => ({target}[n] y) {{ y = Cast<to = {number}>(x) }}", values)
+        assert got.dtype == WORDS[target]
+        np.testing.assert_array_equal(got, values.astype(WORDS[target]))

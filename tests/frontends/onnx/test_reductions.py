@@ -13,11 +13,11 @@ OPS = ["L1", "L2", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare"
 
 @pytest.mark.parametrize("op", [*OPS, "LogSum"])
 @pytest.mark.parametrize("keep", [0, 1])
-@pytest.mark.parametrize("axes", [[0], [-1], [0, 2], [2, 1], [0, 1, 2], []])
-def test_axes_as_an_input(op, keep, axes):
-    text = f"""(float[a, b, c] x) => (float y) {{ k = Constant<value_ints: ints = {axes}>()
-        y = Reduce{op}<keepdims = {keep}>(x, k) }}"""
-    agree(text, {"x": np.abs(X) if op == "LogSum" else X}, tolerance=1e-5)
+def test_axes_as_an_input(op, keep):
+    for axes in [[0], [-1], [0, 2], [2, 1], [0, 1, 2], []]:
+        text = f"""(float[a, b, c] x) => (float y) {{ k = Constant<value_ints: ints = {axes}>()
+            y = Reduce{op}<keepdims = {keep}>(x, k) }}"""
+        agree(text, {"x": np.abs(X) if op == "LogSum" else X}, tolerance=1e-5)
 
 
 @pytest.mark.parametrize("op", [op for op in OPS if op != "Sum"])  # its axes are an input since opset 13

@@ -8,13 +8,13 @@ import torch
 from noyau.toolchain.c import compiler
 
 SAMPLE = (  # operator, dtype, sample, of how many, with dynamic sizes, with gradients, kernels that are kept, an error
-    ("max.reduction_with_dim", "float32", 3, 4, False, False),  # of rank 0
     ("gather", "float32", 4, 7, False, False),  # by no indices at all
     ("nn.functional.layer_norm", "float32", 0, 1, False, True),  # of whose gradients two are one value
     ("narrow", "float32", 1, 6, False, False),  # to a length that is data, at which dynamo breaks the graph
     ("index_add", "float32", 0, 0, False, False, "all", True),  # of updates that do not fit
 )
 MORE = (
+    ("max.reduction_with_dim", "float32", 3, 4, False, False),  # of rank 0
     ("index_add", "float32", 0, 1, False, False),  # of rank 0
     ("squeeze.multiple", "float32", 0, 1, False, False),  # without axes
     ("floor_divide", "int64", 0, 1, False, False),

@@ -159,12 +159,13 @@ def test_a_kernel_that_is_not_there_is_named(either):
 @pytest.fixture
 def refusing(tmp_path) -> tuple[Path, dict[str, str]]:
     """The fused LLaMA, and two of its kernels that refuse to give a result: whoever runs one is told."""
-    made = optimized_llama("torchscript")
+    made = optimized_llama("dynamo")
     made.save(tmp_path / "fused.onnx")
     texts = {one.planned.operator: spoilt(one.planned, REFUSES).text for one in made.candidates[-2:]}
     return tmp_path / "fused.onnx", texts
 
 
+@pytest.mark.as_shipped  # as what it shares with `either` is
 def test_a_library_on_a_lesser_cpu_is_not_used(refusing, tmp_path):
     path, texts = refusing
     feeds = tokens(1, 5)
@@ -175,9 +176,10 @@ def test_a_library_on_a_lesser_cpu_is_not_used(refusing, tmp_path):
     if c_compiler.level() == "x86-64" or "x86-64" not in c_compiler.level():
         pytest.skip("levels are those of x86-64, and this machine is of the lowest")
     build_library(texts, tmp_path / "lesser.so", simulated_level=1, domain=domain)
-    assert_close(answers(path, feeds, tmp_path / "lesser.so"), answers(llama("torchscript"), feeds))
+    assert_close(answers(path, feeds, tmp_path / "lesser.so"), answers(llama("dynamo"), feeds))
 
 
+@pytest.mark.as_shipped
 def test_an_operator_of_another_models_library_is_not_picked_up(refusing, tmp_path):
     """One whose kernel has the same name but for its digest."""
     path, texts = refusing
@@ -186,7 +188,7 @@ def test_an_operator_of_another_models_library_is_not_picked_up(refusing, tmp_pa
     domain = next(function.domain for function in onnx.load(path).functions)
     others = {others[name]: text.replace(name, others[name]) for name, text in texts.items()}
     build_library(others, tmp_path / "o.so", domain=domain)
-    assert_close(answers(path, feeds, tmp_path / "o.so"), answers(llama("torchscript"), feeds))
+    assert_close(answers(path, feeds, tmp_path / "o.so"), answers(llama("dynamo"), feeds))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "no inputs"])
