@@ -131,7 +131,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     is_shipped = item.get_closest_marker("as_shipped") is not None
     c_compiler._FLAGS = SHIPPED if is_shipped else QUICK
     check_kernel.LARGE, check_kernel.WATCHED = (LARGE, WATCHED) if is_shipped else (LARGE >> 4, WATCHED // 4)
-    check_attempts.MOST, check_attempts.FEW = (MOST, SOME) if is_shipped else (MOST // 3, SOME * 2 // 3)
+    check_attempts.MOST, check_attempts.FEW = (MOST, SOME) if is_shipped else (MOST // 2, SOME * 2 // 3)
     return (yield)
 
 
