@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,13 +57,11 @@ def _compiler(options: c_compiler.CompilerOptions) -> str:
 
 
 def _release(names: tuple[str, ...]) -> str:
-    import importlib.metadata  # with all of email
+    from importlib.metadata import PackageNotFoundError, version  # with all of email
 
     for name in names:
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+        with contextlib.suppress(PackageNotFoundError):
+            return version(name)
     return "none"
 
 
