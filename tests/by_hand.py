@@ -85,8 +85,8 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         r"nodes_of_compiled_graphs\[eager",
     ),
     "kernels/programs/test_generate_run": (r"numba_gives_the_same\[(inner|permuted)",),
-    "nn/test_activations_softmaxes": (r"along_any_axis\[softmax",),
-    "nn/test_norms": (r"under_the_root\[1e-06",),
+    "nn/test_functional_activations_softmaxes": (r"along_any_axis\[softmax",),
+    "nn/test_functional_norms": (r"under_the_root\[1e-06",),
     "ops/higher_order/test_ops_making": (r"any_rank_and_layout\[(expanded|packed|f64)", r"along_axes\[(max|squares)"),
     "ops/test_onnx_models": (
         r"reference_gives\[softmax of f(16|64)",

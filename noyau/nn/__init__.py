@@ -8,10 +8,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from noyau.nn.activations import geglu, gelu, log_sigmoid_mul_sum, log_softmax, piecewise_linear, silu, softmax, swiglu
-from noyau.nn.losses import cross_entropy, cross_entropy_each, cross_entropy_mean, cross_entropy_sum
-from noyau.nn.norms import add_layer_norm, add_rms_norm, layer_norm, rms_norm
-from noyau.nn.positions import rope
+from noyau.nn.functional import (
+    add_layer_norm,
+    add_rms_norm,
+    cross_entropy,
+    cross_entropy_each,
+    cross_entropy_mean,
+    cross_entropy_sum,
+    geglu,
+    gelu,
+    layer_norm,
+    log_sigmoid_mul_sum,
+    log_softmax,
+    piecewise_linear,
+    rms_norm,
+    rope,
+    silu,
+    softmax,
+    swiglu,
+)
 from noyau.ops.op import Op
 
 __all__ = [

@@ -83,7 +83,7 @@ def parts(op, dtypes, ranks):
 OPS = {
     "softmax": parts(kinds.softmax, [DType.F32], [2]),
     "rmsnorm": parts(kinds.rmsnorm, [DType.BF16] * 2, [2, 1]),
-    "cross_entropy": parts(nn.losses.cross_entropy_each, [DType.F32, DType.I64], [2, 1]),
+    "cross_entropy": parts(nn.functional.cross_entropy_each, [DType.F32, DType.I64], [2, 1]),
 }
 CALLS = [
     {"batch_0": rows, size: columns} for size in ("n", "classes") for rows in (1, 600) for columns in (5, 600, 9000)

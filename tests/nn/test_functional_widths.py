@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from noyau.nn.widths import cast_like, wide
+from noyau.nn.functional import cast_like, wide
 
 
 @pytest.mark.parametrize(
