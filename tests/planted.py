@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from noyau.compiler.lowering import nest, values
-from noyau.compiler.passes import cleanup, digests
+from noyau.compiler.passes import cleanup, normal_form
 from noyau.compiler.passes import cleanup as passes_cleanup
 from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu import folds, strategies
@@ -199,7 +199,7 @@ def equal_but_for_the_dtype(patch: pytest.MonkeyPatch) -> None:
 
 def a_difference_turned_round(patch: pytest.MonkeyPatch) -> None:
     """Subtraction is taken to commute."""
-    patch.setattr(digests, "has", lambda function, fact: function == "subtract" or has(function, fact))
+    patch.setattr(normal_form, "has", lambda function, fact: function == "subtract" or has(function, fact))
 
 
 def views_composed_the_wrong_way(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from noyau.compiler.passes.cleanup import drop_unused, merge_equal
-from noyau.compiler.passes.digests import contexts, order_operands, roles_of_sizes, structure
+from noyau.compiler.passes.normal_form import contexts, order_operands, roles_of_sizes, structure
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Iota, Map, Reduce, Select, constant
 from noyau.ir.graph_verifier import check

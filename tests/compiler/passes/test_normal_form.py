@@ -7,8 +7,7 @@ import pytest
 
 from noyau.compiler.passes.algebra import simplify_algebra
 from noyau.compiler.passes.cleanup import compose_views, drop_unused, fold_constants, merge_equal
-from noyau.compiler.passes.digests import order_operands
-from noyau.compiler.passes.normal_form import lift_scalars, normalise, order_ends, own_sizes
+from noyau.compiler.passes.normal_form import lift_scalars, normalise, order_ends, order_operands, own_sizes
 from noyau.dtypes import DType
 from noyau.ir.graph import Constant, Graph, Input, Map, Opaque, Part, Reduce, View, constant
 from noyau.ir.graph_interpreter import evaluate
