@@ -32,17 +32,13 @@ def scan_back(builder: GradientBuilder, node: Node, kind: Scan, operand: Node, g
     if kind.reverse:
         wide, above = builder.flip(wide, axis), builder.flip(above, axis)
     if kind.exclusive:
-        above = _later(builder, above, axis)
+        # Each cell the one behind it, and 0 the last
+        longer = builder.pad(above, axis, Dim.of(0), above.shape[axis] + 1)
+        index = list(indices(len(above.shape)))
+        index[axis] = index[axis] + 1
+        above = builder.view(longer, above.shape, index)
     below = _RULES[kind.monoid](builder, kind.monoid, wide, above, axis)
     return builder.flip(below, axis) if kind.reverse else below
-
-
-def _later(builder: GradientBuilder, value: Node, axis: int) -> Node:
-    """Each cell the one behind it, and 0 the last."""
-    longer = builder.pad(value, axis, Dim.of(0), value.shape[axis] + 1)
-    index = list(indices(len(value.shape)))
-    index[axis] = index[axis] + 1
-    return builder.view(longer, value.shape, index)
 
 
 def _product(builder: GradientBuilder, monoid: str, operand: Node, gradient: Node, axis: int) -> Node:
