@@ -1,8 +1,10 @@
-"""A graph as ONNX nodes: what the function body of an op is, and what other runtimes can run."""
+"""A graph as ONNX nodes: what the function body of an op is, and what other runtimes can run.
+
+A view that is no slice, transpose or reshape looks up each cell."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import assert_never
@@ -10,14 +12,17 @@ from typing import assert_never
 import numpy as np
 import onnx
 
+from noyau.codegen.index_maps import AxisStep, is_broadcast, is_reshape, is_whole_lookup, is_within, slices_of
 from noyau.codegen.numpy.printer import Readers
-from noyau.codegen.onnx import reductions, views
-from noyau.codegen.onnx.emitter import ZERO, NodeWriter, OnnxTerm, SizeWriter
+from noyau.codegen.onnx.emitter import ONE, ZERO, NodeWriter, OnnxTerm, SizeWriter, unsqueeze
 from noyau.codegen.onnx.maps import CellWriter, cast, map_term
 from noyau.compiler.lowering.names import identifier
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import graph as dag
+from noyau.ir.dims import Dim, Shape, index_name, product, strides_of
+from noyau.ir.graph import Gather, Lookup, Node, Reduce, Scan, Scatter
+from noyau.ir.monoids import MONOIDS
 from noyau.ir.sizes import Demand
 
 
@@ -69,7 +74,7 @@ class _Speller:
     def finish(self, name: str) -> None:
         """An output, whole, under its name."""
         self.writer.stem = identifier(name)
-        value = views.whole(self.terms[name], self.graph[name].shape, self.sizes)
+        value = whole(self.terms[name], self.graph[name].shape, self.sizes)
         target = self.called[name]
         if value.name == target:
             return
@@ -79,7 +84,7 @@ class _Speller:
         self.terms = {key: replace(t, name=target) if t.name == value.name else t for key, t in self.terms.items()}
 
     def whole(self, name: str) -> OnnxTerm:
-        return views.whole(self.terms[name], self.graph[name].shape, self.sizes)
+        return whole(self.terms[name], self.graph[name].shape, self.sizes)
 
     def term(self, node: dag.Node) -> OnnxTerm:
         sources = [self.graph[name] for name in node.inputs]
@@ -97,23 +102,23 @@ class _Speller:
                 return map_term(CellWriter(self.writer), function, operands, node.dtype)
             case dag.Reduce():
                 keep = self.keeps_axes(node)
-                return reductions.reduce_term(node.kind, self.whole(node.inputs[0]), node.dtype, self.sizes, keep=keep)
+                return reduce_term(node.kind, self.whole(node.inputs[0]), node.dtype, self.sizes, keep=keep)
             case dag.Scan():
-                return reductions.scan_term(node.kind, self.whole(node.inputs[0]), node.dtype, self.writer)
+                return scan_term(node.kind, self.whole(node.inputs[0]), node.dtype, self.writer)
             case dag.View() if self.keeps_axes(sources[0]):
                 return operands[0]
             case dag.View(index):
-                return views.view_term(index, operands[0], sources[0].shape, node.shape, self.sizes)
+                return view_term(index, operands[0], sources[0].shape, node.shape, self.sizes)
             case dag.Select(axis, _):
                 pieces = [self.whole(name).name for name in node.inputs]
                 return OnnxTerm(self.writer.emit("Concat", *pieces, axis=axis), node.dtype, node.shape)
             case dag.Gather():
-                return views.gather_term(node, operands, sources, self.sizes)
+                return gather_term(node, operands, sources, self.sizes)
             case dag.Scatter():
-                return views.scatter_term(node, operands, sources, self.sizes)
+                return scatter_term(node, operands, sources, self.sizes)
             case dag.Contract(equation):
                 wholes = [self.whole(name) for name in node.inputs]
-                return reductions.contract_term(equation, wholes, node.dtype, node.shape, self.writer)
+                return contract_term(equation, wholes, node.dtype, node.shape, self.writer)
             case dag.Opaque(name):
                 raise UnsupportedError(f"{name} has no ONNX operator that is known here")
             case dag.Part(position):
@@ -147,3 +152,316 @@ class _Speller:
                 return cells("Or", cells("Equal", left, right), cells("Or", *ones))
             case _:
                 return cells("LessOrEqual", left, right)
+
+
+LAST = np.iinfo(np.int64).max
+
+
+def whole(term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
+    """The value with every axis as long as it is."""
+    if term.shape == shape:
+        return term
+    writer = sizes.writer
+    plain = writer.cast(term, DType.F32) if term.dtype is DType.BF16 else term  # Expand has no bfloat16
+    value = replace(plain, name=writer.emit("Expand", plain.name, sizes.shape(shape)), shape=shape)
+    return writer.cast(value, term.dtype)
+
+
+def view_term(index: Shape, operand: OnnxTerm, source: Shape, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
+    """out[i] = operand[index(i)], where the operand has the shape `source` and the result `shape`."""
+    if is_broadcast(index, source, shape):
+        return operand
+    packed = whole(operand, source, sizes)
+    steps = slices_of(index, source, source, shape)
+    if steps is not None:
+        return _slice(steps, packed, shape, sizes)
+    if is_reshape(index, source, shape):
+        return _reshape(packed, shape, sizes)
+    return _lookup(index, packed, shape, sizes)
+
+
+def _slice(steps: Sequence[AxisStep], term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
+    """Slices, those that run backwards once more; then single cells, a transpose, new axes."""
+    writer = sizes.writer
+    name = _cut(steps, term, shape, sizes)
+    for axis in reversed(range(len(steps))):
+        if steps[axis].out is None:
+            name = writer.emit("Gather", name, _place(steps[axis].start, term.shape[axis], sizes), axis=axis)
+    outs = [step.out for step in steps if step.out is not None]
+    order = sorted(range(len(outs)), key=lambda k: outs[k])
+    if order != list(range(len(outs))):
+        name = writer.emit("Transpose", name, perm=order)
+    name = unsqueeze(writer, name, [axis for axis in range(len(shape)) if axis not in outs])
+    return replace(term, name=name, shape=tuple(dim if axis in outs else ONE for axis, dim in enumerate(shape)))
+
+
+def _place(start: Dim, dim: Dim, sizes: SizeWriter) -> str:
+    """The place of one cell, from the end where that is a number."""
+    behind = (start - dim).constant
+    return sizes.writer.constant(np.int64(behind)) if behind is not None and behind < 0 else sizes.scalar(start)
+
+
+def _cut(steps: Sequence[AxisStep], term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> str:
+    """The operand's own axes, each from its start to its end by its step."""
+    writer, name = sizes.writer, term.name
+    starts, ends, axes, strides, turned = list[Dim](), list[Dim](), list[int](), list[int](), list[int]()
+    for axis, (step, dim) in enumerate(zip(steps, term.shape, strict=True)):
+        if step.out is None:
+            continue
+        length, stride = shape[step.out], abs(step.step)
+        start = step.start if step.step > 0 else step.start + step.step * (length - 1)
+        stop = start + stride * length
+        turned += [axis] if step.step < 0 else []
+        if (start, stride, length) != (ZERO, 1, dim):
+            reaches = (dim - start + (stride - 1)) // stride == length
+            starts, ends = [*starts, start], [*ends, Dim.of(LAST) if reaches else stop]
+            axes, strides = [*axes, axis], [*strides, stride]
+    if axes:
+        texts = [
+            sizes.shape(starts),
+            sizes.shape(ends),
+            *(writer.constant(np.array(x, np.int64)) for x in (axes, strides)),
+        ]
+        name = writer.emit("Slice", name, *texts)
+    if turned:
+        ends_ = [[-1] * len(turned), [-LAST] * len(turned), turned, [-1] * len(turned)]
+        name = writer.emit("Slice", name, *(writer.constant(np.array(x, np.int64)) for x in ends_))
+    return name
+
+
+def _reshape(term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
+    """The same cells under another shape; one size may be left to the runtime where no other extent can be 0."""
+    writer = sizes.writer
+    numbers = [dim.constant for dim in shape]
+    if numbers.count(None) == 1 and all(number != 0 for number in numbers):
+        target = writer.constant(np.array([-1 if number is None else number for number in numbers], np.int64))
+        return replace(term, name=writer.emit("Reshape", term.name, target), shape=shape)
+    zero = {} if all(numbers) else {"allowzero": 1}
+    return replace(term, name=writer.emit("Reshape", term.name, sizes.shape(shape), **zero), shape=shape)
+
+
+def _lookup(index: Shape, term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
+    """A cell for each index, counted in the flat operand."""
+    writer = sizes.writer
+    flat = sum((at * stride for at, stride in zip(index, strides_of(term.shape), strict=True)), ZERO)
+    where = sizes.indexed(flat, shape)
+    if not all(is_within(at, dim) for at, dim in zip(index, term.shape, strict=True)):
+        where = whole(where, shape, sizes)  # no cell may be read where there are none to be made
+    line = writer.emit("Reshape", term.name, writer.constant(np.array([-1], np.int64)))
+    return replace(term, name=writer.emit("Gather", line, where.name, axis=0), shape=where.shape)
+
+
+_MERGES = {None: "none", "sum": "add", "prod": "mul", "max": "max", "min": "min"}
+
+
+def gather_term(node: Node, operands: Sequence[OnnxTerm], sources: Sequence[Node], sizes: SizeWriter) -> OnnxTerm:
+    """The cells of a table that integers name; one outside of it is an error, also a negative one."""
+    assert isinstance(node.kind, Gather)
+    writer, index, table = sizes.writer, node.kind.index, whole(operands[0], sources[0].shape, sizes)
+    places = [axis for axis, entry in enumerate(index) if isinstance(entry, Lookup)]
+    if len(places) == 1 and is_whole_lookup(index, places[0], node, sources):
+        entry = index[places[0]]
+        assert isinstance(entry, Lookup)
+        ids = _inside(whole(operands[entry.input], sources[entry.input].shape, sizes), sizes)
+        return replace(table, name=writer.emit("Gather", table.name, ids.name, axis=places[0]), shape=node.shape)
+    cells = _cells(index, node.shape, operands, sources, sizes)
+    return replace(table, name=writer.emit("GatherND", table.name, cells), shape=node.shape)
+
+
+def _inside(ids: OnnxTerm, sizes: SizeWriter) -> OnnxTerm:
+    """Indices in which a negative one is too large, for ONNX counts those from the end."""
+    writer, cells = sizes.writer, CellWriter(sizes.writer)
+    unsigned = ids.dtype.kind == "uint" and ids.dtype is not DType.U64
+    ids = writer.cast(ids, DType.I64)
+    if unsigned:
+        return ids
+    return cells.where(cells("Less", ids, cells.number(0, ids)), cells.number(LAST, ids), ids)
+
+
+def _cells(
+    index: Sequence[Dim | Lookup],
+    shape: Shape,
+    operands: Sequence[OnnxTerm],
+    sources: Sequence[Node],
+    sizes: SizeWriter,
+) -> str:
+    """The coordinates of a cell for each index of a shape: int64[*shape, len(index)]."""
+    writer, columns = sizes.writer, list[str]()
+    for entry in index:
+        if isinstance(entry, Lookup):
+            looked = view_term(entry.at, operands[entry.input], sources[entry.input].shape, shape, sizes)
+            places = _inside(looked, sizes)
+        else:
+            places = sizes.indexed(entry, shape)
+        columns.append(unsqueeze(writer, whole(places, shape, sizes).name, [len(shape)]))
+    return writer.emit("Concat", *columns, axis=len(shape)) if len(columns) > 1 else columns[0]
+
+
+def scatter_term(node: Node, operands: Sequence[OnnxTerm], sources: Sequence[Node], sizes: SizeWriter) -> OnnxTerm:
+    """A copy of a table in which updates are merged; where none merges them, the last one stays."""
+    assert isinstance(node.kind, Scatter)
+    writer, index = sizes.writer, node.kind.index
+    table, _, updates = (whole(t, s.shape, sizes) for t, s in zip(operands, sources, strict=True))
+    places = [axis for axis, entry in enumerate(index) if isinstance(entry, Lookup)]
+    others = all(entry == Dim.of(index_name(axis)) for axis, entry in enumerate(index) if axis not in places)
+    if node.kind.monoid is None and len(places) == 1 and others and len(updates.shape) == len(table.shape):
+        entry = index[places[0]]
+        assert isinstance(entry, Lookup)
+        looked = view_term(entry.at, operands[entry.input], sources[entry.input].shape, updates.shape, sizes)
+        ids = whole(_inside(looked, sizes), updates.shape, sizes)
+        name = writer.emit("ScatterElements", table.name, ids.name, updates.name, axis=places[0])
+    else:
+        cells = _cells(index, updates.shape, operands, sources, sizes)
+        merge = {} if node.kind.monoid is None else {"reduction": _MERGES[node.kind.monoid]}
+        name = writer.emit("ScatterND", table.name, cells, updates.name, **merge)
+    return replace(table, name=name, shape=node.shape)
+
+
+def reduce_term(kind: Reduce, operand: OnnxTerm, dtype: DType, sizes: SizeWriter, *, keep: bool = False) -> OnnxTerm:
+    """A reduction of a value, every axis of which is whole; with `keep` its axes stay, as 1, which places have no word
+    for. UnsupportedError where it has no spelling."""
+    writer = sizes.writer
+    match kind.monoid:
+        case "any" | "max" if operand.dtype is DType.BOOL:
+            return _any_true(writer, operand, kind.axes, keep=keep)
+        case "all" | "min" if operand.dtype is DType.BOOL:
+            return _negate(writer, _any_true(writer, _negate(writer, operand), kind.axes, keep=keep))
+        case "prod" if not operand.dtype.is_float:
+            raise UnsupportedError("the product of integers has no ONNX operator that keeps its bits in onnxruntime")
+        case "max" | "min" | "max_apart" | "min_apart" | "sum" | "prod":
+            wide = writer.widen(operand)
+            return writer.cast(_plain_reduce(writer, kind, wide, keep=keep), dtype)
+        case "argmax" | "argmin":
+            return _arg_reduce(kind, writer.widen(operand), sizes)
+        case "logsumexp":
+            return writer.cast(_logsumexp(writer, writer.widen(operand), kind.axes, keep=keep), dtype)
+        case "variance":
+            return writer.cast(_variance(writer.widen(operand), kind.axes, sizes, keep=keep), dtype)
+        case _:
+            raise UnsupportedError(f"the reduction {kind.monoid} of {operand.dtype.value} has no ONNX operator")
+
+
+def _reduce(writer: NodeWriter, operator: str, term: OnnxTerm, axes: Sequence[int], *, keep: bool = False) -> OnnxTerm:
+    name = writer.emit(operator, term.name, writer.constant(np.array(axes, np.int64)), keepdims=int(keep))
+    shape = tuple(ONE if axis in axes else dim for axis, dim in enumerate(term.shape) if keep or axis not in axes)
+    return replace(term, name=name, shape=shape)
+
+
+def _plain_reduce(writer: NodeWriter, kind: Reduce, term: OnnxTerm, *, keep: bool) -> OnnxTerm:
+    """A plain reduction; onnxruntime's largest and least lose NaN, so that is asked for apart."""
+    reduced = _reduce(writer, MONOIDS[kind.monoid].onnx, term, kind.axes, keep=keep)
+    if not term.dtype.is_float or kind.monoid in ("sum", "prod"):
+        return reduced
+    has_nan = _any_true(writer, CellWriter(writer)("IsNaN", term), kind.axes, keep=keep)
+    return CellWriter(writer).where(has_nan, writer.number(np.nan, term.dtype), reduced)
+
+
+def _any_true(writer: NodeWriter, truths: OnnxTerm, axes: Sequence[int], *, keep: bool = False) -> OnnxTerm:
+    """Whether one is true: of none, none is."""
+    return writer.cast(_reduce(writer, "ReduceSum", writer.cast(truths, DType.I32), axes, keep=keep), DType.BOOL)
+
+
+def _negate(writer: NodeWriter, truths: OnnxTerm) -> OnnxTerm:
+    return replace(truths, name=writer.emit("Not", truths.name))
+
+
+def _arg_reduce(kind: Reduce, term: OnnxTerm, sizes: SizeWriter) -> OnnxTerm:
+    """The place of the first of the largest, or of the first NaN; several axes become one."""
+    writer, cells = sizes.writer, CellWriter(sizes.writer)
+    flat, axis = _merge_axes(kind.axes, term, sizes)
+    shape = flat.shape[:axis] + flat.shape[axis + 1 :]
+
+    def place(operator: str, term: OnnxTerm) -> OnnxTerm:
+        return OnnxTerm(writer.emit(operator, term.name, axis=axis, keepdims=0), DType.I64, shape)
+
+    place_ = place(MONOIDS[kind.monoid].onnx, flat)
+    if not term.dtype.is_float:
+        return place_
+    odd = cells("IsNaN", flat)
+    return cells.where(_any_true(writer, odd, [axis]), place("ArgMax", writer.cast(odd, DType.I32)), place_)
+
+
+def _merge_axes(axes: Sequence[int], term: OnnxTerm, sizes: SizeWriter) -> tuple[OnnxTerm, int]:
+    """The value with these axes as one, and which it is."""
+    if len(axes) == 1:
+        return term, axes[0]
+    writer = sizes.writer
+    left = [axis for axis in range(len(term.shape)) if axis not in axes]
+    turned = writer.emit("Transpose", term.name, perm=[*left, *axes])
+    shape: Shape = (*(term.shape[axis] for axis in left), product(term.shape[axis] for axis in axes))
+    return replace(term, name=writer.emit("Reshape", turned, sizes.shape(shape), allowzero=1), shape=shape), len(left)
+
+
+def _logsumexp(writer: NodeWriter, term: OnnxTerm, axes: Sequence[int], *, keep: bool) -> OnnxTerm:
+    """log(sum(exp(x - m))) + m, with m the largest, or 0 where that is infinite."""
+    cells = CellWriter(writer)
+    top = _reduce(writer, "ReduceMax", term, axes, keep=True)
+    top = cells.where(cells("IsInf", top), writer.number(0, term.dtype), top)
+    total = cells(
+        "Add", cells("Log", _reduce(writer, "ReduceSum", cells("Exp", cells("Sub", term, top)), axes, keep=True)), top
+    )
+    left = tuple(dim for axis, dim in enumerate(total.shape) if axis not in axes)
+    squeezed = writer.constant(np.array(axes, np.int64))
+    return total if keep else replace(total, name=writer.emit("Squeeze", total.name, squeezed), shape=left)
+
+
+def _variance(term: OnnxTerm, axes: Sequence[int], sizes: SizeWriter, *, keep: bool) -> OnnxTerm:
+    """The mean of the squared distances from the mean, of values above the least: of equal ones it is 0."""
+    writer, cells = sizes.writer, CellWriter(sizes.writer)
+    count = product(term.shape[axis] for axis in axes)
+    number = writer.cast(OnnxTerm(sizes.scalar(count), DType.I64, ()), term.dtype)
+
+    def mean(of: OnnxTerm, *, keep: bool) -> OnnxTerm:  # ReduceMean of none is 0 in onnxruntime
+        return cells("Div", _reduce(writer, "ReduceSum", of, axes, keep=keep), number)
+
+    above = cells("Sub", term, _reduce(writer, "ReduceMin", term, axes, keep=True))
+    apart = cells("Sub", above, mean(above, keep=True))
+    return mean(cells("Mul", apart, apart), keep=keep)
+
+
+def scan_term(kind: Scan, operand: OnnxTerm, dtype: DType, writer: NodeWriter) -> OnnxTerm:
+    """A running result along an axis. UnsupportedError for all but a sum."""
+    if kind.monoid != "sum":
+        raise UnsupportedError(f"the running {kind.monoid} has no ONNX operator in onnxruntime")
+    wide = writer.widen(operand)
+    flags = {"exclusive": int(kind.exclusive), "reverse": int(kind.reverse)}
+    name = writer.emit("CumSum", wide.name, writer.constant(np.int64(kind.axis)), **flags)
+    return writer.cast(replace(wide, name=name), dtype)
+
+
+def contract_term(
+    equation: str, operands: Sequence[OnnxTerm], dtype: DType, shape: Shape, writer: NodeWriter
+) -> OnnxTerm:
+    """An einsum of two values; MatMul where it is one, once their axes are in order."""
+    if dtype is DType.BOOL:
+        raise UnsupportedError(f"the product {equation} of bool has no ONNX operator")
+    inputs, _, result = equation.replace(" ", "").partition("->")
+    first, second = inputs.split(",")
+    ordered, wide = _in_order(first, second, result), [writer.widen(term) for term in operands]
+    names = [_transpose(writer, *each) for each in zip(wide, (first, second), ordered, strict=True)]
+    equation = f"{','.join(ordered)}->{result}"
+    is_product = _is_product(*ordered, result)
+    name = writer.emit("MatMul", *names) if is_product else writer.emit("Einsum", *names, equation=equation)
+    return writer.cast(OnnxTerm(name, wide[0].dtype, shape), dtype)
+
+
+def _in_order(first: str, second: str, result: str) -> tuple[str, str]:
+    """The axes of two operands as those of stacks of matrices: what both have and the result keeps, then rows and what
+    is summed over, or that and columns. onnxruntime's Einsum ends the process (by a division by 0) where it has to turn
+    a second operand that has no cells."""
+    stack = "".join(axis for axis in first if axis in second and axis in result)
+    summed = "".join(axis for axis in first if axis in second and axis not in result)
+    rows, columns = ("".join(a for a in one if a not in other) for one, other in ((first, second), (second, first)))
+    return f"{stack}{rows}{summed}", f"{stack}{summed}{columns}"
+
+
+def _transpose(writer: NodeWriter, term: OnnxTerm, axes: str, target: str) -> str:
+    return term.name if axes == target else writer.emit("Transpose", term.name, perm=[axes.index(a) for a in target])
+
+
+def _is_product(first: str, second: str, result: str) -> bool:
+    """Whether it is a product of matrices, or of stacks of them that are alike or of which the second is one matrix."""
+    if min(len(first), len(second)) < 2 or len({*first, *second}) != len({*first[:-2]}) + 3:
+        return False
+    stack, row, column = first[:-2], first[-2], second[-1]
+    return second[:-2] in (stack, "") and first[-1] == second[-2] and result == f"{stack}{row}{column}"

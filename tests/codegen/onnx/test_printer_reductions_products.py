@@ -9,7 +9,7 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Contract, Graph, Input, Node
-from tests.codegen.onnx.test_reductions import RUNS, drawn
+from tests.codegen.onnx.test_printer_reductions import RUNS, drawn
 from tests.hosts.spelled import operators, results, spelled
 from tests.judged import Judge
 
