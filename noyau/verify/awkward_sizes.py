@@ -89,12 +89,10 @@ def shrunk(graph: Graph, sizes: Sizes, limit: int, fixed: str | None = None) -> 
     """The sizes, the largest halved until no value of the graph has more cells than the limit; `fixed` last."""
     smaller = dict(sizes)
     while cells(graph, smaller) > limit:
-        free = [name for name in smaller if smaller[name] > 1 and name != fixed] or [
-            name for name in smaller if smaller[name] > 1
-        ]
-        if not free:
+        large = [name for name in smaller if smaller[name] > 1]
+        if not large:
             break
-        largest = max(free, key=lambda name: smaller[name])
+        largest = max(large, key=lambda name: (name != fixed, smaller[name]))
         smaller[largest] = (smaller[largest] + 1) // 2
     return smaller
 

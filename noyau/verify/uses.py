@@ -77,7 +77,9 @@ class Uses:
         for name in set(use.node.inputs) - {use.node.inputs[use.position]}:
             node, part = self.graph[name], ancestry(self.graph, name)
             if isinstance(node.kind, Iota):
-                part = Graph((_once(node, node.kind.index),), (name,))
+                names = node.kind.index.names  # one cell along each axis that it does not count
+                shape = (dim if index_name(axis) in names else Dim.of(1) for axis, dim in enumerate(node.shape))
+                part = Graph((replace(node, shape=tuple(shape)),), (name,))
             if part is None or part.inputs or not names_of(part) <= self.sizes.keys():
                 continue
             numbers = evaluate(part, {}, sizes=self.sizes)[name]
@@ -109,8 +111,7 @@ class Uses:
 
     def _wraps(self, use: Use) -> bool:
         """As `keeps`, or an index that counts from the end made one that counts from the start."""
-        function = _function(use)
-        return keeps(use) or (function == "add" and self._alone(use)) or (function == "where" and use.position > 0)
+        return self._shifts_by_known(use) or (_function(use) == "where" and use.position > 0)
 
     def _shifts_by_known(self, use: Use) -> bool:
         return keeps(use) or (_function(use) == "add" and self._alone(use))
@@ -119,12 +120,6 @@ class Uses:
 def _function(use: Use) -> str | None:
     """The scalar function that a value is an operand of, or None."""
     return use.node.kind.function if isinstance(use.node.kind, Map) else None
-
-
-def _once(node: Node, index: Dim) -> Node:
-    """A count, of one cell along each axis that it does not count."""
-    shape = (dim if index_name(axis) in index.names else Dim.of(1) for axis, dim in enumerate(node.shape))
-    return replace(node, shape=tuple(shape))
 
 
 def _is_comparison(use: Use) -> bool:
