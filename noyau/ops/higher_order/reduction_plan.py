@@ -62,7 +62,11 @@ def way_of(step: Step, start: float, numbers: np.dtype, label: str) -> Reduction
     else:
         raise UnsupportedError(f"{label}: the state is {state.value}, then {dtype.value}; cast what the function gives")
     if monoid is not None:
-        return _of_table(monoid, graph, state, start)
+        empty, one = MONOIDS[monoid].init(state)[0], normal(graph)
+        last = _last(one)
+        is_plain = set(last.inputs) == {node.output for node in one.inputs} and last.kind != Map("subtract")
+        neutral = None if is_plain or monoid == "logsumexp" else -0.0 if monoid == "sum" and state.is_float else empty
+        return ReductionPlan(monoid, state.numpy, neutral, start != empty)
     graph = _traced(step, state.compute, state.compute.numpy)
     if graph[graph.outputs[0]].dtype is not state.compute:
         raise UnsupportedError(f"{label}: a state of {state.value} does not stay one; cast what the function gives")
@@ -92,14 +96,6 @@ def _monoid(graph: Graph) -> str | None:
         ):
             return _LAST[function]
     return "logsumexp" if _is_logaddexp(one, graph) else None
-
-
-def _of_table(monoid: str, graph: Graph, state: DType, start: float) -> ReductionPlan:
-    empty, one = MONOIDS[monoid].init(state)[0], normal(graph)
-    last = _last(one)
-    is_plain = set(last.inputs) == {node.output for node in one.inputs} and last.kind != Map("subtract")
-    neutral = None if is_plain or monoid == "logsumexp" else -0.0 if monoid == "sum" and state.is_float else empty
-    return ReductionPlan(monoid, state.numpy, neutral, start != empty)
 
 
 def _last(graph: Graph) -> Node:

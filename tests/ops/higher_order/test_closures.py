@@ -7,7 +7,7 @@ import pytest
 
 from noyau.errors import UnsupportedError
 from noyau.ops.higher_order.closures import MATH
-from noyau.ops.higher_order.number_functions import over_arrays
+from noyau.ops.higher_order.ops import over_arrays
 
 X = np.array([-2.5, -0.5, 0.0, 0.3, 0.9])
 BELOW = 0.25

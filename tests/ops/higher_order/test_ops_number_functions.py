@@ -9,7 +9,7 @@ import pytest
 
 import noyau
 from noyau.errors import SignatureError
-from noyau.ops.higher_order.number_functions import inputs_of, name_of, over_arrays
+from noyau.ops.higher_order.ops import inputs_of, name_of, over_arrays
 
 X = np.array([-2.5, -0.5, 0.0, 0.3, 0.9])
 
