@@ -11,8 +11,7 @@ from noyau.compiler.schedules.cpu.argument_bounds import keep_shares, note_signs
 from noyau.compiler.schedules.cpu.blocked_folds import BLOCK, full, rows_before
 from noyau.compiler.schedules.cpu.folds import MANY, are_alike, is_ordered, lets_of_folds
 from noyau.compiler.schedules.cpu.index_set_splitting import cut_at_bounds, split_by_steps
-from noyau.compiler.schedules.cpu.line_stores import in_lines, in_pairs
-from noyau.compiler.schedules.cpu.nontemporal_stores import in_whole_tiles, write_nontemporal
+from noyau.compiler.schedules.cpu.nontemporal_stores import in_lines, in_pairs, in_whole_tiles, write_nontemporal
 from noyau.compiler.schedules.cpu.prefetches import insert_prefetches
 from noyau.compiler.schedules.cpu.rows_in_lanes import folds_of_folds, has_loops, rows_across, runs_across, short_rows
 from noyau.compiler.schedules.cpu.scatters import merges, scatter

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from noyau.codegen.c import printer as c_printer
-from noyau.compiler.schedules.cpu.line_stores import staged_tile
+from noyau.compiler.schedules.cpu.nontemporal_stores import staged_tile
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, shape_of
