@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import fields
 from enum import Enum
+from itertools import chain, count
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,11 @@ def several(number: int, noun: str) -> str:
     """So many of something, in words: `1 case`, `12 shapes`, `2 launches`."""
     ending = "es" if noun.endswith(("s", "ch")) else "s"
     return f"{number} {noun}{ending * (number != 1)}"
+
+
+def unused(name: str, taken: Container[str]) -> str:
+    """The name itself where it is not taken, else with the first number, from 2 on, that makes it new."""
+    return next(each for each in chain([name], (f"{name}_{number}" for number in count(2))) if each not in taken)
 
 
 def counted(number: int) -> str:

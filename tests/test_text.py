@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.text import Printed
+from noyau.text import Printed, unused
 
 
 def below(kind: type) -> list[type]:
@@ -22,3 +22,8 @@ def test_it_is_the_text_of_print():
             return "right on 3 cases"
 
     assert repr(Told()) == "right on 3 cases"
+
+
+def test_an_unused_name_is_numbered():
+    assert unused("a", set()) == "a"
+    assert unused("a", {"a", "a_2"}) == "a_3"

@@ -9,6 +9,7 @@ from operator import add, mul, sub
 
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, DimOp, maximum
+from noyau.text import unused
 
 _LONGEST_NAME = 40
 
@@ -42,10 +43,7 @@ class SizeNames:
         return Dim.of(self._claim(f"d{self._fresh}"))
 
     def _claim(self, stem: str) -> str:
-        name, k = stem, 1
-        while name in self._taken:
-            k += 1
-            name = f"{stem}_{k}"
+        name = unused(stem, self._taken)
         self._taken.add(name)
         return name
 

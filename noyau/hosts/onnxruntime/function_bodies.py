@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import GraphError
+from noyau.text import unused
 
 if TYPE_CHECKING:
     import onnx
@@ -282,16 +283,6 @@ def clean() -> Callable[[str], str]:
         return identifiers[name]
 
     return renamed
-
-
-def unused(name: str, occupied: Iterable[str]) -> str:
-    """The name itself where it is not taken, else with the first number that makes it new."""
-    number, candidate = 1, name
-    occupied = occupied if isinstance(occupied, (set, frozenset, dict)) else set(occupied)
-    while candidate in occupied:
-        number += 1
-        candidate = f"{name}_{number}"
-    return candidate
 
 
 def _is_shape_arithmetic(node: onnx.NodeProto) -> bool:

@@ -11,10 +11,11 @@ import numpy as np
 
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx import onnx
-from noyau.hosts.onnxruntime.function_bodies import CORE_DOMAINS, unused
+from noyau.hosts.onnxruntime.function_bodies import CORE_DOMAINS
 from noyau.hosts.onnxruntime.products import Product, products_of
 from noyau.hosts.onnxruntime.sessions import load_onnxruntime
 from noyau.hosts.onnxruntime.write_back import drop_unread, live
+from noyau.text import unused
 
 MICROSOFT = "com.microsoft"
 _BLOCKED_SINCE = 21  # the first opset whose DequantizeLinear has blocks and 4 bits

@@ -21,6 +21,7 @@ from noyau.errors import GraphError, ModelError
 from noyau.hosts.onnxruntime import function_bodies
 from noyau.hosts.onnxruntime.custom_ops import IDENTIFIER, cached_library
 from noyau.ir.graph import Node
+from noyau.text import unused
 from noyau.toolchain.c import compiler as c_compiler
 
 if TYPE_CHECKING:
@@ -35,7 +36,11 @@ def refusals(
 ) -> dict[int, str]:
     """The parts that `write_back` would refuse, by their places in `fused`, each with the reason."""
     values, views = function_bodies.ModelValues.of(model, folder), _views(model, fused, folder)
-    used = _used_operators(model, fused)
+    # The operators of noyau's domain that no part covers
+    covered = {position for part in fused for position in part.nodes}
+    rest = [node for position, node in enumerate(model.graph.node) if position not in covered]
+    rest += [node for function in model.functions for node in function.node]
+    used = {node.op_type for node in function_bodies.every_node(rest) if function_bodies.is_own(node.domain)}
     by_name: dict[int, str] = {}
     for place, part in enumerate(fused):
         reason = _name_refusal(part, used) or function_bodies.refusal(part, values)
@@ -140,14 +145,6 @@ def _name_refusal(part: function_bodies.FusedNode, names: set[str]) -> str | Non
     return "the model has an operator of this name already" if part.operator in names else None
 
 
-def _used_operators(model: onnx.ModelProto, fused: Sequence[function_bodies.FusedNode]) -> set[str]:
-    """The operators of noyau's domain that no part covers."""
-    covered = {position for part in fused for position in part.nodes}
-    rest = [node for position, node in enumerate(model.graph.node) if position not in covered]
-    rest += [node for function in model.functions for node in function.node]
-    return {node.op_type for node in function_bodies.every_node(rest) if function_bodies.is_own(node.domain)}
-
-
 def _twice_made(fused: Sequence[function_bodies.FusedNode], right: Iterable[int]) -> dict[int, str]:
     """The parts with an output that an earlier one gives already."""
     result: set[str] = set()
@@ -221,22 +218,18 @@ def _remaining(
     roots.update(name for at in dead for name in (*before[at].output, *function_bodies.reads(before[at])))
     alive = live([node for _, node in nodes], roots)
     kept = [entry for number, entry in enumerate(nodes) if number < count or alive[number] or not any(entry[1].output)]
-    _check_operators(kept, count)
-    return kept
-
-
-def _check_operators(nodes: Sequence[tuple[int, onnx.NodeProto]], result: int) -> None:
-    """GraphError where a node that was there before would now call the function of one of the first `made` nodes."""
-    operators = {node.op_type for _, node in nodes[:result]}
-    for _, node in nodes[result:]:
+    # GraphError where a node that was there before would now call the function of one of the first `made` nodes
+    operators = {node.op_type for _, node in kept[:count]}
+    for _, node in kept[count:]:
         if function_bodies.is_own(node.domain) and node.op_type in operators:
             raise GraphError(f"{node.op_type!r} cannot be put back: a node of the model has an operator of this name")
+    return kept
 
 
 def _fused_node(
     part: function_bodies.FusedNode, extras: tuple[str, ...], graph: onnx.GraphProto, names: set[str]
 ) -> onnx.NodeProto:
-    name = function_bodies.unused(part.operator, names)
+    name = unused(part.operator, names)
     names.add(name)
     node = type(graph)().node.add(op_type=part.operator, domain=function_bodies.DOMAIN, name=name)
     node.input.extend((*part.inputs, *extras))
@@ -252,7 +245,7 @@ def _without(node: onnx.NodeProto, provided: set[str], names: set[str]) -> onnx.
     copy.CopyFrom(node)
     for number, name in enumerate(node.output):
         if name in provided:
-            copy.output[number] = function_bodies.unused(f"{name}_unread", names)
+            copy.output[number] = unused(f"{name}_unread", names)
             names.add(copy.output[number])
     return copy
 

@@ -19,6 +19,7 @@ from noyau.ir.sizes import plan
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.instances import sizing_integers
 from noyau.signatures.types import Signature, Value
+from noyau.text import unused
 from noyau.toolchain.cache import digest
 from noyau.version import __version__
 
@@ -55,7 +56,8 @@ def register(operator: TorchOperator) -> Any:
     before has the name that comes next."""
     with _LOCK:
         key = digest(__version__, operator.stem, operator.identity)  # another version may derive another gradient
-        name = _free(f"{identifier(operator.stem)}_{key[:_DIGITS]}")
+        name = unused(f"{identifier(operator.stem)}_{key[:_DIGITS]}", _TAKEN)
+        _TAKEN.add(name)
         schema = schema_of(operator.inputs, operator.constants, operator.results)
         overload = define(name, schema, operator.run, operator.fake, _TAGS)
         torch.library.register_vmap(f"{NAMESPACE}::{name}", operator.batch, lib=LIBRARY)
@@ -84,15 +86,6 @@ def schema_of(inputs: Sequence[str], constants: Sequence[str], results: int) -> 
     keywords = ["*", *(f"{kind} c{at}" for at, kind in enumerate(constants))] if constants else []
     tensors = "Tensor" if results == 1 else f"({', '.join(['Tensor'] * results)})"
     return f"({', '.join([*places, *keywords])}) -> {tensors}"
-
-
-def _free(name: str) -> str:
-    candidate, number = name, 1
-    while candidate in _TAKEN:
-        number += 1
-        candidate = f"{name}_{number}"
-    _TAKEN.add(candidate)
-    return candidate
 
 
 def _autograd(operator: TorchOperator, overload: Any) -> Callable[..., Any]:

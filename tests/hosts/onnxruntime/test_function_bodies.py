@@ -19,7 +19,6 @@ from noyau.hosts.onnxruntime.function_bodies import (
     function_of,
     recompute,
     same_text,
-    unused,
 )
 from tests.hosts.kernels import F32, model_of
 
@@ -53,11 +52,6 @@ def test_cleaned_names_are_identifiers_and_different(names: list[str]) -> None:
 )
 def test_a_cleaned_name_can_be_recognised(name: str, wanted: str) -> None:
     assert clean()(name) == wanted
-
-
-def test_an_unused_name_is_numbered() -> None:
-    assert unused("a", set()) == "a"
-    assert unused("a", {"a", "a_2"}) == "a_3"
 
 
 def shape_of_input() -> ModelValues:

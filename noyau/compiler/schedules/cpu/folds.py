@@ -8,10 +8,9 @@ stand side by side and run over the same loops go in one pass: what they read is
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count as counter_from
 
 from noyau.compiler.schedules.primitives import Statements, change_each, is_costly, minimum
 from noyau.dtypes import DType
@@ -19,6 +18,7 @@ from noyau.ir import loops as ir
 from noyau.ir import walk
 from noyau.ir.dims import Dim, DimLike, Shape, product
 from noyau.ir.monoids import MONOIDS, Symbolic
+from noyau.text import unused
 
 BLOCK = 512  # values that lanes take in before they join the total: each lane adds few, as NumPy's pairwise sum does
 LONG = 512  # values of a row from which more lanes than FEW take less time than their merge
@@ -356,7 +356,7 @@ def merged(bodies: Sequence[Statements]) -> Statements:
                 once.append(statement)
                 continue
             value = walk.rewrite_expression(statement.value, _unnamed)
-            name = names.get(value) or _fresh(statement.name, names.values())
+            name = names.get(value) or unused(statement.name, names.values())
             if value not in names:
                 once.append(replace(statement, name=name))
                 names[value] = name
@@ -381,10 +381,6 @@ def _unnamed(expr: ir.Expr) -> ir.Expr:
     whole = ir.Let("", replace(expr, body=tuple(body), loops=loops))
     (other,) = walk.rewrite((whole,), renamed)
     return walk.substitute_in(walk.fold_of(other), {name: Dim.of(new) for name, new in names.items()})
-
-
-def _fresh(name: str, taken: Collection[str]) -> str:
-    return next(each for k in counter_from(1) if (each := name if k == 1 else f"{name}_{k}") not in taken)
 
 
 def _named(expr: ir.Expr, old: str, new: str) -> ir.Expr:
