@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,6 +67,14 @@ def require(demands: Iterable[Demand], sizes: Mapping[str, int]) -> None:
         if not demand.holds(sizes):
             listing = ", ".join(f"{size}={value}" for size, value in sizes.items())
             raise InputError(f"the inputs do not fit together: {demand} does not hold where {listing}")
+
+
+def cells_at(sizes: Mapping[str, int], shape: Shape) -> int:
+    """The number of cells of a shape; 0 where an extent would be divided by 0."""
+    try:
+        return math.prod(int(dim.evaluate(sizes)) for dim in shape)
+    except ZeroDivisionError:
+        return 0
 
 
 def plan(shapes: Sequence[Shape]) -> tuple[Binding, ...]:

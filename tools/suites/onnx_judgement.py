@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import NoyauError
-from noyau.hosts.onnxruntime.inputs import inputs_at
+from noyau.hosts.onnxruntime.inputs import graph_names, inputs_at, sizes_for
 from noyau.hosts.onnxruntime.model_files import library_path
 from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.sessions import open_session
-from noyau.hosts.onnxruntime.size_bindings import graph_names, sizes_for
 from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.ir.graph_interpreter import evaluate
 

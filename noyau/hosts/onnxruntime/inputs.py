@@ -1,26 +1,207 @@
-"""Inputs for a model: loaded, or made up so that they obey its graph."""
+"""Inputs for a model: loaded, or made up so that they obey its graph.
+
+Sizes that a model is timed at: those that are asked for, else each open size small, usual and large in turn; and where
+the usual ones do not fit what it is made for, others, found by trying."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from noyau.compiler.lowering.loop_cuts import guards
 from noyau.dtypes import DType
 from noyau.errors import InputError
-from noyau.hosts.onnxruntime.size_bindings import Sizes, fit_sizes, fits, graph_names, sizes_for
-from noyau.ir.dims import Shape
+from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Graph
+from noyau.ir.sizes import cells_at
 from noyau.text import printable
 from noyau.verify.input_files import MOST, load_samples, note_of
 from noyau.verify.inputs import Inputs, make_inputs
 
 if TYPE_CHECKING:
     from noyau.frontends.onnx import ImportedModel
+
+Bound = tuple[Dim, Dim]  # the first is at most the second
+Sizes = Mapping[str, int]
+Dims = Mapping[str, int | Sequence[int]]
+Images = tuple[frozenset[str], frozenset[str]]  # sizes of batches and of edges
+USUAL = 128  # what a size is where nobody says
+SMALLEST, MANY, LARGE = 1, 128, 1024
+IMAGES = 4, 16  # of which a batch has more than one
+SMALLEST_EDGE, LARGE_EDGE = 32, 256  # of images: nets halve them five times over
+MOST_INPUT_BYTES = 1 << 24  # of all inputs together, where nobody asks for sizes
+MOST_OPEN, MOST_ASKED = 6, 16
+_MOST_MOVES = 64
+
+
+def sizes_for(imported: ImportedModel, dims: Mapping[str, int]) -> dict[str, int]:
+    """A number for each size that the inputs of a model have; smaller than usual where nobody asks and inputs are
+    large."""
+    lead, shapes = leading(imported), _shapes(imported)
+    sizes = {name: 1 if name in lead else USUAL for shape in shapes for dim in shape for name in dim.names}
+    for (name, value), size in zip(dims.items(), graph_names(imported, dims), strict=True):
+        if size not in sizes:
+            known = ", ".join(sorted(map(printable, model_names(imported, sizes)))) or "none"
+            raise InputError(f"the model has no size {printable(name)}; its sizes are: {known}")
+        if value < 0:
+            raise InputError(f"the size {printable(name)} cannot be {value}: sizes are 0 or more")
+        sizes[size] = value
+    return sizes if dims else _bounded(sizes, shapes)
+
+
+def graph_names(imported: ImportedModel, names: Iterable[str]) -> list[str]:
+    """Sizes by the names that the graph has for what the model calls so."""
+    by_original = {original: name for name, original in imported.sizes.items()}
+    return [by_original.get(name, name) for name in names]
+
+
+def fit_sizes(sizes: Mapping[str, int], imported: ImportedModel, fixed: Collection[str] = ()) -> dict[str, int]:
+    """The sizes, of which those that are not fixed are moved until no view of the model reads beyond what it views and
+    extents that must be equal are, as far as that can be."""
+    result, bounds = dict(sizes), _bounds_of(sizes, imported)
+    for _ in range(_MOST_MOVES):
+        broken = next((bound for bound in bounds if _excess(bound, result) > 0), None)
+        if broken is None:
+            return result
+        move = next(_moves(broken, result, fixed), None)
+        if move is None:
+            bounds.remove(broken)
+        else:
+            result.update([move])
+    return result
+
+
+def fits(sizes: Sizes, imported: ImportedModel) -> bool:
+    """Whether all holds that `fit_sizes` moves sizes for."""
+    return all(_excess(bound, sizes) <= 0 for bound in _bounds_of(sizes, imported))
+
+
+def _bounds_of(sizes: Sizes, imported: ImportedModel) -> list[Bound]:
+    return [bound for bound in _bounds(imported) if bound[0].names | bound[1].names <= sizes.keys()]
+
+
+def _bounds(imported: ImportedModel) -> Iterator[Bound]:
+    for demand in chain.from_iterable(imported.demands.values()):
+        yield demand.left, demand.right
+        if demand.relation != "at most":
+            yield demand.right, demand.left
+    for guard in guards(replace(imported.graph, demands=())):
+        yield guard.left, guard.right
+
+
+def _excess(bound: Bound, sizes: Mapping[str, int]) -> int:
+    """By how much a bound does not hold; one that divides by zero says nothing."""
+    try:
+        return int(bound[0].evaluate(sizes) - bound[1].evaluate(sizes))
+    except ZeroDivisionError:
+        return 0
+
+
+def _moves(bound: Bound, sizes: Mapping[str, int], fixed: Collection[str]) -> Iterator[tuple[str, int]]:
+    """Candidates for one size so that a bound holds, or nearly: larger ones first, and those of large sizes first."""
+    excess, names = _excess(bound, sizes), (bound[0] - bound[1]).names - set(fixed)
+    for step in (1, -1):
+        for name in sorted(names, key=lambda name: (-sizes[name], name)):
+            gain = excess - _excess(bound, {**sizes, name: sizes[name] + step})
+            moved = max(sizes[name] + step * -(-excess // max(gain, 1)), 1)
+            if gain > 0 and moved != sizes[name]:
+                yield name, moved
+
+
+def bindings(imported: ImportedModel, dims: Dims) -> list[dict[str, int]]:
+    """Numbers for the sizes of a model, by the names that its graph has; all else is done with the first of them.
+
+    Where sizes are asked for, each of those with each; a size that is not asked for has its usual number. Where none
+    is: the usual ones, then those that `vary` gives, halved while the inputs would be larger than 16 MiB; at most 6.
+    Sizes move where they would not fit together. InputError for a size that the model does not have, or for more than
+    16 bindings."""
+    combinations = [dict(zip(dims, values, strict=True)) for values in itertools.product(*map(_numbers, dims.values()))]
+    if not combinations:
+        raise InputError("a size is asked for, and no number of it: give one or more")
+    if (count := len(combinations)) > MOST_ASKED:
+        raise InputError(f"{count} bindings of sizes are asked for, and {MOST_ASKED} are the most: give fewer")
+    fixed = graph_names(imported, dims)
+    results = [fit_sizes(sizes_for(imported, one), imported, fixed) for one in combinations]
+    if not dims:
+        others = (_bounded(sizes, _shapes(imported)) for sizes in vary(results[0], leading(imported), images(imported)))
+        results += [fit_sizes(sizes, imported) for sizes in others]
+    distinct = [sizes for place, sizes in enumerate(results) if sizes not in results[:place]]
+    return distinct[: MOST_ASKED if dims else MOST_OPEN]
+
+
+def first_of(dims: Dims) -> dict[str, int]:
+    """The first number that is asked for of each size."""
+    return {name: next(iter(_numbers(value)), 0) for name, value in dims.items()}
+
+
+def vary(
+    usual: Sizes, lead: Collection[str], pictures: Images = (frozenset(), frozenset())
+) -> Iterator[dict[str, int]]:
+    """All sizes at 1, then each at 1024 in turn while the others are 1; the leading ones last, at 128 where there are
+    others; a lone size at 128 too. Batches of images are 4 and 16, and their edges go together: 32 and 256."""
+    batches, edges = pictures
+    small = {name: SMALLEST_EDGE if name in edges else SMALLEST for name in usual}
+    yield small
+    if edges:
+        yield {**small, **dict.fromkeys(edges, LARGE_EDGE)}
+    for name in sorted((name for name in usual if name not in edges), key=lambda name: name in lead):
+        numbers = (MANY, LARGE) if len(usual) == 1 else (MANY,) if name in lead else (LARGE,)
+        for number in IMAGES if name in batches else numbers:
+            yield {**small, name: number}
+
+
+def _bounded(sizes: dict[str, int], shapes: Sequence[Shape]) -> dict[str, int]:
+    """The sizes, the largest halved until arrays of these shapes, of four bytes a cell, are small enough."""
+    sizes = dict(sizes)
+    while max(sizes.values(), default=1) > 1 and 4 * sum(map(partial(cells_at, sizes), shapes)) > MOST_INPUT_BYTES:
+        largest = max(sizes, key=lambda name: sizes[name])
+        sizes[largest] //= 2
+    return sizes
+
+
+def images(imported: ImportedModel) -> Images:
+    """The leading sizes of inputs of four axes or more, and the others of those that have several open axes behind it;
+    no size that an input of fewer axes has too, which is one of sequences or of their caches."""
+    shapes = _shapes(imported)
+    flat = {name for shape in shapes if len(shape) < 4 for dim in shape for name in dim.names}
+    thick = [[dim.names for dim in shape] for shape in shapes if len(shape) >= 4]
+    batches = {name for first, *_ in thick for name in first}
+    behind = [[name for names in rest for name in names if name not in batches] for _, *rest in thick]
+    return frozenset(batches - flat), frozenset(name for names in behind if len(names) > 1 for name in names) - flat
+
+
+def leading(imported: ImportedModel) -> set[str]:
+    """The sizes that an input of two axes or more begins with: how many of something there are."""
+    return {name for shape in _shapes(imported) if len(shape) > 1 for name in shape[0].names}
+
+
+def _shapes(imported: ImportedModel) -> list[Shape]:
+    """The shapes of what a model is called with."""
+    return [node.shape for node in imported.graph.inputs if node.output not in imported.initializers]
+
+
+def model_names(imported: ImportedModel, sizes: Sizes) -> dict[str, int]:
+    """The sizes by the model's own names."""
+    return {imported.sizes.get(name, name): size for name, size in sizes.items()}
+
+
+def spell(sizes: Sizes) -> str:
+    """`batch=1, sequence=128`."""
+    return ", ".join(f"{printable(name)}={size}" for name, size in sizes.items())
+
+
+def _numbers(value: int | Sequence[int]) -> tuple[int, ...]:
+    return (value,) if isinstance(value, int) else tuple(value)
+
 
 MOST_BYTES = 1 << 30  # of the largest value: a model is not timed beyond it where nobody asked for that
 SMALL = 64  # the most that a size is where kernels are checked on made-up inputs
@@ -80,17 +261,9 @@ def small_sizes(sizes: Mapping[str, int], graphs: Iterable[Graph]) -> dict[str, 
     known = [graph for graph in graphs if all(dim.names <= sizes.keys() for node in graph.nodes for dim in node.shape)]
     shapes = {node.shape for graph in known for node in graph.nodes if any(dim.names for dim in node.shape)}
     most = SMALL
-    while most > 1 and any(_extent(shape, _capped(sizes, most)) > CELLS for shape in shapes):
+    while most > 1 and any(cells_at(_capped(sizes, most), shape) > CELLS for shape in shapes):
         most //= 2
     return _capped(sizes, most)
-
-
-def _extent(shape: Shape, sizes: Mapping[str, int]) -> int:
-    """Number of cells of a shape; 0 where an extent would be divided by 0."""
-    try:
-        return math.prod(int(dim.evaluate(sizes)) for dim in shape)
-    except ZeroDivisionError:
-        return 0
 
 
 def _capped(sizes: Mapping[str, int], most: int) -> dict[str, int]:
@@ -111,3 +284,58 @@ def largest_bytes(graph: Graph, sizes: Sizes) -> int:
         if all(dim.names <= sizes.keys() for dim in node.shape)
     )
     return max(sizes_bytes, default=0)
+
+
+# Lengths of windows of sound, edges of images and heights of lines that models are made for; then small ones.
+NUMBERS = (64, 32, 48, 256, 512, 224, 640, 96, 160, 1024, 1536, 16, 8, 4, 2, 1)
+MOST_TRIES, MOST_S, SHOWN = 80, 20.0, 6
+Run = TypeVar("Run")
+
+
+def first_that_runs(
+    imported: ImportedModel,
+    feeds: ModelInputs,
+    make: Callable[[Mapping[str, int]], ModelInputs],
+    run: Callable[[ModelInputs], Run],
+    fixed: Collection[str] = (),
+) -> tuple[ModelInputs, Run]:
+    """The inputs, or those that `make` makes up for other sizes by the model's names, the first that `run` takes; sizes
+    in `fixed` stay. InputError, which lists what was tried, where it takes none."""
+    try:
+        return feeds, run(feeds)
+    except InputError as error:
+        fault = error
+    tried, end_s = list[str](), time.monotonic() + MOST_S
+    for sizes in islice(other_sizes(imported, feeds.full.sizes, fixed), MOST_TRIES):
+        if time.monotonic() > end_s:
+            break
+        named = model_names(imported, sizes)
+        tried.append(spell(named))
+        try:
+            others = make(named)
+            return others, run(others)
+        except InputError:
+            continue
+    names = sorted(map(printable, model_names(imported, feeds.full.sizes)))
+    more = f" and {len(tried) - SHOWN} more" if len(tried) > SHOWN else ""
+    listed = f"; its open sizes are {', '.join(names)}" if names else ""
+    listed += f", of which these were tried in vain: {'; '.join(tried[:SHOWN])}{more}" if tried else ""
+    raise InputError(f"{fault}{listed}") from fault
+
+
+def other_sizes(imported: ImportedModel, usual: Sizes, fixed: Collection[str] = ()) -> Iterator[dict[str, int]]:
+    """Sizes to try: all that may move at one number, the leading ones as they are; then each at one, the others at 1 or
+    as they are; then the leading ones too."""
+    kept = set(graph_names(imported, fixed))
+    lead = leading(imported) - kept
+    free = [name for name in usual if name not in kept | lead]
+    together = ({**usual, **dict.fromkeys(free, number)} for number in NUMBERS)
+    least = {**usual, **dict.fromkeys(free, 1)}
+    alone = ({**rest, name: k} for rest in (least, usual) for name in free if len(free) > 1 for k in NUMBERS)
+    everything = ({**usual, **dict.fromkeys([*free, *lead], number)} for number in NUMBERS)
+    distinct = [dict(usual)]
+    for sizes in chain(together, alone, everything):
+        fitted = fit_sizes(sizes, imported, fixed)
+        if fitted not in distinct:
+            distinct.append(fitted)
+            yield fitted

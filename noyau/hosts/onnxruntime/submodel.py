@@ -34,8 +34,7 @@ def extract(
     values = ModelValues.of(model)
     positions, initializers = _closure(values, model.graph, nodes, inputs)
     names = {name for position in positions for name in values.nodes[position].output}
-    lost = [name for name in outputs if name not in names]
-    if lost:
+    if lost := [name for name in outputs if name not in names]:
         raise GraphError(f"the part does not make its output {lost[0]!r}")
     result = type(model)()
     result.producer_name = "noyau"
@@ -84,6 +83,8 @@ def _write_ends(
     types: Mapping[str, ValueType],
 ) -> None:
     """Write the inputs and outputs with their types; onnxruntime infers the type of an output that has none."""
+    from onnx import helper
+
     fields = {value.name: value for value in (*original.value_info, *original.output, *original.input)}
     stored = {tensor.name: tensor for tensor in original.initializer}
     types = {name: kind for name, kind in types.items() if kind.dtype is not DType.OTHER}
@@ -93,7 +94,8 @@ def _write_ends(
         elif name in fields and fields[name].HasField("type"):
             graph.input.append(fields[name])
         elif name in stored:
-            graph.input.append(_type_of_tensor(original, stored[name]))
+            tensor = stored[name]
+            graph.input.append(helper.make_tensor_value_info(name, tensor.data_type, list(tensor.dims)))
         else:
             raise GraphError(f"the type of the input {name!r} is not known; give it in `types`")
     for name in outputs:
@@ -103,15 +105,6 @@ def _write_ends(
             graph.output.append(fields[name])
         else:
             graph.output.add(name=name)
-
-
-def _type_of_tensor(graph: onnx.GraphProto, tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
-    value = type(graph)().value_info.add(name=tensor.name)
-    value.type.tensor_type.elem_type = tensor.data_type
-    value.type.tensor_type.shape.SetInParent()
-    for size in tensor.dims:
-        value.type.tensor_type.shape.dim.add(dim_value=size)
-    return value
 
 
 def types_of(arrays: Mapping[str, np.ndarray]) -> dict[str, ValueType]:

@@ -20,12 +20,11 @@ from noyau.frontends import onnx as frontend
 from noyau.hosts.onnxruntime.activations import capture_of, fault_at
 from noyau.hosts.onnxruntime.bodies import Body, laid_flat, named_alike
 from noyau.hosts.onnxruntime.function_bodies import is_own
-from noyau.hosts.onnxruntime.inputs import inputs_at
+from noyau.hosts.onnxruntime.inputs import Dims, bindings, inputs_at, model_names
+from noyau.hosts.onnxruntime.inputs import spell as spell_sizes
 from noyau.hosts.onnxruntime.model_files import library_path
 from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.sessions import open_session
-from noyau.hosts.onnxruntime.size_bindings import Dims, bindings, model_names
-from noyau.hosts.onnxruntime.size_bindings import spell as spell_sizes
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
 from noyau.hosts.onnxruntime.submodel import lost_values, part_for, types_of
 from noyau.ir.graph import Graph, Input

@@ -9,7 +9,7 @@ from pathlib import Path
 from noyau.codegen.plan import Planned
 from noyau.compiler.partition.traffic import Traffic
 from noyau.errors import NoyauError
-from noyau.hosts.onnxruntime.size_bindings import spell
+from noyau.hosts.onnxruntime.inputs import spell
 from noyau.timing.verdict import SAME_WITHIN, Comparison, Verdict
 from noyau.verify.certificate import Certificate
 

@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 from noyau.codegen.plan import Plan, Planned
 from noyau.compiler.partition.cut import Partition
 from noyau.errors import CheckError, NoyauError
-from noyau.hosts.onnxruntime.size_bindings import spell
+from noyau.hosts.onnxruntime.inputs import spell
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decide
 from noyau.timing.verdict import Verdict
 

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.text import Text
 
-from noyau.hosts.onnxruntime.size_bindings import spell
+from noyau.hosts.onnxruntime.inputs import spell
 from noyau.jobs.optimize.record import EndToEnd, KernelRecord, NotFused, ProductRecord, Report, WeightRecord
 from noyau.jobs.report.text import Show, TableRow, hanging, shorten, table
 from noyau.text import several

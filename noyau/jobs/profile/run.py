@@ -15,9 +15,9 @@ from noyau.codegen.plan import plan
 from noyau.dtypes import from_onnx
 from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime.function_bodies import subgraphs
+from noyau.hosts.onnxruntime.inputs import sizes_for
 from noyau.hosts.onnxruntime.path_ends import Between
 from noyau.hosts.onnxruntime.sessions import version
-from noyau.hosts.onnxruntime.size_bindings import sizes_for
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
 from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable

@@ -23,10 +23,8 @@ from noyau.hosts.onnxruntime.activations import (
     capture_twice,
     fault_at,
 )
-from noyau.hosts.onnxruntime.inputs import ModelInputs, model_inputs
+from noyau.hosts.onnxruntime.inputs import ModelInputs, first_of, first_that_runs, model_inputs, model_names, spell
 from noyau.hosts.onnxruntime.session_workers import Workers
-from noyau.hosts.onnxruntime.size_bindings import first_of, model_names, spell
-from noyau.hosts.onnxruntime.size_search import first_that_runs
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable

@@ -12,9 +12,9 @@ from typing import Any, TypedDict
 from noyau.codegen.plan import Plan, no_such, without
 from noyau.compiler.partition.cut import Group
 from noyau.errors import InputError
+from noyau.hosts.onnxruntime.inputs import Dims
 from noyau.hosts.onnxruntime.path_ends import Between, closest
 from noyau.hosts.onnxruntime.sessions import version
-from noyau.hosts.onnxruntime.size_bindings import Dims
 from noyau.jobs.optimize.candidate import KEEPS
 from noyau.jobs.optimize.onnx.weight_choice import WEIGHTS, budget_of
 from noyau.ops.op import Op

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from noyau.hosts.onnxruntime.function_bodies import every_node
-from noyau.hosts.onnxruntime.inputs import ModelInputs
+from noyau.hosts.onnxruntime.inputs import ModelInputs, model_names, spell
 from noyau.hosts.onnxruntime.products import FEW_BITS
-from noyau.hosts.onnxruntime.size_bindings import model_names, spell
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, fused_operators
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive
 from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule

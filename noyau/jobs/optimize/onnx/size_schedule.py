@@ -8,8 +8,16 @@ from dataclasses import dataclass, field, replace
 from noyau.codegen.plan import Planned
 from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime.activations import ActivationCapture, Activations, capture_at
-from noyau.hosts.onnxruntime.inputs import MOST_BYTES, ModelInputs, inputs_at, largest_bytes
-from noyau.hosts.onnxruntime.size_bindings import Dims, bindings, model_names, spell
+from noyau.hosts.onnxruntime.inputs import (
+    MOST_BYTES,
+    Dims,
+    ModelInputs,
+    bindings,
+    inputs_at,
+    largest_bytes,
+    model_names,
+    spell,
+)
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.jobs.optimize.candidate import Candidate, right
 from noyau.timing.comparison import is_brief

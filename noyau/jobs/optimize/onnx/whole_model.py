@@ -15,9 +15,9 @@ import numpy as np
 from noyau.codegen.plan import Planned
 from noyau.errors import CheckError, NoyauError, UnsupportedError
 from noyau.hosts.onnxruntime.bodies import restored
+from noyau.hosts.onnxruntime.inputs import spell
 from noyau.hosts.onnxruntime.runs import BoundRun, PlainRun, ends_run
 from noyau.hosts.onnxruntime.sessions import open_session
-from noyau.hosts.onnxruntime.size_bindings import spell
 from noyau.hosts.onnxruntime.source_model import foreign_operators
 from noyau.hosts.onnxruntime.trials import fault_alone
 from noyau.hosts.onnxruntime.write_back import library, put_back

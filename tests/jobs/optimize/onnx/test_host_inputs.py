@@ -8,7 +8,7 @@ import pytest
 from onnx import parser
 
 from noyau.errors import InputError
-from noyau.hosts.onnxruntime.size_bindings import spell
+from noyau.hosts.onnxruntime.inputs import spell
 from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.run import optimize

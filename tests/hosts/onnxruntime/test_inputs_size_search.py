@@ -9,8 +9,7 @@ import pytest
 
 from noyau.errors import InputError
 from noyau.frontends.onnx import import_model
-from noyau.hosts.onnxruntime.inputs import ModelInputs, model_inputs
-from noyau.hosts.onnxruntime.size_search import MOST_TRIES, NUMBERS, first_that_runs, other_sizes
+from noyau.hosts.onnxruntime.inputs import MOST_TRIES, NUMBERS, ModelInputs, first_that_runs, model_inputs, other_sizes
 from tests.small_models import NODE, chain, model_of, value
 
 IMPORTED = import_model(model_of(chain("x", "y"), [value("x", ("my batch", "s"))], [value("y", ("my batch", "s"))]))

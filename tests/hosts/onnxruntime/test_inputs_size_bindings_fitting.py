@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.frontends.onnx import import_model
-from noyau.hosts.onnxruntime.size_bindings import fit_sizes
+from noyau.hosts.onnxruntime.inputs import fit_sizes
 from tests.frontends.onnx.models import model
 
 # Row i of the table for each of `now` tokens, and one cell of the mask for each of past and present.

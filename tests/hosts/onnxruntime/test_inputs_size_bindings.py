@@ -6,7 +6,7 @@ import pytest
 
 from noyau.errors import InputError
 from noyau.frontends.onnx import import_model
-from noyau.hosts.onnxruntime.size_bindings import (
+from noyau.hosts.onnxruntime.inputs import (
     MOST_ASKED,
     MOST_INPUT_BYTES,
     MOST_OPEN,
