@@ -203,6 +203,25 @@ def rewrite(statements: Iterable[ir.Statement], change: Callable[[ir.Expr], ir.E
     return tuple(_rewrite_statement(statement, change) for statement in statements)
 
 
+def rewrite_all(
+    statements: Iterable[ir.Statement],
+    of_statement: Callable[[ir.Statement], ir.Statement],
+    of_expression: Callable[[ir.Expr], ir.Expr],
+) -> tuple[ir.Statement, ...]:
+    """The statements with changes applied to each of them and to every expression; in loops, conditions and folds, to
+    what is in them."""
+
+    def change(statement: ir.Statement) -> ir.Statement:
+        if isinstance(statement, ir.Loop | ir.If):
+            return replace(statement, body=tuple(map(change, statement.body)))
+        return of_statement(statement)
+
+    def change_expression(expr: ir.Expr) -> ir.Expr:
+        return replace(expr, body=tuple(map(change, expr.body))) if isinstance(expr, ir.Fold) else of_expression(expr)
+
+    return tuple(map(change, rewrite(statements, change_expression)))
+
+
 def _rewrite_statement(statement: ir.Statement, change: Callable[[ir.Expr], ir.Expr]) -> ir.Statement:
     match statement:
         case ir.Let(_, value, _):

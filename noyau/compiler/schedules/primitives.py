@@ -48,25 +48,15 @@ def flatten(kernel: ir.Kernel) -> ir.Kernel:
 def reindex(statements: Statements, change: Callable[[str, Shape], Shape]) -> Statements:
     """The statements with each index into a buffer or memory changed, by its name."""
 
-    def stores(statement: ir.Statement) -> ir.Statement:
-        match statement:
-            case ir.Store(buffers, index, _, _):
-                return replace(statement, index=change(buffers[0], index))
-            case ir.Loop(body=body) | ir.If(body=body):
-                return replace(statement, body=tuple(map(stores, body)))
-            case _:
-                return statement
+    def store(statement: ir.Statement) -> ir.Statement:
+        if isinstance(statement, ir.Store):
+            return replace(statement, index=change(statement.buffers[0], statement.index))
+        return statement
 
-    def loads(expr: ir.Expr) -> ir.Expr:
-        match expr:
-            case ir.Load(buffer, index):
-                return replace(expr, index=change(buffer, index))
-            case ir.Fold(body=body):
-                return replace(expr, body=tuple(map(stores, body)))
-            case _:
-                return expr
+    def load(expr: ir.Expr) -> ir.Expr:
+        return replace(expr, index=change(expr.buffer, expr.index)) if isinstance(expr, ir.Load) else expr
 
-    return tuple(map(stores, rewrite(statements, loads)))
+    return walk.rewrite_all(statements, store, load)
 
 
 def with_bodies(kernel: ir.Kernel, change: Callable[[Statements], Statements]) -> ir.Kernel:
@@ -281,7 +271,8 @@ def sizes_outside(body: Statements) -> Statements:
     result, names = list[ir.Statement](), set[str]()
     for statement in body:
         if isinstance(statement, ir.Loop | ir.If):
-            sizes = _sizes_in(statement)
+            lanes = isinstance(statement, ir.Loop) and statement.axis is ir.Axis.LANES
+            sizes = [s for s in statement.body if lanes and isinstance(s, ir.Let) and _is_size(s.value)]
             result += [s for s in sizes if s.name not in names]
             names.update(s.name for s in sizes)
             rest = tuple(s for s in statement.body if s not in sizes)
@@ -289,11 +280,6 @@ def sizes_outside(body: Statements) -> Statements:
         else:
             result.append(statement)
     return tuple(result)
-
-
-def _sizes_in(block: ir.Loop | ir.If) -> list[ir.Let]:
-    lanes = isinstance(block, ir.Loop) and block.axis is ir.Axis.LANES
-    return [s for s in block.body if lanes and isinstance(s, ir.Let) and _is_size(s.value)]
 
 
 def _is_size(value: ir.Expr) -> bool:

@@ -30,7 +30,7 @@ from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, maximum
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.sizes import plan
-from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of, rewrite, substitute
+from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of, rewrite, rewrite_all, substitute
 
 LEAST, MOST = 640, 8192  # cells of a row that a program keeps together with what is added to each column
 PROGRAMS = 132  # that rows are shared out to, as often as SIDE cells hold one: on a large GPU all of them run at once
@@ -360,8 +360,6 @@ def _under(statements: Statements, names: Mapping[str, str]) -> Statements:
                 return ir.Var(names.get(name, name), dtype)
             case ir.Load(buffer):
                 return replace(expr, buffer=names.get(buffer, buffer))
-            case ir.Fold(body=body):
-                return replace(expr, body=tuple(map(in_statement, body)))
             case _:
                 return expr
 
@@ -371,9 +369,7 @@ def _under(statements: Statements, names: Mapping[str, str]) -> Statements:
                 return replace(statement, name=names.get(name, name))
             case ir.Store(buffers):
                 return replace(statement, buffers=tuple(names.get(b, b) for b in buffers))
-            case ir.Loop(body=body) | ir.If(body=body):
-                return replace(statement, body=tuple(map(in_statement, body)))
             case _:
                 return statement
 
-    return tuple(map(in_statement, rewrite(statements, in_expression)))
+    return rewrite_all(statements, in_statement, in_expression)
