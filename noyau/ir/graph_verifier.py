@@ -59,9 +59,8 @@ def _fault(node: nodes.Node, inputs: tuple[nodes.Node, ...]) -> str | None:
         case nodes.Input() | nodes.Opaque() | nodes.Part():
             return None
         case nodes.Constant(value):
-            fine = value.dtype == node.dtype.numpy and shape_of(value.shape) == node.shape
-            array = f"the array is {value.dtype}{list(value.shape)}"
-            return None if fine else f"{array}, not {node.dtype.value}{node.shape}"
+            ok = value.dtype == node.dtype.numpy and shape_of(value.shape) == node.shape
+            return None if ok else f"the array is {value.dtype}{list(value.shape)}, not {node.dtype.value}{node.shape}"
         case nodes.Iota(index):
             return _index_fault((index,), node)
         case nodes.Map(function):
@@ -108,9 +107,8 @@ def _reduce_fault(monoid: str, axes: tuple[int, ...], node: nodes.Node, operand:
     if len(set(axes)) < len(axes) or not set(axes) <= set(range(len(operand.shape))):
         return f"the axes {axes} are not those of a value of rank {len(operand.shape)}"
     rest = tuple(dim for axis, dim in enumerate(operand.shape) if axis not in axes)
-    return (
-        None if same_shape(rest, node.shape) else f"what is left of {operand.shape} without {axes} is not {node.shape}"
-    )
+    fits = same_shape(rest, node.shape)
+    return None if fits else f"what is left of {operand.shape} without {axes} is not {node.shape}"
 
 
 def _index_fault(index: tuple[Dim, ...], node: nodes.Node) -> str | None:

@@ -145,7 +145,12 @@ def _wanted(
     for key, number in {**dims, **axes}.items():
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
             raise SignatureError(f"{name}: {key} is {number!r}, and it is a number from 0 on")
-    integers = _integers(signature, dims, name)
+    # The integer parameters that give a dim: numbers of the model, and no inputs of it
+    wanted = sizing_integers(signature)
+    missing = next((each for each in wanted if each not in dims), None)
+    if missing is not None:
+        raise SignatureError(f"{name}: {missing} gives a size of a result; fix it: dims={{{missing!r}: 10}}")
+    integers = {each: dims[each] for each in wanted}
     known |= {key: size for key, size in {**dims, **integers}.items() if key in signature.sizes}
     return Specialization(_instance(signature, dtypes, axes, known, name), values, integers)
 
@@ -179,15 +184,6 @@ def _require_known(names: Mapping[str, Any], known: Mapping[str, Any] | Sequence
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
         raise SignatureError(f"{message} {unknown!r}; there are: {', '.join(known) or 'none'}")
-
-
-def _integers(signature: Signature, dims: Mapping[str, int], name: str) -> dict[str, int]:
-    """The integer parameters that give a dim: numbers of the model, and no inputs of it."""
-    wanted = sizing_integers(signature)
-    missing = next((each for each in wanted if each not in dims), None)
-    if missing is not None:
-        raise SignatureError(f"{name}: {missing} gives a size of a result; fix it: dims={{{missing!r}: 10}}")
-    return {each: dims[each] for each in wanted}
 
 
 @dataclass

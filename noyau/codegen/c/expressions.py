@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from noyau.codegen import statements
-from noyau.codegen.c.spellings import INTEGER_FUNCTIONS, PREFIX, TYPES, Open, before, const_text, narrow, pairs_of
+from noyau.codegen.c.spellings import INTEGER_FUNCTIONS, PREFIX, TYPES, Open, beside, const_text, narrow, pairs_of
 from noyau.codegen.identifiers import Scopes
 from noyau.codegen.statements import is_variable
 from noyau.codegen.tables import closed, opened
@@ -51,7 +51,7 @@ class CExpressions(statements.Expressions):
     def half(self, load: Load) -> str | None:
         """A cell of a pair that was loaded as a word."""
         place = (load.buffer, load.index)
-        for at, name in ((place, "noyau_bf16_low_to_f32"), (before(place), "noyau_bf16_high_to_f32")):
+        for at, name in ((place, "noyau_bf16_low_to_f32"), (beside(place, -1), "noyau_bf16_high_to_f32")):
             if at in self.pairs.words:
                 self.functions.add(name)
                 return f"{name}({self.pairs.words[at]})"
@@ -129,7 +129,7 @@ class CExpressions(statements.Expressions):
             even = self.names.bind(f"even {len(pairs.halves)}", f"{place[0]}_even")
             pairs.halves[place] = even
             return f"const float {even} = {self.top(store.values[0])};"
-        first = before(place)
+        first = beside(place, -1)
         if first not in pairs.halves:
             return None
         self.functions.add("noyau_f32_to_bf16_pair")

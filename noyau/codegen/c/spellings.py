@@ -139,12 +139,9 @@ def _begins(place: Place, places: Mapping[Place, None], variable: str, memory: M
     name, index = place
     step = index[-1].replace({variable: Dim.of(variable) + 1}) - index[-1]
     is_bf16 = name in memory and memory[name].dtype is DType.BF16 and len(index) == 1
-    return is_bf16 and step == Dim.of(2) and after(place) in places and before(place) not in places
+    return is_bf16 and step == Dim.of(2) and beside(place, 1) in places and beside(place, -1) not in places
 
 
-def after(place: Place) -> Place:
-    return place[0], (*place[1][:-1], place[1][-1] + 1)
-
-
-def before(place: Place) -> Place:
-    return place[0], (*place[1][:-1], place[1][-1] - 1)
+def beside(place: Place, step: int) -> Place:
+    """The cell so many cells behind a place."""
+    return place[0], (*place[1][:-1], place[1][-1] + step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -147,8 +148,4 @@ def _strides(buffer: Buffer, layout: str, position: int, names: set[str]) -> lis
 
 def packed_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """The strides of a packed array, in elements."""
-    steps, step = list[int](), 1
-    for extent in reversed(shape):
-        steps.append(step)
-        step *= max(extent, 1)
-    return tuple(reversed(steps))
+    return tuple(math.prod(max(extent, 1) for extent in shape[axis + 1 :]) for axis in range(len(shape)))

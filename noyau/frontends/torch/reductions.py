@@ -10,10 +10,6 @@ from noyau.ir.dims import product
 from noyau.ir.graph import Node, Scan
 
 
-def _axes(site: AtenSite, position: int, value: Node) -> tuple[int, ...]:
-    return site.axes(site.argument(position, "dim"), len(value.shape))
-
-
 def _keeps(site: AtenSite, position: int) -> bool:
     return bool(site.argument(position, "keepdim", False))
 
@@ -41,7 +37,7 @@ def mean_of(site: AtenSite, value: Node, axes: tuple[int, ...], *, less: float =
 
 def _mean(site: AtenSite) -> Node:
     value = in_result(site, 0)
-    axes = _axes(site, 1, value)
+    axes = site.axes(site.argument(1, "dim"), len(value.shape))
     result = mean_of(site, value, axes)
     return result if _keeps(site, 2) else site.builder.drop_axes(result, axes)
 
@@ -55,7 +51,7 @@ def _variance_over(site: AtenSite, value: Node, axes: tuple[int, ...], correctio
 
 def _spread(site: AtenSite) -> tuple[Node, Node]:
     value, correction = site.value(0), site.argument(2, "correction")
-    axes = _axes(site, 1, value)
+    axes = site.axes(site.argument(1, "dim"), len(value.shape))
     spread, centre = _variance_over(site, value, axes, 1 if correction is None else float(correction))
     if _keeps(site, 3):
         return spread, centre

@@ -97,7 +97,12 @@ class Loader:
 def open_texts(*paths: tuple[str, ...]) -> Library | None:
     """The texts of these files as one library; None where it cannot be built, OutputError where there is no room."""
     try:
-        return _build(*paths)
+        texts = ["#define _POSIX_C_SOURCE 200809L"]  # -std=c11 alone hides threads and signals
+        texts += [files("noyau").joinpath(*path).read_text(encoding="ascii") for path in paths]
+        c_library = ctypes.CDLL(str(c_compiler.compile_library(["\n".join(texts)])))
+        c_library.noyau_threads_open()
+        c_library.noyau_threads_limit(processors())
+        return Library(c_library, reads_arrays() and _open(c_library))
     except (BuildError, OSError) as error:
         if isinstance(error, OutputError) and error.lacks_room:
             raise
@@ -105,15 +110,6 @@ def open_texts(*paths: tuple[str, ...]) -> Library | None:
 
 
 library = Loader("arguments", lambda: open_texts(*FILES))
-
-
-def _build(*paths: tuple[str, ...]) -> Library:
-    texts = ["#define _POSIX_C_SOURCE 200809L"]  # -std=c11 alone hides threads and signals
-    texts += [files("noyau").joinpath(*path).read_text(encoding="ascii") for path in paths]
-    c_library = ctypes.CDLL(str(c_compiler.compile_library(["\n".join(texts)])))
-    c_library.noyau_threads_open()
-    c_library.noyau_threads_limit(processors())
-    return Library(c_library, reads_arrays() and _open(c_library))
 
 
 def _open(c_library: ctypes.CDLL) -> bool:

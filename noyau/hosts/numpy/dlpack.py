@@ -187,7 +187,11 @@ def as_array(thing: Any, name: str = "an argument") -> np.ndarray:
         return thing
     if hasattr(thing, "__dlpack__"):
         _require_plain(thing, name)
-        return _exchange(thing, name)
+        # By NumPy where it has the dtype, else by what it was handed
+        if _ASKS_FOR_VERSION_1:
+            with suppress(Exception):  # what is wrong is found, and told, below
+                return np.from_dlpack(thing)
+        return array_of(_capsule(thing, name), name)
     if hasattr(thing, "__cuda_array_interface__"):
         raise _elsewhere(name, "cuda")
     if hasattr(thing, "__array_interface__") or hasattr(thing, "__array_struct__"):
@@ -236,14 +240,6 @@ def _package(like: Any) -> Any:
     if hasattr(like, "__array_namespace__"):
         return like.__array_namespace__()
     return sys.modules.get(type(like).__module__.partition(".")[0])
-
-
-def _exchange(thing: Any, name: str) -> np.ndarray:
-    """By NumPy where it has the dtype, else by what it was handed."""
-    if _ASKS_FOR_VERSION_1:
-        with suppress(Exception):  # what is wrong is found, and told, below
-            return np.from_dlpack(thing)
-    return array_of(_capsule(thing, name), name)
 
 
 def _capsule(thing: Any, name: str) -> object:

@@ -45,7 +45,9 @@ def rewritten(function: FunctionType, meanings: Meanings, methods: frozenset[str
         return function
     scope = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
     modules = frozenset(name for name, value in scope.items() if isinstance(value, ModuleType))
-    own = _own_names(tree)
+    # The names that a function gives values to
+    names = {node.arg for node in ast.walk(tree.args) if isinstance(node, ast.arg)}
+    own = names | {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     cells = {_MEANINGS: CellType(meanings)}
     for name in {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - own:
         value = scope[name] if name in scope else getattr(builtins, name, None)
@@ -80,14 +82,6 @@ def _tree_of(function: FunctionType) -> ast.FunctionDef | None:
         if isinstance(each, ast.arg):
             each.annotation = None
     return node
-
-
-def _own_names(tree: ast.FunctionDef) -> set[str]:
-    """The names that a function gives values to."""
-    names = {node.arg for node in ast.walk(tree.args) if isinstance(node, ast.arg)}
-    return names | {
-        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    }
 
 
 def _compiled(tree: ast.FunctionDef, free: tuple[str, ...], file: str) -> CodeType:

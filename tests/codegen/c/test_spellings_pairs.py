@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from noyau.codegen.c import printer as c_printer
-from noyau.codegen.c.spellings import after, before, pairs_of
+from noyau.codegen.c.spellings import beside, pairs_of
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.dtypes import DType
 from noyau.ir.loops import Axis, Loop
@@ -54,7 +54,7 @@ def test_a_pair_begins_where_the_neighbour_after_it_is_there():
     loaded, stored = pairs_of(inner[-1], memory)
     assert [name for name, _ in loaded] == ["gate", "up"]
     assert len(stored) == 1
-    assert before(after(stored[0])) == stored[0]
+    assert beside(beside(stored[0], 1), -1) == stored[0]
     assert pairs_of(Loop("#i", inner[-1].extent, Axis.SERIAL, inner[-1].body), memory) == ([], [])
 
 

@@ -37,18 +37,14 @@ def hoist(body: Statements, along: str, across: str, tile: int) -> Statements:
     """The loops over `across` in tiles, the loop over the tiles just outside those over `along`."""
     loops = [s for s in body if isinstance(s, ir.Loop)]
     if any(loop.var == along for loop in loops):
-        extent = _extent(body, across)
+        # The extent of the loops over a variable, if it is the same for all
+        extents = {s.extent for s in every_statement(body) if isinstance(s, ir.Loop) and s.var == across}
+        extent = extents.pop() if len(extents) == 1 else None
         if extent is None or _stores_outside(body, across):
             return body
         inner = _tiled(body, across, tile)
         return (ir.Loop(f"{across}t", (extent + (tile - 1)) // tile, ir.Axis.SERIAL, inner),)
     return tuple(replace(s, body=hoist(s.body, along, across, tile)) if isinstance(s, ir.Loop) else s for s in body)
-
-
-def _extent(body: Statements, variable: str) -> Dim | None:
-    """The extent of the loops over a variable, if it is the same for all."""
-    extents = {s.extent for s in every_statement(body) if isinstance(s, ir.Loop) and s.var == variable}
-    return extents.pop() if len(extents) == 1 else None
 
 
 def _stores_outside(body: Statements, variable: str) -> bool:

@@ -31,7 +31,7 @@ def correct_dtypes(graph: fx.Graph) -> None:
             args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
             node.meta["val"] = node.target(*args, **kwargs)
             corrected.add(node)
-        dtypes = _MIXED.get(_name(node), {})
+        dtypes = _MIXED.get(str(node.target).removeprefix("aten.").partition(".")[0], {})
         if dtypes and _is_mixed(node):
             first = node.args[0].meta["val"].dtype
             node.meta["val"] = tuple(
@@ -39,11 +39,6 @@ def correct_dtypes(graph: fx.Graph) -> None:
                 for at, each in enumerate(node.meta["val"])
             )
             corrected.add(node)
-
-
-def _name(node: fx.Node) -> str:
-    """Name of an operator without its overload."""
-    return str(node.target).removeprefix("aten.").partition(".")[0]
 
 
 def _is_mixed(node: fx.Node) -> bool:
