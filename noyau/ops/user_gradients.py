@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from noyau.compiler.autodiff.adjoints import Derived, gradient_name
-from noyau.compiler.autodiff.saved_values import with_sizes
+from noyau.compiler.autodiff.adjoints import Derived, gradient_name, with_sizes
 from noyau.compiler.passes.cleanup import drop_unused
 from noyau.errors import SignatureError
 from noyau.frontends.numpy.trace import follow
