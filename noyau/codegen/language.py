@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 from noyau.codegen.c import printer as c_printer
-from noyau.codegen.numba import names as numba_names
 from noyau.codegen.numba import printer as numba_printer
+from noyau.codegen.numba import spellings as numba_spellings
 from noyau.codegen.triton import printer as triton_printer
 from noyau.codegen.triton import tables as triton_tables
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options
@@ -119,7 +119,7 @@ _ALL = (
         packages=("numba",),
         is_jit=True,
         thread_pool="numba",
-        generation=Generation(numba_printer.together, numba_printer.SCHEDULE, numba_names.RESERVED),
+        generation=Generation(numba_printer.together, numba_printer.SCHEDULE, numba_spellings.RESERVED),
     ),
     Language("numba_cuda", packages=("numba",), decorators=r"numba\.(.*\.)?cuda\.", grid=Grid.THREADS),
     Language(

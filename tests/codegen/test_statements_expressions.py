@@ -7,7 +7,7 @@ import pytest
 from noyau.codegen.c import expressions as c_expressions
 from noyau.codegen.identifiers import Scopes
 from noyau.codegen.numba import expressions as numba_expressions
-from noyau.codegen.numba.names import NumbaNames
+from noyau.codegen.numba.spellings import NumbaNames
 from noyau.codegen.statements import is_variable
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError

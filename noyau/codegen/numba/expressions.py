@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from noyau.codegen import statements
 from noyau.codegen.numba.index_bounds import is_inside, out_of_tiles
-from noyau.codegen.numba.names import NumbaNames
-from noyau.codegen.numba.spellings import INTEGER_FUNCTIONS, KINDS, OF_BOOLS, PREFIX, const_text, narrow
+from noyau.codegen.numba.spellings import INTEGER_FUNCTIONS, KINDS, OF_BOOLS, PREFIX, NumbaNames, const_text, narrow
 from noyau.codegen.statements import is_variable
 from noyau.codegen.tables import closed, opened
 from noyau.dtypes import DType

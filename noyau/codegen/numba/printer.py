@@ -14,8 +14,7 @@ from noyau.codegen.numba import intrinsics
 from noyau.codegen.numba.expressions import NumbaExpressions, is_number
 from noyau.codegen.numba.index_bounds import tile_of
 from noyau.codegen.numba.intrinsics import LEAST_LANES, STACK_CELLS, merged_by
-from noyau.codegen.numba.names import RESERVED, NumbaNames
-from noyau.codegen.numba.spellings import KINDS, NUMPY, const_text, integer_function
+from noyau.codegen.numba.spellings import KINDS, NUMPY, RESERVED, NumbaNames, const_text, integer_function
 from noyau.codegen.statements import INDENT, Statements, is_variable, rounds_apart
 from noyau.codegen.tables import closed, opened
 from noyau.compiler.schedules.cpu.strategy_choice import Options

@@ -2,16 +2,21 @@
 
 Numba computes integers in 64 bits, and a float32 beside a float64 or an integer in float64: every number in the text
 has the type that it is computed in, and results of narrower integers are cut back.
+No identifier is a word of Python or a name of the text itself, or a variable of two types: Numba would make one of it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
+from noyau.codegen.identifiers import Scopes
 from noyau.codegen.tables import parameters_of
 from noyau.dtypes import CELLS, DType
+from noyau.ir.loops import Kernel
 
 # What kernels compute in, by the short names that the text gives to NumPy's types; halves and float8 are bits.
 KINDS = {dtype: dtype.storage.value for dtype in CELLS}
@@ -101,3 +106,45 @@ def literal_text(value: float, kind: str) -> str:
 def narrow(text: str, dtype: DType) -> str:
     """Numba has computed small integers in 64 bits: cut the result back."""
     return f"{KINDS[dtype]}({text})" if dtype.kind in ("int", "uint") else f"({text})"
+
+
+# Beyond those that fitting() knows: what the text calls, and what it calls its own names.
+RESERVED = frozenset(
+    """numba np math types ir cgutils arrayobj intrinsic prange scalar status items parts part range min max abs round
+    print exit match case type""".split()
+) | frozenset(NUMPY)
+
+
+class NumbaNames(Scopes):
+    """Names of a kernel to Python identifiers.
+
+    A Python function has one scope: what a block names is free again after it only for variables of its own type.
+    `kind` is the type of what is bound next."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kind = ""
+        self.kinds: dict[str, str] = {}
+        launches = {f"{kernel.name}_{number}" for number in range(len(kernel.launches))}
+        self.reserved = RESERVED | launches | {kernel.name}
+        super().__init__(kernel)
+
+    @contextmanager
+    def of(self, kind: str) -> Iterator[NumbaNames]:
+        """Give names that are bound within this type."""
+        before, self.kind = self.kind, kind
+        yield self
+        self.kind = before
+
+    def forget(self) -> None:
+        """Nothing of what was bound but buffers and sizes is known any more, and nothing has been used."""
+        self.used.clear()
+        self.kinds = {}
+
+    def fresh(self, stem: str) -> str:
+        """An identifier that nothing in sight has, and no variable of another type had."""
+        name = super().fresh(f"v_{stem}" if stem in self.reserved else stem)
+        self.kinds[name] = self.kind
+        return name
+
+    def fits(self, name: str) -> bool:
+        return self.kinds.get(name, self.kind) == self.kind

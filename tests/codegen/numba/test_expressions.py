@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from noyau.codegen.numba.expressions import NumbaExpressions
-from noyau.codegen.numba.names import NumbaNames
+from noyau.codegen.numba.spellings import NumbaNames
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, maximum
 from noyau.ir.loops import Alloc, Axis, Const, Fold, Index, Space, Var

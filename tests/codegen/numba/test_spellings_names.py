@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from noyau.codegen.numba import printer as numba_printer
-from noyau.codegen.numba.names import RESERVED, NumbaNames
+from noyau.codegen.numba.spellings import RESERVED, NumbaNames
 from tests.codegen.kernels import GOLDEN, MORE
 from tests.codegen.numba_kernels import kernel_of
 from tests.codegen.words import numbered, own_words
