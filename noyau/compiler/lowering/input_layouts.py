@@ -119,11 +119,9 @@ def with_strides(kernel: Kernel, layouts: Mapping[str, str]) -> Kernel:
     names = {name for buffer in kernel.buffers for dim in buffer.shape for name in dim.names}
     binding, buffers = list(kernel.binding), list(kernel.buffers)
     for at, buffer in enumerate(kernel.of(Role.INPUT)):
-        own = _strides(buffer, layouts.get(buffer.source, "packed"), at, names)
-        if own:
-            strides = [ZERO] * len(buffer.shape)
-            for stride in own:
-                strides[stride.axis - len(buffer.shape)] = Dim.of(stride.size)
+        if own := _strides(buffer, layouts.get(buffer.source, "packed"), at, names):
+            steps = {stride.axis - len(buffer.shape): Dim.of(stride.size) for stride in own}
+            strides = [steps.get(axis, ZERO) for axis in range(len(buffer.shape))]
             if layouts[buffer.source] == "inner":
                 strides[-1] = ONE
             buffers[at] = replace(buffer, strides=tuple(strides))
