@@ -41,10 +41,9 @@ from noyau.jobs.bench.record import FILLING, RETURNING
 from noyau.kernels.programs.generate import specialization_of, trace_reference
 from noyau.ops.op import Op
 from noyau.signatures.binding import bind
-from noyau.timing.bandwidth import measure_copy, measure_nontemporal, measure_read
 from noyau.timing.conditions import last_level_bytes
 from noyau.timing.machine import this_machine
-from noyau.timing.rates import machine_rates
+from noyau.timing.rates import machine_rates, measure_copy, measure_nontemporal, measure_read
 from noyau.workers.resources import processors
 
 RESULTS = Path(__file__).parent / "results" / "cpu_peers.json"

@@ -427,7 +427,7 @@ def judge_here(group: list[Mutant], seed: int, folder: Path) -> Iterator[Verdict
         return
     kernels, wrong, still = op.kernels, {}, {}
     if any(kernel.language == "triton" for kernel in kernels.values()):
-        importlib.import_module("noyau.sanitizer.triton.kernel_launch")  # once, and not in each of the copies
+        importlib.import_module("noyau.sanitizer.triton.run")  # once, and not in each of the copies
     for name, kernel in kernels.items():
         given = apart(partial(truth_or_reason, op, kernel, seed), PATIENCE_S)
         is_born, words = given[0] if given else (True, "it does not end, or takes its process with it")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import linecache
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 import numpy as np
 
 from noyau.errors import FindingKind
-from noyau.sanitizer import drawings
 from noyau.text import several
 from noyau.verify.findings import Finding
 
@@ -232,7 +233,7 @@ def _finding(observation: Observation, route: Route, is_update: bool) -> Finding
         digest=digest(observation.kind, route.kernel, site.text, other.text),
         mend=_remedy(observation, route, owners, is_update),
         drawing=() if is_worded or observation.memory < 0 else _drawing(observation, route, memory, owners),
-        change=drawings.changed(site.text, route.language) if is_update else "",
+        change=update_text(site.text, route.language) if is_update else "",
     )
 
 
@@ -243,13 +244,13 @@ def _drawing(observation: Observation, route: Route, memory: WatchedMemory, owne
         if not owners or observation.extent < 1 or 0 <= observation.cell < observation.extent:
             return ()
         along = f", axis {observation.axis}" if observation.axis >= 0 and len(memory.shape) > 1 else ""
-        return drawings.outside(f"{memory.name}{along}", observation.extent, observation.cell, owners[0], verb)
+        return outside_drawing(f"{memory.name}{along}", observation.extent, observation.cell, owners[0], verb)
     other = route.site(observation.other_site).line
     between = {FindingKind.RACE: "", FindingKind.ORDERED_BY_CHANCE: "only by chance"}.get(observation.kind)
     if between is None or len(owners) < 2 or not (line and other):
         return ()
     touches = (line, verb), (other, _VERBS[observation.other_access][0])
-    return drawings.race(memory.cell_text(observation.cell), route.language, owners, touches, between)
+    return race_drawing(memory.cell_text(observation.cell), route.language, owners, touches, between)
 
 
 def unwritten(
@@ -305,3 +306,76 @@ def _message(observation: Observation, route: Route) -> str:
             order = "only the order in which locks were taken this time orders them"
         return f"{who} {verb} {cell}, {past} by {by} on {where}{same}, and {order}{times}"
     return f"{who}: {observation.kind}{times}"
+
+
+_ATOMICS = {ast.Add: "add", ast.Sub: "sub"}
+_ORDERS = {"numba_cuda": "no barrier in between", "cuda": "no barrier in between"}  # within a block
+_UPDATE = re.compile(r"^(?P<target>[^=;{}]+?)\s*(?P<sign>[+-])=\s*(?P<value>[^;{}]+);")
+_INCREMENT = re.compile(r"^(?:(?P<target>[^=;{}+]+)\+\+|\+\+(?P<other>[^=;{}+]+));")
+
+
+def race_drawing(
+    cell: str, language: str, owners: Sequence[str], touches: Sequence[tuple[int, str]], between: str = ""
+) -> tuple[str, ...]:
+    """Two owners side by side, and below each other what they do to a cell, the earlier first: `touches` has the line
+    and the verb of the second one's access, then those of the first one's; `between`: what there is between the two,
+    where that is not nothing."""
+    (line, verb), (other_line, other_verb) = touches
+    one, two = owners
+    width = max(len(str(line)), len(str(other_line)))
+    columns = [max(len(two), len(other_verb) + len(cell) + 1), max(len(one), len(verb) + len(cell) + 1)]
+    head = f"{' ' * width}  {two:<{columns[0]}}  {one}"
+    is_between_blocks = len({each.partition(" of block ")[2] for each in owners}) > 1
+    nothing = "nothing orders the two"
+    missing = between or (nothing if is_between_blocks else _ORDERS.get(language, nothing))
+    first = f"{other_line:>{width}}  {f'{other_verb} {cell}':<{columns[0]}}"
+    if line == other_line:
+        return head, f"{first}  {verb} {cell}   <- {missing}"
+    gap = f"{' ' * width}  {f' {missing} ':-^{sum(columns) + 2}}"
+    return head, first.rstrip(), gap, f"{line:>{width}}  {' ' * columns[0]}  {verb} {cell}"
+
+
+def outside_drawing(name: str, extent: int, index: int, owner: str, verb: str) -> tuple[str, ...]:
+    """The cells along an axis, and beside them the one that is not there."""
+    cells = f"[{' '.join(['0', '1', '...', str(extent - 1)] if extent > 3 else map(str, range(extent)))}]"
+    before = f"{name}  " if index >= 0 else f"{name}  {index} "
+    line = f"{before}{cells} {index}" if index >= 0 else f"{before}{cells}"
+    at = len(line) - len(str(index)) if index >= 0 else len(name) + 2
+    return line, f"{' ' * at}^ {owner} {verb} here"
+
+
+def _in_cuda(text: str) -> str:
+    update, increment = _UPDATE.match(text), _INCREMENT.match(text)
+    if update is not None and "[" in update["target"]:
+        value = update["value"] if update["sign"] == "+" else f"-({update['value']})"
+        return f"atomicAdd(&{update['target']}, {value});"
+    target = increment and (increment["target"] or increment["other"])
+    return f"atomicAdd(&{target}, 1);" if target and "[" in target else ""
+
+
+def _in_numba_cuda(text: str) -> str:
+    with suppress(SyntaxError):
+        match ast.parse(text).body:
+            case [ast.AugAssign(target=ast.Subscript(value=array, slice=index), op=op, value=value)]:
+                name = _ATOMICS.get(type(op))
+            case [
+                ast.Assign(
+                    targets=[ast.Subscript(value=array, slice=index) as cell],
+                    value=ast.Call(func=ast.Name("max" | "min" as name), args=[first, value]),
+                )
+            ] if ast.unparse(first) == ast.unparse(cell):
+                pass
+            case _:
+                return ""
+        return f"cuda.atomic.{name}({', '.join(map(ast.unparse, (array, index, value)))})" if name else ""
+    return ""
+
+
+_CHANGES: Mapping[str, Callable[[str], str]] = {"cuda": _in_cuda, "numba_cuda": _in_numba_cuda}
+
+
+def update_text(text: str, language: str) -> str:
+    """A line that updates a cell, as one atomic; nothing where it is no such line, or the language has no word for
+    it."""
+    change = _CHANGES.get(language)
+    return "" if change is None else change(text)

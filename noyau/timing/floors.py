@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from noyau.timing import bandwidth
+from noyau.timing import rates
 
 MISTAKE_BELOW = 0.9  # of the floor
 _ROUNDS = 4  # in which a floor is measured anew before anybody is accused
@@ -15,8 +15,8 @@ def floor_s(read_bytes: int, written_bytes: int, threads: int) -> float:
     """The least seconds in which this machine moves so many bytes: as much of both at the rate of copies, what is read
     besides at the rate of reads."""
     moved, alone = read_bytes + written_bytes, abs(read_bytes - written_bytes)
-    rate = bandwidth.read_rate if read_bytes > written_bytes else bandwidth.copy_rate
-    return (moved - alone) / bandwidth.copy_rate(moved, threads) + (alone / rate(moved, threads) if alone else 0.0)
+    rate = rates.read_rate if read_bytes > written_bytes else rates.copy_rate
+    return (moved - alone) / rates.copy_rate(moved, threads) + (alone / rate(moved, threads) if alone else 0.0)
 
 
 def mistake(
@@ -51,18 +51,18 @@ def _least_s(read_bytes: int, written_bytes: int, threads: int) -> float:
     """As `floor_s`, at the best rate of what is kept and of what is measured now."""
     moved, alone = read_bytes + written_bytes, abs(read_bytes - written_bytes)
     copies = max(
-        bandwidth.copy_rate(moved, threads),
-        bandwidth.copy_rate(moved // 2, threads),
-        bandwidth.measure_copy(moved, threads),
+        rates.copy_rate(moved, threads),
+        rates.copy_rate(moved // 2, threads),
+        rates.measure_copy(moved, threads),
     )
-    copies = max(copies, bandwidth.measure_nontemporal(moved, threads))
+    copies = max(copies, rates.measure_nontemporal(moved, threads))
     reads = copies
     if read_bytes > written_bytes:
         reads = max(
             copies,
-            bandwidth.read_rate(moved, threads),
-            bandwidth.read_rate(moved // 2, threads),
-            bandwidth.measure_read(moved, threads),
+            rates.read_rate(moved, threads),
+            rates.read_rate(moved // 2, threads),
+            rates.measure_read(moved, threads),
         )
     return (moved - alone) / copies + alone / reads
 

@@ -1,18 +1,21 @@
-"""Sides of a comparison, each of which times itself: a callable here, a contender on arrays, a state of a worker."""
+"""Sides of a comparison, each of which times itself: a callable here, a contender on arrays, a state of a worker; and
+the inputs that each call has anew, from a rotation of sets in memory."""
 
 from __future__ import annotations
 
+import math
 import tracemalloc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-from noyau.errors import CheckError, NoyauError
-from noyau.timing.input_rotation import Arrays
+from noyau.errors import CheckError, InputError, NoyauError
+from noyau.timing.conditions import last_level_bytes, others_rest
+from noyau.timing.output_checks import Check
 from noyau.workers.resources import peak_bytes
-from noyau.workers.tamper_detection import Snapshot, seconds
+from noyau.workers.tamper_detection import Snapshot, poison, seconds
 from noyau.workers.worker import Worker
 
 Function = Callable[[], object]
@@ -139,3 +142,184 @@ def call_once(candidate: Contender, inputs: Sequence[np.ndarray], out: Sequence[
     if snapshot.fault:
         raise CheckError(f"{candidate.name} is wrong: {snapshot.fault}")
     return tuple(snapshot.outputs)
+
+
+VERIFIED = 4  # timed runs of each side and temperature
+
+
+@dataclass(slots=True)
+class RotatingSide(SelfTimed):
+    """A candidate on a rotation of inputs; every sample is split around a call that is chosen before it runs.
+
+    `into`: memory for the outputs of each set, made here where none is given; sides may share it, and the rotation, for
+    both change before each call that is looked at. `verified`: how many calls are."""
+
+    candidate: Contender
+    rotation: Rotation
+    like: Sequence[np.ndarray]
+    rng: np.random.Generator
+    clock: Clock
+    into: list[Arrays] = field(default_factory=list)
+    verified: int = VERIFIED
+    samples: int = 0
+    snapshots: list[Snapshot] = field(default_factory=list)
+    taken: list[tuple[Any, ...]] = field(default_factory=list)
+    taken_out: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.candidate.into and not self.into:
+            self.into = packed_sets(len(self.rotation.sets), self.like)
+            for arrays in self.into:
+                poison(arrays)
+        self.taken = [self.candidate.takes(arrays) for arrays in self.rotation.sets]
+        self.taken_out = [self.candidate.takes_out(arrays) for arrays in self.into] if self.candidate.into else []
+
+    def lasts(self, calls: int) -> float:
+        """Seconds of so many calls, on inputs that are made new between turns of the rotation, while no clock runs, and
+        once the threads of whoever was timed before rest."""
+        others_rest()
+        chosen, calls_before, took_s = int(self.rng.integers(calls)), 0, 0.0
+        self.samples += 1  # of n samples, each is kept as likely as any other
+        place = self.samples - 1 if self.samples <= self.verified else int(self.rng.integers(self.samples))
+        slot = place if place < self.verified else None
+        while calls_before < calls:
+            first = self.rotation.next
+            count = len(self.rotation.take(calls - calls_before))
+            within = first + chosen - calls_before if calls_before <= chosen < calls_before + count else None
+            took_s += self._turn(range(first, first + count), within, slot)
+            calls_before += count
+        return took_s
+
+    def _turn(self, sets: range, chosen: int | None, slot: int | None) -> float:
+        """Seconds of a call on each set, in two parts: up to the chosen one, whose result is copied, and from there."""
+        if chosen is None:
+            return self._timed(sets)[0]
+        snapshot, into = None, self.into[chosen] if self.taken_out else ()
+        if slot is not None:
+            live = self.rotation.sets[chosen]
+            snapshot = Snapshot([array.copy() for array in live], live)
+            poison(into)
+        took_s, result = self._timed(range(sets.start, chosen + 1))
+        if snapshot is not None:
+            snapshot.keep(None if into else self.candidate.gives(result), into)
+        rest_s = self._timed(range(chosen + 1, sets.stop))[0] if chosen + 1 < sets.stop else 0.0
+        if snapshot is not None and slot is not None:
+            snapshot.settle()
+            self.snapshots[slot : slot + 1] = [snapshot]
+        return took_s + rest_s
+
+    def _timed(self, sets: range) -> tuple[float, object]:
+        """Seconds of a call on each set, and what the last one returned."""
+        run, clock, arguments = self.candidate.run, self.clock, self.taken[sets.start : sets.stop]
+        result: object = None
+        if self.taken_out:
+            pairs = list(zip(arguments, self.taken_out[sets.start : sets.stop], strict=True))
+            start_s = clock()
+            for arrays, out in pairs:
+                run(*arrays, out=out)
+            return clock() - start_s, None
+        start_s = clock()
+        for arrays in arguments:
+            result = run(*arrays)
+        return clock() - start_s, result
+
+    def refuse(self, check: Check) -> None:
+        """CheckError where one of the kept runs was wrong."""
+        for snapshot in self.snapshots:
+            fault = snapshot.fault or check(snapshot.inputs, snapshot.outputs)
+            if fault:
+                raise CheckError(f"{self.candidate.name} was wrong in a run that was timed: {fault}")
+
+
+Arrays = tuple[np.ndarray, ...]
+HOT_BYTES = 256 << 10  # of all sets together, where they fit: within a core's own cache
+MOST_SETS = 1 << 14
+_LINE_BYTES = 64
+_STRETCH = 8  # the share of the cells that a coarse change takes in
+_COARSE = 0.25  # of the changes
+_CELLS = 3
+
+
+def hot_sets(set_bytes: int) -> int:
+    """The number of sets that stay in a core's cache; two at least, so that no call has the inputs of the one
+    before."""
+    return min(max(2, HOT_BYTES // max(set_bytes, 1)), MOST_SETS)
+
+
+def cold_sets(set_bytes: int) -> int:
+    """The number of sets that fill twice the last-level cache: when one has its turn again, none of it is in a cache.
+    Sets below some kilobytes do not fill it, and stay warmer than the name says."""
+    return min(max(3, math.ceil(2 * last_level_bytes() / max(set_bytes, 1))), MOST_SETS)
+
+
+class Rotation:
+    """Sets of inputs, used in turn: same objects, same addresses, but other values than the last time.
+
+    `draws` are sets of arrays, two or more, of the same shapes; what a set holds is always cells of draws in their own
+    places, so that indices, masks and the like stay valid. Each change is either a few cells or a stretch of them: a
+    callable that keeps results by identity, by address or by a sample of the cells gives what it should not."""
+
+    def __init__(self, draws: Sequence[Sequence[np.ndarray]], sets: int, rng: np.random.Generator) -> None:
+        refuse_unlike(draws)
+        self.rng, self.next = rng, 0
+        self.sources = [np.stack([draw[k].reshape(-1) for draw in draws]) for k in range(len(draws[0]))]
+        self.blocks = [_block(sets, draws[0][k]) for k in range(len(draws[0]))]
+        for block, source in zip(self.blocks, self.sources, strict=True):
+            picked = rng.integers(0, len(source), block.shape, np.uint8)
+            for number, cells in enumerate(source):
+                np.copyto(block, cells, where=picked == number)
+        shapes = [array.shape for array in draws[0]]
+        self.sets: list[Arrays] = [
+            tuple(block[k].reshape(shape) for block, shape in zip(self.blocks, shapes, strict=True))
+            for k in range(sets)
+        ]
+
+    def take(self, count: int) -> list[Arrays]:
+        """The next sets, at most `count` and at most to the end of the turn, changed since they were last used."""
+        first = self.next
+        last = min(first + count, len(self.sets))
+        self.next = last % len(self.sets)
+        self._change(first, last)
+        return self.sets[first:last]
+
+    def _change(self, first: int, last: int) -> None:
+        rows = np.arange(first, last)
+        for block, source in zip(self.blocks, self.sources, strict=True):
+            cells = block.shape[1]
+            if not cells:
+                continue
+            for _ in range(_CELLS):
+                places = self.rng.integers(0, cells, len(rows))
+                offered, old = source[:, places], block[rows, places]
+                # Whichever draw has another value there; where none has, it stays.
+                liked = np.where(offered != old, self.rng.random(offered.shape), 0.0).argmax(0)
+                chosen = offered[liked, np.arange(len(rows))]
+                block[rows, places] = chosen
+            for row in rows[self.rng.random(len(rows)) < _COARSE]:
+                start, number = int(self.rng.integers(cells)), int(self.rng.integers(len(source)))
+                stretch = slice(start, start + max(cells // _STRETCH, 1))
+                block[row, stretch] = source[number, stretch]
+
+
+def refuse_unlike(draws: Sequence[Sequence[np.ndarray]]) -> None:
+    """InputError where there is but one draw, or where draws differ in their shapes or dtypes."""
+    kinds = [[(array.shape, array.dtype) for array in draw] for draw in draws]
+    if len(draws) < 2:
+        raise InputError("one draw of inputs would be the same input every time: give two or more")
+    if any(kind != kinds[0] for kind in kinds):
+        raise InputError(f"the draws of inputs differ in shape or dtype: {kinds[0]} and {kinds[1]}; draw them alike")
+
+
+def packed_sets(sets: int, like: Sequence[np.ndarray]) -> list[Arrays]:
+    """So many sets of arrays of these shapes and dtypes, each at the start of a line of the cache, not written to."""
+    blocks = [_block(sets, array) for array in like]
+    return [tuple(block[k].reshape(a.shape) for block, a in zip(blocks, like, strict=True)) for k in range(sets)]
+
+
+def _block(sets: int, like: np.ndarray) -> np.ndarray:
+    """Memory for so many arrays, [sets, cells], each at the start of a line."""
+    stride_bytes = -(-max(like.nbytes, 1) // _LINE_BYTES) * _LINE_BYTES
+    room = np.empty(sets * stride_bytes + _LINE_BYTES, np.uint8)
+    start = -room.ctypes.data % _LINE_BYTES
+    rows = room[start : start + sets * stride_bytes].reshape(sets, stride_bytes)
+    return rows[:, : like.nbytes].view(like.dtype) if like.nbytes else np.empty((sets, 0), like.dtype)

@@ -1,12 +1,15 @@
-"""The signals that end a process: as exceptions, and for a moment not at all."""
+"""The signals that end a process: as exceptions, and for a moment not at all; and a limit of time for what runs in this
+thread as Python code."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import signal
 import subprocess
 import threading
 from collections.abc import Iterator
+from math import inf
 from types import FrameType
 
 GRACE_S = 5.0
@@ -80,3 +83,28 @@ def _in_charge() -> bool:
 
 def _raise(number: int, _: FrameType | None) -> None:
     raise Termination(number)
+
+
+class TimeIsUp(BaseException):
+    """A limit of time has passed. No Exception, so that a kernel that catches everything does not catch it."""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeIsUp within, after so many seconds on the clock, never for inf; a call of C code ends first."""
+    if seconds == inf:
+        yield
+        return
+    thread = ctypes.c_ulong(threading.get_ident())
+    raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    timer = threading.Timer(seconds, raise_in, (thread, ctypes.py_object(TimeIsUp)))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        # What the timer asked for a moment ago is raised while it is joined. It cannot be taken back: after
+        # PyThreadState_SetAsyncExc(thread, NULL) CPython 3.11 looks for an exception for ever.
+        with contextlib.suppress(TimeIsUp):
+            timer.cancel()
+            timer.join()

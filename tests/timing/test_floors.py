@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.timing import bandwidth, floors
+from noyau.timing import floors, rates
 
 
 def test_the_floor_is_of_copies_and_of_reads(monkeypatch):
-    monkeypatch.setattr(bandwidth, "copy_rate", lambda moved_bytes, threads: 10e9 * threads)
-    monkeypatch.setattr(bandwidth, "read_rate", lambda moved_bytes, threads: 20e9 * threads)
+    monkeypatch.setattr(rates, "copy_rate", lambda moved_bytes, threads: 10e9 * threads)
+    monkeypatch.setattr(rates, "read_rate", lambda moved_bytes, threads: 20e9 * threads)
     assert floors.floor_s(1_000_000, 1_000_000, 1) == pytest.approx(0.2e-3)
     assert floors.floor_s(3_000_000, 1_000_000, 1) == pytest.approx(0.3e-3)
     assert floors.floor_s(2_000_000, 0, 2) == pytest.approx(0.05e-3)
@@ -18,24 +18,24 @@ def test_the_floor_is_of_copies_and_of_reads(monkeypatch):
 
 
 @pytest.fixture
-def rates(monkeypatch):
+def curves(monkeypatch):
     """A machine that copies 1 GB/s and reads 2 GB/s, by what is kept and by what is measured."""
     names = ("copy_rate", "measure_copy", "measure_nontemporal", "read_rate", "measure_read")
     for name, rate in zip(names, (1e9, 1e9, 1e9, 2e9, 2e9), strict=True):
-        monkeypatch.setattr(bandwidth, name, lambda moved_bytes, threads, rate=rate: rate)
+        monkeypatch.setattr(rates, name, lambda moved_bytes, threads, rate=rate: rate)
 
 
 @pytest.mark.parametrize(
     ("read", "written", "least_s"), [(5e5, 5e5, 1e-3), (1e6, 0, 0.5e-3), (0, 1e6, 1e-3), (1.5e6, 0.5e6, 1.5e-3)]
 )
-def test_the_curve_of_a_mistake_is_that_of_its_traffic(rates, read, written, least_s):
+def test_the_curve_of_a_mistake_is_that_of_its_traffic(curves, read, written, least_s):
     """A kernel that only reads is held to the reads, one that also writes to copies."""
     assert floors.mistake(0.91 * least_s, int(read), int(written), 1) == ""
     assert "what it must move takes this machine" in floors.mistake(0.89 * least_s, int(read), int(written), 1)
 
 
 @pytest.fixture
-def moments(monkeypatch, rates):
+def moments(monkeypatch, curves):
     """A machine that others use more or less: what it copies now is a part of 1 GB/s, another one each time."""
 
     def through(*parts):
@@ -46,7 +46,7 @@ def moments(monkeypatch, rates):
             now["part"] = left.pop(0) if left else now["part"]
             return 1e9 * now["part"]
 
-        monkeypatch.setattr(bandwidth, "measure_copy", measured)
+        monkeypatch.setattr(rates, "measure_copy", measured)
         return now
 
     return through
@@ -54,7 +54,7 @@ def moments(monkeypatch, rates):
 
 def test_a_floor_of_a_busier_moment_accuses_nobody(monkeypatch, moments):
     """A right kernel was timed while nobody else used the memory, and the floor is measured while somebody does."""
-    monkeypatch.setattr(bandwidth, "copy_rate", lambda moved_bytes, threads: 0.6e9)
+    monkeypatch.setattr(rates, "copy_rate", lambda moved_bytes, threads: 0.6e9)
     now = moments(0.6, 0.7, 0.65, 0.6)
     asked = []
 
@@ -67,20 +67,20 @@ def test_a_floor_of_a_busier_moment_accuses_nobody(monkeypatch, moments):
 
 
 def test_the_best_of_the_floors_counts(monkeypatch, moments):
-    monkeypatch.setattr(bandwidth, "copy_rate", lambda moved_bytes, threads: 0.6e9)
+    monkeypatch.setattr(rates, "copy_rate", lambda moved_bytes, threads: 0.6e9)
     moments(0.6, 1.0, 0.6, 0.6)
     assert floors.mistake(1.1e-3, 500_000, 500_000, 1) == ""
 
 
 @pytest.mark.parametrize("parts", [(1.0, 1.0, 1.0, 1.0), (0.6, 0.7, 0.65, 0.6)])
 def test_who_does_half_of_the_work_is_found_out_in_any_moment(parts, monkeypatch, moments):
-    monkeypatch.setattr(bandwidth, "copy_rate", lambda moved_bytes, threads: 0.6e9)
+    monkeypatch.setattr(rates, "copy_rate", lambda moved_bytes, threads: 0.6e9)
     now = moments(*parts)
     told = floors.mistake(0.5e-3, 500_000, 500_000, 1, lambda: 0.5e-3 / now["part"])
     assert "the clock or the kernel is wrong" in told
 
 
-def test_what_lies_between_two_sizes_may_be_in_the_faster_cache(rates, monkeypatch):
-    monkeypatch.setattr(bandwidth, "copy_rate", lambda moved_bytes, threads: 3e9 if moved_bytes <= 600_000 else 1e9)
+def test_what_lies_between_two_sizes_may_be_in_the_faster_cache(curves, monkeypatch):
+    monkeypatch.setattr(rates, "copy_rate", lambda moved_bytes, threads: 3e9 if moved_bytes <= 600_000 else 1e9)
     assert floors.mistake(0.5e-3, 500_000, 500_000, 1) == ""
     assert floors.mistake(0.2e-3, 500_000, 500_000, 1) != ""

@@ -9,7 +9,7 @@ import pytest
 
 from noyau.errors import CheckError
 from noyau.timing.sides import Contender, first_calls
-from tests.timing.test_rotating_side import draws
+from tests.timing.test_sides_rotating_side import draws
 
 
 def test_what_compiles_in_the_first_call_is_told_apart():

@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from noyau.timing.comparison import compare
-from noyau.timing.input_rotation import Rotation, cold_sets, hot_sets
 from noyau.timing.output_checks import Check
-from noyau.timing.rotating_side import RotatingSide
-from noyau.timing.sides import Contender, first_calls
+from noyau.timing.sides import Contender, RotatingSide, Rotation, cold_sets, first_calls, hot_sets
 from noyau.timing.verdict import Comparison
 from noyau.workers.tamper_detection import Watch
 

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from noyau.errors import CheckError
-from noyau.timing import bandwidth, floors, input_rotation
+from noyau.timing import floors, rates, sides
 from noyau.timing.comparison import compare
 from noyau.timing.output_checks import by_reference
-from noyau.timing.rotating_side import VERIFIED, RotatingSide
-from noyau.timing.sides import Contender
+from noyau.timing.sides import VERIFIED, Contender, RotatingSide
 from noyau.timing.verdict import Comparison
 from noyau.workers.tamper_detection import Watch
 from tests.timing.trials import trial
@@ -38,8 +37,8 @@ def draws(count: int = 3, shape: tuple[int, int] = SHAPE, seed: int = 0) -> list
 @pytest.fixture(autouse=True)
 def _small_caches(monkeypatch):
     """Sets of some kilobytes, so that a test takes no longer than it must."""
-    monkeypatch.setattr(input_rotation, "last_level_bytes", lambda: 1 << 14)
-    monkeypatch.setattr(input_rotation, "HOT_BYTES", 1 << 15)
+    monkeypatch.setattr(sides, "last_level_bytes", lambda: 1 << 14)
+    monkeypatch.setattr(sides, "HOT_BYTES", 1 << 15)
 
 
 def ticking() -> Callable[[], float]:
@@ -262,7 +261,7 @@ def test_memory_that_was_given_away_is_used_again():
 
 def test_all_but_the_last_call_of_a_sample_is_skipped():
     """The calls of a sample are known to it; the one that is looked at is not."""
-    rotation = input_rotation.Rotation(draws(), 30, np.random.default_rng(0))
+    rotation = sides.Rotation(draws(), 30, np.random.default_rng(0))
     calls = itertools.count(1)
 
     def cheat(x: np.ndarray) -> np.ndarray:
@@ -300,18 +299,18 @@ def test_a_clock_that_lags(monkeypatch):
 @pytest.mark.parametrize(("rate", "caught"), [(1e9, False), (0.95e9, False), (0.85e9, True), (1e8, True)])
 def test_faster_than_the_memory_is_a_mistake(rate, caught, monkeypatch):
     """A thousandth of a second for a megabyte: on a machine that moves 1 GB/s it can be, on a slower one it cannot."""
-    monkeypatch.setattr(bandwidth, "copy_rate", lambda moved_bytes, threads: rate)
-    monkeypatch.setattr(bandwidth, "measure_copy", lambda moved_bytes, threads: rate)
-    monkeypatch.setattr(bandwidth, "measure_nontemporal", lambda moved_bytes, threads: 0.0)
+    monkeypatch.setattr(rates, "copy_rate", lambda moved_bytes, threads: rate)
+    monkeypatch.setattr(rates, "measure_copy", lambda moved_bytes, threads: rate)
+    monkeypatch.setattr(rates, "measure_nontemporal", lambda moved_bytes, threads: 0.0)
     reason = floors.mistake(1e-3, read_bytes=500_000, written_bytes=500_000, threads=1)
     assert reason.startswith("it took 0.001 s, and what it must move takes") is caught
 
 
 def test_a_curve_of_a_busier_hour_accuses_nobody(monkeypatch):
     """What was kept says that copies are slow; now they are not."""
-    monkeypatch.setattr(bandwidth, "copy_rate", lambda moved_bytes, threads: 1e8)
-    monkeypatch.setattr(bandwidth, "measure_copy", lambda moved_bytes, threads: 1e9)
-    monkeypatch.setattr(bandwidth, "measure_nontemporal", lambda moved_bytes, threads: 0.0)
+    monkeypatch.setattr(rates, "copy_rate", lambda moved_bytes, threads: 1e8)
+    monkeypatch.setattr(rates, "measure_copy", lambda moved_bytes, threads: 1e9)
+    monkeypatch.setattr(rates, "measure_nontemporal", lambda moved_bytes, threads: 0.0)
     assert floors.mistake(1e-3, 500_000, 500_000, 1) == ""
     assert floors.mistake(0.8e-3, 500_000, 500_000, 1) != ""
 

@@ -12,7 +12,7 @@ import numpy as np
 from noyau.errors import CheckError
 from noyau.hosts.onnxruntime.runs import BoundRun, bound_run, first_outputs
 from noyau.hosts.onnxruntime.sessions import open_session
-from noyau.timing.input_rotation import cold_sets, hot_sets
+from noyau.timing.sides import cold_sets, hot_sets
 from noyau.workers.array_files import read_arrays
 from noyau.workers.tamper_detection import seconds
 

@@ -16,10 +16,17 @@ from noyau.jobs.bench.track import Entrant, ResultJudge, Sides, shortened
 from noyau.jobs.bench.workload import Workload
 from noyau.timing.comparison import compare_all
 from noyau.timing.conditions import last_level_bytes
-from noyau.timing.input_rotation import HOT_BYTES, Rotation, cold_sets, hot_sets, packed_sets
-from noyau.timing.rotating_side import RotatingSide
 from noyau.timing.rounds import Series
-from noyau.timing.sides import call_once, first_calls
+from noyau.timing.sides import (
+    HOT_BYTES,
+    RotatingSide,
+    Rotation,
+    call_once,
+    cold_sets,
+    first_calls,
+    hot_sets,
+    packed_sets,
+)
 from noyau.workers.tamper_detection import poison, seconds
 
 

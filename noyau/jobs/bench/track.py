@@ -19,9 +19,8 @@ from noyau.jobs.bench.workload import Workload, work_of_arrays
 from noyau.ops.op import Op
 from noyau.timing.conditions import conditions
 from noyau.timing.output_checks import Check
-from noyau.timing.rotating_side import VERIFIED
 from noyau.timing.rounds import Series
-from noyau.timing.sides import SelfTimed
+from noyau.timing.sides import VERIFIED, SelfTimed
 from noyau.workers.tamper_detection import Watch, seconds
 
 _DEAR_S = 0.1  # a check that takes longer is made of one timed run a side alone

@@ -13,9 +13,9 @@ from noyau.errors import BuildError
 from noyau.ir.graph import Contract, Graph, Map, Node, Reduce
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS
-from noyau.timing.bandwidth import copy_rate
 from noyau.timing.conditions import last_level_bytes
 from noyau.timing.floors import floor_s, mistake
+from noyau.timing.rates import copy_rate
 
 Sizes = Mapping[str, int]
 

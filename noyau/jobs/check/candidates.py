@@ -40,7 +40,7 @@ from noyau.text import counted
 from noyau.verify.certificate import Certificate
 from noyau.verify.values import last_first
 from noyau.workers.nvml import has_driver
-from noyau.workers.time_limit import TimeIsUp, time_limit
+from noyau.workers.signals import TimeIsUp, time_limit
 
 Array = np.ndarray
 _END = re.compile(r"\b(its )?(input|output) (\d+)")

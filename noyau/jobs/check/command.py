@@ -376,7 +376,7 @@ def check_and_print(arguments: argparse.Namespace) -> int:
     launch = None if arguments.launch is None else launch_of(arguments.launch)
     check = _script_check(arguments, path, launch)
     if arguments.sanitizer:
-        from noyau.sanitizer.compute_sanitizer.programs import second_opinion
+        from noyau.sanitizer.compute_sanitizer.tool import second_opinion
 
         check = second_opinion(check, path, arguments.arguments)
     text = "\n".join([check.report(everything=arguments.all), *map(str, check.maps), f"limits: {LIMITS[0]}"])

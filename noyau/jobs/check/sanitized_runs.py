@@ -22,8 +22,15 @@ from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.sanitizer.access_map import AccessMap
 from noyau.sanitizer.compute_sanitizer.driver import ENVIRONMENT, WISH
-from noyau.sanitizer.compute_sanitizer.programs import compiled, written
-from noyau.sanitizer.compute_sanitizer.tool import TOOLS, ToolReport, merge_witnesses, missing, run_tools
+from noyau.sanitizer.compute_sanitizer.tool import (
+    TOOLS,
+    ToolReport,
+    compiled,
+    merge_witnesses,
+    missing,
+    run_tools,
+    written,
+)
 from noyau.sanitizer.records import Site, WatchedRun
 from noyau.sanitizer.routes import KernelCase, is_watched, watch
 from noyau.text import counted, printable, several

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -14,7 +15,6 @@ import numpy as np
 from noyau.sanitizer.lint.values import (
     Float,
     Interval,
-    LoopContext,
     Pointer,
     Sum,
     Touch,
@@ -41,6 +41,15 @@ class Dialect(Protocol):
 
     def call(self, name: str, node: ast.Call, walk: Walk) -> Value:
         """The value of a call, by the dotted name of its function."""
+
+
+@dataclass(slots=True)
+class LoopContext:
+    """A loop that is walked: how often it runs, and the names that differ from one round to the next."""
+
+    trips: int
+    names: set[str] = field(default_factory=set)
+    is_shared: bool = False  # its rounds are dealt to threads
 
 
 class Walk:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -95,9 +95,6 @@ def union(one: Interval, other: Interval) -> Interval:
     return Interval(min(one.low, other.low), max(one.high, other.high), bits, one.overflow or other.overflow)
 
 
-Array = np.ndarray
-
-
 @dataclass(frozen=True, slots=True)
 class Float:
     """A float of so many bits, 0 for a literal that takes the other's."""
@@ -109,18 +106,18 @@ class Float:
 class Pointer:
     """An address: an array, and how many cells from its start."""
 
-    array: Array
+    array: np.ndarray
     offset: Interval
 
 
-Value: TypeAlias = "Interval | Float | Pointer | Array | tuple[Any, ...] | None"
+Value: TypeAlias = "Interval | Float | Pointer | np.ndarray | tuple[Any, ...] | None"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Touch:
     """An access to an array by an index, on a line."""
 
-    array: Array
+    array: np.ndarray
     overflow: Overflow
     line: int
 
@@ -134,15 +131,6 @@ class Sum:
     terms: int
 
 
-@dataclass(slots=True)
-class LoopContext:
-    """A loop that is walked: how often it runs, and the names that differ from one round to the next."""
-
-    trips: int
-    names: set[str] = field(default_factory=set)
-    is_shared: bool = False  # its rounds are dealt to threads
-
-
 def merge(one: Value, other: Value) -> Value:
     """A value that is one or the other. Arrays are never compared: they have no cells."""
     match one, other:
@@ -154,6 +142,6 @@ def merge(one: Value, other: Value) -> Value:
             return one if one is other else None
 
 
-def cell_of(array: Array) -> Value:
+def cell_of(array: np.ndarray) -> Value:
     """A cell of an array: its whole numbers are not known."""
     return Float(8 * array.dtype.itemsize) if array.dtype.kind == "f" else None

@@ -67,7 +67,7 @@ def watch_held(
     size: str,
 ) -> WatchedRun:
     """In the worker: one launch of a kernel of its op, watched."""
-    from noyau.sanitizer.triton.kernel_launch import watch_here
+    from noyau.sanitizer.triton.run import watch_here
 
     assert op.signature is not None
     bound = bind(op.signature, arrays, op.known(constants), op.name)
@@ -83,7 +83,7 @@ def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
     UnsupportedError where it cannot be; CheckError where it raises, crashes or does not end."""
     if not is_interpreted(case.kernel.function):
         return watch_in_worker(case)
-    from noyau.sanitizer.triton.kernel_launch import watch_here
+    from noyau.sanitizer.triton.run import watch_here
 
     return watch_here(case, maps)
 
@@ -97,6 +97,6 @@ def call(function: Any, args: Sequence[Any], launch: Any, size: str, op: str) ->
     if not is_interpreted(function):
         remedy = "set TRITON_INTERPRET=1 before triton is imported, or run: noyau check SCRIPT.py"
         raise UnsupportedError(f"{name} was made where Triton compiles, so its accesses are not seen; {remedy}")
-    from noyau.sanitizer.triton.kernel_launch import watch_call
+    from noyau.sanitizer.triton.run import watch_call
 
     return watch_call(function, args, launch, size, op), None

@@ -12,14 +12,14 @@ from noyau.errors import CheckError, InputError, SignatureError
 from noyau.jobs.bench import numpy_track
 from noyau.jobs.bench.run import combinations
 from noyau.jobs.bench.workload import Workload
-from noyau.timing import input_rotation
+from noyau.timing import sides
 from tests.jobs.bench.samples import add_op
 
 
 @pytest.fixture(autouse=True)
 def _small_caches(monkeypatch):
     """Cold inputs are made in no time."""
-    for module in (input_rotation, numpy_track):
+    for module in (sides, numpy_track):
         monkeypatch.setattr(module, "last_level_bytes", lambda: 1 << 20)
 
 

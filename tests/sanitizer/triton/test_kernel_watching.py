@@ -110,7 +110,7 @@ def test_a_process_of_its_own_sees_the_same():
         there = watch_in_worker(case)
     finally:
         end()
-    from noyau.sanitizer.triton.kernel_launch import watch_here
+    from noyau.sanitizer.triton.run import watch_here
 
     here = watch_here(case)
     assert there.findings == here.findings

@@ -18,8 +18,7 @@ from noyau.hosts.torch.cuda import tensor_rotation
 from noyau.hosts.torch.tensors import array_of
 from noyau.timing.output_checks import Check
 from noyau.timing.queue_clock import Around, BlockedClock, Hold, Sample
-from noyau.timing.rotating_side import VERIFIED
-from noyau.timing.sides import SelfTimed
+from noyau.timing.sides import VERIFIED, SelfTimed
 
 
 @dataclass(frozen=True, slots=True)

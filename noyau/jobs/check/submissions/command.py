@@ -42,9 +42,9 @@ def is_submission(arguments: argparse.Namespace) -> bool:
         return True
     if path.suffix != ".py" or not path.is_file():
         return False
-    from noyau.jobs.check.submissions.folders import is_pair
+    from noyau.jobs.check.submissions.definitions import PAIR, defines
 
-    return is_pair(path)
+    return defines(path, PAIR)
 
 
 def check_and_print(arguments: argparse.Namespace) -> int:
@@ -91,7 +91,7 @@ def _require(arguments: argparse.Namespace, path: Path) -> None:
 
 def _problems(path: Path, arguments: argparse.Namespace) -> Iterator[tuple[Problem, list[Submission]]]:
     """Each problem that the target has, with its submissions."""
-    from noyau.jobs.check.submissions import definitions, folders
+    from noyau.jobs.check.submissions import definitions
 
     solutions = [each for place in arguments.solution for each in _files(place, path)]
     if path.suffix == ".json":
@@ -100,15 +100,18 @@ def _problems(path: Path, arguments: argparse.Namespace) -> Iterator[tuple[Probl
         problem = definitions.read_definition(path, arguments.workloads)
         yield problem, [definitions.read_solution(each, problem) for each in solutions]
     elif path.suffix == ".py":
-        if not folders.is_model(path):
+        if not definitions.defines(path, definitions.MODEL):
             raise InputError(f"{path} has no Model and get_inputs: --solution is of problems of KernelBench there")
-        problem = folders.read_model(path)
-        yield problem, [folders.read_file(each, problem.format) for each in solutions or [path]]
-    elif (path / folders.TASK).is_file():
-        problem = folders.read_task(path)
-        yield problem, [folders.read_submission(each, problem) for each in solutions or [path / folders.SUBMISSION]]
-    elif operators := folders.operator_folders(path):
-        yield from ((problem, [submission]) for problem, submission in map(folders.read_operator, operators))
+        problem = definitions.read_model(path)
+        yield problem, [definitions.read_file(each, problem.format) for each in solutions or [path]]
+    elif (path / definitions.TASK).is_file():
+        problem = definitions.read_task(path)
+        yield (
+            problem,
+            [definitions.read_submission(each, problem) for each in solutions or [path / definitions.SUBMISSION]],
+        )
+    elif operators := definitions.operator_folders(path):
+        yield from ((problem, [submission]) for problem, submission in map(definitions.read_operator, operators))
     else:
         choices = "DEFINITION.json, MODEL.py, a folder with task.yml, a folder of OP/OP_implementation_v1.py"
         raise InputError(f"{path} is no problem of a benchmark; there are: {choices}")

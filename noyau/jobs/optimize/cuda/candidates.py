@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Event, Lock
 from typing import Any, TypeAlias
@@ -135,19 +135,10 @@ def first_launches(kernel: Planned, source: TracedGraph, device: torch.device) -
 def begin(kernels: Sequence[Planned], source: TracedGraph, device: torch.device) -> None:
     """Begin with the launches of kernels that nothing is begun of."""
     for kernel in kernels if device.type == "cuda" else ():
-
-        def begun(kernel: Planned = kernel) -> list[Event | None]:
-            with guard(device):
-                return [COMPILER.begin(*each) for each in first_launches(kernel, source, device)]
-
-        _begin(kernel.operator, begun)
-
-
-def _begin(name: str, begun: Callable[[], list[Event | None]]) -> None:
-    events = list[Event]()
-    if BEGUN.setdefault(name, events) is events:
-        with contextlib.suppress(Exception):  # it is compiled when it is called, and there its error is told
-            events += filter(None, begun())
+        events = list[Event]()
+        if BEGUN.setdefault(kernel.operator, events) is events:
+            with contextlib.suppress(Exception), guard(device):  # an error is told where it is called, and compiled
+                events += filter(None, [COMPILER.begin(*each) for each in first_launches(kernel, source, device)])
 
 
 def wait(kernel: Planned) -> None:

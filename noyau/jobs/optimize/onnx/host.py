@@ -33,8 +33,7 @@ from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kerne
 from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench, with_idle
 from noyau.jobs.optimize.onnx.options import Deadline, OptimizeOptions, choose_places
 from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
-from noyau.jobs.optimize.onnx.tuning import tune
-from noyau.jobs.optimize.onnx.tuning_memory import recall_options
+from noyau.jobs.optimize.onnx.tuning import recall_options, tune
 from noyau.jobs.optimize.onnx.user_kernels import try_isolated, user_kernels_of
 from noyau.jobs.optimize.onnx.weights import WeightStage
 from noyau.jobs.optimize.onnx.whole_model import LIMIT_S, FinalModel, settle, with_kernels

@@ -58,10 +58,6 @@ class Agreement:
         return "an output is no number where it was one" if self.error == np.inf else ""
 
 
-def is_logits(array: np.ndarray) -> bool:
-    return is_float(array.dtype) and array.ndim in (2, 3) and array.shape[-1] > 1
-
-
 def agreement(
     pairs: Iterable[tuple[Outputs, Outputs]], distance: Callable[[np.ndarray, np.ndarray], float]
 ) -> Agreement:
@@ -71,7 +67,8 @@ def agreement(
         for name, one in before.items():
             other = after[name]
             error = max(error, distance(one, other))
-            if is_logits(one) and one.shape == other.shape and one.size:
+            is_logits = is_float(one.dtype) and one.ndim in (2, 3) and one.shape[-1] > 1
+            if is_logits and one.shape == other.shape and one.size:
                 wide = one.astype(np.float64).reshape(-1, one.shape[-1])
                 flips.append(wide.argmax(axis=1) != other.astype(np.float64).reshape(wide.shape).argmax(axis=1))
                 second, first = np.partition(wide, -2, axis=1)[:, -2:].T

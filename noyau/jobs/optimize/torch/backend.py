@@ -46,7 +46,7 @@ from noyau.jobs.optimize.torch.whole import JudgedGraph, measured
 from noyau.toolchain.garbage_collection import without_collections
 from noyau.toolchain.triton.parallel_compile import COMPILER
 from noyau.workers.resources import give_back
-from noyau.workers.time_limit import TimeIsUp, time_limit
+from noyau.workers.signals import TimeIsUp, time_limit
 
 Partitioner: TypeAlias = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 Result = TypeVar("Result")

@@ -44,7 +44,7 @@ from noyau.toolchain.cache import digest
 from noyau.verify.adversarial import FULL, Effort
 from noyau.verify.awkward_sizes import fits, usual_sizes
 from noyau.verify.certificate import Certificate
-from noyau.workers.time_limit import TimeIsUp, time_limit
+from noyau.workers.signals import TimeIsUp, time_limit
 
 Tensor: TypeAlias = torch.Tensor
 OPTIONS = c_compiler.CompilerOptions(export=True)

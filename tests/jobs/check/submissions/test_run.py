@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from noyau.jobs.check.submissions import folders
+from noyau.jobs.check.submissions import definitions
 from noyau.jobs.check.submissions.definitions import read_definition
 from noyau.jobs.check.submissions.problem import Problem, Status, Submission, Tolerance, Trial
 from noyau.jobs.check.submissions.run import check_submissions, referee
@@ -273,8 +273,8 @@ PAIRED = instead(
 def test_a_pair_of_kernelbench(judge, tmp_path):
     for name, text in (("model", PAIR), ("right", PAIRED), ("wrong", PAIRED.replace("min=0", "min=0.1"))):
         (tmp_path / f"{name}.py").write_text(text)
-    problem = folders.read_model(tmp_path / "model.py")
-    kernels = [folders.read_file(tmp_path / f"{name}.py", problem.format) for name in ("right", "wrong")]
+    problem = definitions.read_model(tmp_path / "model.py")
+    kernels = [definitions.read_file(tmp_path / f"{name}.py", problem.format) for name in ("right", "wrong")]
     right, wrong = check_submissions(problem, kernels, judge, tmp_path, lambda _: None)
     assert right.status is Status.RIGHT, "\n".join(right.lines())
     assert [each.label for each in right.trials()] == ["rows = 32", "rows = 128", "rows = 4096"]
@@ -326,9 +326,9 @@ def test_a_task_of_gpu_mode(judge, tmp_path):
     folder.mkdir()
     for name, text in TASK.items():
         (folder / name).write_text(text)
-    problem = folders.read_task(folder)
+    problem = definitions.read_task(folder)
     kernels = [
-        folders.read_submission(folder / f"{name}.py", problem) for name in ("submission", "empty", "near", "large")
+        definitions.read_submission(folder / f"{name}.py", problem) for name in ("submission", "empty", "near", "large")
     ]
     right, empty, near, large = check_submissions(problem, kernels, judge, folder, lambda _: None)
     assert right.status is Status.RIGHT, "\n".join(right.lines())
@@ -348,7 +348,7 @@ def test_an_operator_of_backendbench(judge, tmp_path):
     for name, text in texts.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / f"{name}_implementation_v1.py").write_text(text)
-    pairs = [folders.read_operator(each) for each in folders.operator_folders(tmp_path)]
+    pairs = [definitions.read_operator(each) for each in definitions.operator_folders(tmp_path)]
     judged = [check_submissions(problem, [kernel], judge, tmp_path, lambda _: None)[0] for problem, kernel in pairs]
     statuses = {each.submission.partition("__")[0]: each.status for each in judged}
     assert statuses.pop("nosuch") is Status.BAD_REFERENCE

@@ -23,7 +23,7 @@ from noyau.jobs.optimize.onnx import kernel_timing
 from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench, matters, parts, stamps
 from noyau.jobs.optimize.pipeline import time_at
 from noyau.kernels import certificates
-from noyau.timing import bandwidth
+from noyau.timing import rates
 from noyau.timing.verdict import Comparison, Verdict
 from noyau.toolchain import cache
 from noyau.toolchain.c import compiler as c_compiler
@@ -50,7 +50,7 @@ ROWS = {"rows": 9}
 def machine(monkeypatch):
     """A machine that copies a gigabyte a second."""
     for name in ("copy_rate", "measure_copy", "measure_nontemporal"):
-        monkeypatch.setattr(bandwidth, name, lambda moved, threads: 1e9)
+        monkeypatch.setattr(rates, name, lambda moved, threads: 1e9)
 
 
 def timing_of(kernel, bench):

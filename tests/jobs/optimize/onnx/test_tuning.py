@@ -13,12 +13,20 @@ from noyau.hosts.onnxruntime.activations import capture_twice
 from noyau.hosts.onnxruntime.inputs import model_inputs
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.onnx import tuning, tuning_memory
+from noyau.jobs.optimize.onnx import tuning
 from noyau.jobs.optimize.onnx.candidates import certify_candidate
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.run import optimize
-from noyau.jobs.optimize.onnx.tuning import SEARCHED, surely_faster, tune, variants
-from noyau.jobs.optimize.onnx.tuning_memory import recall, recall_options, tuning_key, variant
+from noyau.jobs.optimize.onnx.tuning import (
+    SEARCHED,
+    recall,
+    recall_options,
+    surely_faster,
+    tune,
+    tuning_key,
+    variant,
+    variants,
+)
 from noyau.kernels.certificates import judge
 from noyau.toolchain import cache
 from noyau.toolchain.c import compiler as c_compiler
@@ -133,7 +141,7 @@ def test_a_kernel_that_is_out_is_not_tuned(scene, workers, monkeypatch):
 
 
 def test_kernels_are_called_directly_in_processes_of_their_own(scene, workers):
-    arrays = tuning_memory.arrays_of(*scene)
+    arrays = tuning.arrays_of(*scene)
     found = surely_faster(scene[0], scene[0], arrays, OPTIONS, workers)
     assert 0.2 < found < 1.5
     for ending in (CRASHES, "return 2;"):
@@ -148,8 +156,8 @@ def test_what_was_found_holds_for_the_machine_and_for_shapes_of_the_class(scene,
     assert key == tuning_key(planned, [np.ones((17, 65))], LEVEL, 1)
     assert key != tuning_key(planned, [np.ones((33, 100))], LEVEL, 1)
     assert key != tuning_key(planned, [x], LEVEL, 2)
-    here = tuning_memory.this_machine()
-    monkeypatch.setattr(tuning_memory, "this_machine", lambda: dataclasses.replace(here, cpu="another"))
+    here = tuning.this_machine()
+    monkeypatch.setattr(tuning, "this_machine", lambda: dataclasses.replace(here, cpu="another"))
     assert key != tuning_key(planned, [x], LEVEL, 1)
 
 

@@ -21,7 +21,7 @@ from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.sessions import load_onnxruntime, open_session
 from noyau.jobs.cli import main
 from noyau.jobs.optimize.candidate import BindingTiming
-from noyau.jobs.optimize.onnx import weight_trials
+from noyau.jobs.optimize.onnx import weights
 from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.run import OptimizedModel, optimize
@@ -56,7 +56,7 @@ def clock(monkeypatch) -> Callable[[Ratio], None]:
 
         monkeypatch.setattr(OnnxBench, "compare", compare)
 
-    monkeypatch.setattr(weight_trials, "last_level_bytes", lambda: products.LEAST_BYTES)
+    monkeypatch.setattr(weights, "last_level_bytes", lambda: products.LEAST_BYTES)
     plant(lambda *_: 2.0)
     return plant
 

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from noyau.errors import CheckError, DeviceError, FindingKind
-from noyau.sanitizer.compute_sanitizer import programs
+from noyau.sanitizer.compute_sanitizer import tool
 from noyau.sanitizer.compute_sanitizer.driver import WISH
-from noyau.sanitizer.compute_sanitizer.programs import second_opinion
-from noyau.sanitizer.compute_sanitizer.tool import ToolReport, read_reports
+from noyau.sanitizer.compute_sanitizer.tool import ToolReport, read_reports, second_opinion
 from noyau.sanitizer.records import Site
 from noyau.sanitizer.scripts.record import KernelSeen, ScriptCheck
 
@@ -25,8 +24,8 @@ def test_each_report_goes_to_its_kernel(monkeypatch):
         names = ("racecheck.raced", "memcheck.outside")
         return [each for name in names for each in read_reports((FOLDER / f"{name}.xml").read_text(), "memcheck")]
 
-    monkeypatch.setattr(programs, "missing", lambda: "")
-    monkeypatch.setattr(programs, "run_tools", sanitized)
+    monkeypatch.setattr(tool, "missing", lambda: "")
+    monkeypatch.setattr(tool, "run_tools", sanitized)
     found = second_opinion(CHECKED, Path("script.py"), ["--n", "5"])
     assert asked == [{"script": "script.py", "arguments": ["--n", "5"]}]
     assert [each.kind for each in found.kernels[0].findings] == ["race"]
@@ -35,8 +34,8 @@ def test_each_report_goes_to_its_kernel(monkeypatch):
 
 
 def opinion(monkeypatch, told, *names):
-    monkeypatch.setattr(programs, "missing", lambda: "")
-    monkeypatch.setattr(programs, "run_tools", lambda *_: told)
+    monkeypatch.setattr(tool, "missing", lambda: "")
+    monkeypatch.setattr(tool, "run_tools", lambda *_: told)
     kernels = tuple(KernelSeen(name, "triton", f"script.py:{k}", 1, ("x",), 9) for k, name in enumerate(names))
     return second_opinion(ScriptCheck("script.py", kernels), Path("script.py"))
 
@@ -72,9 +71,9 @@ def test_why_it_was_not_asked(monkeypatch):
     def refused(*args):
         raise DeviceError("it does not end")
 
-    monkeypatch.setattr(programs, "missing", lambda: "there is no GPU")
+    monkeypatch.setattr(tool, "missing", lambda: "there is no GPU")
     assert second_opinion(CHECKED, Path("script.py")).notes == ("there is no GPU",)
     assert second_opinion(CHECKED, Path("b.ipynb")).notes == ("compute-sanitizer runs scripts, and no notebooks",)
-    monkeypatch.setattr(programs, "missing", lambda: "")
-    monkeypatch.setattr(programs, "run_tools", refused)
+    monkeypatch.setattr(tool, "missing", lambda: "")
+    monkeypatch.setattr(tool, "run_tools", refused)
     assert second_opinion(CHECKED, Path("script.py")).notes == ("it does not end",)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from noyau.errors import InputError
-from noyau.timing import input_rotation
-from noyau.timing.input_rotation import Rotation, cold_sets, hot_sets, packed_sets
+from noyau.timing import sides
+from noyau.timing.sides import Rotation, cold_sets, hot_sets, packed_sets
 
 
 def draws(count: int = 3) -> list[list[np.ndarray]]:
@@ -74,11 +74,11 @@ def test_a_draw_without_cells():
 
 
 def test_cold_sets_are_twice_the_last_cache_and_hot_ones_within_a_core_s_own(monkeypatch):
-    monkeypatch.setattr(input_rotation, "last_level_bytes", lambda: 1 << 25)
+    monkeypatch.setattr(sides, "last_level_bytes", lambda: 1 << 25)
     for size in (1 << 14, 1 << 20, 1 << 24, 10**7):
         assert cold_sets(size) * size >= 2 << 25
     assert cold_sets(1 << 30) == 3
-    assert cold_sets(0) == input_rotation.MOST_SETS
+    assert cold_sets(0) == sides.MOST_SETS
     assert [hot_sets(size) for size in (1 << 10, 1 << 16, 1 << 17, 1 << 30)] == [256, 4, 2, 2]
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.errors import InputError
-from noyau.jobs.check.submissions import folders
+from noyau.jobs.check.submissions import definitions
 
 MODEL = "N = 2048 * 2\nrows = 100\nodd = 333\nsmall = 3\nclass Model: ...\ndef get_inputs(): ...\n"
 
@@ -17,7 +17,7 @@ def write(folder, **files):
 
 def test_constants_of_a_model_are_halved_until_they_are_small(tmp_path):
     write(tmp_path, model__dot__py=MODEL)
-    problem = folders.read_model(tmp_path / "model.py")
+    problem = definitions.read_model(tmp_path / "model.py")
     assert [each.arguments["constants"] for each in problem.trials] == [
         {"N": 32, "rows": 26, "odd": 21},
         {"N": 128, "rows": 100, "odd": 83},
@@ -28,13 +28,19 @@ def test_constants_of_a_model_are_halved_until_they_are_small(tmp_path):
 
 def test_pairs_and_models_are_told_by_their_classes(tmp_path):
     write(tmp_path, pair__dot__py=f"{MODEL}class ModelNew: ...\n", model__dot__py=MODEL, other__dot__py="def f(:")
-    assert [folders.is_pair(tmp_path / f"{name}.py") for name in ("pair", "model", "other", "none")] == [
+    assert [
+        definitions.defines(tmp_path / f"{name}.py", definitions.PAIR) for name in ("pair", "model", "other", "none")
+    ] == [
         True,
         False,
         False,
         False,
     ]
-    assert [folders.is_model(tmp_path / f"{name}.py") for name in ("pair", "model", "other")] == [True, True, False]
+    assert [definitions.defines(tmp_path / f"{name}.py", definitions.MODEL) for name in ("pair", "model", "other")] == [
+        True,
+        True,
+        False,
+    ]
 
 
 TASK = """
@@ -63,14 +69,14 @@ def test_a_task_is_read_without_a_parser_of_yaml(tmp_path):
         task__slash__task__dot__yml=TASK,
         task__slash__mine__dot__py="3",
     )
-    problem = folders.read_task(tmp_path / "task")
+    problem = definitions.read_task(tmp_path / "task")
     assert [each.arguments for each in problem.trials] == [
         {"m": 32, "kind": "normal", "seed": 4},
         {"m": 64, "is_small": True, "seed": 3},
         {"m": 128, "seed": 5},
     ]
     assert problem.files == {"tools.py": "1", "reference.py": "2"}
-    submission = folders.read_submission(tmp_path / "task" / "mine.py", problem)
+    submission = definitions.read_submission(tmp_path / "task" / "mine.py", problem)
     assert (submission.files, submission.entry) == (
         {"tools.py": "1", "submission.py": "3"},
         ("submission.py", "custom_kernel"),
@@ -94,24 +100,24 @@ def test_what_is_no_task_is_one_line(tmp_path, old, new, message):
         task__slash__task__dot__yml=TASK.replace(old, new),
     )
     with pytest.raises(InputError, match=message):
-        folders.read_task(tmp_path / "task")
+        definitions.read_task(tmp_path / "task")
 
 
 def test_missing_files_are_one_line(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
-        folders.read_model(tmp_path / "none.py")
+        definitions.read_model(tmp_path / "none.py")
     with pytest.raises(InputError, match="cannot be read"):
-        folders.read_file(tmp_path / "none.py", "kernelbench")
+        definitions.read_file(tmp_path / "none.py", "kernelbench")
 
 
 def test_operators_are_named_by_their_folders(tmp_path):
     write(tmp_path, add__Tensor__slash__add__Tensor_implementation_v1__dot__py="1", notes__slash__a__dot__py="2")
-    (folder,) = folders.operator_folders(tmp_path)
-    assert folders.operator_folders(folder) == [folder]
-    problem, submission = folders.read_operator(folder)
+    (folder,) = definitions.operator_folders(tmp_path)
+    assert definitions.operator_folders(folder) == [folder]
+    problem, submission = definitions.read_operator(folder)
     assert (problem.name, problem.facts, submission.entry[1]) == (
         "add.Tensor",
         {"operator": "add.Tensor"},
         "add__Tensor_kernel_impl",
     )
-    assert folders.operator_folders(tmp_path / "notes") == []
+    assert definitions.operator_folders(tmp_path / "notes") == []

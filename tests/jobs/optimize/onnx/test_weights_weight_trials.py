@@ -10,8 +10,8 @@ from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.weight_variants import VARIANTS, Variant, with_variants
 from noyau.jobs.optimize.candidate import BindingTiming
-from noyau.jobs.optimize.onnx import weight_trials
-from noyau.jobs.optimize.onnx.weight_trials import equal_products, judge_variants, loss_of, model_of, repeated
+from noyau.jobs.optimize.onnx import weights
+from noyau.jobs.optimize.onnx.weights import equal_products, judge_variants, model_of, repeated, trial_loss
 from tests.hosts.onnxruntime.test_products import FORMS, WEIGHTS
 from tests.small_models import compared
 
@@ -35,13 +35,13 @@ def test_a_model_of_copies_gives_the_first_row_of_each(form):
 
 
 def test_copies_are_as_many_as_keep_weights_cold_and_two_where_that_is_of_no_matter(monkeypatch):
-    monkeypatch.setattr(weight_trials, "last_level_bytes", lambda: 76_800 * 5)
-    monkeypatch.setattr(weight_trials, "MOST_BYTES", 76_800 * 40)
+    monkeypatch.setattr(weights, "last_level_bytes", lambda: 76_800 * 5)
+    monkeypatch.setattr(weights, "MOST_BYTES", 76_800 * 40)
     products = [BY_FORM["matmul"]]
-    assert [weight_trials._copies(products, X[:1, :1], 76_800 * many) for many in (1, 20, 99)] == [10, 20, 40]
-    assert weight_trials._copies(products, np.zeros((1, 33, 96)), 76_800) == 2
-    monkeypatch.setattr(weight_trials, "MOST_BYTES", 76_799)
-    assert weight_trials._copies(products, X[:1, :1], 76_800) == 1
+    assert [weights._copies(products, X[:1, :1], 76_800 * many) for many in (1, 20, 99)] == [10, 20, 40]
+    assert weights._copies(products, np.zeros((1, 33, 96)), 76_800) == 2
+    monkeypatch.setattr(weights, "MOST_BYTES", 76_799)
+    assert weights._copies(products, X[:1, :1], 76_800) == 1
 
 
 def test_products_are_equal_where_their_time_must_be():
@@ -78,4 +78,4 @@ def test_errors_are_those_of_onnxruntime_beside_float64_row_by_row():
 )
 def test_a_variant_is_faster_at_one_binding_and_slower_at_none(ratios, reason):
     timings = [BindingTiming({"rows": rows}, compared(ratio)) for rows, ratio in enumerate(ratios)]
-    assert loss_of(timings) == reason
+    assert trial_loss(timings) == reason

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from noyau.workers.time_limit import TimeIsUp, time_limit
+from noyau.workers.signals import TimeIsUp, time_limit
 
 
 def without_end():

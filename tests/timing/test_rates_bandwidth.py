@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from noyau.errors import BuildError
-from noyau.timing import bandwidth, floors
-from noyau.timing.bandwidth import copy_rate, measure_copy
+from noyau.timing import floors, rates
+from noyau.timing.rates import copy_rate, measure_copy
 
 
 def scripted(lasting_s: Sequence[float]) -> Callable[[], float]:
@@ -49,36 +49,36 @@ def test_a_real_copy_has_a_rate(moved_bytes, threads):
 
 @pytest.fixture
 def nothing_kept(monkeypatch, empty_cache):
-    monkeypatch.setattr(bandwidth, "recall_curves", lambda: None)
-    bandwidth._copy_rate.cache_clear()
+    monkeypatch.setattr(rates, "recall_curves", lambda: None)
+    rates._copy_rate.cache_clear()
     yield
-    bandwidth._copy_rate.cache_clear()
+    rates._copy_rate.cache_clear()
 
 
 def test_what_is_kept_of_the_machine_is_used(monkeypatch):
-    monkeypatch.setattr(bandwidth, "recall_curves", lambda: ({1: {1 << 20: 5e9}}, {1: {1 << 20: 7e9}}))
-    monkeypatch.setattr(bandwidth, "_copy_rate", lambda moved_bytes, threads: 3e9)
+    monkeypatch.setattr(rates, "recall_curves", lambda: ({1: {1 << 20: 5e9}}, {1: {1 << 20: 7e9}}))
+    monkeypatch.setattr(rates, "_copy_rate", lambda moved_bytes, threads: 3e9)
     assert copy_rate(1 << 20, 1) == copy_rate(900_000, 1) == 5e9
     assert copy_rate(1 << 20, 2) == copy_rate(1 << 21, 1) == 3e9
-    assert bandwidth.read_rate(1 << 20, 1) == 7e9
+    assert rates.read_rate(1 << 20, 1) == 7e9
 
 
 def test_a_real_read_has_a_rate(nothing_kept):
-    assert 1e6 < bandwidth.read_rate(1 << 20, 1) < 1e14
+    assert 1e6 < rates.read_rate(1 << 20, 1) < 1e14
 
 
 def test_copies_around_the_caches_are_copies_too(monkeypatch, nothing_kept):
     """A kernel whose stores go around the caches is not held to those that do not."""
-    assert 1e6 < bandwidth.measure_nontemporal(1 << 20, 1) < 1e14
-    monkeypatch.setattr(bandwidth, "measure_copy", lambda *given: 1e9)
-    monkeypatch.setattr(bandwidth, "measure_nontemporal", lambda *given: 3e9)
+    assert 1e6 < rates.measure_nontemporal(1 << 20, 1) < 1e14
+    monkeypatch.setattr(rates, "measure_copy", lambda *given: 1e9)
+    monkeypatch.setattr(rates, "measure_nontemporal", lambda *given: 3e9)
     assert copy_rate(1 << 20, 1) == 3e9
     assert floors.mistake(1e-3, 1_500_000, 1_500_000, 1) == ""
 
 
 def test_without_a_compiler_there_are_no_such_copies(monkeypatch):
-    monkeypatch.setattr(bandwidth, "memory_loops", raising(BuildError("no compiler")))
-    assert bandwidth.measure_nontemporal(1 << 20, 1) == 0
+    monkeypatch.setattr(rates, "memory_loops", raising(BuildError("no compiler")))
+    assert rates.measure_nontemporal(1 << 20, 1) == 0
 
 
 def raising(error):
@@ -90,22 +90,22 @@ def raising(error):
 
 def test_it_is_measured_once_for_each_size_class(monkeypatch, nothing_kept):
     measured = []
-    monkeypatch.setattr(bandwidth, "measure_copy", lambda *given: measured.append(given) or float(len(measured)))
-    monkeypatch.setattr(bandwidth, "measure_nontemporal", lambda *given: 0.5)
+    monkeypatch.setattr(rates, "measure_copy", lambda *given: measured.append(given) or float(len(measured)))
+    monkeypatch.setattr(rates, "measure_nontemporal", lambda *given: 0.5)
     assert [copy_rate(n, 1) for n in (1 << 20, (1 << 20) - 5, (1 << 19) + 1)] == [1.0] * 3
     assert copy_rate(1 << 20, 2) == copy_rate(600_000, 2) == 2.0
     assert copy_rate((1 << 20) + 1, 1) == 3.0
     assert copy_rate(0, 0) == copy_rate(1, 1) == copy_rate(8192, 1) == 4.0
-    bandwidth._copy_rate.cache_clear()  # another process reads what is kept
+    rates._copy_rate.cache_clear()  # another process reads what is kept
     assert copy_rate(1 << 20, 2) == 2.0
     assert copy_rate(1 << 40, 1) == copy_rate(256 << 20, 1) == 5.0
     assert measured == [(1 << 20, 1), (1 << 20, 2), (2 << 20, 1), (8 << 10, 1), (256 << 20, 1)]
 
 
 def test_source_and_target_are_apart_and_aligned():
-    source, target = bandwidth._pair(5000)
+    source, target = rates._pair(5000)
     source[:] = np.arange(5000) % 251
-    bandwidth._copy(source, target, 1)
+    rates._copy(source, target, 1)
     assert (target == np.arange(5000) % 251).all()
     assert not np.shares_memory(source, target)
     assert source.ctypes.data % 64 == target.ctypes.data % 64 == 0

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import UnsupportedError
-from noyau.sanitizer.numba_cuda.accesses import ROWS, _place, layout_of
-from noyau.sanitizer.numba_cuda.arrays import DeviceArray, LaunchRecorder
+from noyau.sanitizer.numba_cuda.arrays import ROWS, DeviceArray, LaunchRecorder, _place, layout_of
 from noyau.sanitizer.recording_array import TooManyError
 
 DTYPES = ("b", "B", "h", "H", "i", "I", "q", "Q", "?", "e", "f", "d", "F", "D")

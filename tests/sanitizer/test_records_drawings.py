@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.sanitizer import drawings
+from noyau.sanitizer import records
 
 ONE, TWO = "thread 0 of block 0", "thread 1 of block 0"
 
 
 def test_the_earlier_access_is_above():
-    assert drawings.race("s[0]", "numba_cuda", [TWO, ONE], [(25, "reads"), (9, "writes")]) == (
+    assert records.race_drawing("s[0]", "numba_cuda", [TWO, ONE], [(25, "reads"), (9, "writes")]) == (
         "    thread 0 of block 0  thread 1 of block 0",
         " 9  writes s[0]",
         "    -------- no barrier in between ---------",
@@ -25,14 +25,16 @@ def test_the_earlier_access_is_above():
     ],
 )
 def test_one_line_of_two_owners_and_what_is_missing(language, owners, told):
-    head, line = drawings.race("c[0]", language, owners, [(7, "writes"), (7, "reads")])
+    head, line = records.race_drawing("c[0]", language, owners, [(7, "writes"), (7, "reads")])
     assert head.split("  ")[-1] == owners[0]
     assert line.startswith("7  reads c[0]")
     assert line.endswith(f"writes c[0]   <- {told}")
 
 
 def test_what_is_between_the_two_by_chance():
-    drawing = drawings.race("s[0]", "c", ["thread 1", "thread 0"], [(9, "reads"), (5, "writes")], "whoever was first")
+    drawing = records.race_drawing(
+        "s[0]", "c", ["thread 1", "thread 0"], [(9, "reads"), (5, "writes")], "whoever was first"
+    )
     assert drawing[2] == "   -- whoever was first --"
 
 
@@ -45,7 +47,7 @@ def test_what_is_between_the_two_by_chance():
     ],
 )
 def test_a_cell_that_is_not_there(extent, index, told):
-    assert drawings.outside("x", extent, index, "it", "reads") == told
+    assert records.outside_drawing("x", extent, index, "it", "reads") == told
 
 
 @pytest.mark.parametrize(
@@ -68,4 +70,4 @@ def test_a_cell_that_is_not_there(extent, index, told):
     ],
 )
 def test_an_update_as_an_atomic(text, language, told):
-    assert drawings.changed(text, language) == told
+    assert records.update_text(text, language) == told

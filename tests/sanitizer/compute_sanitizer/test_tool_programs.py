@@ -11,7 +11,7 @@ import pytest
 import noyau
 from noyau.errors import BuildError, UnsupportedError
 from noyau.sanitizer.c.build import with_launch_calls
-from noyau.sanitizer.compute_sanitizer.programs import compiled, written
+from noyau.sanitizer.compute_sanitizer.tool import compiled, written
 from noyau.signatures.binding import bind
 
 INCLUDE = Path(noyau.__file__).parent / "sanitizer" / "c" / "include"
@@ -78,12 +78,12 @@ def test_what_nvcc_says(tmp_path, monkeypatch):
     nvcc.parent.mkdir()
     nvcc.write_text('#!/bin/sh\ncase "$*" in *-lineinfo*) echo "error: no such thing"; exit 1;; esac\n')
     nvcc.chmod(0o755)
-    monkeypatch.setattr("noyau.sanitizer.compute_sanitizer.programs.find_tool", lambda name: str(nvcc))
+    monkeypatch.setattr("noyau.sanitizer.compute_sanitizer.tool.find_tool", lambda name: str(nvcc))
     with pytest.raises(BuildError, match=r"^scaled\[scale\] does not compile: error: no such thing$"):
         compiled(program, kernel)
     nvcc.write_text("#!/bin/sh\n")
     assert compiled(program, kernel) == tmp_path / "program"
-    monkeypatch.setattr("noyau.sanitizer.compute_sanitizer.programs.find_tool", lambda name: None)
+    monkeypatch.setattr("noyau.sanitizer.compute_sanitizer.tool.find_tool", lambda name: None)
     with pytest.raises(BuildError, match="nvcc is not installed"):
         compiled(program, kernel)
 

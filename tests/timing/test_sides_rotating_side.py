@@ -6,15 +6,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from noyau.timing import input_rotation
-from noyau.timing.rotating_side import VERIFIED, RotatingSide
-from noyau.timing.sides import Contender
+from noyau.timing import sides
+from noyau.timing.sides import VERIFIED, Contender, RotatingSide
 from noyau.workers import tamper_detection
 
 
 @pytest.fixture(autouse=True)
 def _small_caches(monkeypatch):
-    monkeypatch.setattr(input_rotation, "last_level_bytes", lambda: 1 << 18)
+    monkeypatch.setattr(sides, "last_level_bytes", lambda: 1 << 18)
 
 
 def draws(cells: int = 500) -> list[list[np.ndarray]]:
@@ -33,7 +32,7 @@ def test_each_sample_has_as_many_calls_as_are_asked_for_however_long_the_rotatio
         seen[id(x)] += 1
         return np.exp(x)
 
-    rotation = input_rotation.Rotation(draws(), 7, np.random.default_rng(0))
+    rotation = sides.Rotation(draws(), 7, np.random.default_rng(0))
     side = RotatingSide(Contender("a", look), rotation, [], np.random.default_rng(0), ticking())
     for calls in (1, 3, 7, 8, 50):
         side.lasts(calls)
@@ -42,7 +41,7 @@ def test_each_sample_has_as_many_calls_as_are_asked_for_however_long_the_rotatio
 
 
 def test_any_call_of_a_sample_can_be_the_one_that_is_looked_at():
-    rotation = input_rotation.Rotation(draws(), 4, np.random.default_rng(0))
+    rotation = sides.Rotation(draws(), 4, np.random.default_rng(0))
     numbers = itertools.count()
 
     def number(x: np.ndarray) -> np.ndarray:
@@ -70,7 +69,7 @@ def test_what_makes_inputs_new_is_not_in_the_time(into, monkeypatch):
         return call
 
     for name in ("_change", "take"):
-        monkeypatch.setattr(input_rotation.Rotation, name, slow(getattr(input_rotation.Rotation, name)))
+        monkeypatch.setattr(sides.Rotation, name, slow(getattr(sides.Rotation, name)))
     for name in ("keep", "settle"):
         monkeypatch.setattr(tamper_detection.Snapshot, name, slow(getattr(tamper_detection.Snapshot, name)))
 
@@ -80,7 +79,7 @@ def test_what_makes_inputs_new_is_not_in_the_time(into, monkeypatch):
 
     rng = np.random.default_rng(0)
     candidate = Contender("it", work, into=into)
-    rotation = input_rotation.Rotation([[np.ones(5, np.float32)], [np.zeros(5, np.float32)]], 3, rng)
+    rotation = sides.Rotation([[np.ones(5, np.float32)], [np.zeros(5, np.float32)]], 3, rng)
     side = RotatingSide(candidate, rotation, [np.ones(5, np.float32)], rng, lambda: machine["now"])
     for calls in (1, 2, 7):
         assert side.lasts(calls) == pytest.approx(calls * 1e-3)

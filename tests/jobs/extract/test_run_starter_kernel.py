@@ -9,8 +9,7 @@ import onnx
 import pytest
 
 import noyau
-from noyau.jobs.extract.run import extract
-from noyau.jobs.extract.starter_kernel import start_of
+from noyau.jobs.extract.run import extract, start_of
 from noyau.kernels.call import library_of
 from noyau.ops.op_files import load_op
 from noyau.signatures.binding import bind

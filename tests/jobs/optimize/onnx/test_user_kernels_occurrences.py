@@ -8,7 +8,7 @@ from onnx import numpy_helper
 
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.hosts.onnxruntime.subgraph import path_between
-from noyau.jobs.optimize.onnx.occurrences import places_of
+from noyau.jobs.optimize.onnx.user_kernels import places_of
 from tests.jobs.extract.files import normed
 from tests.small_models import NODE, chain, llama, model_of, value, written
 
