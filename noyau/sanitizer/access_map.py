@@ -148,20 +148,6 @@ class AccessMap:
             lines += [f"  and {len(runs) - LINES_MOST} more lines"] if len(runs) > LINES_MOST else []
         return "\n".join(lines)
 
-    def to_json(self) -> dict[str, Any]:
-        """The map as `map_of_json` reads it."""
-        owners = {str(number): [each.team, each.at] for number, each in self.owners.items()}
-        arrays = [[each.name, each.shape, each.owners, each.others] for each in self.arrays]
-        fields = {"kernel": self.kernel, "launch": self.launch, "word": self.word, "left": list(self.left)}
-        return {**fields, "owners": owners, "arrays": arrays}
-
-
-def map_of_json(fields: Mapping[str, Any]) -> AccessMap:
-    """A map that was written as JSON."""
-    owners = {int(number): Owner(*each) for number, each in fields["owners"].items()}
-    arrays = tuple(ArrayMap(name, *map(tuple, rest)) for name, *rest in fields["arrays"])
-    return AccessMap(fields["kernel"], fields["launch"], fields["word"], owners, arrays, tuple(fields["left"]))
-
 
 def map_of_writes(
     kernel: str,

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
 
-from noyau.sanitizer.access_map import Owner, map_of_json, map_of_writes, svg
+from noyau.sanitizer.access_map import Owner, map_of_writes, svg
 from noyau.sanitizer.records import WatchedMemory
 
 TEXT = """\
@@ -54,11 +53,6 @@ def test_what_is_too_large_is_named():
     (told,) = drawn([0], is_cut=True).left
     assert told == "it writes more than 200000 times, which is too much for a map; run it on smaller arrays"
     assert drawn([-1, -1]).arrays == ()
-
-
-def test_a_map_as_json():
-    made = drawn([0, 5, -1], [0, 1, 0])
-    assert map_of_json(json.loads(json.dumps(made.to_json()))) == made
 
 
 def test_a_drawing_has_each_cell_and_names_that_are_no_markup():

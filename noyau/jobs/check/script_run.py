@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import linecache
 import os
+import pickle
 import re
 import runpy
 import signal
@@ -14,7 +15,7 @@ import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from importlib.util import find_spec
@@ -22,14 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from noyau.errors import InputError
-from noyau.sanitizer.access_map import map_of_json
 from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.scripts.lint import lint_script
 from noyau.sanitizer.scripts.notebooks import cells_of, remembered, run_cells
-from noyau.sanitizer.scripts.record import OBSERVERS, KernelSeen, ScriptCheck, ScriptSession
+from noyau.sanitizer.scripts.record import OBSERVERS, ScriptCheck, ScriptSession
 from noyau.timing.comparison import briefly
 from noyau.verify.checks import KernelCheck
-from noyau.verify.findings import finding_from_json
 from noyau.workers.import_path import import_path, when_imported
 from noyau.workers.signals import wait_or_end
 
@@ -151,15 +150,9 @@ def _ended(wish: str, time_s: float) -> tuple[str, str]:
 
 def _read(record: Path, path: Path) -> ScriptCheck:
     if not record.exists():
-        return ScriptCheck(path.name, (), "", ())
-    fields = json.loads(record.read_text(encoding="utf-8"))
-    kernels = []
-    for each in fields["kernels"]:
-        lists = {"shapes": tuple(each["shapes"]), "notes": tuple(each["notes"])}
-        kernels.append(KernelSeen(**{**each, **lists, "findings": tuple(map(finding_from_json, each["findings"]))}))
-    maps = tuple(map(map_of_json, fields["maps"]))
-    advice = tuple(map(finding_from_json, fields["advice"]))
-    return ScriptCheck(fields["script"], tuple(kernels), fields["fault"], tuple(fields["notes"]), advice, maps=maps)
+        return ScriptCheck(path.name, ())
+    check: ScriptCheck = pickle.loads(record.read_bytes())  # noqa: S301  from a process of our own
+    return check
 
 
 def main() -> int:
@@ -226,19 +219,15 @@ def _where(error: BaseException, path: Path) -> str:
 def _print_traceback(error: BaseException) -> None:
     """Print the traceback as Python does, without the frames of noyau and of what runs the script."""
     exception = traceback.TracebackException.from_exception(error)
-    frames = [each for each in exception.stack if not _is_ours(each.filename)]
+    ours = "<frozen runpy>", f"{files('noyau')}{os.sep}"
+    frames = [each for each in exception.stack if not each.filename.startswith(ours)]
     exception.stack = traceback.StackSummary.from_list(frames)
     sys.stderr.write("".join(exception.format()))
 
 
-def _is_ours(file: str) -> bool:
-    return file == "<frozen runpy>" or Path(file).is_relative_to(Path(str(files("noyau"))))
-
-
 def _write(check: ScriptCheck, record: Path) -> None:
-    fields = asdict(replace(check, maps=())) | {"maps": [each.to_json() for each in check.maps]}
     partial = record.with_suffix(".partial")
-    partial.write_text(json.dumps(fields), encoding="utf-8")
+    partial.write_bytes(pickle.dumps(check))
     partial.replace(record)
 
 
