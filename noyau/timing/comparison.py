@@ -11,6 +11,7 @@ import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -87,28 +88,10 @@ def compare_swapped(
     return join_halves(first, second)
 
 
-def half(
-    before: SelfTimed,
-    after: SelfTimed,
-    *,
-    budget_s: float,
-    seed: int = 0,
-    enough: Enough = NARROW,
-    warmed_s: tuple[float, float] = (0.0, 0.0),
-    clock: Clock = time.perf_counter,
-) -> Comparison:
+def half(*sides: SelfTimed, budget_s: float, **options: Any) -> Comparison:
     """Compare for half of `compare_swapped`: with the sides in one place each, in half of the time; the rest as in
     `compare`."""
-    return compare(
-        before,
-        after,
-        budget_s=budget_s / 2,
-        seed=seed,
-        fewest=FEWEST_PAIRS // 2,
-        enough=enough,
-        warmed_s=warmed_s,
-        clock=clock,
-    )
+    return compare(*sides, budget_s=budget_s / 2, fewest=FEWEST_PAIRS // 2, **options)
 
 
 def join_halves(first: Comparison, second: Comparison) -> Comparison:
