@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection, Container, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import cache
 from itertools import chain, count
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from noyau.errors import InputError
 
@@ -79,3 +81,23 @@ def as_json(value: Any) -> Any:
 def fields_json(record: Any, without: Collection[str] = ()) -> dict[str, Any]:
     """Return the fields of a record as plain data, in order, but some."""
     return {field.name: as_json(getattr(record, field.name)) for field in fields(record) if field.name not in without}
+
+
+@cache
+def _types(record: type) -> dict[str, Any]:
+    return get_type_hints(record)
+
+
+def from_json(kind: Any, value: Any) -> Any:
+    """Return the value of a type of which `as_json` or `dataclasses.asdict` made plain data. KeyError, TypeError or
+    ValueError where the data is none of it."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if is_dataclass(kind) and isinstance(kind, type):
+        return kind(**{name: from_json(_types(kind)[name], each) for name, each in {**value}.items()})
+    if origin is tuple:
+        return tuple(map(from_json, parts[:1] * len(value) if parts[1:] == (...,) else parts, value))
+    if origin is Mapping:
+        return {parts[0](key): from_json(parts[1], each) for key, each in {**value}.items()}
+    if NoneType in parts:
+        return None if value is None else from_json(parts[0], value)
+    return kind(value) if isinstance(kind, type) and issubclass(kind, Enum | float) else value

@@ -13,7 +13,7 @@ import queue
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -22,8 +22,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from noyau.dtypes import DType, from_numpy
-from noyau.errors import FindingKind, UnsupportedError
+from noyau.errors import UnsupportedError
 from noyau.ir.graph import Constant, Graph
+from noyau.text import from_json
 from noyau.timing.machine import this_machine
 from noyau.timing.verdict import Comparison, Verdict
 from noyau.toolchain import cache as toolchain_cache
@@ -31,8 +32,8 @@ from noyau.toolchain.c.library import Native
 from noyau.toolchain.cache import today
 from noyau.toolchain.guard_zones import Order
 from noyau.verify.adversarial import FULL, Effort, cases
-from noyau.verify.certificate import Certificate, Errors, Outcome
-from noyau.verify.failures import Case, Failure
+from noyau.verify.certificate import Certificate
+from noyau.verify.failures import Case
 from noyau.verify.repeated_rows import Repeated, few_rows
 from noyau.verify.values import GuardedKernel, certify_native
 from noyau.workers.worker import Worker
@@ -222,11 +223,8 @@ def certificate_key(library_key: str, graph: Graph, captured: Sequence[Case], ma
 
 def recall_certificate(key: str, name: str) -> Certificate | None:
     """The certificate that was kept, under the name that the kernel has now."""
-    record = toolchain_cache.recall(key)
-    try:
-        return None if record is None else dataclasses.replace(certificate_of(record), name=name)
-    except (KeyError, TypeError, ValueError):
-        return None
+    certificate = toolchain_cache.recall_as(key, partial(from_json, Certificate))
+    return None if certificate is None else dataclasses.replace(certificate, name=name)
 
 
 def keep_certificate(key: str, certificate: Certificate) -> None:
@@ -252,17 +250,12 @@ def timing_key(parts: Iterable[str | bytes], arrays: Mapping[str, np.ndarray], t
 def recall_timing(key: str, ambiguous: bool = False) -> CachedTiming | None:
     """The comparison that was kept, unless it is of more than 30 days ago, or AMBIGUOUS because the machine was noisy:
     another moment may tell. `ambiguous`: such a one is taken as well."""
-    record = toolchain_cache.recall(key)
-    try:
-        if record is None or not toolchain_cache.is_recent(record["timed_on"]):
-            return None
-        fields = record["comparison"]
-        before_s, after_s = (tuple(map(float, fields[name])) for name in ("before_s", "after_s"))
-        comparison = Comparison(before_s, after_s, fields["calls"], fields["seed"], fields["swapped_at"])
-        is_noise = comparison.verdict is Verdict.AMBIGUOUS and not comparison.is_nearly_same
-        return None if is_noise and not ambiguous else CachedTiming(comparison, record["timed_on"])
-    except (KeyError, TypeError, ValueError):
+    timing: CachedTiming | None = toolchain_cache.recall_as(key, partial(from_json, CachedTiming))
+    if timing is None or not toolchain_cache.is_recent(timing.timed_on):
         return None
+    comparison = timing.comparison
+    is_noise = comparison.verdict is Verdict.AMBIGUOUS and not comparison.is_nearly_same
+    return None if is_noise and not ambiguous else timing
 
 
 def keep_timing(key: str, comparison: Comparison) -> None:
@@ -272,39 +265,16 @@ def keep_timing(key: str, comparison: Comparison) -> None:
 
 def recall_late(key: str, limit_s: float) -> bool:
     """Whether what has this key would take longer than so many seconds, as was kept at most 30 days ago."""
-    record = toolchain_cache.recall(toolchain_cache.digest("late", key))
-    try:
-        return (
-            record is not None and limit_s < float(record["runs_s"]) and toolchain_cache.is_recent(record["timed_on"])
-        )
-    except (KeyError, TypeError, ValueError):
-        return False
+
+    def is_late(record: Any) -> bool:
+        return limit_s < float(record["runs_s"]) and toolchain_cache.is_recent(record["timed_on"])
+
+    return bool(toolchain_cache.recall_as(toolchain_cache.digest("late", key), is_late))
 
 
 def keep_late(key: str, runs_s: float) -> None:
     """Keep that the runs of what has this key would take so many seconds."""
     toolchain_cache.keep(toolchain_cache.digest("late", key), {"timed_on": today(), "runs_s": runs_s})
-
-
-def certificate_of(fields: Mapping[str, Any]) -> Certificate:
-    """A certificate as `dataclasses.asdict` wrote it; KeyError, TypeError or ValueError where it is none."""
-    outcomes = tuple(
-        Outcome(
-            **{
-                **each,
-                "kernel": Errors(**each["kernel"]),
-                "unfused": Errors(**each["unfused"]),
-                "failures": tuple(_failure(one) for one in each["failures"]),
-            }
-        )
-        for each in fields["outcomes"]
-    )
-    return Certificate(**{**fields, "outcomes": outcomes})
-
-
-def _failure(fields: Mapping[str, Any]) -> Failure:
-    cell = None if fields["cell"] is None else tuple(fields["cell"])
-    return Failure(**{**fields, "kind": FindingKind(fields["kind"]), "cell": cell})
 
 
 def _graph(graph: Graph) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from noyau.text import as_json
+from noyau.text import as_json, from_json
 from noyau.timing.floors import MISTAKE_BELOW, too_short
 from noyau.toolchain import cache as toolchain_cache
 from noyau.version import __version__
@@ -16,6 +16,7 @@ from noyau.workers.nvml import GpuConditions, unsteady_gpu
 FORMAT = 1
 SIZES = tuple(1 << power for power in range(16, 31))
 HOT, COLD = "hot", "cold"
+_NAMES = {"matmul": "matmul_flops_per_s"} | {n: f"{n}_bytes_per_s" for n in ("copy", "read", "fill", "transfer")}
 
 Curve = Mapping[int, float]  # bytes that move -> bytes per second
 Curves = Mapping[str, Curve]  # hot and cold
@@ -63,9 +64,7 @@ class GpuRates:
         return doubt
 
     def to_json(self) -> Any:
-        names = {name: f"{name}_bytes_per_s" for name in ("copy", "read", "fill", "transfer")}
-        names["matmul"] = "matmul_flops_per_s"
-        values = {names.get(each.name, each.name): getattr(self, each.name) for each in fields(self)}
+        values = {_NAMES.get(each.name, each.name): getattr(self, each.name) for each in fields(self)}
         return as_json({"format": FORMAT, **values})
 
     def floor_s(self, read_bytes: int, written_bytes: int, temperature: str = COLD) -> float:
@@ -106,11 +105,7 @@ def rate_at(curve: Curve, moved_bytes: int) -> float:
 
 def recall_gpu(device: str) -> GpuRates | None:
     """The recorded rates of a device, by its text, or None."""
-    record = toolchain_cache.recall(_key(device))
-    try:
-        return None if record is None else read_back(record)
-    except (ValueError, KeyError, TypeError):
-        return None
+    return toolchain_cache.recall_as(_key(device), read_back)
 
 
 def keep(device: str, rates: GpuRates) -> None:
@@ -120,30 +115,12 @@ def keep(device: str, rates: GpuRates) -> None:
 
 def read_back(record: Mapping[str, Any]) -> GpuRates:
     """A record as `to_json` wrote it; KeyError, TypeError or ValueError where it is none."""
-    if record["format"] != FORMAT:
+    names = [each.name for each in fields(GpuRates)]
+    rates: GpuRates = from_json(GpuRates, {name: record[_NAMES.get(name, name)] for name in names})
+    if record["format"] != FORMAT or set(rates.copy) != {HOT, COLD} or not all(rates.copy.values()):
         raise ValueError("another format")
-    copies, reads, fills, transfers = (
-        _size_keys(record[f"{name}_bytes_per_s"]) for name in ("copy", "read", "fill", "transfer")
-    )
-    if set(copies) != {HOT, COLD} or any(not curve for curve in copies.values()):
-        raise ValueError("no curve of copies")
-    return GpuRates(
-        GpuIdentity(**record["gpu"]),
-        copies,
-        reads,
-        fills,
-        record["matmul_flops_per_s"],
-        record["launch_s"],
-        transfers,
-        record["flush_s"],
-        (GpuConditions(**record["conditions"][0]), GpuConditions(**record["conditions"][1])),
-        record["date"],
-    )
+    return rates
 
 
 def _key(device: str) -> str:
     return toolchain_cache.digest("gpu", str(FORMAT), device, __version__)
-
-
-def _size_keys(curves: Mapping[str, Mapping[str, float]]) -> dict[str, dict[int, float]]:
-    return {name: {int(size): float(rate) for size, rate in each.items()} for name, each in curves.items()}

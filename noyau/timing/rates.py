@@ -16,7 +16,7 @@ import numpy as np
 
 from noyau.codegen import cmath
 from noyau.errors import BuildError, OutputError
-from noyau.text import as_json
+from noyau.text import as_json, from_json
 from noyau.timing.conditions import Conditions, cache_ladder, conditions, unsteady
 from noyau.timing.machine import Machine, this_machine
 from noyau.timing.throughput import SIZES, aligned, curve, least_s, loops, memory_loops, memory_rate, scalar_rate
@@ -28,6 +28,9 @@ Curve = Mapping[int, float]  # bytes that move -> bytes per second
 
 LARGEST = SIZES[-1]
 FORMAT = 1
+_NAMES = {  # of fields in JSON, where they have a unit
+    "caches": "caches_bytes", "copy": "copy_bytes_per_s", "read": "read_bytes_per_s", "rates": "values_per_s",
+}  # fmt: skip
 _COPIES = ("noyau_copy", "noyau_copy_loop", "noyau_copy_around")
 _READS = ("noyau_read",)
 _SCALED = "noyau_exp_f32"
@@ -56,9 +59,8 @@ class MachineRates:
         return unsteady(*self.conditions, self.machine.cores)
 
     def to_json(self) -> Any:
-        names = ("machine", "caches_bytes", "copy_bytes_per_s", "read_bytes_per_s", "values_per_s", "scaling")
-        values = (getattr(self, each.name) for each in fields(self))
-        return as_json({"format": FORMAT, **dict(zip((*names, "conditions", "date"), values, strict=True))})
+        values = {_NAMES.get(each.name, each.name): getattr(self, each.name) for each in fields(self)}
+        return as_json({"format": FORMAT, **values})
 
 
 def machine_rates(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS, *, refresh: bool = False) -> MachineRates:
@@ -75,11 +77,7 @@ def machine_rates(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS, *, 
 
 def recall_rates(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> MachineRates | None:
     """The recorded rates of this machine, or None."""
-    record = toolchain_cache.recall(_key(options))
-    try:
-        return None if record is None else _read(record)
-    except (ValueError, KeyError, TypeError):
-        return None
+    return toolchain_cache.recall_as(_key(options), _read)
 
 
 @cache
@@ -129,23 +127,12 @@ def _key(options: c_compiler.CompilerOptions) -> str:
 
 def _read(record: Mapping[str, Any]) -> MachineRates:
     """A record as `to_json` wrote it; KeyError, TypeError or ValueError where it is none."""
-    copies, reads = (_size_keys(record[name]) for name in ("copy_bytes_per_s", "read_bytes_per_s"))
-    if record["format"] != FORMAT or any(set(each) != set(SIZES) for each in (*copies.values(), *reads.values())):
+    names = [each.name for each in fields(MachineRates)]
+    rates: MachineRates = from_json(MachineRates, {name: record[_NAMES.get(name, name)] for name in names})
+    curves = (*rates.copy.values(), *rates.read.values())
+    if record["format"] != FORMAT or any(set(each) != set(SIZES) for each in curves):
         raise ValueError("another format")
-    return MachineRates(
-        Machine(**record["machine"]),
-        record["caches_bytes"],
-        copies,
-        reads,
-        record["values_per_s"],
-        {name: {int(count): float(gain) for count, gain in each.items()} for name, each in record["scaling"].items()},
-        (Conditions(**record["conditions"][0]), Conditions(**record["conditions"][1])),
-        record["date"],
-    )
-
-
-def _size_keys(curves: Mapping[str, Mapping[str, float]]) -> dict[int, dict[int, float]]:
-    return {int(threads): {int(size): float(rate) for size, rate in each.items()} for threads, each in curves.items()}
+    return rates
 
 
 Clock = Callable[[], float]
@@ -161,21 +148,30 @@ def copy_rate(moved_bytes: int, threads: int) -> float:
 
     The same memory is copied again and again, as a kernel's is when it is timed: what fits into a cache is in it.
     From what `noyau machine` has kept, else measured once and kept for each power of two; 256 MiB at most."""
-    return _recorded(0, moved_bytes, threads, _copy_rate)
+    return _rate("copy", moved_bytes, threads)
 
 
 def read_rate(read_bytes: int, threads: int) -> float:
     """As `copy_rate`, of memory that is only read. BuildError where `noyau machine` has kept nothing and there is no
     compiler to measure it with."""
-    return _recorded(1, read_bytes, threads, _read_rate)
+    return _rate("read", read_bytes, threads)
 
 
-def _recorded(curve: int, moved_bytes: int, threads: int, measure: Callable[[int, int], float]) -> float:
-    """The rate of one of the two curves at the next power of two, within bounds, or what is measured there."""
+def _rate(kind: str, moved_bytes: int, threads: int) -> float:
+    """The rate of a kind of traffic at the next power of two, within bounds, as it was kept, or as it is measured."""
     size_bytes = min(max(1 << max(moved_bytes - 1, 0).bit_length(), _SMALLEST_BYTES), _LARGEST_BYTES)
     threads, curves = max(threads, 1), recall_curves()
-    rate = None if curves is None else curves[curve].get(threads, {}).get(size_bytes)
-    return measure(size_bytes, threads) if rate is None else rate
+    rate = None if curves is None else curves[kind == "read"].get(threads, {}).get(size_bytes)
+    return _measured_rate(kind, size_bytes, threads) if rate is None else rate
+
+
+@cache
+def _measured_rate(kind: str, moved_bytes: int, threads: int) -> float:
+    return rate_of(kind, moved_bytes, threads, measure_read if kind == "read" else _best_copy)
+
+
+def _best_copy(moved_bytes: int, threads: int) -> float:
+    return max(measure_copy(moved_bytes, threads), measure_nontemporal(moved_bytes, threads))
 
 
 def measure_copy(moved_bytes: int, threads: int, clock: Clock = time.perf_counter) -> float:
@@ -203,20 +199,6 @@ def measure_nontemporal(moved_bytes: int, threads: int) -> float:
 def measure_read(read_bytes: int, threads: int) -> float:
     """As read_rate, but measured now, with nothing rounded or kept. BuildError where there is no compiler."""
     return memory_rate(memory_loops().call("noyau_read"), "noyau_read", read_bytes, threads)
-
-
-@cache
-def _read_rate(moved_bytes: int, threads: int) -> float:
-    return rate_of("read", moved_bytes, threads, measure_read)
-
-
-@cache
-def _copy_rate(moved_bytes: int, threads: int) -> float:
-    return rate_of("copy", moved_bytes, threads, _best_copy)
-
-
-def _best_copy(moved_bytes: int, threads: int) -> float:
-    return max(measure_copy(moved_bytes, threads), measure_nontemporal(moved_bytes, threads))
 
 
 def _pair(size_bytes: int) -> tuple[np.ndarray, np.ndarray]:

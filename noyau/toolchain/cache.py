@@ -23,10 +23,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from noyau.errors import NoyauError, OutputError
 
+T = TypeVar("T")
 LIMIT_BYTES = 512 * 2**20
 _STALE_S = 3600.0
 _ENTRY = re.compile(r"[0-9a-f]{40}-[0-9a-f]{40}\.[a-z]+")
@@ -247,6 +248,15 @@ def recall(key: str) -> Any:
     try:
         return json.loads(path.read_text("ascii"))
     except (OSError, ValueError):
+        return None
+
+
+def recall_as(key: str, read: Callable[[Any], T]) -> T | None:
+    """The record of a key as `read` takes it; None where there is none, or `read` expects another."""
+    record = recall(key)
+    try:
+        return None if record is None else read(record)
+    except (KeyError, TypeError, ValueError):
         return None
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import linecache
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,13 +80,6 @@ class Finding:
             "change": self.change,
             **witnesses,
         }
-
-
-def finding_from_json(fields: Mapping[str, Any]) -> Finding:
-    """A finding from its fields as JSON has kept them."""
-    cell = None if fields["cell"] is None else tuple(fields["cell"])
-    lists = {name: tuple(fields[name]) for name in ("owners", "witnesses", "drawing")}
-    return Finding(**{**fields, **lists, "kind": FindingKind(fields["kind"]), "cell": cell})
 
 
 def lines_of(finding: Finding) -> list[str]:

@@ -20,8 +20,8 @@ from noyau.jobs.check.submissions.problem import OF_KINDS, POISONS, RANK, Proble
 from noyau.jobs.check.submissions.process import run_job
 from noyau.jobs.check.submissions.record import Complaint, TrialRecord, Verdict, finite
 from noyau.jobs.check.submissions.results import read_results, write_results
-from noyau.text import counted, printable, several
-from noyau.verify.findings import Finding, finding_from_json
+from noyau.text import counted, from_json, printable, several
+from noyau.verify.findings import Finding
 from noyau.workers.confinement import Ending, Limits
 from noyau.workers.worker import Worker
 
@@ -288,7 +288,7 @@ class _Hearing:
         entries = seen.get("findings", ())
         for entry in entries if isinstance(entries, list) else ():
             try:
-                finding, number, call = finding_from_json(entry["finding"]), int(entry["trial"]), entry["call"]
+                finding, number, call = from_json(Finding, entry["finding"]), int(entry["trial"]), entry["call"]
                 trial = self.problem.trials[number]
             except (KeyError, TypeError, ValueError, IndexError):
                 continue  # no record of ours

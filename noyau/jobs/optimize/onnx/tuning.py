@@ -195,11 +195,7 @@ def tuning_key(kernel: Planned, arrays: Arrays, target: str, threads: int) -> st
 
 def recall(key: str) -> Options | None:
     """The options that were found best on this machine, or None."""
-    entry = toolchain_cache.recall(key)
-    try:
-        return None if entry is None else Options(**entry["options"])
-    except (KeyError, TypeError):
-        return None
+    return toolchain_cache.recall_as(key, lambda entry: Options(**entry["options"]))
 
 
 def recall_options(
