@@ -264,7 +264,7 @@ class _Fingerprint:
                 yield from self.member(scope[name], names)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             yield name
-            yield from self.of(_content(cell))
+            yield from self.of(cell_content(cell))
         yield from self.all((function.__defaults__, function.__kwdefaults__))
 
     def member(self, value: Any, names: Iterable[str]) -> Iterator[str]:
@@ -338,8 +338,9 @@ def global_names(code: CodeType) -> Iterator[str]:
             yield from global_names(constant)
 
 
-def _content(cell: Any) -> Any:
+def cell_content(cell: Any) -> Any:
+    """The value that a cell of a closure holds; None where it holds none yet."""
     try:
         return cell.cell_contents
-    except ValueError:  # not set yet
+    except ValueError:
         return None

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from types import CellType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,10 +27,11 @@ from noyau.kernels.call import SYMBOL, FunctionKernel, caller_of, library_of
 from noyau.kernels.certificates import pack
 from noyau.kernels.guarded_run import End, Guards, How
 from noyau.kernels.triton.parameters import INTERPRETED
-from noyau.kernels.user_kernel import UserKernel, choose_constants
+from noyau.kernels.trust import cell_content
+from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op_homes import Home, home_of, runs_as_script
+from noyau.sanitizer.triton.kernel import kernel_and_call, plain_values
 from noyau.sanitizer.triton.worker import InterpreterWorker, interpreter_of, load
-from noyau.signatures.binding import bind
 from noyau.signatures.types import Instance
 from noyau.toolchain.c.library import Native
 from noyau.verify.values import last_first
@@ -112,7 +113,7 @@ class KernelProcesses:
                 return guards.run(arrays, how)
         new = (kernel.name, instance, how.layout)
         compiles = language.is_jit and new not in self.seen
-        chosen = {n: v for n, v in kernel.usage.constants.items() if isinstance(v, bool | int | float | str)}
+        chosen = plain_values(kernel.usage.constants)
         if not way.worker.is_running or isinstance(way.worker, InterpreterWorker):  # which may hold another op
             opens(way.worker, way.home)
         way.worker.patience_s = self.limit_s(guards, arrays) + _LOADING_S * compiles
@@ -210,11 +211,9 @@ def run_kernel(
     how: How,
 ) -> list[Array]:
     """In the worker: one run between guards of a kernel of an op, bound as a call would be."""
-    assert op.signature is not None
     constants = op.description.reference.constants
-    bound = bind(op.signature, arrays, op.known(constants), op.name)
-    kernel = op.kernels.get(name) or op.kernels[name.partition(" (")[0]]  # one choice of its constants
-    call = FunctionKernel(choose_constants(kernel, tuple(choice.items())), bound.instance, constants).run
+    kernel, bound = kernel_and_call(op, name, choice, constants, arrays)
+    call = FunctionKernel(kernel, bound.instance, constants).run
     with threaded(how.threads):
         return pack(Guards(call, name, tuple(inputs), tuple(outputs), fills).run(arrays, how))
 
@@ -279,7 +278,7 @@ def _thread_pools(op: Op[..., Any]) -> set[str]:
 def _may_call(function: Any) -> bool:
     """Whether a function is of a package that is not copied, or sees one by name: in its module or around it."""
     plain = inspect.unwrap(getattr(function, "py_func", function))
-    closure = [cell.cell_contents for cell in getattr(plain, "__closure__", None) or () if _is_filled(cell)]
+    closure = map(cell_content, getattr(plain, "__closure__", None) or ())
     values = [function, plain, *getattr(plain, "__globals__", {}).values(), *closure]
     return any(_package(each) in _NOT_COPIED for each in values)
 
@@ -288,10 +287,3 @@ def _package(value: object) -> str:
     """The package of a module, of a function or a class, or of what a value is one of."""
     name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", type(value).__module__)
     return str(name).partition(".")[0]
-
-
-def _is_filled(cell: CellType) -> bool:
-    try:
-        return cell.cell_contents is not cell
-    except ValueError:
-        return False

@@ -18,7 +18,7 @@ from noyau.sanitizer.access_map import AccessMap
 from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import KernelCase
 from noyau.sanitizer.triton.worker import interpreter_of
-from noyau.signatures.binding import bind
+from noyau.signatures.binding import Bound, bind
 
 if TYPE_CHECKING:
     from noyau.ops.op import Op
@@ -36,10 +36,7 @@ def watch_in_worker(case: KernelCase) -> WatchedRun:
     if home is None:
         raise UnsupportedError(f"{kernel.called}: {_LOCAL}")
     worker = interpreter_of(home, kernel.called)
-    choice, constants = (
-        {n: v for n, v in each.items() if isinstance(v, bool | int | float | str)}
-        for each in (kernel.usage.constants, case.constants)
-    )
+    choice, constants = map(plain_values, (kernel.usage.constants, case.constants))
     worker.hold(home)
     worker.patience_s = _PATIENCE_S
     return worker.call(watch_held, kernel.name, choice, constants, pack(case.arrays), case.size)
@@ -69,11 +66,23 @@ def watch_held(
     """In the worker: one launch of a kernel of its op, watched."""
     from noyau.sanitizer.triton.run import watch_here
 
+    kernel, bound = kernel_and_call(op, name, choice, constants, arrays)
+    return watch_here(KernelCase(kernel, bound.instance, bound.arrays, constants, size))
+
+
+def plain_values(constants: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that go to another process."""
+    return {name: value for name, value in constants.items() if isinstance(value, bool | int | float | str)}
+
+
+def kernel_and_call(
+    op: Op[..., Any], name: str, choice: Mapping[str, Any], constants: Mapping[str, Any], arrays: Sequence[np.ndarray]
+) -> tuple[UserKernel, Bound]:
+    """In the worker: a kernel of its op with these of its own constants, and arrays bound as a call would."""
     assert op.signature is not None
     bound = bind(op.signature, arrays, op.known(constants), op.name)
     kernel = op.kernels.get(name) or op.kernels[name.partition(" (")[0]]  # one choice of its constants
-    case = KernelCase(choose_constants(kernel, tuple(choice.items())), bound.instance, bound.arrays, constants, size)
-    return watch_here(case)
+    return choose_constants(kernel, tuple(choice.items())), bound
 
 
 def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
