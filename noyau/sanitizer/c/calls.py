@@ -16,7 +16,7 @@ from noyau.kernels.c.parameters import RANGE, Roles, prototype, roles_of
 from noyau.kernels.c.syntax import plain_name, syntax
 from noyau.kernels.call import FunctionKernel
 from noyau.kernels.reference import bind_sizes
-from noyau.kernels.user_kernel import CPU, GPU, Buffer, UserKernel, ask, number_text
+from noyau.kernels.user_kernel import CPU, GPU, Buffer, UserKernel, arguments_by_author, ask, number_text
 from noyau.sanitizer.c.build import OWN
 from noyau.sanitizer.c.run import ArrayArgument, LaunchConfig
 from noyau.sanitizer.lint.launches import Three, three
@@ -150,17 +150,13 @@ class _CallBuilder:
         """The value of each parameter: a name, or what args= gives."""
         if roles.names is not None:
             return list(roles.names)
-        where = f"args= of {self.kernel.called}"
-        assert self.kernel.usage.args is not None
-        arguments = ask(self.kernel.usage.args, self.offers, where)
-        if not isinstance(arguments, tuple):
-            raise SignatureError(f"{where} gives a {type(arguments).__name__}; it gives a tuple of all arguments")
+        arguments = arguments_by_author(self.kernel, self.offers)
         left = iter(arguments)
         parameters = self.prototype.parameters
         places = RANGE if roles.in_pieces else ()
         if len(arguments) != sum(each.name not in places for each in parameters):
             takes = f"{self.kernel.entry} takes {len(parameters)}"
-            raise SignatureError(f"{where} gives {len(arguments)} arguments, and {takes}")
+            raise SignatureError(f"args= of {self.kernel.called} gives {len(arguments)} arguments, and {takes}")
         return [each.name if each.name in places else next(left) for each in parameters]
 
     def argument(self, each: Any, roles: Roles) -> str:

@@ -205,24 +205,29 @@ class Situation:
         return ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
 
 
-def situation(kernel: UserKernel, instance: Instance, sizes: Mapping[str, int], inputs: Sequence[Any]) -> Situation:
+def situation_or_none(
+    kernel: UserKernel, instance: Instance, sizes: Mapping[str, int], inputs: Sequence[Any]
+) -> Situation | None:
     """A kernel of an op at sizes by the names of its signature; `inputs`: arrays at other sizes, of which only the
-    scalars are looked at. NoyauError where it has no such call; whatever functions of the author raise."""
-    scalars = {v.name: np.asarray(a) for v, a in zip(instance.inputs, inputs, strict=True) if v.scalar}
-    scalars |= {n: np.asarray(sizes[n], scalars[n].dtype) for n in scalars.keys() & sizes.keys()}
-    arrays = [
-        scalars[v.name] if v.scalar else phantom([int(d.evaluate(sizes)) for d in v.shape], v.dtype.numpy)
-        for v in instance.inputs
-    ]
-    shapes = shapes_of(instance.outputs, sizes)
-    outputs = [phantom(shape, v.dtype.numpy) for shape, v in zip(shapes, instance.outputs, strict=True)]
-    run = FunctionKernel(kernel, instance, {})
-    offers = {**run.offers(arrays, outputs), **{name: each.item() for name, each in scalars.items()}}
-    offers["device"] = GPU if LANGUAGES[kernel.language].on_gpu else offers["device"]
-    values = (*instance.inputs, *instance.outputs)
-    known = {**offers, **{v.name: a for v, a in zip(values, (*arrays, *outputs), strict=True) if not v.scalar}}
-    grid, block = _launch(kernel, offers)
-    return Situation(kernel, dict(sizes), _arguments(kernel, offers, known), grid, block)
+    scalars are looked at. None where it has no such call: what does not fit is found where the kernel is run."""
+    try:
+        scalars = {v.name: np.asarray(a) for v, a in zip(instance.inputs, inputs, strict=True) if v.scalar}
+        scalars |= {n: np.asarray(sizes[n], scalars[n].dtype) for n in scalars.keys() & sizes.keys()}
+        arrays = [
+            scalars[v.name] if v.scalar else phantom([int(d.evaluate(sizes)) for d in v.shape], v.dtype.numpy)
+            for v in instance.inputs
+        ]
+        shapes = shapes_of(instance.outputs, sizes)
+        outputs = [phantom(shape, v.dtype.numpy) for shape, v in zip(shapes, instance.outputs, strict=True)]
+        run = FunctionKernel(kernel, instance, {})
+        offers = {**run.offers(arrays, outputs), **{name: each.item() for name, each in scalars.items()}}
+        offers["device"] = GPU if LANGUAGES[kernel.language].on_gpu else offers["device"]
+        values = (*instance.inputs, *instance.outputs)
+        known = {**offers, **{v.name: a for v, a in zip(values, (*arrays, *outputs), strict=True) if not v.scalar}}
+        grid, block = _launch(kernel, offers)
+        return Situation(kernel, dict(sizes), _arguments(kernel, offers, known), grid, block)
+    except (NoyauError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
+        return None
 
 
 def phantom(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
@@ -264,13 +269,3 @@ def _launch(kernel: UserKernel, offers: Mapping[str, Any]) -> tuple[Three, Three
     if LANGUAGES[kernel.language].grid is Grid.PROGRAMS:
         return three(answer), (1, 1, 1)
     return three(answer[0]), three(answer[1])
-
-
-def situation_or_none(
-    kernel: UserKernel, instance: Instance, sizes: Mapping[str, int], inputs: Sequence[Any]
-) -> Situation | None:
-    """`situation`, or None where there is none: what does not fit is found where the kernel is run."""
-    try:
-        return situation(kernel, instance, sizes, inputs)
-    except (NoyauError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
-        return None

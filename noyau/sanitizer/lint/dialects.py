@@ -43,13 +43,20 @@ def cast(name: str, value: Value, walk: Walk, node: ast.Call) -> Value:
     return None
 
 
-class Numba:
-    """Numba, on the CPU and on a GPU: whole numbers compute in 64 bits, except where they are cast to fewer."""
-
-    literal_bits = 64
+class _Launched:
+    """A language whose words may be of a launch; whole numbers have 32 bits where they fit."""
 
     def __init__(self, grid: Three, block: Three, names: Mapping[str, object]) -> None:
         self.grid, self.block, self.names = grid, block, names
+
+    def width(self, left: Interval, right: Interval) -> int:
+        return max(left.bits, right.bits) or 32
+
+
+class Numba(_Launched):
+    """Numba, on the CPU and on a GPU: whole numbers compute in 64 bits, except where they are cast to fewer."""
+
+    literal_bits = 64
 
     def width(self, left: Interval, right: Interval) -> int:
         return 64
@@ -91,16 +98,10 @@ class Numba:
             walk.add_sum(ast.unparse(node.args[0]), cell, added, terms, node.lineno)
 
 
-class Triton:
-    """Triton: whole numbers have 32 bits where they fit; what is added to a pointer is added in 64."""
+class Triton(_Launched):
+    """Triton: what is added to a pointer is added in 64 bits."""
 
     literal_bits = 0
-
-    def __init__(self, grid: Three, block: Three, names: Mapping[str, object]) -> None:
-        self.grid, self.names = grid, names
-
-    def width(self, left: Interval, right: Interval) -> int:
-        return max(left.bits, right.bits) or 32
 
     def word(self, name: str, walk: Walk) -> Value:
         value = self.names.get(name)
@@ -167,16 +168,10 @@ def _bits_in(node: ast.Call) -> int:
     return next((bits for name, bits in _FLOATS.items() if f".{name}" in text), 0)
 
 
-class C:
+class C(_Launched):
     """C, C++ and CUDA C++: the built-in variables have 32 bits, and so has what is computed from two such numbers."""
 
     literal_bits = 64  # a double; an f behind it is not told apart
-
-    def __init__(self, grid: Three, block: Three, names: Mapping[str, object]) -> None:
-        self.grid, self.block, self.names = grid, block, names
-
-    def width(self, left: Interval, right: Interval) -> int:
-        return max(left.bits, right.bits) or 32
 
     def word(self, name: str, walk: Walk) -> Value:
         value = self.names.get(name)
