@@ -103,23 +103,19 @@ class Reader:
 
     def events(self, body: Iterable[ast.AST], file: str) -> Iterator[ClockEvent]:
         for node in body:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef | ast.Lambda):
-                continue
-            yield from self._clocked(node, file)
-
-    def _clocked(self, node: ast.AST, file: str) -> Iterator[ClockEvent]:
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call) if self._is_clock(call):
-                yield ClockEvent(ClockAction.CLOCK, file, node.lineno, name)
-            case ast.BinOp(left=left, op=ast.Sub(), right=ast.Name(id=start)) if self._is_clock(left):
-                yield ClockEvent(ClockAction.ELAPSED, file, node.lineno, start)
-            case ast.BinOp(left=ast.Name(id=end), op=ast.Sub(), right=ast.Name(id=start)):
-                yield ClockEvent(ClockAction.ELAPSED, file, node.lineno, start, end)
-            case ast.Call():
-                yield from self.events(ast.iter_child_nodes(node), file)
-                yield from self._called(node, file)
-            case _:
-                yield from self.events(ast.iter_child_nodes(node), file)
+            match node:
+                case ast.FunctionDef() | ast.ClassDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                    continue
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call) if self._is_clock(call):
+                    yield ClockEvent(ClockAction.CLOCK, file, node.lineno, name)
+                case ast.BinOp(left=left, op=ast.Sub(), right=ast.Name(id=start)) if self._is_clock(left):
+                    yield ClockEvent(ClockAction.ELAPSED, file, node.lineno, start)
+                case ast.BinOp(left=ast.Name(id=end), op=ast.Sub(), right=ast.Name(id=start)):
+                    yield ClockEvent(ClockAction.ELAPSED, file, node.lineno, start, end)
+                case _:
+                    yield from self.events(ast.iter_child_nodes(node), file)
+                    if isinstance(node, ast.Call):
+                        yield from self._called(node, file)
 
     def _is_clock(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and self._full(node.func) in _CLOCKS
