@@ -20,7 +20,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, Any, Concatenate, NoReturn, ParamSpec, Protocol, Self, TypeVar
+from typing import IO, Any, Concatenate, NoReturn, ParamSpec, Self, TypeAlias, TypeVar
 
 from noyau import errors
 from noyau.errors import CheckError, FindingKind, NoyauError, UnansweredError
@@ -41,16 +41,7 @@ end.set_inheritable(False)
 from noyau.workers.channel import Channel
 channel = Channel(end)
 """
-
-
-class Process(Protocol):
-    """A process that was started: a Popen, or a forked copy."""
-
-    pid: int
-
-    def poll(self) -> int | None: ...
-    def wait(self, timeout: float | None = None) -> int: ...
-    def kill(self) -> None: ...
+Process: TypeAlias = "subprocess.Popen[bytes] | ForkedProcess"
 
 
 class Worker:
@@ -296,12 +287,18 @@ class ForkedProcess:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.status: int | None = None
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
 
     def poll(self) -> int | None:
         """The exit status, negative for a signal; None while it runs."""
         with self.lock:
-            return self._poll()
+            if self.status is None:
+                try:
+                    ended, status = os.waitpid(self.pid, os.WNOHANG)
+                except ChildProcessError:  # where SIGCHLD is ignored, nobody is waited for
+                    ended, status = self.pid, 0
+                self.status = os.waitstatus_to_exitcode(status) if ended else None
+            return self.status
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the exit status. subprocess.TimeoutExpired after `timeout` seconds."""
@@ -315,17 +312,8 @@ class ForkedProcess:
     def kill(self) -> None:
         """End it, at once."""
         with self.lock:  # once it was waited for, its number may be another process's
-            if self._poll() is None:
+            if self.poll() is None:
                 os.kill(self.pid, signal.SIGKILL)
-
-    def _poll(self) -> int | None:
-        if self.status is None:
-            try:
-                ended, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:  # where SIGCHLD is ignored, nobody is waited for
-                ended, status = self.pid, 0
-            self.status = os.waitstatus_to_exitcode(status) if ended else None
-        return self.status
 
 
 def _serve(parent: Channel, end: socket.socket, output: IO[bytes], state: Any) -> NoReturn:
