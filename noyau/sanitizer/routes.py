@@ -107,3 +107,39 @@ def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
     if not is_watched(language):
         raise UnsupportedError(f"kernels in {language} are not watched")
     return cast(Watch, import_module(SANITIZERS[language].module).watch)(case, maps)
+
+
+def array_behind(value: Any) -> np.ndarray | None:
+    """The array of NumPy on the memory of an argument, None for what is no array."""
+    if isinstance(value, np.ndarray):
+        return value
+    inner = getattr(value, "_ary", None)  # of the simulator of Numba-CUDA
+    if isinstance(inner, np.ndarray):
+        return inner
+    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "data_ptr"):
+        from noyau.hosts.torch.tensors import array_of
+
+        return array_of(value)
+    return None
+
+
+def copied(value: Any) -> Any:
+    """An argument as it is now: arrays as NumPy's, copied, also those within tuples."""
+    if isinstance(value, tuple):
+        return tuple_like(value, [copied(each) for each in value])
+    array = array_behind(value)
+    return value if array is None else np.array(array)
+
+
+def restore(value: Any, old: Any) -> None:
+    """Restore the arrays in a value from `old`, a copy of it."""
+    if isinstance(value, tuple):
+        for each, before in zip(value, old, strict=True):
+            restore(each, before)
+    elif (array := array_behind(value)) is not None and array.flags.writeable:
+        array[...] = old
+
+
+def tuple_like(value: tuple[Any, ...], parts: Sequence[Any]) -> tuple[Any, ...]:
+    """A tuple of these parts, whose names are those of `value` where it has any."""
+    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

@@ -21,7 +21,7 @@ from noyau.kernels.programs.generate import Specialization, lazy_graph
 from noyau.kernels.reference import Reference, graph_of
 from noyau.kernels.user_kernel import POSITIONAL, python_function
 from noyau.sanitizer.records import WatchedRun
-from noyau.sanitizer.routes import bare_language, call
+from noyau.sanitizer.routes import array_behind, bare_language, call, copied, restore
 from noyau.sanitizer.scripts.record import OBSERVERS, place_of
 from noyau.signatures.types import Instance, Value
 from noyau.verify.certificate import Certificate, require_tolerance
@@ -245,7 +245,7 @@ class _Bare:
 
     @property
     def before(self) -> list[Any]:
-        return [_copied(each) for each in self.args]
+        return [copied(each) for each in self.args]
 
     @property
     def size(self) -> str:
@@ -264,7 +264,7 @@ class _Bare:
         finally:
             after = self.before
             for each, old in zip(self.args, before, strict=True):
-                _put_back(each, old)
+                restore(each, old)
         return watched, after, returned
 
     def compared(self, expected: ReferenceResults, tolerance: float | None) -> tuple[Certificate, list[Finding]]:
@@ -281,41 +281,8 @@ class _Bare:
         return certificate, [Finding(self.name, self.name, self.language, *parts)]
 
 
-def _held(each: Any) -> Array | None:
-    """The array of NumPy on the memory of an argument, None for what is no array."""
-    if isinstance(each, np.ndarray):
-        return each
-    inner = getattr(each, "_ary", None)  # of the simulator of Numba-CUDA
-    if isinstance(inner, np.ndarray):
-        return inner
-    if type(each).__module__.partition(".")[0] == "torch" and hasattr(each, "data_ptr"):
-        from noyau.hosts.torch.tensors import array_of
-
-        return array_of(each)
-    return None
-
-
-def _copied(each: Any) -> Any:
-    """An argument as it is now: arrays as NumPy's, copied, also those within tuples."""
-    if isinstance(each, tuple):
-        inner = [_copied(part) for part in each]
-        return type(each)(*inner) if hasattr(each, "_fields") else tuple(inner)
-    array = _held(each)
-    return each if array is None else np.array(array)
-
-
-def _put_back(each: Any, old: Any) -> None:
-    if isinstance(each, tuple):
-        for part, before in zip(each, old, strict=True):
-            _put_back(part, before)
-        return
-    array = _held(each)
-    if array is not None and array.flags.writeable:
-        array[...] = old
-
-
 def _describe(name: str, each: Any) -> str:
-    array = _held(each)
+    array = array_behind(each)
     if array is None:
         return f"{name} = {each!r}" if isinstance(each, bool | int | float) else name
     return f"{name}: {array.dtype}[{', '.join(map(str, array.shape))}]"

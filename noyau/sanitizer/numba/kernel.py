@@ -22,7 +22,7 @@ from noyau.sanitizer.numba.interpreter import PrangeRuntime, Region, plain_of, r
 from noyau.sanitizer.numba.rewrite import PrangeLoop
 from noyau.sanitizer.recording_array import Recorder, Recording, TooManyError
 from noyau.sanitizer.records import Access, Observation, Route, Site, WatchedMemory, WatchedRun, findings_of, unwritten
-from noyau.sanitizer.routes import KernelCase
+from noyau.sanitizer.routes import KernelCase, copied, restore, tuple_like
 from noyau.verify.findings import Finding
 
 RANK = ("unseen", "map", "reduction", "scan", "race")  # the later one holds where runs of a loop differ
@@ -105,7 +105,7 @@ class Watching:
     def recorded(self, value: Any, name: str) -> Any:
         """The stand-in of an argument; arrays in a tuple are as those beside it."""
         if isinstance(value, tuple):
-            return _like(value, [self.recorded(each, f"{name}[{at}]") for at, each in enumerate(value)])
+            return tuple_like(value, [self.recorded(each, f"{name}[{at}]") for at, each in enumerate(value)])
         file, line = self.place
         require_seen(value, name, Site.of(file, line).place)
         if not isinstance(value, np.ndarray):
@@ -203,27 +203,6 @@ class Watching:
         memories |= {each.memory: WatchedMemory("the result", each.data.shape) for each in empty}
         place, route = Site.of(*self.place), self.route(op, kernel, size)
         return unwritten(memories, self.recorder.shadow.unwritten, "nobody writes", place, route)
-
-
-def copied(value: Any) -> Any:
-    """A value, with copies of the arrays in it, also of those in tuples."""
-    if isinstance(value, tuple):
-        return _like(value, [copied(each) for each in value])
-    return np.array(value) if isinstance(value, np.ndarray) else value
-
-
-def restore(value: Any, old: Any) -> None:
-    """Restore the arrays in a value from `old`, a copy of it."""
-    if isinstance(value, tuple):
-        for each, before in zip(value, old, strict=True):
-            restore(each, before)
-    elif isinstance(value, np.ndarray) and value.flags.writeable:
-        value[...] = old
-
-
-def _like(value: tuple[Any, ...], parts: Sequence[Any]) -> tuple[Any, ...]:
-    """A tuple of these parts, whose names are those of `value` where it has any."""
-    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
 
 def _findings(observations: Sequence[Observation], route: Route) -> tuple[dict[str, Finding], dict[str, None]]:

@@ -17,8 +17,9 @@ from numba.core.registry import CPUDispatcher
 
 from noyau.errors import NoyauError
 from noyau.sanitizer.lint.arithmetic import sums_of_call
-from noyau.sanitizer.numba.kernel import MOST, copied, map_of, restore, watch_call
+from noyau.sanitizer.numba.kernel import MOST, map_of, watch_call
 from noyau.sanitizer.recording_array import Recorder
+from noyau.sanitizer.routes import copied, restore
 from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
 from noyau.workers.import_path import when_imported

@@ -19,7 +19,7 @@ from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.access_map import AccessMap, Owner, TracingShadow, Writes, map_of_writes
 from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.records import Access, Observation, Route, Site, WatchedRun, findings_of, unwritten
-from noyau.sanitizer.routes import KernelCase
+from noyau.sanitizer.routes import KernelCase, tuple_like
 from noyau.sanitizer.triton.interpreter_hooks import Hooks, MemoryExtents, interpreter_hooks
 from noyau.toolchain.triton.interpreter import LAUNCHES, interpret
 from noyau.verify.findings import Finding
@@ -321,8 +321,7 @@ def _moved(each: Any, spans: Sequence[TensorSpan]) -> Any:
         case TensorDescriptor():
             return replace(each, base=_moved(each.base, spans))
         case tuple():
-            parts = [_moved(part, spans) for part in each]
-            return type(each)(*parts) if hasattr(each, "_fields") else tuple(parts)
+            return tuple_like(each, [_moved(part, spans) for part in each])
         case _ if hasattr(each, "base") and hasattr(each, "data_ptr"):
             return type(each)(_moved(each.base, spans), each.dtype)
         case _ if (held := _held(each)) is not None:
