@@ -212,15 +212,12 @@ def stamps(model: onnx.ModelProto, folder: Path) -> Iterator[str]:
 
 def _idle_model(model: onnx.ModelProto) -> onnx.ModelProto:
     """A model that copies one number, of the versions of another."""
-    result = type(model)(ir_version=model.ir_version)
-    result.opset_import.extend(each for each in model.opset_import if not each.domain)
-    result.graph.name = "idle"
-    result.graph.node.add(op_type="Identity", input=["x"], output=["y"])
-    for name, ends in (("x", result.graph.input), ("y", result.graph.output)):
-        tensor = ends.add(name=name).type.tensor_type
-        tensor.elem_type = DType.F32.onnx
-        tensor.shape.dim.add(dim_value=1)
-    return result
+    from onnx import helper
+
+    x, y = (helper.make_tensor_value_info(name, DType.F32.onnx, [1]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "idle", [x], [y])
+    opsets = [each for each in model.opset_import if not each.domain]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=model.ir_version)
 
 
 def parts(
