@@ -42,6 +42,11 @@ def unused(name: str, taken: Container[str]) -> str:
     return next(each for each in chain([name], (f"{name}_{number}" for number in count(2))) if each not in taken)
 
 
+def sizes_text(sizes: Mapping[str, Any]) -> str:
+    """`rows = 5, cols = 3`."""
+    return ", ".join(f"{printable(name)} = {value}" for name, value in sizes.items())
+
+
 def counted(number: int) -> str:
     """A count as it is read: 812, 43 k, 2.1 M."""
     if number < 10_000:

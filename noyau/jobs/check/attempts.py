@@ -22,7 +22,7 @@ from noyau.ops.op import Op
 from noyau.signatures.binding import bind
 from noyau.signatures.instances import draw_inputs, in_dtypes, sizes_of, sizing_integers, usual_instance, usual_sizes
 from noyau.signatures.types import Family, Instance, Signature
-from noyau.text import printable
+from noyau.text import sizes_text
 from noyau.verify.adversarial import NORMAL, schedule
 from noyau.verify.awkward_sizes import cells, fits, fitting
 from noyau.verify.case_arrays import CaseMaker, Pattern
@@ -70,7 +70,7 @@ class Attempt:
     @property
     def label(self) -> str:
         """In words: `denormals, rows = 5`."""
-        return ", ".join([self.made_of, *(f"{printable(name)} = {size}" for name, size in self.sizes.items())])
+        return ", ".join(filter(None, [self.made_of, sizes_text(self.sizes)]))
 
 
 def attempts(
@@ -119,8 +119,7 @@ def usual_case(op: Op[..., Any]) -> tuple[Instance, list[Array], str]:
     for attempt in attempts(op, {}, 0, lambda instance: True):
         arrays = attempt.make(attempt.sizes)
         if arrays is not None and max((array.size for array in arrays), default=_SMALLEST) >= _SMALLEST:
-            size = ", ".join(f"{name} = {value}" for name, value in attempt.sizes.items())
-            return attempt.instance, list(arrays), size
+            return attempt.instance, list(arrays), sizes_text(attempt.sizes)
     raise InputError(f"{op.name} has no inputs to launch it on")
 
 

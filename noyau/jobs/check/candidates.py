@@ -21,7 +21,7 @@ from noyau.errors import BuildError, NoyauError, UnansweredError, UnsupportedErr
 from noyau.jobs.check.attempts import Attempt, Sizes, volume
 from noyau.jobs.check.costs import work_of
 from noyau.jobs.check.isolated_kernels import KernelProcesses
-from noyau.jobs.check.sanitized_runs import SanitizedRuns, Watch, by_hand, sizes_text
+from noyau.jobs.check.sanitized_runs import SanitizedRuns, Watch, by_hand
 from noyau.kernels.c.parameters import roles_of
 from noyau.kernels.call import CALLERS, SYMBOL, KernelCaller, caller_of
 from noyau.kernels.guarded_run import LAYOUTS, End, Guards, How
@@ -36,7 +36,7 @@ from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import KernelCase, is_watched, missing_extra, watch
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.types import Instance
-from noyau.text import counted
+from noyau.text import counted, sizes_text
 from noyau.verify.certificate import Certificate
 from noyau.verify.values import last_first
 from noyau.workers.nvml import has_driver

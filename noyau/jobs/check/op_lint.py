@@ -30,6 +30,7 @@ from noyau.sanitizer.lint.values import INT32_END
 from noyau.sanitizer.scripts.lint import uncalled_methods
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance
+from noyau.text import sizes_text
 from noyau.verify.checks import KernelCheck
 from noyau.verify.findings import Finding
 
@@ -120,7 +121,7 @@ def _launch(situation: Situation, *, is_meant: bool) -> list[Diagnostic]:
     )
     if not math.prod(situation.grid) or not 0 < math.prod(situation.block) <= GPU.max_threads:
         return []
-    place, size = place_of(situation.kernel), situation.size_text
+    place, size = place_of(situation.kernel), sizes_text(situation.sizes)
     advice = launches.advise(launch)
     return [Diagnostic(FindingKind.LAUNCH, *place, f"{text}, for {size}", mend) for text, mend in advice]
 

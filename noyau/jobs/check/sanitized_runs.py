@@ -33,7 +33,7 @@ from noyau.sanitizer.compute_sanitizer.tool import (
 )
 from noyau.sanitizer.records import Site, WatchedRun
 from noyau.sanitizer.routes import KernelCase, is_watched, watch
-from noyau.text import counted, printable, several
+from noyau.text import counted, several, sizes_text
 from noyau.verify.checks import KernelCheck, OpCheck
 from noyau.verify.findings import Finding
 from noyau.workers.array_files import write_arrays
@@ -164,7 +164,7 @@ def watch_attempts(
     if isinstance(run, str):
         runs.why = run
         return runs
-    left = [each for each in _in_order(attempts) if _size(each) not in runs.shapes]
+    left = [each for each in _in_order(attempts) if sizes_text(each.sizes) not in runs.shapes]
     while left and not runs.why:
         short = [attempt for attempt in left if budget.affords(work(attempt))]
         if not short or (budget.is_spent and len(runs.shapes) >= FEWEST):
@@ -180,21 +180,12 @@ def watch_attempts(
     return runs
 
 
-def _size(attempt: Attempt) -> str:
-    return sizes_text(attempt.sizes)
-
-
-def sizes_text(sizes: Sizes) -> str:
-    """`rows = 5, cols = 3`."""
-    return ", ".join(f"{printable(name)} = {value}" for name, value in sizes.items())
-
-
 def _is_watched(run: Watch, attempt: Attempt, inputs: Inputs, runs: SanitizedRuns, costs: Costs, work: int) -> bool:
     """Whether a run is to be had; what it shows is seen."""
     arrays = _few_arrays(attempt, inputs)
     if arrays is None:
         return False
-    size, began_s = _size(attempt), spent_s()
+    size, began_s = sizes_text(attempt.sizes), spent_s()
     try:
         watched = run(attempt, arrays, size)
     except CheckError as error:

@@ -29,6 +29,7 @@ from noyau.sanitizer.lint.launches import Three, three
 from noyau.sanitizer.lint.values import INT32_END, Float, Interval, Sum, Touch, Value
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance
+from noyau.text import sizes_text
 
 SATURATED = 2**24  # from which on float32 does not hold every whole number
 
@@ -141,7 +142,7 @@ def diagnose_arithmetic(
 ) -> list[Diagnostic]:
     """Diagnose the offsets and the `sums` of a kernel; `again` gives it at other sizes, to find the smallest that
     overflows."""
-    text, size, language = text_of(situation.kernel), situation.size_text, LANGUAGES[situation.kernel.language]
+    text, size, language = text_of(situation.kernel), sizes_text(situation.sizes), LANGUAGES[situation.kernel.language]
     if text is None:
         return []
     walk, diagnostics = _walk_kernel(text, situation), list[Diagnostic]()
@@ -199,10 +200,6 @@ class Situation:
     arguments: Mapping[str, Any]
     grid: Three = (1, 1, 1)
     block: Three = (1, 1, 1)
-
-    @property
-    def size_text(self) -> str:
-        return ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
 
 
 def situation_or_none(

@@ -22,6 +22,7 @@ from triton.runtime import autotuner
 
 from noyau.errors import MissingExtraError
 from noyau.sanitizer.scripts.fakes import FakeEvent, patch
+from noyau.text import sizes_text
 
 EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 CONFIGS = 3  # of a tuner, of which each is watched
@@ -358,8 +359,7 @@ def _marks(note: Note, plain: Callable[..., Any]) -> Callable[..., Any]:
             first = next(iter(each.x_vals))
             values = first if isinstance(first, list | tuple) else [first] * len(each.x_names)
             sizes = dict(zip(each.x_names, values, strict=True))
-            title = ", ".join(f"{name} = {value}" for name, value in sizes.items())
-            note(f"of benchmark {each.plot_name or mark.fn.__name__} only its first size was run ({title})")
+            note(f"of benchmark {each.plot_name or mark.fn.__name__} only its first size was run ({sizes_text(sizes)})")
             if return_df:
                 _require_frames()
                 short = copy(each)

@@ -14,7 +14,7 @@ from typing import Any
 
 from noyau.errors import InputError
 from noyau.jobs.check.submissions.problem import Problem, Status, Submission, Tolerance, Trial, field_of
-from noyau.text import printable
+from noyau.text import printable, sizes_text
 
 REFERENCE = "reference.py"
 RUNNABLE = frozenset({"pytorch", "python", "triton", "numba", "numba_cuda", "cuda", "cuda_cpp", "cpp"})
@@ -315,7 +315,7 @@ def _halved(value: int, cap: int) -> int:
 
 
 def _label(sizes: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} = {size}" for name, size in sizes.items()) or "as it is"
+    return sizes_text(sizes) or "as it is"
 
 
 def _product(sizes: Mapping[str, Any]) -> int:
