@@ -18,7 +18,7 @@ from noyau.codegen.language import LANGUAGES
 from noyau.errors import BuildError, UnsupportedError
 from noyau.kernels.c.syntax import blanked, plain_name, syntax
 from noyau.sanitizer.c.debug_info import LineTable, ProgramObject, lines_of, objects_of
-from noyau.sanitizer.c.simd import simd_calls
+from noyau.sanitizer.c.pragmas import simd_calls
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.headers import header_flags
 

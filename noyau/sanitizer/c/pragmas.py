@@ -1,5 +1,5 @@
 """The pragmas of OpenMP in a text whose comments are blank, the statement that each is of, and what a race between the
-lines of two of them lacks."""
+lines of two of them lacks; and loops of `simd` with calls that say where an iteration begins, for lanes.c."""
 
 from __future__ import annotations
 
@@ -55,12 +55,14 @@ def statement_end(clean: str, start: int) -> int | None:
                 place = other.end()
         else:
             break
-    if place is None:
-        return None
-    begin = len(clean) - len(clean[place:].lstrip())
-    if clean[begin : begin + 1] == "{":
-        return bracket_end(clean, begin)
-    plain = _PLAIN.match(clean, place)
+    return None if place is None else simple_end(clean, len(clean) - len(clean[place:].lstrip()))
+
+
+def simple_end(clean: str, start: int) -> int | None:
+    """The place behind a block that begins at `start`, or behind a statement without others in it."""
+    if clean[start : start + 1] == "{":
+        return bracket_end(clean, start)
+    plain = _PLAIN.match(clean, start)
     return plain.end() if plain else None
 
 
@@ -74,9 +76,8 @@ def pragmas_of(clean: str) -> Iterator[Pragma]:
 
 
 def remedy_of_race(clean: str, line: int, other: int, owners: tuple[str, ...]) -> str:
-    """The construct that a race between two lines lacks, by the constructs that they are in and who came to them.
-
-    It is empty where the kind of the finding says it."""
+    """The construct that a race between two lines lacks, by the constructs that they are in and who came to them;
+    nothing where the kind of the finding says it."""
     if any("of a simd loop" in owner for owner in owners):
         return "leave simd out, or say with safelen(n) how far apart iterations are that may run together"
     tasks = sum(owner == "a task" for owner in owners)
@@ -104,3 +105,38 @@ def _between_constructs(pragmas: list[Pragma], line: int, other: int) -> str:
     is_plain = not any(re.match(r"for|sections|single|critical", each.words) for part in around for each in part)
     is_loop = any(re.search(r"parallel\s+for\b|parallel\s+sections\b", each.words) for each in around[0])
     return f"put #pragma omp barrier before line {other}" if is_plain and not is_loop else ""
+
+
+_LEFT = re.compile(r"\b(?:declare|taskloop|ordered|reduction|linear|inscan|nowait|atomic)\b")
+_SAFE = re.compile(r"\bsafelen\s*\(\s*(\w+)\s*\)")
+_COLLAPSE = re.compile(r"\bcollapse\s*\(\s*(\d+)\s*\)")
+_FOR_HEAD = re.compile(r"\s*for\s*(?=\()")
+_CONTROLS = re.compile(r"(?:for|if|while|do|switch|#)\b|#")
+# Declared where they are called, by names that C and C++ spell alike.
+_CALL = 'extern void {0}({1}) __asm__("{0}"); {0}({2});'
+
+
+def simd_calls(clean: str) -> Iterator[tuple[int, str]]:
+    """Places of a text, and what is to be written there. A loop is left as it is where its lanes have variables of
+    their own that live from iteration to iteration (reductions, linear variables), where it is not one statement among
+    others, or where its body, a block or a statement without words of control, is not read."""
+    for pragma in _PRAGMA.finditer(clean):
+        before, head, words = clean[: pragma.start()].rstrip(), pragma.end(), pragma[1]
+        if not re.search(r"\bsimd\b", words) or _LEFT.search(words) or before[-1:] not in tuple("{};"):
+            continue
+        safe, levels = _SAFE.search(words), _COLLAPSE.search(words)
+        if safe is None and "safelen" in words:
+            continue
+        for _ in range(int(levels[1]) if levels else 1):
+            loop = _FOR_HEAD.match(clean, head)
+            end = bracket_end(clean, loop.end()) if loop else None
+            if end is None:
+                break
+            head = end
+        else:
+            start = len(clean) - len(clean[head:].lstrip())
+            end = None if _CONTROLS.match(clean, start) else simple_end(clean, start)
+            if end is not None:
+                yield len(before), f" {{ {_CALL.format('noyau_simd', 'long', safe[1] if safe else '1L << 31')} }}"
+                yield start, f"{{ {_CALL.format('noyau_simd_iteration', 'void', '')} "
+                yield end, f" }} {{ {_CALL.format('noyau_simd_end', 'void', '')} }}"

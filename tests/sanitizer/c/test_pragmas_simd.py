@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.sanitizer.c.build import with_iterations
-from noyau.sanitizer.c.simd import simd_calls
+from noyau.sanitizer.c.pragmas import simd_calls
 
 LOOP = "void f(int *a, int n) {{\n    n += 1;\n#pragma omp {}\n    for (int i = 1; i < n; ++i) {}\n}}\n"
 
