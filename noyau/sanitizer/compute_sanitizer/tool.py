@@ -26,7 +26,7 @@ import numpy as np
 from noyau.errors import BuildError, DeviceError, FindingKind, InputError, NoyauError, UnsupportedError
 from noyau.kernels.c.parameters import prototype
 from noyau.kernels.user_kernel import UserKernel, number_text
-from noyau.sanitizer.c.calls import EntryCall, call_of, is_grid
+from noyau.sanitizer.c.kernel import EntryCall, call_of, is_grid
 from noyau.sanitizer.c.run import ArrayArgument
 from noyau.sanitizer.compute_sanitizer.driver import ENVIRONMENT, WISH
 from noyau.sanitizer.records import Site, digest
