@@ -9,8 +9,7 @@ from noyau.errors import OutputError
 from noyau.timing import rates
 from noyau.timing.conditions import Conditions
 from noyau.timing.machine import this_machine
-from noyau.timing.rates import MachineRates, machine_rates, rate_of, recall_curves, recall_rates
-from noyau.timing.throughput import SIZES
+from noyau.timing.rates import SIZES, MachineRates, machine_rates, rate_of, recall_curves, recall_rates
 from noyau.toolchain import cache
 
 CALM = Conditions(None, 1e-4, 0.1, None)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from noyau.codegen import cmath
-from noyau.timing import rates, throughput
-from noyau.timing.throughput import C_TYPES, loops, memory_rate, repeat, scalar_rate, signature
+from noyau.timing import rates
+from noyau.timing.rates import C_TYPES, loops, memory_rate, repeat, scalar_rate, signature
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_a_scalar_function_has_a_rate(built, name):
 def test_every_function_of_the_language_has_numbers_to_work_on():
     for result, operands in map(signature, cmath.NAMES):
         assert result in C_TYPES
-        assert all(throughput._values(kind, 0).shape == (throughput.VALUES,) for kind in operands)
+        assert all(rates._values(kind, 0).shape == (rates.VALUES,) for kind in operands)
 
 
 def test_the_loop_of_a_function_computes_it(built):
