@@ -9,10 +9,9 @@ from __future__ import annotations
 import ast
 import ctypes
 import re
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.resources import files
 from typing import Any
 
@@ -23,6 +22,7 @@ from noyau.errors import BuildError, FindingKind
 from noyau.kernels.user_kernel import UserKernel
 from noyau.sanitizer.lint.arithmetic import text_of
 from noyau.sanitizer.lint.diagnostics import Diagnostic
+from noyau.timing.rates import least_s
 from noyau.toolchain.c import compiler as c_compiler
 
 FEW = 256  # iterations that are threads, and not rows
@@ -95,24 +95,7 @@ def slowdown() -> float:
     add.restype, add.argtypes = None, (ctypes.c_void_p, ctypes.c_int64)
     cells = np.zeros(8 * _LINE_CELLS, np.float32)
     first = -(-cells.ctypes.data // 64) * 64  # the beginning of a line
-    pairs = [(_seconds(add, first, first + 4), _seconds(add, first, first + 256)) for _ in range(_ROUNDS)]
-    together, apart = (min(times) for times in zip(*pairs, strict=True))
+    pairs = [(partial(add, first), partial(add, first + away)) for away in (4, 256)]
+    times = [[least_s(pair, _TIMES, 1, time.perf_counter) for pair in pairs] for _ in range(_ROUNDS)]
+    together, apart = (min(each) for each in zip(*times, strict=True))
     return float(together / apart)
-
-
-def _seconds(add: Any, one: int, other: int) -> float:
-    """Seconds that two threads take, each on its cell."""
-    begin = threading.Barrier(3)
-
-    def work(cell: int) -> None:
-        begin.wait()
-        add(cell, _TIMES)
-
-    threads = [threading.Thread(target=work, args=(cell,)) for cell in (one, other)]
-    for each in threads:
-        each.start()
-    begin.wait()
-    began_s = time.perf_counter()
-    for each in threads:
-        each.join()
-    return time.perf_counter() - began_s
