@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 from noyau.version import __version__
 
 if TYPE_CHECKING:
+    from noyau.engines import reductions
     from noyau.engines.reduction import reduction
     from noyau.engines.sql.functions import create_function
     from noyau.engines.stream import stream
@@ -55,6 +56,7 @@ __all__ = [
     "profile",
     "reduce",
     "reduction",
+    "reductions",
     "reference",
     "show",
     "stream",
@@ -76,6 +78,7 @@ _ELSEWHERE = {
     "op": "noyau.ops.op",
     "reduce": "noyau.ops.higher_order.ops",
     "reduction": "noyau.engines.reduction",
+    "reductions": "noyau.engines.reductions",
     "reference": "noyau.kernels.reference",
     "stream": "noyau.engines.stream",
     "threads": "noyau.hosts.numpy.c_library",
@@ -89,6 +92,8 @@ logging.getLogger("noyau").addHandler(logging.NullHandler())
 def __getattr__(name: str) -> Any:
     if name not in _ELSEWHERE:
         raise AttributeError(f"noyau has no {name!r}")
+    if name == "reductions":
+        return importlib.import_module(_ELSEWHERE[name])
     return getattr(importlib.import_module(_ELSEWHERE[name]), name)
 
 

@@ -18,16 +18,16 @@ def chunks_of(value: Any, reading: Reading, label: str) -> Iterator[Chunk]:
     is_batch = not hasattr(value, "__arrow_c_stream__")
     for batch in [pa.record_batch(value)] if is_batch else pa.RecordBatchReader.from_stream(value):
         require_columns(batch.schema.names, reading.columns, label)
-        table = pa.Table.from_batches([batch]).select(list(reading.columns))
-        nulls = {name: table.column(name).null_count for name in reading.columns}
+        batch = batch.select(list(reading.columns))
+        nulls = {name: batch.column(name).null_count for name in reading.columns}
         if any(nulls.values()) and reading.nulls == "refuse":
             name = max(nulls, key=nulls.__getitem__)
             remedy = "say nulls='skip' to leave these rows out, or 'nan' in columns of numbers"
             raise InputError(f"{label}: the column {name} has {nulls[name]} nulls in a chunk; {remedy}")
         if any(nulls.values()) and reading.nulls == "skip":
-            table = table.drop_null()
-            reading.counts["rows with nulls"] += batch.num_rows - table.num_rows
-        yield {name: column_of(table.column(name).combine_chunks(), name, label) for name in reading.columns}
+            rows, batch = batch.num_rows, batch.drop_null()
+            reading.counts["rows with nulls"] += rows - batch.num_rows
+        yield {name: column_of(batch.column(name), name, label) for name in reading.columns}
 
 
 def column_of(column: Any, name: str, label: str) -> np.ndarray:

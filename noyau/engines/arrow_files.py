@@ -6,14 +6,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from glob import glob
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyarrow import csv
+from pyarrow import csv, parquet
 
 from noyau.engines.arrow_columns import chunks_of, column_of
 from noyau.engines.reading import Chunk, Reading, require_columns
@@ -27,13 +27,15 @@ Handler = Callable[[Any], str]
 
 @dataclass(frozen=True)
 class ArrowFile:
-    """A file, or a row group of one. `schema`: of the wanted columns in all files, once it is known."""
+    """A file, or a row group of one. `schema`: of the wanted columns in all files, once it is known; `footer`: of a
+    Parquet file, for its row groups."""
 
     path: str
     filesystem: Any
     format: str
     schema: Any = None
     group: int | None = None
+    footer: Any = field(default=None, repr=False)
 
     @property
     def label(self) -> str:
@@ -47,14 +49,27 @@ class ArrowFile:
             return "skip"
 
         with self.errors():
-            fragment = self.fragment(reading.block, None if reading.bad_lines is None else skip)
-            wishes = {"columns": list(reading.columns), "batch_size": reading.rows, "batch_readahead": 4}
-            for batch in fragment.scanner(schema=self.schema, filter=reading.where, **wishes).to_batches():
+            for batch in self.batches(reading, None if reading.bad_lines is None else skip):
                 yield from chunks_of(batch, reading, self.label)
         if lines and reading.bad_lines is not None:  # beside each other, so that a second reading repeats none
             reading.counts["bad lines"] += len(lines)
             place = reading.bad_lines / f"{Path(self.path).name}-{hashlib.sha256(self.path.encode()).hexdigest()[:8]}"
             _put_aside(lines, place)
+
+    def batches(self, reading: Reading, handler: Handler | None) -> Iterator[Any]:
+        """The wanted columns, some rows at a time. Of a Parquet file without a condition pages are decoded as they are
+        read; scanners of datasets hold a row group, and take twice as long."""
+        names = list(reading.columns)
+        if self.format == "parquet" and reading.where is None:
+            with self.filesystem.open_input_file(self.path) as stream:
+                file = parquet.ParquetFile(stream, metadata=self.footer, buffer_size=reading.block, pre_buffer=False)
+                if all(file.schema_arrow.field(name).type == self.schema.field(name).type for name in names):
+                    groups = None if self.group is None else [self.group]
+                    yield from file.iter_batches(reading.rows, groups, names)
+                    return
+        fragment = self.fragment(reading.block, handler)
+        wishes = {"columns": names, "batch_size": reading.rows, "batch_readahead": 4}
+        yield from fragment.scanner(schema=self.schema, filter=reading.where, **wishes).to_batches()
 
     def fragment(self, block: int = _BLOCK, handler: Handler | None = lambda row: "skip") -> Any:
         """The file, or its row group, as pyarrow reads it; a CSV with the delimiter that its first line has most of."""
@@ -66,6 +81,9 @@ class ArrowFile:
             types = {field.name: field.type for field in self.schema or ()}
             converting = csv.ConvertOptions(column_types=types, strings_can_be_null=True)
             kind = ds.CsvFileFormat(parsing, convert_options=converting, read_options=csv.ReadOptions(block_size=block))
+        if kind == "parquet":
+            scanning = ds.ParquetFragmentScanOptions(use_buffered_stream=True, buffer_size=block, pre_buffer=False)
+            kind = ds.ParquetFileFormat(default_fragment_scan_options=scanning)
         data = ds.dataset([self.path], filesystem=self.filesystem, format=kind, schema=self.schema)
         (fragment,) = data.get_fragments()
         return fragment if self.group is None else fragment.subset(row_group_ids=[self.group])
@@ -121,9 +139,9 @@ class ArrowFiles:
         schema = pa.schema([wanted.get(field.name, field) for field in own])  # a condition may read others
         for file in self.files:
             with file.errors():
-                groups = file.fragment().num_row_groups if file.format == "parquet" else 1
-            each = (at if groups > 1 else None for at in range(groups))
-            yield from (ArrowFile(file.path, file.filesystem, file.format, schema, at) for at in each)
+                footer = file.fragment().metadata if file.format == "parquet" else None
+            groups = range(footer.num_row_groups) if footer is not None and footer.num_row_groups > 1 else (None,)
+            yield from (replace(file, schema=schema, group=at, footer=footer) for at in groups)
 
     def _common(self, columns: Sequence[str]) -> Any:
         """The types of the columns in all files. InputError where a file lacks one, or has it as another kind."""

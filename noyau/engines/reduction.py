@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import io
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -107,19 +107,19 @@ def reduction(kind: Any = None, **facts: Any) -> Any:
     return type(kind.__name__, (kind, Reduction), {**place, **facts})  # under its own name, by which it is pickled
 
 
-def as_reduction(value: Any) -> Reduction | None:
-    """The reduction that a value is, or that its class makes without parameters; None for others. SignatureError for a
-    class that needs parameters."""
+def as_reduction(value: Any, parameters: Mapping[str, Any] | None = None) -> Reduction | None:
+    """The reduction that a value is, or that its class makes of its parameters; None for others. SignatureError for
+    parameters that do not fit."""
     if isinstance(value, type) and issubclass(value, Reduction):
         try:
-            return value()
-        except TypeError as fault:
-            raise SignatureError(f"{value.__name__} needs parameters, {value.__name__}(...): {fault}") from fault
+            return value(**parameters or {})
+        except (TypeError, ValueError) as fault:
+            raise SignatureError(f"{value.__name__} needs other parameters, {value.__name__}(...): {fault}") from fault
     return value if isinstance(value, Reduction) else None
 
 
-def load_target(target: str) -> Any:
-    """The op or the reduction of "path.py::name". InputError as from `load_op`."""
+def load_target(target: str, parameters: Mapping[str, Any] | None = None) -> Any:
+    """The op or the reduction, of these parameters, of "path.py::name". InputError as from `load_op`."""
     place, _, name = target.partition("::")
     values = run_file(Path(place)) if name and Path(place).is_file() else {}
-    return as_reduction(values.get(name)) or load_op(target, values or None)
+    return as_reduction(values.get(name), parameters) or load_op(target, values or None)

@@ -31,6 +31,7 @@ from noyau.text import Printed
 from noyau.workers.resources import processors
 
 _IN_FLIGHT = 24  # chunks that exist at once, with the copies that their columns have on the way
+_CHUNK = 1 << 22  # bytes of the largest chunk: beyond the caches nothing becomes faster
 _TEXT_BYTES = 96  # of a text as an object
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
@@ -77,7 +78,7 @@ def stream(
     A reduction, or an op whose reference folds its rows, gives `.value`; an op with a result for each row writes it to
     the sink, .parquet, .csv, .npy or URL::TABLE, and a reduction to .npz or .json. `tell`: is called with each number
     of rows done, and of all. InputError, CheckError, RaisedError, OutputError: what does not fit, fails, lacks room."""
-    begin_s, value = time.perf_counter(), _value(op, in_order)
+    begin_s, value = time.perf_counter(), _value(op, arguments, in_order)
     bound = dict(columns or {name: name for name in _with_rows(value, arguments or {})})
     chosen = [each for column in bound.values() for each in ([column] if isinstance(column, str) else column)]
     every = tuple(dict.fromkeys((*chosen, *keep)))
@@ -104,23 +105,27 @@ def _reading(
     require_columns(origin.names, columns, "the source")
     if nulls not in ("refuse", "skip", "nan"):
         raise InputError(f"nulls={nulls!r} is nothing to do with nulls: say 'refuse', 'skip' or 'nan'")
+    if isinstance(where, str) and hasattr(origin, "files"):
+        from noyau.engines.arrow_conditions import condition
+
+        where = condition(where)
     if where is not None and not isinstance(where, getattr(origin, "condition", ())):
         remedy = "of others choose the rows before"
-        raise InputError(f"where= is of files, an expression of pyarrow's, and of databases, a text: {remedy}")
+        raise InputError(f"where= is of files, a text or an expression of pyarrow's, and of databases, a text: {remedy}")
     sizes = [
         _TEXT_BYTES if x.dtype.hasobject else x.itemsize * math.prod(x.shape[1:])
         for x in origin.sample(columns).values()
     ]
-    budget = bytes_of(memory) // _IN_FLIGHT
-    rows, block = max(256, min(1 << 22, budget // max(1, sum(sizes)))), max(1 << 16, min(1 << 24, budget))
+    budget = min(bytes_of(memory) // _IN_FLIGHT, _CHUNK)
+    rows, block = max(256, budget // max(1, sum(sizes))), max(1 << 16, min(1 << 19, budget))
     return Reading(columns, rows, where, nulls, None if bad_lines is None else Path(bad_lines), block)
 
 
-def _value(op: Any, in_order: bool) -> Op[..., Any] | Reduction:
+def _value(op: Any, parameters: Any, in_order: bool) -> Op[..., Any] | Reduction:
     """The op or the reduction, its laws tested. SignatureError for what is neither."""
     if isinstance(op, Op):
         return op
-    reduction = as_reduction(op)
+    reduction = as_reduction(op, parameters)
     if reduction is None:
         raise SignatureError(f"noyau.stream takes an op or a reduction, and {op!r} is neither; put @noyau.op on it")
     if in_order:
@@ -148,7 +153,8 @@ def bytes_of(memory: int | str) -> int:
 def _sink(work: Work, sink: str | Path | None, identity: str, resume: bool) -> Any:
     """The sink of a path, or of a table. InputError where the work needs one, or it is of none."""
     code = (work.value.reference if isinstance(work.value, Op) else type(work.value).step).__code__
-    wishes = (work.value.name, code.co_code, code.co_consts, identity, work.columns, work.arguments, work.keep)
+    own = {} if isinstance(work.value, Op) else vars(work.value)
+    wishes = (work.value.name, code.co_code, code.co_consts, own, identity, work.columns, work.arguments, work.keep)
     plan = hashlib.sha256(repr((*wishes, str(work.reading))).encode()).hexdigest()
     kinds = (".npz", ".json") if work.reduction else (".parquet", ".csv", ".npy")
     if sink is None and work.reduction:

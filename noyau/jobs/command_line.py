@@ -27,6 +27,13 @@ class Command:
     run: Callable[[argparse.Namespace], int]
 
 
+def target_of(text: str) -> str:
+    """A target: "noyau.reductions" in front stands for the file of noyau's own reductions."""
+    place, mark, name = text.partition("::")
+    own = Path(__file__).parent.parent / "engines" / "reductions" / "__init__.py"
+    return f"{own}{mark}{name}" if place == "noyau.reductions" else text
+
+
 def declare_inputs(parser: argparse.ArgumentParser, doing: str, sizes: str) -> None:
     """`--inputs` and `--dim`: what the command does with them, as in "run", and what `--dim` gives beyond one size."""
     add = parser.add_argument

@@ -48,7 +48,7 @@ def test_what_is_no_reduction_is_refused():
         noyau.reduction(type("Nothing", (), {}))
     with pytest.raises(SignatureError, match="it is no class"):
         noyau.reduction(len)
-    with pytest.raises(SignatureError, match="Sized needs parameters"):
+    with pytest.raises(SignatureError, match="Sized needs other parameters"):
         as_reduction(variant("Sized", __init__=lambda self, size: None))
 
 

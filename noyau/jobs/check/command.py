@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from noyau.errors import InputError, NoyauError
 from noyau.jobs.check.submissions import command as submissions
-from noyau.jobs.command_line import Command, declare_inputs, declare_record, progress, require_place, sizes_of
+from noyau.jobs.command_line import (
+    Command,
+    declare_inputs,
+    declare_record,
+    progress,
+    require_place,
+    sizes_of,
+    target_of,
+)
 
 if TYPE_CHECKING:
     from noyau.ops.op import Op
@@ -41,6 +49,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "target",
+        type=target_of,
         metavar="MODEL.onnx|FILE.py[::OP]|SCRIPT.py|BOOK.ipynb|PROGRAM.c",
         help="the model whose float64 evaluation is the truth; an op, of which every kernel is checked; or a script, "
         "a notebook or a program in C, C++ or CUDA C++ (.c, .cpp, .cu), which is run as it is, its parallel loops, "
@@ -319,7 +328,7 @@ def _makes_an_op(node: ast.AST) -> bool:
         case ast.Attribute(value=ast.Name(id="noyau"), attr=name):
             return name in _MAKE_OPS
         case ast.ImportFrom(module=module, names=names) if module is not None and module.split(".")[0] == "noyau":
-            return any(name.name in _MAKE_OPS for name in names) or module.startswith("noyau.nn")
+            return any(name.name in _MAKE_OPS for name in names) or module.startswith(("noyau.nn", "noyau.engines"))
         case _:
             return False
 

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import argparse
 import ast
+import math
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from noyau.errors import InputError
 from noyau.jobs import command_line
+from noyau.workers.resources import resident_bytes
+
+_BESIDE = 48 << 20  # what readers, threads and the making of kernels take beside chunks
+_LEAST = 24 << 20  # for chunks
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("target", metavar="FILE.py::OP", help="an op, or a reduction under @noyau.reduction")
+    own = "noyau.reductions::HyperLogLog is one of noyau's own"
+    add("target", type=command_line.target_of, metavar="FILE.py::OP", help=f"an op, or a reduction; {own}")
     add("source", metavar="SOURCE", help="files (Parquet, CSV, Arrow, .npy; a folder, a glob, a URL), or URL::TABLE")
     add("-o", "--output", metavar="SINK", help="x.parquet, .csv, .npy or URL::TABLE for rows; .npz, .json for a result")
     add("--column", action="append", default=[], metavar="ARG=NAME[,NAME...]", help="the column of an argument")
-    add("--argument", action="append", default=[], metavar="ARG=VALUE", help="an argument that has no rows")
-    add("--memory", default="1G", metavar="N", help="bytes for chunks: 500M, 2Gi (default: 1G)")
+    add("--argument", action="append", default=[], metavar="ARG=VALUE", help="an argument that has no rows, or a parameter of a reduction")
+    add("--where", metavar="CONDITION", help="rows to read: \"price > 3 and shop in ('a', 'b')\"")
+    add("--memory", default="1G", metavar="N", help="bytes that this process may take: 500M, 2Gi (default: 1G)")
     add("--workers", type=int, metavar="N", help="threads that compute (default: one for each processor)")
     add("--nulls", choices=("refuse", "skip", "nan"), default="refuse", help="what becomes of rows with nulls")
     add("--bad-lines", type=Path, metavar="DIR", help="put lines that are no rows here, instead of refusing them")
@@ -33,6 +42,21 @@ def _value(text: str) -> tuple[str, object]:
         raise InputError(f"--argument {text} is not NAME=VALUE, with a number or a list of numbers") from fault
 
 
+def _room(memory: str) -> int:
+    """The bytes that are left for the stream. InputError where these are too few for it."""
+    from noyau.engines.stream import bytes_of
+
+    if find_spec("pyarrow") is not None:  # whose libraries are part of what this process has before it begins
+        import_module("noyau.engines.arrow_sink")
+        import_module("noyau.engines.arrow_files")
+    own = (resident_bytes() or 0) + _BESIDE
+    room = bytes_of(memory) - own
+    if room < _LEAST:
+        least = f"say at least --memory {math.ceil((own + _LEAST) / 1e6)}M"
+        raise InputError(f"--memory {memory} is too small: Python and its packages take {own // 10**6} MB; {least}")
+    return room
+
+
 def _run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -44,7 +68,8 @@ def _run(arguments: argparse.Namespace) -> int:
     columns = {name: text.split(",") if "," in text else text for name, text in pairs.items()}
     values = dict(map(_value, arguments.argument))
     looks = (TextColumn("{task.completed:.3g} rows"), BarColumn(), TextColumn("{task.fields[rate]}"))
-    op = load_target(arguments.target)
+    op = load_target(arguments.target, values)
+    memory = _room(arguments.memory)
     with Progress(*looks, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=None, rate="")
         result = stream(
@@ -52,7 +77,8 @@ def _run(arguments: argparse.Namespace) -> int:
             columns=columns or None,
             arguments=values,
             workers=arguments.workers,
-            memory=arguments.memory,
+            where=arguments.where,
+            memory=memory,
             nulls=arguments.nulls,
             bad_lines=arguments.bad_lines,
             in_order=arguments.in_order,

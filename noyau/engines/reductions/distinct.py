@@ -1,0 +1,95 @@
+"""Distinct counts in constant memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from noyau.engines.reduction import reduction
+from noyau.engines.reductions.hashing import bits_of, hashed, mixed, start_of
+from noyau.ops.op import op
+
+_EMPTY = np.uint64(2**64 - 1)
+
+
+@op("u64[n], u64, u64, u64[m] -> u64[m]")
+def least_rests(bits, start, width, state):  # type: ignore[no-untyped-def]
+    hashes = mixed(bits, start)
+    out = state.copy()
+    np.minimum.at(out, (hashes >> (np.uint64(64) - width)).astype(np.int64), hashes << width)
+    return out
+
+
+@reduction
+class HyperLogLog:
+    """The number of distinct values, off by about 1.04 / sqrt(2**bits) of it (a standard deviation: 0.8 % for 14 bits,
+    of 128 kB). Flajolet, Fusy, Gandouet and Meunier, "HyperLogLog", 2007; small counts as there, by empty registers.
+
+    A register keeps the least rest of a hash, whose leading zeros are most: they are counted once, at the end."""
+
+    def __init__(self, bits: int = 14, seed: int = 0) -> None:
+        if not 4 <= bits <= 18:
+            raise ValueError(f"HyperLogLog has 4 to 18 bits, not {bits}")
+        self.bits, self.seed = bits, seed
+
+    def zero(self) -> np.ndarray:
+        return np.full(1 << self.bits, _EMPTY)
+
+    def step(self, state: np.ndarray, x: Any) -> np.ndarray:
+        bits = np.ascontiguousarray(bits_of(x))
+        return np.asarray(least_rests(bits, start_of(self.seed), np.uint64(self.bits), state))
+
+    def merge(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.asarray(np.minimum(a, b))
+
+    def finish(self, state: np.ndarray) -> float:
+        size, used = len(state), state[state != _EMPTY]
+        widths = np.frexp((used >> np.uint64(11)).astype(np.float64))[1]  # 53 bits are exact as floats
+        ranks = np.minimum(54 - widths, 65 - self.bits)
+        empty = size - len(used)
+        estimate = 0.7213 / (1 + 1.079 / size) * size**2 / (empty + float(np.sum(np.ldexp(1.0, -ranks))))
+        return size * math.log(size / empty) if empty and estimate <= 2.5 * size else estimate
+
+
+@reduction
+class DistinctSample:
+    """The number of distinct values, off by more than `eps` of it at most once in three: of the values it keeps those
+    whose hash ends in z zeros, of which there are at most 24 / eps**2, with the least z that does. Bar-Yossef, Jayram,
+    Kumar, Sivakumar and Trevisan, "Counting distinct elements in a data stream", 2002, algorithm 2 (BJKST), with hashes
+    of 64 bits in place of pairwise independent ones: the standard deviation is then eps / 4 or less."""
+
+    def __init__(self, eps: float = 0.05, seed: int = 0) -> None:
+        self.most, self.seed = 24 / eps**2, seed
+
+    def zero(self) -> Any:
+        return np.array(0), np.empty(0, np.uint64)
+
+    def step(self, state: Any, x: Any) -> Any:
+        bits = hashed(x, self.seed)
+        # Of many distinct values few have so many zeros: these are sorted first, and more only as long as they fit.
+        level, sample = max(int(state[0]), int(math.log2(max(1.0, 2 * len(bits) / self.most)))), np.empty(0, np.uint64)
+        for lower in range(level, int(state[0]) - 1, -1):
+            wider = np.unique(_at_level(bits, lower))
+            if lower < level and len(wider) > self.most:
+                break
+            level, sample = lower, wider
+        return self.merge(state, (level, sample))
+
+    def merge(self, a: Any, b: Any) -> Any:
+        level = max(int(a[0]), int(b[0]))
+        bits, others = _at_level(a[1], level), _at_level(b[1], level)
+        bits = np.union1d(bits, others) if len(bits) and len(others) else bits if len(bits) else others
+        while len(bits) > self.most:
+            level += 1
+            bits = _at_level(bits, level)
+        return np.array(level), bits
+
+    def finish(self, state: Any) -> float:
+        return float(len(state[1]) * 2.0 ** int(state[0]))
+
+
+def _at_level(bits: np.ndarray, level: int) -> np.ndarray:
+    """The hashes that end in so many zeros."""
+    return bits[bits & np.uint64((1 << level) - 1) == 0]

@@ -1,0 +1,122 @@
+"""Some rows of all: the largest, a sample, the nearest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from noyau.engines.reduction import reduction
+from noyau.engines.reductions.hashing import hashed
+from noyau.ops.op import op
+
+_CELLS = 1 << 20  # of distances at once
+
+
+@reduction
+class Top:
+    """The `count` largest values, the largest first; exact. NaN is none."""
+
+    def __init__(self, count: int = 10) -> None:
+        self.count = count
+
+    def zero(self) -> np.ndarray:
+        return np.empty(0)
+
+    def step(self, state: np.ndarray, x: Any) -> np.ndarray:
+        values = np.asarray(x)
+        values = values[~np.isnan(values)] if len(state) < self.count else values[values > state.min()]
+        return self.merge(state, values)
+
+    def merge(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        every = np.concatenate([a, b]) if len(a) and len(b) else a if len(a) else b
+        return every if len(every) <= self.count else np.partition(every, -self.count)[-self.count :]
+
+    def finish(self, state: np.ndarray) -> np.ndarray:
+        return np.sort(state)[::-1]
+
+
+@reduction
+class Reservoir:
+    """A sample of `count` rows, each as likely as any other, without repetition: those with the least random keys, as
+    of Vitter's reservoir ("Random sampling with a reservoir", 1985). `key` is a column that names a row, whose hash is
+    its random key, so that chunks, workers and runs give one sample, and rows of equal keys count once."""
+
+    def __init__(self, count: int = 100, seed: int = 0) -> None:
+        self.count, self.seed = count, seed
+
+    def zero(self) -> Any:
+        return np.empty(0, np.uint64), np.empty(0)
+
+    def step(self, state: Any, key: Any, x: Any) -> Any:
+        keys, rows = hashed(key, self.seed), np.asarray(x)
+        # Four times as many as are wanted lie below this, most likely: the others need not be sorted.
+        low = keys < np.uint64(min(4 * self.count / len(keys), 0.999) * 2.0**64)
+        first = self.merge(state, (keys[low], rows[low]))
+        return first if len(first[0]) == self.count else self.merge(state, (keys, rows))
+
+    def merge(self, a: Any, b: Any) -> Any:
+        if not len(a[0]) or not len(b[0]):
+            both = a if len(a[0]) else b
+        else:
+            both = tuple(np.concatenate(pair) for pair in zip(a, b, strict=True))
+        keys, first = np.unique(both[0], return_index=True)
+        return keys[: self.count], both[1][first[: self.count]]
+
+    def finish(self, state: Any) -> np.ndarray:
+        return np.asarray(state[1])
+
+    def inputs(self, rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+        key = rng.integers(0, 2**40, n)
+        return {"key": key, "x": key * 0.5}
+
+
+@op("f64[n, d], f64[q, d] -> f64[q, n]")
+def square_distances(x, queries):  # type: ignore[no-untyped-def]
+    apart = x[None, :, :] - queries[:, None, :]
+    return (apart * apart).sum(-1)
+
+
+@reduction
+class Nearest:
+    """The `count` rows nearest to each of `queries` (Euclid's distance), exact, by `key`, a column that names a row;
+    of rows at one distance, those with the lesser keys. Distances are off by (d + 2) * 2**-53 of themselves: squares
+    are of differences, never multiplied out."""
+
+    def __init__(self, queries: Any = ((0.0,),), count: int = 5) -> None:
+        self.queries, self.count = np.atleast_2d(np.asarray(queries, np.float64)), count
+
+    def zero(self) -> Any:
+        return np.empty((len(self.queries), 0)), np.empty((len(self.queries), 0), np.int64)
+
+    def step(self, state: Any, key: Any, x: Any) -> Any:
+        rows, keys = np.asarray(x, np.float64).reshape(len(x), -1), np.asarray(key)
+        block = max(1, _CELLS // len(self.queries))
+        for start in range(0, len(rows), block):
+            part, names = np.ascontiguousarray(rows[start : start + block]), keys[start : start + block]
+            squares = np.asarray(square_distances(part, self.queries))
+            state = self.merge(state, self._least(squares, names))
+        return state
+
+    def _least(self, squares: np.ndarray, keys: np.ndarray) -> Any:
+        """The least of each query, all that equal the last of them looked at."""
+        if squares.shape[1] <= self.count:
+            return squares, np.broadcast_to(keys, squares.shape)
+        bounds = np.partition(squares, self.count - 1, axis=1)[:, self.count - 1 : self.count]
+        places = []
+        for row, bound in zip(squares, bounds, strict=True):
+            near = np.flatnonzero(row <= bound)
+            places.append(near[np.lexsort((keys[near], row[near]))[: self.count]])
+        least = np.stack(places)
+        return np.take_along_axis(squares, least, 1), keys[least]
+
+    def merge(self, a: Any, b: Any) -> Any:
+        squares, keys = (np.concatenate(pair, axis=1) for pair in zip(a, b, strict=True))
+        order = np.lexsort((keys, squares), axis=1)[:, : self.count]
+        return np.take_along_axis(squares, order, 1), np.take_along_axis(keys, order, 1)
+
+    def finish(self, state: Any) -> dict[str, np.ndarray]:
+        return {"distance": np.sqrt(state[0]), "key": state[1]}
+
+    def inputs(self, rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+        return {"key": rng.permutation(1 << 20)[:n], "x": rng.normal(size=(n, self.queries.shape[1]))}
