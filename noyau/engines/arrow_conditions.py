@@ -13,10 +13,10 @@ import pyarrow.dataset as ds
 
 from noyau.errors import InputError
 
+_NODES = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq, ast.And, ast.Or)
+_NAMES = "add sub mul truediv lt le gt ge eq ne and_ or_".split()
 _BINARY: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
-    **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv},
-    **{ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge},
-    **{ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.And: operator.and_, ast.Or: operator.or_},
+    **{node: getattr(operator, name) for node, name in zip(_NODES, _NAMES, strict=True)},
     ast.In: lambda value, choices: value.isin(choices),
     ast.NotIn: lambda value, choices: ~value.isin(choices),
     ast.Is: lambda value, other: value.is_null() if other is None else value.no_comparison,
@@ -45,13 +45,15 @@ def _expression(node: ast.expr) -> Any:
         case ast.Tuple() | ast.List():
             return ast.literal_eval(node)
         case ast.UnaryOp(op=ast.USub()):
-            return 0 - _expression(node.operand)
+            return _expression(node.operand) * -1
         case ast.UnaryOp(op=ast.Not()):
             return ~_expression(node.operand)
         case ast.BoolOp():
             return reduce(_BINARY[type(node.op)], map(_expression, node.values))
         case ast.BinOp():
-            return _BINARY[type(node.op)](_expression(node.left), _expression(node.right))
+            left = _expression(node.left)
+            left = left if isinstance(left, ds.Expression) else ds.scalar(left)  # a number adds none
+            return _BINARY[type(node.op)](left, _expression(node.right))
         case ast.Compare():
             sides = [_expression(each) for each in (node.left, *node.comparators)]
             pairs = zip(node.ops, sides, sides[1:], strict=False)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from noyau.compiler.lowering.input_layouts import PACKED
+from noyau.engines.laws import is_near
 from noyau.errors import BuildError, UnsupportedError
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Graph
@@ -53,10 +54,3 @@ class ChunkKernels:
             return self.evaluated
         truth = self.evaluated(*first, wide=True)
         return run if all(map(is_near, run(*first), truth)) else self.evaluated
-
-
-def is_near(value: Any, truth: Any) -> bool:
-    """Whether a result agrees with float64 to half of its digits."""
-    x, y = np.asarray(value), np.asarray(truth)
-    near = 2.0 ** (-np.finfo(x.dtype).nmant // 2) if x.dtype.kind == "f" else 0.0
-    return np.allclose(x, y, near, near * np.max(abs(y), where=np.isfinite(y), initial=0), equal_nan=True)

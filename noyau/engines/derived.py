@@ -7,6 +7,7 @@ lanes and threads merge theirs, by `ir/monoids.py`; what stands behind is evalua
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,11 +17,11 @@ import numpy as np
 from noyau.compiler.passes.cleanup import drop_unused
 from noyau.dtypes import DType, from_numpy
 from noyau.engines.chunk_kernels import ChunkKernels
-from noyau.engines.reduction import Reduction
+from noyau.engines.reduction import Reduction, added, fits, overflow
 from noyau.engines.rows import RowPlan, plan_rows
 from noyau.errors import SignatureError, UnsupportedError
 from noyau.ir.dims import Dim
-from noyau.ir.graph import Graph, Input, Node, Reduce
+from noyau.ir.graph import Graph, Input, Node, Reduce, Scatter
 from noyau.ir.graph_interpreter import Evaluator, Numeric, evaluate
 from noyau.ir.monoids import MONOIDS, Monoid
 from noyau.ir.sizes import bind
@@ -73,6 +74,13 @@ class Derived(Reduction):
         arrays = {**self.others, **dict(zip(self.columns, columns, strict=True))}
         results = self.before([arrays[node.output] for node in self.plan.graph.inputs])
         values = dict(zip(self.values, results, strict=True))
+        wide = [node for node, _ in self.folds if not self._is_safe(node, values, len(columns[0]))]
+        if wide:
+            if len(columns[0]) == 1:
+                raise overflow(self.name, wide[0].dtype.numpy)
+            half = len(columns[0]) // 2  # until their sums cannot wrap: those of two halves are looked at
+            lower, upper = ([column[part] for column in columns] for part in (slice(half), slice(half, None)))
+            return self.merge(state, self.merge(self.step(self.zero(), *lower), self.step(self.zero(), *upper)))
         chunk = [np.array(len(columns[0]))]
         for node, monoid in self.folds:
             place = np.asarray(values[node.output])
@@ -87,8 +95,17 @@ class Derived(Reduction):
         for monoid, left, right in zip((m for _, m in self.folds), self._parts(a), self._parts(b), strict=True):
             if monoid.name.startswith(_ARG):  # places of the later chunk begin where the earlier one ends
                 right = right[0], right[1] + a[0]
-            merged += monoid.merge(ALGEBRA, left, right)
+            is_sum = monoid.name == "sum"
+            merged += [added(left[0], right[0], self.name)] if is_sum else monoid.merge(ALGEBRA, left, right)
         return tuple(merged)
+
+    def _is_safe(self, node: Node, values: Mapping[str, np.ndarray], rows: int) -> bool:
+        """Whether no sum of a chunk can wrap around, by the least and the largest of what is summed."""
+        low, high = (values.get(_end(node, end)) for end in ("min", "max"))
+        if low is None or high is None:
+            return True
+        shape = Evaluator(False, {**self.sizes, self.plan.size: rows}).shape(self.plan.graph[node.inputs[-1]])
+        return fits(low, high, math.prod(shape), node.dtype.numpy)
 
     def _parts(self, state: Any) -> Iterator[Any]:
         """The state of each fold, of the arrays that follow the number of rows."""
@@ -117,6 +134,21 @@ def state_dtypes(node: Node, monoid: Monoid) -> list[DType]:
 
 def _kinds(node: Node, monoid: Monoid) -> list[np.dtype]:
     return [dtype.numpy for dtype in state_dtypes(node, monoid)]
+
+
+def _ends(graph: Graph, node: Node) -> list[Node]:
+    """The least and the largest of the integers that a fold sums, where these are as wide as their sum."""
+    source = graph[node.inputs[-1]]
+    sums = isinstance(node.kind, Reduce | Scatter) and node.kind.monoid == "sum" and node.dtype.numpy.kind in "iu"
+    if not sums or source.dtype.numpy.kind not in "iu" or source.dtype.numpy.itemsize < node.dtype.numpy.itemsize:
+        return []
+    whole = replace(node, inputs=(source.output,), shape=(), dtype=source.dtype)
+    axes = tuple(range(len(source.shape)))
+    return [replace(whole, output=_end(node, end), kind=Reduce(end, axes)) for end in ("min", "max")]
+
+
+def _end(node: Node, end: str) -> str:
+    return f"{node.output}_{end}"
 
 
 def _best(node: Node) -> str:
@@ -158,10 +190,11 @@ def derive(op: Op[..., Any], columns: Mapping[str, np.ndarray]) -> Derived | Row
         if isinstance(node.kind, Reduce) and node.kind.monoid.startswith(_ARG)
         for source in [graph[node.inputs[0]]]
     ]
-    values = (*folds, *(node.output for node in bests))
-    before = drop_unused(Graph((*graph.nodes, *bests), values))
-    ends = tuple(replace(node, kind=Input(), inputs=()) if node.output in folds else node for node in graph.nodes)
-    after = drop_unused(replace(graph, nodes=ends), inputs_too=True)
+    ends = [end for node in folds.values() for end in _ends(graph, node)]
+    values = (*folds, *(node.output for node in (*bests, *ends)))
+    before = drop_unused(Graph((*graph.nodes, *bests, *ends), values))
+    rest = tuple(replace(node, kind=Input(), inputs=()) if node.output in folds else node for node in graph.nodes)
+    after = drop_unused(replace(graph, nodes=rest), inputs_too=True)
     sizes = bind(
         [node.shape for node in graph.inputs], [np.shape(columns[node.output]) for node in graph.inputs], names
     )

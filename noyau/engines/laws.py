@@ -60,7 +60,7 @@ def _broken(one: Reduction, rng: np.random.Generator) -> str:
                 raise
             except Exception as fault:  # noqa: BLE001  of the user's functions
                 return f"{law}: {type(fault).__name__}: {fault}"
-            if not _agree(got, want):
+            if not is_near(got, want):
                 return f"{law}: {_brief(got)} is not {_brief(want)}"
     return ""
 
@@ -100,11 +100,11 @@ def _columns(one: Reduction, rng: np.random.Generator, rows: int) -> Columns:
     return tuple(np.asarray(columns[name]) for name in one.columns)
 
 
-def _agree(got: Any, want: Any) -> bool:
+def is_near(got: Any, want: Any) -> bool:
     """Whether two results are equal; numbers that are rounded, to half of their digits."""
     if isinstance(got, tuple | list | dict):
         pairs = zip(*(x.values() if isinstance(x, dict) else x for x in (got, want)), strict=True)
-        return len(got) == len(want) and all(_agree(*pair) for pair in pairs)
+        return len(got) == len(want) and all(is_near(*pair) for pair in pairs)
     x, y = np.asarray(got), np.asarray(want)
     if x.dtype.kind not in "fc" or x.shape != y.shape:
         return np.array_equal(x, y)

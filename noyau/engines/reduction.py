@@ -123,3 +123,23 @@ def load_target(target: str, parameters: Mapping[str, Any] | None = None) -> Any
     place, _, name = target.partition("::")
     values = run_file(Path(place)) if name and Path(place).is_file() else {}
     return as_reduction(values.get(name), parameters) or load_op(target, values or None)
+
+
+def added(a: Any, b: Any, name: str) -> np.ndarray:
+    """The sum of two arrays. InputError where one of integers wraps around."""
+    x, y = np.asarray(a), np.asarray(b)
+    total = np.asarray(x + y)
+    wraps = total < x if total.dtype.kind == "u" else ((x ^ total) & (y ^ total)) < 0 if x.dtype.kind == "i" else False
+    if np.any(wraps):
+        raise overflow(name, total.dtype)
+    return total
+
+
+def overflow(name: str, dtype: np.dtype) -> InputError:
+    return InputError(f"{name}: a sum of {dtype} overflows: make float64 of its column, or sum in a wider one")
+
+
+def fits(low: Any, high: Any, count: int, dtype: np.dtype) -> bool:
+    """Whether no sum of so many integers from low to high can wrap around."""
+    limits = np.iinfo(dtype)
+    return count * min(int(low), 0) >= limits.min and count * max(int(high), 0) <= limits.max

@@ -1,3 +1,4 @@
+import contextlib
 import gzip
 import os
 import signal
@@ -88,6 +89,8 @@ def test_a_condition_and_columns_of_other_names(folder):
     result = noyau.stream(group_sums, "whole.parquet", where=(ds.field("x") > 3) & (ds.field("name") == "a"))
     rows &= TABLE["name"].to_numpy() == "a"
     assert result.value.tolist() == group_sums(COLUMNS["key"][rows], COLUMNS["x"][rows]).tolist()
+    text = noyau.stream(group_sums, "whole.parquet", where="x > 3 and name == 'a'")
+    assert text.value.tolist() == result.value.tolist()
     gram = noyau.op("f64[n, k] -> f64[k, k]", name="gram")(lambda x: x.T @ x)
     square = noyau.stream(gram, "whole.parquet", columns={"x": ["x", "key"]}).value
     both = np.stack([COLUMNS["x"], COLUMNS["key"]], axis=1)
@@ -153,6 +156,13 @@ def refusals():
     yield InputError, "yields no chunk", lambda: noyau.stream(group_sums, [])
     yield InputError, "chunk 1 has no column x", lambda: noyau.stream(group_sums, [COLUMNS, {"key": np.zeros(2, int)}])
     yield InputError, "where= is of files", lambda: noyau.stream(group_sums, COLUMNS, where=ds.field("x") > 1)
+    yield InputError, "where='x >' is no condition", lambda: noyau.stream(group_sums, "whole.parquet", where="x >")
+    yield InputError, "FieldRef.Name.other", lambda: noyau.stream(group_sums, "whole.parquet", where="other > 1")
+    yield (
+        InputError,
+        "total: a sum of int64 overflows: make float64 of its column",
+        lambda: noyau.stream(noyau.op("i64[n] -> i64", name="total")(lambda x: x.sum()), np.full(5000, 2**61)),
+    )
     yield InputError, "nulls='drop' is nothing to do", lambda: noyau.stream(group_sums, COLUMNS, nulls="drop")
     yield InputError, "memory='much' is no size", lambda: noyau.stream(group_sums, COLUMNS, memory="much")
     yield InputError, "is list", lambda: noyau.stream(group_sums, pa.table({"key": [1], "x": [[1.0]]}))
@@ -302,6 +312,22 @@ def test_the_command_prints_and_writes(folder, capsys):
     assert "--argument by is not NAME=VALUE" in capsys.readouterr().err
 
 
+def test_noyaus_own_reductions_have_a_name_in_the_command(folder, capsys):
+    run = ["stream", "noyau.reductions::Histogram", "whole.parquet", "--column", "x=x", "--where", "key == 3"]
+    assert main([*run, "--argument", "low=-25", "--argument", "high=25", "-o", "h.npz"]) == 0
+    want = np.histogram(COLUMNS["x"][COLUMNS["key"] == 3], 10, (-25, 25))[0]
+    assert np.load("h.npz")["counts"].tolist() == want.tolist()
+    assert main([*run, "--argument", "widths=3"]) == 2
+    assert "Histogram needs other parameters" in capsys.readouterr().err
+    assert main(["check", "noyau.reductions::Top"]) == 0
+    assert "Top[laws]: its laws hold" in capsys.readouterr().out
+
+
+def test_too_little_memory_is_told(folder, capsys):
+    assert main(["stream", "noyau.reductions::Top", "whole.parquet", "--memory", "50M"]) == 2
+    assert "--memory 50M is too small: Python and its packages take" in capsys.readouterr().err
+
+
 def rows_of(sink):
     """What is in a sink."""
     if "::" not in sink:
@@ -326,3 +352,65 @@ def test_sigkill_at_any_moment_leaves_what_can_be_gone_on_with(sink, folder):
         if not (process.returncode == 0 and "::" in sink):  # a table that is whole is not written again
             subprocess.run([*run, sink.format(f"ended{at}")], check=True)
         assert rows_of(sink.format(f"ended{at}")) == rows_of(sink.format("undisturbed"))
+
+
+
+MEASURED = """
+import sys
+from noyau.jobs.cli import main
+from noyau.workers.resources import peak_bytes
+status = main(sys.argv[1:])
+print(f"peak {peak_bytes()}")
+sys.exit(status)
+"""
+MEMORY = 192 << 20
+GROUPS = """
+import numpy as np, noyau
+@noyau.op("i64[n], f64[n] -> f64[g]", sizes={"g": 100})
+def sums(key, x):
+    out = np.zeros(100)
+    np.add.at(out, key, x)
+    return out
+"""
+
+
+@contextlib.contextmanager
+def limit_of(size):
+    """A control group of Linux with this limit, as the file that a process of it writes its number to."""
+    places = [path for path in (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")) if os.access(path, os.W_OK)]
+    if not places:
+        pytest.skip("no control group can be made here")
+    group = places[0] / f"noyau-{os.getpid()}"
+    group.mkdir()
+    try:
+        names = [name for name in ("memory.limit_in_bytes", "memory.max") if (group / name).exists()]
+        (group / names[0]).write_text(str(size))
+        yield group / "cgroup.procs"
+    finally:
+        group.rmdir()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_a_file_of_four_times_the_memory_goes_through(kind, folder):
+    """In a control group that ends what takes more; and the process itself has never had more."""
+    (folder / "op.py").write_text(GROUPS)
+    whole, rows = np.zeros(100), 1 << 20
+    schema = pa.schema([("key", pa.int64()), ("x", pa.float64())])
+    place = f"large.{kind}"
+    plain = {"compression": "none", "use_dictionary": False}
+    writer = csv.CSVWriter(place, schema) if kind == "csv" else parquet.ParquetWriter(place, schema, **plain)
+    with writer:
+        while os.path.getsize(place) < 4 * MEMORY:
+            key, x = NOISE.integers(0, 100, rows), NOISE.integers(0, 4_000_000, rows) / 4
+            np.add.at(whole, key, x)
+            writer.write_table(pa.table([key, x], schema))
+    command = ["stream", "op.py::sums", place, "-o", "sums.npz", "--memory", str(MEMORY)]
+    with limit_of(MEMORY) as group:
+        entered = lambda: group.write_text(str(os.getpid()))  # noqa: E731
+        ran = subprocess.run(
+            [sys.executable, "-c", MEASURED, *command], preexec_fn=entered, capture_output=True, text=True, check=False
+        )
+    assert ran.returncode == 0, ran.stderr
+    assert np.load("sums.npz")["result"].tolist() == whole.tolist()
+    assert int(ran.stdout.split("peak ")[1]) < MEMORY

@@ -11,14 +11,11 @@ from noyau.engines.reduction import reduction
 from noyau.ops.op import op
 
 
-@op("f64[n], f64[m], f64, i64[cells] -> i64[cells]")
-def binned(x, edges, per_unit, state):  # type: ignore[no-untyped-def]
-    last = edges.shape[0] - 2
-    near = np.where(x == x, np.clip(np.floor((x - edges[0]) * per_unit), 0, last), 0).astype(np.int64)
-    place = near - (x < edges[near]) + (x >= edges[near + 1])  # the division is rounded, the edges decide
-    place = np.where(x == edges[last + 1], last, place)
+@op("f64[n], f64[m], i64[cells] -> i64[cells]")
+def binned(x, edges, state):  # type: ignore[no-untyped-def]
+    place = np.searchsorted(edges, x, side="right") - (x == edges[-1]) + np.isnan(x)  # NaN is behind all
     out = state.copy()
-    np.add.at(out, np.where(x == x, place + 1, last + 3), 1)
+    np.add.at(out, place, 1)
     return out
 
 
@@ -29,16 +26,14 @@ class Histogram:
 
     def __init__(self, low: float = 0.0, high: float = 1.0, bins: int = 10) -> None:
         self.edges = np.linspace(low, high, bins + 1)
-        self.per_unit = bins / (high - low)
+
+    merge = staticmethod(np.add)
 
     def zero(self) -> np.ndarray:
         return np.zeros(len(self.edges) + 2, np.int64)
 
     def step(self, state: np.ndarray, x: Any) -> np.ndarray:
-        return np.asarray(binned(np.asarray(x, np.float64), self.edges, self.per_unit, state))
-
-    def merge(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return a + b
+        return np.asarray(binned(np.asarray(x, np.float64), self.edges, state))
 
     def finish(self, state: np.ndarray) -> dict[str, Any]:
         below, above, nan = state[[0, -2, -1]].tolist()
@@ -63,6 +58,8 @@ class Quantiles:
     def __init__(self, at: Sequence[float] = (0.25, 0.5, 0.75)) -> None:
         self.at = tuple(at)
 
+    merge = staticmethod(np.add)
+
     def zero(self) -> np.ndarray:
         return np.zeros(1 << 16, np.int64)
 
@@ -71,15 +68,12 @@ class Quantiles:
             bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
         return np.asarray(counted_by_prefix(bits, state))
 
-    def merge(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return a + b
-
     def finish(self, state: np.ndarray) -> np.ndarray:
         """Each quantile by np.quantile's method "inverted_cdf", in the middle of its bin; NaN of no numbers."""
         prefixes = np.flatnonzero(state).astype(np.uint32)
         middle = np.where(prefixes & 0x7FFF == 0x7F80, 0, 1 << 15).astype(np.uint32)  # an infinity is no middle
         values = ((prefixes << np.uint32(16)) | middle).view(np.float32).astype(np.float64)
-        order = np.argsort(values)[: np.count_nonzero(values == values)]
+        order = np.argsort(values)[: np.count_nonzero(~np.isnan(values))]
         ranks = np.cumsum(state[prefixes[order]])
         if not len(order):
             return np.full(len(self.at), np.nan)

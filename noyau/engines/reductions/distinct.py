@@ -1,17 +1,52 @@
-"""Distinct counts in constant memory."""
+"""Distinct counts in constant memory, of hashes: values as 64 bits that look random."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Any
 
 import numpy as np
 
 from noyau.engines.reduction import reduction
-from noyau.engines.reductions.hashing import bits_of, hashed, mixed, start_of
 from noyau.ops.op import op
 
 _EMPTY = np.uint64(2**64 - 1)
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def mixed(bits: Any, start: Any) -> Any:
+    """Each number by splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014)."""
+    bits = bits + start
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+@op("u64[n], u64 -> u64[n]")
+def hashes(bits, start):  # type: ignore[no-untyped-def]
+    return mixed(bits, start)
+
+
+def start_of(seed: int) -> np.uint64:
+    return np.uint64((seed + 1) * _GOLDEN % 2**64)
+
+
+def bits_of(values: Any) -> np.ndarray:
+    """64 bits for each value, equal for equal numbers of one kind (-0.0 is 0.0): BLAKE2 of each distinct text."""
+    array = np.asarray(values)
+    if array.dtype.kind == "f":
+        return (array.astype(np.float64) + 0.0).view(np.uint64)
+    if array.dtype.kind in "iubMm":
+        return array.astype(np.int64, copy=False).view(np.uint64)
+    texts = array.tolist()
+    digests = {each: hashlib.blake2b(str(each).encode(), digest_size=8).digest() for each in set(texts)}
+    return np.frombuffer(b"".join(map(digests.__getitem__, texts)), "<u8").astype(np.uint64)
+
+
+def hashed(values: Any, seed: int = 0) -> np.ndarray:
+    """The hash of each value, of which all bits look random."""
+    return np.asarray(hashes(np.ascontiguousarray(bits_of(values)), start_of(seed)))
 
 
 @op("u64[n], u64, u64, u64[m] -> u64[m]")
@@ -29,6 +64,8 @@ class HyperLogLog:
 
     A register keeps the least rest of a hash, whose leading zeros are most: they are counted once, at the end."""
 
+    merge = staticmethod(np.minimum)
+
     def __init__(self, bits: int = 14, seed: int = 0) -> None:
         if not 4 <= bits <= 18:
             raise ValueError(f"HyperLogLog has 4 to 18 bits, not {bits}")
@@ -40,9 +77,6 @@ class HyperLogLog:
     def step(self, state: np.ndarray, x: Any) -> np.ndarray:
         bits = np.ascontiguousarray(bits_of(x))
         return np.asarray(least_rests(bits, start_of(self.seed), np.uint64(self.bits), state))
-
-    def merge(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return np.asarray(np.minimum(a, b))
 
     def finish(self, state: np.ndarray) -> float:
         size, used = len(state), state[state != _EMPTY]
@@ -92,4 +126,4 @@ class DistinctSample:
 
 def _at_level(bits: np.ndarray, level: int) -> np.ndarray:
     """The hashes that end in so many zeros."""
-    return bits[bits & np.uint64((1 << level) - 1) == 0]
+    return np.asarray(bits[bits & np.uint64((1 << level) - 1) == 0])

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.engines.overflow import added, fits
-from noyau.engines.reduction import reduction
+from noyau.engines.reduction import added, fits, reduction
 from noyau.ops.op import op
 
 _DIRECT = 1 << 16  # groups that may be numbered by their keys, however few rows there are
@@ -67,18 +66,21 @@ class GroupMoments:
         return {"key": rng.integers(0, 9, n), "x": rng.normal(size=n)}
 
 
+_GROUPS = GroupMoments()
+
+
 @reduction
 class Moments:
     """The rows, the sum, the mean and the variance of all rows: see `GroupMoments`."""
 
-    zero, merge = GroupMoments.zero, GroupMoments.merge
+    zero, merge = _GROUPS.zero, _GROUPS.merge
 
     def step(self, state: Any, x: Any) -> Any:
-        return GroupMoments.step(self, state, np.zeros(len(x), np.int64), x)
+        return _GROUPS.step(state, np.zeros(len(x), np.int64), x)
 
     def finish(self, state: Any) -> dict[str, Any]:
-        found = GroupMoments.finish(self, state)
-        return {name: column[0] if len(column) else 0 for name, column in found.items() if name != "key"}
+        columns = _GROUPS.finish(state).items()
+        return {name: column[0] if len(column) else 0 for name, column in columns if name != "key"}
 
 
 def _codes(key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -101,7 +103,7 @@ def _totals(code: np.ndarray, x: np.ndarray, groups: int) -> np.ndarray:
     if fits(x.min(initial=0), x.max(initial=0), len(x), x.dtype):
         return np.asarray(totals_by_group(code, x, np.zeros(groups, np.int64)))
     half = len(x) // 2
-    return added(*(_totals(code[part], x[part], groups) for part in (slice(half), slice(half, None))), "GroupMoments")
+    return added(_totals(code[:half], x[:half], groups), _totals(code[half:], x[half:], groups), "GroupMoments")
 
 
 def _spread(state: Any, keys: np.ndarray) -> Any:

@@ -8,8 +8,6 @@ import numpy as np
 
 from noyau.engines.reduction import reduction
 
-_ROUNDED = 2.0**-44  # of y: what is left of an exact solution
-
 
 @reduction
 class TallQR:
@@ -39,20 +37,23 @@ def _triangle(rows: np.ndarray) -> np.ndarray:
     return np.asarray(r * np.where(np.diagonal(r) < 0, -1.0, 1.0)[:, None])
 
 
+_QR, _ROUNDED = TallQR(), 2.0**-44  # of y: what is left of an exact solution
+
+
 @reduction
 class LeastSquares:
     """The coefficients b for which x b is nearest to y over all rows, with a constant before them where `constant`,
-    and the norm of what is left, 0 where that is rounding. From R of [x y], which is merged as in `TallQR`: off by some cond(x) * 2**-53, where
-    normal equations, x.T @ x, have its square."""
+    and the norm of what is left, 0 where that is rounding. From R of [x y], which is merged as in `TallQR`: off by some
+    cond(x) * 2**-53, where normal equations, x.T @ x, have its square."""
 
     def __init__(self, constant: bool = True) -> None:
         self.constant = bool(constant)
 
-    zero, merge = TallQR.zero, TallQR.merge
+    zero, merge = _QR.zero, _QR.merge
 
     def step(self, state: np.ndarray, x: Any, y: Any) -> np.ndarray:
         ones = np.ones((len(y), int(self.constant)))
-        return TallQR.step(self, state, np.hstack([ones, np.reshape(x, (len(y), -1)), np.reshape(y, (len(y), 1))]))
+        return _QR.step(state, np.hstack([ones, np.reshape(x, (len(y), -1)), np.reshape(y, (len(y), 1))]))
 
     def finish(self, state: np.ndarray) -> dict[str, Any]:
         if not state.size:
@@ -61,6 +62,3 @@ class LeastSquares:
         coefficients = np.linalg.lstsq(x, y)[0]
         left = float(np.linalg.norm(y - x @ coefficients))
         return {"coefficients": coefficients, "residual_norm": left if left > _ROUNDED * np.linalg.norm(y) else 0.0}
-
-    def inputs(self, rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
-        return {"x": rng.normal(size=(n, 3)), "y": rng.normal(size=n)}

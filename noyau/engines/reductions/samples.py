@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from noyau.engines.reduction import reduction
-from noyau.engines.reductions.hashing import hashed
+from noyau.engines.reductions.distinct import hashed
 from noyau.ops.op import op
 
 _CELLS = 1 << 20  # of distances at once
@@ -95,20 +95,12 @@ class Nearest:
         for start in range(0, len(rows), block):
             part, names = np.ascontiguousarray(rows[start : start + block]), keys[start : start + block]
             squares = np.asarray(square_distances(part, self.queries))
-            state = self.merge(state, self._least(squares, names))
+            if len(part) > self.count:  # all as near as the last that counts, of any query
+                bounds = np.partition(squares, self.count - 1, axis=1)[:, self.count - 1 : self.count]
+                near = np.flatnonzero((squares <= bounds).any(axis=0))
+                squares, names = squares[:, near], names[near]
+            state = self.merge(state, (squares, np.broadcast_to(names, squares.shape)))
         return state
-
-    def _least(self, squares: np.ndarray, keys: np.ndarray) -> Any:
-        """The least of each query, all that equal the last of them looked at."""
-        if squares.shape[1] <= self.count:
-            return squares, np.broadcast_to(keys, squares.shape)
-        bounds = np.partition(squares, self.count - 1, axis=1)[:, self.count - 1 : self.count]
-        places = []
-        for row, bound in zip(squares, bounds, strict=True):
-            near = np.flatnonzero(row <= bound)
-            places.append(near[np.lexsort((keys[near], row[near]))[: self.count]])
-        least = np.stack(places)
-        return np.take_along_axis(squares, least, 1), keys[least]
 
     def merge(self, a: Any, b: Any) -> Any:
         squares, keys = (np.concatenate(pair, axis=1) for pair in zip(a, b, strict=True))
@@ -119,4 +111,4 @@ class Nearest:
         return {"distance": np.sqrt(state[0]), "key": state[1]}
 
     def inputs(self, rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
-        return {"key": rng.permutation(1 << 20)[:n], "x": rng.normal(size=(n, self.queries.shape[1]))}
+        return {"key": rng.integers(0, 2**40, n), "x": rng.normal(size=(n, self.queries.shape[1]))}

@@ -17,7 +17,7 @@ import numpy as np
 from noyau.codegen.language import GENERATIONS
 from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.dtypes import DType
-from noyau.engines.chunk_kernels import is_near
+from noyau.engines.laws import is_near
 from noyau.engines.derived import Derived
 from noyau.engines.rows import RowPlan
 from noyau.engines.sql.kernel_reduction import graphs_of, settled

@@ -17,16 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from noyau.errors import InputError, NoyauError
+from noyau.jobs import command_line
 from noyau.jobs.check.submissions import command as submissions
-from noyau.jobs.command_line import (
-    Command,
-    declare_inputs,
-    declare_record,
-    progress,
-    require_place,
-    sizes_of,
-    target_of,
-)
+from noyau.jobs.command_line import Command, declare_inputs, declare_record, progress, require_place, sizes_of
 
 if TYPE_CHECKING:
     from noyau.ops.op import Op
@@ -49,7 +42,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "target",
-        type=target_of,
+        type=command_line.target_of,
         metavar="MODEL.onnx|FILE.py[::OP]|SCRIPT.py|BOOK.ipynb|PROGRAM.c",
         help="the model whose float64 evaluation is the truth; an op, of which every kernel is checked; or a script, "
         "a notebook or a program in C, C++ or CUDA C++ (.c, .cpp, .cu), which is run as it is, its parallel loops, "
