@@ -1,5 +1,5 @@
 """The laws of a reduction, tested on random states: zero is an identity, merges associate, chunks give what one pass
-does, states survive as bytes; and neighbours may change places, unless the order is part of the reduction."""
+does wherever they end, states survive as bytes; and neighbours may change places, unless order is part of it."""
 
 from __future__ import annotations
 
@@ -75,8 +75,10 @@ def _laws(one: Reduction, a: Columns, b: Columns, c: Columns) -> Sequence[tuple[
         return state
 
     bytes_law = ("a state is not what its bytes give back", lambda: one.unpack(one.pack(of(a))), lambda: of(a))
+    both = tuple(np.concatenate(pair) for pair in zip(a, b, strict=True))
+    chunk_law = ("it hangs on where a chunk ends", lambda: of(both), lambda: of(a, b))
     if one.sequential:
-        return [bytes_law]
+        return [bytes_law, chunk_law]
     in_turn: Bare = lambda: one.merge(of(a), of(b))  # noqa: E731
     swapped = ("merge is not commutative; in_order=True says so", in_turn, lambda: one.merge(of(b), of(a)))
     left: Bare = lambda: one.merge(one.merge(of(a), of(b)), of(c))  # noqa: E731
@@ -86,6 +88,7 @@ def _laws(one: Reduction, a: Columns, b: Columns, c: Columns) -> Sequence[tuple[
         ("merge(s, zero) is not s", lambda: one.merge(of(a), one.zero()), lambda: of(a)),
         ("merge is not associative", left, lambda: one.merge(of(a), one.merge(of(b), of(c)))),
         ("merged chunks are not one pass", in_turn, lambda: of(a, b)),
+        chunk_law,
         *([] if one.in_order else [swapped]),
     ]
 

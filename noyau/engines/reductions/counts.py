@@ -11,11 +11,13 @@ from noyau.engines.reduction import reduction
 from noyau.ops.op import op
 
 
-@op("f64[n], f64[m], i64[cells] -> i64[cells]")
-def binned(x, edges, state):  # type: ignore[no-untyped-def]
-    place = np.searchsorted(edges, x, side="right") - (x == edges[-1]) + np.isnan(x)  # NaN is behind all
+@op("f64[n], f64[m], f64, i64[cells] -> i64[cells]")
+def binned(x, edges, per_unit, state):  # type: ignore[no-untyped-def]
+    last, is_nan = edges.shape[0] - 2, np.isnan(x)
+    near = np.where(is_nan, 0, np.clip(np.floor((x - edges[0]) * per_unit), 0, last)).astype(np.int64)
+    place = near - (x < edges[near]) + (x >= edges[near + 1]) - (x == edges[-1])  # the product is rounded, edges decide
     out = state.copy()
-    np.add.at(out, place, 1)
+    np.add.at(out, np.where(is_nan, last + 3, place + 1), 1)
     return out
 
 
@@ -25,7 +27,7 @@ class Histogram:
     of its edges. What lies below, above and NaN are counted by themselves."""
 
     def __init__(self, low: float = 0.0, high: float = 1.0, bins: int = 10) -> None:
-        self.edges = np.linspace(low, high, bins + 1)
+        self.edges, self.per_unit = np.linspace(low, high, bins + 1), bins / (high - low)
 
     merge = staticmethod(np.add)
 
@@ -33,7 +35,7 @@ class Histogram:
         return np.zeros(len(self.edges) + 2, np.int64)
 
     def step(self, state: np.ndarray, x: Any) -> np.ndarray:
-        return np.asarray(binned(np.asarray(x, np.float64), self.edges, state))
+        return np.asarray(binned(np.asarray(x, np.float64), self.edges, self.per_unit, state))
 
     def finish(self, state: np.ndarray) -> dict[str, Any]:
         below, above, nan = state[[0, -2, -1]].tolist()

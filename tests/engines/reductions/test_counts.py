@@ -4,6 +4,8 @@ import pytest
 import noyau
 from noyau.engines.laws import check_laws
 
+pytestmark = pytest.mark.filterwarnings("error::noyau.ReferenceWarning")  # kernels, not NumPy
+
 
 def test_a_histogram_is_numpys():
     edges = np.linspace(-1, 2, 31)

@@ -5,6 +5,8 @@ import noyau
 from noyau.engines.laws import check_laws
 from noyau.engines.reductions.distinct import hashed
 
+pytestmark = pytest.mark.filterwarnings("error::noyau.ReferenceWarning")  # kernels, not NumPy
+
 NAMES = ("HyperLogLog", "DistinctSample")
 
 

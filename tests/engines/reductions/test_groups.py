@@ -6,6 +6,8 @@ import noyau
 from noyau.engines.laws import check_laws
 from noyau.errors import InputError
 
+pytestmark = pytest.mark.filterwarnings("error::noyau.ReferenceWarning")  # kernels, not NumPy
+
 NOISE = np.random.default_rng(0)
 X = NOISE.normal(size=3000) + 1e6
 KEYS = {

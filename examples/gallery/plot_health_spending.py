@@ -1,0 +1,110 @@
+"""Session 10: health spending by group, of a table that does not fit
+===================================================================
+
+55 columns of which three are wanted, semicolons, codes as numbers and as texts: a table like the monthly files of Open
+DAMIR, which `examples/health_table.py` writes in any size. Groups of small numbers need no hash table: the key is the
+place. Keys of any kind have `noyau.reductions.GroupMoments`. The broken twin numbers the texts of each chunk as they
+come: right for one chunk, and wrong as soon as two are merged.
+
+Run it: ``python examples/gallery/plot_health_spending.py`` (needs a C compiler and ``pip install
+'noyau-kernels[stream]'``).
+"""
+
+from __future__ import annotations
+
+import runpy
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import noyau
+
+ROWS, REGIONS = 20_000, 15
+
+
+# %%
+# A fold of small keys
+# --------------------
+# An op: what its reference folds is a monoid, so that noyau makes a kernel for a chunk and merges the sums. It never
+# builds a table of keys, for a region's number is its place.
+@noyau.op("i64[n], f64[n] -> f64[regions]", sizes={"regions": REGIONS})
+def spending(region, amount):
+    out = np.zeros(REGIONS)
+    np.add.at(out, region, amount)
+    return out
+
+
+def twin() -> type:
+    """Sums by text, where each chunk numbers its own."""
+
+    @noyau.reduction
+    class SumsByText:
+        def zero(self):
+            return np.zeros(8)
+
+        def step(self, state, key, x):
+            names = list(dict.fromkeys(key.tolist()))  # in the order in which they come
+            code = np.array([names.index(each) for each in key.tolist()])
+            return state + np.bincount(code, x, minlength=8)
+
+        def merge(self, a, b):
+            return a + b
+
+        def finish(self, state):
+            return state
+
+        def inputs(self, rng, n):
+            return {"key": rng.choice(["AMO", "AMC", "CMU"], n), "x": rng.normal(size=n)}
+
+    return SumsByText
+
+
+def main() -> None:
+    table = runpy.run_path(str(Path(__file__).parent.parent / "health_table.py"))
+    with tempfile.TemporaryDirectory() as folder:
+        for month in (202401, 202402):
+            table["write"](Path(folder) / f"{month}.csv", ROWS, month, month)
+        months = f"{folder}/*.csv"
+
+        # %%
+        # By region
+        # ---------
+        # Only the columns that are bound are read. A condition is a text, or an expression of pyarrow's.
+        columns = {"region": "BEN_RES_REG", "amount": "PRS_PAI_MNT"}
+        sums = noyau.stream(spending, months, columns=columns, memory="32M")
+        print("rows:", sums.rows, "largest region:", int(np.argmax(sums.value)))
+        women = noyau.stream(spending, months, columns=columns, where="BEN_SEX_COD == 2 and PRS_PAI_MNT > 0")
+        print("rows of women:", 0 < women.rows < sums.rows)
+
+        # %%
+        # By any key
+        # ----------
+        # Texts, numbers that lie far apart, times: rows, sums, means and variances of each.
+        bound = {"key": "PRS_REM_TYP", "x": "PRS_REM_MNT"}
+        kinds = noyau.stream(noyau.reductions.GroupMoments, months, columns=bound).value
+        print("groups:", kinds["key"].tolist(), "rows:", int(kinds["rows"].sum()))
+        acts = noyau.stream(noyau.reductions.HyperLogLog, months, columns={"x": "PRS_NAT"}).value
+        print("kinds of acts, some:", round(acts, -1))
+
+        # %%
+        # Amounts that are missing
+        # ------------------------
+        # A third of what was left to pay is not there. Nothing is dropped in silence.
+        bound = {"key": "BEN_RES_REG", "x": "PRS_DEP_MNT"}
+        try:
+            noyau.stream(noyau.reductions.GroupMoments, months, columns=bound)
+        except noyau.errors.InputError as error:
+            print(str(error).partition(":")[2].strip())
+        left = noyau.stream(noyau.reductions.GroupMoments, months, columns=bound, nulls="skip")
+        print("left out:", left.counts["rows with nulls"] + left.rows == 2 * ROWS)
+
+    # %%
+    # The broken twin
+    # ---------------
+    print(noyau.check(noyau.reductions.GroupMoments))
+    print(noyau.check(twin()))
+
+
+if __name__ == "__main__":
+    main()
