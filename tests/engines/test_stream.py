@@ -113,6 +113,18 @@ def test_nulls_and_bad_lines_are_never_dropped_in_silence(folder):
         noyau.stream(group_sums, "bad.csv", bad_lines="file", nulls="skip")
 
 
+def test_types_and_the_order_of_columns_may_change_between_files(folder):
+    narrow = pa.schema([("x", pa.float32()), ("key", pa.int16()), ("name", pa.string())])
+    (folder / "drift").mkdir()
+    pieces = TABLE.slice(0, 1000), TABLE.slice(1000, 0), TABLE.slice(1000, 1), TABLE.slice(1001)
+    for at, piece in enumerate(pieces):  # a file without rows, and one with one row
+        piece = piece.select(narrow.names).cast(narrow) if at % 2 == 0 else piece
+        parquet.write_table(piece, f"drift/{at}.parquet", row_group_size=600)
+    for condition in (None, "x > -100"):
+        result = noyau.stream(group_sums, "drift", memory="100K", where=condition)
+        assert (result.value.tolist(), result.rows) == (WANT, ROWS)
+
+
 def refusals():
     yield InputError, "has no column key; it has x; say columns=", lambda: noyau.stream(group_sums, {"x": np.zeros(3)})
     yield (
