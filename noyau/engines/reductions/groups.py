@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.engines.reduction import added, fits, reduction
+from noyau.engines.reduction import added, fits, overflow, reduction
 from noyau.ops.op import op
 
 _DIRECT = 1 << 16  # groups that may be numbered by their keys, however few rows there are
@@ -45,6 +45,8 @@ class GroupMoments:
         values = np.asarray(x)
         numbers = np.ascontiguousarray(values, np.float64)
         count, total, squares = moments_by_group(code, numbers, np.zeros(len(keys)))
+        if values.dtype == np.uint64 and values.max(initial=0) > np.iinfo(np.int64).max:
+            raise overflow("GroupMoments", np.dtype(np.int64))
         if values.dtype.kind in "iub":
             total = _totals(code, np.ascontiguousarray(values, np.int64), len(keys))
         used = count > 0

@@ -38,8 +38,9 @@ def test_sums_of_integers_are_exact_and_an_overflow_is_told():
     half = groups.step(groups.zero(), key, np.full(8, 2**59))
     with pytest.raises(InputError, match="GroupMoments: a sum of int64 overflows: make float64 of its column"):
         groups.merge(half, half)
-    with pytest.raises(InputError, match="overflows"):
-        groups.over(key, np.full(8, 2**60))
+    for numbers in (np.full(8, 2**60), np.full(8, 2**63, np.uint64)):
+        with pytest.raises(InputError, match="overflows"):
+            groups.over(key, numbers)
 
 
 def test_moments_of_all_rows():
