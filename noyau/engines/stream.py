@@ -111,7 +111,9 @@ def _reading(
         where = condition(where)
     if where is not None and not isinstance(where, getattr(origin, "condition", ())):
         remedy = "of others choose the rows before"
-        raise InputError(f"where= is of files, a text or an expression of pyarrow's, and of databases, a text: {remedy}")
+        raise InputError(
+            f"where= is of files, a text or an expression of pyarrow's, and of databases, a text: {remedy}"
+        )
     sizes = [
         _TEXT_BYTES if x.dtype.hasobject else x.itemsize * math.prod(x.shape[1:])
         for x in origin.sample(columns).values()

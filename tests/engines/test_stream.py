@@ -366,7 +366,6 @@ def test_sigkill_at_any_moment_leaves_what_can_be_gone_on_with(sink, folder):
         assert rows_of(sink.format(f"ended{at}")) == rows_of(sink.format("undisturbed"))
 
 
-
 MEASURED = """
 import sys
 from noyau.jobs.cli import main

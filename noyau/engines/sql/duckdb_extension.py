@@ -17,8 +17,8 @@ import numpy as np
 from noyau.codegen.language import GENERATIONS
 from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.dtypes import DType
-from noyau.engines.laws import is_near
 from noyau.engines.derived import Derived
+from noyau.engines.laws import is_near
 from noyau.engines.rows import RowPlan
 from noyau.engines.sql.kernel_reduction import graphs_of, settled
 from noyau.errors import CheckError, InputError, SignatureError, UnsupportedError
