@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import pickle
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from noyau.errors import InputError, SignatureError
+from noyau.ops import portable
 from noyau.ops.op_files import load_op
 from noyau.workers.import_path import run_file
 
@@ -45,6 +47,11 @@ class Reduction:
     def columns(self) -> tuple[str, ...]:
         """The columns that a step takes, by the names of its parameters."""
         return tuple(inspect.signature(self.step).parameters)[1:]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as the texts of its methods and what they read, and its own attributes."""
+        kind = type(self)
+        return _instance, (portable.dumps((kind, vars(self)), self.name, kind.__module__),)
 
     def over(self, *columns: Any) -> Any:
         """The result for columns in memory."""
@@ -77,6 +84,13 @@ class Reduction:
         if (name, version) != (self.name, str(self.version)):
             raise InputError(f"a state is of {name}, version {version}, not of {self.name}, version {self.version}")
         return arrays if kind == "dict" else tuple(arrays.values()) if kind == "tuple" else arrays["0"]
+
+
+def _instance(content: bytes) -> Reduction:
+    kind, attributes = pickle.loads(content)  # noqa: S301  as any pickled class
+    instance: Reduction = kind.__new__(kind)
+    vars(instance).update(attributes)
+    return instance
 
 
 @overload

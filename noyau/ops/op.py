@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import operator
+import pickle
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 import numpy as np
 
@@ -22,9 +24,11 @@ from noyau.kernels.attach import attach_function, attach_text, read_text
 from noyau.kernels.programs.generate import GeneratedProgram, generate_usual
 from noyau.kernels.reference import Description, reference_of, runs_as_written
 from noyau.kernels.user_kernel import EMPTY, Arguments, Init, Launch, UserKernel, language_of, parameters_of, usage_of
+from noyau.ops import portable
 from noyau.ops.dispatch.calls import ReferenceWarning, calls_of
 from noyau.ops.dispatch.choice import Explanation, as_written
 from noyau.ops.labelled import is_labelled, on_labelled
+from noyau.ops.lazy_arrays import lazy_call
 from noyau.ops.methods import MethodOp, is_method
 from noyau.ops.torch_entry import OnTensors, traced
 from noyau.signatures import instances
@@ -79,6 +83,7 @@ class Op(OnTensors, Generic[P, R]):
     def __init__(self, description: Description) -> None:
         self.calls = calls_of(description)
         self.describing = threading.Lock()  # of threads that attach, each adds to what the others have
+        self._payload: tuple[Description | None, tuple[bytes, str]] = None, (b"", "")
         functools.update_wrapper(cast(Any, self), description.reference.function)
 
     @property
@@ -148,9 +153,29 @@ class Op(OnTensors, Generic[P, R]):
         or these do not fit."""
         return generate_usual(self.description, self.usual(dtypes, ranks), language)
 
-    def __reduce__(self) -> str:
-        """Copied and pickled as a function is: by its name, where another process imports it."""
-        return self.reference.__qualname__
+    @property
+    def payload(self) -> tuple[bytes, str]:
+        """The op as bytes, the text of its reference and what that reads among them, and their digest. UnsupportedError
+        where the reference has no text, or reads what cannot be pickled."""
+        description = self.description
+        if self._payload[0] is not description:
+            content = portable.dumps(_parts(self), self.name, self.reference.__module__ or "")
+            self._payload = description, (content, hashlib.sha256(content).hexdigest())
+            _TRAVELLED.setdefault(self._payload[1][1], self)
+        return self._payload[1]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as a text, from which each process makes one op and compiles it once."""
+        return _from_payload, (self.payload[0],)
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __dask_tokenize__(self) -> str:
+        return self.payload[1]
 
     def __repr__(self) -> str:
         kernels = ", ".join(f"{kernel.name}[{kernel.language}]" for kernel in self.kernels.values())
@@ -169,7 +194,7 @@ class Op(OnTensors, Generic[P, R]):
 
         Tensors of torch give tensors, on the CPU or on CUDA, with gradients where they are asked for: see
         `noyau.ops.torch.calls`. Arrays of CuPy and Numba on a GPU give such arrays, by way of torch. Columns of pandas
-        and arrays of xarray give such: see `noyau.ops.labelled`."""
+        and arrays of xarray give such: see `noyau.ops.labelled`; arrays of Dask too, and nothing is computed yet."""
         if is_traced() and are_tensors((*args, *kwargs.values())):
             return traced(self, args, kwargs)
         if not kwargs and not runs_as_written():
@@ -183,6 +208,8 @@ class Op(OnTensors, Generic[P, R]):
             return self.on_tensors(args, kwargs)
         if any(map(lies_on_gpu, args)) or any(map(lies_on_gpu, kwargs.values())):
             return self.on_gpu_arrays(args, kwargs)
+        if (call := lazy_call((*args, *kwargs.values()))) is not None:
+            return call(self, args, kwargs)
         reference = self.description.reference
         out = None if "out" in reference.parameters else kwargs.pop("out", None)
         if out is not None and (targets := as_targets(out)) is not out:
@@ -332,6 +359,36 @@ class Op(OnTensors, Generic[P, R]):
         with self.describing:
             self.describe(replace(self.description, kernels=(*self.description.kernels, kernel)))
         return kernel
+
+
+_TRAVELLED: dict[str, Op[..., Any]] = {}  # ops by the digests of their payloads
+_ARRIVING = threading.RLock()  # an op may read others
+
+
+def _parts(op: Op[..., Any]) -> tuple[Any, ...]:
+    """An op as `_from_payload` makes it."""
+    kernels = []
+    for each in op.kernels.values():
+        said = {field.name: getattr(each.usage, field.name) for field in fields(each.usage)} | {"name": each.name}
+        text = {} if each.function else {"entry": each.entry, "language": each.language}
+        kernels.append((each.function or each.text, {**said, **text}))
+    words = {"sizes": dict(op.sizes), "inputs": op.inputs, "name": op.name}
+    return op.reference, op.signature and str(op.signature), words, kernels, op.description.gradient
+
+
+def _from_payload(content: bytes) -> Op[..., Any]:
+    """The op of this process that these bytes are of, made at the first time."""
+    digest = hashlib.sha256(content).hexdigest()
+    with _ARRIVING:
+        if digest not in _TRAVELLED:
+            function, signature, words, kernels, gradient = pickle.loads(content)  # noqa: S301  as any pickled function
+            arrival: Op[..., Any] = op(signature, **words)(function)
+            for kernel, said in kernels:
+                arrival.kernel(kernel, **said)
+            if gradient is not None:
+                arrival.gradient(gradient)
+            arrival._payload, _TRAVELLED[digest] = (arrival.description, (content, digest)), arrival
+        return _TRAVELLED[digest]
 
 
 @overload

@@ -114,10 +114,8 @@ def doubled(x):
     return x * 2
 
 
-def test_an_op_is_copied_and_pickled_as_a_function_is():
+def test_an_op_is_copied_and_pickled_as_itself():
     assert copy.deepcopy([doubled])[0] is copy.copy(doubled) is pickle.loads(pickle.dumps(doubled)) is doubled
-    with pytest.raises((pickle.PicklingError, AttributeError), match="softmax"):
-        pickle.dumps(softmax_op())
 
 
 def test_a_trusted_kernel_runs_and_nothing_is_said():
