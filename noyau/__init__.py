@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
+from noyau.ops import lazy_arrays
 from noyau.version import __version__
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ _ELSEWHERE = {
     "zip": "noyau.ops.higher_order.ops",
 }
 
+lazy_arrays.CALLS["dask"] = lambda: importlib.import_module("noyau.engines.dask_arrays").call
 logging.getLogger("noyau").addHandler(logging.NullHandler())
 
 

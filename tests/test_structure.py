@@ -38,10 +38,12 @@ OPTIONAL = {
     "onnxscript": (),
     "ziglang": (),
     "elftools": ("debug_info",),
-    **dict.fromkeys(("pyarrow", "fsspec"), ("arrow*", "adbc*")),
+    **dict.fromkeys(("pyarrow", "fsspec"), ("arrow*", "adbc*", "spark*")),
     **dict.fromkeys(("adbc_driver_manager", "adbc_driver_postgresql", "adbc_driver_sqlite"), ("adbc*",)),
-    **dict.fromkeys(("pandas", "xarray", "dask"), ()),
+    **dict.fromkeys(("pandas", "xarray"), ()),
     "duckdb": ("duckdb*",),
+    **dict.fromkeys(("dask", "distributed"), ("dask*",)),
+    "pyspark": ("spark*",),
     **dict.fromkeys(("tree_sitter", "tree_sitter_c", "tree_sitter_cpp"), ("syntax",)),
 }
 

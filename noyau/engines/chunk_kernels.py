@@ -15,6 +15,7 @@ from noyau.ir.dims import Dim
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
 from noyau.kernels.programs.generate import build, generate_from_graph
+from noyau.kernels.reference import runs_as_written
 from noyau.ops.dispatch.program_runner import array_runner
 
 _TRIED = 4096  # rows of the first chunk
@@ -34,6 +35,8 @@ class ChunkKernels:
         """The outputs, for arrays in the order of the inputs."""
         pairs = zip(self.graph.inputs, arrays, strict=True)
         packed = [np.asarray(array, node.dtype.numpy, order="C") for node, array in pairs]
+        if runs_as_written():
+            return self.evaluated(*packed)
         with self.lock:
             self.run = self.run or self._tried(packed)
         return list(self.run(*packed))

@@ -24,11 +24,12 @@ ROWS = 1 << 20  # of a part of arrays, and of a batch that a relation of DuckDB 
 
 @dataclass(frozen=True)
 class Arrays:
-    """Columns that are arrays, in memory or mapped, from row `start` on."""
+    """Columns that are arrays, in memory or mapped, from row `start` on. `path`: of the .npy file that is mapped."""
 
     columns: Chunk
     label: str
     start: int = 0
+    path: str = ""
 
     def __post_init__(self) -> None:
         sizes = {name: len(array) if array.ndim else -1 for name, array in self.columns.items()}
@@ -51,7 +52,17 @@ class Arrays:
         return {name: self.columns[name][:64] for name in columns}
 
     def parts(self, columns: Sequence[str]) -> Iterator[Arrays]:
-        return (Arrays(self.columns, self.label, start) for start in range(0, self.size, ROWS))
+        labels = {
+            start: f"{self.label} from row {start} on" if start else self.label for start in range(0, self.size, ROWS)
+        }
+        return (Arrays(self.columns, label, start, self.path) for start, label in labels.items())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A part goes to another process as its rows, or as the path of its file."""
+        if self.path:
+            return _mapped, (self.path, next(iter(self.columns)), self.label, self.start)
+        own = {name: array[self.start : self.start + ROWS] for name, array in self.columns.items()}
+        return Arrays, (own, self.label)
 
     def chunks(self, reading: Reading) -> Iterator[Chunk]:
         stop = min(self.start + ROWS, self.size)
@@ -76,24 +87,25 @@ class Chunks:
         self.identity = f"chunks of {self.names}"
 
     def sample(self, columns: Sequence[str]) -> Chunk:
-        return next(_columns(self.first, Reading(tuple(columns), 64, nulls="nan"), 0))
+        return next(columns_of(self.first, Reading(tuple(columns), 64, nulls="nan"), "chunk 0"))
 
     def parts(self, columns: Sequence[str]) -> list[Chunks]:
         return [self]
 
     def chunks(self, reading: Reading) -> Iterator[Chunk]:
         for number, piece in enumerate(self.pieces):
-            yield from _columns(piece, reading, number)
+            yield from columns_of(piece, reading, f"chunk {number}")
 
 
-def _columns(piece: Any, reading: Reading, number: int) -> Iterator[Chunk]:
+def columns_of(piece: Any, reading: Reading, label: str) -> Iterator[Chunk]:
+    """The columns of a chunk, whatever it is; an array alone is the first one."""
     if hasattr(piece, "__arrow_c_stream__") or hasattr(piece, "__arrow_c_array__"):
         from noyau.engines.arrow_columns import chunks_of
 
-        yield from chunks_of(piece, reading, f"chunk {number}")
+        yield from chunks_of(piece, reading, label)
         return
-    table = _table(piece)
-    require_columns(tuple(table), reading.columns, f"chunk {number}")
+    table = {reading.columns[0]: piece} if isinstance(piece, np.ndarray) else _table(piece)
+    require_columns(tuple(table), reading.columns, label)
     yield {name: table[name] for name in reading.columns}
 
 
@@ -101,6 +113,13 @@ def _table(value: Any) -> Chunk:
     if not isinstance(value, Mapping) and not hasattr(value, "columns"):
         raise InputError(f"a chunk is a {type(value).__name__}: yield DataFrames, Arrow batches or dicts of arrays")
     return {str(name): np.asarray(value[name]) for name in (value if isinstance(value, Mapping) else value.columns)}
+
+
+def _mapped(path: str, column: str, label: str, start: int = 0) -> Arrays:
+    try:
+        return Arrays({column: np.load(path, mmap_mode="r", allow_pickle=False)}, label, start, path)
+    except (OSError, ValueError) as fault:
+        raise InputError(f"{path} cannot be mapped: {fault}") from fault
 
 
 def open_source(source: Any, columns: Sequence[str]) -> Any:
@@ -114,10 +133,7 @@ def open_source(source: Any, columns: Sequence[str]) -> Any:
     if isinstance(source, str | PathLike):
         place = Path(source)
         if place.suffix == ".npy":
-            try:
-                return Arrays({columns[0]: np.load(place, mmap_mode="r", allow_pickle=False)}, str(source))
-            except (OSError, ValueError) as fault:
-                raise InputError(f"{source} cannot be mapped: {fault}") from fault
+            return _mapped(str(source), columns[0], str(source))
         if find_spec("pyarrow") is None:
             raise MissingExtraError(f"{source} needs pyarrow; run: pip install 'noyau-kernels[stream]'")
         from noyau.engines.arrow_files import open_files

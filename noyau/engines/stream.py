@@ -18,17 +18,17 @@ from typing import Any
 
 import numpy as np
 
+from noyau.engines.engine import choose_engine
 from noyau.engines.laws import require_laws
+from noyau.engines.partitions import Answer, skew
 from noyau.engines.reading import Reading, require_columns
 from noyau.engines.reduction import Reduction, as_reduction
 from noyau.engines.sinks import Fold, Progress, RowFile, count_rows, npy_rows, replace_file
-from noyau.engines.sources import open_source
 from noyau.engines.sql.places import place_of
 from noyau.engines.work import Work
 from noyau.errors import InputError, MissingExtraError, SignatureError
 from noyau.ops.op import Op
 from noyau.text import Printed
-from noyau.workers.resources import processors
 
 _IN_FLIGHT = 24  # chunks that exist at once, with the copies that their columns have on the way
 _CHUNK = 1 << 22  # bytes of the largest chunk: beyond the caches nothing becomes faster
@@ -39,7 +39,8 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "
 @dataclass(frozen=True, slots=True, repr=False)
 class StreamResult(Printed):
     """The result of a stream. `value`: of a reduction; `output`: where it, or the rows, went; `rows`: that came
-    through; `chunk_rows`: as the memory had it; `counts`: what was left out, by its name."""
+    through; `chunk_rows`: as the memory had it; `counts`: what was left out, by its name; `parts`: the label, the rows
+    and the seconds of each that an engine ran; `compiled`: how often its workers ran a compiler."""
 
     value: Any
     output: Path | str | None
@@ -47,11 +48,14 @@ class StreamResult(Printed):
     time_s: float
     chunk_rows: int
     counts: Mapping[str, int]
+    parts: Sequence[tuple[str, int, float]] = ()
+    compiled: int = 0
 
     def __str__(self) -> str:
         rate = self.rows / max(self.time_s, 1e-9)
         lines = [f"{self.rows} rows in {self.time_s:.2f} s: {rate:.3g} rows/s, {self.chunk_rows} at once"]
         lines += [f"left out: {number} {name}" for name, number in self.counts.items()]
+        lines += [skew(self.parts)] if len(self.parts) > 1 else []
         lines += [] if self.value is None else [str(self.value)]
         return "\n".join(lines + ([] if self.output is None else [f"wrote {self.output}"]))
 
@@ -65,6 +69,7 @@ def stream(
     arguments: Mapping[str, Any] | None = None,
     where: Any = None,
     keep: Sequence[str] = (),
+    engine: str | None = None,
     workers: int | None = None,
     memory: int | str = "1G",
     nulls: str = "refuse",
@@ -78,24 +83,29 @@ def stream(
     A reduction, or an op whose reference folds its rows, gives `.value`; an op with a result for each row writes it to
     the sink, .parquet, .csv, .npy or URL::TABLE, and a reduction to .npz or .json. `tell`: is called with each number
     of rows done, and of all. InputError, CheckError, RaisedError, OutputError: what does not fit, fails, lacks room."""
-    begin_s, value = time.perf_counter(), _value(op, arguments, in_order)
+    begin_s, value, runner = time.perf_counter(), _value(op, arguments, in_order), choose_engine(engine, source)
     bound = dict(columns or {name: name for name in _with_rows(value, arguments or {})})
     chosen = [each for column in bound.values() for each in ([column] if isinstance(column, str) else column)]
     every = tuple(dict.fromkeys((*chosen, *keep)))
-    origin = open_source(source, every)
+    origin = runner.open(source, every)
     reading = _reading(origin, every, where, memory, nulls, bad_lines)
-    work = Work(value, bound, dict(arguments or {}), tuple(keep), reading, origin.sample(every))
-    size, total = origin.size if where is None else None, 0
+    work = Work(value, bound, dict(arguments or {}), tuple(keep), reading, origin.sample(every), runner.name)
+    size, total, answers = origin.size if where is None else None, 0, list[Answer]()
     with closing(_sink(work, sink, origin.identity, resume)) as target:
-        for number in work.over(origin.parts(every), target, workers or processors()):
+        for number in runner.run(work, origin.parts(every), target, workers, answers):
             total += number
             tell(number, size)
         result = work.reduction.finish(target.state) if work.reduction else None
         if work.reduction and sink is not None:
             _save(result, Path(sink))
         target.finish()
+    return _result((result, target.output, total, time.perf_counter() - begin_s), reading, answers)
+
+
+def _result(facts: tuple[Any, Any, int, float], reading: Reading, answers: Sequence[Answer]) -> StreamResult:
     counts = {name: number for name, number in reading.counts.items() if number}
-    return StreamResult(result, target.output, total, time.perf_counter() - begin_s, reading.rows, counts)
+    parts, compiled = [part for each in answers for part in each.parts], sum(each.compiled for each in answers)
+    return StreamResult(*facts, reading.rows, counts, parts, compiled)
 
 
 def _reading(

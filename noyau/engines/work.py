@@ -4,10 +4,13 @@ Arrow's threads read ahead, some of a pool compute, and the caller's writes, in 
 
 from __future__ import annotations
 
-from collections import deque
+import pickle
+import threading
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,14 +22,17 @@ from noyau.engines.reduction import Reduction
 from noyau.engines.sinks import END, Piece
 from noyau.errors import InputError, NoyauError, RaisedError
 from noyau.ops.op import Op
+from noyau.toolchain.c import compiler as c_compiler
 
 AHEAD = 1  # chunks that are read and wait
+_KEPT = 8  # works of other processes that this one keeps
 
 
 @dataclass
 class Work:
     """An op or a reduction with its columns. `columns`: one, or several side by side, of each argument that has rows;
-    `arguments`: the others; `keep`: columns that go into the sink as they are; `sample`: a few rows, or none."""
+    `arguments`: the others; `keep`: columns that go into the sink as they are; `sample`: a few rows, or none. `engine`:
+    as errors name it; `level`: the CPU that its kernels are for, wherever they run."""
 
     value: Op[..., Any] | Reduction
     columns: Mapping[str, str | Sequence[str]]
@@ -34,13 +40,27 @@ class Work:
     keep: Sequence[str]
     reading: Reading
     sample: Chunk
+    engine: str = "local"
+    level: str = field(default_factory=c_compiler.level)
     reduction: Reduction | None = field(init=False)
+    graph: Any = field(init=False)  # of an op that gives a result for each row
 
     def __post_init__(self) -> None:
         plan: Any = self.value
         if isinstance(self.value, Op):
             plan = derive(self.value, {**self.arguments, **self.bound(self.sample)})
         self.reduction = plan if isinstance(plan, Reduction) else None
+        self.graph = None if self.reduction else plan.graph
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as what it was made of; a process makes it once, with its kernels."""
+        return _work_of, (self.content,)
+
+    @cached_property
+    def content(self) -> bytes:
+        sample = {name: array[:0] for name, array in self.sample.items()}
+        wishes = dict(self.columns), dict(self.arguments), tuple(self.keep), replace(self.reading, counts=Counter())
+        return pickle.dumps((self.value, *wishes, sample, self.engine, self.level))
 
     @property
     def outputs(self) -> list[str]:
@@ -74,10 +94,10 @@ class Work:
         try:
             return self.run(chunk)
         except NoyauError as error:
-            raise error.reworded(f"local: {self.value.name} on {place}: {error}") from error
+            raise error.reworded(f"{self.engine}: {self.value.name} on {place}: {error}") from error
         except Exception as error:
             message = f"raised {type(error).__name__}: {error}"
-            raise RaisedError(f"local: {self.value.name} {message} on {place}") from error
+            raise RaisedError(f"{self.engine}: {self.value.name} {message} on {place}") from error
 
     def over(self, parts: Iterable[Any], sink: Any, workers: int) -> Iterator[int]:
         """Run it on each part that the sink has not, and write what comes out; yield each number of rows done."""
@@ -101,6 +121,20 @@ class Work:
                     yield (at, number), part, start, chunk
                 start += rows_in(chunk)
             yield (at, END), part, start, {}
+
+
+_MADE: dict[bytes, Work] = {}
+_MAKING = threading.Lock()
+
+
+def _work_of(content: bytes) -> Work:
+    """The work of this process that these bytes are of, made at the first time, and kept while few others come."""
+    with _MAKING:
+        if content not in _MADE:
+            while len(_MADE) >= _KEPT:
+                _MADE.pop(next(iter(_MADE)))
+            _MADE[content] = Work(*pickle.loads(content))  # noqa: S301  from a process that runs ops of its own
+        return _MADE[content]
 
 
 def _write(item: tuple[Piece, int, Future[Any] | None], sink: Any) -> int:

@@ -33,7 +33,13 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     )
     add("--where", metavar="CONDITION", help="rows to read: \"price > 3 and shop in ('a', 'b')\"")
     add("--memory", default="1G", metavar="N", help="bytes that this process may take: 500M, 2Gi (default: 1G)")
-    add("--workers", type=int, metavar="N", help="threads that compute (default: one for each processor)")
+    add("--engine", metavar="NAME", help="local (default), processes, dask, spark; dask:ADDRESS, spark:MASTER")
+    add(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="threads that compute, or processes; of dask and spark, threads of a task",
+    )
     add("--nulls", choices=("refuse", "skip", "nan"), default="refuse", help="what becomes of rows with nulls")
     add("--bad-lines", type=Path, metavar="DIR", help="put lines that are no rows here, instead of refusing them")
     add("--in-order", action="store_true", help="run a reduction that is no monoid chunk by chunk")
@@ -82,6 +88,7 @@ def _run(arguments: argparse.Namespace) -> int:
             *(op, arguments.source, arguments.output),
             columns=columns or None,
             arguments=values,
+            engine=arguments.engine,
             workers=arguments.workers,
             where=arguments.where,
             memory=memory,

@@ -17,7 +17,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -98,6 +99,8 @@ class Compiler:
 
 
 DEFAULTS = CompilerOptions()
+_NAMED: ContextVar[str | None] = ContextVar("noyau_level", default=None)
+runs = [0]  # of compilers by this process, which a second run of the same work does not add to
 _running: set[subprocess.Popen[bytes]] = set()  # the compilers that run now, for end_all
 _starting: set[object] = set()  # one object each for those that start, which end_all cannot end yet
 
@@ -117,8 +120,22 @@ def find_compiler(name: str | None = None) -> Compiler:
 
 def level() -> str:
     """The level that "native" means here: the x86-64 level of this processor, "armv8-a" on 64-bit ARM, else
-    "generic"."""
-    return level_of(platform.machine(), _processor_flags())
+    "generic"; or the one that `at_level` names."""
+    return _NAMED.get() or level_of(platform.machine(), _processor_flags())
+
+
+@contextlib.contextmanager
+def at_level(name: str) -> Iterator[None]:
+    """A block in which "native" means this level, as on the machine that asks for it. BuildError where this processor
+    has less. Holds for this thread alone."""
+    here, levels = level_of(platform.machine(), _processor_flags()), _TARGETS.get(platform.machine().lower(), ())
+    if name != here and name not in levels[: levels.index(here) if here in levels else 0]:
+        raise BuildError(f"this processor is {here}, and kernels are for {name}")
+    token = _NAMED.set(name)
+    try:
+        yield
+    finally:
+        _NAMED.reset(token)
 
 
 def level_of(machine: str, flags: frozenset[str]) -> str:
@@ -320,6 +337,7 @@ def _install(source: Path, output: Path) -> None:
 def _run(command: Sequence[str], folder: Path, timeout_s: float, verb: str) -> None:
     """Run a compiler in a folder; BuildError with the first lines that say why it failed."""
     tool = Path(command[0]).name
+    runs[0] += 1
     try:
         status, output = _execute(command, folder, timeout_s)
     except subprocess.TimeoutExpired:

@@ -1,0 +1,110 @@
+"""Dask as an engine: parts as delayed tasks, whose states are merged as a tree of neighbours; and what Dask collects as
+a source. It runs on the client in use, else on Dask's own scheduler in this process."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dask
+import numpy as np
+from dask.delayed import Delayed, delayed
+
+from noyau.engines.partitions import Answer, Task, call
+from noyau.engines.reading import Chunk
+from noyau.errors import InputError, RaisedError
+
+_FAN = 16  # states that one merge takes
+_PATIENCE_S = 10
+
+
+def run(task: Task, parts: Iterable[tuple[int, Any]], address: str, count: int) -> Iterator[Answer]:
+    """The answers of all parts, of neighbours at once where these have a state."""
+    client, do = _client(address), delayed(call, pure=False)
+    content = delayed(pickle.dumps(task), pure=False)
+    # A delayed part comes as its value.
+    level = [do(content, "run_value" if isinstance(part, Delayed) else "run", at, part) for at, part in parts]
+    while task.work.reduction is not None and len(level) > _FAN:
+        level = [do(content, "merge", level[at : at + _FAN]) for at in range(0, len(level), _FAN)]
+    try:
+        if client is None:
+            yield from dask.compute(*level)
+        else:
+            for future in client.compute(level):
+                yield future.result()
+    except Exception as fault:  # of Dask itself: a worker was lost too often, or the scheduler
+        message = str(fault).strip().split("\n", maxsplit=1)[0]
+        raise RaisedError(f"dask: {task.work.value.name} failed: {type(fault).__name__}: {message}") from fault
+    finally:
+        if address:
+            client.close()
+
+
+def _client(address: str) -> Any:
+    """The client of an address, else the one in use, else None. InputError where its scheduler cannot be reached."""
+    try:
+        from distributed import Client, default_client
+    except ImportError:  # without it, Dask's own scheduler runs all
+        return None
+    try:
+        client = Client(address, timeout=_PATIENCE_S, set_as_default=False) if address else default_client()
+    except (OSError, ValueError) as fault:  # without a client, Dask says ValueError
+        if not address:
+            return None
+        raise InputError(f"dask: no scheduler can be reached at {address}: {fault}; start one") from fault
+    if client.status not in ("running", "closed"):
+        raise InputError(f"dask: the client in use is {client.status}; connect it, or make another")
+    return None if client.status == "closed" else client
+
+
+@dataclass(frozen=True)
+class DaskParts:
+    """A DataFrame, a bag, an array or delayed partitions as a source."""
+
+    collection: Any
+    first: Chunk
+
+    size = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(getattr(self.first, "column_names", self.first))
+
+    @property
+    def identity(self) -> str:
+        return f"dask {dask.base.tokenize(self.collection)}"
+
+    def sample(self, columns: Sequence[str]) -> Chunk:
+        return {name: np.asarray(self.first[name])[:0] for name in columns}
+
+    def parts(self, columns: Sequence[str]) -> Sequence[Delayed]:
+        chosen = self.collection[list(columns)] if hasattr(self.collection, "columns") else self.collection
+        return list(np.ravel(chosen.to_delayed())) if hasattr(chosen, "to_delayed") else list(chosen)
+
+
+def open_collection(source: Any, columns: Sequence[str]) -> DaskParts:
+    """The source that a collection of Dask is; an array is the first of `columns`. Of a bag and of delayed partitions
+    the first one is computed, for its columns."""
+    if isinstance(source, list):  # of delayed partitions
+        return DaskParts([delayed(_table)(each) for each in source], _table(source[0].compute()))
+    if hasattr(source, "columns"):
+        return DaskParts(source, _table(source._meta))
+    if hasattr(source, "chunks"):
+        whole = source.rechunk(dict.fromkeys(range(1, source.ndim), -1))
+        return DaskParts(whole, {columns[0]: np.empty((0, *source.shape[1:]), source.dtype)})
+    bag = source.map_partitions(_table)
+    return DaskParts(bag, next((table for each in bag.to_delayed() if (table := each.compute())), {}))
+
+
+def _table(value: Any) -> Any:
+    """A partition as a chunk: records of a bag as columns."""
+    if isinstance(value, Mapping) or hasattr(value, "columns") or hasattr(value, "dtype"):
+        return value
+    records = list(value)
+    if records and not isinstance(records[0], Mapping):
+        raise InputError(
+            f"dask: a partition holds {type(records[0]).__name__}: let it hold dicts, or make a DataFrame of it"
+        )
+    return {name: np.array([record[name] for record in records]) for name in (records[0] if records else ())}

@@ -1,0 +1,157 @@
+"""A partition as an engine runs it: in whichever process, by one thread, for the CPU that the work names.
+
+An engine is a function `run(task, parts, address, count)` that yields the answers of all parts, in order; it may merge
+neighbours before."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from noyau.engines.reading import Chunk, Reading
+from noyau.engines.sinks import END, Fold
+from noyau.engines.sources import columns_of
+from noyau.engines.work import Work, rows_in
+from noyau.errors import BuildError, NoyauError, RaisedError, warn
+from noyau.hosts.numpy.c_library import threads
+from noyau.kernels.reference import reference
+from noyau.toolchain.c import compiler as c_compiler
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Chunks that an engine hands over, as a part of a source: DataFrames, Arrow batches, arrays, dicts of them."""
+
+    label: str
+    values: Iterable[Any]
+
+    def chunks(self, reading: Reading) -> Iterator[Chunk]:
+        for number, value in enumerate(self.values):
+            yield from columns_of(value, reading, f"{self.label}, chunk {number}")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer of a part, or of neighbours. `last`: the number of the last one; `state`: packed, None for rows that
+    were written; `counts`: what was left out; `parts`: the label, the rows and the seconds of each; `compiled`: runs of
+    a compiler; `notes`: to tell the caller; `error`: in place of it, which no engine then repeats, rewords or logs."""
+
+    last: int
+    state: bytes | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    parts: tuple[tuple[str, int, float], ...] = ()
+    compiled: int = 0
+    notes: frozenset[str] = frozenset()
+    error: NoyauError | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """The work on each part. `folder`: where its rows go; `threads`: of a part; `home`: the process that asks."""
+
+    work: Work
+    folder: Path | None = None
+    threads: int = 1
+    home: int = field(default_factory=os.getpid)
+
+    def run(self, number: int, part: Any) -> Answer:
+        """The answer of one part. Errors in it say which rows."""
+        label = f"{self.work.engine}: "
+        try:
+            return self._run(number, part)
+        except NoyauError as fault:
+            error = fault if str(fault).startswith(label) else fault.reworded(f"{label}{fault}")
+        except Exception as fault:  # noqa: BLE001  of what reads, or of a merge; the caller raises it
+            message = f"raised {type(fault).__name__}: {fault} on {part.label}"
+            error = RaisedError(f"{label}{self.work.value.name} {message}")
+        return Answer(number, error=error)
+
+    def _run(self, number: int, part: Any) -> Answer:
+        begin_s, compiled, rows, one = time.perf_counter(), c_compiler.runs[0], 0, self.work.reduction
+        reading, sink = replace(self.work.reading, counts=Counter()), self._sink()
+        with self.settled() as notes:
+            for at, chunk in enumerate(filter(rows_in, part.chunks(reading))):
+                sink.write((number, at), self.work.run_at(chunk, part, rows))
+                rows += rows_in(chunk)
+            sink.write((number, END), None)
+        done = ((part.label, rows, time.perf_counter() - begin_s),)
+        state = one.pack(sink.state) if one else None
+        return Answer(number, state, reading.counts, done, c_compiler.runs[0] - compiled, notes)
+
+    def run_value(self, number: int, value: Any) -> Answer:
+        """As `run`, of what a partition of an engine holds: a DataFrame, an array, columns."""
+        is_empty = isinstance(value, Mapping) and not value  # of a bag, whose records alone name columns
+        return self.run(number, Partition(f"partition {number}", [] if is_empty else [value]))
+
+    def merge(self, answers: Sequence[Answer]) -> Answer:
+        """The answer of neighbours, or the first error among them."""
+        one, counts = self.work.reduction, Counter[str]()
+        state = one and one.zero()
+        for each in answers:
+            if each.error is not None:
+                return each
+            state = one and one.merge(state, one.unpack(each.state or b""))
+            counts.update(each.counts)
+        parts = tuple(part for each in answers for part in each.parts)
+        notes = frozenset(note for each in answers for note in each.notes)
+        last, compiled = max(each.last for each in answers), sum(each.compiled for each in answers)
+        return Answer(last, one.pack(state) if one else None, counts, parts, compiled, notes)
+
+    def _sink(self) -> Any:
+        if self.work.reduction is not None:
+            return Fold(self.work.reduction, None)
+        from noyau.engines.arrow_sink import ParquetFolder
+
+        return ParquetFolder(None, self.folder or Path())
+
+    @contextmanager
+    def settled(self) -> Iterator[frozenset[str]]:
+        """A block in which this is a worker of the task, by its level of the CPU and its threads. The notes say what
+        this machine lacks."""
+        if os.getpid() != self.home:  # a process of the engine's own
+            threads(self.threads)
+        with ExitStack() as stack:
+            notes = frozenset[str]()
+            try:
+                stack.enter_context(c_compiler.at_level(self.work.level))
+            except BuildError as fault:
+                stack.enter_context(reference())
+                notes = frozenset([f"{fault}; {self.work.value.name} ran there as its reference"])
+            yield notes
+
+
+def call(content: bytes, method: str, *arguments: Any) -> Any:
+    """The result of a method of a pickled task: what moves tasks about need not open them."""
+    return getattr(pickle.loads(content), method)(*arguments)  # noqa: S301  of the process that asks
+
+
+def over(
+    task: Task, run: Callable[..., Iterable[Answer]], parts: Iterable[Any], sink: Any, answers: list[Answer]
+) -> Iterator[int]:
+    """Run a task by an engine on each part that the sink has not, and write what comes out; yield each number of rows
+    done, and keep the answers."""
+    left = ((number, part) for number, part in enumerate(parts) if not sink.has((number, END)))
+    for answer in run(task, left):
+        if answer.error is not None:
+            raise answer.error
+        for note in answer.notes.difference(*(each.notes for each in answers)):
+            warn(f"{task.work.engine}: {note}")
+        one = task.work.reduction
+        sink.write((answer.last, END), one and one.unpack(answer.state or b""))
+        task.work.reading.counts.update(answer.counts)
+        answers.append(replace(answer, state=None))
+        yield sum(rows for _, rows, _ in answer.parts)
+
+
+def skew(parts: Sequence[tuple[str, int, float]]) -> str:
+    """A line on how unequal the parts were, by the longest one."""
+    label, rows, time_s = max(parts, key=lambda part: part[2])
+    ratio = time_s * len(parts) / max(1e-9, sum(part[2] for part in parts))
+    return f"{len(parts)} parts; the longest, {label} ({rows} rows), took {ratio:.1f} times the mean"

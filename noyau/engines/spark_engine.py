@@ -1,0 +1,123 @@
+"""Spark as an engine: parts, or the partitions of a DataFrame, go through `mapInArrow` into rows of a number and an
+answer, whose states are merged as a tree of neighbours. It runs on the session in use."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.taskcontext import TaskContext
+
+from noyau.engines.arrow_columns import column_of
+from noyau.engines.partitions import Answer, Partition, Task
+from noyau.engines.reading import Chunk
+from noyau.errors import InputError, RaisedError
+
+_FAN = 64  # states that one merge takes
+_TYPES = "number long, answer binary"
+Batches = Iterator[pa.RecordBatch]
+
+
+def run(task: Task, parts: Iterable[tuple[int, Any]], address: str, count: int) -> Iterator[Answer]:
+    """The answers of all parts, of neighbours at once where these have a state."""
+    left = dict(parts)
+    whole = next((part.frame for part in left.values() if isinstance(part, FrameParts)), None)
+    try:
+        if whole is not None:
+            rows = whole.select(*task.work.reading.columns).mapInArrow(partial(_of_partition, task), _TYPES)
+        else:
+            places = session(address).range(0, len(left), 1, max(1, len(left)))  # one for each partition
+            rows = places.mapInArrow(partial(_of_parts, task, list(left.items())), _TYPES)
+        if task.work.reduction is not None and (whole is not None or len(left) > _FAN):
+            neighbours = rows.groupBy((rows.number / _FAN).cast("long"))
+            rows = neighbours.applyInArrow(lambda table: _merged(task, table), _TYPES)  # it reads hints of others
+        collected = sorted((number, bytes(content)) for number, content in rows.collect())
+    except PySparkException as fault:
+        message = str(fault).strip().split("\n", maxsplit=1)[0]
+        raise RaisedError(f"spark: {task.work.value.name} failed: {type(fault).__name__}: {message}") from fault
+    answers = [pickle.loads(content) for _, content in collected]  # noqa: S301  of a worker that runs the same ops
+    yield from answers if whole is None else [replace(task.merge(answers), last=0)]
+
+
+def session(master: str = "") -> SparkSession:
+    """The session in use, or a new one. InputError where none can be had: it needs Java."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers of this machine have the same packages
+    try:
+        builder = SparkSession.builder.master(master) if master else SparkSession.builder
+        return SparkSession.getActiveSession() or builder.getOrCreate()
+    except (PySparkException, OSError) as fault:
+        message = str(fault).strip().split("\n", maxsplit=1)[0]
+        remedy = "it needs Java 17 or later (JAVA_HOME), or a session that is connected already"
+        raise InputError(f"spark: no session of {master or 'its own'} can be had: {message}; {remedy}") from fault
+
+
+def _of_parts(task: Task, parts: Sequence[tuple[int, Any]], batches: Batches) -> Batches:
+    for batch in batches:
+        for place in batch.column("id").to_pylist():
+            yield _row(task.run(*parts[place]))
+
+
+def _of_partition(task: Task, batches: Batches) -> Batches:
+    number = TaskContext.get().partitionId()
+    part = Partition(f"partition {number}", _gathered(batches, task.work.reading.rows))
+    yield _row(task.run(number, part))
+
+
+def _merged(task: Task, table: pa.Table) -> pa.Table:
+    """The answer of neighbours."""
+    rows = sorted(zip(table["number"].to_pylist(), table["answer"].to_pylist(), strict=True))
+    answers = [pickle.loads(content) for _, content in rows]  # noqa: S301  of a worker that runs the same ops
+    return pa.Table.from_batches([_row(task.merge(answers))])
+
+
+def _row(answer: Answer) -> pa.RecordBatch:
+    number, content = pa.array([answer.last], pa.int64()), pa.array([pickle.dumps(answer)], pa.binary())
+    return pa.record_batch({"number": number, "answer": content})
+
+
+def _gathered(batches: Batches, rows: int) -> Iterator[pa.RecordBatch]:
+    """Batches of about so many rows: Spark's own have 10,000."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.num_rows for each in held) >= rows:
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            held = []
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+
+
+@dataclass(frozen=True)
+class FrameParts:
+    """A DataFrame of Spark as a source. It is its one part: how many partitions it has, Spark decides as it runs."""
+
+    frame: Any
+
+    size = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.frame.columns)
+
+    @property
+    def identity(self) -> str:
+        return f"spark {self.frame.schema.json()}"
+
+    def sample(self, columns: Sequence[str]) -> Chunk:
+        table = self.frame.select(*columns).limit(0).toArrow()
+        return {name: column_of(table.column(name), name, "the DataFrame") for name in columns}
+
+    def parts(self, columns: Sequence[str]) -> list[FrameParts]:
+        return [self]
+
+
+def open_collection(source: Any, columns: Sequence[str]) -> FrameParts:
+    return FrameParts(source)
