@@ -2,7 +2,8 @@
 
     python benchmarks/gpu.py [--only softmax] [--rounds 30] [--no-compile] [-o FILE]
 
-Each case is an op; its kernels are printed in language triton and launched on tensors. Its results are compared with
+Each case is an op; its kernels are printed in language triton and launched on tensors, those in language cuda beside
+them. Its results are compared with
 torch in float64, beside the error of torch in the case's own dtype. It is timed with a flushed L2, in turns with torch
 eager, torch.compile, Liger and Quack where they are installed, and a plain copy (a plain read where more than 90 % of
 the bytes are read) of as many bytes. Writes results/gpu.json.
@@ -19,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from record import write as write_record
 
 import noyau
 from noyau.hosts.torch.cuda.clock import time_calls
+from noyau.hosts.torch.cuda.cuda_kernel import CudaKernel
 from noyau.timing.queue_clock import ratio
 from noyau.toolchain.triton.module import load
 
@@ -200,6 +203,17 @@ def measured(given: Case | Backward, rounds: int, *, compiled: bool) -> dict[str
     }
 
 
+def in_cuda(case: Case) -> Callable[..., Any]:
+    """The kernels of an op in language cuda; what it refuses, a call raises."""
+
+    @cache
+    def kernel() -> CudaKernel:
+        made = case.generated("cuda")
+        return CudaKernel(made.text, *made.program.kernels)
+
+    return lambda *tensors: kernel()(*tensors)
+
+
 def join_peers(
     given: Case | Backward,
     contest: Contest,
@@ -209,7 +223,8 @@ def join_peers(
 ) -> dict[str, str]:
     """What peers there are joins the calls, with its error; those that refuse the case, and why."""
     refused = {}
-    for name, function in peers_of(given).items():
+    own = {"cuda": in_cuda(given)} if isinstance(given, Case) else {}
+    for name, function in (peers_of(given) | own).items():
         try:
             call = contest.peer(function)
             errors[name] = worst(as_tuple(call()), truth)

@@ -103,13 +103,13 @@ class Case:
                 made.append(lying(random, self.lies) if len(shape) > 1 else random)
         return made
 
-    def generated(self) -> GeneratedProgram:
-        """Its kernels in language triton."""
+    def generated(self, language: str = "triton") -> GeneratedProgram:
+        """Its kernels in a language."""
         ranks = [len(shape) for shape in self.shapes]
         layouts = tuple(LAYOUTS.get(self.lies, PACKED) if rank > 1 else PACKED for rank in ranks)
         instance = self.op.usual(self.dtypes, ranks)
         wanted = Specialization(instance, self.op.description.reference.constants, layouts=layouts)
-        return generate(self.op.description, wanted, "triton")
+        return generate(self.op.description, wanted, language)
 
 
 LAYOUTS = {"rows": INNER, "columns": STRIDED}

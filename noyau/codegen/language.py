@@ -13,11 +13,13 @@ from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 from noyau.codegen.c import printer as c_printer
+from noyau.codegen.cuda import printer as cuda_printer
 from noyau.codegen.numba import printer as numba_printer
 from noyau.codegen.numba import spellings as numba_spellings
 from noyau.codegen.triton import printer as triton_printer
 from noyau.codegen.triton import tables as triton_tables
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options
+from noyau.compiler.schedules.gpu.blocks import in_blocks
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.ir.loops import Kernel
 from noyau.toolchain.c import compiler as c_compiler
@@ -106,14 +108,6 @@ _ALL = (
     ),
     Language("cpp", suffixes=(".cc", ".cpp", ".cxx"), flags=_CPP, is_cpp=True, widening=_WIDER_IN_C),
     Language(
-        "cuda",
-        suffixes=(".cu",),
-        grid=Grid.THREADS,
-        flags=(*_CPP, "-Wno-attributes"),
-        is_cpp=True,
-        widening=_WIDER_IN_C,
-    ),
-    Language(
         "numba",
         decorators=r"numba\.(?!(.*\.)?cuda\.)",
         packages=("numba",),
@@ -131,6 +125,15 @@ _ALL = (
         scalar_bits=32,
         widening="widen it first: row.to(tl.int64) * stride",
         generation=Generation(triton_printer.together, on_gpu, triton_tables.RESERVED, has_float8=False),
+    ),
+    Language(
+        "cuda",
+        suffixes=(".cu",),
+        grid=Grid.THREADS,
+        flags=(*_CPP, "-Wno-attributes"),
+        is_cpp=True,
+        widening=_WIDER_IN_C,
+        generation=Generation(cuda_printer.together, in_blocks, cuda_printer.RESERVED, has_float8=False),
     ),
     Language("python", is_threaded=False),
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -348,8 +348,8 @@ KernelCandidate: TypeAlias = ByHand | FromReference
 
 
 def from_reference(op: Op[..., Any]) -> list[FromReference]:
-    """The generated kernels of an op with a signature, one for each language, in Triton where it can run."""
-    languages = (*generated_on(gpu=False), *(generated_on(gpu=True) if has_gpu() else ()))
+    """The generated kernels of an op with a signature, one for each language that can run here."""
+    languages = (*generated_on(gpu=False), *(each for each in generated_on(gpu=True) if RUNS[each]()))
     kernels = [FromReference(op, language) for language in languages] if op.signature is not None else []
     return [each for each in kernels if each.name not in op.kernels]
 
@@ -362,6 +362,11 @@ def begin() -> None:
         import_module("noyau.toolchain.numba.kernel").begin()
 
 
+def has_cuda() -> bool:
+    """Whether kernels in CUDA C++ can be compiled and run."""
+    return _is_there("torch") and has_driver() and _is_there("cuda.core")
+
+
 def has_gpu() -> bool:
     """Whether kernels in Triton can run: it is installed, and there is a driver, or it is asked to interpret."""
     return _is_there("triton") and _is_there("torch") and (is_interpreted() or has_driver())
@@ -370,6 +375,10 @@ def has_gpu() -> bool:
 def is_interpreted() -> bool:
     """Whether Triton is asked to interpret kernels."""
     return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+# Whether kernels that are generated in a language for GPUs can run here.
+RUNS: Mapping[str, Callable[[], bool]] = MappingProxyType({"triton": has_gpu, "cuda": has_cuda})
 
 
 def _is_there(package: str) -> bool:

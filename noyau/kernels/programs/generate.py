@@ -386,11 +386,21 @@ def _in_triton(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
     return BuiltProgram(generated, tuple(DeviceKernel(text, kernel, device) for kernel in generated.program.kernels))
 
 
+def _in_cuda(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
+    from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
+    from noyau.hosts.torch.cuda.cuda_kernel import CudaKernel
+
+    text, device = generated.text, generated.wanted.device
+    functions = [CudaKernel(text, kernel) for kernel in generated.program.kernels]
+    return BuiltProgram(generated, tuple(DeviceKernel(text, each.kernel, device, function=each) for each in functions))
+
+
 # The toolchain of each language that is generated.
 BUILDERS: Mapping[str, Callable[[GeneratedProgram, bool], BuiltProgram]] = {
     "c": _in_c,
     "numba": _in_numba,
     "triton": _in_triton,
+    "cuda": _in_cuda,
 }
 
 

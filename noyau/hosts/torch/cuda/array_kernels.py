@@ -1,4 +1,4 @@
-"""A kernel of language `triton` on NumPy's arrays, by way of tensors: what certificates are made by."""
+"""A kernel of language `triton` or `cuda` on NumPy's arrays, by way of tensors: what certificates are made by."""
 
 from __future__ import annotations
 
@@ -27,15 +27,23 @@ OTHER = 1  # the poison of a second look
 
 class DeviceKernel:
     """A kernel of a text, on `device`, or where that is the CPU, on the current CUDA device or in Triton's interpreter;
-    `tiles`: sizes that differ from the usual ones. BuildError where there is no such device."""
+    `tiles`: sizes that differ from the usual ones; `function` of tensors, where that is not one of a text of Triton.
+    BuildError where there is no such device."""
 
-    def __init__(self, text: str, kernel: Kernel, device: str = "cpu", tiles: Mapping[str, int] = NO_TILES) -> None:
+    def __init__(
+        self,
+        text: str,
+        kernel: Kernel,
+        device: str = "cpu",
+        tiles: Mapping[str, int] = NO_TILES,
+        function: Callable[..., Any] | None = None,
+    ) -> None:
         self.kernel, self.name, self.text = kernel, kernel.name, text
-        self.device = torch.device(device if device != "cpu" or interprets() else "cuda")
+        self.device = torch.device(device if device != "cpu" or (interprets() and function is None) else "cuda")
         if lacks := missing_device(self.device):
             raise BuildError(f"{lacks}; TRITON_INTERPRET=1, set before triton is imported, has kernels interpreted")
         self.outputs = kernel.of(Role.OUTPUT)
-        self.function: Callable[..., Any] = partial(function_of(text, kernel), **tiles)
+        self.function: Callable[..., Any] = function or partial(function_of(text, kernel), **tiles)
 
     def __call__(
         self, *arrays: Array, out: Sequence[Array] | None = None, threads: int = 1, empty: Empty | None = None

@@ -1,0 +1,1 @@
+"""Language `cuda`: CUDA C++ for NVRTC and nvcc."""

@@ -1,0 +1,1 @@
+"""Texts of language `cuda`: NVRTC, by way of cuda.core."""

@@ -1,0 +1,66 @@
+"""CUDA C++ as it is printed: names, what stands in the text once, and what a thread cannot do."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import noyau
+from noyau.codegen.cuda import printer as cuda_printer
+from noyau.compiler.lowering.nest import lower
+from noyau.compiler.passes.normal_form import normalise
+from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
+from noyau.compiler.schedules.gpu.blocks import in_blocks
+from noyau.errors import GraphError, UnsupportedError
+from tests.codegen.kernels import GOLDEN
+from tests.jobs.check.groups import softmax
+
+
+@noyau.op("f32[n], f32[n] -> f32[n]")
+def template(threadIdx, x):
+    return np.tanh(threadIdx) + x
+
+
+def test_words_of_the_language_are_no_names():
+    text = template.source("cuda")
+    assert "v_template" in text
+    assert not re.search(r"float \*__restrict__ threadIdx\b", text)
+
+
+def test_a_kernel_without_a_name_of_its_own_is_refused():
+    kernel = replace(in_blocks(lower(normalise(softmax()), "softmax")), name="operator")
+    with pytest.raises(GraphError, match="'operator' cannot be the name of a Python function, or the text needs it"):
+        cuda_printer.together([kernel])
+
+
+def test_kernels_of_one_text_share_what_they_call():
+    kernels = [in_blocks(lower(normalise(softmax()), name)) for name in ("one", "other")]
+    text = cuda_printer.together(kernels, "a comment */ and no more")
+    assert text.count("noyau_exp_f32(float x) {") == 1
+    assert text.count("struct noyau_max_f32 {") == 1
+    assert text.startswith("/* a comment * / and no more */")
+    for name in ("one", "other"):
+        assert f'extern "C" cudaError_t {name}(' in text
+
+
+def test_what_is_rounded_apart_is_fused_with_nothing():
+    text = cuda_printer.together([in_blocks(lower(normalise(GOLDEN["log_softmax_kept"][0]), "kernel"))])
+    assert "__fadd_rn(x, -0.0f)" in text
+    assert "__attribute__" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "lacks"),
+    [
+        ("log_softmax_kept", Options(around_bytes=0, short=False), "no memory of a thread for"),
+        ("transposed", Options(stages=True, turned="any"), "transposes no tile"),
+        ("padded", Options(around_bytes=1), "writes around no caches"),
+    ],
+)
+def test_schedules_of_processors_are_refused(name, options, lacks):
+    kernel = schedule(lower(normalise(GOLDEN[name][0]), "kernel"), options)
+    with pytest.raises(UnsupportedError, match=f"^cuda[: ].*{lacks}|^cuda {lacks}"):
+        cuda_printer.together([kernel])

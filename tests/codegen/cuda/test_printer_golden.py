@@ -1,0 +1,108 @@
+"""The text of kernels of every strategy in CUDA C++, as committed; run as a GPU would, each is right, without a race.
+
+`pytest tests/codegen/cuda/test_printer_golden.py --update-golden` writes the texts anew: read the difference before
+you commit.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from noyau.codegen.c.spellings import TYPES
+from noyau.codegen.cuda import printer as cuda_printer
+from noyau.compiler.lowering.nest import lower
+from noyau.compiler.passes.normal_form import normalise
+from noyau.compiler.schedules.gpu.blocks import in_blocks
+from noyau.errors import UnsupportedError
+from noyau.ir.loops import Role
+from tests.codegen.kernels import GOLDEN, LAYOUTS
+from tests.compiler.schedules.groups import inputs_of
+from tests.judged import Judge
+from tests.sanitizer.c.cases import Wanted, told, watched
+
+REFUSED = ("scattered_rows", "scattered_cells", "running_sum")
+KEPT = [name for name in GOLDEN if name not in REFUSED]
+WATCHED = ("log_softmax_kept", "full_sum", "row_argmax", "column_sums", "gathered", "concatenated", "rotary")
+EXTENT = 37
+
+
+def kernel_of(name):
+    return in_blocks(lower(normalise(GOLDEN[name][0]), name, LAYOUTS.get(name)))
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_the_text_is_that_committed(name, golden):
+    golden(f"cuda/{name}.cu", cuda_printer.together([kernel_of(name)], f"the kernel {name}"))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_strategy_is_refused(name):
+    with pytest.raises(UnsupportedError, match="no strategy for blocks of threads"):
+        kernel_of(name)
+
+
+def called_from_host(kernel):
+    """A function of the host that calls that of a text, on copies of its arrays on the device."""
+    buffers = [buffer for buffer in kernel.buffers if buffer.role is not Role.SCRATCH]
+    sizes = [binding.size for binding in kernel.binding]
+    lines, parameters = [], []
+    for buffer in buffers:
+        kind, name, cells = TYPES[buffer.dtype], buffer.name, " * ".join(f"({dim})" for dim in buffer.shape) or "1"
+        parameters.append(f"{'const ' * (buffer.role is Role.INPUT)}{kind} *{name}")
+        lines += [f"{kind} *d_{name};", f"cudaMalloc(&d_{name}, {cells} * sizeof({kind}));"]
+        if buffer.role is Role.INPUT:
+            lines.append(f"cudaMemcpy(d_{name}, {name}, {cells} * sizeof({kind}), cudaMemcpyHostToDevice);")
+    lines.append(f"{kernel.name}({', '.join([*(f'd_{each.name}' for each in buffers), *sizes])}, 0);")
+    for buffer in kernel.of(Role.OUTPUT):
+        cells = " * ".join(f"({dim})" for dim in buffer.shape) or "1"
+        size = f"{cells} * sizeof({TYPES[buffer.dtype]})"
+        lines.append(f"cudaMemcpy({buffer.name}, d_{buffer.name}, {size}, cudaMemcpyDeviceToHost);")
+    lines += [f"cudaFree(d_{buffer.name});" for buffer in buffers]
+    parameters += [f"int64_t {size}" for size in sizes]
+    return "\n    ".join([f"void host_{kernel.name}({', '.join(parameters)}) {{", *lines]) + "\n}\n"
+
+
+def wanted(name, kernel):
+    """A call of that function, and the judge of its results."""
+    graph = GOLDEN[name][0]
+    inputs = inputs_of(graph, {binding.size: EXTENT for binding in kernel.binding}, seed=1)
+    ends = [
+        [f"{b.name}: {b.dtype.value}[{', '.join(map(str, b.shape))}]" for b in kernel.of(role)]
+        for role in (Role.INPUT, Role.OUTPUT)
+    ]
+    arrays = tuple(inputs[buffer.source or buffer.name] for buffer in kernel.of(Role.INPUT))
+    signature = f"{', '.join(each.partition(': ')[2] for each in ends[0])} -> {', '.join(ends[1])}"
+    parameters = " ".join(buffer.name for buffer in kernel.of(Role.INPUT))
+    return Wanted(f"host_{name}", signature, parameters, arrays), Judge(graph, inputs)
+
+
+def test_run_as_a_gpu_would_they_are_right_and_have_no_race(tmp_path):
+    """Scratch, merges in shared memory, states of two values, an index that is looked up, indices that are divided."""
+    kernels = {name: kernel_of(name) for name in WATCHED}
+    file = tmp_path / "kernels.cu"
+    hosts = "\n".join(map(called_from_host, kernels.values()))
+    file.write_text(cuda_printer.together(list(kernels.values())) + "\n" + hosts, "ascii")
+    calls = {name: wanted(name, kernel) for name, kernel in kernels.items()}
+    seen = watched(file, [call for call, _ in calls.values()])
+    for name, (call, judge) in calls.items():
+        run = seen[call.entry]
+        assert told(run) == [], name
+        assert run.accesses > EXTENT
+        outputs = normalise(GOLDEN[name][0]).outputs
+        for output, got in zip(outputs, run.outputs[-len(outputs) :], strict=True):
+            assert judge.wrong(output, np.asarray(got)) is None, name
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not here")
+@pytest.mark.parametrize("name", KEPT)
+def test_nvcc_compiles_the_text_alone(name, tmp_path):
+    file = tmp_path / f"{name}.cu"
+    file.write_text(cuda_printer.together([kernel_of(name)]), "ascii")
+    command = ["nvcc", "-arch=sm_90", "-Werror", "all-warnings", "-c", "-o", str(tmp_path / "out.o"), str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

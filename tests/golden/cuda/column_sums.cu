@@ -1,0 +1,84 @@
+/* the kernel column_sums */
+
+/* What NVRTC has no headers for, and nvcc finds in them. */
+#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#define INT64_MIN (-9223372036854775807LL - 1)
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fc00000)
+#else
+#include <cuda_runtime.h>
+#include <math.h>
+#include <stdint.h>
+
+/* As many blocks as items, or as a grid can have: each takes several then. */
+static inline unsigned noyau_blocks(int64_t items)
+{
+    return (unsigned)(items < 2147483647 ? items : 2147483647);
+}
+#endif
+#define NOYAU_INLINE static __device__ __forceinline__
+
+NOYAU_INLINE int64_t noyau_minimum_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+extern "C" __global__ void __launch_bounds__(256) column_sums_0(const float *__restrict__ x, const float *__restrict__ v1, float *__restrict__ v1_2_sum_of_block, int64_t rows, int64_t n)
+{
+    const int64_t lane = threadIdx.x;
+    const int64_t items = ((rows + 255) / 256) * ((n + 255) / 256);
+    for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
+        const int64_t block = item / (((n + 255) / 256));
+        const int64_t i0t = item % ((n + 255) / 256);
+        const int64_t length = noyau_minimum_i64(256, n - i0t * 256);
+        const int64_t length_2 = noyau_minimum_i64(256, rows - block * 256);
+        float v1_2_sum = 0.0f;
+        for (int64_t r1 = 0; r1 < length_2; ++r1) {
+            if (lane < length) {
+                const float x_i = x[(block * 256 + r1) * n + i0t * 256 + lane];
+                v1_2_sum += x_i;
+            }
+        }
+        if (lane < length) {
+            v1_2_sum_of_block[block * n + i0t * 256 + lane] = v1_2_sum;
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) column_sums_1(const float *__restrict__ x, float *__restrict__ v1, const float *__restrict__ v1_2_sum_of_block, int64_t rows, int64_t n)
+{
+    const int64_t lane = threadIdx.x;
+    for (int64_t i0t = blockIdx.x; i0t < (n + 255) / 256; i0t += gridDim.x) {
+        const int64_t length = noyau_minimum_i64(256, n - i0t * 256);
+        double v1_2_sum = 0.0;
+        for (int64_t block = 0; block < (rows + 255) / 256; ++block) {
+            if (lane < length) {
+                v1_2_sum += (double)v1_2_sum_of_block[block * n + i0t * 256 + lane];
+            }
+        }
+        if (lane < length) {
+            v1[i0t * 256 + lane] = (float)v1_2_sum;
+        }
+    }
+}
+
+#ifndef __CUDACC_RTC__
+/* Launches the kernels on a stream, with arrays of the device. */
+extern "C" cudaError_t column_sums(const float *__restrict__ x, float *__restrict__ v1, int64_t rows, int64_t n, cudaStream_t stream)
+{
+    float *v1_2_sum_of_block = 0;
+    if (cudaError_t error = cudaMallocAsync((void **)&v1_2_sum_of_block, sizeof(*v1_2_sum_of_block) * (n * ((rows + 255) / 256)), stream)) return error;
+    if (((n + 255) / 256) * ((rows + 255) / 256) > 0) column_sums_0<<<noyau_blocks(((n + 255) / 256) * ((rows + 255) / 256)), 256, 0, stream>>>(x, v1, v1_2_sum_of_block, rows, n);
+    if ((n + 255) / 256 > 0) column_sums_1<<<noyau_blocks((n + 255) / 256), 256, 0, stream>>>(x, v1, v1_2_sum_of_block, rows, n);
+    cudaFreeAsync(v1_2_sum_of_block, stream);
+    return cudaGetLastError();
+}
+#endif

@@ -1,0 +1,120 @@
+/* the kernel rotary */
+
+/* What NVRTC has no headers for, and nvcc finds in them. */
+#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#define INT64_MIN (-9223372036854775807LL - 1)
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fc00000)
+#else
+#include <cuda_runtime.h>
+#include <math.h>
+#include <stdint.h>
+
+/* As many blocks as items, or as a grid can have: each takes several then. */
+static inline unsigned noyau_blocks(int64_t items)
+{
+    return (unsigned)(items < 2147483647 ? items : 2147483647);
+}
+#endif
+#define NOYAU_INLINE static __device__ __forceinline__
+
+NOYAU_INLINE int64_t noyau_floor_divide_i64(int64_t a, int64_t b)
+{
+    if (b == -1) return (int64_t)(0 - (uint64_t)a);
+    if (!b) return a;
+    return (int64_t)(a / b - (a % b != 0 && (a < 0) != (b < 0)));
+}
+
+NOYAU_INLINE int64_t noyau_floor_mod_i64(int64_t a, int64_t b)
+{
+    if (b == -1 || !b) return 0;
+    const int64_t m = (int64_t)(a % b);
+    return m != 0 && (m < 0) != (b < 0) ? (int64_t)(m + b) : m;
+}
+
+NOYAU_INLINE int64_t noyau_minimum_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+extern "C" __global__ void __launch_bounds__(256) rotary_0(const float *__restrict__ x, const float *__restrict__ v_sin, const float *__restrict__ v_cos, float *__restrict__ v12, int64_t b, int64_t s)
+{
+    const int64_t items = b * 2 * ((s + 255) / 256);
+    for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
+        const int64_t i0 = item / (2 * ((s + 255) / 256));
+        const int64_t i1 = item / (((s + 255) / 256)) % 2;
+        const int64_t i2b = item % ((s + 255) / 256);
+        const int64_t length = noyau_minimum_i64(256, s - i2b * 256);
+        for (int64_t i2 = threadIdx.x; i2 < length; i2 += blockDim.x) {
+            #pragma unroll 4
+            for (int64_t i3 = 0; i3 < 4; ++i3) {
+                const float x_i = x[i0 * s * 16 + i2b * 4096 + i2 * 16 + i1 * 8 + i3 + 4];
+                const float v6 = -x_i;
+                const float v_sin_i = v_sin[i2b * 2048 + i2 * 8 + i3];
+                const float v11 = v6 * v_sin_i;
+                const float x_i_2 = x[i0 * s * 16 + i2b * 4096 + i2 * 16 + i1 * 8 + i3];
+                const float v_cos_i = v_cos[i2b * 2048 + i2 * 8 + i3];
+                const float v9 = x_i_2 * v_cos_i;
+                v12[(i0 * 16 + i1 * 8) * s + i2b * 2048 + i2 * 8 + i3] = v11 + v9;
+            }
+            #pragma unroll 4
+            for (int64_t i3 = 0; i3 < 4; ++i3) {
+                const float x_i = x[i0 * s * 16 + i2b * 4096 + i2 * 16 + i1 * 8 + i3];
+                const float v_sin_i = v_sin[i2b * 2048 + i2 * 8 + i3 + 4];
+                const float v11 = x_i * v_sin_i;
+                const float x_i_2 = x[i0 * s * 16 + i2b * 4096 + i2 * 16 + i1 * 8 + i3 + 4];
+                const float v_cos_i = v_cos[i2b * 2048 + i2 * 8 + i3 + 4];
+                const float v9 = x_i_2 * v_cos_i;
+                v12[(i0 * 16 + i1 * 8) * s + i2b * 2048 + i2 * 8 + i3 + 4] = v11 + v9;
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) rotary_1(const float *__restrict__ x, const float *__restrict__ v_sin, const float *__restrict__ v_cos, float *__restrict__ v12, int64_t b, int64_t s)
+{
+    for (int64_t itemb = blockIdx.x; itemb < (b * s * 2 + 255) / 256; itemb += gridDim.x) {
+        const int64_t length = noyau_minimum_i64(256, b * s * 2 - itemb * 256);
+        for (int64_t v_item = threadIdx.x; v_item < length; v_item += blockDim.x) {
+            #pragma unroll 4
+            for (int64_t i3 = 0; i3 < 4; ++i3) {
+                const float x_i = x[noyau_floor_divide_i64(itemb * 256 + v_item, s * 2) * s * 16 + noyau_floor_mod_i64(itemb * 256 + v_item, s) * 16 + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 256 + v_item, s), 2) * 8 + i3 + 4];
+                const float v6 = -x_i;
+                const float v_sin_i = v_sin[noyau_floor_mod_i64(itemb * 256 + v_item, s) * 8 + i3];
+                const float v11 = v6 * v_sin_i;
+                const float x_i_2 = x[noyau_floor_divide_i64(itemb * 256 + v_item, s * 2) * s * 16 + noyau_floor_mod_i64(itemb * 256 + v_item, s) * 16 + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 256 + v_item, s), 2) * 8 + i3];
+                const float v_cos_i = v_cos[noyau_floor_mod_i64(itemb * 256 + v_item, s) * 8 + i3];
+                const float v9 = x_i_2 * v_cos_i;
+                v12[(noyau_floor_divide_i64(itemb * 256 + v_item, s * 2) * 16 + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 256 + v_item, s), 2) * 8) * s + noyau_floor_mod_i64(itemb * 256 + v_item, s) * 8 + i3] = v11 + v9;
+            }
+            #pragma unroll 4
+            for (int64_t i3 = 0; i3 < 4; ++i3) {
+                const float x_i = x[noyau_floor_divide_i64(itemb * 256 + v_item, s * 2) * s * 16 + noyau_floor_mod_i64(itemb * 256 + v_item, s) * 16 + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 256 + v_item, s), 2) * 8 + i3];
+                const float v_sin_i = v_sin[noyau_floor_mod_i64(itemb * 256 + v_item, s) * 8 + i3 + 4];
+                const float v11 = x_i * v_sin_i;
+                const float x_i_2 = x[noyau_floor_divide_i64(itemb * 256 + v_item, s * 2) * s * 16 + noyau_floor_mod_i64(itemb * 256 + v_item, s) * 16 + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 256 + v_item, s), 2) * 8 + i3 + 4];
+                const float v_cos_i = v_cos[noyau_floor_mod_i64(itemb * 256 + v_item, s) * 8 + i3 + 4];
+                const float v9 = x_i_2 * v_cos_i;
+                v12[(noyau_floor_divide_i64(itemb * 256 + v_item, s * 2) * 16 + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 256 + v_item, s), 2) * 8) * s + noyau_floor_mod_i64(itemb * 256 + v_item, s) * 8 + i3 + 4] = v11 + v9;
+            }
+        }
+    }
+}
+
+#ifndef __CUDACC_RTC__
+/* Launches the kernels on a stream, with arrays of the device. */
+extern "C" cudaError_t rotary(const float *__restrict__ x, const float *__restrict__ v_sin, const float *__restrict__ v_cos, float *__restrict__ v12, int64_t b, int64_t s, cudaStream_t stream)
+{
+    if ((!(s <= 128)) && b * ((s + 255) / 256) * 2 > 0) rotary_0<<<noyau_blocks(b * ((s + 255) / 256) * 2), 256, 0, stream>>>(x, v_sin, v_cos, v12, b, s);
+    if ((s <= 128) && (b * s * 2 + 255) / 256 > 0) rotary_1<<<noyau_blocks((b * s * 2 + 255) / 256), 256, 0, stream>>>(x, v_sin, v_cos, v12, b, s);
+    return cudaGetLastError();
+}
+#endif

@@ -1,0 +1,111 @@
+/* the kernel sum_of_i32 */
+
+/* What NVRTC has no headers for, and nvcc finds in them. */
+#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#define INT64_MIN (-9223372036854775807LL - 1)
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fc00000)
+#else
+#include <cuda_runtime.h>
+#include <math.h>
+#include <stdint.h>
+
+/* As many blocks as items, or as a grid can have: each takes several then. */
+static inline unsigned noyau_blocks(int64_t items)
+{
+    return (unsigned)(items < 2147483647 ? items : 2147483647);
+}
+#endif
+#define NOYAU_INLINE static __device__ __forceinline__
+
+/* The states of the threads of a block, merged by halves: the upper half into the lower one, again and again. All
+   threads come here, and each gets the result. The last 32 states are those of one warp, which needs no barrier of the
+   block. */
+template <int LANES, class State> __device__ State noyau_merge_lanes(State own)
+{
+    __shared__ State states[LANES];
+    const int lane = threadIdx.x;
+    states[lane] = own;
+    for (int half = LANES / 2; half >= 32; half /= 2) {
+        __syncthreads();
+        if (lane < half) states[lane].merge(states[lane + half]);
+    }
+    __syncthreads();
+    for (int half = 16; half > 0 && lane < 32; half /= 2) {
+        if (lane < half) states[lane].merge(states[lane + half]);
+        __syncwarp();
+    }
+    __syncthreads();
+    const State all = states[0];
+    __syncthreads(); /* before the next merge takes the memory */
+    return all;
+}
+
+struct noyau_sum_i32 {
+    int32_t s0;
+    __device__ void merge(const noyau_sum_i32 &other)
+    {
+        int32_t next0 = s0 + other.s0;
+        s0 = next0;
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(256) sum_of_i32_0(const int32_t *__restrict__ x, int32_t *__restrict__ v1, int64_t rows, int64_t n)
+{
+    const int64_t lane = threadIdx.x;
+    for (int64_t i0 = blockIdx.x; i0 < rows; i0 += gridDim.x) {
+        int32_t v1_2_sum;
+        {
+            v1_2_sum = 0;
+            const int64_t length = n + 255 - lane;
+            #pragma unroll 4
+            for (int64_t r1 = 0; r1 < length / 256; ++r1) {
+                const int32_t x_i = x[i0 * n + r1 * 256 + lane];
+                v1_2_sum += x_i;
+            }
+        }
+        v1_2_sum = noyau_merge_lanes<256>(noyau_sum_i32{v1_2_sum}).s0;
+        if (threadIdx.x == 0) {
+            v1[i0] = v1_2_sum;
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(32) sum_of_i32_1(const int32_t *__restrict__ x, int32_t *__restrict__ v1, int64_t rows, int64_t n)
+{
+    const int64_t lane = threadIdx.x;
+    for (int64_t i0 = blockIdx.x; i0 < rows; i0 += gridDim.x) {
+        int32_t v1_2_sum;
+        {
+            v1_2_sum = 0;
+            const int64_t length = n + 31 - lane;
+            #pragma unroll 4
+            for (int64_t r1 = 0; r1 < length / 32; ++r1) {
+                const int32_t x_i = x[i0 * n + r1 * 32 + lane];
+                v1_2_sum += x_i;
+            }
+        }
+        v1_2_sum = noyau_merge_lanes<32>(noyau_sum_i32{v1_2_sum}).s0;
+        if (threadIdx.x == 0) {
+            v1[i0] = v1_2_sum;
+        }
+    }
+}
+
+#ifndef __CUDACC_RTC__
+/* Launches the kernels on a stream, with arrays of the device. */
+extern "C" cudaError_t sum_of_i32(const int32_t *__restrict__ x, int32_t *__restrict__ v1, int64_t rows, int64_t n, cudaStream_t stream)
+{
+    if ((!(n <= 1024)) && rows > 0) sum_of_i32_0<<<noyau_blocks(rows), 256, 0, stream>>>(x, v1, rows, n);
+    if ((n <= 1024) && rows > 0) sum_of_i32_1<<<noyau_blocks(rows), 32, 0, stream>>>(x, v1, rows, n);
+    return cudaGetLastError();
+}
+#endif
