@@ -211,7 +211,10 @@ def in_cuda(case: Case) -> Callable[..., Any]:
         made = case.generated("cuda")
         return CudaKernel(made.text, *made.program.kernels)
 
-    return lambda *tensors: kernel()(*tensors)
+    def call(*tensors: torch.Tensor) -> Any:
+        return kernel()(*tensors)
+
+    return call
 
 
 def join_peers(

@@ -55,7 +55,7 @@ def test_what_is_rounded_apart_is_fused_with_nothing():
 @pytest.mark.parametrize(
     ("name", "options", "lacks"),
     [
-        ("log_softmax_kept", Options(around_bytes=0, short=False), "no memory of a thread for"),
+        ("softmax_inner", Options(around_bytes=0, short=False), "no memory of a thread for"),
         ("transposed", Options(stages=True, turned="any"), "transposes no tile"),
         ("padded", Options(around_bytes=1), "writes around no caches"),
     ],
