@@ -6,6 +6,7 @@ a variable of each thread, and its merge goes through shared memory. Scalar func
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
@@ -16,7 +17,7 @@ from noyau.codegen.c.printer import CPrinter, indented
 from noyau.codegen.c.spellings import TYPES, comment_text, integer_function
 from noyau.codegen.identifiers import Scopes, refuse_name, wish_of
 from noyau.codegen.statements import INDENT, is_variable
-from noyau.codegen.tables import closed
+from noyau.codegen.tables import SCALARS, closed
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
@@ -30,6 +31,12 @@ UNFUSED = (
     ("x + noyau_minus_zero_f64", "__dadd_rn(x, -0.0)"),
 )
 HOSTS_OWN = re.compile(r"^__attribute__.*\n", re.MULTILINE)
+# Functions that CUDA has itself, within 2 ulp or so, for float with an f at the end.
+MATH = frozenset(
+    """exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh erf sqrt rsqrt
+    floor ceil trunc""".split()
+)
+WARP, WARPS = 32, 8  # threads, and warps of a block in which each has an item of its own
 BLOCK = 256  # threads of a block whose lanes hold no states
 # Beyond the words of C: those of C++, and what CUDA and the text call their own.
 RESERVED = frozenset(
@@ -97,6 +104,12 @@ class CudaExpressions(CExpressions):
             raise UnsupportedError(f"cuda: a thread cannot reach the cell {index[0]} of {name}, another thread's")
         return self.names.value(name)
 
+    def own(self, function: str, operands: tuple[ir.Expr, ...]) -> str | None:
+        name = SCALARS.get(function)
+        if name in MATH and operands[0].dtype in (DType.F32, DType.F64):
+            return f"{name}{'f' * (operands[0].dtype is DType.F32)}({self.top(operands[0])})"
+        return super().own(function, operands)
+
     def load(self, load: ir.Load) -> str:
         """As of language `c`; what lies outside is not read, and is 0."""
         cell = super().load(load)
@@ -126,10 +139,10 @@ class CudaPrinter(CPrinter):
         with self.names.block():
             before, loops, inner = on_threads(launch.body)
             self.uses_lane = False
-            lines = [*indented(self.block(before)), *self.grid(loops, inner)]
+            lines = [*indented(self.block(before)), *self.grid(loops, inner, block_of(launch)[1])]
         if self.uses_lane:
             lines.insert(0, f"{INDENT}const int64_t lane = threadIdx.x;")
-        head = f'extern "C" __global__ void __launch_bounds__({threads_of(launch)})'
+        head = f'extern "C" __global__ void __launch_bounds__({math.prod(block_of(launch))})'
         parameters = ", ".join(self.parameters(stores_of(launch)))
         return "\n".join([f"{head} {self.kernel.name}_{position}({parameters})", "{", *lines, "}"])
 
@@ -140,8 +153,11 @@ class CudaPrinter(CPrinter):
             yield f"{constant}{TYPES[buffer.dtype]} *__restrict__ {self.names.value(buffer.name)}"
         yield from (f"int64_t {self.names.atom(binding.size)}" for binding in self.kernel.binding)
 
-    def grid(self, loops: Sequence[ir.Loop], body: tuple[ir.Statement, ...]) -> Iterator[str]:
-        """The loops on the grid, as one: a block takes every so-manieth item."""
+    def grid(self, loops: Sequence[ir.Loop], body: tuple[ir.Statement, ...], rows: int) -> Iterator[str]:
+        """The loops on the grid, as one: a block takes so many items, and those that are a grid further."""
+        first, step = "blockIdx.x", "gridDim.x"
+        if rows > 1:
+            first, step = f"(int64_t)blockIdx.x * {rows} + threadIdx.y", f"(int64_t)gridDim.x * {rows}"
         outside = dict(self.expressions.extents)
         self.expressions.extents |= {loop.var: loop.extent for loop in loops}
         names = [self.names.bind(loop.var, wish_of(loop.var)) for loop in loops]
@@ -149,11 +165,11 @@ class CudaPrinter(CPrinter):
             yield from indented(self.block(body))
         elif len(loops) == 1:
             extent = self.expressions.dim(loops[0].extent)
-            yield f"{INDENT}for (int64_t {names[0]} = blockIdx.x; {names[0]} < {extent}; {names[0]} += gridDim.x) {{"
+            yield f"{INDENT}for (int64_t {names[0]} = {first}; {names[0]} < {extent}; {names[0]} += {step}) {{"
         else:
             extents = [self.expressions.dim(loop.extent) for loop in loops]
             yield f"{INDENT}const int64_t items = {' * '.join(map(closed, extents))};"
-            yield f"{INDENT}for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {{"
+            yield f"{INDENT}for (int64_t item = {first}; item < items; item += {step}) {{"
             for at, name in enumerate(names):
                 inner = " * ".join(map(closed, extents[at + 1 :]))
                 index = f"item / ({inner})" if inner else "item"
@@ -324,8 +340,9 @@ class CudaPrinter(CPrinter):
         arguments = ", ".join(text.rpartition(" ")[2].removeprefix("*") for text in self.parameters(set()))
         for at, launch in enumerate(kernel.launches):
             when = "" if launch.when is None else f"{self.expressions.expr(launch.when)} && "
-            items = dim(extent_of(launch))
-            call = f"{kernel.name}_{at}<<<noyau_blocks({items}), {threads_of(launch)}, 0, stream>>>({arguments});"
+            items, (threads, rows) = dim(extent_of(launch)), block_of(launch)
+            block = f"dim3({threads}, {rows})" if rows > 1 else str(threads)
+            call = f"{kernel.name}_{at}<<<noyau_blocks({items}, {rows}), {block}, 0, stream>>>({arguments});"
             lines.append(f"if ({when}{items} > 0) {call}")
         lines += [f"cudaFreeAsync({name}, stream);" for name in own]
         head = f'extern "C" cudaError_t {kernel.name}({", ".join(outer)}, cudaStream_t stream)'
@@ -334,9 +351,10 @@ class CudaPrinter(CPrinter):
         return "\n".join(["#ifndef __CUDACC_RTC__", *body, "#endif"])
 
 
-def threads_of(launch: ir.Launch) -> int:
-    """The threads of a block: as many as there are lanes that hold states."""
-    return max((s.lanes for s in every_statement(launch.body) if isinstance(s, ir.MergeLanes)), default=BLOCK)
+def block_of(launch: ir.Launch) -> tuple[int, int]:
+    """The threads of a block, as many as there are lanes that hold states; and the items that it has side by side."""
+    lanes = max((s.lanes for s in every_statement(launch.body) if isinstance(s, ir.MergeLanes)), default=BLOCK)
+    return lanes, WARPS if lanes <= WARP else 1
 
 
 def stores_of(launch: ir.Launch) -> set[str]:

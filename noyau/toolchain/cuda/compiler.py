@@ -45,9 +45,9 @@ def _first_lines(error: Exception, count: int = 4) -> str:
 class Launch:
     """A kernel of compiled code over a grid of blocks of threads."""
 
-    def __init__(self, code: Any, name: str, blocks: int, threads: int) -> None:
+    def __init__(self, code: Any, name: str, blocks: int, block: tuple[int, int]) -> None:
         self.kernel = code.get_kernel(name)
-        self.grid = cuda_core.LaunchConfig(grid=blocks, block=threads)
+        self.grid = cuda_core.LaunchConfig(grid=blocks, block=block)
 
     def __call__(self, stream: int, arguments: Sequence[Any]) -> None:
         """Launch on a stream, by its handle. Pointers are ints, sizes numbers of NumPy."""

@@ -18,10 +18,11 @@ typedef unsigned long long uint64_t;
 #include <math.h>
 #include <stdint.h>
 
-/* As many blocks as items, or as a grid can have: each takes several then. */
-static inline unsigned noyau_blocks(int64_t items)
+/* As many blocks as hold all items, or as a grid can have: each takes several rounds then. */
+static inline unsigned noyau_blocks(int64_t items, int64_t of_block)
 {
-    return (unsigned)(items < 2147483647 ? items : 2147483647);
+    const int64_t blocks = (items + of_block - 1) / of_block;
+    return (unsigned)(blocks < 2147483647 ? blocks : 2147483647);
 }
 #endif
 #define NOYAU_INLINE static __device__ __forceinline__
@@ -76,8 +77,8 @@ extern "C" cudaError_t column_sums(const float *__restrict__ x, float *__restric
 {
     float *v1_2_sum_of_block = 0;
     if (cudaError_t error = cudaMallocAsync((void **)&v1_2_sum_of_block, sizeof(*v1_2_sum_of_block) * (n * ((rows + 255) / 256)), stream)) return error;
-    if (((n + 255) / 256) * ((rows + 255) / 256) > 0) column_sums_0<<<noyau_blocks(((n + 255) / 256) * ((rows + 255) / 256)), 256, 0, stream>>>(x, v1, v1_2_sum_of_block, rows, n);
-    if ((n + 255) / 256 > 0) column_sums_1<<<noyau_blocks((n + 255) / 256), 256, 0, stream>>>(x, v1, v1_2_sum_of_block, rows, n);
+    if (((n + 255) / 256) * ((rows + 255) / 256) > 0) column_sums_0<<<noyau_blocks(((n + 255) / 256) * ((rows + 255) / 256), 1), 256, 0, stream>>>(x, v1, v1_2_sum_of_block, rows, n);
+    if ((n + 255) / 256 > 0) column_sums_1<<<noyau_blocks((n + 255) / 256, 1), 256, 0, stream>>>(x, v1, v1_2_sum_of_block, rows, n);
     cudaFreeAsync(v1_2_sum_of_block, stream);
     return cudaGetLastError();
 }

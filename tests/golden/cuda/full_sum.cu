@@ -18,10 +18,11 @@ typedef unsigned long long uint64_t;
 #include <math.h>
 #include <stdint.h>
 
-/* As many blocks as items, or as a grid can have: each takes several then. */
-static inline unsigned noyau_blocks(int64_t items)
+/* As many blocks as hold all items, or as a grid can have: each takes several rounds then. */
+static inline unsigned noyau_blocks(int64_t items, int64_t of_block)
 {
-    return (unsigned)(items < 2147483647 ? items : 2147483647);
+    const int64_t blocks = (items + of_block - 1) / of_block;
+    return (unsigned)(blocks < 2147483647 ? blocks : 2147483647);
 }
 #endif
 #define NOYAU_INLINE static __device__ __forceinline__
@@ -32,25 +33,28 @@ NOYAU_INLINE int64_t noyau_minimum_i64(int64_t a, int64_t b)
 }
 
 /* The states of the threads of a block, merged by halves: the upper half into the lower one, again and again. All
-   threads come here, and each gets the result. The last 32 states are those of one warp, which needs no barrier of the
-   block. */
+   threads come here, and each gets the result. A warp waits for itself alone: the last 32 states of a block are those of
+   one, and where a warp has an item of its own, so are all. */
 template <int LANES, class State> __device__ State noyau_merge_lanes(State own)
 {
-    __shared__ State states[LANES];
+    __shared__ State shared[256];
+    State *const states = shared + (LANES > 32 ? 0 : threadIdx.y * 32);
     const int lane = threadIdx.x;
     states[lane] = own;
     for (int half = LANES / 2; half >= 32; half /= 2) {
         __syncthreads();
         if (lane < half) states[lane].merge(states[lane + half]);
     }
-    __syncthreads();
+    if (LANES > 32) __syncthreads();
+    else __syncwarp();
     for (int half = 16; half > 0 && lane < 32; half /= 2) {
         if (lane < half) states[lane].merge(states[lane + half]);
         __syncwarp();
     }
-    __syncthreads();
+    if (LANES > 32) __syncthreads();
     const State all = states[0];
-    __syncthreads(); /* before the next merge takes the memory */
+    if (LANES > 32) __syncthreads(); /* before the next merge takes the memory */
+    else __syncwarp();
     return all;
 }
 
@@ -107,8 +111,8 @@ extern "C" cudaError_t full_sum(const float *__restrict__ x, float *__restrict__
 {
     double *v1_2_sum_of_block = 0;
     if (cudaError_t error = cudaMallocAsync((void **)&v1_2_sum_of_block, sizeof(*v1_2_sum_of_block) * ((n + 32767) / 32768), stream)) return error;
-    if ((n + 32767) / 32768 > 0) full_sum_0<<<noyau_blocks((n + 32767) / 32768), 256, 0, stream>>>(x, v1, v1_2_sum_of_block, n);
-    if (1 > 0) full_sum_1<<<noyau_blocks(1), 256, 0, stream>>>(x, v1, v1_2_sum_of_block, n);
+    if ((n + 32767) / 32768 > 0) full_sum_0<<<noyau_blocks((n + 32767) / 32768, 1), 256, 0, stream>>>(x, v1, v1_2_sum_of_block, n);
+    if (1 > 0) full_sum_1<<<noyau_blocks(1, 1), 256, 0, stream>>>(x, v1, v1_2_sum_of_block, n);
     cudaFreeAsync(v1_2_sum_of_block, stream);
     return cudaGetLastError();
 }

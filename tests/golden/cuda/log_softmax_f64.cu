@@ -18,83 +18,14 @@ typedef unsigned long long uint64_t;
 #include <math.h>
 #include <stdint.h>
 
-/* As many blocks as items, or as a grid can have: each takes several then. */
-static inline unsigned noyau_blocks(int64_t items)
+/* As many blocks as hold all items, or as a grid can have: each takes several rounds then. */
+static inline unsigned noyau_blocks(int64_t items, int64_t of_block)
 {
-    return (unsigned)(items < 2147483647 ? items : 2147483647);
+    const int64_t blocks = (items + of_block - 1) / of_block;
+    return (unsigned)(blocks < 2147483647 ? blocks : 2147483647);
 }
 #endif
 #define NOYAU_INLINE static __device__ __forceinline__
-
-/* e^x as 2^n (high + *low), n in shifted as noyau_scale_f64 has it: e^r is 1 + r + r^2 p(r), p minimax,
-   where 1 + r is high and what it was rounded by goes to low. */
-NOYAU_INLINE double noyau_exp_parts_f64(double x, double *low, double *shifted) {
-    *shifted = x * 1.4426950408889634 + (0x1.8p52 + 2046);
-    const double n = *shifted - (0x1.8p52 + 2046);
-    const double most = x - n * 0x1.62e42fefa38p-1, rest = n * 0x1.ef35793c7673p-45; /* log(2) in two parts */
-    const double r = most - rest;
-    double p = 2.511554176208322e-8;
-    p = p * r + 2.76265487794339e-7;
-    p = p * r + 2.755722477418294e-6;
-    p = p * r + 2.4801503946616203e-5;
-    p = p * r + 0.00019841269906335115;
-    p = p * r + 0.0013888888932724966;
-    p = p * r + 0.0083333333333132;
-    p = p * r + 0.041666666666572906;
-    p = p * r + 0.16666666666666688;
-    p = p * r + 0.5000000000000006;
-    const double high = 1 + most;
-    *low = (most - (high - 1)) + (p * (r * r) - rest);
-    return high;
-}
-
-NOYAU_INLINE uint64_t noyau_bits_f64(double x) {
-    union { double value; uint64_t bits; } cell = {x};
-    return cell.bits;
-}
-
-NOYAU_INLINE double noyau_from_bits_f64(uint64_t x) {
-    union { uint64_t bits; double value; } cell = {x};
-    return cell.value;
-}
-
-/* value 2^n, where shifted is n + 2046 + 1.5 2^52: as noyau_scale_f32. */
-NOYAU_INLINE double noyau_scale_f64(double value, double shifted) {
-    const uint64_t bits = noyau_bits_f64(shifted), half = bits >> 1;
-    return value * noyau_from_bits_f64(half << 52) * noyau_from_bits_f64((bits - half) << 52);
-}
-
-/* e^x. 0.8 ulp. */
-NOYAU_INLINE double noyau_exp_f64(double x) {
-    double low, shifted;
-    const double high = noyau_exp_parts_f64(x, &low, &shifted);
-    const double y = noyau_scale_f64(high + low, shifted);
-    const double tail = x < -746 ? 0 : y;
-    return x > 710 ? INFINITY : tail;
-}
-
-/* As noyau_wide_log, with more terms and log(2) in two parts. 1.0 ulp. */
-NOYAU_INLINE double noyau_log_f64(double x) {
-    const double normal = x < 0x1p-1022 ? x * 0x1p54 : x;
-    const uint64_t bits = noyau_bits_f64(normal) + (0x3ff0000000000000 - 0x3fe6a09e667f3bcd);
-    const double whole = noyau_from_bits_f64((bits >> 52) | 0x4330000000000000) - (0x1p52 + 1023);
-    const double n = whole - (x < 0x1p-1022 ? 54 : 0);
-    const double f = noyau_from_bits_f64((bits & 0x000fffffffffffff) + 0x3fe6a09e667f3bcd) - 1;
-    const double s = f / (f + 2);
-    const double z = s * s;
-    double p = 0.14796007714623774;
-    p = p * z + 0.15314050324702402;
-    p = p * z + 0.1818356405404158;
-    p = p * z + 0.2222219858558514;
-    p = p * z + 0.2857142874217077;
-    p = p * z + 0.3999999999941628;
-    p = p * z + 0.6666666666666734;
-    const double half = 0.5 * f * f;
-    const double low = s * (half + p * z) + n * 0x1.ef35793c7673p-45;
-    const double y = n * 0x1.62e42fefa38p-1 - (half - low - f);
-    const double most = x < INFINITY ? y : x, none = x == 0 ? -INFINITY : NAN;
-    return x > 0 ? most : none;
-}
 
 /* The greater; NaN if either is NaN. 0.0 ulp. */
 NOYAU_INLINE double noyau_maximum_f64(double x, double y) {
@@ -102,25 +33,28 @@ NOYAU_INLINE double noyau_maximum_f64(double x, double y) {
 }
 
 /* The states of the threads of a block, merged by halves: the upper half into the lower one, again and again. All
-   threads come here, and each gets the result. The last 32 states are those of one warp, which needs no barrier of the
-   block. */
+   threads come here, and each gets the result. A warp waits for itself alone: the last 32 states of a block are those of
+   one, and where a warp has an item of its own, so are all. */
 template <int LANES, class State> __device__ State noyau_merge_lanes(State own)
 {
-    __shared__ State states[LANES];
+    __shared__ State shared[256];
+    State *const states = shared + (LANES > 32 ? 0 : threadIdx.y * 32);
     const int lane = threadIdx.x;
     states[lane] = own;
     for (int half = LANES / 2; half >= 32; half /= 2) {
         __syncthreads();
         if (lane < half) states[lane].merge(states[lane + half]);
     }
-    __syncthreads();
+    if (LANES > 32) __syncthreads();
+    else __syncwarp();
     for (int half = 16; half > 0 && lane < 32; half /= 2) {
         if (lane < half) states[lane].merge(states[lane + half]);
         __syncwarp();
     }
-    __syncthreads();
+    if (LANES > 32) __syncthreads();
     const State all = states[0];
-    __syncthreads(); /* before the next merge takes the memory */
+    if (LANES > 32) __syncthreads(); /* before the next merge takes the memory */
+    else __syncwarp();
     return all;
 }
 
@@ -166,13 +100,13 @@ extern "C" __global__ void __launch_bounds__(256) log_softmax_f64_0(const double
             for (int64_t r2 = 0; r2 < length / 256; ++r2) {
                 const double x_i = x[i0 * n + r2 * 256 + lane];
                 const double v4 = x_i - v1;
-                const double v5 = noyau_exp_f64(v4);
+                const double v5 = exp(v4);
                 v6_sum += v5;
             }
         }
         v6_sum = noyau_merge_lanes<256>(noyau_sum_f64{v6_sum}).s0;
         const double v6 = v6_sum;
-        const double v8 = noyau_log_f64(v6);
+        const double v8 = log(v6);
         #pragma unroll 4
         for (int64_t i1 = threadIdx.x; i1 < n; i1 += blockDim.x) {
             const double x_i = x[i0 * n + i1];
@@ -182,10 +116,10 @@ extern "C" __global__ void __launch_bounds__(256) log_softmax_f64_0(const double
     }
 }
 
-extern "C" __global__ void __launch_bounds__(32) log_softmax_f64_1(const double *__restrict__ x, double *__restrict__ v10, int64_t rows, int64_t n)
+extern "C" __global__ void __launch_bounds__(256) log_softmax_f64_1(const double *__restrict__ x, double *__restrict__ v10, int64_t rows, int64_t n)
 {
     const int64_t lane = threadIdx.x;
-    for (int64_t i0 = blockIdx.x; i0 < rows; i0 += gridDim.x) {
+    for (int64_t i0 = (int64_t)blockIdx.x * 8 + threadIdx.y; i0 < rows; i0 += (int64_t)gridDim.x * 8) {
         double v1_max;
         {
             v1_max = -INFINITY;
@@ -206,13 +140,13 @@ extern "C" __global__ void __launch_bounds__(32) log_softmax_f64_1(const double 
             for (int64_t r2 = 0; r2 < length / 32; ++r2) {
                 const double x_i = x[i0 * n + r2 * 32 + lane];
                 const double v4 = x_i - v1;
-                const double v5 = noyau_exp_f64(v4);
+                const double v5 = exp(v4);
                 v6_sum += v5;
             }
         }
         v6_sum = noyau_merge_lanes<32>(noyau_sum_f64{v6_sum}).s0;
         const double v6 = v6_sum;
-        const double v8 = noyau_log_f64(v6);
+        const double v8 = log(v6);
         #pragma unroll 4
         for (int64_t i1 = threadIdx.x; i1 < n; i1 += blockDim.x) {
             const double x_i = x[i0 * n + i1];
@@ -226,8 +160,8 @@ extern "C" __global__ void __launch_bounds__(32) log_softmax_f64_1(const double 
 /* Launches the kernels on a stream, with arrays of the device. */
 extern "C" cudaError_t log_softmax_f64(const double *__restrict__ x, double *__restrict__ v10, int64_t rows, int64_t n, cudaStream_t stream)
 {
-    if ((!(n <= 1024)) && rows > 0) log_softmax_f64_0<<<noyau_blocks(rows), 256, 0, stream>>>(x, v10, rows, n);
-    if ((n <= 1024) && rows > 0) log_softmax_f64_1<<<noyau_blocks(rows), 32, 0, stream>>>(x, v10, rows, n);
+    if ((!(n <= 1024)) && rows > 0) log_softmax_f64_0<<<noyau_blocks(rows, 1), 256, 0, stream>>>(x, v10, rows, n);
+    if ((n <= 1024) && rows > 0) log_softmax_f64_1<<<noyau_blocks(rows, 8), dim3(32, 8), 0, stream>>>(x, v10, rows, n);
     return cudaGetLastError();
 }
 #endif

@@ -18,10 +18,11 @@ typedef unsigned long long uint64_t;
 #include <math.h>
 #include <stdint.h>
 
-/* As many blocks as items, or as a grid can have: each takes several then. */
-static inline unsigned noyau_blocks(int64_t items)
+/* As many blocks as hold all items, or as a grid can have: each takes several rounds then. */
+static inline unsigned noyau_blocks(int64_t items, int64_t of_block)
 {
-    return (unsigned)(items < 2147483647 ? items : 2147483647);
+    const int64_t blocks = (items + of_block - 1) / of_block;
+    return (unsigned)(blocks < 2147483647 ? blocks : 2147483647);
 }
 #endif
 #define NOYAU_INLINE static __device__ __forceinline__
@@ -49,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(256) padded_0(const float *__restri
 /* Launches the kernels on a stream, with arrays of the device. */
 extern "C" cudaError_t padded(const float *__restrict__ x, float *__restrict__ v6, int64_t rows, int64_t n, cudaStream_t stream)
 {
-    if (rows > 0) padded_0<<<noyau_blocks(rows), 256, 0, stream>>>(x, v6, rows, n);
+    if (rows > 0) padded_0<<<noyau_blocks(rows, 1), 256, 0, stream>>>(x, v6, rows, n);
     return cudaGetLastError();
 }
 #endif

@@ -18,39 +18,38 @@ typedef unsigned long long uint64_t;
 #include <math.h>
 #include <stdint.h>
 
-/* As many blocks as items, or as a grid can have: each takes several then. */
-static inline unsigned noyau_blocks(int64_t items)
+/* As many blocks as hold all items, or as a grid can have: each takes several rounds then. */
+static inline unsigned noyau_blocks(int64_t items, int64_t of_block)
 {
-    return (unsigned)(items < 2147483647 ? items : 2147483647);
+    const int64_t blocks = (items + of_block - 1) / of_block;
+    return (unsigned)(blocks < 2147483647 ? blocks : 2147483647);
 }
 #endif
 #define NOYAU_INLINE static __device__ __forceinline__
 
-/* 1 / sqrt(x). 1.5 ulp. */
-NOYAU_INLINE float noyau_rsqrt_f32(float x) {
-    return 1 / sqrtf(x);
-}
-
 /* The states of the threads of a block, merged by halves: the upper half into the lower one, again and again. All
-   threads come here, and each gets the result. The last 32 states are those of one warp, which needs no barrier of the
-   block. */
+   threads come here, and each gets the result. A warp waits for itself alone: the last 32 states of a block are those of
+   one, and where a warp has an item of its own, so are all. */
 template <int LANES, class State> __device__ State noyau_merge_lanes(State own)
 {
-    __shared__ State states[LANES];
+    __shared__ State shared[256];
+    State *const states = shared + (LANES > 32 ? 0 : threadIdx.y * 32);
     const int lane = threadIdx.x;
     states[lane] = own;
     for (int half = LANES / 2; half >= 32; half /= 2) {
         __syncthreads();
         if (lane < half) states[lane].merge(states[lane + half]);
     }
-    __syncthreads();
+    if (LANES > 32) __syncthreads();
+    else __syncwarp();
     for (int half = 16; half > 0 && lane < 32; half /= 2) {
         if (lane < half) states[lane].merge(states[lane + half]);
         __syncwarp();
     }
-    __syncthreads();
+    if (LANES > 32) __syncthreads();
     const State all = states[0];
-    __syncthreads(); /* before the next merge takes the memory */
+    if (LANES > 32) __syncthreads(); /* before the next merge takes the memory */
+    else __syncwarp();
     return all;
 }
 
@@ -59,6 +58,15 @@ struct noyau_sum_f64 {
     __device__ void merge(const noyau_sum_f64 &other)
     {
         double next0 = s0 + other.s0;
+        s0 = next0;
+    }
+};
+
+struct noyau_sum_f32 {
+    float s0;
+    __device__ void merge(const noyau_sum_f32 &other)
+    {
+        float next0 = s0 + other.s0;
         s0 = next0;
     }
 };
@@ -86,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(256) residual_rms_norm_0(const floa
         const float v5 = (float)v5_sum;
         const float v9 = v5 / v8;
         const float v12 = v10_i + v9;
-        const float v13 = noyau_rsqrt_f32(v12);
+        const float v13 = rsqrtf(v12);
         #pragma unroll 4
         for (int64_t i1 = threadIdx.x; i1 < n; i1 += blockDim.x) {
             const float x_i = x[i0 * n + i1];
@@ -100,15 +108,15 @@ extern "C" __global__ void __launch_bounds__(256) residual_rms_norm_0(const floa
     }
 }
 
-extern "C" __global__ void __launch_bounds__(32) residual_rms_norm_1(const float *__restrict__ v10, const float *__restrict__ x, const float *__restrict__ r, const float *__restrict__ w, float *__restrict__ v17, float *__restrict__ v3, int64_t rows, int64_t n)
+extern "C" __global__ void __launch_bounds__(256) residual_rms_norm_1(const float *__restrict__ v10, const float *__restrict__ x, const float *__restrict__ r, const float *__restrict__ w, float *__restrict__ v17, float *__restrict__ v3, int64_t rows, int64_t n)
 {
     const int64_t lane = threadIdx.x;
-    for (int64_t i0 = blockIdx.x; i0 < rows; i0 += gridDim.x) {
+    for (int64_t i0 = (int64_t)blockIdx.x * 8 + threadIdx.y; i0 < rows; i0 += (int64_t)gridDim.x * 8) {
         const float v10_i = v10[0];
         const float v8 = (float)n;
-        double v5_sum;
+        float v5_sum;
         {
-            v5_sum = 0.0;
+            v5_sum = 0.0f;
             const int64_t length = n + 31 - lane;
             #pragma unroll 4
             for (int64_t r1 = 0; r1 < length / 32; ++r1) {
@@ -116,14 +124,14 @@ extern "C" __global__ void __launch_bounds__(32) residual_rms_norm_1(const float
                 const float v_r_i = r[i0 * n + r1 * 32 + lane];
                 const float v3_2 = x_i + v_r_i;
                 const float v4 = v3_2 * v3_2;
-                v5_sum += (double)v4;
+                v5_sum += v4;
             }
         }
-        v5_sum = noyau_merge_lanes<32>(noyau_sum_f64{v5_sum}).s0;
-        const float v5 = (float)v5_sum;
+        v5_sum = noyau_merge_lanes<32>(noyau_sum_f32{v5_sum}).s0;
+        const float v5 = v5_sum;
         const float v9 = v5 / v8;
         const float v12 = v10_i + v9;
-        const float v13 = noyau_rsqrt_f32(v12);
+        const float v13 = rsqrtf(v12);
         #pragma unroll 4
         for (int64_t i1 = threadIdx.x; i1 < n; i1 += blockDim.x) {
             const float x_i = x[i0 * n + i1];
@@ -141,8 +149,8 @@ extern "C" __global__ void __launch_bounds__(32) residual_rms_norm_1(const float
 /* Launches the kernels on a stream, with arrays of the device. */
 extern "C" cudaError_t residual_rms_norm(const float *__restrict__ v10, const float *__restrict__ x, const float *__restrict__ r, const float *__restrict__ w, float *__restrict__ v17, float *__restrict__ v3, int64_t rows, int64_t n, cudaStream_t stream)
 {
-    if ((!(n <= 1024)) && rows > 0) residual_rms_norm_0<<<noyau_blocks(rows), 256, 0, stream>>>(v10, x, r, w, v17, v3, rows, n);
-    if ((n <= 1024) && rows > 0) residual_rms_norm_1<<<noyau_blocks(rows), 32, 0, stream>>>(v10, x, r, w, v17, v3, rows, n);
+    if ((!(n <= 1024)) && rows > 0) residual_rms_norm_0<<<noyau_blocks(rows, 1), 256, 0, stream>>>(v10, x, r, w, v17, v3, rows, n);
+    if ((n <= 1024) && rows > 0) residual_rms_norm_1<<<noyau_blocks(rows, 8), dim3(32, 8), 0, stream>>>(v10, x, r, w, v17, v3, rows, n);
     return cudaGetLastError();
 }
 #endif

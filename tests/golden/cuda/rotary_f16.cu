@@ -18,10 +18,11 @@ typedef unsigned long long uint64_t;
 #include <math.h>
 #include <stdint.h>
 
-/* As many blocks as items, or as a grid can have: each takes several then. */
-static inline unsigned noyau_blocks(int64_t items)
+/* As many blocks as hold all items, or as a grid can have: each takes several rounds then. */
+static inline unsigned noyau_blocks(int64_t items, int64_t of_block)
 {
-    return (unsigned)(items < 2147483647 ? items : 2147483647);
+    const int64_t blocks = (items + of_block - 1) / of_block;
+    return (unsigned)(blocks < 2147483647 ? blocks : 2147483647);
 }
 #endif
 #define NOYAU_INLINE static __device__ __forceinline__
@@ -149,8 +150,8 @@ extern "C" __global__ void __launch_bounds__(256) rotary_f16_1(const uint16_t *_
 /* Launches the kernels on a stream, with arrays of the device. */
 extern "C" cudaError_t rotary_f16(const uint16_t *__restrict__ x, const uint16_t *__restrict__ v_sin, const uint16_t *__restrict__ v_cos, uint16_t *__restrict__ v12, int64_t b, int64_t s, cudaStream_t stream)
 {
-    if ((!(s <= 128)) && b * ((s + 255) / 256) * 2 > 0) rotary_f16_0<<<noyau_blocks(b * ((s + 255) / 256) * 2), 256, 0, stream>>>(x, v_sin, v_cos, v12, b, s);
-    if ((s <= 128) && (b * s * 2 + 255) / 256 > 0) rotary_f16_1<<<noyau_blocks((b * s * 2 + 255) / 256), 256, 0, stream>>>(x, v_sin, v_cos, v12, b, s);
+    if ((!(s <= 128)) && b * ((s + 255) / 256) * 2 > 0) rotary_f16_0<<<noyau_blocks(b * ((s + 255) / 256) * 2, 1), 256, 0, stream>>>(x, v_sin, v_cos, v12, b, s);
+    if ((s <= 128) && (b * s * 2 + 255) / 256 > 0) rotary_f16_1<<<noyau_blocks((b * s * 2 + 255) / 256, 1), 256, 0, stream>>>(x, v_sin, v_cos, v12, b, s);
     return cudaGetLastError();
 }
 #endif

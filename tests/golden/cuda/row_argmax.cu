@@ -18,34 +18,38 @@ typedef unsigned long long uint64_t;
 #include <math.h>
 #include <stdint.h>
 
-/* As many blocks as items, or as a grid can have: each takes several then. */
-static inline unsigned noyau_blocks(int64_t items)
+/* As many blocks as hold all items, or as a grid can have: each takes several rounds then. */
+static inline unsigned noyau_blocks(int64_t items, int64_t of_block)
 {
-    return (unsigned)(items < 2147483647 ? items : 2147483647);
+    const int64_t blocks = (items + of_block - 1) / of_block;
+    return (unsigned)(blocks < 2147483647 ? blocks : 2147483647);
 }
 #endif
 #define NOYAU_INLINE static __device__ __forceinline__
 
 /* The states of the threads of a block, merged by halves: the upper half into the lower one, again and again. All
-   threads come here, and each gets the result. The last 32 states are those of one warp, which needs no barrier of the
-   block. */
+   threads come here, and each gets the result. A warp waits for itself alone: the last 32 states of a block are those of
+   one, and where a warp has an item of its own, so are all. */
 template <int LANES, class State> __device__ State noyau_merge_lanes(State own)
 {
-    __shared__ State states[LANES];
+    __shared__ State shared[256];
+    State *const states = shared + (LANES > 32 ? 0 : threadIdx.y * 32);
     const int lane = threadIdx.x;
     states[lane] = own;
     for (int half = LANES / 2; half >= 32; half /= 2) {
         __syncthreads();
         if (lane < half) states[lane].merge(states[lane + half]);
     }
-    __syncthreads();
+    if (LANES > 32) __syncthreads();
+    else __syncwarp();
     for (int half = 16; half > 0 && lane < 32; half /= 2) {
         if (lane < half) states[lane].merge(states[lane + half]);
         __syncwarp();
     }
-    __syncthreads();
+    if (LANES > 32) __syncthreads();
     const State all = states[0];
-    __syncthreads(); /* before the next merge takes the memory */
+    if (LANES > 32) __syncthreads(); /* before the next merge takes the memory */
+    else __syncwarp();
     return all;
 }
 
@@ -98,10 +102,10 @@ extern "C" __global__ void __launch_bounds__(256) row_argmax_0(const float *__re
     }
 }
 
-extern "C" __global__ void __launch_bounds__(32) row_argmax_1(const float *__restrict__ x, int64_t *__restrict__ v1, int64_t rows, int64_t n)
+extern "C" __global__ void __launch_bounds__(256) row_argmax_1(const float *__restrict__ x, int64_t *__restrict__ v1, int64_t rows, int64_t n)
 {
     const int64_t lane = threadIdx.x;
-    for (int64_t i0 = blockIdx.x; i0 < rows; i0 += gridDim.x) {
+    for (int64_t i0 = (int64_t)blockIdx.x * 8 + threadIdx.y; i0 < rows; i0 += (int64_t)gridDim.x * 8) {
         float v1_2_best;
         int64_t v1_2_at;
         {
@@ -139,8 +143,8 @@ extern "C" __global__ void __launch_bounds__(32) row_argmax_1(const float *__res
 /* Launches the kernels on a stream, with arrays of the device. */
 extern "C" cudaError_t row_argmax(const float *__restrict__ x, int64_t *__restrict__ v1, int64_t rows, int64_t n, cudaStream_t stream)
 {
-    if ((!(n <= 1024)) && rows > 0) row_argmax_0<<<noyau_blocks(rows), 256, 0, stream>>>(x, v1, rows, n);
-    if ((n <= 1024) && rows > 0) row_argmax_1<<<noyau_blocks(rows), 32, 0, stream>>>(x, v1, rows, n);
+    if ((!(n <= 1024)) && rows > 0) row_argmax_0<<<noyau_blocks(rows, 1), 256, 0, stream>>>(x, v1, rows, n);
+    if ((n <= 1024) && rows > 0) row_argmax_1<<<noyau_blocks(rows, 8), dim3(32, 8), 0, stream>>>(x, v1, rows, n);
     return cudaGetLastError();
 }
 #endif

@@ -18,10 +18,11 @@ typedef unsigned long long uint64_t;
 #include <math.h>
 #include <stdint.h>
 
-/* As many blocks as items, or as a grid can have: each takes several then. */
-static inline unsigned noyau_blocks(int64_t items)
+/* As many blocks as hold all items, or as a grid can have: each takes several rounds then. */
+static inline unsigned noyau_blocks(int64_t items, int64_t of_block)
 {
-    return (unsigned)(items < 2147483647 ? items : 2147483647);
+    const int64_t blocks = (items + of_block - 1) / of_block;
+    return (unsigned)(blocks < 2147483647 ? blocks : 2147483647);
 }
 #endif
 #define NOYAU_INLINE static __device__ __forceinline__
@@ -77,8 +78,8 @@ extern "C" __global__ void __launch_bounds__(256) transposed_strided_1(const flo
 /* Launches the kernels on a stream, with arrays of the device. */
 extern "C" cudaError_t transposed_strided(const float *__restrict__ x, float *__restrict__ v2, int64_t a, int64_t b, int64_t c, int64_t x_stride0, int64_t x_stride1, int64_t x_stride2, cudaStream_t stream)
 {
-    if ((!(b <= 128)) && a * c * ((b + 255) / 256) > 0) transposed_strided_0<<<noyau_blocks(a * c * ((b + 255) / 256)), 256, 0, stream>>>(x, v2, a, b, c, x_stride0, x_stride1, x_stride2);
-    if ((b <= 128) && (a * b * c + 255) / 256 > 0) transposed_strided_1<<<noyau_blocks((a * b * c + 255) / 256), 256, 0, stream>>>(x, v2, a, b, c, x_stride0, x_stride1, x_stride2);
+    if ((!(b <= 128)) && a * c * ((b + 255) / 256) > 0) transposed_strided_0<<<noyau_blocks(a * c * ((b + 255) / 256), 1), 256, 0, stream>>>(x, v2, a, b, c, x_stride0, x_stride1, x_stride2);
+    if ((b <= 128) && (a * b * c + 255) / 256 > 0) transposed_strided_1<<<noyau_blocks((a * b * c + 255) / 256, 1), 256, 0, stream>>>(x, v2, a, b, c, x_stride0, x_stride1, x_stride2);
     return cudaGetLastError();
 }
 #endif

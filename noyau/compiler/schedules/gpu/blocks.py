@@ -104,12 +104,13 @@ def _is_inner(extent: Dim) -> bool:
 
 
 def _expanded(statements: Statements, lanes: int) -> Statements:
-    """Every Fold over the threads of a block; the states of a sum of float32 are float64."""
+    """Every Fold over the threads of a block; the states of a sum of float32 are float64 but in a warp, whose threads
+    add few."""
 
     def change(statement: ir.Statement) -> Statements | None:
         match statement:
             case ir.Let(name, ir.Fold() as fold, origin):
-                state = folds.state_of(fold, name, wide=True)
+                state = folds.state_of(fold, name, wide=lanes > WARP)
                 return (*_shared(fold, state, lanes, name), ir.Let(name, state.result(Dim.of(0), fold.dtype), origin))
             case _:
                 return None

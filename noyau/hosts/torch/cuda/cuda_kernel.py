@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from noyau.codegen.cuda.printer import threads_of
+from noyau.codegen.cuda.printer import block_of
 from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.cuda.launch_records import TAPE
 from noyau.hosts.torch.tensors import layout_array
@@ -67,8 +67,9 @@ class CudaKernel:
         for at, launch in enumerate(self.kernel.launches):
             items = int(extent_of(launch).evaluate(sizes))
             if items > 0 and (launch.when is None or runs(launch.when, sizes)):
-                name = f"{self.kernel.name}_{at}"
-                launches.append(compiler.Launch(code, name, min(items, MOST_BLOCKS), threads_of(launch)))
+                block = block_of(launch)
+                blocks = min(-(-items // block[1]), MOST_BLOCKS)
+                launches.append(compiler.Launch(code, f"{self.kernel.name}_{at}", blocks, block))
         numbers = tuple(np.int64(sizes[binding.size]) for binding in self.kernel.binding)
         return LaunchPlan(outputs, scratch, numbers, tuple(launches))
 
