@@ -14,9 +14,10 @@ from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.compiler.schedules.gpu.blocks import in_blocks
+from noyau.dtypes import DType
 from noyau.errors import GraphError, UnsupportedError
 from tests.codegen.kernels import GOLDEN
-from tests.jobs.check.groups import softmax
+from tests.jobs.check.groups import one_map, softmax
 
 
 @noyau.op("f32[n], f32[n] -> f32[n]")
@@ -39,17 +40,26 @@ def test_a_kernel_without_a_name_of_its_own_is_refused():
 def test_kernels_of_one_text_share_what_they_call():
     kernels = [in_blocks(lower(normalise(softmax()), name)) for name in ("one", "other")]
     text = cuda_printer.together(kernels, "a comment */ and no more")
-    assert text.count("noyau_exp_f32(float x) {") == 1
+    assert text.count("noyau_maximum_f32(float x, float y) {") == 1
     assert text.count("struct noyau_max_f32 {") == 1
     assert text.startswith("/* a comment * / and no more */")
     for name in ("one", "other"):
         assert f'extern "C" cudaError_t {name}(' in text
 
 
-def test_what_is_rounded_apart_is_fused_with_nothing():
-    text = cuda_printer.together([in_blocks(lower(normalise(GOLDEN["log_softmax_kept"][0]), "kernel"))])
-    assert "__fadd_rn(x, -0.0f)" in text
+@pytest.mark.parametrize(
+    ("dtype", "sum_of_two"), [(DType.F32, "__fadd_rn(x, -0.0f)"), (DType.F64, "__dadd_rn(x, -0.0)")]
+)
+def test_what_is_rounded_apart_is_fused_with_nothing(dtype, sum_of_two):
+    text = cuda_printer.together([in_blocks(lower(normalise(one_map("rounded", dtype)), "kernel"))])
+    assert sum_of_two in text
     assert "__attribute__" not in text
+
+
+def test_functions_of_cuda_are_called_by_its_names():
+    text = template.source("cuda")
+    assert "tanhf(" in text
+    assert "noyau_tanh" not in text
 
 
 @pytest.mark.parametrize(
