@@ -233,6 +233,7 @@ def test_on_a_gpu_nothing_of_the_cpu_may_run(monkeypatch):
     assert dict(chosen.rejected) == {
         "scale": "it is in c, and the tensors lie on cuda:0",
         "triton": "there is no CUDA device",
+        "cuda": "there is no CUDA device",
     }
 
 
