@@ -309,8 +309,8 @@ def test_a_state_is_written_down_and_gone_on_from(folder, monkeypatch):
 
 PROGRAM = """
 import sys, noyau
-from noyau.jobs.cli import main
-sys.exit(main(["stream", "op.py", "whole.parquet", "-o", sys.argv[1], "--argument", "by=2.0", "--memory", "100K"]))
+from noyau.ops.op_files import load_op
+noyau.stream(load_op("op.py::scaled"), "whole.parquet", sys.argv[1], arguments={"by": 2.0}, memory="100K")
 """
 OP = "import noyau\n@noyau.op('f64[n], f64 -> y: f64[n]')\ndef scaled(x, by):\n    return x * by\n"
 

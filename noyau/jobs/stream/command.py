@@ -32,7 +32,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         help="an argument or a parameter without rows",
     )
     add("--where", metavar="CONDITION", help="rows to read: \"price > 3 and shop in ('a', 'b')\"")
-    add("--memory", default="1G", metavar="N", help="bytes that this process may take: 500M, 2Gi (default: 1G)")
+    add("--memory", metavar="N", help="bytes that this process may take: 500M, 2Gi (default: 1G beside what it has)")
     add("--engine", metavar="NAME", help="local (default), processes, dask, spark; dask:ADDRESS, spark:MASTER")
     add(
         "--workers",
@@ -81,7 +81,7 @@ def _run(arguments: argparse.Namespace) -> int:
     values = dict(map(_value, arguments.argument))
     looks = (TextColumn("{task.completed:.3g} rows"), BarColumn(), TextColumn("{task.fields[rate]}"))
     op = load_target(arguments.target, values)
-    memory = _room(arguments.memory)
+    memory = "1G" if arguments.memory is None else _room(arguments.memory)
     with Progress(*looks, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=None, rate="")
         result = stream(
