@@ -36,6 +36,13 @@ PAGES = {
         "as DuckDB's own: True",
         "Mean is no monoid: merge is not associative: ",
     ),
+    "generated_cuda": (
+        "struct noyau_max_f32 {",
+        "softmax[printed]: agreed on",
+        "softmax[printed]: no race found on",
+        "softmax[without_barriers]: race: ",
+        "nothing orders them",
+    ),
     "filter": ("clipped[select]: agreed on", "clipped[minimum]: wrong-value: ", "want nan", "branch: "),
     "cache_ladder": (
         "walked[walk]: agreed on",
