@@ -1,5 +1,5 @@
-"""Exam, by hand: a softmax in CUDA C++, as noyau prints it, and without its barriers
-====================================================================================
+"""Session 5: a softmax in CUDA C++, as noyau prints it, and without its barriers
+===============================================================================
 
 A long row of a softmax has a block of 256 threads. Each takes in every 256th cell; then the block merges 256 maxima, and
 256 sums, in shared memory. noyau prints this kernel from four lines of NumPy, and checks it without a GPU: as text that
