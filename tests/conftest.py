@@ -92,13 +92,14 @@ def compile_in_shares(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Nothing that is collected here goes away: no collection of garbage looks at it, neither now nor in any test."""
-    gc.disable()
+    thresholds = gc.get_threshold()
+    gc.set_threshold(0)  # not gc.disable(): dask notes at its import whether it is to enable it again
     try:
         compile_in_shares(session.config)
         return (yield)
     finally:
         gc.freeze()
-        gc.enable()
+        gc.set_threshold(*thresholds)
 
 
 with suppress(ModuleNotFoundError):  # it may be among those that are not there

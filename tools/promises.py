@@ -134,7 +134,25 @@ END""",
     "| ONNX models in onnxruntime": Promise(f"{_MODEL}\n{_RUN}", "onnx"),
     "| PyTorch ops and modules, and ONNX models": Promise(reason="pytest -m gpu, on a machine with a GPU"),
     "| `noyau check` of ops": Promise(f"{_MODEL}\nnoyau check llama_tiny.onnx --against fused.onnx > told.txt", "onnx"),
-    "| generated CUDA C++": Promise(reason="not yet"),
+    "| data larger than memory": Promise(
+        """cat > total.py <<END
+import numpy as np, noyau
+@noyau.op("f64[n] -> f64")
+def total(x): return (x * x).sum()
+if __name__ == "__main__":
+    for engine in ("local", "processes", "dask"):
+        assert noyau.stream(total, {"x": np.ones(100_000)}, engine=engine).value == 100_000
+END
+python total.py""",
+        "dask",
+    ),
+    "| generated CUDA C++": Promise(
+        """python - <<END
+import numpy as np, noyau
+assert "__global__" in noyau.op("f64[n] -> f64[n]")(lambda x: np.exp(x)).source("cuda")
+END"""
+    ),
+    "| generated Numba-CUDA": Promise(reason="not yet"),
     "| Linux on x86-64": Promise("noyau doctor > told.txt"),
     "| macOS, Windows, Arm": Promise(reason="not tried"),
     "[docs/support.md]": Promise(reason="tests/test_documents.py"),

@@ -48,8 +48,8 @@ LAYERS = (
 )
 FACE = "__init__"  # noyau/__init__.py: the public names
 MOST_LINES, MOST_FUNCTION_LINES, MEDIAN_LINES = 500, 40, 150
-# The package had 89,479 lines when its rebuilding and what has come since were planned: all of that may add 15 %. It was
-# rebuilt within 460 modules, and may have 15 % more of these.
+# The package had 89,479 lines when its rebuilding and what has come since were planned: all of that may add 15 %.
+# It was rebuilt within 460 modules, and may have 15 % more of these.
 MOST_MODULES, MOST_PACKAGE_LINES, MOST_SHARED_NAMES = 529, 102_900, 30
 
 
