@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,12 @@ _KINDS = {("pandas", "Series"), ("pandas", "DataFrame"), ("xarray", "DataArray")
 
 def is_labelled(value: Any) -> bool:
     """Whether a value is a Series, a DataFrame or a DataArray."""
-    return any((kind.__module__.partition(".")[0], kind.__name__) in _KINDS for kind in type(value).__mro__)
+    return _has_labels(type(value).__mro__)
+
+
+@lru_cache(maxsize=256)  # calls of ops ask for each argument
+def _has_labels(kinds: tuple[type, ...]) -> bool:
+    return any((each.__module__.partition(".")[0], each.__name__) in _KINDS for each in kinds)
 
 
 def on_labelled(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

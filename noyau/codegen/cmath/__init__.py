@@ -76,5 +76,11 @@ def text(names: Iterable[str]) -> str:
     The same set of names gives the same bytes, in whichever order they come; no names give no text. The text opens
     with the #include and the macro that it needs. Raises UnsupportedError for a name that no snippet has.
     """
+    pieces = snippets(names)
+    return "\n".join([_HEAD, *(f"{piece}\n" for piece in pieces)]) if pieces else ""
+
+
+def snippets(names: Iterable[str]) -> list[str]:
+    """As `text`, without what it opens with, for a language that says that otherwise."""
     order = callees_first(names, {name: snippet.calls for name, snippet in SNIPPETS.items()}, "c")
-    return "\n".join([_HEAD, *(f"{SNIPPETS[name].text}\n" for name in order)]) if order else ""
+    return [SNIPPETS[name].text for name in order]

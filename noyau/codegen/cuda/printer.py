@@ -18,6 +18,7 @@ from noyau.codegen.c.spellings import TYPES, comment_text, integer_function
 from noyau.codegen.identifiers import Scopes, refuse_name, wish_of
 from noyau.codegen.statements import INDENT, is_variable
 from noyau.codegen.tables import SCALARS, closed
+from noyau.compiler.schedules.gpu.blocks import BLOCK, WARP
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
@@ -36,14 +37,13 @@ MATH = frozenset(
     """exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh erf sqrt rsqrt
     floor ceil trunc""".split()
 )
-WARP, WARPS = 32, 8  # threads, and warps of a block in which each has an item of its own
-BLOCK = 256  # threads of a block whose lanes hold no states
+WARPS = 8  # of a block in which each has an item of its own
 # Beyond the words of C: those of C++, and what CUDA and the text call their own.
 RESERVED = frozenset(
     """and and_eq asm bitand bitor catch char16_t char32_t char8_t class co_await co_return co_yield compl concept
     const_cast consteval constinit decltype delete dynamic_cast explicit export friend mutable namespace new noexcept
     not not_eq operator or or_eq private protected public reinterpret_cast requires static_cast template this throw try
-    typeid typename using virtual wchar_t xor xor_eq threadIdx blockIdx blockDim gridDim warpSize lane stream status
+    typeid typename using virtual wchar_t xor xor_eq threadIdx blockIdx blockDim gridDim warpSize lane stream
     items item""".split()
 )
 
@@ -53,7 +53,7 @@ def together(kernels: Sequence[ir.Kernel], comment: str = "") -> str:
     UnsupportedError for what CUDA C++ has no spelling of."""
     parts = [_printed(kernel) for kernel in kernels]
     uses = [part.expressions for part in parts]
-    functions = HOSTS_OWN.sub("", cmath.text({name for each in uses for name in each.functions}))
+    functions = HOSTS_OWN.sub("", "\n\n".join(cmath.snippets({name for each in uses for name in each.functions})))
     for spelling, own in UNFUSED:
         functions = functions.replace(spelling, own)
     integers = sorted({key for each in uses for key in each.integers})
@@ -62,7 +62,7 @@ def together(kernels: Sequence[ir.Kernel], comment: str = "") -> str:
     pieces = [
         comment_text(comment),
         head,
-        functions.partition("always_inline))\n")[2],
+        functions,
         *(integer_function(*key).replace("static inline", "NOYAU_INLINE") for key in integers),
         (files("noyau.codegen.cuda").joinpath("merge_lanes.h").read_text("ascii") if states else ""),
         *states.values(),
@@ -129,7 +129,6 @@ class CudaPrinter(CPrinter):
         self.expressions = CudaExpressions(kernel, self.names)
         self.bodies: list[str] = []
         self.states: dict[str, str] = {}
-        self.rows: list[str] = []
         self.uses_lane = False  # whether the launch names the thread of its block
 
     # Launches.
