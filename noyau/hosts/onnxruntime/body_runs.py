@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, np.ndarray]
 Capture = Callable[[Iterable[str]], Arrays]
 _ENDLESS = np.iinfo(np.int64).max
-_COUNT = "noyau/iterations"
+_LAST = "noyau/last iteration"
 
 
 def entering(model: onnx.ModelProto, folder: Path, body: Body, capture: Capture) -> tuple[Arrays, str]:
@@ -85,8 +85,10 @@ class _Node:
         states = [self.value(number, 0) for number in range(2, len(self.proto.input))]
         if not goes or trips.item() < 1:
             return []
-        (numbers,) = self.run([trips, goes, *states], [-1])
-        middle = numbers.reshape(-1)[len(numbers) // 2]
+        (last,) = self.run([trips, goes, *states], [len(states)])
+        middle = (int(last) + 1) // 2
+        if last < 0:
+            return []
         if middle:
             states = self.run([np.full_like(trips, middle), goes, *states], range(len(states)))
         return [np.asarray(middle, np.int64), np.asarray(True), *states]
@@ -111,15 +113,22 @@ class _Node:
         return [*states, *(np.take(array, length - 1 - middle if back else middle, axis) for array, axis, back in ways)]
 
     def run(self, arrays: Sequence[np.ndarray], results: Sequence[int]) -> list[np.ndarray]:
-        """Results of the node by number where it reads these arrays; of a Loop the last one has its iterations."""
+        """Results of the node by number where it reads these arrays. Behind the states of a Loop comes the number
+        of its last iteration, -1 where there is none."""
         names = [name for name in sorted(reads(self.proto)) if name in self.known]
         owner = next(filter(None, self.proto.output))
         part = extract(self.model, [self.place], names, [owner], types_of({name: self.known[name] for name in names}))
         node = next(each for each in part.graph.node if owner in each.output)
         body = next(attribute.g for attribute in node.attribute if attribute.HasField("g"))
         if node.op_type == "Loop":
-            body.node.add(op_type="Identity", input=[body.input[0].name], output=[_COUNT])
-            body.output.append(value_info(part.graph, _COUNT, ValueType(DType.I64, ())))
+            # A state, not an output of each iteration: that would take all memory where a Loop never ends.
+            number, states = ValueType(DType.I64, ()), len(arrays) - 1
+            body.node.add(op_type="Identity", input=[body.input[0].name], output=[_LAST])
+            body.input.append(value_info(part.graph, f"{_LAST} before", number))
+            outputs = [*body.output[:states], value_info(part.graph, _LAST, number), *body.output[states:]]
+            del body.output[:]
+            body.output.extend(outputs)
+            arrays = [*arrays, np.asarray(-1, np.int64)]
         count = len(body.output) - (node.op_type == "Loop")
         feeds = {f"noyau/{number}": array for number, array in enumerate(arrays)}
         node.input[:], node.output[:] = feeds, [f"noyau/result_{number}" for number in range(count)]

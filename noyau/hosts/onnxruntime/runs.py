@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 Arrays = Mapping[str, np.ndarray]
 
+LIMIT_S = 120.0  # a model may have a Loop that never ends
 _ALIGNMENT_BYTES = 64  # as onnxruntime's own memory
 _POISON = 0xA5
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -30,14 +32,23 @@ _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 def run(session: onnxruntime.InferenceSession, feeds: Arrays, names: Sequence[str] = ()) -> dict[str, np.ndarray]:
     """The outputs of a session by name, all or those of some names, for arrays by name; bfloat16 is ml_dtypes'.
-    InputError where onnxruntime refuses the arrays, UnsupportedError where an output is no array that noyau has."""
+    InputError where onnxruntime refuses the arrays or does not end within `LIMIT_S`, UnsupportedError where an output
+    is no array that noyau has."""
     names = names or [output.name for output in session.get_outputs()]
+    options = load_onnxruntime().RunOptions()
+    watch = threading.Timer(LIMIT_S, setattr, (options, "terminate", True))
+    watch.daemon = True
+    watch.start()
     try:
-        values = session.run_with_ort_values(names, {name: ort_value(array) for name, array in feeds.items()})
+        values = session.run_with_ort_values(names, {name: ort_value(array) for name, array in feeds.items()}, options)
     except UnsupportedError:
         raise
     except Exception as error:
+        if options.terminate:
+            raise InputError(f"a run did not end within {LIMIT_S:g} s and was ended") from error
         raise InputError(f"onnxruntime does not run: {one_line(error)}") from error
+    finally:
+        watch.cancel()
     return {name: _array(name, value) for name, value in zip(names, values, strict=True)}
 
 

@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from noyau.errors import InputError, UnsupportedError
+from noyau.hosts.onnxruntime import runs
 from noyau.hosts.onnxruntime.runs import BoundRun, bound_run
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.timing.comparison import compare
@@ -145,3 +146,17 @@ def test_two_sessions_are_compared():
     assert min(*found.before_s, *found.after_s) > 0
     assert (one.outputs["y"] == 2).all()
     assert (other.outputs["y"] == 1).all()
+
+
+def test_a_run_that_never_ends_is_ended(monkeypatch):
+    text = """<ir_version: 8, opset_import: ["" : 18]> never (float[2] x) => (float[2] y) {
+      go = Constant <value = bool {1}> ()
+      y = Loop ("", go, x) <body = b (int64 i, bool c, float[2] h) => (bool c2, float[2] h2) {
+        c2 = Identity (c)
+        h2 = Tanh (h)
+      }>
+    }"""
+    monkeypatch.setattr(runs, "LIMIT_S", 0.3)
+    session = open_session(onnx.parser.parse_model(text).SerializeToString(), threads=1)
+    with pytest.raises(InputError, match=r"^a run did not end within 0\.3 s and was ended$"):
+        runs.run(session, {"x": np.ones(2, np.float32)})
