@@ -6,10 +6,14 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 
 from noyau.codegen.language import LANGUAGES, Grid
+from noyau.errors import SignatureError, UnsupportedError
+from noyau.kernels.c.syntax import prototype_of, syntax
 from noyau.kernels.user_kernel import UserKernel, python_function
 from noyau.sanitizer.lint.arithmetic import text_of
+from noyau.sanitizer.lint.c_text import statements
 
 _TOUCHES = ("load", "store", "atomic_")  # of triton.language
 _MAYBE = (ast.IfExp, ast.BoolOp, ast.Lambda)  # whose parts may not run where the rest does
@@ -31,6 +35,18 @@ def idle_lines(kernel: UserKernel, seen: Collection[tuple[str, int]]) -> tuple[i
     return tuple(sorted(set(_idle(text.body, lines, arrays))))
 
 
+def idle_lines_of_functions(text: str, language: str, seen: Collection[int]) -> tuple[int, ...]:
+    """The same of each function of a program that was entered, as far as it reads arrays that are parameters."""
+    idle = set[int]()
+    for name in (function.name for function in syntax(text, language).functions):
+        with suppress(SignatureError, UnsupportedError):  # it has other parameters, or statements that are not read
+            parameters = prototype_of(text, name, "", language).parameters
+            body = statements(text, name, language)
+            if any(each.lineno in seen for every in body for each in ast.walk(every) if isinstance(each, ast.stmt)):
+                idle.update(_idle(body, seen, [each.name for each in parameters if each.is_pointer]))
+    return tuple(sorted(idle))
+
+
 def _idle(body: Sequence[ast.stmt], seen: Collection[int], arrays: Collection[str]) -> Iterator[int]:
     """The idle lines of statements that run one after the other."""
     touching = [each for each in body if any(_touches(node, arrays) for node in _certain(each))]
@@ -49,7 +65,8 @@ def _idle(body: Sequence[ast.stmt], seen: Collection[int], arrays: Collection[st
 
 
 def _lines(node: ast.stmt) -> range:
-    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    ends = (each.end_lineno or each.lineno for each in ast.walk(node) if isinstance(each, ast.stmt))
+    return range(node.lineno, max(ends) + 1)  # a statement of C ends where its head does
 
 
 def _certain(node: ast.AST) -> Iterator[ast.AST]:

@@ -23,10 +23,12 @@ from noyau.sanitizer.c.reports import ReportContext, findings_of_runs, launched_
 from noyau.sanitizer.c.run import LaunchConfig, LaunchRecord, RunResult, run_whole
 from noyau.sanitizer.lint.c_clocks import diagnose_clocks
 from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of
+from noyau.sanitizer.lint.idle_lines import idle_lines_of_functions
 from noyau.sanitizer.lint.launches import LaunchFacts, advise, three
 from noyau.sanitizer.records import Site
 from noyau.sanitizer.scripts.record import KernelSeen, ScriptCheck
 from noyau.text import several
+from noyau.verify.coverage import spell_lines
 from noyau.verify.findings import Finding
 
 TIME_S = 120.0  # of the processor, after which a run is ended
@@ -173,8 +175,16 @@ def _check_of(
         place = context.entry_site.place
         accesses = 0 if seen and not findings else accesses  # of the host, which says nothing of grids
         seen.append(KernelSeen(path.stem, language, place, len(runs), (), accesses, findings, notes, unseen))
-    maps = maps_of(runs[0], lines, context)
-    return ScriptCheck(path.name, tuple(seen), fault, advice=_clocks(path, text, language), maps=maps)
+    maps, notes = maps_of(runs[0], lines, context), _idle_note(runs, lines, context)
+    return ScriptCheck(path.name, tuple(seen), fault, notes, advice=_clocks(path, text, language), maps=maps)
+
+
+def _idle_note(runs: Sequence[RunResult], lines: LineTable, context: ReportContext) -> tuple[str, ...]:
+    """A note on lines of the program's own file that never ran, in functions that did."""
+    sites = (site_of(lines.at(address), context) for each in runs for address in each.accessed_at)
+    seen = {site.line for site in sites if site is not None and site.file == context.place}
+    idle = idle_lines_of_functions(context.text, context.language, seen)
+    return (f"{spell_lines(idle)} never ran",) if idle else ()
 
 
 def launches_by_kernel(ran: RunResult, lines: LineTable, context: ReportContext) -> dict[str, tuple[int, ...]]:

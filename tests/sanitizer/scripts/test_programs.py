@@ -270,3 +270,33 @@ int main() {
     remedies = {each.kind: each.remedy for each in checked(tmp_path, "sum.cu", text).findings}
     assert remedies["uninitialised"] == "write each cell before it is read, on every path that leads there"
     assert remedies["race"] == "no barrier orders two blocks: give each thread its own cells, or use atomicAdd"
+
+
+def test_lines_that_never_ran_are_named(tmp_path, capfd):
+    text = """\
+    static void scale(float *x, int n, float by) {
+        if (by == 0) {
+            for (int i = 0; i < n; ++i)
+                x[i] = 0;
+            return;
+        }
+        #pragma omp parallel for
+        for (int i = 0; i < n; ++i) {
+            x[i] *= by;
+            if (i > 1000)
+                x[i] = 7;
+        }
+    }
+    void unused(float *x) { x[0] = 1; }
+    void of_functions(float *(*made)(void)) { made()[0] = 1; }
+    int main(void) {
+        float x[100] = {1};
+        scale(x, 100, 2);
+        return 0;
+    }
+    """
+    found = checked(tmp_path, "prog.c", text)
+    assert found.is_verified
+    assert found.notes == ("lines 4, 11 never ran",)
+    assert "prog.c: lines 4, 11 never ran" in str(found)
+    assert checked(tmp_path, "prog.c", text.replace("100, 2", "100, 0")).notes == ("lines 9-11 never ran",)
