@@ -1,0 +1,1 @@
+"""Texts of language `numba_cuda`."""
