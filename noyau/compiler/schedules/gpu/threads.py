@@ -1,6 +1,6 @@
 """The schedule for texts that people read to learn: one plain way for each kind of launch.
 
-A cell of a map or of columns has a thread, a row a block of threads, a whole array a block for each chunk. Loops on
+A cell of a map, and a piece of a column, has a thread; a row, and a chunk of a whole array, a block of them. Loops on
 THREADS are a grid: of blocks where loops in LANES stand within, else of threads.
 """
 
@@ -23,6 +23,7 @@ THREADS = 256  # of a block
 FEW = 64  # values of a fold that one thread takes in
 ROWS = 256  # of a column that one thread adds up
 CHUNK = 1 << 15  # values of a whole array that one block takes in
+ZERO = Dim.of(0)
 
 
 def in_threads(kernel: ir.Kernel) -> ir.Kernel:
@@ -35,13 +36,12 @@ def in_threads(kernel: ir.Kernel) -> ir.Kernel:
 
 def _one(kernel: ir.Kernel) -> ir.Kernel:
     """A kernel of one launch, scheduled."""
-    (launch,) = kernel.launches
-    body = launch.body
-    if merges(body):
-        raise UnsupportedError(f"{kernel.name}: no strategy for threads of a GPU scatters yet")
+    body = kernel.launches[0].body
     ordered = any(map(folds.is_ordered, walk.folds_in(body)))
-    if ordered or any(isinstance(s, ir.Loop) and primitives.carries(s) for s in walk.every_statement(body)):
-        raise UnsupportedError(f"{kernel.name}: no strategy for threads of a GPU carries a state along an axis yet")
+    carries = ordered or any(isinstance(s, ir.Loop) and primitives.carries(s) for s in walk.every_statement(body))
+    if carries or merges(body):
+        lacks = "scatters" if merges(body) else "carries a state along an axis"
+        raise UnsupportedError(f"{kernel.name}: no strategy for threads of a GPU {lacks} yet")
     if folds.lets_of_folds(body) and not all(primitives.is_small(s, FEW) for s in body):
         return _whole(kernel) if (first := rows_before(kernel)) is None else primitives.each(*first, _one)
     if len(apart := primitives.apart(body)) > 1:
@@ -52,24 +52,35 @@ def _one(kernel: ir.Kernel) -> ir.Kernel:
     if len(pieces) > 1 and all(map(is_columns, pieces)):
         return primitives.each(kernel, pieces, _one)
     if all(primitives.is_small(s, FEW) for s in inner):
-        return replace(kernel, launches=(ir.Launch(primitives.bind_all(folds.expand_folds(body, 1))),))
+        return replace(kernel, launches=_bound(folds.expand_folds(body, 1)))
     if is_columns(body):
-        return _columns(kernel, body)
-    return replace(kernel, launches=(_rows(body),))
+        two = in_two(inner, loops, ROWS, 1, wide=False, every=True)
+        first_loops = [*loops[:-1], two.block, loops[-1]]
+        launches = _bound(primitives.nested(first_loops, two.first), primitives.nested(loops, two.second))
+        return replace(kernel, buffers=(*kernel.buffers, *two.scratch), launches=launches)
+    return replace(kernel, launches=_bound(primitives.widen(_over_threads(body))))
 
 
-def _columns(kernel: ir.Kernel, body: Statements) -> ir.Kernel:
-    """A thread for so many rows of a column, and then one that merges their states."""
-    loops, inner = primitives.chain(body)
-    two = in_two(inner, loops, ROWS, 1, wide=False, every=True)
-    nests = primitives.nested([*loops[:-1], two.block, loops[-1]], two.first), primitives.nested(loops, two.second)
-    launches = tuple(ir.Launch(primitives.bind_all(nest)) for nest in nests)
-    return replace(kernel, buffers=(*kernel.buffers, *two.scratch), launches=launches)
+def _bound(*bodies: Statements) -> tuple[ir.Launch, ...]:
+    return tuple(ir.Launch(primitives.bind_all(body)) for body in bodies)
 
 
-def _rows(body: Statements) -> ir.Launch:
-    """A block for each row."""
-    return ir.Launch(primitives.widen(_over_threads(primitives.bind_all(body))))
+def _over_threads(statements: Statements) -> Statements:
+    """Every fold over the threads of a block; a sum of float32 is float64 there."""
+
+    def change(statement: ir.Statement) -> Statements | None:
+        if not isinstance(statement, ir.Let) or not walk.is_fold(statement):
+            return None
+        loops, state = _shared(walk.fold_of(statement), statement.name)
+        return (*loops, replace(statement, value=state.result(ZERO, statement.value.dtype)))
+
+    return primitives.change_each(statements, change)
+
+
+def _shared(fold: ir.Fold, name: str) -> tuple[Statements, folds.State]:
+    """A fold shared by the threads of a block, and the state that it leaves in cell 0."""
+    state = folds.state_of(fold, name, wide=True)
+    return folds.lanes_of(fold, state, THREADS, name, rests=False), state
 
 
 def _whole(kernel: ir.Kernel) -> ir.Kernel:
@@ -78,58 +89,21 @@ def _whole(kernel: ir.Kernel) -> ir.Kernel:
     kernel = primitives.with_bodies(kernel, primitives.coalesce)
     let = folds.first_fold(kernel.launches[0].body)
     kernel, before, after, rest = primitives.around_fold(kernel, kernel.launches[0].body, let)
-    block = f"#block_of_{let.name}"
+    block, lane = f"#block_of_{let.name}", f"#lane_{let.name}"
     count, length, fold = folds.in_blocks(walk.fold_of(let), CHUNK, block)
-    state = folds.state_of(fold, let.name, wide=True)
+    loops, state = _shared(fold, let.name)
     saved = state.beside("of_block")
-    one = (*before, *length, *_shared(fold, state, let.name), saved.store(Dim.of(block), state.load(Dim.of(0)), merge=False))
-    loop = "#of_block"
-    again = _strided(loop, count, (state.store(_lane(let.name), saved.load(Dim.of(loop)), merge=True),), let.name)
-    two = (*before, *_merged(again, state, let.name), replace(let, value=state.result(Dim.of(0), fold.dtype)), *after)
+    one = (*before, *length, *loops, saved.store(Dim.of(block), state.load(ZERO), merge=False))
+    again = ir.Loop(block, count, ir.Axis.SERIAL, (state.store(Dim.of(lane), saved.load(Dim.of(block)), merge=True),))
+    tiles, tile_length, cells = primitives.tiled(again, THREADS, "#chunks", lane, "#chunks_length")
+    merged = (
+        replace(tiles, body=(*tile_length, replace(cells, axis=ir.Axis.LANES))),
+        *folds.halves(state, THREADS, lane),
+    )
+    empty = (*state.memory(THREADS), folds.over(lane, THREADS, state.empty(Dim.of(lane))))
+    two = (*before, *empty, *merged, replace(let, value=state.result(ZERO, fold.dtype)), *after)
     grid = ir.Loop(block, count, ir.Axis.THREADS, primitives.drop_unused(one))
     launches = (ir.Launch((grid,)), ir.Launch(primitives.drop_unused(_over_threads(two))))
     done = replace(kernel, buffers=(*kernel.buffers, *saved.buffers((count,))), launches=launches)
     later = primitives.each(done, [rest] if rest else [], _one)
     return replace(later, launches=(*launches, *later.launches))
-
-
-def _over_threads(statements: Statements) -> Statements:
-    """Every fold over the threads of a block. A sum of float32 is float64 there."""
-
-    def change(statement: ir.Statement) -> Statements | None:
-        match statement:
-            case ir.Let(name, ir.Fold() as fold):
-                state = folds.state_of(fold, name, wide=True)
-                return (*_shared(fold, state, name), replace(statement, value=state.result(Dim.of(0), fold.dtype)))
-            case _:
-                return None
-
-    return primitives.change_each(statements, change)
-
-
-def _shared(fold: ir.Fold, state: folds.State, name: str) -> Statements:
-    """A fold shared by the threads of a block, up to the merged state in cell 0: of the innermost loop a thread has
-    every round that is so many after another."""
-    *around, (variable, extent) = fold.loops
-    loops = _strided(variable, extent, folds.step(replace(fold, at=folds.position(fold)), state, _lane(name)), name)
-    for outer, count in reversed(around):
-        loops = (ir.Loop(outer, count, ir.Axis.SERIAL, loops),)
-    return _merged(loops, state, name)
-
-
-def _strided(variable: str, extent: Dim, body: Statements, name: str) -> Statements:
-    """The rounds of a loop that one thread has."""
-    inner = walk.substitute(body, {variable: Dim.of(variable) * THREADS + _lane(name)})
-    return (ir.Loop(variable, (extent - _lane(name) + (THREADS - 1)) // THREADS, ir.Axis.SERIAL, inner),)
-
-
-def _merged(loops: Statements, state: folds.State, name: str) -> Statements:
-    """What each thread does for a state of its own, and the merge of all."""
-    lane = f"#lane_{name}"
-    own = ir.Loop(lane, Dim.of(THREADS), ir.Axis.LANES, (state.empty(Dim.of(lane)), *loops))
-    return (*state.memory(THREADS), own, *folds.halves(state, THREADS, lane))
-
-
-def _lane(name: str) -> Dim:
-    """The thread of a block in a fold of this name."""
-    return Dim.of(f"#lane_{name}")

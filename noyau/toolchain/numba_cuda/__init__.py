@@ -1,1 +1,0 @@
-"""Texts of language `numba_cuda`."""
