@@ -154,8 +154,8 @@ class HostFunction(NumbaCaller):
                 yield f'{INDENT}raise ValueError(f"{name} has the shape {{{name}.shape}}, and not {{{wanted}}}")'
         for guard in self.kernel.guards:
             left, right, cells = (self.expressions.dim(each) for each in (guard.left, guard.right, guard.cells))
-            yield f"if {closed(cells)} != 0 and {closed(left)} > {closed(right)}:"
-            yield f'{INDENT}raise ValueError(f"{{{left}}} is more than {{{right}}}")'
+            yield f"if {f'{closed(cells)} != 0 and ' * (guard.cells != Dim.of(1))}{left} > {right}:"
+            yield f'{INDENT}raise ValueError("the sizes are not such that {left} <= {right}")'
 
     def scratch(self) -> Iterator[str]:
         for buffer in self.kernel.of(ir.Role.SCRATCH):
@@ -207,7 +207,8 @@ class KernelPrinter(NumbaPrinter):
     def items(self, loops: Sequence[ir.Loop], body: tuple[ir.Statement, ...]) -> Iterator[str]:
         """The loops on the grid: of blocks, of threads along one axis, or along two, the innermost loop across."""
         extents = " x ".join(self.expressions.dim(loop.extent) for loop in loops)
-        yield f'"""A {"block" if self.in_blocks else "thread"} for {f"each item of {extents}" if loops else "all"}."""'
+        each = "block" if self.in_blocks else "thread"
+        yield f'"""Items: {extents}, a {each} for each."""' if loops else f'"""One {each}."""'
         heads = [(list(loops), "cuda.grid(1)", "cuda.gridsize(1)")] if loops else []
         if self.in_blocks:
             yield "thread = cuda.threadIdx.x"
@@ -342,5 +343,7 @@ def cells_of(loop: ir.Loop) -> Dim:
         case ir.Let(_, ir.Index(Dim((((DimOp("max", left, right),), -1),)))):
             (least,) = (-side for side in (left, right) if loop.var in side.names)
             return least.replace({loop.var: 0})
+        case ir.Let(_, ir.Index(length)):  # of one round
+            return length.replace({loop.var: 0})
         case _:
             return loop.extent * THREADS
