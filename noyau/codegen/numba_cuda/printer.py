@@ -231,11 +231,18 @@ class KernelPrinter(NumbaPrinter):
         yield f"for {item or names[0]} in range({first}, {' * '.join(extents)}, {step}):"
         yield from (f"{INDENT}{line}" for line in (self.counters(names, extents[1:], item) if item else ()))
 
+    def first(self, left: list[ir.Statement]) -> tuple[Iterator[str], list[ir.Statement]]:
+        """As of language numba; a state that is merged is its own result, for nothing changes it any more."""
+        match left[0]:
+            case ir.Let(name, ir.Load(memory)) if memory in self.expressions.lanes and not self.expressions.lane:
+                self.names.blocks[-1]["value", name] = self.names.value(memory)
+                return iter(()), left[1:]
+            case _:
+                return super().first(left)
+
     def statement(self, statement: ir.Statement, *, last: bool) -> Iterator[str]:
         said = self.expressions
         match statement:
-            case ir.Let(name, ir.Load(memory)) if memory in said.lanes and not said.lane:
-                self.names.blocks[-1]["value", name] = self.names.value(memory)  # nothing changes it any more
             case ir.MergeLanes():
                 names = ", ".join(map(self.names.value, statement.buffers))
                 yield f"{names} = {self.merge(statement)}({names})"
@@ -325,12 +332,12 @@ class KernelPrinter(NumbaPrinter):
             self.expressions.memory[self.names.bind(memory.name)] = memory
         self.names.blocks[-1] |= {("index", "#thread"): "thread", ("index", "#half"): "half"}
         both = merge_of(replace(merge, buffers=tuple(names)), "#thread", Dim.of("#half"))
-        made = (f"shared{part} = cuda.shared.array(THREADS, {TYPES[dtype]})" for part, dtype in kinds.items())
+        arrays = (f"shared{part} = cuda.shared.array(THREADS, {TYPES[dtype]})" for part, dtype in kinds.items())
         text = files("noyau.codegen.numba_cuda").joinpath("merge.txt").read_text("ascii").rstrip("\n")
         return text.format(
             name=name,
             owns=", ".join(f"own{part}" for part in parts),
-            shared="\n    ".join(made),
+            shared="\n    ".join(arrays),
             stores="\n    ".join(f"shared{part}[thread] = own{part}" for part in parts),
             merge="\n            ".join(self.statement(both, last=True)),
             merged=", ".join(f"{each}[0]" for each in names),

@@ -233,7 +233,7 @@ class FromReference:
 
     def __init__(self, op: Op[..., Any], language: str) -> None:
         # Where there is no GPU, it runs only with every access watched.
-        self.is_replayed = LANGUAGES[language].on_gpu and language in WATCHES and not has_driver()
+        self.is_replayed = LANGUAGES[language].on_gpu and bool(WATCHES.get(language)) and not has_driver()
         self.seen = SanitizedRuns()
         self.op, self.language, self.name = op, language, language
         self.called, self.place = f"{op.name}[{language}]", op.description.place
@@ -330,7 +330,7 @@ class FromReference:
 
     def watched(self) -> Watch | str | None:
         """Those that are compiled as a user's are, and have an interpreter of their own."""
-        return self.watch if self.language in WATCHES else None
+        return self.watch if WATCHES.get(self.language) else None
 
     def watch(self, attempt: Attempt, arrays: Sequence[Array], size: str) -> WatchedRun:
         return self.watch_bound(self.bound(arrays), size)
