@@ -174,7 +174,9 @@ class HostFunction(NumbaCaller):
             grid = f"noyau_blocks({items}), THREADS" if extents else "1, THREADS"
         elif len(extents) > 1:
             ends = zip((dim(extents[-1]), dim(product(extents[:-1]))), TILE, strict=True)
-            grid = f"({', '.join(f'noyau_blocks({end}, {threads})' for end, threads in ends)}), {TILE}"
+            blocks = ", ".join(f"noyau_blocks({end}, {threads})" for end, threads in ends)
+            yield f"{INDENT * bool(conditions)}grid = {blocks}"
+            grid = f"grid, {TILE}"
         arguments = ", ".join(f"{each}.reshape(-1)" if each in printer.flats else each for each in printer.parameters)
         yield f"{INDENT * bool(conditions)}{self.kernel.name}_{position}[{grid}, stream]({arguments})"
 

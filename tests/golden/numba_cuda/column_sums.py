@@ -50,6 +50,7 @@ def column_sums(x, v1, stream=0):
         raise ValueError(f"v1 has the shape {v1.shape}, and not {(n,)}")
     v1_2_sum_of_block = cuda.device_array(((rows + 255) // 256, n), f32, stream=stream)
     if n * ((rows + 255) // 256) > 0:
-        column_sums_0[(noyau_blocks(n, 32), noyau_blocks((rows + 255) // 256, 8)), (32, 8), stream](x, v1_2_sum_of_block, rows, n)
+        grid = noyau_blocks(n, 32), noyau_blocks((rows + 255) // 256, 8)
+        column_sums_0[grid, (32, 8), stream](x, v1_2_sum_of_block, rows, n)
     if n > 0:
         column_sums_1[noyau_blocks(n, THREADS), THREADS, stream](v1, v1_2_sum_of_block, rows, n)

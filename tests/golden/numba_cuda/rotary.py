@@ -58,4 +58,5 @@ def rotary(x, v_sin, v_cos, v12, stream=0):
     if v12.shape != (b, 2, s, 8):
         raise ValueError(f"v12 has the shape {v12.shape}, and not {(b, 2, s, 8)}")
     if b * s * 2 > 0:
-        rotary_0[(noyau_blocks(s, 32), noyau_blocks(b * 2, 8)), (32, 8), stream](x, v_sin, v_cos, v12, b, s)
+        grid = noyau_blocks(s, 32), noyau_blocks(b * 2, 8)
+        rotary_0[grid, (32, 8), stream](x, v_sin, v_cos, v12, b, s)

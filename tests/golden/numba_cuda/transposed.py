@@ -36,4 +36,5 @@ def transposed(x, v2, stream=0):
     if v2.shape != (a, c, b):
         raise ValueError(f"v2 has the shape {v2.shape}, and not {(a, c, b)}")
     if a * b * c > 0:
-        transposed_0[(noyau_blocks(b, 32), noyau_blocks(a * c, 8)), (32, 8), stream](x, v2, a, b, c)
+        grid = noyau_blocks(b, 32), noyau_blocks(a * c, 8)
+        transposed_0[grid, (32, 8), stream](x, v2, a, b, c)
