@@ -29,7 +29,7 @@ def softmax(x):
 # %%
 # Numba-CUDA
 # ----------
-# A block for each row, and below it the function of the host, which takes arrays of the device, of Numba, CuPy or torch.
+# A block for each row, and below it the function of the host, which takes arrays of the device (Numba, CuPy, torch).
 # The text is a Python file that needs Numba-CUDA alone.
 python = softmax.source("numba_cuda")
 print(python[python.index("@cuda.jit") :])
