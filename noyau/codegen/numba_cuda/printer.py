@@ -110,12 +110,14 @@ class CudaExpressions(NumbaExpressions):
         return f"f16({self.top(value)})" if target is DType.F16 else super().stored_as(target, value)
 
     def own(self, function: str, operands: tuple[ir.Expr, ...]) -> str | None:
-        source, text = operands[0].dtype, self.top(operands[0])
+        source = operands[0].dtype
         spelling = FUNCTIONS.get(SCALARS.get(function, "")) if source in (DType.F32, DType.F64) else None
         if spelling is not None:
-            return f"{spelling}{'f' * (source is DType.F32 and spelling.startswith('lib'))}({text})"
+            single = source is DType.F32 and spelling.startswith("libdevice")
+            return f"{spelling}{'f' * single}({self.top(operands[0])})"
         if function == "rounded":  # a sum that is fused with nothing
-            return f"libdevice.{'f' if source is DType.F32 else 'd'}add_rn({text}, {self.const(-0.0, source)})"
+            word = f"libdevice.{'f' if source is DType.F32 else 'd'}add_rn"
+            return f"{word}({self.top(operands[0])}, {self.const(-0.0, source)})"
         return super().own(function, operands)
 
 
