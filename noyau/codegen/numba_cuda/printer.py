@@ -216,7 +216,7 @@ class KernelPrinter(NumbaPrinter):
         heads = [(list(loops), "cuda.grid(1)", "cuda.gridsize(1)")] if loops else []
         if self.in_blocks:
             yield "thread = cuda.threadIdx.x"
-            heads = [(each, "cuda.blockIdx.x", "cuda.gridDim.x") for each, *_ in heads]
+            heads = [(list(loops), "cuda.blockIdx.x", "cuda.gridDim.x")] if loops else []
         elif len(loops) > 1:
             yield "across, down = cuda.grid(2)"
             yield "all_across, all_down = cuda.gridsize(2)"
@@ -293,9 +293,10 @@ class KernelPrinter(NumbaPrinter):
                 said.lane, said.extents[var] = var, extent
                 yield from list(self.block(body))
                 said.lane = ""
-            case ir.Loop(body=(*_, ir.Loop(lane, _, ir.Axis.LANES, inner))) if not said.lane and (
-                touched(inner) & said.lanes
-            ):
+            case ir.Loop(
+                body=(ir.Loop(lane, _, ir.Axis.LANES, inner),)
+                | (ir.Let(value=ir.Index()), ir.Loop(lane, _, ir.Axis.LANES, inner))
+            ) if not said.lane and touched(inner) & said.lanes:
                 cell = f"{loop.var}_cell"  # of which every thread has one in each round
                 own = {lane: Dim.of(cell) - Dim.of(loop.var) * THREADS}
                 inner = with_dims(inner, lambda dim: dim.replace(own) if loop.var in dim.names else dim)
