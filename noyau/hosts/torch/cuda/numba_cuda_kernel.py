@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+from functools import lru_cache
+from typing import Any
+
 import torch
-from numba import cuda
-from numba.core.errors import NumbaError
 
 from noyau.dtypes import DType
-from noyau.errors import BuildError
+from noyau.errors import BuildError, MissingExtraError
 from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.cuda.launch_records import TAPE
 from noyau.hosts.torch.tensors import layout_array
@@ -15,6 +17,11 @@ from noyau.ir.loop_interpreter import bind_sizes
 from noyau.ir.loops import Buffer, Kernel, Role
 from noyau.toolchain.numba.kernel import load
 
+try:
+    from numba import cuda
+    from numba.core.errors import NumbaError
+except ImportError as error:
+    raise MissingExtraError("numba is not installed; run: pip install 'noyau-kernels[numba]'") from error
 try:
     from numba.cuda.core.errors import NumbaError as CudaError
 except ImportError:  # of releases of numba-cuda that raise Numba's own
@@ -35,8 +42,9 @@ class NumbaCudaKernel:
         shapes = (tuple(int(dim.evaluate(sizes)) for dim in buffer.shape) for buffer in self.outputs)
         ends = zip(shapes, (TO_TORCH[buffer.dtype] for buffer in self.outputs), strict=True)
         outputs = tuple(TAPE.empty(shape, dtype=dtype, device=device) for shape, dtype in ends)
-        with cuda.gpus[device.index or 0]:
-            stream = cuda.external_stream(torch.cuda.current_stream(device).cuda_stream)
+        with cuda.gpus[device.index or 0], warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Numba's, that a small array has a small grid
+            stream = _stream(device.index or 0, torch.cuda.current_stream(device).cuda_stream)
             pairs = zip((*tensors, *outputs), (*self.inputs, *self.outputs), strict=True)
             try:
                 self.function(*(cuda.as_cuda_array(_Memory(*each), sync=False) for each in pairs), stream=stream)
@@ -44,6 +52,12 @@ class NumbaCudaKernel:
                 lines = [line.strip() for line in str(error).splitlines() if line.strip()]
                 raise BuildError(f"Numba-CUDA does not compile {self.kernel.name}: {' '.join(lines[:4])}") from error
         return outputs[0] if len(outputs) == 1 else outputs
+
+
+@lru_cache(maxsize=64)
+def _stream(device: int, handle: int) -> Any:
+    """The current device's stream of a handle; one object, for Numba keeps what it knows of a launch by it."""
+    return cuda.external_stream(handle)
 
 
 class _Memory:
