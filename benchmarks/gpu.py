@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py [--only softmax] [--rounds 30] [--no-compile] [-o FILE]
 
-Each case is an op; its kernels are printed in language triton and launched on tensors, those in language cuda beside
+Each case is an op; its kernels are printed in language triton and launched on tensors, those in others beside
 them. Its results are compared with
 torch in float64, beside the error of torch in the case's own dtype. It is timed with a flushed L2, in turns with torch
 eager, torch.compile, Liger and Quack where they are installed, and a plain copy (a plain read where more than 90 % of
@@ -35,6 +35,7 @@ from record import write as write_record
 import noyau
 from noyau.hosts.torch.cuda.clock import time_calls
 from noyau.hosts.torch.cuda.cuda_kernel import CudaKernel
+from noyau.hosts.torch.cuda.numba_cuda_kernel import NumbaCudaKernel
 from noyau.timing.queue_clock import ratio
 from noyau.toolchain.triton.module import load
 
@@ -203,13 +204,13 @@ def measured(given: Case | Backward, rounds: int, *, compiled: bool) -> dict[str
     }
 
 
-def in_cuda(case: Case) -> Callable[..., Any]:
-    """The kernels of an op in language cuda; what it refuses, a call raises."""
+def in_language(case: Case, language: str, kind: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel of an op in a language; what it refuses, a call raises."""
 
     @cache
-    def kernel() -> CudaKernel:
-        made = case.generated("cuda")
-        return CudaKernel(made.text, *made.program.kernels)
+    def kernel() -> Any:
+        made = case.generated(language)
+        return kind(made.text, *made.program.kernels)
 
     def call(*tensors: torch.Tensor) -> Any:
         return kernel()(*tensors)
@@ -226,7 +227,8 @@ def join_peers(
 ) -> dict[str, str]:
     """What peers there are joins the calls, with its error; those that refuse the case, and why."""
     refused = {}
-    own = {"cuda": in_cuda(given)} if isinstance(given, Case) else {}
+    kinds = {"cuda": CudaKernel, "numba_cuda": NumbaCudaKernel} if isinstance(given, Case) else {}
+    own = {language: in_language(given, language, kind) for language, kind in kinds.items()}
     for name, function in (peers_of(given) | own).items():
         try:
             call = contest.peer(function)

@@ -152,7 +152,17 @@ import numpy as np, noyau
 assert "__global__" in noyau.op("f64[n] -> f64[n]")(lambda x: np.exp(x)).source("cuda")
 END"""
     ),
-    "| generated Numba-CUDA": Promise(reason="not yet"),
+    "| generated Numba-CUDA": Promise(
+        """cat > added.py <<END
+import numpy as np, noyau
+@noyau.op("f32[n], f32[n] -> f32[n]")
+def added(x, y): return np.exp(x) + y
+END
+noyau check added.py --language numba_cuda --allow-unseen | grep -q "added.numba_cuda.: agreed on"
+""",
+        "numba",
+    ),
+    "| `--html` reports": Promise(reason="not yet"),
     "| Linux on x86-64": Promise("noyau doctor > told.txt"),
     "| macOS, Windows, Arm": Promise(reason="not tried"),
     "[docs/support.md]": Promise(reason="tests/test_documents.py"),

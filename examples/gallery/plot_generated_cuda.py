@@ -1,15 +1,17 @@
-"""Session 5: a softmax in CUDA C++, as noyau prints it, and without its barriers
-===============================================================================
+"""Session 5: one softmax in Numba-CUDA, CUDA C++ and Triton, as noyau prints it, and without its barriers
+==========================================================================================================
 
 A long row of a softmax has a block of 256 threads. Each takes in every 256th cell; then the block merges 256 maxima,
-and 256 sums, in shared memory. noyau prints this kernel from two lines of NumPy, and checks it without a GPU: as text
-that a program of the host launches. The broken twin has no barriers, like many a first version.
+and 256 sums, in shared memory. noyau prints this kernel from two lines of NumPy, for Numba-CUDA and in CUDA C++; Triton
+has words for all of it. Both are checked without a GPU. The broken twins have no barriers, like many a first version.
 
-Run it: ``python examples/gallery/plot_generated_cuda.py`` (needs ``pip install 'noyau-kernels[check-c]'`` and gcc).
+Run it: ``python examples/gallery/plot_generated_cuda.py`` (needs ``pip install 'noyau-kernels[check-c,numba]'`` and
+gcc).
 """
 
 from __future__ import annotations
 
+import runpy
 import tempfile
 from pathlib import Path
 
@@ -25,7 +27,38 @@ def softmax(x):
 
 
 # %%
-# The text
+# Numba-CUDA
+# ----------
+# A block for each row, and below it the function of the host, which takes arrays of the device (Numba, CuPy, torch).
+# The text is a Python file that needs Numba-CUDA alone.
+python = softmax.source("numba_cuda")
+print(python[python.index("@cuda.jit") :])
+
+# %%
+# Its broken twin
+# ---------------
+# A barrier is ``pass`` now: a thread merges a state that another warp has not stored yet. A GPU may give the right
+# numbers for years. The kernel is attached to the op as one that was written by hand.
+folder = Path(tempfile.mkdtemp(prefix="noyau-cuda-"))
+(folder / "without_barriers.py").write_text(python.replace("cuda.syncthreads()", "pass"))
+broken = runpy.run_path(str(folder / "without_barriers.py"))["softmax_0"]
+
+
+def arguments(x, out, rows, n):
+    return x, out, rows, n
+
+
+softmax.kernel(broken, name="python_without_barriers", launch=lambda rows: (rows, 256), args=arguments)
+
+# %%
+# Triton
+# ------
+# A program has a row, and its words are of rows: no thread, no barrier.
+triton = softmax.source("triton")
+print(triton[triton.index("@triton.jit") :])
+
+# %%
+# CUDA C++
 # --------
 # Two kernels: rows of up to 1024 cells have a warp each, eight to a block; a longer row has a block. Behind them stands
 # the function of the host that launches one of the two. The whole compiles alone, with nvcc or NVRTC.
@@ -33,10 +66,8 @@ text = softmax.source("cuda")
 print(text[text.index("template <int LANES") :])
 
 # %%
-# The check
-# ---------
 # A program of the host copies the rows to the device, calls that function, and copies the results back. noyau runs it
-# as a GPU would, thread by thread, sees each access, and compares the results with NumPy in float64.
+# as a GPU would, thread by thread.
 HOST = """
 extern "C" void on_device(const float *x, float *out, int64_t rows, int64_t n)
 {
@@ -50,16 +81,17 @@ extern "C" void on_device(const float *x, float *out, int64_t rows, int64_t n)
     cudaFree(to);
 }
 """
-folder = Path(tempfile.mkdtemp(prefix="noyau-cuda-"))
 (folder / "printed.cu").write_text(text + HOST)
 softmax.kernel(folder / "printed.cu", name="printed", entry="on_device")
 
 # %%
-# The broken twin
-# ---------------
-# Without `__syncthreads()` a thread merges states that another warp has not stored yet. A GPU may give the right
-# numbers for years. The check names the lines, the cell and the two threads.
+# Its broken twin has no ``__syncthreads()``.
 (folder / "without_barriers.cu").write_text((text + HOST).replace("__syncthreads();", ";"))
 softmax.kernel(folder / "without_barriers.cu", name="without_barriers", entry="on_device")
 
-print(noyau.check(softmax, sizes={"rows": 3, "n": 1500}, generated=False))
+# %%
+# The check
+# ---------
+# Each is run without a GPU, thread by thread; every access is seen, and the results are compared with NumPy in float64.
+# Of the broken twins the lines are named, the cell and the two threads.
+print(noyau.check(softmax, sizes={"rows": 3, "n": 1500}, generated=("numba_cuda",), budget_s=2))

@@ -16,11 +16,13 @@ from noyau.codegen.c import printer as c_printer
 from noyau.codegen.cuda import printer as cuda_printer
 from noyau.codegen.numba import printer as numba_printer
 from noyau.codegen.numba import spellings as numba_spellings
+from noyau.codegen.numba_cuda import printer as numba_cuda_printer
 from noyau.codegen.triton import printer as triton_printer
 from noyau.codegen.triton import tables as triton_tables
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options
 from noyau.compiler.schedules.gpu.blocks import in_blocks
 from noyau.compiler.schedules.gpu.strategies import on_gpu
+from noyau.compiler.schedules.gpu.threads import in_threads
 from noyau.ir.loops import Kernel
 from noyau.toolchain.c import compiler as c_compiler
 
@@ -115,7 +117,6 @@ _ALL = (
         thread_pool="numba",
         generation=Generation(numba_printer.together, numba_printer.SCHEDULE, numba_spellings.RESERVED),
     ),
-    Language("numba_cuda", packages=("numba",), decorators=r"numba\.(.*\.)?cuda\.", grid=Grid.THREADS),
     Language(
         "triton",
         packages=("triton", "torch"),
@@ -134,6 +135,13 @@ _ALL = (
         is_cpp=True,
         widening=_WIDER_IN_C,
         generation=Generation(cuda_printer.together, in_blocks, cuda_printer.RESERVED, has_float8=False),
+    ),
+    Language(
+        "numba_cuda",
+        packages=("numba",),
+        decorators=r"numba\.(.*\.)?cuda\.",
+        grid=Grid.THREADS,
+        generation=Generation(numba_cuda_printer.together, in_threads, numba_spellings.RESERVED, has_float8=False),
     ),
     Language("python", is_threaded=False),
 )

@@ -367,12 +367,16 @@ class Expressions(ABC):
     def load(self, load: ir.Load) -> str:
         cell, stored = self.cell(load.buffer, load.index), self.memory[load.buffer].dtype
         if stored in HALVES:
-            self.functions.add(name := f"noyau_{stored.value}_to_f32")
-            cell = f"{name}({cell})"
+            cell = self.widened(cell, stored)
         if load.where is None:
             return cell
         assert load.other is not None
         return self.chosen(self.condition(load.where), cell, self.expr(load.other))
+
+    def widened(self, cell: str, stored: DType) -> str:
+        """A cell of half a float's width as float32."""
+        self.functions.add(name := f"noyau_{stored.value}_to_f32")
+        return f"{name}({cell})"
 
     def condition(self, expr: ir.Expr) -> str:
         """An expression that is asked for a choice."""

@@ -17,7 +17,7 @@ def test_the_tables_of_higher_layers_have_entries_of_languages_alone():
 
 def test_languages_are_generated_for_the_cpu_or_for_a_gpu():
     assert generated_on(gpu=False) == ("c", "numba")
-    assert generated_on(gpu=True) == ("triton", "cuda")
+    assert generated_on(gpu=True) == ("triton", "cuda", "numba_cuda")
 
 
 def test_a_text_is_told_by_the_suffix_of_its_file():
@@ -32,7 +32,7 @@ def test_a_text_is_told_by_the_suffix_of_its_file():
 
 
 def test_kernels_on_a_gpu_are_those_that_are_launched_over_a_grid():
-    assert [name for name, language in LANGUAGES.items() if language.on_gpu] == ["numba_cuda", "triton", "cuda"]
+    assert [name for name, language in LANGUAGES.items() if language.on_gpu] == ["triton", "cuda", "numba_cuda"]
     assert [name for name, language in LANGUAGES.items() if language.grid is Grid.PROGRAMS] == ["triton"]
 
 

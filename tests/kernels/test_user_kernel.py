@@ -114,7 +114,7 @@ def test_a_plain_function_is_in_python():
 
 def test_a_language_that_there_is_not():
     with pytest.raises(
-        UnsupportedError, match="op: there is no language 'fortran'; there are c, cpp, numba, numba_cuda"
+        UnsupportedError, match="op: there is no language 'fortran'; there are c, cpp, numba, triton, cuda, numba_cuda"
     ):
         language_named("fortran", "op")
 

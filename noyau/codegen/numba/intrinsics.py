@@ -219,11 +219,16 @@ def functions() -> Mapping[str, str]:
 def scalar_text(names: Iterable[str]) -> str:
     """The Python text of the named functions ("noyau_exp_f32") and of all that they call, callees first; no text for
     no names. UnsupportedError for a name that codegen/cmath does not have."""
-    calls = {name: sorted({*_CALLED.findall(each)} - {name}) for name, each in functions().items()}
-    order = callees_first(names, {**calls, **dict.fromkeys(BIT_CASTS, ())}, "numba")
+    order = order_of(names)
     casts = [BIT_CASTS[name] for name in sorted(BIT_CASTS.keys() & {*order})]
     parts = [BITS, "\n".join(casts)] if casts else []
     return "\n\n\n".join([*parts, *(functions()[name] for name in order if name not in BIT_CASTS)])
+
+
+def order_of(names: Iterable[str]) -> list[str]:
+    """The names of functions and of all that they call, callees first. UnsupportedError as `scalar_text`."""
+    calls = {name: sorted({*_CALLED.findall(each)} - {name}) for name, each in functions().items()}
+    return callees_first(names, {**calls, **dict.fromkeys(BIT_CASTS, ())}, "numba")
 
 
 MERGING = '''\

@@ -181,8 +181,8 @@ class NumbaPrinter(Statements):
 
     def __init__(self, kernel: ir.Kernel, shared: NumbaExpressions) -> None:
         self.kernel = kernel
-        self.names = NumbaNames(kernel)
-        self.expressions = NumbaExpressions(kernel, self.names)
+        self.names = type(shared.names)(kernel)
+        self.expressions = type(shared)(kernel, self.names)
         self.expressions.functions = shared.functions
         self.expressions.integers = shared.integers
         self.expressions.preludes = shared.preludes
@@ -192,19 +192,9 @@ class NumbaPrinter(Statements):
         self.fails = False  # whether an index is checked in it
 
     def function(self, position: int, launch: ir.Launch) -> str:
-        """The function that runs items [begin, end) of a launch; printed again where it turned out which buffers are
-        flat in it."""
-        said = self.expressions
+        """The function that runs items [begin, end) of a launch."""
         self.fails = any(isinstance(s, ir.Require) for s in every_statement(launch.body))
-        while True:
-            flat = set(said.flat)
-            self.names.forget()
-            with self.names.block():
-                cells = list(self.flattened(flat))
-                lines = [*cells, *self.threads(launch.body)]
-                self.parameters = list(self.taken())
-            if flat == said.flat:
-                break
+        lines = self.lines(launch)
         parameters = ", ".join([*self.parameters, *(("begin", "end") if self.parallel else ())])
         streams = any(isinstance(s, ir.StreamStore) for s in every_statement(launch.body))
         lines += ["noyau_written_around()"] if streams else []
@@ -213,6 +203,19 @@ class NumbaPrinter(Statements):
         fused = "" if self.apart else ', fastmath={"contract"}'  # products with the sums that they are in, as in C
         head = f'@numba.njit(error_model="numpy", nogil=True{fused})'
         return f"{head}\ndef {self.kernel.name}_{position}({parameters}):\n{body}"
+
+    def lines(self, launch: ir.Launch) -> list[str]:
+        """The statements of a launch; printed again where it turned out which buffers are flat in it."""
+        said = self.expressions
+        while True:
+            flat = set(said.flat)
+            self.names.forget()
+            with self.names.block():
+                cells = list(self.flattened(flat))
+                lines = [*cells, *self.threads(launch.body)]
+                self.parameters = list(self.taken())
+            if flat == said.flat:
+                return lines
 
     def taken(self) -> Iterator[str]:
         """The buffers and the sizes that the text has asked for."""

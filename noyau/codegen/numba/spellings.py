@@ -108,10 +108,11 @@ def narrow(text: str, dtype: DType) -> str:
     return f"{KINDS[dtype]}({text})" if dtype.kind in ("int", "uint") else f"({text})"
 
 
-# Beyond those that fitting() knows: what the text calls, and what it calls its own names.
+# Beyond those that fitting() knows: what texts call, for the CPU and for CUDA, and what they call their own names.
 RESERVED = frozenset(
     """numba np math types ir cgutils arrayobj intrinsic prange scalar status items parts part range min max abs round
-    print exit match case type""".split()
+    print exit match case type cuda libdevice thread across down all_across all_down inside stream grid f16
+    THREADS""".split()
 ) | frozenset(NUMPY)
 
 

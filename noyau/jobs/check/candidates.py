@@ -6,10 +6,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
@@ -227,11 +227,14 @@ class FromReference:
     threads: tuple[int, ...] = (1, 2, MANY)
     layouts: tuple[str, ...] = tuple(LAYOUTS)
     in_pieces = True
-    is_replayed = is_trusted = False
+    is_trusted = False
     points: Mapping[int, str] = MappingProxyType({})
     cut = ""
 
     def __init__(self, op: Op[..., Any], language: str) -> None:
+        # Where there is no GPU, it runs only with every access watched.
+        self.is_replayed = LANGUAGES[language].on_gpu and bool(WATCHES.get(language)) and not has_driver()
+        self.seen = SanitizedRuns()
         self.op, self.language, self.name = op, language, language
         self.called, self.place = f"{op.name}[{language}]", op.description.place
         self.constants: Mapping[str, Any] = op.description.reference.constants
@@ -246,8 +249,8 @@ class FromReference:
             language.require_compiler()
         except BuildError as error:
             return str(error)
-        if language.on_gpu:
-            return "" if has_gpu() else NO_GPU
+        if language.on_gpu and not self.is_replayed:
+            return "" if RUNS[self.language]() else NO_GPU
         return next((f"{name} is not installed" for name in language.packages if not _is_there(name)), "")
 
     def open(self, instance: Instance) -> None:
@@ -264,6 +267,12 @@ class FromReference:
 
     def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
         bound = self.bound(arrays)
+        if self.is_replayed:
+            watched = self.watch_bound(bound, size := sizes_text(bound.sizes))
+            self.seen.add(watched, size, volume(bound.sizes))
+            if watched.is_cut:
+                raise UnsupportedError(f"it made {counted(watched.accesses)} accesses at {size}, and was ended")
+            return list(watched.outputs or ())
         inputs = [End(v.name, v.dtype, a.shape) for v, a in zip(instance.inputs, bound.arrays, strict=True)]
         outputs = [End(v.name, v.dtype, s) for v, s in zip(instance.outputs, bound.shapes, strict=True)]
 
@@ -301,8 +310,10 @@ class FromReference:
         for each in self.built.get((key, True), []) + self.built.get((key, runs), []):
             if isinstance(each, str) or each.generated.holds(bound.sizes):
                 return each
+        program: programs.BuiltProgram | str
         try:
-            program: programs.BuiltProgram | str = programs.build(self.generated(request), runs=runs)
+            text = self.generated(request)
+            program = programs.BuiltProgram(text, ()) if self.is_replayed else programs.build(text, runs=runs)
         except UnsupportedError as error:
             program = str(error)
         self.built.setdefault((key, runs), []).append(program)
@@ -319,17 +330,20 @@ class FromReference:
 
     def watched(self) -> Watch | str | None:
         """Those that are compiled as a user's are, and have an interpreter of their own."""
-        return self.watch if LANGUAGES[self.language].thread_pool else None
+        return self.watch if WATCHES.get(self.language) else None
 
     def watch(self, attempt: Attempt, arrays: Sequence[Array], size: str) -> WatchedRun:
-        from noyau.sanitizer.numba.generated import watch_generated
+        return self.watch_bound(self.bound(arrays), size)
 
-        bound = self.bound(arrays)
+    def watch_bound(self, bound: Bound, size: str) -> WatchedRun:
+        """A run on the arrays of a call. UnsupportedError where there is no kernel for them."""
         program = self.program(bound, runs=False)
         if isinstance(program, str):
             raise UnsupportedError(program)
         inputs = programs.fit_layouts(bound.arrays, program.generated.wanted.layouts)
-        return watch_generated(program, inputs, self.op.name, self.name, size)
+        watch = import_module(WATCHES[self.language]).watch_generated
+        watched: WatchedRun = watch(program, inputs, self.op.name, self.name, size)
+        return watched
 
     def passed(self, instances: Sequence[Instance], certificate: Certificate) -> None:
         """Nothing: what is generated has a certificate of its own where it is called."""
@@ -338,6 +352,8 @@ class FromReference:
         """Nothing, as above."""
 
     def notes(self) -> list[str]:
+        if self.is_replayed:
+            return ["generated; run as a GPU would, on this machine"]
         if LANGUAGES[self.language].on_gpu:
             return ["generated; in Triton's interpreter" if is_interpreted() else "generated; on the GPU"]
         threads = ", ".join(map(str, self.threads))
@@ -347,10 +363,11 @@ class FromReference:
 KernelCandidate: TypeAlias = ByHand | FromReference
 
 
-def from_reference(op: Op[..., Any]) -> list[FromReference]:
-    """The generated kernels of an op with a signature, one for each language that can run here."""
-    languages = (*generated_on(gpu=False), *(each for each in generated_on(gpu=True) if RUNS[each]()))
-    kernels = [FromReference(op, language) for language in languages] if op.signature is not None else []
+def from_reference(op: Op[..., Any], languages: Collection[str] = ()) -> list[FromReference]:
+    """The generated kernels of an op with a signature, one for each of the languages, or else for each that runs here
+    in a short time."""
+    usual = (*generated_on(gpu=False), *(each for each in generated_on(gpu=True) if RUNS[each]()))
+    kernels = [FromReference(op, language) for language in languages or usual] if op.signature is not None else []
     return [each for each in kernels if each.name not in op.kernels]
 
 
@@ -362,9 +379,9 @@ def begin() -> None:
         import_module("noyau.toolchain.numba.kernel").begin()
 
 
-def has_cuda() -> bool:
-    """Whether kernels in CUDA C++ can be compiled and run."""
-    return _is_there("torch") and has_driver() and _is_there("cuda.core")
+def has_cuda(package: str) -> bool:
+    """Whether kernels that a package compiles can be run."""
+    return _is_there("torch") and has_driver() and _is_there(package)
 
 
 def has_gpu() -> bool:
@@ -377,8 +394,14 @@ def is_interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-# Whether kernels that are generated in a language for GPUs can run here.
-RUNS: Mapping[str, Callable[[], bool]] = MappingProxyType({"triton": has_gpu, "cuda": has_cuda})
+# Whether kernels that are generated in a language for GPUs can run here; and what watches generated kernels, those of a
+# GPU without one.
+RUNS: Mapping[str, Callable[[], bool]] = MappingProxyType(
+    {"triton": has_gpu, "cuda": partial(has_cuda, "cuda.core"), "numba_cuda": partial(has_cuda, "numba")}
+)
+WATCHES: Mapping[str, str] = MappingProxyType(
+    {"numba": "noyau.sanitizer.numba.generated", "numba_cuda": "noyau.sanitizer.numba_cuda.generated"}
+)
 
 
 def _is_there(package: str) -> bool:

@@ -73,15 +73,19 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         "nothing is run; can be repeated",
     )
     add("--tolerance", type=float, metavar="T", help="of an op: allow |got - want| <= T * max(1, |want|) instead")
-    add("--gradient", action="store_true", help="of an op: check what it gives back too, also where that is derived")
-    add("--generated", action="store_true", help="of an op with kernels of its own: check those that noyau makes, too")
     declare_record(parser, "value by value")
     _declare_verdict(add)
     submissions.declare(parser)
 
 
 def _declare_verdict(add: Callable[..., Any]) -> None:
-    """Declare what counts, and how much of it is told."""
+    """Declare what of an op is checked, what counts, and how much of it is told."""
+    add("--gradient", action="store_true", help="of an op: check what it gives back too, also where that is derived")
+    add("--generated", action="store_true", help="of an op with kernels of its own: check those that noyau makes, too")
+    language = (
+        "of an op: check the kernels that noyau makes in L; numba_cuda runs without a GPU too, each thread in turn"
+    )
+    add("--language", action="append", default=[], metavar="L", help=f"{language}; can be repeated")
     add("--all", action="store_true", help="of all but models: each finding, each shape and how exact")
     add("--sanitizer", action="store_true", help="of ops and scripts: ask compute-sanitizer too, where there is a GPU")
     add("--strict", action="store_true", help="of all but models: warnings make the status 1 too")
@@ -263,7 +267,7 @@ def _checked(arguments: argparse.Namespace) -> list[OpCheck]:
             own = {name: size for name, size in sizes.items() if name in size_names(op)}
             signed = set(op.signature.sizes) if op.signature else set()
             sizes_of_op = {name: size for name, size in declared.items() if name in signed}
-            generated = arguments.generated or not any(form.kernels for form in op.forms)
+            generated = arguments.language or arguments.generated or not any(form.kernels for form in op.forms)
             gradient = True if arguments.gradient else None
             options = CheckOptions(
                 *(own, sizes_of_op, arguments.tolerance), budget_s=KERNEL_S, generated=generated, gradient=gradient

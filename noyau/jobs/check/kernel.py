@@ -147,10 +147,10 @@ class OneKernel:
     def sanitize(self, results: AttemptResults, sizes: Sizes, seed: int) -> SanitizedRuns:
         """Run the kernel with every access watched."""
         run = self.candidate.watched()
-        earlier = self.candidate.seen if isinstance(self.candidate, ByHand) else None
-        is_done = earlier is not None and self.candidate.is_replayed and not self.is_enough(results)
+        earlier = self.candidate.seen
+        is_done = self.candidate.is_replayed and not self.is_enough(results)
         if run is None or results.hangs or is_done:
-            return earlier or SanitizedRuns()
+            return earlier
         some = list(islice(self.attempts(sizes, seed, results), WATCHED))
         inputs = partial(self.inputs, results=AttemptResults(), runs=False)
         budget = Budget(min(WATCHED_S, self.budget_s / 2), Costs(self.is_steep))

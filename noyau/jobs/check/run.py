@@ -18,10 +18,10 @@ from functools import partial
 from threading import Thread
 from typing import Any, Generic, NoReturn, TypeVar
 
-from noyau.codegen.language import LANGUAGES
+from noyau.codegen.language import GENERATIONS, LANGUAGES
 from noyau.engines.laws import check_laws
 from noyau.engines.reduction import as_reduction
-from noyau.errors import FindingKind, MissingExtraError, NoyauError, SignatureError
+from noyau.errors import FindingKind, InputError, MissingExtraError, NoyauError, SignatureError
 from noyau.jobs.check.attempts import Sizes, require_sizes
 from noyau.jobs.check.bare_kernel import check_bare, is_bare
 from noyau.jobs.check.candidates import ByHand, FromReference, KernelCandidate, begin, from_reference
@@ -34,6 +34,7 @@ from noyau.ops.op import Op
 from noyau.ops.op_homes import end_loading
 from noyau.sanitizer import engine
 from noyau.sanitizer.c import build
+from noyau.text import printable
 from noyau.verify.certificate import require_tolerance
 from noyau.verify.checks import KernelCheck, OpCheck
 from noyau.workers.resources import processors
@@ -76,13 +77,13 @@ def check(
     seed: int = 0,
     patience_s: float = 20.0,
     budget_s: float = 10.0,
-    generated: bool = True,
+    generated: bool | Collection[str] = True,
     gradient: bool | None = None,
     declared: Mapping[str, int] | None = None,
 ) -> OpCheck:
     """Every kernel of an op against its reference evaluated in float64, by the one certificate; `generated`: those that
-    noyau makes of the reference too; `gradient`: what the op gives back as well, which is else checked where it was
-    written by hand.
+    noyau makes of the reference too, or in some languages: "numba_cuda" takes a while where there is no GPU, for each
+    thread is run; `gradient`: what the op gives back as well, which is else checked where it was written by hand.
 
     Inputs are made from the signature (awkward numbers and sizes: 0, 1, primes, block sizes and their neighbours), or
     by `inputs=`, whose sizes are varied; `sizes` are usual ones. Each case runs twice, on poisoned outputs between
@@ -117,11 +118,19 @@ class CheckOptions:
     seed: int = 0
     patience_s: float = 20.0
     budget_s: float = 10.0
-    generated: bool = True
+    generated: bool | Collection[str] = True
     gradient: bool | None = None
 
     def __post_init__(self) -> None:
         require_tolerance(self.tolerance)
+        if unknown := [each for each in self.languages if each not in GENERATIONS]:
+            known = ", ".join(GENERATIONS)
+            raise InputError(f"noyau makes no kernels in {printable(str(unknown[0]))}; it does in: {known}")
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Those of generated kernels that are asked for; none where all are that run here at once."""
+        return () if isinstance(self.generated, bool) else tuple(self.generated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +208,7 @@ def _parts(op: Op[..., Any], form: Op[..., Any], wishes: CheckOptions) -> Iterat
     require_sizes(form, wishes.sizes)
     require_declared(wishes.declared, op.signature.sizes if op.signature is not None else (), op.name)
     kernels: list[UserKernel | FromReference] = [*form.kernels.values()]
-    kernels += from_reference(form) if wishes.generated else []
+    kernels += from_reference(form, wishes.languages) if wishes.generated else []
     yield from (_Part(op, form, wishes, each) for each in kernels)
     if form.description.gradient is not None if wishes.gradient is None else wishes.gradient:
         yield _Part(op, form, wishes, None)

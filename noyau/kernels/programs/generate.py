@@ -387,12 +387,24 @@ def _in_triton(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
 
 
 def _in_cuda(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
-    from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
     from noyau.hosts.torch.cuda.cuda_kernel import CudaKernel
 
-    text, device = generated.text, generated.wanted.device
-    functions = [CudaKernel(text, kernel) for kernel in generated.program.kernels]
-    return BuiltProgram(generated, tuple(DeviceKernel(text, each.kernel, device, function=each) for each in functions))
+    return _on_device(generated, CudaKernel)
+
+
+def _in_numba_cuda(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
+    from noyau.hosts.torch.cuda.numba_cuda_kernel import NumbaCudaKernel
+
+    return _on_device(generated, NumbaCudaKernel)
+
+
+def _on_device(generated: GeneratedProgram, function_of: Callable[[str, Kernel], Callable[..., Any]]) -> BuiltProgram:
+    """Kernels that are functions of tensors, of a text and a kernel each."""
+    from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
+
+    text, device, kernels = generated.text, generated.wanted.device, generated.program.kernels
+    built = (DeviceKernel(text, kernel, device, function=function_of(text, kernel)) for kernel in kernels)
+    return BuiltProgram(generated, tuple(built))
 
 
 # The toolchain of each language that is generated.
@@ -401,6 +413,7 @@ BUILDERS: Mapping[str, Callable[[GeneratedProgram, bool], BuiltProgram]] = {
     "numba": _in_numba,
     "triton": _in_triton,
     "cuda": _in_cuda,
+    "numba_cuda": _in_numba_cuda,
 }
 
 

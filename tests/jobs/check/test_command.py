@@ -202,3 +202,16 @@ def test_what_cannot_be_checked_is_refused(tmp_path, capsys, arguments, told):
     op = written(tmp_path)
     assert main(["check", *([] if "::" in arguments[0] else [op]), *arguments]) == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("brief")
+def test_kernels_for_numba_cuda_are_checked_without_a_gpu_where_they_are_asked_for(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("noyau.jobs.check.candidates.has_driver", lambda: False)
+    (tmp_path / "ops.py").write_text(OPS.partition("@double.kernel")[0])
+    assert main(["check", f"{tmp_path}/ops.py", "--language", "numba_cuda", "--allow-unseen"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("double[numba_cuda]: agreed on ")
+    assert lines[0].endswith("generated; run as a GPU would, on this machine")
+    assert lines[1].startswith("double[numba_cuda]: no race found on ")
+    assert main(["check", f"{tmp_path}/ops.py", "--language", "fortran"]) == 2
+    assert "noyau makes no kernels in fortran; it does in: c, numba, " in capsys.readouterr().err

@@ -50,8 +50,8 @@ def test_texts():
     assert "lambda x, out: None" in seen.source("by_hand")
     with pytest.raises(InputError, match="the op has no kernel other; its kernels are: by_hand, softmax"):
         seen.source("other")
-    with pytest.raises(InputError, match="there is no language numba_cuda yet; there are: c, numba, triton, cuda"):
-        seen.source(language="numba_cuda")
+    with pytest.raises(InputError, match="there is no language cpp yet; there are: c, numba, triton, cuda, numba_cuda"):
+        seen.source(language="cpp")
 
 
 def test_lines_fit():

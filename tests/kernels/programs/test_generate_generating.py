@@ -68,9 +68,9 @@ def test_a_reference_that_fills_its_outputs_has_no_graph():
 
 def test_a_language_that_nothing_is_generated_in():
     op = softmax_op()
-    told = "softmax: no kernels are generated in 'numba_cuda' yet; c, numba, triton and cuda are"
+    told = "softmax: no kernels are generated in 'cpp' yet; c, numba, triton, cuda and numba_cuda are"
     with pytest.raises(UnsupportedError, match=told):
-        generate(op.description, Specialization(op.instance([DType.F32], [2])), "numba_cuda")
+        generate(op.description, Specialization(op.instance([DType.F32], [2])), "cpp")
 
 
 @noyau.op("float[n], i64[n], float[m] -> float[m]")
@@ -99,7 +99,7 @@ def test_on_a_gpu_what_no_schedule_takes_is_cut():
 
 def test_what_is_generated_depends_on_the_device():
     assert languages_on("cpu") == ("c", "numba")
-    assert languages_on("cuda:1") == ("triton", "cuda")
+    assert languages_on("cuda:1") == ("triton", "cuda", "numba_cuda")
 
 
 def test_the_usual_text_of_a_reference_that_asks_for_sizes_is_of_usual_sizes():

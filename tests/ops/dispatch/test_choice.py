@@ -234,6 +234,7 @@ def test_on_a_gpu_nothing_of_the_cpu_may_run(monkeypatch):
         "scale": "it is in c, and the tensors lie on cuda:0",
         "triton": "there is no CUDA device",
         "cuda": "there is no CUDA device",
+        "numba_cuda": "there is no CUDA device",
     }
 
 

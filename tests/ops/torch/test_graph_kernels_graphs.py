@@ -115,7 +115,9 @@ def test_each_launch_of_a_call_runs_in_its_certificate(name, language):
             asked = [when for kernel in made.program.kernels for when in conditions_of(kernel) if runs(when, call)]
             assert all(any(runs(when, sizes) for sizes in tried) for when in asked)
             launches += len(asked)
-    assert launches or (name, language) == ("softmax", "c")
+    assert (
+        launches or (name, language) == ("softmax", "c") or language == "numba_cuda"
+    )  # whose launches are always the same
 
 
 @pytest.fixture

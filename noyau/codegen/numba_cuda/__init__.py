@@ -1,0 +1,1 @@
+"""Language `numba_cuda`: Python for Numba-CUDA."""

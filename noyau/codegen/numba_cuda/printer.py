@@ -1,0 +1,361 @@
+"""Language `numba_cuda`: Python that Numba-CUDA compiles, for those who learn and teach. The text stands alone: the
+kernels, and a function of the host that launches them on arrays of the device. float16 is CUDA's; bfloat16 its bits.
+
+A loop on THREADS is a grid: of blocks, whose threads are the loops in lanes within, or else, without such, of threads.
+Memory of as many cells as a block has threads is a variable of each thread, and its merge goes through shared memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from importlib.resources import files
+
+from noyau.codegen.identifiers import refuse_name, wish_of
+from noyau.codegen.numba import intrinsics
+from noyau.codegen.numba.expressions import NumbaExpressions
+from noyau.codegen.numba.printer import NumbaCaller, NumbaPrinter, comment_text
+from noyau.codegen.numba.spellings import KINDS, NUMPY, RESERVED, NumbaNames, const_text, integer_function
+from noyau.codegen.statements import INDENT, is_variable
+from noyau.codegen.tables import SCALARS, closed, opened
+from noyau.compiler.schedules.gpu.threads import THREADS
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.ir import loops as ir
+from noyau.ir.dims import Dim, DimOp, Shape, product
+from noyau.ir.monoids import MONOIDS
+from noyau.ir.walk import every_statement, merge_of, on_threads, touched, with_dims
+
+TILE = (32, 8)  # threads of a block of two axes
+TYPES = {**KINDS, DType.F16: "f16", DType.BOOL: "np.bool_"}
+LONG_NAMES = {**NUMPY, "f16": "np.float16"}
+# Functions that CUDA has itself, within 2 ulp or so: by Python's math, or where that has none or gives integers, by
+# libdevice, for float32 with an f at the end.
+_MATH = "exp expm1 log log2 log10 log1p sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh erf sqrt".split()
+FUNCTIONS = {name: f"math.{name}" for name in _MATH} | {"abs": "abs", "round_even": "libdevice.rint"}
+FUNCTIONS |= {name: f"libdevice.{name}" for name in ("exp2", "rsqrt", "floor", "ceil", "trunc")}
+BITS = {
+    "noyau_bits_f32": "u32(libdevice.float_as_int(x))",
+    "noyau_bits_f64": "u64(libdevice.double_as_longlong(x))",
+    "noyau_from_bits_f32": "libdevice.int_as_float(i32(x))",
+    "noyau_from_bits_f64": "libdevice.longlong_as_double(i64(x))",
+}
+BLOCKS = '''\
+def noyau_blocks(items, threads=1):
+    """As many blocks as hold all items, or as an axis of a grid can have: each takes several rounds then."""
+    return min((items + threads - 1) // threads, 65535)'''
+
+
+def together(kernels: Sequence[ir.Kernel], comment: str = "") -> str:
+    """One text of several kernels, whose names differ. GraphError where a name cannot be that of a function,
+    UnsupportedError for what Numba-CUDA has no spelling of."""
+    functions, integers, merges, bodies = set[str](), set[tuple[str, str]](), dict[str, str](), list[str]()
+    for kernel in kernels:
+        refuse_name(kernel, RESERVED)
+        host = HostFunction(kernel, merges)
+        bodies.append(host.text())
+        functions |= host.expressions.functions
+        integers |= host.expressions.integers
+    texts = {name: f"@scalar\ndef {name}(x):\n    return {text}" for name, text in BITS.items()}
+    scalars = [{**intrinsics.functions(), **texts}[name] for name in intrinsics.order_of(functions)]
+    scalars += [integer_function(*key) for key in sorted(integers)]
+    below = "\n\n\n".join([*scalars, *merges.values(), BLOCKS, *bodies]).replace(
+        "@scalar\n", "@cuda.jit(device=True)\n"
+    )
+    below = re.sub(r"\bnp\.(?=(trunc|rint|fmod|floor|ceil|cbrt|exp2)\()", "libdevice.", below)  # of float64
+    imports = ["import math\n"] * ("math." in below) + ["import numpy as np", "from numba import cuda"]
+    imports += ["from numba.cuda import libdevice"] * ("libdevice." in below)
+    kinds = [f"{name} = {kind}" for name, kind in LONG_NAMES.items() if re.search(rf"\b{name}\b", below)]
+    kinds += [f"THREADS = {THREADS}  # of a block"] * ("THREADS" in below)
+    head = [comment_text(comment), "\n".join(imports), "\n".join(kinds)]
+    return "\n\n".join(part for part in head if part) + f"\n\n\n{below}\n"
+
+
+def has_blocks(launch: ir.Launch) -> bool:
+    """Whether an item of a launch has a block of threads."""
+    return any(isinstance(s, ir.Loop) and s.axis is ir.Axis.LANES for s in every_statement(launch.body))
+
+
+class CudaExpressions(NumbaExpressions):
+    """The expressions of one kernel in Python for Numba-CUDA. `own`: the memory that is a variable of each thread of a
+    block; `lane`: the loop in lanes that is open; `inside`: whether an index that was looked up is inside."""
+
+    language = "numba_cuda"
+
+    def __init__(self, kernel: ir.Kernel, names: NumbaNames) -> None:
+        super().__init__(kernel, names)
+        self.lanes, self.lane, self.inside = set[str](), "", dict[str, str]()
+
+    def cell(self, name: str, index: Shape) -> str:
+        if name not in self.lanes:
+            return super().cell(name, index) if self.memory[name].shape else f"{self.names.value(name)}[0]"
+        if index != (Dim.of(self.lane or 0),):
+            raise UnsupportedError(f"numba_cuda: a thread cannot reach cell {index[0]} of {name}, another thread's")
+        return self.names.value(name)
+
+    def place(self, dim: Dim, *, last: bool) -> str:
+        return self.dim(dim)
+
+    def load(self, load: ir.Load) -> str:
+        """As of language numba; what lies outside is not read, and is 0."""
+        cell = super().load(load)
+        inside = dict.fromkeys(self.inside[name] for dim in load.index for name in dim.names if name in self.inside)
+        return self.chosen(" and ".join(inside), cell, self.const(0, load.dtype)) if inside else cell
+
+    def widened(self, cell: str, stored: DType) -> str:
+        return f"f32({cell})" if stored is DType.F16 else super().widened(cell, stored)
+
+    def stored_as(self, target: DType, value: ir.Expr) -> str:
+        return f"f16({self.top(value)})" if target is DType.F16 else super().stored_as(target, value)
+
+    def own(self, function: str, operands: tuple[ir.Expr, ...]) -> str | None:
+        source = operands[0].dtype
+        spelling = FUNCTIONS.get(SCALARS.get(function, "")) if source in (DType.F32, DType.F64) else None
+        if spelling is not None:
+            single = source is DType.F32 and spelling.startswith("libdevice")
+            return f"{spelling}{'f' * single}({self.top(operands[0])})"
+        if function == "rounded":  # a sum that is fused with nothing
+            word = f"libdevice.{'f' if source is DType.F32 else 'd'}add_rn"
+            return f"{word}({self.top(operands[0])}, {self.const(-0.0, source)})"
+        return super().own(function, operands)
+
+
+class HostFunction(NumbaCaller):
+    """The function of the host: sizes, checks, scratch, launches in order. `merges`: functions of the device that
+    kernels call for states."""
+
+    expressions: CudaExpressions
+
+    def __init__(self, kernel: ir.Kernel, merges: dict[str, str]) -> None:
+        super().__init__(kernel)
+        self.expressions, self.merges = CudaExpressions(kernel, self.names), merges
+
+    def text(self) -> str:
+        """The kernels of the launches, then the function."""
+        parts, about = list[str](), ['"""Launch the kernels on a stream, on arrays of the device:', ""]
+        body = [*about, *self.described(), '"""', *self.sizes(), *self.checks(), *self.scratch()]
+        for position, launch in enumerate(self.kernel.launches):
+            printer = KernelPrinter(self.kernel, self.expressions, self.merges)
+            parts.append(printer.function(position, launch))
+            body += self.call(position, launch, printer)
+        names = ", ".join([*(self.names.value(buffer.name) for buffer in self.ends), "stream=0"])
+        lines = "\n".join(f"{INDENT}{line}".rstrip() for line in body)
+        return "\n\n\n".join([*parts, f"def {self.kernel.name}({names}):\n{lines}"])
+
+    def described(self) -> Iterator[str]:
+        for line in super().described():
+            yield line.removeprefix("# ") + ", as its bits in uint16" * (": bf16[" in line)
+
+    def checks(self) -> Iterator[str]:
+        """Shapes that the sizes do not fit are refused, and sizes that do not fit each other."""
+        for line in super().checks():
+            if line.startswith("if "):
+                name, _, wanted = line.removeprefix("if ").removesuffix(":").partition(".shape != ")
+                yield line
+                yield f'{INDENT}raise ValueError(f"{name} has the shape {{{name}.shape}}, and not {{{wanted}}}")'
+        for guard in self.kernel.guards:
+            left, right, cells = (self.expressions.dim(each) for each in (guard.left, guard.right, guard.cells))
+            yield f"if {f'{closed(cells)} != 0 and ' * (guard.cells != Dim.of(1))}{left} > {right}:"
+            yield f'{INDENT}raise ValueError("the sizes are not such that {left} <= {right}")'
+
+    def scratch(self) -> Iterator[str]:
+        for buffer in self.kernel.of(ir.Role.SCRATCH):
+            kind = f"{self.shape(buffer)}, {TYPES[buffer.dtype]}, stream=stream"
+            yield f"{self.names.value(buffer.name)} = cuda.device_array({kind})"
+
+    def call(self, position: int, launch: ir.Launch, printer: NumbaPrinter) -> Iterator[str]:
+        assert isinstance(printer, KernelPrinter)
+        extents, dim = [loop.extent for loop in on_threads(launch.body)[1]], self.expressions.dim
+        items, conditions = dim(product(extents)), [self.expressions.expr(launch.when)] if launch.when else []
+        conditions += [f"{items} > 0"] if extents else []
+        if conditions:
+            yield f"if {' and '.join(conditions)}:"
+        grid = f"noyau_blocks({items}, THREADS), THREADS" if extents else "1, 1"
+        if has_blocks(launch):
+            grid = f"noyau_blocks({items}), THREADS" if extents else "1, THREADS"
+        elif len(extents) > 1:
+            ends = zip((dim(extents[-1]), dim(product(extents[:-1]))), TILE, strict=True)
+            blocks = ", ".join(f"noyau_blocks({end}, {threads})" for end, threads in ends)
+            yield f"{INDENT * bool(conditions)}grid = {blocks}"
+            grid = f"grid, {TILE}"
+        arguments = ", ".join(f"{each}.reshape(-1)" if each in printer.flats else each for each in printer.parameters)
+        yield f"{INDENT * bool(conditions)}{self.kernel.name}_{position}[{grid}, stream]({arguments})"
+
+
+class KernelPrinter(NumbaPrinter):
+    """One launch being printed. `flats`: parameters that are arrays of one axis, whatever the array has."""
+
+    expressions: CudaExpressions
+
+    def __init__(self, kernel: ir.Kernel, shared: NumbaExpressions, merges: dict[str, str]) -> None:
+        super().__init__(kernel, shared)
+        self.merges, self.flats, self.in_blocks = merges, set[str](), False
+
+    def function(self, position: int, launch: ir.Launch) -> str:
+        """The kernel of a launch."""
+        self.in_blocks = has_blocks(launch)
+        body = "\n".join(f"{INDENT}{line}" for line in self.lines(launch))
+        flat = (b.name for b in self.kernel.buffers if b.name in self.expressions.flat or not b.shape)
+        self.flats = set(map(self.names.value, flat))
+        return f"@cuda.jit\ndef {self.kernel.name}_{position}({', '.join(self.parameters)}):\n{body}"
+
+    def flattened(self, flat: set[str]) -> Iterator[str]:
+        """The host passes them so."""
+        return iter(())
+
+    def memory(self, body: Sequence[ir.Statement]) -> Iterator[str]:
+        """A thread has none but variables."""
+        return iter(())
+
+    def items(self, loops: Sequence[ir.Loop], body: tuple[ir.Statement, ...]) -> Iterator[str]:
+        """The loops on the grid: of blocks, of threads along one axis, or along two, the innermost loop across."""
+        extents = " x ".join(self.expressions.dim(loop.extent) for loop in loops)
+        each = "block" if self.in_blocks else "thread"
+        yield f'"""Items: {extents}, a {each} for each."""' if loops else f'"""One {each}."""'
+        heads = [(list(loops), "cuda.grid(1)", "cuda.gridsize(1)")] if loops else []
+        if self.in_blocks:
+            yield "thread = cuda.threadIdx.x"
+            heads = [(list(loops), "cuda.blockIdx.x", "cuda.gridDim.x")] if loops else []
+        elif len(loops) > 1:
+            yield "across, down = cuda.grid(2)"
+            yield "all_across, all_down = cuda.gridsize(2)"
+            heads = [(list(loops[:-1]), "down", "all_down"), (list(loops[-1:]), "across", "all_across")]
+        for depth, head in enumerate(heads):
+            yield from (f"{INDENT * depth}{line}" for line in self.counted(*head))
+        yield from (f"{INDENT * len(heads)}{line}" for line in list(self.block(body)) or ["pass"])
+
+    def counted(self, loops: Sequence[ir.Loop], first: str, step: str) -> Iterator[str]:
+        """The head of a loop over all items of some loops, and what gives these their variables."""
+        extents = [self.expressions.dim(loop.extent) for loop in loops]
+        extents = extents if len(loops) == 1 else list(map(closed, extents))
+        with self.names.of("i64"):
+            item = self.names.fresh("item") if len(loops) > 1 else ""
+            names = [self.names.bind(loop.var, wish_of(loop.var)) for loop in loops]
+        yield f"for {item or names[0]} in range({first}, {' * '.join(extents)}, {step}):"
+        yield from (f"{INDENT}{line}" for line in (self.counters(names, extents[1:], item) if item else ()))
+
+    def first(self, left: list[ir.Statement]) -> tuple[Iterator[str], list[ir.Statement]]:
+        """As of language numba; a state that is merged is its own result, for nothing changes it any more."""
+        match left[0]:
+            case ir.Let(name, ir.Load(memory)) if memory in self.expressions.lanes and not self.expressions.lane:
+                self.names.blocks[-1]["value", name] = self.names.value(memory)
+                return iter(()), left[1:]
+            case _:
+                return super().first(left)
+
+    def statement(self, statement: ir.Statement, *, last: bool) -> Iterator[str]:
+        said = self.expressions
+        match statement:
+            case ir.MergeLanes():
+                names = ", ".join(map(self.names.value, statement.buffers))
+                yield f"{names} = {self.merge(statement)}({names})"
+            case ir.Require():
+                yield self.noted_inside(statement, "")
+            case ir.If(condition, body) if all(isinstance(s, ir.Require) for s in body):
+                otherwise = f"not {said.expr(condition)} or "
+                yield from (self.noted_inside(s, otherwise) for s in body if isinstance(s, ir.Require))
+            case ir.Zero(name, dtype, _, _) if name in said.lanes:
+                yield f"{self.names.value(name)} = {opened(const_text(0, dtype))}"
+            case ir.Store((name, *_)) if self.in_blocks and not said.lane and isinstance(said.memory[name], ir.Buffer):
+                yield "if thread == 0:"  # all threads have computed the same
+                yield from (f"{INDENT}{line}" for line in super().statement(statement, last=last))
+            case _:
+                yield from super().statement(statement, last=last)
+
+    def noted_inside(self, require: ir.Require, otherwise: str) -> str:
+        """Whether an index lies inside, or need not: what is loaded there asks."""
+        with self.names.of("bool"):
+            name = self.names.fresh("inside")
+        self.expressions.inside |= {each: name for each in require.index.names if each.startswith("#")}
+        index, extent = self.expressions.dim(require.index), self.expressions.dim(require.extent)
+        return f"{name} = {otherwise}0 <= {index} < {extent}"
+
+    def alloc(self, alloc: ir.Alloc) -> Iterator[str]:
+        if is_variable(alloc):
+            return super().alloc(alloc)
+        if not self.in_blocks or product(alloc.shape) != Dim.of(THREADS) or self.expressions.lane:
+            raise UnsupportedError(f"numba_cuda has no memory for {alloc.name} but a cell of each thread of a block")
+        self.expressions.memory[alloc.name] = alloc
+        self.expressions.lanes.add(alloc.name)
+        with self.names.of(TYPES[alloc.dtype]):
+            self.names.bind(alloc.name)
+        return iter(())  # the first store is its beginning
+
+    def rounds(self, loop: ir.Loop) -> Iterator[str]:
+        """Loops in lanes are over the threads of a block: where they hold states of these, they are one round."""
+        said, outside = self.expressions, dict(self.expressions.extents)
+        match loop:
+            case ir.Loop(var, extent, ir.Axis.LANES, body) if not said.lane and touched(body) & said.lanes:
+                if extent != Dim.of(THREADS):
+                    raise UnsupportedError(f"numba_cuda: a block has {THREADS} threads, and {var} asks for {extent}")
+                self.names.blocks[-1]["index", var] = "thread"
+                said.lane, said.extents[var] = var, extent
+                yield from list(self.block(body))
+                said.lane = ""
+            case ir.Loop(
+                body=(ir.Loop(lane, _, ir.Axis.LANES, inner),)
+                | (ir.Let(value=ir.Index()), ir.Loop(lane, _, ir.Axis.LANES, inner))
+            ) if not said.lane and touched(inner) & said.lanes:
+                cell = f"{loop.var}_cell"  # of which every thread has one in each round
+                own = {lane: Dim.of(cell) - Dim.of(loop.var) * THREADS}
+                inner = with_dims(inner, lambda dim: dim.replace(own) if loop.var in dim.names else dim)
+                yield from self.shared(cell, cells_of(loop), inner, lane)
+            case ir.Loop(var, extent, ir.Axis.LANES, body) if not said.lane:
+                yield from self.shared(var, extent, body, var)
+            case _:
+                yield from super().rounds(loop)
+        said.extents = outside
+
+    def shared(self, var: str, extent: Dim, body: Sequence[ir.Statement], lane: str) -> Iterator[str]:
+        """A loop of which each thread of a block has every so many-th round."""
+        said, end = self.expressions, self.expressions.dim(extent)
+        said.lane, said.extents[var] = lane, extent
+        with self.names.block():
+            with self.names.of("i64"):
+                wish = var.removeprefix("#").removesuffix("_cell")
+                name = self.names.bind(var, wish_of(var) or wish)
+            lines = list(self.inner(body))
+        said.lane = ""
+        yield f"for {name} in range(thread, {end}, THREADS):"
+        yield from lines
+
+    def merge(self, merge: ir.MergeLanes) -> str:
+        """The name of the function of the device that merges states of a block, which is noted with its text."""
+        name = "_".join(["noyau", merge.monoid, *(dtype.value for dtype in merge.dtypes)])
+        if name not in self.merges:
+            nothing = replace(self.kernel, buffers=(), binding=(), launches=())
+            self.merges[name] = KernelPrinter(nothing, self.expressions, {}).merge_text(name, merge)
+        return name
+
+    def merge_text(self, name: str, merge: ir.MergeLanes) -> str:
+        """The text of such a function, by a printer of no kernel."""
+        parts = [f"_{part}" for part in MONOIDS[merge.monoid].parts] or [""]
+        kinds, names = dict(zip(parts, merge.dtypes, strict=True)), [f"shared{part}" for part in parts]
+        for part, dtype in kinds.items():
+            memory = ir.Alloc(f"shared{part}", dtype, (Dim.of(THREADS),), ir.Space.REGISTER)
+            self.expressions.memory[self.names.bind(memory.name)] = memory
+        self.names.blocks[-1] |= {("index", "#thread"): "thread", ("index", "#half"): "half"}
+        both = merge_of(replace(merge, buffers=tuple(names)), "#thread", Dim.of("#half"))
+        arrays = (f"shared{part} = cuda.shared.array(THREADS, {TYPES[dtype]})" for part, dtype in kinds.items())
+        text = files("noyau.codegen.numba_cuda").joinpath("merge.txt").read_text("ascii").rstrip("\n")
+        return text.format(
+            name=name,
+            owns=", ".join(f"own{part}" for part in parts),
+            shared="\n    ".join(arrays),
+            stores="\n    ".join(f"shared{part}[thread] = own{part}" for part in parts),
+            merge="\n            ".join(self.statement(both, last=True)),
+            merged=", ".join(f"{each}[0]" for each in names),
+        )
+
+
+def cells_of(loop: ir.Loop) -> Dim:
+    """The cells of all rounds of a loop, of which each has one for every thread, but the last one may have fewer."""
+    match loop.body[0]:
+        case ir.Let(_, ir.Index(Dim((((DimOp("max", left, right),), -1),)))):
+            (least,) = (-side for side in (left, right) if loop.var in side.names)
+            return least.replace({loop.var: 0})
+        case ir.Let(_, ir.Index(length)):  # of one round
+            return length.replace({loop.var: 0})
+        case _:
+            return loop.extent * THREADS
