@@ -20,7 +20,7 @@ from noyau.dtypes import DType
 from noyau.engines.derived import Derived
 from noyau.engines.laws import is_near
 from noyau.engines.rows import RowPlan
-from noyau.engines.sql.kernel_reduction import graphs_of, settled
+from noyau.engines.sql.kernel_reduction import graphs_of, is_whole_sum, products_as_sums, settled
 from noyau.errors import CheckError, InputError, SignatureError, UnsupportedError
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Constant
@@ -44,7 +44,10 @@ def load_function(connection: Any, name: str, plan: Any, others: Mapping[str, An
     SignatureError for a reduction in Python, UnsupportedError for what has no kernels in C, InputError where the
     connection loads no extension or the name is taken, CheckError where the function is wrong."""
     if not isinstance(plan, Derived | RowPlan):
-        raise SignatureError(f"{name}: DuckDB runs C, and its steps are Python: write its folds as an op")
+        raise SignatureError(
+            f"{name}: DuckDB runs C, and its steps are Python: write its folds as an op, or stream the rows: "
+            f"noyau.stream({name}, connection.sql('SELECT ...'))"
+        )
     query = "SELECT count(*) FROM duckdb_functions() WHERE lower(function_name) = lower(?)"
     if connection.execute(query, [name]).fetchall()[0][0]:
         raise InputError(f"DuckDB has a function {name}, and replaces none: say another name=")
@@ -87,7 +90,7 @@ def _try(connection: Any, name: str, plan: Derived | RowPlan, others: Mapping[st
 def extension_text(name: str, plan: Derived | RowPlan, others: Mapping[str, Any]) -> str:
     """The text in C of an extension with one function. UnsupportedError for what is none of DuckDB."""
     is_fold = isinstance(plan, Derived)
-    graphs = graphs_of(plan) if isinstance(plan, Derived) else (settled(plan.graph, others, {}),)
+    graphs = graphs_of(plan) if isinstance(plan, Derived) else (products_as_sums(settled(plan.graph, others, {})),)
     result = graphs[-1][graphs[-1].outputs[0]]
     shape = [dim.constant for dim in result.shape[0 if is_fold else 1 :]]
     if len(graphs[-1].outputs) != 1 or len(shape) > 1 or None in shape:
@@ -105,6 +108,7 @@ def extension_text(name: str, plan: Derived | RowPlan, others: Mapping[str, Any]
     ]
     types = ", ".join(str(_NUMBERS[dtype]) for dtype in dtypes[:-1])
     facts = [f'NAME "{name}"', f"AGGREGATE {int(is_fold)}", f"COLUMNS {len(dtypes) - 1}", f"COLUMN_TYPES {types}"]
+    facts += [f"SUMS {int(is_fold and any(is_whole_sum(*fold) for fold in plan.folds))}"]
     facts += [f"RESULT_TYPE {_NUMBERS[dtypes[-1]]}", f"RESULT_CELLS {shape[0] if shape else 0}"]
     kernels = GENERATIONS["c"].printer([kernel for each in programs for kernel in each.kernels], f"{name} in DuckDB")
     frame = files("noyau.engines.sql").joinpath("extension.c").read_text("ascii")

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST = 64, RANK = 8 }; /* values of a program, or buffers and sizes of a kernel; axes */
+enum { MOST = 64, RANK = 8, OVERFLOW = -1 }; /* values of a program, or buffers and sizes of a kernel; axes; a status */
 
 typedef struct {
     void *data;
@@ -164,6 +164,7 @@ static uint64_t result_bytes(void) {
 }
 
 static const char *failure(int32_t status) {
+    if (status == OVERFLOW) return NAME ": a sum of integers overflows: make DOUBLE of its column, or sum in a wider one";
     return status == NOYAU_INDEX_OUT_OF_BOUNDS ? NAME ": an index is outside of what it looks up" : NAME ": out of memory";
 }
 
@@ -334,14 +335,16 @@ static void finalize(handle info, char **states, handle result, uint64_t count, 
         room memory = EMPTY;
         void *inputs[MOST], *outputs[1] = {results + (offset + at) * result_bytes()};
         parts_of(states[at], inputs);
-        inputs[step_program.outputs] = states[at]; /* the number of rows */
+        const int32_t parts = step_program.outputs - SUMS; /* the last says whether a sum has wrapped around */
+        const int has_wrapped = SUMS && *(const unsigned char *)inputs[parts];
+        inputs[parts] = states[at]; /* the number of rows */
         int64_t rows;
         memcpy(&rows, states[at], sizeof rows);
         if (!rows) {
             set_null(result, offset + at);
             continue;
         }
-        const int32_t status = run(&finish_program, inputs, rows, outputs, &memory);
+        const int32_t status = has_wrapped ? OVERFLOW : run(&finish_program, inputs, rows, outputs, &memory);
         give_back(&memory, EMPTY);
         if (status) API(237, void, handle, const char *)(info, failure(status));
     }

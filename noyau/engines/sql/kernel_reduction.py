@@ -1,23 +1,27 @@
 """A reduction that noyau derives, as three graphs that have kernels: of the rows of a chunk, of two states, of a state.
-A state is the number of rows, then the parts of the folds; of no rows, the number alone."""
+A state is the number of rows, then the parts of the folds; of no rows, the number alone. Where integers are summed, its
+last part says whether a sum has overflowed: kernels wrap around."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
+from noyau.compiler.passes.cleanup import drop_unused
 from noyau.compiler.passes.rewrite import with_dims
 from noyau.dtypes import DType
 from noyau.engines.chunk_kernels import ChunkKernels
 from noyau.engines.derived import Derived, state_dtypes
-from noyau.engines.reduction import Reduction
+from noyau.engines.reduction import Reduction, overflow
 from noyau.errors import UnsupportedError
 from noyau.ir.builder import GraphBuilder
 from noyau.ir.dims import Dim
-from noyau.ir.graph import Constant, Graph, Input, Iota, Map, Node
+from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Map, Node, Scatter
+from noyau.ir.monoids import Monoid
 from noyau.ir.sizes import bind
 
 
@@ -26,6 +30,8 @@ class KernelReduction(Reduction):
 
     def __init__(self, one: Derived) -> None:
         self.kernels = [ChunkKernels(graph, one.name, one.plan.size) for graph in graphs_of(one)]
+        self.sums = [node.dtype.numpy for node, monoid in one.folds if is_whole_sum(node, monoid)]
+        self.label = one.name
 
     def zero(self) -> Any:
         return (0,)
@@ -40,7 +46,12 @@ class KernelReduction(Reduction):
         return (a[0] + b[0], *self.kernels[1]((*a[1:], *b[1:])))
 
     def finish(self, state: Any) -> Any:
-        results = self.kernels[2]((*state[1:], np.array(state[0])))
+        parts = state[1:]
+        if self.sums:
+            *parts, has_wrapped = parts
+            if has_wrapped:
+                raise overflow(self.label, self.sums[0])
+        results = self.kernels[2]((*parts, np.array(state[0])))
         return results[0][()] if len(results) == 1 else tuple(results)
 
 
@@ -69,11 +80,65 @@ def graphs_of(one: Derived) -> tuple[Graph, Graph, Graph]:
         place = step.by_name[node.output]
         lifted = zip(monoid.lift(step, place, place), state_dtypes(node, monoid), strict=True)
         parts += [step.cast(part, dtype) for part, dtype in lifted]
-    sides = [_inputs(one, before, merge, side) for side in "ab"]
-    for (_, monoid), left, right in zip(one.folds, *sides, strict=True):
-        merged += monoid.merge(merge, left, right)
+    sums = [node for node, monoid in one.folds if is_whole_sum(node, monoid)]
+    sides, in_chunk, in_merge = list[Any](), list[Node](), list[Node]()  # whether a sum wraps around
+    for side in "ab":
+        sides.append(_inputs(one, before, merge, side))
+        in_merge += [merge.add_input(f"{side}_has_wrapped", DType.BOOL, ())] if sums else []
+    for (node, monoid), left, right in zip(one.folds, *sides, strict=True):
+        total = monoid.merge(merge, left, right)
+        merged += total
+        if node in sums:
+            in_chunk.append(_strays(step, step.by_name[node.output], _in_floats(step, step.by_name[node.output])))
+            wide = merge.call("add", *(merge.cast(part, DType.F64) for (part,) in (left, right)))
+            in_merge.append(_strays(merge, total[0], wide))
+    for build, flags, values in ((step, in_chunk, parts), (merge, in_merge, merged)):
+        values += [reduce(partial(build.call, "logical_or"), flags)] if sums else []
     ends = [tuple(node.output for node in nodes) for nodes in (parts, merged)]
-    return Graph(tuple(step.nodes), ends[0]), Graph(tuple(merge.nodes), ends[1]), _finish(one, before, after)
+    whole = drop_unused(Graph(tuple(step.nodes), ends[0]))
+    return products_as_sums(whole), Graph(tuple(merge.nodes), ends[1]), products_as_sums(_finish(one, before, after))
+
+
+def is_whole_sum(node: Node, monoid: Monoid) -> bool:
+    """Whether a fold sums integers, which may wrap around."""
+    return monoid.name == "sum" and not node.dtype.is_float
+
+
+def _in_floats(build: GraphBuilder, fold: Node) -> Node:
+    """A sum of integers in float64."""
+    operands = [build.by_name[name] for name in fold.inputs]
+    if isinstance(fold.kind, Scatter):
+        base, at, updates = operands
+        return build.scatter(fold.kind.index, "sum", [build.cast(base, DType.F64), at, build.cast(updates, DType.F64)])
+    return build.emit(fold.kind, [build.cast(each, DType.F64) for each in operands], DType.F64, fold.shape)
+
+
+def _strays(build: GraphBuilder, total: Node, wide: Node) -> Node:
+    """Whether any sum of integers is not what it is in floats: it wraps by a power of 2 that no rounding comes near."""
+    distance = build.call("abs", build.call("subtract", wide, build.cast(total, DType.F64)))
+    limit = build.constant(2.0 ** (8 * total.dtype.bytes - 2), DType.F64)
+    return build.reduce("any", build.call("greater", distance, limit), range(len(total.shape)))
+
+
+def products_as_sums(graph: Graph) -> Graph:
+    """The graph with each product of matrices as a sum of products of cells: where no library is, kernels have them."""
+    build = GraphBuilder()
+    build.by_name |= {node.output: node for node in graph.nodes}  # no fresh value has one of these names
+    for node in graph.nodes:
+        if not isinstance(node.kind, Contract):
+            build.add(node)
+            continue
+        inputs, output = node.kind.equation.split("->")
+        operands = [(term, build.by_name[name]) for term, name in zip(inputs.split(","), node.inputs, strict=True)]
+        extents = {letter: dim for term, each in operands for letter, dim in zip(term, each.shape, strict=True)}
+        letters = output + "".join(sorted({*extents} - {*output}))
+        shape = tuple(extents[letter] for letter in letters)
+        factors = [
+            build.broadcast_in_dim(each, shape, [letters.index(letter) for letter in term]) for term, each in operands
+        ]
+        total = build.reduce("sum", build.call("multiply", *factors), range(len(output), len(letters)))
+        build.add(Node(node.output, Map("identity"), (total.output,), node.dtype, node.shape))
+    return replace(graph, nodes=tuple(build.nodes))
 
 
 def _finish(one: Derived, before: Graph, after: Graph) -> Graph:

@@ -126,6 +126,64 @@ def test_an_index_outside_fails_the_query(connection):
         rows(connection, "SELECT sums_of(key + 1, x) FROM t")
 
 
+def totals(name, dtype):
+    """An op that sums integers, and one that sums them by groups."""
+    whole = noyau.op(f"{dtype}[n] -> {dtype}", name=f"{name}_{dtype}")(lambda x: x.sum())
+
+    @noyau.op(f"i64[n], {dtype}[n] -> {dtype}[g]", name=f"{name}s_{dtype}", sizes={"g": 3})
+    def groups(key, x):
+        out = np.zeros(3, x.dtype)
+        np.add.at(out, key, x)
+        return out
+
+    return whole, groups
+
+
+def test_a_sum_of_integers_that_overflows_is_an_error(connection):
+    """In a chunk, in the merge of two, in one group of several; what comes near the end does not."""
+    is_sqlite, large = isinstance(connection, sqlite3.Connection), 2**61
+    total, groups = (noyau.create_function(connection, op) for op in totals("total", "i64"))
+    near = f"CASE i WHEN 0 THEN {2**63 - 1} WHEN 1 THEN {-(2**62)} ELSE -1 END"
+    order = "(SELECT * FROM t ORDER BY i)"
+    ((value,),) = rows(connection, f"SELECT total_i64({near}) FROM {order} AS t")
+    assert value == 2**63 - 1 - 2**62 - (ROWS - 2)
+    ((value,),) = rows(connection, f"SELECT totals_i64(g, CASE WHEN i < 9 THEN {large} - 1 ELSE 0 END) FROM t")
+    assert list(eval(value) if is_sqlite else value) == [3 * (large - 1)] * 3
+    chunk = f"CASE WHEN i < 4 THEN {large} ELSE 0 END"
+    apart = f"CASE WHEN i % 1250 = 0 THEN {large} ELSE 0 END"
+    queries = [
+        f"total_i64({chunk})",
+        f"total_i64({apart})",
+        f"total_i64(-{apart} - 1)",
+        f"totals_i64(i % 2, 2 * {apart})",
+    ]
+    for query in queries:
+        with pytest.raises((duckdb.Error, sqlite3.OperationalError), match=r"_i64: a sum of integers overflows|raised"):
+            rows(connection, f"SELECT {query} FROM t")
+        faults = [str(function.fault) for function in (total, groups) if function.fault]
+        assert not is_sqlite or "a sum of int64 overflows: make float64" in faults[-1]
+
+
+def test_products_of_matrices_are_kernels(connection):
+    @noyau.op("f64[n], f64[n] -> f64[4]")
+    def gram(x, w):
+        both = np.stack([x, w], axis=1)
+        return (both.T @ both).reshape(4)
+
+    weights = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    noyau.create_function(connection, gram)
+    noyau.create_function(
+        connection,
+        noyau.op("f64[n], f64[n], f64[2, k] -> f64[n, k]", name="by")(lambda x, w, by: np.stack([x, w], axis=1) @ by),
+        arguments={"by": weights},
+    )
+    query = "SELECT gram(x, w), sum(x * x), sum(x * w), sum(w * w) FROM t WHERE x IS NOT NULL"
+    ((got, *want),) = rows(connection, query)
+    np.testing.assert_allclose(eval(got) if isinstance(got, str) else got, np.array(want)[[0, 1, 1, 2]], rtol=1e-12)
+    for got, x, w in rows(connection, "SELECT by(x, w), x, w FROM t WHERE i < 5"):
+        assert list(eval(got) if isinstance(got, str) else got) == (np.array([x, w]) @ weights).tolist()
+
+
 @cache
 def connect(**options):
     return duckdb.connect(**({"config": {"allow_unsigned_extensions": True}} if options else {}))
@@ -137,7 +195,6 @@ def refusals():
     place = noyau.op("f64[n] -> i64", name="place")(lambda x: x.argmax())
     two = noyau.op("f64[n] -> a: f64, b: f64", name="two")(lambda x: (x.min(), x.max()))
     half = noyau.op("f16[n] -> f16", name="half")(lambda x: x.max())
-    dot = noyau.op("f64[n], f64[n] -> f64", name="dot")(lambda x, y: x @ y)
     wide = noyau.op("f64[n] -> f64[2, 2]", name="wide")(lambda x: np.zeros((2, 2)) + x.sum())
     squares = noyau.op("f64[n] -> f64", name="squares")(lambda x: x.sum() / (len(x) * len(x)))
     yield InputError, "a int is no connection of sqlite3 or duckdb", lambda: noyau.create_function(3, weighted)
@@ -149,7 +206,11 @@ def refusals():
         "by has no rows",
         lambda: noyau.create_function(connect(), noyau.op("f64[n], f64 -> f64[n]")(up)),
     )
-    yield SignatureError, "its steps are Python", lambda: noyau.create_function(connect(), Texts)
+    yield (
+        SignatureError,
+        r"its steps are Python: .*or stream the rows: noyau.stream\(Texts, conn",
+        lambda: noyau.create_function(connect(), Texts),
+    )
     yield (
         InputError,
         r"open it by duckdb.connect\(PATH, config=\{",
@@ -159,7 +220,6 @@ def refusals():
     yield UnsupportedError, "have no order", lambda: noyau.create_function(connect(**extensions), place)
     yield UnsupportedError, "has not one result", lambda: noyau.create_function(connect(**extensions), two)
     yield UnsupportedError, "DuckDB has no f16", lambda: noyau.create_function(connect(**extensions), half)
-    yield UnsupportedError, "a step that is no kernel", lambda: noyau.create_function(connect(**extensions), dot)
     yield UnsupportedError, "a number or an array", lambda: noyau.create_function(connect(**extensions), wide)
     yield UnsupportedError, "counts rows by factors", lambda: noyau.create_function(connect(**extensions), squares)
 
