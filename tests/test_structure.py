@@ -31,7 +31,7 @@ SOURCES = [
 OPTIONAL = {
     "onnx": ("onnx*",),
     "onnxruntime": ("onnxruntime*",),
-    "torch": ("torch*", "triton*", "cuda"),  # triton kernels run on tensors
+    "torch": ("torch*", "triton*", "cuda*"),  # triton kernels run on tensors
     "numba": ("numba*",),
     "triton": ("triton*", "cuda"),
     "transformers": (),

@@ -81,12 +81,14 @@ class Progress:
 
 
 class Fold:
-    """The state of a reduction, merged in the order of the rows; with `progress`, written down now and then."""
+    """The state of a reduction: each part is folded from zero, then merged, in their order, so that it hangs on no
+    engine; with `progress`, written down now and then."""
 
     def __init__(self, reduction: Reduction, progress: Progress | None) -> None:
         self.reduction, self.progress, self.output = reduction, progress, progress and progress.sink
-        text = progress.state.get("state") if progress else None
-        self.state = reduction.zero() if text is None else reduction.unpack(base64.b64decode(text))
+        texts = progress.state.get("states") if progress else None
+        zeros = (reduction.zero(), reduction.zero())
+        self.state, self.part = (reduction.unpack(base64.b64decode(each)) for each in texts) if texts else zeros
         self.noted_s = time.monotonic()
 
     def has(self, piece: Piece) -> bool:
@@ -95,10 +97,15 @@ class Fold:
     def write(self, piece: Piece, content: Any) -> None:
         """Take in the state of a piece, or its columns where these go through the steps in order."""
         one = self.reduction
-        if content is not None:
-            self.state = one.step(self.state, *content) if one.sequential else one.merge(self.state, content)
+        if content is not None and one.sequential:
+            self.state = one.step(self.state, *content)
+        elif content is not None:
+            self.part = one.merge(self.part, content)
+        if piece[1] == END and not one.sequential:
+            self.state, self.part = one.merge(self.state, self.part), one.zero()
         if self.progress is not None and time.monotonic() - self.noted_s > PAUSE_S:
-            self.progress.note(piece, state=base64.b64encode(one.pack(self.state)).decode())
+            states = [base64.b64encode(one.pack(each)).decode() for each in (self.state, self.part)]
+            self.progress.note(piece, states=states)
             self.noted_s = time.monotonic()
 
     def finish(self) -> None:

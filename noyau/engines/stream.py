@@ -8,7 +8,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.engines.engine import choose_engine
+from noyau.engines.engine import Engine, choose_engine
 from noyau.engines.laws import require_laws
 from noyau.engines.partitions import Answer, skew
 from noyau.engines.reading import Reading, require_columns
@@ -31,7 +31,6 @@ from noyau.ops.op import Op
 from noyau.text import Printed
 
 _IN_FLIGHT = 24  # chunks that exist at once, with the copies that their columns have on the way
-_CHUNK = 1 << 22  # bytes of the largest chunk: beyond the caches nothing becomes faster
 _TEXT_BYTES = 96  # of a text as an object
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
@@ -40,7 +39,8 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "
 class StreamResult(Printed):
     """The result of a stream. `value`: of a reduction; `output`: where it, or the rows, went; `rows`: that came
     through; `chunk_rows`: as the memory had it; `counts`: what was left out, by its name; `parts`: the label, the rows
-    and the seconds of each that an engine ran; `compiled`: how often its workers ran a compiler."""
+    and the seconds of each that an engine ran; `compiled`: how often its workers ran a compiler; `engine`: the one that
+    ran, and why where it was chosen."""
 
     value: Any
     output: Path | str | None
@@ -50,10 +50,13 @@ class StreamResult(Printed):
     counts: Mapping[str, int]
     parts: Sequence[tuple[str, int, float]] = ()
     compiled: int = 0
+    engine: str = ""
 
     def __str__(self) -> str:
         rate = self.rows / max(self.time_s, 1e-9)
-        lines = [f"{self.rows} rows in {self.time_s:.2f} s: {rate:.3g} rows/s, {self.chunk_rows} at once"]
+        lines = [
+            f"{self.rows} rows in {self.time_s:.2f} s: {rate:.3g} rows/s, {self.chunk_rows} at once; {self.engine}"
+        ]
         lines += [f"left out: {number} {name}" for name, number in self.counts.items()]
         lines += [skew(self.parts)] if len(self.parts) > 1 else []
         lines += [] if self.value is None else [str(self.value)]
@@ -85,33 +88,34 @@ def stream(
     of rows done, and of all. InputError, CheckError, RaisedError, OutputError: what does not fit, fails, lacks room."""
     begin_s, value, runner = time.perf_counter(), _value(op, arguments, in_order), choose_engine(engine, source)
     bound = dict(columns or {name: name for name in _with_rows(value, arguments or {})})
-    chosen = [each for column in bound.values() for each in ([column] if isinstance(column, str) else column)]
-    every = tuple(dict.fromkeys((*chosen, *keep)))
+    every = _every(bound.values(), keep)
     origin = runner.open(source, every)
-    reading = _reading(origin, every, where, memory, nulls, bad_lines)
+    reading = _reading(origin, every, where, min(bytes_of(memory) // _IN_FLIGHT, runner.chunk), nulls, bad_lines)
     work = Work(value, bound, dict(arguments or {}), tuple(keep), reading, origin.sample(every), runner.name)
     size, total, answers = origin.size if where is None else None, 0, list[Answer]()
     with closing(_sink(work, sink, origin.identity, resume)) as target:
+        runner = runner.settled(work, origin, target, workers)
         for number in runner.run(work, origin.parts(every), target, workers, answers):
             total += number
             tell(number, size)
         result = work.reduction.finish(target.state) if work.reduction else None
-        if work.reduction and sink is not None:
-            _save(result, Path(sink))
+        _save(result, sink if work.reduction else None)
         target.finish()
-    return _result((result, target.output, total, time.perf_counter() - begin_s), reading, answers)
+    return _result((result, target.output, total, time.perf_counter() - begin_s), reading, answers, runner)
 
 
-def _result(facts: tuple[Any, Any, int, float], reading: Reading, answers: Sequence[Answer]) -> StreamResult:
+def _result(
+    facts: tuple[Any, Any, int, float], reading: Reading, answers: Sequence[Answer], runner: Engine
+) -> StreamResult:
     counts = {name: number for name, number in reading.counts.items() if number}
     parts, compiled = [part for each in answers for part in each.parts], sum(each.compiled for each in answers)
-    return StreamResult(*facts, reading.rows, counts, parts, compiled)
+    return StreamResult(*facts, reading.rows, counts, parts, compiled, runner.why or runner.name)
 
 
 def _reading(
-    origin: Any, columns: tuple[str, ...], where: Any, memory: int | str, nulls: str, bad_lines: str | Path | None
+    origin: Any, columns: tuple[str, ...], where: Any, budget: int, nulls: str, bad_lines: str | Path | None
 ) -> Reading:
-    """The wishes of a reading. InputError for what the source does not have, or cannot do."""
+    """The wishes of a reading, in chunks of so many bytes. InputError for what the source lacks, or cannot do."""
     require_columns(origin.names, columns, "the source")
     if nulls not in ("refuse", "skip", "nan"):
         raise InputError(f"nulls={nulls!r} is nothing to do with nulls: say 'refuse', 'skip' or 'nan'")
@@ -128,7 +132,6 @@ def _reading(
         _TEXT_BYTES if x.dtype.hasobject else x.itemsize * math.prod(x.shape[1:])
         for x in origin.sample(columns).values()
     ]
-    budget = min(bytes_of(memory) // _IN_FLIGHT, _CHUNK)
     rows, block = max(256, budget // max(1, sum(sizes))), max(1 << 16, min(1 << 19, budget))
     return Reading(columns, rows, where, nulls, None if bad_lines is None else Path(bad_lines), block)
 
@@ -146,6 +149,12 @@ def _value(op: Any, parameters: Any, in_order: bool) -> Op[..., Any] | Reduction
     elif not reduction.sequential:
         require_laws(reduction)
     return reduction
+
+
+def _every(bound: Iterable[str | Sequence[str]], keep: Sequence[str]) -> tuple[str, ...]:
+    """The columns of the source that are read, each once."""
+    chosen = [each for column in bound for each in ([column] if isinstance(column, str) else column)]
+    return tuple(dict.fromkeys((*chosen, *keep)))
 
 
 def _with_rows(value: Op[..., Any] | Reduction, arguments: Mapping[str, Any]) -> tuple[str, ...]:
@@ -195,9 +204,11 @@ def _sink(work: Work, sink: str | Path | None, identity: str, resume: bool) -> A
     return RowFile(progress, csv_rows) if path.suffix == ".csv" else ParquetFolder(progress)
 
 
-def _save(value: Any, path: Path) -> None:
+def _save(value: Any, sink: str | Path | None) -> None:
     """Write the result of a reduction, at once."""
-    content = io.BytesIO()
+    if sink is None:
+        return
+    path, content = Path(sink), io.BytesIO()
     if path.suffix == ".npz":
         np.savez(content, **(value if isinstance(value, dict) else {"result": np.asarray(value)}))
     else:

@@ -83,10 +83,14 @@ class Work:
         if self.reduction is not None:
             columns = [arrays[name] for name in self.reduction.columns]
             return columns if self.reduction.sequential else self.reduction.step(self.reduction.zero(), *columns)
+        outputs = dict(zip(self.outputs, self.results(arrays), strict=True))
+        return {**{name: chunk[name] for name in self.keep}, **outputs}
+
+    def results(self, arrays: dict[str, np.ndarray]) -> Sequence[np.ndarray]:
+        """The results of an op for some rows, in order."""
         assert isinstance(self.value, Op)
         results = self.value(**self.arguments, **arrays)
-        outputs = dict(zip(self.outputs, results if len(self.outputs) > 1 else [results], strict=True))
-        return {**{name: chunk[name] for name in self.keep}, **outputs}
+        return results if len(self.outputs) > 1 else [results]
 
     def run_at(self, chunk: Chunk, part: Any, start: int) -> Any:
         """As `run`. What it raises says, once, on which rows of which file."""

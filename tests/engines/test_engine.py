@@ -11,13 +11,13 @@ from tests.engines.engine_cases import COLUMNS, Extent, scaled
 
 def test_an_engine_that_is_not_installed_names_its_extra(monkeypatch):
     monkeypatch.setattr("noyau.engines.engine.find_spec", lambda name: None)
-    for engine, package in (("dask", "dask"), ("spark", "pyspark")):
-        with pytest.raises(MissingExtraError, match=rf"engine='{engine}' needs {package}; .*noyau-kernels\[{engine}\]"):
+    for engine, package in (("dask", "dask"), ("spark", "pyspark"), ("cuda", "torch")):
+        with pytest.raises(MissingExtraError, match=rf"engine='{engine}' needs {package}; .*noyau-kernels\[\w+\]"):
             choose_engine(engine, COLUMNS)
 
 
 def test_what_an_engine_does_not_take_is_refused(tmp_path, capsys):
-    with pytest.raises(InputError, match="no engine 'ray': say local, processes, dask, spark"):
+    with pytest.raises(InputError, match="no engine 'ray': say local, threads, processes, cuda, dask, spark"):
         noyau.stream(Extent, COLUMNS, engine="ray")
     with pytest.raises(InputError, match="what comes one after the other cannot go"):
         noyau.stream(Extent, iter([COLUMNS]), engine="processes")

@@ -4,7 +4,7 @@ last part says whether a sum has overflowed: kernels wrap around."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
@@ -75,28 +75,40 @@ def graphs_of(one: Derived) -> tuple[Graph, Graph, Graph]:
         raise UnsupportedError("it looks for a place among the rows, and those of a table have no order")
     sizes = {name: size for name, size in one.sizes.items() if name != one.plan.size}
     before, after = settled(one.before.graph, one.others, sizes), settled(one.after, one.others, sizes)
-    step, merge, parts, merged = GraphBuilder(before.nodes), GraphBuilder(), list[Node](), list[Node]()
+    graphs = _step(one, before), _merge(one, before), _finish(one, before, after)
+    return products_as_sums(graphs[0]), graphs[1], products_as_sums(graphs[2])
+
+
+def _step(one: Derived, before: Graph) -> Graph:
+    build, parts, flags = GraphBuilder(before.nodes), list[Node](), list[Node]()
     for node, monoid in one.folds:
-        place = step.by_name[node.output]
-        lifted = zip(monoid.lift(step, place, place), state_dtypes(node, monoid), strict=True)
-        parts += [step.cast(part, dtype) for part, dtype in lifted]
-    sums = [node for node, monoid in one.folds if is_whole_sum(node, monoid)]
-    sides, in_chunk, in_merge = list[Any](), list[Node](), list[Node]()  # whether a sum wraps around
+        place = build.by_name[node.output]
+        lifted = zip(monoid.lift(build, place, place), state_dtypes(node, monoid), strict=True)
+        parts += [build.cast(part, dtype) for part, dtype in lifted]
+        if is_whole_sum(node, monoid):
+            flags.append(_strays(build, place, _in_floats(build, place)))
+    return drop_unused(_with_flag(build, parts, flags))
+
+
+def _merge(one: Derived, before: Graph) -> Graph:
+    build, parts, sides, flags = GraphBuilder(), list[Node](), list[Any](), list[Node]()
+    is_checked = any(is_whole_sum(*fold) for fold in one.folds)
     for side in "ab":
-        sides.append(_inputs(one, before, merge, side))
-        in_merge += [merge.add_input(f"{side}_has_wrapped", DType.BOOL, ())] if sums else []
+        sides.append(_inputs(one, before, build, side))
+        flags += [build.add_input(f"{side}_has_wrapped", DType.BOOL, ())] if is_checked else []
     for (node, monoid), left, right in zip(one.folds, *sides, strict=True):
-        total = monoid.merge(merge, left, right)
-        merged += total
-        if node in sums:
-            in_chunk.append(_strays(step, step.by_name[node.output], _in_floats(step, step.by_name[node.output])))
-            wide = merge.call("add", *(merge.cast(part, DType.F64) for (part,) in (left, right)))
-            in_merge.append(_strays(merge, total[0], wide))
-    for build, flags, values in ((step, in_chunk, parts), (merge, in_merge, merged)):
-        values += [reduce(partial(build.call, "logical_or"), flags)] if sums else []
-    ends = [tuple(node.output for node in nodes) for nodes in (parts, merged)]
-    whole = drop_unused(Graph(tuple(step.nodes), ends[0]))
-    return products_as_sums(whole), Graph(tuple(merge.nodes), ends[1]), products_as_sums(_finish(one, before, after))
+        merged = monoid.merge(build, left, right)
+        if is_whole_sum(node, monoid):
+            wide = build.call("add", build.cast(left[0], DType.F64), build.cast(right[0], DType.F64))
+            flags.append(_strays(build, merged[0], wide))
+        parts += merged
+    return _with_flag(build, parts, flags)
+
+
+def _with_flag(build: GraphBuilder, parts: Sequence[Node], flags: Sequence[Node]) -> Graph:
+    """The graph of the parts of a state, and of whether any sum of integers has wrapped around, if there are any."""
+    whole = [*parts, reduce(partial(build.call, "logical_or"), flags)] if flags else parts
+    return Graph(tuple(build.nodes), tuple(node.output for node in whole))
 
 
 def is_whole_sum(node: Node, monoid: Monoid) -> bool:

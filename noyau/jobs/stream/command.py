@@ -33,7 +33,11 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     )
     add("--where", metavar="CONDITION", help="rows to read: \"price > 3 and shop in ('a', 'b')\"")
     add("--memory", metavar="N", help="bytes that this process may take: 500M, 2Gi (default: 1G beside what it has)")
-    add("--engine", metavar="NAME", help="local (default), processes, dask, spark; dask:ADDRESS, spark:MASTER")
+    add(
+        "--engine",
+        metavar="NAME",
+        help="local (default): threads or processes; cuda, dask, spark; cuda:0,1, dask:ADDRESS, spark:MASTER",
+    )
     add(
         "--workers",
         type=int,
