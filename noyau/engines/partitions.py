@@ -39,12 +39,12 @@ class Partition:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of a part, or of neighbours. `last`: the number of the last one; `state`: packed, None for rows that
-    were written; `counts`: what was left out; `parts`: the label, the rows and the seconds of each; `compiled`: runs of
+    """The answer of a part, or of neighbours. `last`: the number of the last one; `state`: packed where it
+    comes from another process, None for rows that were written; `counts`: what was left out; `parts`: the label, the rows and the seconds of each; `compiled`: runs of
     a compiler; `notes`: to tell the caller; `error`: in place of it, which no engine then repeats, rewords or logs."""
 
     last: int
-    state: bytes | None = None
+    state: Any = None
     counts: Mapping[str, int] = field(default_factory=dict)
     parts: tuple[tuple[str, int, float], ...] = ()
     compiled: int = 0
@@ -54,12 +54,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Task:
-    """The work on each part. `folder`: where its rows go; `threads`: of a part; `home`: the process that asks."""
+    """The work on each part. `folder`: where its rows go; `threads`: of a part; `home`: the process that asks;
+    `packs`: whether states go to another one."""
 
     work: Work
     folder: Path | None = None
     threads: int = 1
     home: int = field(default_factory=os.getpid)
+    packs: bool = True
 
     def run(self, number: int, part: Any) -> Answer:
         """The answer of one part. Errors in it say which rows."""
@@ -75,14 +77,14 @@ class Task:
 
     def _run(self, number: int, part: Any) -> Answer:
         begin_s, compiled, rows, one = time.perf_counter(), c_compiler.runs[0], 0, self.work.reduction
-        reading, sink = replace(self.work.reading, counts=Counter()), self._sink()
+        reading, sink = replace(self.work.reading, counts=Counter(), threads=False), self._sink()
         with self.settled() as notes:
             for at, chunk in enumerate(filter(rows_in, part.chunks(reading))):
                 sink.write((number, at), self.work.run_at(chunk, part, rows))
                 rows += rows_in(chunk)
             sink.write((number, END), None)
         done = ((part.label, rows, time.perf_counter() - begin_s),)
-        state = one.pack(sink.state) if one else None
+        state = one and (one.pack(sink.state) if self.packs else sink.state)
         return Answer(number, state, reading.counts, done, c_compiler.runs[0] - compiled, notes)
 
     def run_value(self, number: int, value: Any) -> Answer:
@@ -97,7 +99,7 @@ class Task:
         for each in answers:
             if each.error is not None:
                 return each
-            state = one and one.merge(state, one.unpack(each.state or b""))
+            state = one and one.merge(state, one.unpack(each.state))
             counts.update(each.counts)
         parts = tuple(part for each in answers for part in each.parts)
         notes = frozenset(note for each in answers for note in each.notes)
@@ -144,7 +146,8 @@ def over(
         for note in answer.notes.difference(*(each.notes for each in answers)):
             warn(f"{task.work.engine}: {note}")
         one = task.work.reduction
-        sink.write((answer.last, END), one and one.unpack(answer.state or b""))
+        state = one and (one.unpack(answer.state) if task.packs else answer.state)
+        sink.write((answer.last, END), state)
         task.work.reading.counts.update(answer.counts)
         answers.append(replace(answer, state=None))
         yield sum(rows for _, rows, _ in answer.parts)

@@ -95,12 +95,13 @@ class Fold:
         return self.progress is not None and self.progress.has(piece)
 
     def write(self, piece: Piece, content: Any) -> None:
-        """Take in the state of a piece, or its columns where these go through the steps in order."""
+        """Take in the state of a piece, that of a whole part at its end, or columns that go through the steps in
+        order."""
         one = self.reduction
         if content is not None and one.sequential:
             self.state = one.step(self.state, *content)
         elif content is not None:
-            self.part = one.merge(self.part, content)
+            self.part = content if piece[1] == END else one.merge(self.part, content)
         if piece[1] == END and not one.sequential:
             self.state, self.part = one.merge(self.state, self.part), one.zero()
         if self.progress is not None and time.monotonic() - self.noted_s > PAUSE_S:
