@@ -20,6 +20,8 @@ from noyau.engines.reading import Chunk, Reading, require_columns
 from noyau.errors import InputError, NoyauError, OutputError
 
 _BLOCK = 1 << 16  # of text, for names and types
+_BUFFER = 1 << 18  # of a column of a Parquet file, of each reader
+_RANGE = 1 << 25  # bytes of a part of a text that is cut
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".arrow": "ipc", ".feather": "ipc"}
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 Handler = Callable[[Any], str]
@@ -27,8 +29,8 @@ Handler = Callable[[Any], str]
 
 @dataclass(frozen=True)
 class ArrowFile:
-    """A file, or a row group of one. `schema`: of the wanted columns in all files, once it is known; `footer`: of a
-    Parquet file, for its row groups."""
+    """A file, a row group of one, or the lines of a text that begin in a range of its bytes. `schema`: of the wanted
+    columns in all files, once it is known; `footer`: of a Parquet file, for its row groups."""
 
     path: str
     filesystem: Any
@@ -36,9 +38,12 @@ class ArrowFile:
     schema: Any = None
     group: int | None = None
     footer: Any = field(default=None, repr=False)
+    span: tuple[int, int] | None = None
 
     @property
     def label(self) -> str:
+        if self.span is not None:
+            return f"{self.path} (bytes {self.span[0]} to {self.span[1]})"
         return self.path + ("" if self.group is None else f" (row group {self.group})")
 
     @property
@@ -58,7 +63,7 @@ class ArrowFile:
                 yield from chunks_of(batch, reading, self.label)
         if lines and reading.bad_lines is not None:  # beside each other, so that a second reading repeats none
             reading.counts["bad lines"] += len(lines)
-            place = reading.bad_lines / f"{Path(self.path).name}-{hashlib.sha256(self.path.encode()).hexdigest()[:8]}"
+            place = reading.bad_lines / f"{Path(self.path).name}-{hashlib.sha256(self.label.encode()).hexdigest()[:8]}"
             _put_aside(lines, place)
 
     def batches(self, reading: Reading, handler: Handler | None) -> Iterator[Any]:
@@ -67,27 +72,52 @@ class ArrowFile:
         names = list(reading.columns)
         if self.format == "parquet" and reading.where is None:
             with self.filesystem.open_input_file(self.path) as stream:
-                file = parquet.ParquetFile(stream, metadata=self.footer, buffer_size=reading.block, pre_buffer=False)
+                file = parquet.ParquetFile(stream, metadata=self.footer, buffer_size=_BUFFER, pre_buffer=False)
                 if all(file.schema_arrow.field(name).type == self.schema.field(name).type for name in names):
                     groups = None if self.group is None else [self.group]
                     yield from file.iter_batches(reading.rows, groups, names, use_threads=reading.threads)
                     return
+        wishes = {"columns": names, "batch_size": reading.rows, "use_threads": reading.threads, "filter": reading.where}
+        if self.span is not None:
+            with self.filesystem.open_input_file(self.path) as file, self._lines(file, reading.block, handler) as lines:
+                yield from ds.Scanner.from_batches(lines, **wishes).to_batches()
+            return
         fragment = self.fragment(reading.block, handler)
-        wishes = {"columns": names, "batch_size": reading.rows, "batch_readahead": 4, "use_threads": reading.threads}
-        yield from fragment.scanner(schema=self.schema, filter=reading.where, **wishes).to_batches()
+        yield from fragment.scanner(schema=self.schema, batch_readahead=4, **wishes).to_batches()
+
+    def _lines(self, file: Any, block: int, handler: Handler | None) -> Any:
+        """A reader of the lines that begin in the range. InputError where a value goes on beyond it: the quotes in
+        each range are then not even, and a text of which all are even is cut nowhere within quotes."""
+        start, stop = (_line_after(file, at) for at in self.span or ())
+        text, quotes = file.get_stream(start, stop - start), 0
+        while piece := text.read(block):
+            quotes += piece.count(b'"')
+        if quotes % 2:
+            remedy = "say engine='local', which reads the file as one part"
+            raise InputError(f"{self.label} has a newline within quotes, or a lone quote, and cannot be cut; {remedy}")
+        parsing, converting = self._text_options(handler)
+        names = None if start == 0 else self.schema.names
+        reading = csv.ReadOptions(block_size=block, column_names=names, use_threads=False)
+        if start == stop:
+            return pa.RecordBatchReader.from_batches(self.schema, [])
+        return csv.open_csv(file.get_stream(start, stop - start), reading, parsing, converting)
+
+    def _text_options(self, handler: Handler | None) -> tuple[Any, Any]:
+        """The parsing of a text, by the delimiter that its first line has most of, and its types."""
+        with self.filesystem.open_input_stream(self.path) as stream:
+            head = stream.read(_BLOCK).split(b"\n")[0].decode("utf-8", "replace")
+        types = {field.name: field.type for field in self.schema or ()}
+        parsing = csv.ParseOptions(delimiter=max(",;\t|", key=head.count), invalid_row_handler=handler)
+        return parsing, csv.ConvertOptions(column_types=types, strings_can_be_null=True)
 
     def fragment(self, block: int = _BLOCK, handler: Handler | None = lambda row: "skip") -> Any:
-        """The file, or its row group, as pyarrow reads it; a CSV with the delimiter that its first line has most of."""
+        """The file, or its row group, as pyarrow reads it."""
         kind: Any = self.format
         if kind == "csv":
-            with self.filesystem.open_input_stream(self.path) as stream:
-                head = stream.read(_BLOCK).split(b"\n")[0].decode("utf-8", "replace")
-            parsing = csv.ParseOptions(delimiter=max(",;\t|", key=head.count), invalid_row_handler=handler)
-            types = {field.name: field.type for field in self.schema or ()}
-            converting = csv.ConvertOptions(column_types=types, strings_can_be_null=True)
+            parsing, converting = self._text_options(handler)
             kind = ds.CsvFileFormat(parsing, convert_options=converting, read_options=csv.ReadOptions(block_size=block))
         if kind == "parquet":
-            scanning = ds.ParquetFragmentScanOptions(use_buffered_stream=True, buffer_size=block, pre_buffer=False)
+            scanning = ds.ParquetFragmentScanOptions(use_buffered_stream=True, buffer_size=_BUFFER, pre_buffer=False)
             kind = ds.ParquetFileFormat(default_fragment_scan_options=scanning)
         data = ds.dataset([self.path], filesystem=self.filesystem, format=kind, schema=self.schema)
         (fragment,) = data.get_fragments()
@@ -103,6 +133,16 @@ class ArrowFile:
                 raise
             message = str(fault).strip().split("\n", maxsplit=1)[0][:240]
             raise InputError(f"{self.path} cannot be read as {self.format}: {message}") from fault
+
+
+def _line_after(file: Any, at: int) -> int:
+    """The place of the first line that begins at a place or behind it."""
+    if at == 0:
+        return 0
+    file.seek(at - 1)
+    while (piece := file.read(_BLOCK)) and b"\n" not in piece:
+        pass
+    return int(file.tell() - len(piece.partition(b"\n")[2]))
 
 
 def _put_aside(lines: Sequence[str], place: Path) -> None:
@@ -132,8 +172,8 @@ class ArrowFiles:
     @property
     def estimate(self) -> int:
         """About how many rows texts have, at eight bytes a value."""
-        sizes = [file.filesystem.get_file_info(file.path).size or 0 for file in self.files]
-        return sum(sizes) // (8 * len(self.names))
+        size = sum(file.filesystem.get_file_info(file.path).size or 0 for file in self.files)
+        return int(size // (8 * len(self.names)))
 
     @property
     def identity(self) -> str:
@@ -153,6 +193,16 @@ class ArrowFiles:
                 footer = file.fragment().metadata if file.format == "parquet" else None
             groups = range(footer.num_row_groups) if footer is not None and footer.num_row_groups > 1 else (None,)
             yield from (replace(file, schema=schema, group=at, footer=footer) for at in groups)
+
+    def cut_parts(self, columns: Sequence[str]) -> Iterator[ArrowFile]:
+        """As `parts`, with large texts in ranges of lines, for workers that each take some."""
+        for part in self.parts(columns):
+            is_whole = part.format != "csv" or part.path.endswith(_COMPRESSED)
+            size = 0 if is_whole else part.filesystem.get_file_info(part.path).size or 0
+            starts = range(0, size, _RANGE) if size > _RANGE else ()
+            yield from (replace(part, span=(start, min(start + _RANGE, size))) for start in starts)
+            if not starts:
+                yield part
 
     def _common(self, columns: Sequence[str]) -> Any:
         """The types of the columns in all files. InputError where a file lacks one, or has it as another kind."""

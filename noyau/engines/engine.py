@@ -53,10 +53,16 @@ class Engine:
         if isinstance(source, str | Path) and "::" not in str(source) and "://" not in str(source):
             source = Path(source).absolute()  # workers may run in another folder
         origin = open_source(source, columns)
-        if hasattr(origin, "files") or isinstance(origin, Arrays):
+        if hasattr(origin, "cut_parts") or isinstance(origin, Arrays):
             return origin
         remedy = "name files or arrays, or say engine='local'"
         raise InputError(f"{self.name}: what comes one after the other cannot go to other processes; {remedy}")
+
+    def parts(self, origin: Any, columns: Sequence[str]) -> Iterable[Any]:
+        """The parts of a source; for other processes, of what this one reads as a whole."""
+        cuts = self.name not in _HERE and hasattr(origin, "cut_parts")
+        parts: Iterable[Any] = origin.cut_parts(columns) if cuts else origin.parts(columns)
+        return parts
 
     def settled(self, work: Work, origin: Any, sink: Any, workers: int | None) -> Engine:
         """Threads or processes in the place of "local", as a trial has it."""
@@ -78,8 +84,9 @@ class Engine:
         if self.name == "cuda":
             return iter(self._module.over(work, parts, sink, self._module.devices_of(self.address)))
         if self.name in _HERE:
-            first = list(islice(parts, _FEW * count))
-            parts = chain(first, parts)
+            rest = iter(parts)
+            first = list(islice(rest, _FEW * count))
+            parts = chain(first, rest)
             is_many = len(first) == _FEW * count and all(getattr(part, "is_read_alone", False) for part in first)
             if one is None or one.sequential or not is_many:
                 return work.over(parts, sink, count)

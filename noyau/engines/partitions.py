@@ -39,9 +39,10 @@ class Partition:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of a part, or of neighbours. `last`: the number of the last one; `state`: packed where it
-    comes from another process, None for rows that were written; `counts`: what was left out; `parts`: the label, the rows and the seconds of each; `compiled`: runs of
-    a compiler; `notes`: to tell the caller; `error`: in place of it, which no engine then repeats, rewords or logs."""
+    """The answer of a part, or of neighbours. `last`: the number of the last one; `state`: packed where the task
+    says so, None for rows that were written; `counts`: what was left out; `parts`: the label, the rows and the seconds
+    of each; `compiled`: runs of a compiler; `notes`: to tell the caller; `error`: in place of it, which no engine then
+    repeats, rewords or logs."""
 
     last: int
     state: Any = None

@@ -90,12 +90,12 @@ def stream(
     bound = dict(columns or {name: name for name in _with_rows(value, arguments or {})})
     every = _every(bound.values(), keep)
     origin = runner.open(source, every)
-    reading = _reading(origin, every, where, min(bytes_of(memory) // _IN_FLIGHT, runner.chunk), nulls, bad_lines)
+    reading = _reading(origin, every, where, (bytes_of(memory) // _IN_FLIGHT, runner.chunk), nulls, bad_lines)
     work = Work(value, bound, dict(arguments or {}), tuple(keep), reading, origin.sample(every), runner.name)
     size, total, answers = origin.size if where is None else None, 0, list[Answer]()
     with closing(_sink(work, sink, origin.identity, resume)) as target:
-        runner = runner.settled(work, origin, target, workers)
-        for number in runner.run(work, origin.parts(every), target, workers, answers):
+        parts, runner = runner.parts(origin, every), runner.settled(work, origin, target, workers)
+        for number in runner.run(work, parts, target, workers, answers):
             total += number
             tell(number, size)
         result = work.reduction.finish(target.state) if work.reduction else None
@@ -113,9 +113,9 @@ def _result(
 
 
 def _reading(
-    origin: Any, columns: tuple[str, ...], where: Any, budget: int, nulls: str, bad_lines: str | Path | None
+    origin: Any, columns: tuple[str, ...], where: Any, budget: tuple[int, int], nulls: str, bad_lines: str | Path | None
 ) -> Reading:
-    """The wishes of a reading, in chunks of so many bytes. InputError for what the source lacks, or cannot do."""
+    """The wishes of a reading, chunks of at most so many bytes. InputError for what the source lacks, or cannot do."""
     require_columns(origin.names, columns, "the source")
     if nulls not in ("refuse", "skip", "nan"):
         raise InputError(f"nulls={nulls!r} is nothing to do with nulls: say 'refuse', 'skip' or 'nan'")
@@ -132,7 +132,7 @@ def _reading(
         _TEXT_BYTES if x.dtype.hasobject else x.itemsize * math.prod(x.shape[1:])
         for x in origin.sample(columns).values()
     ]
-    rows, block = max(256, budget // max(1, sum(sizes))), max(1 << 16, min(1 << 19, budget))
+    rows, block = max(256, min(budget) // max(1, sum(sizes))), max(1 << 16, min(1 << 21, budget[0] // 4))
     return Reading(columns, rows, where, nulls, None if bad_lines is None else Path(bad_lines), block)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from copy import copy
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,21 +13,27 @@ from typing import Any
 import pyarrow as pa
 from adbc_driver_manager import dbapi
 
-from noyau.engines.arrow_columns import chunks_of
+from noyau.engines.arrow_columns import chunks_of, column_of
 from noyau.engines.reading import Chunk, Reading, require_columns
 from noyau.engines.sinks import CHUNKS, Piece, flattened
 from noyau.engines.sql.places import Place, quoted
 from noyau.errors import InputError, NoyauError, OutputError
 
 # Rows then come in one order whenever the table is read: work that goes on skips those that it has done.
+_BETWEEN = "rowid >= {} AND rowid < {}"
 _STEADY = {"postgresql": ("SET synchronize_seqscans = off", "SET max_parallel_workers_per_gather = 0")}
 
 
-def connect(place: Place) -> Any:
-    """A connection to the database of a place, in a transaction. InputError where it cannot be reached."""
+_CUT = 1 << 20  # rows of a part of a table that is cut, about
+
+
+def connect(place: Place, *, is_shared: bool = False) -> Any:
+    """A connection to the database of a place, in a transaction; `is_shared`: with readers in other processes.
+    InputError where it cannot be reached."""
     if place.kind == "duckdb":  # whose library is a driver too
         spec = find_spec(place.driver)
-        options = {"driver": spec and spec.origin, "entrypoint": "duckdb_adbc_init", "db_kwargs": {"path": place.path}}
+        settings = {"path": place.path, **({"access_mode": "read_only"} if is_shared else {})}
+        options = {"driver": spec and spec.origin, "entrypoint": "duckdb_adbc_init", "db_kwargs": settings}
     else:
         uri = place.url if place.kind == "postgresql" else place.path
         options = {"driver": import_module(place.driver)._driver_path(), "db_kwargs": {"uri": uri}}
@@ -49,9 +56,11 @@ def _errors(place: Place, kind: type[NoyauError], fault: str) -> Iterator[None]:
 
 
 class TableSource:
-    """A table or a query. It is read as a whole, once, in chunks of as many rows as the reading says."""
+    """A table or a query. It is read as a whole, once, in chunks of as many rows as the reading says. `span`: the
+    condition of the rows of a part, in SQL."""
 
     condition: type | tuple[type, ...] = str
+    span = ""
 
     def __init__(self, place: Place) -> None:
         self.place, self.label = place, place.label
@@ -64,21 +73,47 @@ class TableSource:
 
     @lru_cache(maxsize=1)  # noqa: B019  of one source
     def sample(self, columns: tuple[str, ...]) -> Chunk:
-        reading = Reading(columns, 64, nulls="nan")
         chosen = self._chosen(columns)
         table = self._tables(f"SELECT {chosen} FROM {self.place.sql} LIMIT 64")[0] if "CAST" in chosen else self.head
-        (batch,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
-        return next(chunks_of(batch, reading, self.label))
+        return {name: column_of(table.column(name), name, self.label) for name in columns}
 
     def parts(self, columns: Sequence[str]) -> list[TableSource]:
         require_columns(self.names, columns, self.label)
         return [self]
 
+    def cut_parts(self, columns: Sequence[str]) -> list[TableSource]:
+        """The table in ranges of what numbers its rows: rowid, or the blocks of PostgreSQL. InputError where nothing
+        does, as of queries and views."""
+        low, high = self._numbers()
+        count = max(1, -(-(self.size or 0) // _CUT))
+        ends = [low + (high + 1 - low) * at // count for at in range(count + 1)]
+        form = "ctid >= '({},0)'::tid AND ctid < '({},0)'::tid" if self.place.kind == "postgresql" else _BETWEEN
+        parts = [copy(self) for _ in range(count)]
+        for part, start, stop in zip(parts, ends, ends[1:], strict=False):
+            part.place, part.span, part.head = self.place.absolute, form.format(start, stop), self.head.slice(0, 0)
+            part.label = f"{self.label} ({part.span})"
+        return parts
+
+    def _numbers(self) -> tuple[int, int]:
+        """The least and the largest number of a row, or of a block."""
+        query = f"SELECT min(rowid) AS low, max(rowid) AS high FROM {self.place.sql}"
+        if self.place.kind == "postgresql":
+            name = self.place.sql.replace("'", "''")
+            query = "SELECT 0 AS low, pg_relation_size(oid) / current_setting('block_size')::int AS high"
+            query += f" FROM pg_class WHERE oid = '{name}'::regclass AND relkind IN ('r', 'm')"
+        with contextlib.suppress(InputError):
+            for row in [] if self.place.is_query else self._tables(query)[0].to_pylist():
+                if row["high"] is not None or not self.size:
+                    return int(row["low"] or 0), int(row["high"] or 0)
+        fault = "cannot be cut: nothing numbers the rows of a query, or of a view"
+        raise InputError(f"{self.label} {fault}; say engine='local', which reads it as one part")
+
     def chunks(self, reading: Reading) -> Iterator[Chunk]:
-        where = f" WHERE ({reading.where})" if reading.where else ""
+        conditions = [f"({each})" for each in (reading.where, self.span) if each]
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         chosen = self._chosen(reading.columns)
         reads = _errors(self.place, InputError, "cannot be read")
-        with reads, connect(self.place) as connection, connection.cursor() as cursor:
+        with reads, connect(self.place, is_shared=bool(self.span)) as connection, connection.cursor() as cursor:
             if self.place.kind == "sqlite":  # whose types are those of the rows of a batch
                 cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(reading.rows)})
             cursor.execute(f"SELECT {chosen} FROM {self.place.sql}{where}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -34,6 +35,11 @@ class Place:
     def path(self) -> str:
         """The file of SQLite or DuckDB."""
         return self.url.partition("://")[2].removeprefix("/")
+
+    @property
+    def absolute(self) -> Place:
+        """The same, from whatever folder."""
+        return self if self.kind == "postgresql" else replace(self, url=f"{self.kind}:///{Path(self.path).absolute()}")
 
     @property
     def is_query(self) -> bool:

@@ -103,6 +103,26 @@ def test_a_table_and_a_query_are_sources(url):
     assert noyau.stream(sums, f"{url}::t", nulls="skip").counts == {"rows with nulls": 1}
 
 
+def test_workers_share_a_table_by_the_numbers_of_its_rows(url, monkeypatch):
+    monkeypatch.setattr("noyau.engines.sql.adbc_tables._CUT", 300)
+    run(url, "DELETE FROM t WHERE id % 7 = 3 AND id > 500")
+    kept = IDS[~((IDS % 7 == 3) & (IDS > 500))]
+    for engine in ("dask", "processes"):
+        result = noyau.stream(sums, f"{url}::t", engine=engine, memory="100K", workers=2)
+        assert (result.value.tolist(), result.rows) == (sums.reference(kept % 5, kept / 4).tolist(), len(kept))
+        assert len(result.parts) == -(-len(kept) // 300)
+    chosen = noyau.stream(sums, f"{url}::t", engine="dask", where="id < 40 OR id = 77").rows
+    assert chosen == 41
+    run(url, "DROP VIEW IF EXISTS v", "CREATE VIEW v AS SELECT * FROM t")
+    for name in ("v", "SELECT * FROM t"):
+        with pytest.raises(
+            InputError, match="cannot be cut: nothing numbers the rows of a query, or of a view; say eng"
+        ):
+            noyau.stream(sums, f"{url}::{name}", engine="dask")
+    run(url, "DROP VIEW v", "DELETE FROM t")
+    assert noyau.stream(sums, f"{url}::t", engine="dask").value.tolist() == [0] * 5
+
+
 def test_work_that_is_ended_goes_on_without_loss_or_repetition(url, monkeypatch):
     monkeypatch.setattr("noyau.engines.sql.adbc_tables.CHUNKS", 2)
     target = url.replace("///a.", "///b.")
