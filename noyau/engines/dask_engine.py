@@ -6,6 +6,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import dask
@@ -21,25 +22,31 @@ _PATIENCE_S = 10
 
 
 def run(task: Task, parts: Iterable[tuple[int, Any]], address: str, count: int) -> Iterator[Answer]:
-    """The answers of all parts, of neighbours at once where these have a state."""
-    client, do = _client(address), delayed(call, pure=False)
-    content = delayed(pickle.dumps(task), pure=False)
-    # A delayed part comes as its value.
-    level = [do(content, "run_value" if isinstance(part, Delayed) else "run", at, part) for at, part in parts]
-    while task.work.reduction is not None and len(level) > _FAN:
-        level = [do(content, "merge", level[at : at + _FAN]) for at in range(0, len(level), _FAN)]
+    """The answers of all parts in order, of neighbours at once where these have a state: as soon as a cluster has them,
+    else after some for each processor."""
+    client, content = _client(address), delayed(pickle.dumps(task), pure=False)
+    rest = iter(parts)
     try:
-        if client is None:
-            yield from dask.compute(*level)
-        else:
-            for future in client.compute(level):
+        if client is not None:
+            for future in client.compute(_level(task, content, rest)):
                 yield future.result()
+        while client is None and (some := list(islice(rest, _FAN * count))):
+            yield from dask.compute(*_level(task, content, some))
     except Exception as fault:  # of Dask itself: a worker was lost too often, or the scheduler
         message = str(fault).strip().split("\n", maxsplit=1)[0]
         raise RaisedError(f"dask: {task.work.value.name} failed: {type(fault).__name__}: {message}") from fault
     finally:
         if address:
             client.close()
+
+
+def _level(task: Task, content: Delayed, parts: Iterable[tuple[int, Any]]) -> list[Delayed]:
+    """The answers of parts, those of neighbours merged as a tree. A delayed part comes as its value."""
+    do = delayed(call, pure=False)
+    level = [do(content, "run_value" if isinstance(part, Delayed) else "run", at, part) for at, part in parts]
+    while task.work.reduction is not None and len(level) > _FAN:
+        level = [do(content, "merge", level[at : at + _FAN]) for at in range(0, len(level), _FAN)]
+    return level
 
 
 def _client(address: str) -> Any:

@@ -21,30 +21,37 @@ from noyau.engines.partitions import Answer, Partition, Task
 from noyau.engines.reading import Chunk
 from noyau.errors import InputError, RaisedError
 
-_FAN = 64  # states that one merge takes
+_FAN, _JOB = 16, 64  # states that one merge takes, parts of one job
 _TYPES = "number long, answer binary"
 Batches = Iterator[pa.RecordBatch]
 
 
 def run(task: Task, parts: Iterable[tuple[int, Any]], address: str, count: int) -> Iterator[Answer]:
-    """The answers of all parts, of neighbours at once where these have a state."""
-    left = dict(parts)
-    whole = next((part.frame for part in left.values() if isinstance(part, FrameParts)), None)
+    """The answers of all parts, of neighbours at once where these have a state. Files go in jobs of some parts each,
+    whose answers are kept when the next one begins."""
+    left = list(parts)
+    for _, part in left:
+        if isinstance(part, FrameParts):
+            rows = part.frame.select(*task.work.reading.columns).mapInArrow(partial(_of_partition, task), _TYPES)
+            yield replace(task.merge(_collected(task, rows, is_many=True)), last=0)
+            return
+    for at in range(0, len(left), _JOB):
+        some = left[at : at + _JOB]
+        rows = session(address).range(0, len(some), 1, len(some)).mapInArrow(partial(_of_parts, task, some), _TYPES)
+        yield from _collected(task, rows, is_many=len(some) > _FAN)
+
+
+def _collected(task: Task, rows: Any, *, is_many: bool) -> list[Answer]:
+    """The answers that a job gives, in order."""
     try:
-        if whole is not None:
-            rows = whole.select(*task.work.reading.columns).mapInArrow(partial(_of_partition, task), _TYPES)
-        else:
-            places = session(address).range(0, len(left), 1, max(1, len(left)))  # one for each partition
-            rows = places.mapInArrow(partial(_of_parts, task, list(left.items())), _TYPES)
-        if task.work.reduction is not None and (whole is not None or len(left) > _FAN):
+        if task.work.reduction is not None and is_many:
             neighbours = rows.groupBy((rows.number / _FAN).cast("long"))
             rows = neighbours.applyInArrow(lambda table: _merged(task, table), _TYPES)  # it reads hints of others
         collected = sorted((number, bytes(content)) for number, content in rows.collect())
     except PySparkException as fault:
         message = str(fault).strip().split("\n", maxsplit=1)[0]
         raise RaisedError(f"spark: {task.work.value.name} failed: {type(fault).__name__}: {message}") from fault
-    answers = [pickle.loads(content) for _, content in collected]  # noqa: S301  of a worker that runs the same ops
-    yield from answers if whole is None else [replace(task.merge(answers), last=0)]
+    return [pickle.loads(content) for _, content in collected]  # noqa: S301  of a worker that runs the same ops
 
 
 def session(master: str = "") -> SparkSession:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -98,3 +103,49 @@ def assert_same_as_local(engine: str, folder: Path) -> None:
     for each in ("local", engine):
         noyau.stream(scaled, folder / "whole.parquet", folder / f"{each}.parquet", engine=each, **options)
     assert contents(folder / f"{engine}.parquet") == contents(folder / "local.parquet")
+
+
+def assert_goes_on(engine: str, folder: Path) -> None:
+    """What was ended after some parts goes on behind them, and gives the rows and the state of an undisturbed run."""
+    parquet.write_table(TABLE, folder / "many.parquet", row_group_size=30)
+    options = {"arguments": {"by": 2.0}, "keep": ("key",)}
+    noyau.stream(scaled, folder / "many.parquet", folder / "undisturbed.parquet", **options)
+    for op, sink, more in ((scaled, "rows.parquet", options), (group_sums, "sums.npz", {})):
+        rows = []
+
+        def end(number, size, rows=rows):
+            rows.append(number)
+            if sum(rows) > ROWS / 3:
+                raise KeyboardInterrupt
+
+        with contextlib.suppress(KeyboardInterrupt):
+            noyau.stream(op, folder / "many.parquet", folder / sink, engine=engine, tell=end, **more)
+        result = noyau.stream(op, folder / "many.parquet", folder / sink, engine=engine, **more)
+        assert ROWS / 3 < sum(rows) < ROWS and 0 < result.rows < ROWS * 2 / 3
+    assert contents(folder / "rows.parquet") == contents(folder / "undisturbed.parquet")
+    assert result.value.tolist() == np.load(folder / "sums.npz")["result"].tolist() == WANT
+
+
+KILLED = """
+import sys, noyau
+from noyau.ops.op_files import load_op
+op, source, sink, engine = sys.argv[1:]
+noyau.stream(load_op(op), source, sink, arguments={"by": 2.0}, engine=engine)
+"""
+
+
+def assert_outlives_sigkill(engine: str, folder: Path, waits_s: Sequence[float]) -> None:
+    """Ended at these moments, the resumed output is byte for byte that of an undisturbed run."""
+    (folder / "op.py").write_text(
+        "import noyau\n@noyau.op('f64[n], f64 -> y: f64[n]')\ndef scaled(x, by):\n    return x * by\n"
+    )
+    parquet.write_table(TABLE, folder / "many.parquet", row_group_size=3)
+    run = [sys.executable, "-c", KILLED, f"{folder}/op.py::scaled", folder / "many.parquet"]
+    subprocess.run([*run, folder / "undisturbed.parquet", "local"], check=True)
+    for at, wait_s in enumerate(waits_s):
+        process = subprocess.Popen([*run, folder / f"{at}.parquet", engine])
+        time.sleep(wait_s)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        subprocess.run([*run, folder / f"{at}.parquet", engine], check=True)
+        assert contents(folder / f"{at}.parquet") == contents(folder / "undisturbed.parquet")

@@ -14,6 +14,8 @@ from tests.engines.engine_cases import (
     TABLE,
     WANT,
     Extent,
+    assert_goes_on,
+    assert_outlives_sigkill,
     assert_same_as_local,
     group_sums,
     roots,
@@ -43,6 +45,18 @@ def test_a_cluster_gives_what_threads_do_and_compiles_once(tmp_path, empty_cache
 def test_the_scheduler_in_this_process_does_too(tmp_path):
     write_files(tmp_path)
     assert_same_as_local("dask", tmp_path)
+
+
+def test_work_that_is_ended_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("noyau.engines.dask_engine._FAN", 4)
+    monkeypatch.setattr("noyau.engines.sinks.PAUSE_S", 0.0)
+    assert_goes_on("dask", tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["dask", "processes"])
+def test_sigkill_at_any_moment_leaves_what_can_be_gone_on_with(engine, tmp_path):
+    assert_outlives_sigkill(engine, tmp_path, np.random.default_rng(0).uniform(1.0, 6.0, 6))
 
 
 def test_collections_are_sources():

@@ -11,6 +11,7 @@ from tests.engines.engine_cases import (
     ROWS,
     WANT,
     Extent,
+    assert_goes_on,
     assert_same_as_local,
     group_sums,
     highest,
@@ -52,6 +53,12 @@ def test_a_frame_is_a_source(session, tmp_path):
         noyau.stream(group_sums, frame.repartition(2).withColumn("key", frame.key + 7))
     with pytest.raises(RaisedError, match=r"^spark: roots failed: \w+: [^\n]*$"):
         noyau.stream(roots, session.range(3).selectExpr("raise_error('no') AS x").selectExpr("CAST(x AS double) AS x"))
+
+
+def test_work_that_is_ended_goes_on(session, tmp_path, monkeypatch):
+    monkeypatch.setattr("noyau.engines.spark_engine._JOB", 10)
+    monkeypatch.setattr("noyau.engines.sinks.PAUSE_S", 0.0)
+    assert_goes_on("spark", tmp_path)
 
 
 def test_without_java_one_line_says_so(monkeypatch, tmp_path):
