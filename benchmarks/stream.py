@@ -1,9 +1,10 @@
 """Group sums of a CSV and of Parquet files of four times the memory: exact, within the budget, at which rate.
 
-`python benchmarks/stream.py --memory 256M` writes the files, runs each reader in processes of their own, one after the
-other in turns, and prints the median rate, by the clock and by the processors' time, and the largest memory of each:
-noyau.stream, pyarrow alone (which reads and sums nothing), DuckDB and Polars where they are installed. Packages are
-imported before; kernels are built in the first round and found in the others.
+`python benchmarks/stream.py --json benchmarks/results/stream.json` (3 minutes; `--memory 64M --rounds 3`: one) writes
+files of half a gigabyte, runs each reader in processes of their own, one after the other in turns, and prints the median
+rate, by the clock and by the processors' time, and the largest memory of each: noyau.stream, pyarrow alone (which reads
+and sums nothing), by its datasets and by the fastest of its ways, DuckDB and Polars where they are installed. Packages
+are imported before; kernels are built in the first round and found in the others. The files are in the page cache.
 """
 
 from __future__ import annotations
@@ -17,12 +18,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from record import write as write_record
+
+from noyau.timing.machine import this_machine
 
 GROUPS, ROUNDS, ROWS = 100, 5, 1 << 20  # rows of a part as it is written
-READERS = ("noyau", "pyarrow", "duckdb", "polars")
+READERS = ("noyau", "pyarrow", "pyarrow_fastest", "duckdb", "polars")
 
 
 def write(folder: Path, size: int) -> None:
@@ -65,6 +71,16 @@ def run(reader: str, path: str, memory: str) -> list[float]:
 
             batches = ds.dataset(path, format=Path(path).suffix[1:]).to_batches()
             return [float(sum(batch.num_rows for batch in batches))]
+        case "pyarrow_fastest" if path.endswith("csv"):
+            from pyarrow import csv
+
+            types = csv.ConvertOptions(column_types={"key": "int64", "amount": "float64"})
+            return [float(csv.read_csv(path, csv.ReadOptions(block_size=1 << 22), convert_options=types).num_rows)]
+        case "pyarrow_fastest":
+            from pyarrow import parquet
+
+            with parquet.ParquetFile(path, memory_map=True) as file:  # nothing is copied but what is decoded
+                return [float(sum(file.read_row_group(at).num_rows for at in range(file.num_row_groups)))]
         case "duckdb":
             import duckdb
 
@@ -81,12 +97,15 @@ def run(reader: str, path: str, memory: str) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--memory", default="256M")
+    parser.add_argument("--memory", default="128M")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--json", type=Path, help="where the medians go, with the machine")
     parser.add_argument("--one", nargs=2, metavar=("READER", "PATH"), help="what each process does")
     arguments = parser.parse_args()
     if arguments.one:
-        for name in {"noyau": ("noyau.engines.stream", "pyarrow.dataset")}.get(arguments.one[0], (arguments.one[0],)):
+        arrow = ("pyarrow.dataset", "pyarrow.parquet", "pyarrow.csv")
+        imports = {"noyau": ("noyau.engines.stream", *arrow), "pyarrow": arrow, "pyarrow_fastest": arrow}
+        for name in imports.get(arguments.one[0], (arguments.one[0],)):
             importlib.import_module(name)
         begin_s, cpu_s = time.perf_counter(), time.process_time()
         sums = run(*arguments.one, arguments.memory)
@@ -96,32 +115,42 @@ def main() -> None:
         return
     from noyau.engines.stream import bytes_of
 
-    readers = [name for name in READERS if importlib.util.find_spec(name)]
+    readers = [name for name in READERS if importlib.util.find_spec(name.partition("_")[0])]
+    record: dict[str, Any] = {"machine": asdict(this_machine()), "memory": arguments.memory, "readers": {}}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write(folder, 4 * bytes_of(arguments.memory))
-        rows = int((folder / "rows").read_text())
         for file in ("t.parquet", "t.csv"):
-            results: dict[str, list[dict]] = {reader: [] for reader in readers}
-            for _ in range(arguments.rounds):
-                for reader in readers:
-                    command = [
-                        sys.executable,
-                        __file__,
-                        "--memory",
-                        arguments.memory,
-                        "--one",
-                        reader,
-                        f"{folder / file}",
-                    ]
-                    results[reader].append(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
-            sums = [runs[0]["sums"] for reader, runs in results.items() if reader != "pyarrow"]
-            size = (folder / file).stat().st_size
-            print(f"{file}: {size / 1e6:.0f} MB, {rows} rows, exact: {all(each == sums[0] for each in sums)}")
-            for reader, runs in results.items():
-                rate, of_cpu = (rows / statistics.median(each[key] for each in runs) for key in ("time_s", "cpu_s"))
-                peak = max(each["peak"] for each in runs)
-                print(f"  {reader:8} {rate / 1e6:7.1f} M rows/s, {of_cpu / 1e6:6.1f} a processor, {peak / 1e6:6.0f} MB")
+            record["readers"][file] = compare(folder, file, readers, arguments)
+    if arguments.json:
+        write_record(record, arguments.json)
+
+
+def compare(folder: Path, file: str, readers: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
+    """The medians of each reader of a file, of rounds in turns; printed."""
+    results: dict[str, list[dict[str, Any]]] = {reader: [] for reader in readers}
+    rows, size = int((folder / "rows").read_text()), (folder / file).stat().st_size
+    for _ in range(arguments.rounds):
+        for reader in readers:
+            command = [sys.executable, __file__, "--memory", arguments.memory, "--one", reader, str(folder / file)]
+            results[reader].append(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
+    sums = [runs[0]["sums"] for reader, runs in results.items() if not reader.startswith("pyarrow")]
+    print(f"{file}: {size / 1e6:.0f} MB, {rows} rows, exact: {all(each == sums[0] for each in sums)}")
+    table = {}
+    for reader, runs in results.items():
+        time_s, cpu_s = (statistics.median(each[key] for each in runs) for key in ("time_s", "cpu_s"))
+        table[reader] = {
+            "M_rows_per_s": rows / time_s / 1e6,
+            "M_rows_per_cpu_s": rows / cpu_s / 1e6,
+            "peak_MB": max(each["peak"] for each in runs) / 1e6,
+        }
+    for reader, line in table.items():
+        line |= {f"of_{other}": line["M_rows_per_s"] / table[other]["M_rows_per_s"] for other in ("pyarrow_fastest",)}
+        rate, of_cpu, peak, part = line.values()
+        print(
+            f"  {reader:16} {rate:7.1f} M rows/s ({part:.2f} of the fastest), {of_cpu:6.1f} a processor, {peak:5.0f} MB"
+        )
+    return table
 
 
 if __name__ == "__main__":
