@@ -1,9 +1,9 @@
 """The rate of a stream by one worker and by two, on each engine: honest scaling, the start of workers apart.
 
-`python benchmarks/stream_engines.py --json benchmarks/results/stream_engines.json` (3 minutes; `--rows 4000000 --rounds 2`:
-one) writes a Parquet file of 32 row groups, runs each engine once to start and compile, then again, and prints the median
-rates of the second and later runs with their ratio. `sums` is a kernel; `python` a reduction whose step holds the
-interpreter, which threads share and processes do not; `local` chooses one of these.
+`python benchmarks/stream_engines.py --json benchmarks/results/stream_engines.json` (3 minutes; `--rows 4000000
+--rounds 2`: one) writes a Parquet file of 32 row groups, runs each engine once to start and compile, then again, and
+prints the median rates of the second and later runs with their ratio. `sums` is a kernel; `python` a reduction whose
+step holds the interpreter, which threads share and processes do not; `local` chooses one of these.
 """
 
 from __future__ import annotations

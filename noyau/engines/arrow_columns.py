@@ -15,8 +15,8 @@ from noyau.errors import InputError
 def chunks_of(value: Any, reading: Reading, label: str) -> Iterator[Chunk]:
     """The columns of what speaks Arrow's interface, batch by batch, nulls as the reading has them. InputError for a
     null that it refuses, and for a column that is neither numbers, texts nor times."""
-    is_batch = not hasattr(value, "__arrow_c_stream__")
-    for batch in [pa.record_batch(value)] if is_batch else pa.RecordBatchReader.from_stream(value):
+    is_many = hasattr(value, "__arrow_c_stream__") and not isinstance(value, pa.RecordBatch)
+    for batch in pa.RecordBatchReader.from_stream(value) if is_many else [pa.record_batch(value)]:
         require_columns(batch.schema.names, reading.columns, label)
         batch = batch.select(list(reading.columns))
         nulls = {name: batch.column(name).null_count for name in reading.columns}

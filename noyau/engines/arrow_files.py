@@ -46,11 +46,6 @@ class ArrowFile:
             return f"{self.path} (bytes {self.span[0]} to {self.span[1]})"
         return self.path + ("" if self.group is None else f" (row group {self.group})")
 
-    @property
-    def is_read_alone(self) -> bool:
-        """Whether one thread reads it as fast as several: texts are parsed by Arrow's."""
-        return self.format != "csv"
-
     def chunks(self, reading: Reading) -> Iterator[Chunk]:
         lines: list[str] = []
 
@@ -172,8 +167,7 @@ class ArrowFiles:
     @property
     def estimate(self) -> int:
         """About how many rows texts have, at eight bytes a value."""
-        size = sum(file.filesystem.get_file_info(file.path).size or 0 for file in self.files)
-        return int(size // (8 * len(self.names)))
+        return int(sum(each.filesystem.get_file_info(each.path).size for each in self.files) // (8 * len(self.names)))
 
     @property
     def identity(self) -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -33,7 +32,7 @@ class DeviceWork(Work):
     """The work with its kernels on devices. UnsupportedError for a reduction in Python."""
 
     devices: Sequence[torch.device] = ()
-    kernels: KernelsInTurn = field(init=False)
+    kernels: DeviceKernels = field(init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -41,7 +40,7 @@ class DeviceWork(Work):
         if one is not None and not isinstance(one, Derived):
             remedy = "write its folds as an op, or say engine='local'"
             raise UnsupportedError(f"{self.engine}: the steps of {one.name} are Python, which no GPU runs; {remedy}")
-        self.kernels = KernelsInTurn(one.before.graph if one else self.graph, self.value.name, self.devices)
+        self.kernels = DeviceKernels(one.before.graph if one else self.graph, self.value.name, self.devices)
         self.reduction = replace(one, before=self.kernels) if one else None
 
     def results(self, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -49,76 +48,56 @@ class DeviceWork(Work):
         return self.kernels([inputs[node.output] for node in self.graph.inputs])
 
 
-class KernelsInTurn(ChunkKernels):
-    """The kernels of a graph on some devices, of which each takes the next call in turn."""
+class DeviceKernels(ChunkKernels):
+    """A graph as kernels of some devices, of which each takes the next call in turn. OutsideError where an index is
+    outside of what it looks up: kernels of a GPU leave such cells out."""
 
     def __init__(self, graph: Graph, name: str, devices: Sequence[torch.device]) -> None:
         super().__init__(graph, name, "")
-        self.turns = itertools.cycle([DeviceKernels(graph, name, device) for device in devices])
-
-    def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return next(self.turns)(arrays)
-
-
-class DeviceKernels:
-    """A graph as kernels of one device, called on arrays. OutsideError where an index is outside of what it looks up:
-    kernels of a GPU leave such cells out."""
-
-    def __init__(self, graph: Graph, name: str, device: torch.device) -> None:
-        self.device, self.threads = device, threading.local()
-        self.inputs, self.count = graph.inputs, len(graph.outputs)
-        self.lookups, ends = list[Dim](), list[Node]()
+        self.streams, self.lookups, ends = threading.local(), list[Dim](), list[Node]()
         for node in graph.nodes:
             for axis, place in enumerate(node.kind.index if isinstance(node.kind, Gather | Scatter) else ()):
                 if isinstance(place, Lookup):
-                    self.lookups.append(graph[node.inputs[0]].shape[axis])
                     ends += _ends(graph[node.inputs[place.input]], len(self.lookups))
-        self.graph = Graph((*graph.nodes, *ends), (*graph.outputs, *(node.output for node in ends)), graph.demands)
-        self.run = GraphKernels(self.graph, name, partial(draw_graph, self.graph, {}, {}))
+                    self.lookups.append(graph[node.inputs[0]].shape[axis])
+        whole = Graph((*graph.nodes, *ends), (*graph.outputs, *(node.output for node in ends)), graph.demands)
+        draw = partial(draw_graph, whole, {}, {})
+        self.turns = itertools.cycle([(device, GraphKernels(whole, name, draw)) for device in devices])
 
     def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        sizes = self.graph.bind([np.shape(array) for array in arrays])
-        with guard(self.device), self._stream():
-            tensors = [self._moved(node, array) for node, array in zip(self.inputs, arrays, strict=True)]
-            results = self.run(*tensors)
-            copies = [self._fetched(each) for each in (results if isinstance(results, tuple) else (results,))]
-            if self.device.type == "cuda":
-                torch.cuda.current_stream().synchronize()
-        values = [array_of(copy) for copy in copies]
-        ends = values[self.count :]
+        values, sizes = self.on(*next(self.turns), arrays), self.graph.bind([np.shape(array) for array in arrays])
+        results, ends = values[: len(self.graph.outputs)], values[len(self.graph.outputs) :]
         for extent, low, high in zip(self.lookups, ends[::2], ends[1::2], strict=True):
             if low < 0 or high >= extent.evaluate(sizes):
                 raise OutsideError("an index is outside the axis that it looks into")
-        return values[: self.count]
+        return results
 
-    def _moved(self, node: Node, array: np.ndarray) -> torch.Tensor:
-        """An array on the device: by pinned memory, so that the copy waits for nothing."""
-        staged = torch.empty(np.shape(array), dtype=TO_TORCH[node.dtype], pin_memory=self.device.type == "cuda")
-        np.copyto(array_of(staged), array)
-        return staged.to(self.device, non_blocking=True)
+    def on(self, device: torch.device, run: GraphKernels, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The outputs by one device, through pinned memory, on a CUDA stream of this thread and device."""
+        is_gpu = device.type == "cuda"
+        own = vars(self.streams).setdefault(device, torch.cuda.Stream(device)) if is_gpu else None  # of a pool
+        with guard(device), torch.cuda.stream(own):
+            staged = [_staged(node, array, is_gpu) for node, array in zip(self.graph.inputs, arrays, strict=True)]
+            results = run(*(each.to(device, non_blocking=True) for each in staged))
+            every = results if isinstance(results, tuple) else (results,)
+            pinned = [torch.empty(each.shape, dtype=each.dtype, pin_memory=is_gpu) for each in every]
+            copies = [to.copy_(each, non_blocking=True) for to, each in zip(pinned, every, strict=True)]
+            if own is not None:
+                own.synchronize()
+        return [array_of(each) for each in copies]
 
-    def _fetched(self, tensor: torch.Tensor) -> torch.Tensor:
-        if self.device.type != "cuda":
-            return tensor
-        return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
 
-    def _stream(self) -> AbstractContextManager[Any]:
-        """The CUDA stream of this thread as the current one."""
-        if self.device.type != "cuda":
-            return nullcontext()
-        if not hasattr(self.threads, "stream"):
-            self.threads.stream = torch.cuda.Stream(self.device)
-        own: AbstractContextManager[Any] = torch.cuda.stream(self.threads.stream)
-        return own
+def _staged(node: Node, array: np.ndarray, pinned: bool) -> torch.Tensor:
+    staged = torch.empty(np.shape(array), dtype=TO_TORCH[node.dtype], pin_memory=pinned)
+    np.copyto(array_of(staged), array)
+    return staged
 
 
 def _ends(indices: Node, number: int) -> list[Node]:
     """The least and the largest of some indices."""
-    axes = tuple(range(len(indices.shape)))
-    return [
-        Node(f"{indices.output}_{end}_{number}", Reduce(end, axes), (indices.output,), indices.dtype, ())
-        for end in ("min", "max")
-    ]
+    kinds = {end: Reduce(end, tuple(range(len(indices.shape)))) for end in ("min", "max")}
+    name = f"{indices.output}_{number}"
+    return [Node(f"{name}_{end}", kind, (indices.output,), indices.dtype, ()) for end, kind in kinds.items()]
 
 
 def devices_of(address: str) -> list[torch.device]:
@@ -132,7 +111,8 @@ def devices_of(address: str) -> list[torch.device]:
     return devices
 
 
-def over(work: Work, parts: Iterable[Any], sink: Any, devices: Sequence[torch.device]) -> Iterator[int]:
+def over(work: Work, parts: Iterable[Any], sink: Any, address: str) -> Iterator[int]:
     """Run the work on each part that the sink has not; yield each number of rows done."""
+    devices = devices_of(address)
     wishes = work.value, work.columns, work.arguments, work.keep, work.reading, work.sample, work.engine
     return DeviceWork(*wishes, devices=devices).over(parts, sink, THREADS * len(devices))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +16,7 @@ from typing import Any
 
 from noyau.engines import trial
 from noyau.engines.partitions import Answer, Task, over
-from noyau.engines.processes_engine import idle
+from noyau.engines.processes_engine import IDLE
 from noyau.engines.sources import Arrays, open_source
 from noyau.engines.work import Work
 from noyau.errors import CheckError, InputError, MissingExtraError
@@ -25,24 +26,17 @@ NAMES = ("local", "threads", "processes", "cuda", "dask", "spark")
 _HERE = ("local", "threads", "cuda")  # of this process; each of the others is a file, NAME_engine.py
 _PACKAGES = {"dask": ("dask", "dask"), "spark": ("pyspark", "spark"), "cuda": ("torch", "torch")}  # with their extras
 _FEW = 2  # parts of a thread, so that each thread reads parts of its own
-_CHUNK = 1 << 22  # bytes of the largest chunk: beyond the caches nothing becomes faster
-_CHUNK_OF_GPU = 1 << 25  # which a launch takes as long as to begin
+CHUNK, CHUNKS = 1 << 21, {"cuda": 1 << 25}  # bytes of the largest chunk: what the cache of a core keeps, or more
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An engine, and the address of its scheduler where one is named. `is_own`: the source is a collection of it;
-    `why`: it was chosen."""
+    """An engine. `address`: of its scheduler; `is_own`: the source is a collection of it; `why`: it was chosen."""
 
     name: str
     address: str = ""
     is_own: bool = False
     why: str = ""
-
-    @property
-    def chunk(self) -> int:
-        """Bytes of the largest chunk."""
-        return _CHUNK_OF_GPU if self.name == "cuda" else _CHUNK
 
     def open(self, source: Any, columns: Sequence[str]) -> Any:
         """The source that a value is. InputError for one that comes once, in this process."""
@@ -58,37 +52,30 @@ class Engine:
         remedy = "name files or arrays, or say engine='local'"
         raise InputError(f"{self.name}: what comes one after the other cannot go to other processes; {remedy}")
 
-    def parts(self, origin: Any, columns: Sequence[str]) -> Iterable[Any]:
-        """The parts of a source; for other processes, of what this one reads as a whole."""
-        cuts = self.name not in _HERE and hasattr(origin, "cut_parts")
-        parts: Iterable[Any] = origin.cut_parts(columns) if cuts else origin.parts(columns)
-        return parts
-
     def settled(self, work: Work, origin: Any, sink: Any, workers: int | None) -> Engine:
         """Threads or processes in the place of "local", as a trial has it."""
         one, count = work.reduction, workers or processors()
         is_one_process = one.sequential if one else Path(sink.output).suffix != ".parquet"
         if self.name != "local" or is_one_process:
             return self
-        start_s = 0.0 if idle() >= count else trial.START_S
+        start_s = 0.0 if len(IDLE.get(os.getpid(), ())) >= count else trial.START_S
         first = list(islice(origin.parts(work.reading.columns), 2))
         name, why = trial.choose(work, first, origin.size or getattr(origin, "estimate", 0), count, start_s)
         return replace(self, name=name, why=f"{name}: {why}")
 
-    def run(
-        self, work: Work, parts: Iterable[Any], sink: Any, workers: int | None, answers: list[Answer]
-    ) -> Iterator[int]:
+    def run(self, work: Work, origin: Any, sink: Any, workers: int | None, answers: list[Answer]) -> Iterator[int]:
         """Run the work on each part; yield each number of rows done. CheckError where states cannot be merged,
-        InputError for a sink that one process alone writes."""
+        InputError for a sink that one process alone writes, or a source that cannot be cut."""
         count, one = workers or processors(), work.reduction
+        cuts = self.name not in _HERE and not self.why and hasattr(origin, "cut_parts")  # parts are those of threads
+        parts: Iterator[Any] = iter((origin.cut_parts if cuts else origin.parts)(work.reading.columns))
         if self.name == "cuda":
-            return iter(self._module.over(work, parts, sink, self._module.devices_of(self.address)))
+            return iter(self._module.over(work, parts, sink, self.address))
         if self.name in _HERE:
-            rest = iter(parts)
-            first = list(islice(rest, _FEW * count))
-            parts = chain(first, rest)
-            is_many = len(first) == _FEW * count and all(getattr(part, "is_read_alone", False) for part in first)
-            if one is None or one.sequential or not is_many:
+            first = list(islice(parts, _FEW * count))
+            parts = chain(first, parts)
+            is_many = len(first) == _FEW * count and all(getattr(part, "format", "csv") != "csv" for part in first)
+            if one is None or one.sequential or not is_many:  # a text is parsed by threads of Arrow's
                 return work.over(parts, sink, count)
             return over(Task(work, packs=False), partial(in_threads, count=count), parts, sink, answers)
         if one is not None and one.sequential:

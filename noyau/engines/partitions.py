@@ -147,8 +147,7 @@ def over(
         for note in answer.notes.difference(*(each.notes for each in answers)):
             warn(f"{task.work.engine}: {note}")
         one = task.work.reduction
-        state = one and (one.unpack(answer.state) if task.packs else answer.state)
-        sink.write((answer.last, END), state)
+        sink.write((answer.last, END), one and (one.unpack(answer.state) if task.packs else answer.state))
         task.work.reading.counts.update(answer.counts)
         answers.append(replace(answer, state=None))
         yield sum(rows for _, rows, _ in answer.parts)

@@ -21,25 +21,20 @@ ATTEMPTS = 3  # at a part
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-_IDLE: dict[int, list[Worker]] = {}  # of a process, for its next stream: to start one takes a second
-
-
-def idle() -> int:
-    """The number of processes that wait."""
-    return len(_IDLE.get(os.getpid(), ()))
+IDLE: dict[int, list[Worker]] = {}  # of a process, for its next stream: to start one takes a second
 
 
 def run(task: Task, parts: Iterable[tuple[int, Any]], address: str, count: int) -> Iterator[Answer]:
     """The answers of all parts by so many processes."""
-    kept, workers, free = _IDLE.setdefault(os.getpid(), []), list[Worker](), SimpleQueue[Worker]()
+    kept, workers, idle = IDLE.setdefault(os.getpid(), []), list[Worker](), SimpleQueue[Worker]()
     waiting, stop = deque[Future[Answer]](), Event()
     with ThreadPoolExecutor(count, "noyau-processes") as pool:
         try:
             for _ in range(count):
                 workers.append(kept.pop() if kept else Worker(task.work.engine, math.inf, _ONE_THREAD))
-                free.put(workers[-1])
+                idle.put(workers[-1])
             for number, part in parts:
-                waiting.append(pool.submit(_answer, free, stop, task, number, part))
+                waiting.append(pool.submit(_answer, idle, stop, task, number, part))
                 if len(waiting) > 2 * count:
                     yield waiting.popleft().result()
             while waiting:
@@ -53,9 +48,9 @@ def run(task: Task, parts: Iterable[tuple[int, Any]], address: str, count: int) 
             raise
 
 
-def _answer(free: SimpleQueue[Worker], stop: Event, task: Task, number: int, part: Any) -> Answer:
+def _answer(idle: SimpleQueue[Worker], stop: Event, task: Task, number: int, part: Any) -> Answer:
     """The answer of a part, by the worker that has been idle for longest."""
-    worker = free.get()
+    worker = idle.get()
     try:
         for _ in range(ATTEMPTS):
             try:
@@ -67,4 +62,4 @@ def _answer(free: SimpleQueue[Worker], stop: Event, task: Task, number: int, par
         message = f"{task.work.value.name} on {part.label} ended its process {ATTEMPTS} times"
         raise RaisedError(f"{fault}; {message}: with less memory= chunks are smaller") from fault
     finally:
-        free.put(worker)
+        idle.put(worker)

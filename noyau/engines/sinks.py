@@ -95,8 +95,7 @@ class Fold:
         return self.progress is not None and self.progress.has(piece)
 
     def write(self, piece: Piece, content: Any) -> None:
-        """Take in the state of a piece, that of a whole part at its end, or columns that go through the steps in
-        order."""
+        """Take in the state of a piece, at an end of the whole part, or columns that go through the steps in order."""
         one = self.reduction
         if content is not None and one.sequential:
             self.state = one.step(self.state, *content)

@@ -8,7 +8,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.engines.engine import Engine, choose_engine
+from noyau.engines.engine import CHUNK, CHUNKS, Engine, choose_engine
 from noyau.engines.laws import require_laws
 from noyau.engines.partitions import Answer, skew
 from noyau.engines.reading import Reading, require_columns
@@ -54,9 +54,8 @@ class StreamResult(Printed):
 
     def __str__(self) -> str:
         rate = self.rows / max(self.time_s, 1e-9)
-        lines = [
-            f"{self.rows} rows in {self.time_s:.2f} s: {rate:.3g} rows/s, {self.chunk_rows} at once; {self.engine}"
-        ]
+        facts = f"{rate:.3g} rows/s, {self.chunk_rows} at once; {self.engine}"
+        lines = [f"{self.rows} rows in {self.time_s:.2f} s: {facts}"]
         lines += [f"left out: {number} {name}" for name, number in self.counts.items()]
         lines += [skew(self.parts)] if len(self.parts) > 1 else []
         lines += [] if self.value is None else [str(self.value)]
@@ -87,15 +86,16 @@ def stream(
     the sink, .parquet, .csv, .npy or URL::TABLE, and a reduction to .npz or .json. `tell`: is called with each number
     of rows done, and of all. InputError, CheckError, RaisedError, OutputError: what does not fit, fails, lacks room."""
     begin_s, value, runner = time.perf_counter(), _value(op, arguments, in_order), choose_engine(engine, source)
-    bound = dict(columns or {name: name for name in _with_rows(value, arguments or {})})
-    every = _every(bound.values(), keep)
+    bound, every = _columns(value, columns, arguments or {}, keep)
     origin = runner.open(source, every)
-    reading = _reading(origin, every, where, (bytes_of(memory) // _IN_FLIGHT, runner.chunk), nulls, bad_lines)
+    reading = _reading(
+        origin, every, where, (bytes_of(memory) // _IN_FLIGHT, CHUNKS.get(runner.name, CHUNK)), nulls, bad_lines
+    )
     work = Work(value, bound, dict(arguments or {}), tuple(keep), reading, origin.sample(every), runner.name)
     size, total, answers = origin.size if where is None else None, 0, list[Answer]()
     with closing(_sink(work, sink, origin.identity, resume)) as target:
-        parts, runner = runner.parts(origin, every), runner.settled(work, origin, target, workers)
-        for number in runner.run(work, parts, target, workers, answers):
+        runner = runner.settled(work, origin, target, workers)
+        for number in runner.run(work, origin, target, workers, answers):
             total += number
             tell(number, size)
         result = work.reduction.finish(target.state) if work.reduction else None
@@ -151,16 +151,14 @@ def _value(op: Any, parameters: Any, in_order: bool) -> Op[..., Any] | Reduction
     return reduction
 
 
-def _every(bound: Iterable[str | Sequence[str]], keep: Sequence[str]) -> tuple[str, ...]:
-    """The columns of the source that are read, each once."""
-    chosen = [each for column in bound for each in ([column] if isinstance(column, str) else column)]
-    return tuple(dict.fromkeys((*chosen, *keep)))
-
-
-def _with_rows(value: Op[..., Any] | Reduction, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    if isinstance(value, Reduction):
-        return value.columns
-    return tuple(term.name for term in value.require_signature().inputs if term.name not in arguments)
+def _columns(
+    value: Op[..., Any] | Reduction, columns: Any, arguments: Mapping[str, Any], keep: Sequence[str]
+) -> tuple[dict[str, str | Sequence[str]], tuple[str, ...]]:
+    """The columns of each argument that has rows; and all that are read, each once."""
+    inputs = () if isinstance(value, Reduction) else value.require_signature().inputs
+    names = [*getattr(value, "columns", ()), *(term.name for term in inputs if term.name not in arguments)]
+    bound = dict(columns or dict(zip(names, names, strict=True)))
+    return bound, tuple(dict.fromkeys(np.hstack([*bound.values(), *keep, []]).tolist()))
 
 
 def bytes_of(memory: int | str) -> int:

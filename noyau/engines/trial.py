@@ -7,8 +7,10 @@ from __future__ import annotations
 import hashlib
 import pickle
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -29,8 +31,9 @@ def choose(work: Work, parts: Sequence[Any], size: int, workers: int, start_s: f
     if not hasattr(parts[0], "path") or not parts[0].path:
         return "threads", "the source lies in this process"
     try:
-        chunk = next(filter(rows_in, parts[0].chunks(work.reading)), None)
-        return _measured(work, chunk or {}, size, workers, start_s)
+        reading = replace(work.reading, counts=Counter())
+        chunk: Chunk = next(filter(rows_in, parts[0].chunks(reading)), {})
+        return _measured(work, chunk, size, workers, start_s)
     except Exception as fault:  # noqa: BLE001  the work itself says where it fails, and how
         return "threads", f"the trial failed: {fault}"
 
@@ -38,16 +41,17 @@ def choose(work: Work, parts: Sequence[Any], size: int, workers: int, start_s: f
 def _measured(work: Work, chunk: Chunk, size: int, workers: int, start_s: float) -> tuple[str, str]:
     if not chunk:
         return "threads", "the first part has no rows"
-    rows, step_s = _FIRST // 2, 0.0
-    work.run(_head(chunk, _FIRST))  # kernels are built
+    rows, step_s = 0, 0.0
     while step_s < _STEP_S and rows < rows_in(chunk):
-        rows = min(2 * rows, rows_in(chunk))
-        step_s = _seconds([partial(work.run, _head(chunk, rows))])
+        rows = min(max(2 * rows, _FIRST), rows_in(chunk))
+        step = partial(work.run, {name: array[:rows] for name, array in chunk.items()})
+        step()  # builds kernels
+        step_s = _seconds([step])
         steps = size / rows
         if step_s * steps < start_s:
             return "threads", f"all of it takes about {step_s * steps:.2g} s"
     pickle.dumps(work)
-    step, free = partial(work.run, _head(chunk, rows)), partial(hashlib.sha256, _FREE)
+    free = partial(hashlib.sha256, _FREE)
     times = [min(_seconds([each] * count) for _ in range(_ROUNDS)) for each in (step, free) for count in (1, workers)]
     together, of_free = times[1] / times[0], times[3] / times[2]
     note = f"{workers} steps at once took {together:.2f} times one"
@@ -55,10 +59,6 @@ def _measured(work: Work, chunk: Chunk, size: int, workers: int, start_s: float)
         return "threads", f"{note}, and so did {of_free:.2f} times what needs no interpreter: the cores are busy"
     by_threads, by_processes = times[1] * steps / workers, start_s + times[0] * of_free * steps / workers
     return "processes" if by_processes * _GAIN < by_threads else "threads", note
-
-
-def _head(chunk: Chunk, rows: int) -> Chunk:
-    return {name: array[:rows] for name, array in chunk.items()}
 
 
 def _seconds(calls: Sequence[Callable[[], Any]]) -> float:

@@ -15,15 +15,15 @@ SMALL = 24 * 256 * 16  # bytes, for chunks of 256 rows of two columns
 @pytest.fixture
 def dealt(monkeypatch):
     """The rows that each of two devices takes, one after the other."""
-    rows, call = [[], []], cuda_engine.DeviceKernels.__call__
+    rows, on = [[], []], cuda_engine.DeviceKernels.on
     devices = [torch.device("cpu"), torch.device("cpu", 0)]
 
-    def counted(self, arrays):
-        rows[devices.index(self.device)].append(max(np.shape(array)[0] for array in arrays if np.ndim(array)))
-        return call(self, arrays)
+    def counted(self, device, run, arrays):
+        rows[devices.index(device)].append(max(np.shape(array)[0] for array in arrays if np.ndim(array)))
+        return on(self, device, run, arrays)
 
     monkeypatch.setattr(cuda_engine, "devices_of", lambda address: devices)
-    monkeypatch.setattr(cuda_engine.DeviceKernels, "__call__", counted)
+    monkeypatch.setattr(cuda_engine.DeviceKernels, "on", counted)
     return rows
 
 

@@ -30,10 +30,9 @@ def test_gpus_give_what_threads_do(engine, tmp_path):
 
 
 def test_every_gpu_takes_its_turn(monkeypatch):
-    seen, call = [], cuda_engine.DeviceKernels.__call__
-    monkeypatch.setattr(
-        cuda_engine.DeviceKernels, "__call__", lambda self, arrays: (seen.append(self.device), call(self, arrays))[1]
-    )
+    seen, on = [], cuda_engine.DeviceKernels.on
+    counted = lambda self, device, *rest: (seen.append(device), on(self, device, *rest))[1]  # noqa: E731
+    monkeypatch.setattr(cuda_engine.DeviceKernels, "on", counted)
     noyau.stream(group_sums, COLUMNS, engine="cuda", memory=SMALL)
     assert {device.index for device in seen} == set(range(torch.cuda.device_count()))
 

@@ -20,7 +20,6 @@ from noyau.engines.sql.places import Place, quoted
 from noyau.errors import InputError, NoyauError, OutputError
 
 # Rows then come in one order whenever the table is read: work that goes on skips those that it has done.
-_BETWEEN = "rowid >= {} AND rowid < {}"
 _STEADY = {"postgresql": ("SET synchronize_seqscans = off", "SET max_parallel_workers_per_gather = 0")}
 
 
@@ -87,10 +86,11 @@ class TableSource:
         low, high = self._numbers()
         count = max(1, -(-(self.size or 0) // _CUT))
         ends = [low + (high + 1 - low) * at // count for at in range(count + 1)]
-        form = "ctid >= '({},0)'::tid AND ctid < '({},0)'::tid" if self.place.kind == "postgresql" else _BETWEEN
+        number, form = ("ctid", "'({},0)'::tid") if self.place.kind == "postgresql" else ("rowid", "{}")
         parts = [copy(self) for _ in range(count)]
         for part, start, stop in zip(parts, ends, ends[1:], strict=False):
-            part.place, part.span, part.head = self.place.absolute, form.format(start, stop), self.head.slice(0, 0)
+            part.span = f"{number} >= {form.format(start)} AND {number} < {form.format(stop)}"
+            part.place, part.head = self.place.absolute, self.head.slice(0, 0)
             part.label = f"{self.label} ({part.span})"
         return parts
 
@@ -105,8 +105,8 @@ class TableSource:
             for row in [] if self.place.is_query else self._tables(query)[0].to_pylist():
                 if row["high"] is not None or not self.size:
                     return int(row["low"] or 0), int(row["high"] or 0)
-        fault = "cannot be cut: nothing numbers the rows of a query, or of a view"
-        raise InputError(f"{self.label} {fault}; say engine='local', which reads it as one part")
+        fault = "cannot be cut: nothing numbers the rows of a query, or of a view; say engine='local'"
+        raise InputError(f"{self.label} {fault}")
 
     def chunks(self, reading: Reading) -> Iterator[Chunk]:
         conditions = [f"({each})" for each in (reading.where, self.span) if each]

@@ -31,7 +31,6 @@ class KernelReduction(Reduction):
     def __init__(self, one: Derived) -> None:
         self.kernels = [ChunkKernels(graph, one.name, one.plan.size) for graph in graphs_of(one)]
         self.sums = [node.dtype.numpy for node, monoid in one.folds if is_whole_sum(node, monoid)]
-        self.label = one.name
 
     def zero(self) -> Any:
         return (0,)
@@ -46,11 +45,9 @@ class KernelReduction(Reduction):
         return (a[0] + b[0], *self.kernels[1]((*a[1:], *b[1:])))
 
     def finish(self, state: Any) -> Any:
-        parts = state[1:]
-        if self.sums:
-            *parts, has_wrapped = parts
-            if has_wrapped:
-                raise overflow(self.label, self.sums[0])
+        *parts, has_wrapped = state[1:] if self.sums else (*state[1:], False)
+        if has_wrapped:
+            raise overflow(self.kernels[0].name, self.sums[0])
         results = self.kernels[2]((*parts, np.array(state[0])))
         return results[0][()] if len(results) == 1 else tuple(results)
 
@@ -145,9 +142,7 @@ def products_as_sums(graph: Graph) -> Graph:
         extents = {letter: dim for term, each in operands for letter, dim in zip(term, each.shape, strict=True)}
         letters = output + "".join(sorted({*extents} - {*output}))
         shape = tuple(extents[letter] for letter in letters)
-        factors = [
-            build.broadcast_in_dim(each, shape, [letters.index(letter) for letter in term]) for term, each in operands
-        ]
+        factors = [build.broadcast_in_dim(each, shape, list(map(letters.index, term))) for term, each in operands]
         total = build.reduce("sum", build.call("multiply", *factors), range(len(output), len(letters)))
         build.add(Node(node.output, Map("identity"), (total.output,), node.dtype, node.shape))
     return replace(graph, nodes=tuple(build.nodes))
