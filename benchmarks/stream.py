@@ -2,8 +2,8 @@
 
 `python benchmarks/stream.py --json benchmarks/results/stream.json` (3 minutes; `--memory 64M --rounds 3`: one) writes
 files of half a gigabyte, runs each reader in processes of their own, one after the other in turns, and prints the
-median rate, by the clock and by the processors' time, and the largest memory of each: noyau.stream, pyarrow alone (which
-reads and sums nothing), by its datasets and by the fastest of its ways, DuckDB and Polars where they are installed.
+median rate, by the clock and by the processors' time, and the largest memory of each: noyau.stream, pyarrow alone,
+which sums nothing, by its datasets and by the fastest of its ways, DuckDB and Polars where they are installed.
 Packages are imported before; kernels are built in the first round and found in the others. Files are in the page cache.
 """
 

@@ -167,7 +167,8 @@ class ArrowFiles:
     @property
     def estimate(self) -> int:
         """About how many rows texts have, at eight bytes a value."""
-        return int(sum(each.filesystem.get_file_info(each.path).size for each in self.files) // (8 * len(self.names)))
+        infos = (each.filesystem.get_file_info(each.path) for each in self.files)
+        return int(sum(each.size or 0 for each in infos) // (8 * len(self.names)))
 
     @property
     def identity(self) -> str:

@@ -9,7 +9,7 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -64,8 +64,7 @@ def _measured(work: Work, chunk: Chunk, size: int, workers: int, start_s: float)
 def _seconds(calls: Sequence[Callable[[], Any]]) -> float:
     """Seconds that these calls take, each in a thread."""
     with ThreadPoolExecutor(len(calls)) as pool:
-        for each in [pool.submit(time.sleep, 0) for _ in calls]:  # threads are there before
-            each.result()
+        wait([pool.submit(time.sleep, 0) for _ in calls])  # threads are there before
         begin_s = time.perf_counter()
         for each in [pool.submit(call) for call in calls]:
             each.result()
