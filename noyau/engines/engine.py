@@ -52,15 +52,15 @@ class Engine:
         remedy = "name files or arrays, or say engine='local'"
         raise InputError(f"{self.name}: what comes one after the other cannot go to other processes; {remedy}")
 
-    def settled(self, work: Work, origin: Any, sink: Any, workers: int | None) -> Engine:
-        """Threads or processes in the place of "local", as a trial has it."""
+    def settled(self, work: Work, origin: Any, size: int | None, sink: Any, workers: int | None) -> Engine:
+        """Threads or processes in the place of "local", as a trial has it. `size`: the rows, where they are known."""
         one, count = work.reduction, workers or processors()
         is_one_process = one.sequential if one else Path(sink.output).suffix != ".parquet"
         if self.name != "local" or is_one_process:
             return self
         start_s = trial.START_S / (10 if len(IDLE.get(os.getpid(), ())) >= count else 1)  # a trial takes a while too
         first = list(islice(origin.parts(work.reading.columns), 2))
-        name, why = trial.choose(work, first, origin.size or getattr(origin, "estimate", 0), count, start_s)
+        name, why = trial.choose(work, first, lambda: size or origin.size or origin.estimate, count, start_s)
         return replace(self, name=name, why=f"{name}: {why}")
 
     def run(self, work: Work, origin: Any, sink: Any, workers: int | None, answers: list[Answer]) -> Iterator[int]:

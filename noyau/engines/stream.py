@@ -94,7 +94,7 @@ def stream(
     work = Work(value, bound, dict(arguments or {}), tuple(keep), reading, origin.sample(every), runner.name)
     size, total, answers = origin.size if where is None else None, 0, list[Answer]()
     with closing(_sink(work, sink, origin.identity, resume)) as target:
-        runner = runner.settled(work, origin, target, workers)
+        runner = runner.settled(work, origin, size, target, workers)
         for number in runner.run(work, origin, target, workers, answers):
             total += number
             tell(number, size)

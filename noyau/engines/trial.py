@@ -24,7 +24,7 @@ _BUSY, _GAIN = 1.5, 1.25
 _FREE = bytes(1 << 22)  # hashed without the interpreter
 
 
-def choose(work: Work, parts: Sequence[Any], size: int, workers: int, start_s: float) -> tuple[str, str]:
+def choose(work: Work, parts: Sequence[Any], size: Callable[[], int], workers: int, start_s: float) -> tuple[str, str]:
     """ "threads" or "processes", and why. `parts`: two of the source, or the only one; `size`: rows in all."""
     if workers < 2 or len(parts) < 2:
         return "threads", "one worker" if workers < 2 else "the source is one part"
@@ -33,7 +33,7 @@ def choose(work: Work, parts: Sequence[Any], size: int, workers: int, start_s: f
     try:
         reading = replace(work.reading, counts=Counter())
         chunk: Chunk = next(filter(rows_in, parts[0].chunks(reading)), {})
-        return _measured(work, chunk, size, workers, start_s)
+        return _measured(work, chunk, size(), workers, start_s)
     except Exception as fault:  # noqa: BLE001  the work itself says where it fails, and how
         return "threads", f"the trial failed: {fault}"
 
