@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 from noyau.codegen.c import printer as c_printer
+from noyau.codegen.cuda import expressions as cuda_expressions
 from noyau.codegen.cuda import printer as cuda_printer
 from noyau.codegen.numba import printer as numba_printer
 from noyau.codegen.numba import spellings as numba_spellings
@@ -134,7 +135,7 @@ _ALL = (
         flags=(*_CPP, "-Wno-attributes"),
         is_cpp=True,
         widening=_WIDER_IN_C,
-        generation=Generation(cuda_printer.together, in_blocks, cuda_printer.RESERVED, has_float8=False),
+        generation=Generation(cuda_printer.together, in_blocks, cuda_expressions.RESERVED, has_float8=False),
     ),
     Language(
         "numba_cuda",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from math import prod
 from random import Random
 from typing import Any
 
@@ -203,6 +204,12 @@ class KernelRun:
         """Whether cells begin with a line of memory, where memory begins with one, or a cell after one."""
         begins = ((memory, memory.offset(tuple(index)) + self.shift) for memory, *index in places)
         return np.bool_(all(at * memory.dtype.bytes % LINE_BYTES == 0 for memory, at in begins))
+
+    def until_aligned(self, cells: int, length: int, memory: CheckedArray, *index: int) -> np.int64:
+        """Cells to the next vector, where all memory begins with one, or each so many cells after one."""
+        shape = memory.shape if len(index) == len(memory.shape) else (memory.size,)
+        at = sum(each * prod(shape[axis + 1 :]) for axis, each in enumerate(index))
+        return np.int64(min(-(at + self.shift * self.memories.index(memory)) % cells, length))
 
     def require(self, index: int, extent: int) -> None:
         if not 0 <= index < extent:

@@ -68,8 +68,9 @@ def _statement(statement: ir.Statement, margin: str) -> Iterator[str]:
             cells = ", ".join(f"{buffer}[{listed(index)}]" for buffer in buffers)
             how = f"{merge}=" if merge else "="
             yield f"{margin}{cells} {how} {', '.join(map(_expr, values))}"
-        case ir.Loop(var, extent, axis, body, tile):
-            yield f"{margin}for {var} < {extent}{_in_tile(tile)} on {axis.value}:"
+        case ir.Loop(var, extent, axis, body, tile, start, step):
+            steps = "" if step == 1 else f" from {start} by {step}"
+            yield f"{margin}for {var} < {extent}{steps}{_in_tile(tile)} on {axis.value}:"
             yield from _block(body, margin + _INDENT)
         case ir.If(condition, body):
             yield f"{margin}if {_expr(condition)}:"
@@ -120,6 +121,8 @@ def _expr(expr: ir.Expr) -> str:
         case ir.InWholeLines(length, cells, places):
             begins = ", ".join(f"{name}[{listed(index)}]" for name, index in places)
             return f"in_whole_lines({length} = {cells}, {begins})"
+        case ir.UntilAligned(cells, buffer, index, length):
+            return f"until_aligned({cells}, {buffer}[{listed(index)}], {length})"
         case ir.Call(function, operands, dtype):
             named = f"cast {dtype.value}" if function == "cast" else function
             return f"{named}({', '.join(map(_expr, operands))})"

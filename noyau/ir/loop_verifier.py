@@ -216,8 +216,8 @@ class Translator:
                 self.bind(name, value)
             case ir.Store(buffers, index, values, merge):
                 self.store(buffers, index, values, merge)
-            case ir.Loop(var, _, axis, body):
-                self.loop(var, statement.rounds, axis, body)
+            case ir.Loop():
+                self.loop(statement)
             case ir.If(condition, body):
                 with self.block(f"if {self.condition(condition)}:"):
                     self.body(body)
@@ -272,17 +272,22 @@ class Translator:
         for race_detector, index in self.loops[self.memory(buffer)[2] :]:
             self.write(f"{race_detector}.{name}({index}, {rest}")
 
-    def loop(self, var: str, extent: Dim, axis: ir.Axis, body: tuple[ir.Statement, ...]) -> None:
-        count, name = self.dim(extent), self.fresh()
-        head = f"for {name} in {'range' if axis is ir.Axis.SERIAL else 'R.shuffle'}({count}):"
-        if axis is not ir.Axis.SERIAL:
+    def loop(self, loop: ir.Loop) -> None:
+        var, axis, body, count, name = loop.var, loop.axis, loop.body, self.dim(loop.rounds), self.fresh()
+        in_order = axis in (ir.Axis.SERIAL, ir.Axis.VECTOR)
+        if loop.step != 1 or loop.start != Dim.of(0):
+            if not in_order:
+                raise self.fault(f"the loop over {var} has steps, but no order")
+            count = f"{self.dim(loop.start)}, {count}, {loop.step}"
+        head = f"for {name} in {'range' if in_order else 'R.shuffle'}({count}):"
+        if not in_order:
             self.loops.append((self.let(f"R.race_detector({axis is ir.Axis.LANES})"), name))
         with self.block(head):
             self.indices[var] = name
             if axis is ir.Axis.THREADS:
                 self.own_memories(body)
             self.body(body)
-        if axis is not ir.Axis.SERIAL:
+        if not in_order:
             self.loops.pop()
 
     def own_memories(self, body: tuple[ir.Statement, ...]) -> None:
@@ -313,6 +318,8 @@ class Translator:
             case ir.InWholeLines(length, cells, places):
                 begin = ", ".join(f"({', '.join(self.place(name, index))})" for name, index in places)
                 return f"({self.dim(length)} == {cells} and R.in_whole_lines({begin}))"
+            case ir.UntilAligned(cells, buffer, index, length):
+                return f"R.until_aligned({cells}, {self.dim(length)}, {', '.join(self.place(buffer, index))})"
             case _:
                 assert_never(expr)
 

@@ -20,6 +20,7 @@ from noyau.ir.dims import Dim, Shape, maximum
 from noyau.ir.operators import OPERATORS
 from noyau.ir.sizes import Binding
 
+ZERO = Dim.of(0)
 LINE_BYTES = 64  # of memory that the caches hold
 SIDE = LINE_BYTES // 4  # cells of a tile that is transposed: of 4 bytes, a line of memory
 
@@ -30,6 +31,8 @@ class Axis(Enum):
     SERIAL = "serial"  # one after the other
     THREADS = "threads"  # in any order, on any thread
     LANES = "lanes"  # in any order, side by side in one thread
+    BLOCKS = "blocks"  # in any order, on the blocks of a cluster, which wait for each other at its end
+    VECTOR = "vector"  # neighbouring cells of one thread, which are moved at once: they begin where these may
 
 
 class TilePolicy(Enum):
@@ -85,6 +88,8 @@ class Space(Enum):
 
     REGISTER = "register"  # a few cells, of a size known now
     THREAD = "thread"  # a row or a tile of one thread
+    CLUSTER = "cluster"  # a cell of each block of a cluster
+    LANE = "lane"  # vectors of each lane, in registers: the last two axes are they and their cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +193,20 @@ class InWholeLines:
     dtype: DType = DType.BOOL
 
 
-Expr: TypeAlias = Const | Var | Index | Load | Call | Fold | InWholeLines
+@dataclass(frozen=True, slots=True)
+class UntilAligned:
+    """The cells from a place to the next one at which a vector of so many cells, a power of two, may begin: at a
+    multiple of its size; at most `length`. Where memory lies, nobody knows before the kernel runs. The place may lie
+    outside."""
+
+    cells: int
+    buffer: str
+    index: Shape
+    length: Dim
+    dtype: DType = DType.I64
+
+
+Expr: TypeAlias = Const | Var | Index | Load | Call | Fold | InWholeLines | UntilAligned
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,14 +230,18 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """`body` for each value of `var` from 0 to `extent`; with a tile, for at most as many as it has cells, side by side
-    in a program: on SERIAL, what these merge into memory of all of them is reduced to a state."""
+    """`body` for each value of `var` from 0, or `start`, to `extent`, every `step`-th; with a tile, for at most as many
+    as it has cells, side by side in a program: on SERIAL, what these merge into memory of all of them is reduced to a
+    state. `alone`: the buffers of which a VECTOR has cells, but moves them one by one."""
 
     var: str
     extent: Dim
     axis: Axis
     body: tuple[Statement, ...]
     tile: Tile | None = None
+    start: Dim = ZERO
+    step: int = 1
+    alone: frozenset[str] = frozenset()
 
     @property
     def rounds(self) -> Dim:
@@ -332,12 +354,14 @@ class Reload:
 class Hints:
     """Advice to a language for GPUs. A launch that `is_loose` may be wrong by 2**-17 of a value; `reads_once`: each
     input, and little is written; `shares_inputs`: several programs read the same cells, and nothing else is read again;
-    `is_pipelined`: rounds of loops are loaded ahead; `passes`: the loops over tiles that load from each buffer."""
+    `is_pipelined`: rounds of loops are loaded ahead; `is_narrow`: what a thread counts is below 2**31;
+    `passes`: the loops over tiles that load from each buffer."""
 
     is_loose: bool = False
     reads_once: bool = False
     shares_inputs: bool = False
     is_pipelined: bool = False
+    is_narrow: bool = False
     passes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     reload: Reload | None = None
 
@@ -345,12 +369,14 @@ class Hints:
 @dataclass(frozen=True, slots=True)
 class Launch:
     """Statements of which the outermost loops are bound to THREADS; they run where `when`, a bool of sizes, is true.
-    `tiles`: those whose sizes they name, of which the names differ, in the order in which sizes can be told."""
+    `tiles`: those whose sizes they name, of which the names differ, in the order in which sizes can be told. `threads`:
+    of a block, where a language has blocks of threads, and lanes are theirs; 0 where that is left to it."""
 
     body: tuple[Statement, ...]
     when: Expr | None = None
     tiles: tuple[Tile, ...] = ()
     hints: Hints = Hints()
+    threads: int = 0
 
 
 @dataclass(frozen=True, slots=True)

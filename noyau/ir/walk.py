@@ -76,7 +76,7 @@ def operands(expr: ir.Expr) -> tuple[ir.Expr, ...]:
             return () if expr.where is None else (expr.where,)
         case ir.Fold():
             return (expr.value,)
-        case ir.Const() | ir.Var() | ir.Index() | ir.InWholeLines():
+        case ir.Const() | ir.Var() | ir.Index() | ir.InWholeLines() | ir.UntilAligned():
             return ()
         case _:
             assert_never(expr)
@@ -155,8 +155,10 @@ def dims_in(statements: Sequence[ir.Statement]) -> Iterator[Dim]:
             yield statement.index
     for expr in every_expression(statements):
         match expr:
-            case ir.Load(_, index, _, _, _):
+            case ir.Load(_, index):
                 yield from index
+            case ir.UntilAligned(_, _, index, length):
+                yield from (*index, length)
             case ir.Index(dim, _):
                 yield dim
             case ir.InWholeLines(length, _, places):
@@ -193,6 +195,7 @@ def touched(statements: Sequence[ir.Statement]) -> frozenset[str]:
 def all_dims(statements: Sequence[ir.Statement]) -> list[Dim]:
     """Every index, and every extent, that statements name."""
     extents = [s.extent for s in every_statement(statements) if isinstance(s, ir.Loop | ir.Require)]
+    extents += [s.start for s in every_statement(statements) if isinstance(s, ir.Loop)]
     shapes = [dim for s in every_statement(statements) if isinstance(s, ir.Alloc) for dim in s.shape]
     folds = [dim for fold in folds_in(statements) for dim in (*(n for _, n in fold.loops), fold.at) if dim is not None]
     return [*dims_in(statements), *extents, *shapes, *folds]
@@ -267,8 +270,10 @@ def with_dims(statements: Iterable[ir.Statement], dim: Callable[[Dim], Dim]) -> 
 
     def change(expr: ir.Expr) -> ir.Expr:
         match expr:
-            case ir.Load(_, index, _, _, _):
+            case ir.Load(index=index):
                 return replace(expr, index=tuple(map(dim, index)))
+            case ir.UntilAligned(_, _, index, length):
+                return replace(expr, index=tuple(map(dim, index)), length=dim(length))
             case ir.Index(at, _):
                 return replace(expr, dim=dim(at))
             case ir.InWholeLines(length, _, places):
@@ -293,8 +298,9 @@ def _substitute_dims(statements: Iterable[ir.Statement], dim: Callable[[Dim], Di
                 result.append(replace(statement, index=tuple(map(dim, index))))
             case ir.Require(at, extent):
                 result.append(ir.Require(dim(at), dim(extent)))
-            case ir.Loop(_, extent, _, body):
-                result.append(replace(statement, extent=dim(extent), body=_substitute_dims(body, dim)))
+            case ir.Loop(_, extent, _, body, _, start):
+                inner = _substitute_dims(body, dim)
+                result.append(replace(statement, extent=dim(extent), start=dim(start), body=inner))
             case ir.If(_, body):
                 result.append(replace(statement, body=_substitute_dims(body, dim)))
             case ir.Alloc(_, _, shape, _):

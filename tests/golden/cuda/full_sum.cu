@@ -17,6 +17,7 @@ typedef unsigned long long uint64_t;
 #include <cuda_runtime.h>
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 /* As many blocks as hold all items, or as a grid can have: each takes several rounds then. */
 static inline unsigned noyau_blocks(int64_t items, int64_t of_block)
@@ -25,37 +26,89 @@ static inline unsigned noyau_blocks(int64_t items, int64_t of_block)
     return (unsigned)(blocks < 2147483647 ? blocks : 2147483647);
 }
 #endif
-#define NOYAU_INLINE static __device__ __forceinline__
+#define NOYAU_INLINE [[maybe_unused]] static __device__ __forceinline__
+
+/* Neighbouring cells, which move at once where their place is a multiple of their size. */
+template <class T, int CELLS> struct alignas(sizeof(T) * CELLS < 16 ? sizeof(T) * CELLS : 16) noyau_vector {
+    T at[CELLS];
+};
+template <int BYTES> struct noyau_word { typedef uint4 type; };
+template <> struct noyau_word<8> { typedef uint2 type; };
+template <> struct noyau_word<4> { typedef unsigned type; };
+template <> struct noyau_word<2> { typedef unsigned short type; };
+
+template <class T, int CELLS> __device__ __forceinline__ noyau_vector<T, CELLS> noyau_load(const T *place)
+{
+    typedef typename noyau_word<sizeof(T) * CELLS>::type word;
+    noyau_vector<T, CELLS> cells;
+    #pragma unroll
+    for (int at = 0; at < (int)(sizeof cells / sizeof(word)); ++at) {
+        const word bits = ((const word *)place)[at];
+        memcpy((char *)&cells + at * sizeof(word), &bits, sizeof(word));
+    }
+    return cells;
+}
+
+template <class T, int CELLS> __device__ __forceinline__ void noyau_store(T *place, const noyau_vector<T, CELLS> &cells)
+{
+    typedef typename noyau_word<sizeof(T) * CELLS>::type word;
+    #pragma unroll
+    for (int at = 0; at < (int)(sizeof cells / sizeof(word)); ++at) {
+        word bits;
+        memcpy(&bits, (const char *)&cells + at * sizeof(word), sizeof(word));
+        __stcg((word *)place + at, bits); /* else the compiler may move 4 bytes at once */
+    }
+}
+
+/* A cell of a vector of bfloat16 as a float. */
+template <int CELLS> __device__ __forceinline__ float noyau_bf16_of(const noyau_vector<uint16_t, CELLS> &cells, int cell)
+{
+    uint32_t both;
+    memcpy(&both, cells.at + (cell & ~1), 4);
+    const uint32_t bits = cell & 1 ? both & 0xffff0000u : both << 16;
+    float wide;
+    memcpy(&wide, &bits, 4);
+    return wide;
+}
+
+/* The cells from a place on that are before such a place; at most so many. */
+template <int CELLS, class T> __device__ __forceinline__ int noyau_until_aligned(const T *place, int64_t most)
+{
+    const int cells = -(int)((unsigned long long)place / sizeof(T)) & (CELLS - 1);
+    return cells < most ? cells : (int)most;
+}
+
+/* e^x, within 2**-17 of it. */
+__device__ __forceinline__ float noyau_near_exp(float x)
+{
+#ifndef NOYAU_WATCHED
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.442695041f));
+    return power;
+#else
+    return expf(x);
+#endif
+}
 
 NOYAU_INLINE int64_t noyau_minimum_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
-/* The states of the threads of a block, merged by halves: the upper half into the lower one, again and again. All
-   threads come here, and each gets the result. A warp waits for itself alone: the last 32 states of a block are those of
-   one, and where a warp has an item of its own, so are all. */
+/* The states of the threads of a block, merged by halves: those of a warp by registers, then those of its warps. All
+   threads come here, and each gets the result. Where a warp has an item of its own it waits for nobody. */
 template <int LANES, class State> __device__ State noyau_merge_lanes(State own)
 {
-    __shared__ State shared[256];
-    State *const states = shared + (LANES > 32 ? 0 : threadIdx.y * 32);
-    const int lane = threadIdx.x;
-    states[lane] = own;
-    for (int half = LANES / 2; half >= 32; half /= 2) {
+    for (int half = (LANES < 32 ? LANES : 32) / 2; half > 0; half /= 2) own.merge(own.of_lane(threadIdx.x % 32 + half));
+    if (LANES > 32) {
+        __shared__ State states[LANES > 32 ? LANES / 32 : 1];
+        if (threadIdx.x % 32 == 0) states[threadIdx.x / 32] = own;
         __syncthreads();
-        if (lane < half) states[lane].merge(states[lane + half]);
+        own = states[threadIdx.x % (LANES > 32 ? LANES / 32 : 1)];
+        for (int half = LANES / 64; half > 0; half /= 2) own.merge(own.of_lane(threadIdx.x % 32 + half));
+        __syncthreads(); /* before the next merge takes the memory */
     }
-    if (LANES > 32) __syncthreads();
-    else __syncwarp();
-    for (int half = 16; half > 0 && lane < 32; half /= 2) {
-        if (lane < half) states[lane].merge(states[lane + half]);
-        __syncwarp();
-    }
-    if (LANES > 32) __syncthreads();
-    const State all = states[0];
-    if (LANES > 32) __syncthreads(); /* before the next merge takes the memory */
-    else __syncwarp();
-    return all;
+    return own.of_lane(0);
 }
 
 struct noyau_sum_f64 {
@@ -65,20 +118,40 @@ struct noyau_sum_f64 {
         double next0 = s0 + other.s0;
         s0 = next0;
     }
+    __device__ noyau_sum_f64 of_lane(int from) const
+    {
+        noyau_sum_f64 state;
+        state.s0 = __shfl_sync(0xffffffffu, s0, from);
+        return state;
+    }
 };
 
 extern "C" __global__ void __launch_bounds__(256) full_sum_0(const float *__restrict__ x, const float *__restrict__ v1, double *__restrict__ v1_2_sum_of_block, int64_t n)
 {
-    const int64_t lane = threadIdx.x;
+    const int lane = threadIdx.x;
     for (int64_t block = blockIdx.x; block < (n + 32767) / 32768; block += gridDim.x) {
         const int64_t length = noyau_minimum_i64(32768, n - block * 32768);
         double v1_2_sum;
+        const int64_t length_2 = length;
+        const int64_t until_v1_2 = noyau_until_aligned<1>(&x[block * 32768], length_2);
+        const int64_t vectors_v1_2 = length_2 - until_v1_2;
         {
             v1_2_sum = 0.0;
-            const int64_t length_2 = length + 255 - lane;
             #pragma unroll 4
-            for (int64_t r1 = 0; r1 < length_2 / 256; ++r1) {
-                const float x_i = x[block * 32768 + r1 * 256 + lane];
+            for (int64_t r1 = lane; r1 < vectors_v1_2; r1 += 256) {
+                float v1_2_of_vector_sum = 0.0f;
+                const noyau_vector<float, 1> x_cells = noyau_load<float, 1>(&x[block * 32768 + r1 + until_v1_2]);
+                #pragma unroll
+                for (int cell = 0; cell < 1; ++cell) {
+                    const float x_i = x_cells.at[cell];
+                    v1_2_of_vector_sum += x_i;
+                }
+                v1_2_sum += (double)v1_2_of_vector_sum;
+            }
+            #pragma unroll 4
+            for (int64_t r1_rest = lane; r1_rest < length_2 - vectors_v1_2; r1_rest += 256) {
+                const int64_t r1_at = r1_rest < until_v1_2 ? r1_rest : (r1_rest + vectors_v1_2);
+                const float x_i = x[block * 32768 + r1_at];
                 v1_2_sum += (double)x_i;
             }
         }
@@ -91,13 +164,14 @@ extern "C" __global__ void __launch_bounds__(256) full_sum_0(const float *__rest
 
 extern "C" __global__ void __launch_bounds__(256) full_sum_1(const float *__restrict__ x, float *__restrict__ v1, const double *__restrict__ v1_2_sum_of_block, int64_t n)
 {
-    const int64_t lane = threadIdx.x;
+    const int lane = threadIdx.x;
     double v1_2_sum;
     {
         v1_2_sum = 0.0;
-        const int64_t length = ((n + 32767) / 32768) + 255 - lane;
         #pragma unroll 4
-        for (int64_t block = 0; block < length / 256; ++block) v1_2_sum += v1_2_sum_of_block[block * 256 + lane];
+        for (int64_t block = lane; block < (n + 32767) / 32768; block += 256) {
+            v1_2_sum += v1_2_sum_of_block[block];
+        }
     }
     v1_2_sum = noyau_merge_lanes<256>(noyau_sum_f64{v1_2_sum}).s0;
     if (threadIdx.x == 0) {

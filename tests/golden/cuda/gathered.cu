@@ -17,6 +17,7 @@ typedef unsigned long long uint64_t;
 #include <cuda_runtime.h>
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 /* As many blocks as hold all items, or as a grid can have: each takes several rounds then. */
 static inline unsigned noyau_blocks(int64_t items, int64_t of_block)
@@ -25,42 +26,85 @@ static inline unsigned noyau_blocks(int64_t items, int64_t of_block)
     return (unsigned)(blocks < 2147483647 ? blocks : 2147483647);
 }
 #endif
-#define NOYAU_INLINE static __device__ __forceinline__
+#define NOYAU_INLINE [[maybe_unused]] static __device__ __forceinline__
 
-/* The states of the threads of a block, merged by halves: the upper half into the lower one, again and again. All
-   threads come here, and each gets the result. A warp waits for itself alone: the last 32 states of a block are those of
-   one, and where a warp has an item of its own, so are all. */
-template <int LANES, class State> __device__ State noyau_merge_lanes(State own)
+/* Neighbouring cells, which move at once where their place is a multiple of their size. */
+template <class T, int CELLS> struct alignas(sizeof(T) * CELLS < 16 ? sizeof(T) * CELLS : 16) noyau_vector {
+    T at[CELLS];
+};
+template <int BYTES> struct noyau_word { typedef uint4 type; };
+template <> struct noyau_word<8> { typedef uint2 type; };
+template <> struct noyau_word<4> { typedef unsigned type; };
+template <> struct noyau_word<2> { typedef unsigned short type; };
+
+template <class T, int CELLS> __device__ __forceinline__ noyau_vector<T, CELLS> noyau_load(const T *place)
 {
-    __shared__ State shared[256];
-    State *const states = shared + (LANES > 32 ? 0 : threadIdx.y * 32);
-    const int lane = threadIdx.x;
-    states[lane] = own;
-    for (int half = LANES / 2; half >= 32; half /= 2) {
-        __syncthreads();
-        if (lane < half) states[lane].merge(states[lane + half]);
+    typedef typename noyau_word<sizeof(T) * CELLS>::type word;
+    noyau_vector<T, CELLS> cells;
+    #pragma unroll
+    for (int at = 0; at < (int)(sizeof cells / sizeof(word)); ++at) {
+        const word bits = ((const word *)place)[at];
+        memcpy((char *)&cells + at * sizeof(word), &bits, sizeof(word));
     }
-    if (LANES > 32) __syncthreads();
-    else __syncwarp();
-    for (int half = 16; half > 0 && lane < 32; half /= 2) {
-        if (lane < half) states[lane].merge(states[lane + half]);
-        __syncwarp();
-    }
-    if (LANES > 32) __syncthreads();
-    const State all = states[0];
-    if (LANES > 32) __syncthreads(); /* before the next merge takes the memory */
-    else __syncwarp();
-    return all;
+    return cells;
 }
 
-struct noyau_sum_f64 {
-    double s0;
-    __device__ void merge(const noyau_sum_f64 &other)
-    {
-        double next0 = s0 + other.s0;
-        s0 = next0;
+template <class T, int CELLS> __device__ __forceinline__ void noyau_store(T *place, const noyau_vector<T, CELLS> &cells)
+{
+    typedef typename noyau_word<sizeof(T) * CELLS>::type word;
+    #pragma unroll
+    for (int at = 0; at < (int)(sizeof cells / sizeof(word)); ++at) {
+        word bits;
+        memcpy(&bits, (const char *)&cells + at * sizeof(word), sizeof(word));
+        __stcg((word *)place + at, bits); /* else the compiler may move 4 bytes at once */
     }
-};
+}
+
+/* A cell of a vector of bfloat16 as a float. */
+template <int CELLS> __device__ __forceinline__ float noyau_bf16_of(const noyau_vector<uint16_t, CELLS> &cells, int cell)
+{
+    uint32_t both;
+    memcpy(&both, cells.at + (cell & ~1), 4);
+    const uint32_t bits = cell & 1 ? both & 0xffff0000u : both << 16;
+    float wide;
+    memcpy(&wide, &bits, 4);
+    return wide;
+}
+
+/* The cells from a place on that are before such a place; at most so many. */
+template <int CELLS, class T> __device__ __forceinline__ int noyau_until_aligned(const T *place, int64_t most)
+{
+    const int cells = -(int)((unsigned long long)place / sizeof(T)) & (CELLS - 1);
+    return cells < most ? cells : (int)most;
+}
+
+/* e^x, within 2**-17 of it. */
+__device__ __forceinline__ float noyau_near_exp(float x)
+{
+#ifndef NOYAU_WATCHED
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.442695041f));
+    return power;
+#else
+    return expf(x);
+#endif
+}
+
+/* The states of the threads of a block, merged by halves: those of a warp by registers, then those of its warps. All
+   threads come here, and each gets the result. Where a warp has an item of its own it waits for nobody. */
+template <int LANES, class State> __device__ State noyau_merge_lanes(State own)
+{
+    for (int half = (LANES < 32 ? LANES : 32) / 2; half > 0; half /= 2) own.merge(own.of_lane(threadIdx.x % 32 + half));
+    if (LANES > 32) {
+        __shared__ State states[LANES > 32 ? LANES / 32 : 1];
+        if (threadIdx.x % 32 == 0) states[threadIdx.x / 32] = own;
+        __syncthreads();
+        own = states[threadIdx.x % (LANES > 32 ? LANES / 32 : 1)];
+        for (int half = LANES / 64; half > 0; half /= 2) own.merge(own.of_lane(threadIdx.x % 32 + half));
+        __syncthreads(); /* before the next merge takes the memory */
+    }
+    return own.of_lane(0);
+}
 
 struct noyau_sum_f32 {
     float s0;
@@ -69,51 +113,58 @@ struct noyau_sum_f32 {
         float next0 = s0 + other.s0;
         s0 = next0;
     }
+    __device__ noyau_sum_f32 of_lane(int from) const
+    {
+        noyau_sum_f32 state;
+        state.s0 = __shfl_sync(0xffffffffu, s0, from);
+        return state;
+    }
+};
+
+struct noyau_sum_f64 {
+    double s0;
+    __device__ void merge(const noyau_sum_f64 &other)
+    {
+        double next0 = s0 + other.s0;
+        s0 = next0;
+    }
+    __device__ noyau_sum_f64 of_lane(int from) const
+    {
+        noyau_sum_f64 state;
+        state.s0 = __shfl_sync(0xffffffffu, s0, from);
+        return state;
+    }
 };
 
 extern "C" __global__ void __launch_bounds__(256) gathered_0(const float *__restrict__ table, const int64_t *__restrict__ ids, float *__restrict__ v5, float *__restrict__ v2, int64_t words, int64_t n, int64_t b, int64_t s)
 {
-    const int64_t lane = threadIdx.x;
-    for (int64_t i1 = blockIdx.x; i1 < b * s; i1 += gridDim.x) {
-        const int64_t ids_i = ids[i1];
-        const int64_t at = ids_i;
-        [[maybe_unused]] const bool inside = (at >= 0 && at < words);
-        double v4_sum;
-        {
-            v4_sum = 0.0;
-            const int64_t length = n + 255 - lane;
-            #pragma unroll 4
-            for (int64_t r1 = 0; r1 < length / 256; ++r1) {
-                const float table_i = inside ? table[at * n + r1 * 256 + lane] : 0.0f;
-                const float v3 = table_i * table_i;
-                v4_sum += (double)v3;
-            }
-        }
-        v4_sum = noyau_merge_lanes<256>(noyau_sum_f64{v4_sum}).s0;
-        if (threadIdx.x == 0) {
-            v5[i1] = (float)v4_sum;
-        }
-        #pragma unroll 4
-        for (int64_t i2 = threadIdx.x; i2 < n; i2 += blockDim.x) {
-            v2[i1 * n + i2] = inside ? table[at * n + i2] : 0.0f;
-        }
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(256) gathered_1(const float *__restrict__ table, const int64_t *__restrict__ ids, float *__restrict__ v5, float *__restrict__ v2, int64_t words, int64_t n, int64_t b, int64_t s)
-{
-    const int64_t lane = threadIdx.x;
+    const int lane = threadIdx.x;
     for (int64_t i1 = (int64_t)blockIdx.x * 8 + threadIdx.y; i1 < b * s; i1 += (int64_t)gridDim.x * 8) {
         const int64_t ids_i = ids[i1];
-        const int64_t at = ids_i;
+        const int at = ids_i;
         [[maybe_unused]] const bool inside = (at >= 0 && at < words);
         float v4_sum;
+        const int length = n;
+        const int until_v4 = noyau_until_aligned<4>(&table[at * n], length);
+        const int vectors_v4 = ((until_v4 * 3 + length) / 4) - until_v4;
         {
             v4_sum = 0.0f;
-            const int64_t length = n + 31 - lane;
             #pragma unroll 4
-            for (int64_t r1 = 0; r1 < length / 32; ++r1) {
-                const float table_i = inside ? table[at * n + r1 * 32 + lane] : 0.0f;
+            for (int r1 = lane; r1 < vectors_v4; r1 += 32) {
+                float v4_of_vector_sum = 0.0f;
+                const noyau_vector<float, 4> table_cells = noyau_load<float, 4>(&table[at * n + r1 * 4 + until_v4]);
+                #pragma unroll
+                for (int cell = 0; cell < 4; ++cell) {
+                    const float table_i = inside ? table_cells.at[cell] : 0.0f;
+                    const float v3 = table_i * table_i;
+                    v4_of_vector_sum += v3;
+                }
+                v4_sum += v4_of_vector_sum;
+            }
+            #pragma unroll 4
+            for (int r1_rest = lane; r1_rest < length - vectors_v4 * 4; r1_rest += 32) {
+                const int r1_at = r1_rest < until_v4 ? r1_rest : (vectors_v4 * 4 + r1_rest);
+                const float table_i = inside ? table[at * n + r1_at] : 0.0f;
                 const float v3 = table_i * table_i;
                 v4_sum += v3;
             }
@@ -122,9 +173,87 @@ extern "C" __global__ void __launch_bounds__(256) gathered_1(const float *__rest
         if (threadIdx.x == 0) {
             v5[i1] = v4_sum;
         }
-        #pragma unroll 4
-        for (int64_t i2 = threadIdx.x; i2 < n; i2 += blockDim.x) {
-            v2[i1 * n + i2] = inside ? table[at * n + i2] : 0.0f;
+        const int length_2 = n;
+        const int until_i2 = noyau_until_aligned<4>(&table[at * n], length_2);
+        const int until1_i2 = noyau_until_aligned<4>(&v2[i1 * n], length_2);
+        const int vectors_i2 = until_i2 == until1_i2 ? (((until_i2 * 3 + length_2) / 4) - until_i2) : 0;
+        {
+            #pragma unroll 4
+            for (int i2 = lane; i2 < vectors_i2; i2 += 32) {
+                const noyau_vector<float, 4> table_cells = noyau_load<float, 4>(&table[at * n + i2 * 4 + until_i2]);
+                noyau_vector<float, 4> v2_cells;
+                #pragma unroll
+                for (int cell = 0; cell < 4; ++cell) {
+                    v2_cells.at[cell] = inside ? table_cells.at[cell] : 0.0f;
+                }
+                noyau_store<float, 4>(&v2[i1 * n + i2 * 4 + until_i2], v2_cells);
+            }
+            #pragma unroll 4
+            for (int i2_rest = lane; i2_rest < length_2 - vectors_i2 * 4; i2_rest += 32) {
+                const int i2_at = i2_rest < until_i2 ? i2_rest : (vectors_i2 * 4 + i2_rest);
+                v2[i1 * n + i2_at] = inside ? table[at * n + i2_at] : 0.0f;
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) gathered_1(const float *__restrict__ table, const int64_t *__restrict__ ids, float *__restrict__ v5, float *__restrict__ v2, int64_t words, int64_t n, int64_t b, int64_t s)
+{
+    const int lane = threadIdx.x;
+    for (int64_t i1 = blockIdx.x; i1 < b * s; i1 += gridDim.x) {
+        const int64_t ids_i = ids[i1];
+        const int64_t at = ids_i;
+        [[maybe_unused]] const bool inside = (at >= 0 && at < words);
+        double v4_sum;
+        const int64_t length = n;
+        const int64_t until_v4 = noyau_until_aligned<4>(&table[at * n], length);
+        const int64_t vectors_v4 = ((until_v4 * 3 + length) / 4) - until_v4;
+        {
+            v4_sum = 0.0;
+            #pragma unroll 4
+            for (int64_t r1 = lane; r1 < vectors_v4; r1 += 256) {
+                float v4_of_vector_sum = 0.0f;
+                const noyau_vector<float, 4> table_cells = noyau_load<float, 4>(&table[at * n + r1 * 4 + until_v4]);
+                #pragma unroll
+                for (int cell = 0; cell < 4; ++cell) {
+                    const float table_i = inside ? table_cells.at[cell] : 0.0f;
+                    const float v3 = table_i * table_i;
+                    v4_of_vector_sum += v3;
+                }
+                v4_sum += (double)v4_of_vector_sum;
+            }
+            #pragma unroll 4
+            for (int64_t r1_rest = lane; r1_rest < length - vectors_v4 * 4; r1_rest += 256) {
+                const int64_t r1_at = r1_rest < until_v4 ? r1_rest : (vectors_v4 * 4 + r1_rest);
+                const float table_i = inside ? table[at * n + r1_at] : 0.0f;
+                const float v3 = table_i * table_i;
+                v4_sum += (double)v3;
+            }
+        }
+        v4_sum = noyau_merge_lanes<256>(noyau_sum_f64{v4_sum}).s0;
+        if (threadIdx.x == 0) {
+            v5[i1] = (float)v4_sum;
+        }
+        const int64_t length_2 = n;
+        const int64_t until_i2 = noyau_until_aligned<4>(&table[at * n], length_2);
+        const int64_t until1_i2 = noyau_until_aligned<4>(&v2[i1 * n], length_2);
+        const int64_t vectors_i2 = until_i2 == until1_i2 ? (((until_i2 * 3 + length_2) / 4) - until_i2) : 0;
+        {
+            #pragma unroll 4
+            for (int64_t i2 = lane; i2 < vectors_i2; i2 += 256) {
+                const noyau_vector<float, 4> table_cells = noyau_load<float, 4>(&table[at * n + i2 * 4 + until_i2]);
+                noyau_vector<float, 4> v2_cells;
+                #pragma unroll
+                for (int cell = 0; cell < 4; ++cell) {
+                    v2_cells.at[cell] = inside ? table_cells.at[cell] : 0.0f;
+                }
+                noyau_store<float, 4>(&v2[i1 * n + i2 * 4 + until_i2], v2_cells);
+            }
+            #pragma unroll 4
+            for (int64_t i2_rest = lane; i2_rest < length_2 - vectors_i2 * 4; i2_rest += 256) {
+                const int64_t i2_at = i2_rest < until_i2 ? i2_rest : (vectors_i2 * 4 + i2_rest);
+                v2[i1 * n + i2_at] = inside ? table[at * n + i2_at] : 0.0f;
+            }
         }
     }
 }
@@ -133,8 +262,8 @@ extern "C" __global__ void __launch_bounds__(256) gathered_1(const float *__rest
 /* Launches the kernels on a stream, with arrays of the device. */
 extern "C" cudaError_t gathered(const float *__restrict__ table, const int64_t *__restrict__ ids, float *__restrict__ v5, float *__restrict__ v2, int64_t words, int64_t n, int64_t b, int64_t s, cudaStream_t stream)
 {
-    if ((!(n <= 1024)) && b * s > 0) gathered_0<<<noyau_blocks(b * s, 1), 256, 0, stream>>>(table, ids, v5, v2, words, n, b, s);
-    if ((n <= 1024) && b * s > 0) gathered_1<<<noyau_blocks(b * s, 8), dim3(32, 8), 0, stream>>>(table, ids, v5, v2, words, n, b, s);
+    if ((n <= 1024) && b * s > 0) gathered_0<<<noyau_blocks(b * s, 8), dim3(32, 8), 0, stream>>>(table, ids, v5, v2, words, n, b, s);
+    if ((!(n <= 1024)) && b * s > 0) gathered_1<<<noyau_blocks(b * s, 1), 256, 0, stream>>>(table, ids, v5, v2, words, n, b, s);
     return cudaGetLastError();
 }
 #endif

@@ -17,6 +17,7 @@ typedef unsigned long long uint64_t;
 #include <cuda_runtime.h>
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 /* As many blocks as hold all items, or as a grid can have: each takes several rounds then. */
 static inline unsigned noyau_blocks(int64_t items, int64_t of_block)
@@ -25,42 +26,153 @@ static inline unsigned noyau_blocks(int64_t items, int64_t of_block)
     return (unsigned)(blocks < 2147483647 ? blocks : 2147483647);
 }
 #endif
-#define NOYAU_INLINE static __device__ __forceinline__
+#define NOYAU_INLINE [[maybe_unused]] static __device__ __forceinline__
 
-/* The states of the threads of a block, merged by halves: the upper half into the lower one, again and again. All
-   threads come here, and each gets the result. A warp waits for itself alone: the last 32 states of a block are those of
-   one, and where a warp has an item of its own, so are all. */
-template <int LANES, class State> __device__ State noyau_merge_lanes(State own)
+/* Neighbouring cells, which move at once where their place is a multiple of their size. */
+template <class T, int CELLS> struct alignas(sizeof(T) * CELLS < 16 ? sizeof(T) * CELLS : 16) noyau_vector {
+    T at[CELLS];
+};
+template <int BYTES> struct noyau_word { typedef uint4 type; };
+template <> struct noyau_word<8> { typedef uint2 type; };
+template <> struct noyau_word<4> { typedef unsigned type; };
+template <> struct noyau_word<2> { typedef unsigned short type; };
+
+template <class T, int CELLS> __device__ __forceinline__ noyau_vector<T, CELLS> noyau_load(const T *place)
 {
-    __shared__ State shared[256];
-    State *const states = shared + (LANES > 32 ? 0 : threadIdx.y * 32);
-    const int lane = threadIdx.x;
-    states[lane] = own;
-    for (int half = LANES / 2; half >= 32; half /= 2) {
-        __syncthreads();
-        if (lane < half) states[lane].merge(states[lane + half]);
+    typedef typename noyau_word<sizeof(T) * CELLS>::type word;
+    noyau_vector<T, CELLS> cells;
+    #pragma unroll
+    for (int at = 0; at < (int)(sizeof cells / sizeof(word)); ++at) {
+        const word bits = ((const word *)place)[at];
+        memcpy((char *)&cells + at * sizeof(word), &bits, sizeof(word));
     }
-    if (LANES > 32) __syncthreads();
-    else __syncwarp();
-    for (int half = 16; half > 0 && lane < 32; half /= 2) {
-        if (lane < half) states[lane].merge(states[lane + half]);
-        __syncwarp();
-    }
-    if (LANES > 32) __syncthreads();
-    const State all = states[0];
-    if (LANES > 32) __syncthreads(); /* before the next merge takes the memory */
-    else __syncwarp();
-    return all;
+    return cells;
 }
 
-struct noyau_sum_f64 {
-    double s0;
-    __device__ void merge(const noyau_sum_f64 &other)
-    {
-        double next0 = s0 + other.s0;
-        s0 = next0;
+template <class T, int CELLS> __device__ __forceinline__ void noyau_store(T *place, const noyau_vector<T, CELLS> &cells)
+{
+    typedef typename noyau_word<sizeof(T) * CELLS>::type word;
+    #pragma unroll
+    for (int at = 0; at < (int)(sizeof cells / sizeof(word)); ++at) {
+        word bits;
+        memcpy(&bits, (const char *)&cells + at * sizeof(word), sizeof(word));
+        __stcg((word *)place + at, bits); /* else the compiler may move 4 bytes at once */
     }
+}
+
+/* A cell of a vector of bfloat16 as a float. */
+template <int CELLS> __device__ __forceinline__ float noyau_bf16_of(const noyau_vector<uint16_t, CELLS> &cells, int cell)
+{
+    uint32_t both;
+    memcpy(&both, cells.at + (cell & ~1), 4);
+    const uint32_t bits = cell & 1 ? both & 0xffff0000u : both << 16;
+    float wide;
+    memcpy(&wide, &bits, 4);
+    return wide;
+}
+
+/* The cells from a place on that are before such a place; at most so many. */
+template <int CELLS, class T> __device__ __forceinline__ int noyau_until_aligned(const T *place, int64_t most)
+{
+    const int cells = -(int)((unsigned long long)place / sizeof(T)) & (CELLS - 1);
+    return cells < most ? cells : (int)most;
+}
+
+/* e^x, within 2**-17 of it. */
+__device__ __forceinline__ float noyau_near_exp(float x)
+{
+#ifndef NOYAU_WATCHED
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.442695041f));
+    return power;
+#else
+    return expf(x);
+#endif
+}
+
+NOYAU_INLINE int64_t noyau_maximum_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+NOYAU_INLINE int64_t noyau_minimum_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The states of the threads of a block, merged by halves: those of a warp by registers, then those of its warps. All
+   threads come here, and each gets the result. Where a warp has an item of its own it waits for nobody. */
+template <int LANES, class State> __device__ State noyau_merge_lanes(State own)
+{
+    for (int half = (LANES < 32 ? LANES : 32) / 2; half > 0; half /= 2) own.merge(own.of_lane(threadIdx.x % 32 + half));
+    if (LANES > 32) {
+        __shared__ State states[LANES > 32 ? LANES / 32 : 1];
+        if (threadIdx.x % 32 == 0) states[threadIdx.x / 32] = own;
+        __syncthreads();
+        own = states[threadIdx.x % (LANES > 32 ? LANES / 32 : 1)];
+        for (int half = LANES / 64; half > 0; half /= 2) own.merge(own.of_lane(threadIdx.x % 32 + half));
+        __syncthreads(); /* before the next merge takes the memory */
+    }
+    return own.of_lane(0);
+}
+
+#ifndef NOYAU_WATCHED
+/* The meeting of the blocks of a cluster: what each has been given by the others, for a merge and for the one after it,
+   and the barriers at which that arrives. Nobody waits for what a block does to memory, as barriers of clusters do. */
+struct noyau_meeting {
+    uint64_t arrived[2];
+    uint32_t states[2][16][8];
 };
+
+__device__ __forceinline__ unsigned noyau_shared_address(const void *place, unsigned rank)
+{
+    unsigned at = (unsigned)__cvta_generic_to_shared(place);
+    asm("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(at) : "r"(rank));
+    return at;
+}
+
+/* All blocks have begun before one gives another a state. */
+static __device__ __forceinline__ void noyau_open(noyau_meeting *meeting)
+{
+    if (threadIdx.x == 0) {
+        for (int at = 0; at < 2; ++at) {
+            const unsigned barrier = (unsigned)__cvta_generic_to_shared(meeting->arrived + at);
+            asm volatile("mbarrier.init.shared.b64 [%0], 1;" : : "r"(barrier) : "memory");
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+    }
+    __cluster_barrier_arrive_relaxed();
+    __cluster_barrier_wait();
+}
+
+/* The states of the blocks of a cluster, merged by halves, in each of them; `number` counts the merges of a kernel. */
+template <int BLOCKS, class State> __device__ State noyau_merge_blocks(State own, noyau_meeting *meeting, int number)
+{
+    constexpr int WORDS = (sizeof(State) + 3) / 4;
+    static_assert(WORDS <= 8 && BLOCKS <= 16, "a meeting has room for 16 states of 32 bytes");
+    const int turn = number % 2;
+    const unsigned barrier = (unsigned)__cvta_generic_to_shared(meeting->arrived + turn);
+    if (threadIdx.x == 0) {
+        const unsigned bytes = BLOCKS * WORDS * 4;
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" : : "r"(barrier), "r"(bytes) : "memory");
+    }
+    if (threadIdx.x < BLOCKS) {
+        uint32_t words[WORDS];
+        memcpy(words, &own, sizeof own);
+        const unsigned there = noyau_shared_address(meeting->states[turn][blockIdx.x % BLOCKS], threadIdx.x);
+        const unsigned arrived = noyau_shared_address(meeting->arrived + turn, threadIdx.x);
+        for (int at = 0; at < WORDS; ++at)
+            asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];"
+                         : : "r"(there + 4 * at), "r"(words[at]), "r"(arrived) : "memory");
+    }
+    for (unsigned is_over = 0, phase = number / 2 % 2; !is_over;)
+        asm volatile("{\n.reg .pred over;\nmbarrier.try_wait.parity.shared.b64 over, [%1], %2;\nselp.u32 %0, 1, 0, over;\n}"
+                     : "=r"(is_over) : "r"(barrier), "r"(phase) : "memory");
+    memcpy(&own, meeting->states[turn][threadIdx.x % BLOCKS], sizeof own);
+    for (int half = BLOCKS / 2; half > 0; half /= 2) own.merge(own.of_lane(threadIdx.x % 32 + half));
+    return own.of_lane(0);
+}
+#endif
 
 struct noyau_sum_f32 {
     float s0;
@@ -69,22 +181,925 @@ struct noyau_sum_f32 {
         float next0 = s0 + other.s0;
         s0 = next0;
     }
+    __device__ noyau_sum_f32 of_lane(int from) const
+    {
+        noyau_sum_f32 state;
+        state.s0 = __shfl_sync(0xffffffffu, s0, from);
+        return state;
+    }
+};
+
+struct noyau_sum_f64 {
+    double s0;
+    __device__ void merge(const noyau_sum_f64 &other)
+    {
+        double next0 = s0 + other.s0;
+        s0 = next0;
+    }
+    __device__ noyau_sum_f64 of_lane(int from) const
+    {
+        noyau_sum_f64 state;
+        state.s0 = __shfl_sync(0xffffffffu, s0, from);
+        return state;
+    }
 };
 
 extern "C" __global__ void __launch_bounds__(256) residual_rms_norm_0(const float *__restrict__ v10, const float *__restrict__ x, const float *__restrict__ r, const float *__restrict__ w, float *__restrict__ v17, float *__restrict__ v3, int64_t rows, int64_t n)
 {
-    const int64_t lane = threadIdx.x;
+    const int lane = threadIdx.x;
+    for (int64_t i0 = (int64_t)blockIdx.x * 8 + threadIdx.y; i0 < rows; i0 += (int64_t)gridDim.x * 8) {
+        noyau_vector<float, 4> v_r_kept[2];
+        noyau_vector<float, 1> v_r_end[1];
+        noyau_vector<float, 4> x_kept[2];
+        noyau_vector<float, 1> x_end[1];
+        const int length = n;
+        const int until = noyau_until_aligned<4>(&r[i0 * n], length);
+        const int vectors = ((until * 3 + length) / 4) - until;
+        const int ends = length - vectors * 4;
+        {
+            #pragma unroll
+            for (int64_t copy_v_r_round = 0; copy_v_r_round < 2; ++copy_v_r_round) {
+                if ((copy_v_r_round * 32 + lane) < vectors) {
+                    v_r_kept[copy_v_r_round] = noyau_load<float, 4>(&r[i0 * n + copy_v_r_round * 128 + lane * 4 + until]);
+                }
+            }
+            if (lane < ends) {
+                const int copy_v_r_at = lane < until ? lane : (vectors * 4 + lane);
+                v_r_end[0].at[0] = r[i0 * n + copy_v_r_at];
+            }
+        }
+        const int until0_copy_x = noyau_until_aligned<4>(&x[i0 * n], length);
+        {
+            if (until0_copy_x == until) {
+                #pragma unroll
+                for (int64_t copy_x_round = 0; copy_x_round < 2; ++copy_x_round) {
+                    if ((copy_x_round * 32 + lane) < vectors) {
+                        x_kept[copy_x_round] = noyau_load<float, 4>(&x[i0 * n + copy_x_round * 128 + lane * 4 + until]);
+                    }
+                }
+            } else {
+                #pragma unroll
+                for (int64_t copy_x_round = 0; copy_x_round < 2; ++copy_x_round) {
+                    if ((copy_x_round * 32 + lane) < vectors) {
+                        #pragma unroll
+                        for (int cell = 0; cell < 4; ++cell) {
+                            x_kept[copy_x_round].at[cell] = x[i0 * n + copy_x_round * 128 + lane * 4 + cell + until];
+                        }
+                    }
+                }
+            }
+            if (lane < ends) {
+                const int copy_x_at = lane < until ? lane : (vectors * 4 + lane);
+                x_end[0].at[0] = x[i0 * n + copy_x_at];
+            }
+        }
+        const float v10_i = v10[0];
+        const float v8 = (float)n;
+        float v5_sum;
+        {
+            v5_sum = 0.0f;
+            #pragma unroll
+            for (int64_t r1_round = 0; r1_round < 2; ++r1_round) {
+                if ((r1_round * 32 + lane) < vectors) {
+                    float v5_of_vector_sum = 0.0f;
+                    #pragma unroll
+                    for (int cell = 0; cell < 4; ++cell) {
+                        const float x_2 = x_kept[r1_round].at[cell];
+                        const float r_2 = v_r_kept[r1_round].at[cell];
+                        const float v3_2 = x_2 + r_2;
+                        const float v4 = v3_2 * v3_2;
+                        v5_of_vector_sum += v4;
+                    }
+                    v5_sum += v5_of_vector_sum;
+                }
+            }
+            if (lane < ends) {
+                const float x_2 = x_end[0].at[0];
+                const float r_2 = v_r_end[0].at[0];
+                const float v3_2 = x_2 + r_2;
+                const float v4 = v3_2 * v3_2;
+                v5_sum += v4;
+            }
+        }
+        v5_sum = noyau_merge_lanes<32>(noyau_sum_f32{v5_sum}).s0;
+        const float v5 = v5_sum;
+        const float v9 = v5 / v8;
+        const float v12 = v10_i + v9;
+        const float v13 = rsqrtf(v12);
+        const int until0_i1 = noyau_until_aligned<4>(&w[0], length);
+        const int until1_i1 = noyau_until_aligned<4>(&v17[i0 * n], length);
+        const int until2_i1 = noyau_until_aligned<4>(&v3[i0 * n], length);
+        {
+            if (((until0_i1 == until) & (until1_i1 == until)) & (until2_i1 == until)) {
+                #pragma unroll
+                for (int64_t i1_round = 0; i1_round < 2; ++i1_round) {
+                    if ((i1_round * 32 + lane) < vectors) {
+                        const noyau_vector<float, 4> w_cells = noyau_load<float, 4>(&w[i1_round * 128 + lane * 4 + until]);
+                        noyau_vector<float, 4> v17_cells;
+                        noyau_vector<float, 4> v3_cells;
+                        #pragma unroll
+                        for (int cell = 0; cell < 4; ++cell) {
+                            const float x_2 = x_kept[i1_round].at[cell];
+                            const float r_2 = v_r_kept[i1_round].at[cell];
+                            const float v3_2 = x_2 + r_2;
+                            const float v15 = v13 * v3_2;
+                            const float w_i = w_cells.at[cell];
+                            v17_cells.at[cell] = v15 * w_i;
+                            v3_cells.at[cell] = v3_2;
+                        }
+                        noyau_store<float, 4>(&v17[i0 * n + i1_round * 128 + lane * 4 + until], v17_cells);
+                        noyau_store<float, 4>(&v3[i0 * n + i1_round * 128 + lane * 4 + until], v3_cells);
+                    }
+                }
+            } else {
+                if ((until1_i1 == until) & (until2_i1 == until)) {
+                    #pragma unroll
+                    for (int64_t i1_round = 0; i1_round < 2; ++i1_round) {
+                        if ((i1_round * 32 + lane) < vectors) {
+                            noyau_vector<float, 4> v17_cells;
+                            noyau_vector<float, 4> v3_cells;
+                            #pragma unroll
+                            for (int cell = 0; cell < 4; ++cell) {
+                                const float x_2 = x_kept[i1_round].at[cell];
+                                const float r_2 = v_r_kept[i1_round].at[cell];
+                                const float v3_2 = x_2 + r_2;
+                                const float v15 = v13 * v3_2;
+                                const float w_i = w[i1_round * 128 + lane * 4 + cell + until];
+                                v17_cells.at[cell] = v15 * w_i;
+                                v3_cells.at[cell] = v3_2;
+                            }
+                            noyau_store<float, 4>(&v17[i0 * n + i1_round * 128 + lane * 4 + until], v17_cells);
+                            noyau_store<float, 4>(&v3[i0 * n + i1_round * 128 + lane * 4 + until], v3_cells);
+                        }
+                    }
+                } else {
+                    #pragma unroll
+                    for (int64_t i1_round = 0; i1_round < 2; ++i1_round) {
+                        if ((i1_round * 32 + lane) < vectors) {
+                            #pragma unroll
+                            for (int cell = 0; cell < 4; ++cell) {
+                                const float x_2 = x_kept[i1_round].at[cell];
+                                const float r_2 = v_r_kept[i1_round].at[cell];
+                                const float v3_2 = x_2 + r_2;
+                                const float v15 = v13 * v3_2;
+                                const float w_i = w[i1_round * 128 + lane * 4 + cell + until];
+                                v17[i0 * n + i1_round * 128 + lane * 4 + cell + until] = v15 * w_i;
+                                v3[i0 * n + i1_round * 128 + lane * 4 + cell + until] = v3_2;
+                            }
+                        }
+                    }
+                }
+            }
+            if (lane < ends) {
+                const int i1_at = lane < until ? lane : (vectors * 4 + lane);
+                const float x_2 = x_end[0].at[0];
+                const float r_2 = v_r_end[0].at[0];
+                const float v3_2 = x_2 + r_2;
+                const float v15 = v13 * v3_2;
+                const float w_i = w[i1_at];
+                v17[i0 * n + i1_at] = v15 * w_i;
+                v3[i0 * n + i1_at] = v3_2;
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) residual_rms_norm_1(const float *__restrict__ v10, const float *__restrict__ x, const float *__restrict__ r, const float *__restrict__ w, float *__restrict__ v17, float *__restrict__ v3, int64_t rows, int64_t n)
+{
+    const int lane = threadIdx.x;
     for (int64_t i0 = blockIdx.x; i0 < rows; i0 += gridDim.x) {
+        noyau_vector<float, 4> v_r_kept[2];
+        noyau_vector<float, 1> v_r_end[1];
+        noyau_vector<float, 4> x_kept[2];
+        noyau_vector<float, 1> x_end[1];
+        const int length = n;
+        const int until = noyau_until_aligned<4>(&r[i0 * n], length);
+        const int vectors = ((until * 3 + length) / 4) - until;
+        const int ends = length - vectors * 4;
+        {
+            #pragma unroll
+            for (int64_t copy_v_r_round = 0; copy_v_r_round < 2; ++copy_v_r_round) {
+                if ((copy_v_r_round * 256 + lane) < vectors) {
+                    v_r_kept[copy_v_r_round] = noyau_load<float, 4>(&r[i0 * n + copy_v_r_round * 1024 + lane * 4 + until]);
+                }
+            }
+            if (lane < ends) {
+                const int copy_v_r_at = lane < until ? lane : (vectors * 4 + lane);
+                v_r_end[0].at[0] = r[i0 * n + copy_v_r_at];
+            }
+        }
+        const int until0_copy_x = noyau_until_aligned<4>(&x[i0 * n], length);
+        {
+            if (until0_copy_x == until) {
+                #pragma unroll
+                for (int64_t copy_x_round = 0; copy_x_round < 2; ++copy_x_round) {
+                    if ((copy_x_round * 256 + lane) < vectors) {
+                        x_kept[copy_x_round] = noyau_load<float, 4>(&x[i0 * n + copy_x_round * 1024 + lane * 4 + until]);
+                    }
+                }
+            } else {
+                #pragma unroll
+                for (int64_t copy_x_round = 0; copy_x_round < 2; ++copy_x_round) {
+                    if ((copy_x_round * 256 + lane) < vectors) {
+                        #pragma unroll
+                        for (int cell = 0; cell < 4; ++cell) {
+                            x_kept[copy_x_round].at[cell] = x[i0 * n + copy_x_round * 1024 + lane * 4 + cell + until];
+                        }
+                    }
+                }
+            }
+            if (lane < ends) {
+                const int copy_x_at = lane < until ? lane : (vectors * 4 + lane);
+                x_end[0].at[0] = x[i0 * n + copy_x_at];
+            }
+        }
         const float v10_i = v10[0];
         const float v8 = (float)n;
         double v5_sum;
         {
             v5_sum = 0.0;
-            const int64_t length = n + 255 - lane;
+            #pragma unroll
+            for (int64_t r1_round = 0; r1_round < 2; ++r1_round) {
+                if ((r1_round * 256 + lane) < vectors) {
+                    float v5_of_vector_sum = 0.0f;
+                    #pragma unroll
+                    for (int cell = 0; cell < 4; ++cell) {
+                        const float x_2 = x_kept[r1_round].at[cell];
+                        const float r_2 = v_r_kept[r1_round].at[cell];
+                        const float v3_2 = x_2 + r_2;
+                        const float v4 = v3_2 * v3_2;
+                        v5_of_vector_sum += v4;
+                    }
+                    v5_sum += (double)v5_of_vector_sum;
+                }
+            }
+            if (lane < ends) {
+                const float x_2 = x_end[0].at[0];
+                const float r_2 = v_r_end[0].at[0];
+                const float v3_2 = x_2 + r_2;
+                const float v4 = v3_2 * v3_2;
+                v5_sum += (double)v4;
+            }
+        }
+        v5_sum = noyau_merge_lanes<256>(noyau_sum_f64{v5_sum}).s0;
+        const float v5 = (float)v5_sum;
+        const float v9 = v5 / v8;
+        const float v12 = v10_i + v9;
+        const float v13 = rsqrtf(v12);
+        const int until0_i1 = noyau_until_aligned<4>(&w[0], length);
+        const int until1_i1 = noyau_until_aligned<4>(&v17[i0 * n], length);
+        const int until2_i1 = noyau_until_aligned<4>(&v3[i0 * n], length);
+        {
+            if (((until0_i1 == until) & (until1_i1 == until)) & (until2_i1 == until)) {
+                #pragma unroll
+                for (int64_t i1_round = 0; i1_round < 2; ++i1_round) {
+                    if ((i1_round * 256 + lane) < vectors) {
+                        const noyau_vector<float, 4> w_cells = noyau_load<float, 4>(&w[i1_round * 1024 + lane * 4 + until]);
+                        noyau_vector<float, 4> v17_cells;
+                        noyau_vector<float, 4> v3_cells;
+                        #pragma unroll
+                        for (int cell = 0; cell < 4; ++cell) {
+                            const float x_2 = x_kept[i1_round].at[cell];
+                            const float r_2 = v_r_kept[i1_round].at[cell];
+                            const float v3_2 = x_2 + r_2;
+                            const float v15 = v13 * v3_2;
+                            const float w_i = w_cells.at[cell];
+                            v17_cells.at[cell] = v15 * w_i;
+                            v3_cells.at[cell] = v3_2;
+                        }
+                        noyau_store<float, 4>(&v17[i0 * n + i1_round * 1024 + lane * 4 + until], v17_cells);
+                        noyau_store<float, 4>(&v3[i0 * n + i1_round * 1024 + lane * 4 + until], v3_cells);
+                    }
+                }
+            } else {
+                if ((until1_i1 == until) & (until2_i1 == until)) {
+                    #pragma unroll
+                    for (int64_t i1_round = 0; i1_round < 2; ++i1_round) {
+                        if ((i1_round * 256 + lane) < vectors) {
+                            noyau_vector<float, 4> v17_cells;
+                            noyau_vector<float, 4> v3_cells;
+                            #pragma unroll
+                            for (int cell = 0; cell < 4; ++cell) {
+                                const float x_2 = x_kept[i1_round].at[cell];
+                                const float r_2 = v_r_kept[i1_round].at[cell];
+                                const float v3_2 = x_2 + r_2;
+                                const float v15 = v13 * v3_2;
+                                const float w_i = w[i1_round * 1024 + lane * 4 + cell + until];
+                                v17_cells.at[cell] = v15 * w_i;
+                                v3_cells.at[cell] = v3_2;
+                            }
+                            noyau_store<float, 4>(&v17[i0 * n + i1_round * 1024 + lane * 4 + until], v17_cells);
+                            noyau_store<float, 4>(&v3[i0 * n + i1_round * 1024 + lane * 4 + until], v3_cells);
+                        }
+                    }
+                } else {
+                    #pragma unroll
+                    for (int64_t i1_round = 0; i1_round < 2; ++i1_round) {
+                        if ((i1_round * 256 + lane) < vectors) {
+                            #pragma unroll
+                            for (int cell = 0; cell < 4; ++cell) {
+                                const float x_2 = x_kept[i1_round].at[cell];
+                                const float r_2 = v_r_kept[i1_round].at[cell];
+                                const float v3_2 = x_2 + r_2;
+                                const float v15 = v13 * v3_2;
+                                const float w_i = w[i1_round * 1024 + lane * 4 + cell + until];
+                                v17[i0 * n + i1_round * 1024 + lane * 4 + cell + until] = v15 * w_i;
+                                v3[i0 * n + i1_round * 1024 + lane * 4 + cell + until] = v3_2;
+                            }
+                        }
+                    }
+                }
+            }
+            if (lane < ends) {
+                const int i1_at = lane < until ? lane : (vectors * 4 + lane);
+                const float x_2 = x_end[0].at[0];
+                const float r_2 = v_r_end[0].at[0];
+                const float v3_2 = x_2 + r_2;
+                const float v15 = v13 * v3_2;
+                const float w_i = w[i1_at];
+                v17[i0 * n + i1_at] = v15 * w_i;
+                v3[i0 * n + i1_at] = v3_2;
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256, 4) __cluster_dims__(2, 1, 1) residual_rms_norm_2(const float *__restrict__ v10, const float *__restrict__ x, const float *__restrict__ r, const float *__restrict__ w, float *__restrict__ v17, float *__restrict__ v3, int64_t rows, int64_t n)
+{
+    const int lane = threadIdx.x;
+    const int64_t rank = blockIdx.x % 2;
+    __shared__ noyau_meeting meeting;
+    int met = 0;
+    noyau_open(&meeting);
+    for (int64_t i0 = blockIdx.x / 2; i0 < rows; i0 += gridDim.x / 2) {
+        noyau_vector<float, 4> v_r_kept[4];
+        noyau_vector<float, 1> v_r_end[1];
+        noyau_vector<float, 4> x_kept[4];
+        noyau_vector<float, 1> x_end[1];
+        {
+            const int length = noyau_maximum_i64(0, noyau_minimum_i64(((n + 7) / 8) * 4, n - rank * ((n + 7) / 8) * 4));
+            const int until = noyau_until_aligned<4>(&r[rank * ((n + 7) / 8) * 4 + i0 * n], length);
+            const int vectors = ((until * 3 + length) / 4) - until;
+            const int ends = length - vectors * 4;
+            {
+                #pragma unroll
+                for (int64_t copy_v_r_round = 0; copy_v_r_round < 4; ++copy_v_r_round) {
+                    if ((copy_v_r_round * 256 + lane) < vectors) {
+                        v_r_kept[copy_v_r_round] = noyau_load<float, 4>(&r[rank * ((n + 7) / 8) * 4 + i0 * n + copy_v_r_round * 1024 + lane * 4 + until]);
+                    }
+                }
+                if (lane < ends) {
+                    const int copy_v_r_at = lane < until ? lane : (vectors * 4 + lane);
+                    v_r_end[0].at[0] = r[rank * ((n + 7) / 8) * 4 + i0 * n + copy_v_r_at];
+                }
+            }
+            const int until0_copy_x = noyau_until_aligned<4>(&x[rank * ((n + 7) / 8) * 4 + i0 * n], length);
+            {
+                if (until0_copy_x == until) {
+                    #pragma unroll
+                    for (int64_t copy_x_round = 0; copy_x_round < 4; ++copy_x_round) {
+                        if ((copy_x_round * 256 + lane) < vectors) {
+                            x_kept[copy_x_round] = noyau_load<float, 4>(&x[rank * ((n + 7) / 8) * 4 + i0 * n + copy_x_round * 1024 + lane * 4 + until]);
+                        }
+                    }
+                } else {
+                    #pragma unroll
+                    for (int64_t copy_x_round = 0; copy_x_round < 4; ++copy_x_round) {
+                        if ((copy_x_round * 256 + lane) < vectors) {
+                            #pragma unroll
+                            for (int cell = 0; cell < 4; ++cell) {
+                                x_kept[copy_x_round].at[cell] = x[rank * ((n + 7) / 8) * 4 + i0 * n + copy_x_round * 1024 + lane * 4 + cell + until];
+                            }
+                        }
+                    }
+                }
+                if (lane < ends) {
+                    const int copy_x_at = lane < until ? lane : (vectors * 4 + lane);
+                    x_end[0].at[0] = x[rank * ((n + 7) / 8) * 4 + i0 * n + copy_x_at];
+                }
+            }
+        }
+        const float v10_i = v10[0];
+        const float v8 = (float)n;
+        double v5_sum_of_block;
+        {
+            const int length = noyau_maximum_i64(0, noyau_minimum_i64(((n + 7) / 8) * 4, n - rank * ((n + 7) / 8) * 4));
+            const int until = noyau_until_aligned<4>(&r[rank * ((n + 7) / 8) * 4 + i0 * n], length);
+            const int vectors = ((until * 3 + length) / 4) - until;
+            const int ends = length - vectors * 4;
+            double v5_sum;
+            {
+                v5_sum = 0.0;
+                #pragma unroll
+                for (int64_t r1_round = 0; r1_round < 4; ++r1_round) {
+                    if ((r1_round * 256 + lane) < vectors) {
+                        float v5_of_vector_sum = 0.0f;
+                        #pragma unroll
+                        for (int cell = 0; cell < 4; ++cell) {
+                            const float x_2 = x_kept[r1_round].at[cell];
+                            const float r_2 = v_r_kept[r1_round].at[cell];
+                            const float v3_2 = x_2 + r_2;
+                            const float v4 = v3_2 * v3_2;
+                            v5_of_vector_sum += v4;
+                        }
+                        v5_sum += (double)v5_of_vector_sum;
+                    }
+                }
+                if (lane < ends) {
+                    const float x_2 = x_end[0].at[0];
+                    const float r_2 = v_r_end[0].at[0];
+                    const float v3_2 = x_2 + r_2;
+                    const float v4 = v3_2 * v3_2;
+                    v5_sum += (double)v4;
+                }
+            }
+            v5_sum = noyau_merge_lanes<256>(noyau_sum_f64{v5_sum}).s0;
+            v5_sum_of_block = v5_sum;
+        }
+        v5_sum_of_block = noyau_merge_blocks<2>(noyau_sum_f64{v5_sum_of_block}, &meeting, met++).s0;
+        const float v5 = (float)v5_sum_of_block;
+        const float v9 = v5 / v8;
+        const float v12 = v10_i + v9;
+        const float v13 = rsqrtf(v12);
+        {
+            const int length = noyau_maximum_i64(0, noyau_minimum_i64(((n + 7) / 8) * 4, n - rank * ((n + 7) / 8) * 4));
+            const int until = noyau_until_aligned<4>(&r[rank * ((n + 7) / 8) * 4 + i0 * n], length);
+            const int vectors = ((until * 3 + length) / 4) - until;
+            const int ends = length - vectors * 4;
+            const int until0_i1 = noyau_until_aligned<4>(&w[rank * ((n + 7) / 8) * 4], length);
+            const int until1_i1 = noyau_until_aligned<4>(&v17[rank * ((n + 7) / 8) * 4 + i0 * n], length);
+            const int until2_i1 = noyau_until_aligned<4>(&v3[rank * ((n + 7) / 8) * 4 + i0 * n], length);
+            {
+                if (((until0_i1 == until) & (until1_i1 == until)) & (until2_i1 == until)) {
+                    #pragma unroll
+                    for (int64_t i1_round = 0; i1_round < 4; ++i1_round) {
+                        if ((i1_round * 256 + lane) < vectors) {
+                            const noyau_vector<float, 4> w_cells = noyau_load<float, 4>(&w[rank * ((n + 7) / 8) * 4 + i1_round * 1024 + lane * 4 + until]);
+                            noyau_vector<float, 4> v17_cells;
+                            noyau_vector<float, 4> v3_cells;
+                            #pragma unroll
+                            for (int cell = 0; cell < 4; ++cell) {
+                                const float x_2 = x_kept[i1_round].at[cell];
+                                const float r_2 = v_r_kept[i1_round].at[cell];
+                                const float v3_2 = x_2 + r_2;
+                                const float v15 = v13 * v3_2;
+                                const float w_i = w_cells.at[cell];
+                                v17_cells.at[cell] = v15 * w_i;
+                                v3_cells.at[cell] = v3_2;
+                            }
+                            noyau_store<float, 4>(&v17[rank * ((n + 7) / 8) * 4 + i0 * n + i1_round * 1024 + lane * 4 + until], v17_cells);
+                            noyau_store<float, 4>(&v3[rank * ((n + 7) / 8) * 4 + i0 * n + i1_round * 1024 + lane * 4 + until], v3_cells);
+                        }
+                    }
+                } else {
+                    if ((until1_i1 == until) & (until2_i1 == until)) {
+                        #pragma unroll
+                        for (int64_t i1_round = 0; i1_round < 4; ++i1_round) {
+                            if ((i1_round * 256 + lane) < vectors) {
+                                noyau_vector<float, 4> v17_cells;
+                                noyau_vector<float, 4> v3_cells;
+                                #pragma unroll
+                                for (int cell = 0; cell < 4; ++cell) {
+                                    const float x_2 = x_kept[i1_round].at[cell];
+                                    const float r_2 = v_r_kept[i1_round].at[cell];
+                                    const float v3_2 = x_2 + r_2;
+                                    const float v15 = v13 * v3_2;
+                                    const float w_i = w[rank * ((n + 7) / 8) * 4 + i1_round * 1024 + lane * 4 + cell + until];
+                                    v17_cells.at[cell] = v15 * w_i;
+                                    v3_cells.at[cell] = v3_2;
+                                }
+                                noyau_store<float, 4>(&v17[rank * ((n + 7) / 8) * 4 + i0 * n + i1_round * 1024 + lane * 4 + until], v17_cells);
+                                noyau_store<float, 4>(&v3[rank * ((n + 7) / 8) * 4 + i0 * n + i1_round * 1024 + lane * 4 + until], v3_cells);
+                            }
+                        }
+                    } else {
+                        #pragma unroll
+                        for (int64_t i1_round = 0; i1_round < 4; ++i1_round) {
+                            if ((i1_round * 256 + lane) < vectors) {
+                                #pragma unroll
+                                for (int cell = 0; cell < 4; ++cell) {
+                                    const float x_2 = x_kept[i1_round].at[cell];
+                                    const float r_2 = v_r_kept[i1_round].at[cell];
+                                    const float v3_2 = x_2 + r_2;
+                                    const float v15 = v13 * v3_2;
+                                    const float w_i = w[rank * ((n + 7) / 8) * 4 + i1_round * 1024 + lane * 4 + cell + until];
+                                    v17[rank * ((n + 7) / 8) * 4 + i0 * n + i1_round * 1024 + lane * 4 + cell + until] = v15 * w_i;
+                                    v3[rank * ((n + 7) / 8) * 4 + i0 * n + i1_round * 1024 + lane * 4 + cell + until] = v3_2;
+                                }
+                            }
+                        }
+                    }
+                }
+                if (lane < ends) {
+                    const int i1_at = lane < until ? lane : (vectors * 4 + lane);
+                    const float x_2 = x_end[0].at[0];
+                    const float r_2 = v_r_end[0].at[0];
+                    const float v3_2 = x_2 + r_2;
+                    const float v15 = v13 * v3_2;
+                    const float w_i = w[rank * ((n + 7) / 8) * 4 + i1_at];
+                    v17[rank * ((n + 7) / 8) * 4 + i0 * n + i1_at] = v15 * w_i;
+                    v3[rank * ((n + 7) / 8) * 4 + i0 * n + i1_at] = v3_2;
+                }
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256, 4) __cluster_dims__(4, 1, 1) residual_rms_norm_3(const float *__restrict__ v10, const float *__restrict__ x, const float *__restrict__ r, const float *__restrict__ w, float *__restrict__ v17, float *__restrict__ v3, int64_t rows, int64_t n)
+{
+    const int lane = threadIdx.x;
+    const int64_t rank = blockIdx.x % 4;
+    __shared__ noyau_meeting meeting;
+    int met = 0;
+    noyau_open(&meeting);
+    for (int64_t i0 = blockIdx.x / 4; i0 < rows; i0 += gridDim.x / 4) {
+        noyau_vector<float, 4> v_r_kept[4];
+        noyau_vector<float, 1> v_r_end[1];
+        noyau_vector<float, 4> x_kept[4];
+        noyau_vector<float, 1> x_end[1];
+        {
+            const int length = noyau_maximum_i64(0, noyau_minimum_i64(((n + 15) / 16) * 4, n - rank * ((n + 15) / 16) * 4));
+            const int until = noyau_until_aligned<4>(&r[rank * ((n + 15) / 16) * 4 + i0 * n], length);
+            const int vectors = ((until * 3 + length) / 4) - until;
+            const int ends = length - vectors * 4;
+            {
+                #pragma unroll
+                for (int64_t copy_v_r_round = 0; copy_v_r_round < 4; ++copy_v_r_round) {
+                    if ((copy_v_r_round * 256 + lane) < vectors) {
+                        v_r_kept[copy_v_r_round] = noyau_load<float, 4>(&r[rank * ((n + 15) / 16) * 4 + i0 * n + copy_v_r_round * 1024 + lane * 4 + until]);
+                    }
+                }
+                if (lane < ends) {
+                    const int copy_v_r_at = lane < until ? lane : (vectors * 4 + lane);
+                    v_r_end[0].at[0] = r[rank * ((n + 15) / 16) * 4 + i0 * n + copy_v_r_at];
+                }
+            }
+            const int until0_copy_x = noyau_until_aligned<4>(&x[rank * ((n + 15) / 16) * 4 + i0 * n], length);
+            {
+                if (until0_copy_x == until) {
+                    #pragma unroll
+                    for (int64_t copy_x_round = 0; copy_x_round < 4; ++copy_x_round) {
+                        if ((copy_x_round * 256 + lane) < vectors) {
+                            x_kept[copy_x_round] = noyau_load<float, 4>(&x[rank * ((n + 15) / 16) * 4 + i0 * n + copy_x_round * 1024 + lane * 4 + until]);
+                        }
+                    }
+                } else {
+                    #pragma unroll
+                    for (int64_t copy_x_round = 0; copy_x_round < 4; ++copy_x_round) {
+                        if ((copy_x_round * 256 + lane) < vectors) {
+                            #pragma unroll
+                            for (int cell = 0; cell < 4; ++cell) {
+                                x_kept[copy_x_round].at[cell] = x[rank * ((n + 15) / 16) * 4 + i0 * n + copy_x_round * 1024 + lane * 4 + cell + until];
+                            }
+                        }
+                    }
+                }
+                if (lane < ends) {
+                    const int copy_x_at = lane < until ? lane : (vectors * 4 + lane);
+                    x_end[0].at[0] = x[rank * ((n + 15) / 16) * 4 + i0 * n + copy_x_at];
+                }
+            }
+        }
+        const float v10_i = v10[0];
+        const float v8 = (float)n;
+        double v5_sum_of_block;
+        {
+            const int length = noyau_maximum_i64(0, noyau_minimum_i64(((n + 15) / 16) * 4, n - rank * ((n + 15) / 16) * 4));
+            const int until = noyau_until_aligned<4>(&r[rank * ((n + 15) / 16) * 4 + i0 * n], length);
+            const int vectors = ((until * 3 + length) / 4) - until;
+            const int ends = length - vectors * 4;
+            double v5_sum;
+            {
+                v5_sum = 0.0;
+                #pragma unroll
+                for (int64_t r1_round = 0; r1_round < 4; ++r1_round) {
+                    if ((r1_round * 256 + lane) < vectors) {
+                        float v5_of_vector_sum = 0.0f;
+                        #pragma unroll
+                        for (int cell = 0; cell < 4; ++cell) {
+                            const float x_2 = x_kept[r1_round].at[cell];
+                            const float r_2 = v_r_kept[r1_round].at[cell];
+                            const float v3_2 = x_2 + r_2;
+                            const float v4 = v3_2 * v3_2;
+                            v5_of_vector_sum += v4;
+                        }
+                        v5_sum += (double)v5_of_vector_sum;
+                    }
+                }
+                if (lane < ends) {
+                    const float x_2 = x_end[0].at[0];
+                    const float r_2 = v_r_end[0].at[0];
+                    const float v3_2 = x_2 + r_2;
+                    const float v4 = v3_2 * v3_2;
+                    v5_sum += (double)v4;
+                }
+            }
+            v5_sum = noyau_merge_lanes<256>(noyau_sum_f64{v5_sum}).s0;
+            v5_sum_of_block = v5_sum;
+        }
+        v5_sum_of_block = noyau_merge_blocks<4>(noyau_sum_f64{v5_sum_of_block}, &meeting, met++).s0;
+        const float v5 = (float)v5_sum_of_block;
+        const float v9 = v5 / v8;
+        const float v12 = v10_i + v9;
+        const float v13 = rsqrtf(v12);
+        {
+            const int length = noyau_maximum_i64(0, noyau_minimum_i64(((n + 15) / 16) * 4, n - rank * ((n + 15) / 16) * 4));
+            const int until = noyau_until_aligned<4>(&r[rank * ((n + 15) / 16) * 4 + i0 * n], length);
+            const int vectors = ((until * 3 + length) / 4) - until;
+            const int ends = length - vectors * 4;
+            const int until0_i1 = noyau_until_aligned<4>(&w[rank * ((n + 15) / 16) * 4], length);
+            const int until1_i1 = noyau_until_aligned<4>(&v17[rank * ((n + 15) / 16) * 4 + i0 * n], length);
+            const int until2_i1 = noyau_until_aligned<4>(&v3[rank * ((n + 15) / 16) * 4 + i0 * n], length);
+            {
+                if (((until0_i1 == until) & (until1_i1 == until)) & (until2_i1 == until)) {
+                    #pragma unroll
+                    for (int64_t i1_round = 0; i1_round < 4; ++i1_round) {
+                        if ((i1_round * 256 + lane) < vectors) {
+                            const noyau_vector<float, 4> w_cells = noyau_load<float, 4>(&w[rank * ((n + 15) / 16) * 4 + i1_round * 1024 + lane * 4 + until]);
+                            noyau_vector<float, 4> v17_cells;
+                            noyau_vector<float, 4> v3_cells;
+                            #pragma unroll
+                            for (int cell = 0; cell < 4; ++cell) {
+                                const float x_2 = x_kept[i1_round].at[cell];
+                                const float r_2 = v_r_kept[i1_round].at[cell];
+                                const float v3_2 = x_2 + r_2;
+                                const float v15 = v13 * v3_2;
+                                const float w_i = w_cells.at[cell];
+                                v17_cells.at[cell] = v15 * w_i;
+                                v3_cells.at[cell] = v3_2;
+                            }
+                            noyau_store<float, 4>(&v17[rank * ((n + 15) / 16) * 4 + i0 * n + i1_round * 1024 + lane * 4 + until], v17_cells);
+                            noyau_store<float, 4>(&v3[rank * ((n + 15) / 16) * 4 + i0 * n + i1_round * 1024 + lane * 4 + until], v3_cells);
+                        }
+                    }
+                } else {
+                    if ((until1_i1 == until) & (until2_i1 == until)) {
+                        #pragma unroll
+                        for (int64_t i1_round = 0; i1_round < 4; ++i1_round) {
+                            if ((i1_round * 256 + lane) < vectors) {
+                                noyau_vector<float, 4> v17_cells;
+                                noyau_vector<float, 4> v3_cells;
+                                #pragma unroll
+                                for (int cell = 0; cell < 4; ++cell) {
+                                    const float x_2 = x_kept[i1_round].at[cell];
+                                    const float r_2 = v_r_kept[i1_round].at[cell];
+                                    const float v3_2 = x_2 + r_2;
+                                    const float v15 = v13 * v3_2;
+                                    const float w_i = w[rank * ((n + 15) / 16) * 4 + i1_round * 1024 + lane * 4 + cell + until];
+                                    v17_cells.at[cell] = v15 * w_i;
+                                    v3_cells.at[cell] = v3_2;
+                                }
+                                noyau_store<float, 4>(&v17[rank * ((n + 15) / 16) * 4 + i0 * n + i1_round * 1024 + lane * 4 + until], v17_cells);
+                                noyau_store<float, 4>(&v3[rank * ((n + 15) / 16) * 4 + i0 * n + i1_round * 1024 + lane * 4 + until], v3_cells);
+                            }
+                        }
+                    } else {
+                        #pragma unroll
+                        for (int64_t i1_round = 0; i1_round < 4; ++i1_round) {
+                            if ((i1_round * 256 + lane) < vectors) {
+                                #pragma unroll
+                                for (int cell = 0; cell < 4; ++cell) {
+                                    const float x_2 = x_kept[i1_round].at[cell];
+                                    const float r_2 = v_r_kept[i1_round].at[cell];
+                                    const float v3_2 = x_2 + r_2;
+                                    const float v15 = v13 * v3_2;
+                                    const float w_i = w[rank * ((n + 15) / 16) * 4 + i1_round * 1024 + lane * 4 + cell + until];
+                                    v17[rank * ((n + 15) / 16) * 4 + i0 * n + i1_round * 1024 + lane * 4 + cell + until] = v15 * w_i;
+                                    v3[rank * ((n + 15) / 16) * 4 + i0 * n + i1_round * 1024 + lane * 4 + cell + until] = v3_2;
+                                }
+                            }
+                        }
+                    }
+                }
+                if (lane < ends) {
+                    const int i1_at = lane < until ? lane : (vectors * 4 + lane);
+                    const float x_2 = x_end[0].at[0];
+                    const float r_2 = v_r_end[0].at[0];
+                    const float v3_2 = x_2 + r_2;
+                    const float v15 = v13 * v3_2;
+                    const float w_i = w[rank * ((n + 15) / 16) * 4 + i1_at];
+                    v17[rank * ((n + 15) / 16) * 4 + i0 * n + i1_at] = v15 * w_i;
+                    v3[rank * ((n + 15) / 16) * 4 + i0 * n + i1_at] = v3_2;
+                }
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256, 4) __cluster_dims__(8, 1, 1) residual_rms_norm_4(const float *__restrict__ v10, const float *__restrict__ x, const float *__restrict__ r, const float *__restrict__ w, float *__restrict__ v17, float *__restrict__ v3, int64_t rows, int64_t n)
+{
+    const int lane = threadIdx.x;
+    const int64_t rank = blockIdx.x % 8;
+    __shared__ noyau_meeting meeting;
+    int met = 0;
+    noyau_open(&meeting);
+    for (int64_t i0 = blockIdx.x / 8; i0 < rows; i0 += gridDim.x / 8) {
+        noyau_vector<float, 4> v_r_kept[4];
+        noyau_vector<float, 1> v_r_end[1];
+        noyau_vector<float, 4> x_kept[4];
+        noyau_vector<float, 1> x_end[1];
+        {
+            const int length = noyau_maximum_i64(0, noyau_minimum_i64(((n + 31) / 32) * 4, n - rank * ((n + 31) / 32) * 4));
+            const int until = noyau_until_aligned<4>(&r[rank * ((n + 31) / 32) * 4 + i0 * n], length);
+            const int vectors = ((until * 3 + length) / 4) - until;
+            const int ends = length - vectors * 4;
+            {
+                #pragma unroll
+                for (int64_t copy_v_r_round = 0; copy_v_r_round < 4; ++copy_v_r_round) {
+                    if ((copy_v_r_round * 256 + lane) < vectors) {
+                        v_r_kept[copy_v_r_round] = noyau_load<float, 4>(&r[rank * ((n + 31) / 32) * 4 + i0 * n + copy_v_r_round * 1024 + lane * 4 + until]);
+                    }
+                }
+                if (lane < ends) {
+                    const int copy_v_r_at = lane < until ? lane : (vectors * 4 + lane);
+                    v_r_end[0].at[0] = r[rank * ((n + 31) / 32) * 4 + i0 * n + copy_v_r_at];
+                }
+            }
+            const int until0_copy_x = noyau_until_aligned<4>(&x[rank * ((n + 31) / 32) * 4 + i0 * n], length);
+            {
+                if (until0_copy_x == until) {
+                    #pragma unroll
+                    for (int64_t copy_x_round = 0; copy_x_round < 4; ++copy_x_round) {
+                        if ((copy_x_round * 256 + lane) < vectors) {
+                            x_kept[copy_x_round] = noyau_load<float, 4>(&x[rank * ((n + 31) / 32) * 4 + i0 * n + copy_x_round * 1024 + lane * 4 + until]);
+                        }
+                    }
+                } else {
+                    #pragma unroll
+                    for (int64_t copy_x_round = 0; copy_x_round < 4; ++copy_x_round) {
+                        if ((copy_x_round * 256 + lane) < vectors) {
+                            #pragma unroll
+                            for (int cell = 0; cell < 4; ++cell) {
+                                x_kept[copy_x_round].at[cell] = x[rank * ((n + 31) / 32) * 4 + i0 * n + copy_x_round * 1024 + lane * 4 + cell + until];
+                            }
+                        }
+                    }
+                }
+                if (lane < ends) {
+                    const int copy_x_at = lane < until ? lane : (vectors * 4 + lane);
+                    x_end[0].at[0] = x[rank * ((n + 31) / 32) * 4 + i0 * n + copy_x_at];
+                }
+            }
+        }
+        const float v10_i = v10[0];
+        const float v8 = (float)n;
+        double v5_sum_of_block;
+        {
+            const int length = noyau_maximum_i64(0, noyau_minimum_i64(((n + 31) / 32) * 4, n - rank * ((n + 31) / 32) * 4));
+            const int until = noyau_until_aligned<4>(&r[rank * ((n + 31) / 32) * 4 + i0 * n], length);
+            const int vectors = ((until * 3 + length) / 4) - until;
+            const int ends = length - vectors * 4;
+            double v5_sum;
+            {
+                v5_sum = 0.0;
+                #pragma unroll
+                for (int64_t r1_round = 0; r1_round < 4; ++r1_round) {
+                    if ((r1_round * 256 + lane) < vectors) {
+                        float v5_of_vector_sum = 0.0f;
+                        #pragma unroll
+                        for (int cell = 0; cell < 4; ++cell) {
+                            const float x_2 = x_kept[r1_round].at[cell];
+                            const float r_2 = v_r_kept[r1_round].at[cell];
+                            const float v3_2 = x_2 + r_2;
+                            const float v4 = v3_2 * v3_2;
+                            v5_of_vector_sum += v4;
+                        }
+                        v5_sum += (double)v5_of_vector_sum;
+                    }
+                }
+                if (lane < ends) {
+                    const float x_2 = x_end[0].at[0];
+                    const float r_2 = v_r_end[0].at[0];
+                    const float v3_2 = x_2 + r_2;
+                    const float v4 = v3_2 * v3_2;
+                    v5_sum += (double)v4;
+                }
+            }
+            v5_sum = noyau_merge_lanes<256>(noyau_sum_f64{v5_sum}).s0;
+            v5_sum_of_block = v5_sum;
+        }
+        v5_sum_of_block = noyau_merge_blocks<8>(noyau_sum_f64{v5_sum_of_block}, &meeting, met++).s0;
+        const float v5 = (float)v5_sum_of_block;
+        const float v9 = v5 / v8;
+        const float v12 = v10_i + v9;
+        const float v13 = rsqrtf(v12);
+        {
+            const int length = noyau_maximum_i64(0, noyau_minimum_i64(((n + 31) / 32) * 4, n - rank * ((n + 31) / 32) * 4));
+            const int until = noyau_until_aligned<4>(&r[rank * ((n + 31) / 32) * 4 + i0 * n], length);
+            const int vectors = ((until * 3 + length) / 4) - until;
+            const int ends = length - vectors * 4;
+            const int until0_i1 = noyau_until_aligned<4>(&w[rank * ((n + 31) / 32) * 4], length);
+            const int until1_i1 = noyau_until_aligned<4>(&v17[rank * ((n + 31) / 32) * 4 + i0 * n], length);
+            const int until2_i1 = noyau_until_aligned<4>(&v3[rank * ((n + 31) / 32) * 4 + i0 * n], length);
+            {
+                if (((until0_i1 == until) & (until1_i1 == until)) & (until2_i1 == until)) {
+                    #pragma unroll
+                    for (int64_t i1_round = 0; i1_round < 4; ++i1_round) {
+                        if ((i1_round * 256 + lane) < vectors) {
+                            const noyau_vector<float, 4> w_cells = noyau_load<float, 4>(&w[rank * ((n + 31) / 32) * 4 + i1_round * 1024 + lane * 4 + until]);
+                            noyau_vector<float, 4> v17_cells;
+                            noyau_vector<float, 4> v3_cells;
+                            #pragma unroll
+                            for (int cell = 0; cell < 4; ++cell) {
+                                const float x_2 = x_kept[i1_round].at[cell];
+                                const float r_2 = v_r_kept[i1_round].at[cell];
+                                const float v3_2 = x_2 + r_2;
+                                const float v15 = v13 * v3_2;
+                                const float w_i = w_cells.at[cell];
+                                v17_cells.at[cell] = v15 * w_i;
+                                v3_cells.at[cell] = v3_2;
+                            }
+                            noyau_store<float, 4>(&v17[rank * ((n + 31) / 32) * 4 + i0 * n + i1_round * 1024 + lane * 4 + until], v17_cells);
+                            noyau_store<float, 4>(&v3[rank * ((n + 31) / 32) * 4 + i0 * n + i1_round * 1024 + lane * 4 + until], v3_cells);
+                        }
+                    }
+                } else {
+                    if ((until1_i1 == until) & (until2_i1 == until)) {
+                        #pragma unroll
+                        for (int64_t i1_round = 0; i1_round < 4; ++i1_round) {
+                            if ((i1_round * 256 + lane) < vectors) {
+                                noyau_vector<float, 4> v17_cells;
+                                noyau_vector<float, 4> v3_cells;
+                                #pragma unroll
+                                for (int cell = 0; cell < 4; ++cell) {
+                                    const float x_2 = x_kept[i1_round].at[cell];
+                                    const float r_2 = v_r_kept[i1_round].at[cell];
+                                    const float v3_2 = x_2 + r_2;
+                                    const float v15 = v13 * v3_2;
+                                    const float w_i = w[rank * ((n + 31) / 32) * 4 + i1_round * 1024 + lane * 4 + cell + until];
+                                    v17_cells.at[cell] = v15 * w_i;
+                                    v3_cells.at[cell] = v3_2;
+                                }
+                                noyau_store<float, 4>(&v17[rank * ((n + 31) / 32) * 4 + i0 * n + i1_round * 1024 + lane * 4 + until], v17_cells);
+                                noyau_store<float, 4>(&v3[rank * ((n + 31) / 32) * 4 + i0 * n + i1_round * 1024 + lane * 4 + until], v3_cells);
+                            }
+                        }
+                    } else {
+                        #pragma unroll
+                        for (int64_t i1_round = 0; i1_round < 4; ++i1_round) {
+                            if ((i1_round * 256 + lane) < vectors) {
+                                #pragma unroll
+                                for (int cell = 0; cell < 4; ++cell) {
+                                    const float x_2 = x_kept[i1_round].at[cell];
+                                    const float r_2 = v_r_kept[i1_round].at[cell];
+                                    const float v3_2 = x_2 + r_2;
+                                    const float v15 = v13 * v3_2;
+                                    const float w_i = w[rank * ((n + 31) / 32) * 4 + i1_round * 1024 + lane * 4 + cell + until];
+                                    v17[rank * ((n + 31) / 32) * 4 + i0 * n + i1_round * 1024 + lane * 4 + cell + until] = v15 * w_i;
+                                    v3[rank * ((n + 31) / 32) * 4 + i0 * n + i1_round * 1024 + lane * 4 + cell + until] = v3_2;
+                                }
+                            }
+                        }
+                    }
+                }
+                if (lane < ends) {
+                    const int i1_at = lane < until ? lane : (vectors * 4 + lane);
+                    const float x_2 = x_end[0].at[0];
+                    const float r_2 = v_r_end[0].at[0];
+                    const float v3_2 = x_2 + r_2;
+                    const float v15 = v13 * v3_2;
+                    const float w_i = w[rank * ((n + 31) / 32) * 4 + i1_at];
+                    v17[rank * ((n + 31) / 32) * 4 + i0 * n + i1_at] = v15 * w_i;
+                    v3[rank * ((n + 31) / 32) * 4 + i0 * n + i1_at] = v3_2;
+                }
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) residual_rms_norm_5(const float *__restrict__ v10, const float *__restrict__ x, const float *__restrict__ r, const float *__restrict__ w, float *__restrict__ v17, float *__restrict__ v3, int64_t rows, int64_t n)
+{
+    const int lane = threadIdx.x;
+    for (int64_t i0 = blockIdx.x; i0 < rows; i0 += gridDim.x) {
+        const float v10_i = v10[0];
+        const float v8 = (float)n;
+        double v5_sum;
+        const int64_t length = n;
+        const int64_t until_v5 = noyau_until_aligned<4>(&x[i0 * n], length);
+        const int64_t until1_v5 = noyau_until_aligned<4>(&r[i0 * n], length);
+        const int64_t vectors_v5 = until_v5 == until1_v5 ? (((until_v5 * 3 + length) / 4) - until_v5) : 0;
+        {
+            v5_sum = 0.0;
             #pragma unroll 4
-            for (int64_t r1 = 0; r1 < length / 256; ++r1) {
-                const float x_i = x[i0 * n + r1 * 256 + lane];
-                const float v_r_i = r[i0 * n + r1 * 256 + lane];
+            for (int64_t r1 = lane; r1 < vectors_v5; r1 += 256) {
+                float v5_of_vector_sum = 0.0f;
+                const noyau_vector<float, 4> x_cells = noyau_load<float, 4>(&x[i0 * n + r1 * 4 + until_v5]);
+                const noyau_vector<float, 4> r_cells = noyau_load<float, 4>(&r[i0 * n + r1 * 4 + until_v5]);
+                #pragma unroll
+                for (int cell = 0; cell < 4; ++cell) {
+                    const float x_i = x_cells.at[cell];
+                    const float v_r_i = r_cells.at[cell];
+                    const float v3_2 = x_i + v_r_i;
+                    const float v4 = v3_2 * v3_2;
+                    v5_of_vector_sum += v4;
+                }
+                v5_sum += (double)v5_of_vector_sum;
+            }
+            #pragma unroll 4
+            for (int64_t r1_rest = lane; r1_rest < length - vectors_v5 * 4; r1_rest += 256) {
+                const int64_t r1_at = r1_rest < until_v5 ? r1_rest : (vectors_v5 * 4 + r1_rest);
+                const float x_i = x[i0 * n + r1_at];
+                const float v_r_i = r[i0 * n + r1_at];
                 const float v3_2 = x_i + v_r_i;
                 const float v4 = v3_2 * v3_2;
                 v5_sum += (double)v4;
@@ -95,52 +1110,45 @@ extern "C" __global__ void __launch_bounds__(256) residual_rms_norm_0(const floa
         const float v9 = v5 / v8;
         const float v12 = v10_i + v9;
         const float v13 = rsqrtf(v12);
-        #pragma unroll 4
-        for (int64_t i1 = threadIdx.x; i1 < n; i1 += blockDim.x) {
-            const float x_i = x[i0 * n + i1];
-            const float v_r_i = r[i0 * n + i1];
-            const float v3_2 = x_i + v_r_i;
-            const float v15 = v13 * v3_2;
-            const float w_i = w[i1];
-            v17[i0 * n + i1] = v15 * w_i;
-            v3[i0 * n + i1] = v3_2;
-        }
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(256) residual_rms_norm_1(const float *__restrict__ v10, const float *__restrict__ x, const float *__restrict__ r, const float *__restrict__ w, float *__restrict__ v17, float *__restrict__ v3, int64_t rows, int64_t n)
-{
-    const int64_t lane = threadIdx.x;
-    for (int64_t i0 = (int64_t)blockIdx.x * 8 + threadIdx.y; i0 < rows; i0 += (int64_t)gridDim.x * 8) {
-        const float v10_i = v10[0];
-        const float v8 = (float)n;
-        float v5_sum;
+        const int64_t length_2 = n;
+        const int64_t until_i1 = noyau_until_aligned<4>(&x[i0 * n], length_2);
+        const int64_t until1_i1 = noyau_until_aligned<4>(&r[i0 * n], length_2);
+        const int64_t until2_i1 = noyau_until_aligned<4>(&w[0], length_2);
+        const int64_t until3_i1 = noyau_until_aligned<4>(&v17[i0 * n], length_2);
+        const int64_t until4_i1 = noyau_until_aligned<4>(&v3[i0 * n], length_2);
+        const int64_t vectors_i1 = (((until_i1 == until1_i1) & (until_i1 == until2_i1)) & (until_i1 == until3_i1)) & (until_i1 == until4_i1) ? (((until_i1 * 3 + length_2) / 4) - until_i1) : 0;
         {
-            v5_sum = 0.0f;
-            const int64_t length = n + 31 - lane;
             #pragma unroll 4
-            for (int64_t r1 = 0; r1 < length / 32; ++r1) {
-                const float x_i = x[i0 * n + r1 * 32 + lane];
-                const float v_r_i = r[i0 * n + r1 * 32 + lane];
-                const float v3_2 = x_i + v_r_i;
-                const float v4 = v3_2 * v3_2;
-                v5_sum += v4;
+            for (int64_t i1 = lane; i1 < vectors_i1; i1 += 256) {
+                const noyau_vector<float, 4> x_cells = noyau_load<float, 4>(&x[i0 * n + i1 * 4 + until_i1]);
+                const noyau_vector<float, 4> r_cells = noyau_load<float, 4>(&r[i0 * n + i1 * 4 + until_i1]);
+                const noyau_vector<float, 4> w_cells = noyau_load<float, 4>(&w[i1 * 4 + until_i1]);
+                noyau_vector<float, 4> v17_cells;
+                noyau_vector<float, 4> v3_cells;
+                #pragma unroll
+                for (int cell = 0; cell < 4; ++cell) {
+                    const float x_i = x_cells.at[cell];
+                    const float v_r_i = r_cells.at[cell];
+                    const float v3_2 = x_i + v_r_i;
+                    const float v15 = v13 * v3_2;
+                    const float w_i = w_cells.at[cell];
+                    v17_cells.at[cell] = v15 * w_i;
+                    v3_cells.at[cell] = v3_2;
+                }
+                noyau_store<float, 4>(&v17[i0 * n + i1 * 4 + until_i1], v17_cells);
+                noyau_store<float, 4>(&v3[i0 * n + i1 * 4 + until_i1], v3_cells);
             }
-        }
-        v5_sum = noyau_merge_lanes<32>(noyau_sum_f32{v5_sum}).s0;
-        const float v5 = v5_sum;
-        const float v9 = v5 / v8;
-        const float v12 = v10_i + v9;
-        const float v13 = rsqrtf(v12);
-        #pragma unroll 4
-        for (int64_t i1 = threadIdx.x; i1 < n; i1 += blockDim.x) {
-            const float x_i = x[i0 * n + i1];
-            const float v_r_i = r[i0 * n + i1];
-            const float v3_2 = x_i + v_r_i;
-            const float v15 = v13 * v3_2;
-            const float w_i = w[i1];
-            v17[i0 * n + i1] = v15 * w_i;
-            v3[i0 * n + i1] = v3_2;
+            #pragma unroll 4
+            for (int64_t i1_rest = lane; i1_rest < length_2 - vectors_i1 * 4; i1_rest += 256) {
+                const int64_t i1_at = i1_rest < until_i1 ? i1_rest : (vectors_i1 * 4 + i1_rest);
+                const float x_i = x[i0 * n + i1_at];
+                const float v_r_i = r[i0 * n + i1_at];
+                const float v3_2 = x_i + v_r_i;
+                const float v15 = v13 * v3_2;
+                const float w_i = w[i1_at];
+                v17[i0 * n + i1_at] = v15 * w_i;
+                v3[i0 * n + i1_at] = v3_2;
+            }
         }
     }
 }
@@ -149,8 +1157,12 @@ extern "C" __global__ void __launch_bounds__(256) residual_rms_norm_1(const floa
 /* Launches the kernels on a stream, with arrays of the device. */
 extern "C" cudaError_t residual_rms_norm(const float *__restrict__ v10, const float *__restrict__ x, const float *__restrict__ r, const float *__restrict__ w, float *__restrict__ v17, float *__restrict__ v3, int64_t rows, int64_t n, cudaStream_t stream)
 {
-    if ((!(n <= 1024)) && rows > 0) residual_rms_norm_0<<<noyau_blocks(rows, 1), 256, 0, stream>>>(v10, x, r, w, v17, v3, rows, n);
-    if ((n <= 1024) && rows > 0) residual_rms_norm_1<<<noyau_blocks(rows, 8), dim3(32, 8), 0, stream>>>(v10, x, r, w, v17, v3, rows, n);
+    if ((n <= 256) && rows > 0) residual_rms_norm_0<<<noyau_blocks(rows, 8), dim3(32, 8), 0, stream>>>(v10, x, r, w, v17, v3, rows, n);
+    if (((n <= 2048) & (!(n <= 256))) && rows > 0) residual_rms_norm_1<<<noyau_blocks(rows, 1), 256, 0, stream>>>(v10, x, r, w, v17, v3, rows, n);
+    if ((((n <= 8192) & (!(n <= 256))) & (!(n <= 2048))) && rows > 0) residual_rms_norm_2<<<noyau_blocks(rows, 1) * 2, 256, 0, stream>>>(v10, x, r, w, v17, v3, rows, n);
+    if (((((n <= 16384) & (!(n <= 256))) & (!(n <= 2048))) & (!(n <= 8192))) && rows > 0) residual_rms_norm_3<<<noyau_blocks(rows, 1) * 4, 256, 0, stream>>>(v10, x, r, w, v17, v3, rows, n);
+    if ((((((n <= 32768) & (!(n <= 256))) & (!(n <= 2048))) & (!(n <= 8192))) & (!(n <= 16384))) && rows > 0) residual_rms_norm_4<<<noyau_blocks(rows, 1) * 8, 256, 0, stream>>>(v10, x, r, w, v17, v3, rows, n);
+    if ((((((!(n <= 256)) & (!(n <= 2048))) & (!(n <= 8192))) & (!(n <= 16384))) & (!(n <= 32768))) && rows > 0) residual_rms_norm_5<<<noyau_blocks(rows, 1), 256, 0, stream>>>(v10, x, r, w, v17, v3, rows, n);
     return cudaGetLastError();
 }
 #endif

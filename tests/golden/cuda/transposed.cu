@@ -17,6 +17,7 @@ typedef unsigned long long uint64_t;
 #include <cuda_runtime.h>
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 /* As many blocks as hold all items, or as a grid can have: each takes several rounds then. */
 static inline unsigned noyau_blocks(int64_t items, int64_t of_block)
@@ -25,7 +26,69 @@ static inline unsigned noyau_blocks(int64_t items, int64_t of_block)
     return (unsigned)(blocks < 2147483647 ? blocks : 2147483647);
 }
 #endif
-#define NOYAU_INLINE static __device__ __forceinline__
+#define NOYAU_INLINE [[maybe_unused]] static __device__ __forceinline__
+
+/* Neighbouring cells, which move at once where their place is a multiple of their size. */
+template <class T, int CELLS> struct alignas(sizeof(T) * CELLS < 16 ? sizeof(T) * CELLS : 16) noyau_vector {
+    T at[CELLS];
+};
+template <int BYTES> struct noyau_word { typedef uint4 type; };
+template <> struct noyau_word<8> { typedef uint2 type; };
+template <> struct noyau_word<4> { typedef unsigned type; };
+template <> struct noyau_word<2> { typedef unsigned short type; };
+
+template <class T, int CELLS> __device__ __forceinline__ noyau_vector<T, CELLS> noyau_load(const T *place)
+{
+    typedef typename noyau_word<sizeof(T) * CELLS>::type word;
+    noyau_vector<T, CELLS> cells;
+    #pragma unroll
+    for (int at = 0; at < (int)(sizeof cells / sizeof(word)); ++at) {
+        const word bits = ((const word *)place)[at];
+        memcpy((char *)&cells + at * sizeof(word), &bits, sizeof(word));
+    }
+    return cells;
+}
+
+template <class T, int CELLS> __device__ __forceinline__ void noyau_store(T *place, const noyau_vector<T, CELLS> &cells)
+{
+    typedef typename noyau_word<sizeof(T) * CELLS>::type word;
+    #pragma unroll
+    for (int at = 0; at < (int)(sizeof cells / sizeof(word)); ++at) {
+        word bits;
+        memcpy(&bits, (const char *)&cells + at * sizeof(word), sizeof(word));
+        __stcg((word *)place + at, bits); /* else the compiler may move 4 bytes at once */
+    }
+}
+
+/* A cell of a vector of bfloat16 as a float. */
+template <int CELLS> __device__ __forceinline__ float noyau_bf16_of(const noyau_vector<uint16_t, CELLS> &cells, int cell)
+{
+    uint32_t both;
+    memcpy(&both, cells.at + (cell & ~1), 4);
+    const uint32_t bits = cell & 1 ? both & 0xffff0000u : both << 16;
+    float wide;
+    memcpy(&wide, &bits, 4);
+    return wide;
+}
+
+/* The cells from a place on that are before such a place; at most so many. */
+template <int CELLS, class T> __device__ __forceinline__ int noyau_until_aligned(const T *place, int64_t most)
+{
+    const int cells = -(int)((unsigned long long)place / sizeof(T)) & (CELLS - 1);
+    return cells < most ? cells : (int)most;
+}
+
+/* e^x, within 2**-17 of it. */
+__device__ __forceinline__ float noyau_near_exp(float x)
+{
+#ifndef NOYAU_WATCHED
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.442695041f));
+    return power;
+#else
+    return expf(x);
+#endif
+}
 
 NOYAU_INLINE int64_t noyau_floor_divide_i64(int64_t a, int64_t b)
 {
@@ -48,28 +111,48 @@ NOYAU_INLINE int64_t noyau_minimum_i64(int64_t a, int64_t b)
 
 extern "C" __global__ void __launch_bounds__(256) transposed_0(const float *__restrict__ x, float *__restrict__ v2, int64_t a, int64_t b, int64_t c)
 {
-    const int64_t items = a * c * ((b + 255) / 256);
+    const int lane = threadIdx.x;
+    const int64_t items = a * c * ((b + 2047) / 2048);
     for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-        const int64_t i0 = item / (c * ((b + 255) / 256));
-        const int64_t i1 = item / (((b + 255) / 256)) % c;
-        const int64_t i2b = item % ((b + 255) / 256);
-        const int64_t length = noyau_minimum_i64(256, b - i2b * 256);
-        #pragma unroll 4
-        for (int64_t i2 = threadIdx.x; i2 < length; i2 += blockDim.x) {
-            const float x_i = x[(b * i0 + i2b * 256 + i2) * c + i1];
-            v2[(c * i0 + i1) * b + i2b * 256 + i2] = -x_i;
+        const int64_t i0 = item / (c * ((b + 2047) / 2048));
+        const int64_t i1 = item / (((b + 2047) / 2048)) % c;
+        const int64_t i2b = item % ((b + 2047) / 2048);
+        const int64_t length = noyau_minimum_i64(2048, b - i2b * 2048);
+        const int length_2 = length;
+        const int until_i2b = noyau_until_aligned<4>(&v2[(c * i0 + i1) * b + i2b * 2048], length_2);
+        const int vectors_i2b = ((until_i2b * 3 + length_2) / 4) - until_i2b;
+        {
+            #pragma unroll 4
+            for (int i2 = lane; i2 < vectors_i2b; i2 += 256) {
+                noyau_vector<float, 4> v2_cells;
+                #pragma unroll
+                for (int cell = 0; cell < 4; ++cell) {
+                    const float x_i = x[(b * i0 + i2b * 2048 + i2 * 4 + cell + until_i2b) * c + i1];
+                    v2_cells.at[cell] = -x_i;
+                }
+                noyau_store<float, 4>(&v2[(c * i0 + i1) * b + i2b * 2048 + i2 * 4 + until_i2b], v2_cells);
+            }
+            #pragma unroll 4
+            for (int i2_rest = lane; i2_rest < length_2 - vectors_i2b * 4; i2_rest += 256) {
+                const int i2_at = i2_rest < until_i2b ? i2_rest : (vectors_i2b * 4 + i2_rest);
+                const float x_i = x[(b * i0 + i2b * 2048 + i2_at) * c + i1];
+                v2[(c * i0 + i1) * b + i2b * 2048 + i2_at] = -x_i;
+            }
         }
     }
 }
 
 extern "C" __global__ void __launch_bounds__(256) transposed_1(const float *__restrict__ x, float *__restrict__ v2, int64_t a, int64_t b, int64_t c)
 {
-    for (int64_t itemb = blockIdx.x; itemb < (a * b * c + 255) / 256; itemb += gridDim.x) {
-        const int64_t length = noyau_minimum_i64(256, a * b * c - itemb * 256);
-        #pragma unroll 4
-        for (int64_t v_item = threadIdx.x; v_item < length; v_item += blockDim.x) {
-            const float x_i = x[(b * noyau_floor_divide_i64(itemb * 256 + v_item, b * c) + noyau_floor_mod_i64(itemb * 256 + v_item, b)) * c + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 256 + v_item, b), c)];
-            v2[(c * noyau_floor_divide_i64(itemb * 256 + v_item, b * c) + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 256 + v_item, b), c)) * b + noyau_floor_mod_i64(itemb * 256 + v_item, b)] = -x_i;
+    const int lane = threadIdx.x;
+    for (int64_t itemb = blockIdx.x; itemb < (a * b * c + 2047) / 2048; itemb += gridDim.x) {
+        const int64_t length = noyau_minimum_i64(2048, a * b * c - itemb * 2048);
+        {
+            #pragma unroll 4
+            for (int64_t v_item = lane; v_item < length; v_item += 256) {
+                const float x_i = x[(b * noyau_floor_divide_i64(itemb * 2048 + v_item, b * c) + noyau_floor_mod_i64(itemb * 2048 + v_item, b)) * c + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 2048 + v_item, b), c)];
+                v2[(c * noyau_floor_divide_i64(itemb * 2048 + v_item, b * c) + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 2048 + v_item, b), c)) * b + noyau_floor_mod_i64(itemb * 2048 + v_item, b)] = -x_i;
+            }
         }
     }
 }
@@ -78,8 +161,8 @@ extern "C" __global__ void __launch_bounds__(256) transposed_1(const float *__re
 /* Launches the kernels on a stream, with arrays of the device. */
 extern "C" cudaError_t transposed(const float *__restrict__ x, float *__restrict__ v2, int64_t a, int64_t b, int64_t c, cudaStream_t stream)
 {
-    if ((!(b <= 128)) && a * c * ((b + 255) / 256) > 0) transposed_0<<<noyau_blocks(a * c * ((b + 255) / 256), 1), 256, 0, stream>>>(x, v2, a, b, c);
-    if ((b <= 128) && (a * b * c + 255) / 256 > 0) transposed_1<<<noyau_blocks((a * b * c + 255) / 256, 1), 256, 0, stream>>>(x, v2, a, b, c);
+    if ((!(b <= 128)) && a * c * ((b + 2047) / 2048) > 0) transposed_0<<<noyau_blocks(a * c * ((b + 2047) / 2048), 1), 256, 0, stream>>>(x, v2, a, b, c);
+    if ((b <= 128) && (a * b * c + 2047) / 2048 > 0) transposed_1<<<noyau_blocks((a * b * c + 2047) / 2048, 1), 256, 0, stream>>>(x, v2, a, b, c);
     return cudaGetLastError();
 }
 #endif

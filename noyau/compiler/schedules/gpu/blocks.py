@@ -15,16 +15,21 @@ from noyau.compiler.schedules.cpu.blocked_folds import rows_before
 from noyau.compiler.schedules.cpu.scatters import merges
 from noyau.compiler.schedules.cpu.strategies import columns
 from noyau.compiler.schedules.cpu.strategy_choice import is_columns
+from noyau.compiler.schedules.gpu.block_rows import WARP, KeptRow, RowSchedule, Share
+from noyau.compiler.schedules.gpu.strategies import is_loose
+from noyau.compiler.schedules.gpu.vectors import Steps
 from noyau.compiler.schedules.primitives import Statements
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir import walk
 from noyau.ir.dims import Dim, DimLike, product, strides_of
 
-BLOCK, WARP = 256, 32  # threads
+BLOCK = 256  # threads
 SHORT = 1024  # cells of a row that one warp takes
 FEW = 64  # values of a fold that one thread takes in
-TILE = 4 * BLOCK  # cells of a map that one block computes: a thread loads several before it waits for one
+TILE = 2 * BLOCK  # vectors of a map that one block computes: a thread loads several before it waits for one
+# The shares of rows that are read again: the first that has room for a row takes it.
+KEPT = (Share(1, WARP, 64), Share(1, 256, 64), Share(2, 256, 128), Share(4, 256, 128), Share(8, 256, 128))
 CHUNK = 1 << 15  # values of a whole array that one block takes in
 WIDE = 128  # cells of an innermost loop that are worth blocks of their own
 
@@ -58,8 +63,8 @@ def _one(kernel: ir.Kernel) -> ir.Kernel:
     if is_columns(body):
         return columns(replace(kernel, launches=(ir.Launch(body),)), width=BLOCK)
     if all(primitives.is_small(s, FEW) for s in inner):
-        return replace(kernel, launches=_cells(body))
-    return replace(kernel, launches=_rows(body, inner))
+        return replace(kernel, launches=_cells(kernel, body))
+    return replace(kernel, launches=_rows(kernel, body))
 
 
 def _full(kernel: ir.Kernel) -> ir.Kernel:
@@ -73,29 +78,39 @@ def _full(kernel: ir.Kernel) -> ir.Kernel:
     count, length, fold = folds.in_blocks(walk.fold_of(let), CHUNK, variable)
     state = folds.state_of(fold, let.name, wide=True)
     saved, at = state.beside("of_block"), Dim.of(variable)
-    one = (*before, *length, *_shared(fold, state, BLOCK, let.name), saved.store(at, state.load(zero), merge=False))
-    taken = state.store(_lane(let.name), saved.load(at), merge=True)
-    merged = _over_threads(((variable, count),), (taken,), state, BLOCK, let.name)
-    two = (*before, *merged, ir.Let(let.name, state.result(zero, fold.dtype), let.origin), *after)
+    block = RowSchedule(kernel, [], (), Share(1, BLOCK))
+    own = (*state.memory(BLOCK), *block.states(fold, state, let.name))
+    one = (*before, *length, *own, saved.store(at, state.load(zero), merge=False))
+    taken = Steps((state.store(Dim.of(f"#lane_{let.name}"), saved.load(at), merge=True),))
+    merged = (*state.memory(BLOCK), *block.taken_in(((variable, count),), taken, state, let.name))
+    two = (*block.block(before), *merged, ir.Let(let.name, state.result(zero, fold.dtype), let.origin))
     grid = ir.Loop(variable, count, ir.Axis.THREADS, primitives.drop_unused(one))
-    launches = (ir.Launch((grid,)), ir.Launch(primitives.drop_unused(_expanded(two, BLOCK))))
+    bodies = ((grid,), primitives.drop_unused((*two, *block.block(after))))
+    launches = tuple(ir.Launch(each, threads=BLOCK) for each in bodies)
     done = replace(kernel, buffers=(*kernel.buffers, *saved.buffers((count,))), launches=launches)
     later = primitives.each(done, [rest] if rest else [], _one)
     return replace(later, launches=(*done.launches, *later.launches))
 
 
-def _rows(body: Statements, inner: Statements) -> tuple[ir.Launch, ...]:
-    """Rows on the grid: a block has each long one, and a warp each short one."""
+def _rows(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
+    """Rows on the grid: a warp has each short one, a block or a cluster of blocks each long one, on chip where what is
+    read again has room there."""
+    loops, inner = primitives.chain(body)
     extents = [s.extent for s in walk.every_statement(inner) if isinstance(s, ir.Loop)]
     extents += [fold.loops[-1][1] for fold in walk.folds_in(inner)]
     is_short = ir.all_of(ir.at_most(extent, Dim.of(SHORT)) for extent in extents if not _is_inner(extent))
-    rows = primitives.bind_all(body)
-    if not walk.folds_in(inner):
-        return (ir.Launch(primitives.widen(rows)),)
-    cases = ((BLOCK, ir.opposite(is_short)), (WARP, is_short))
-    return tuple(
-        ir.Launch(primitives.widen(_expanded(rows, lanes)), ir.when(case)) for lanes, case in cases if case is not False
-    )
+    ways: list[tuple[RowSchedule, ir.Asked]] = [
+        (way, way.fits()) for way in (KeptRow(kernel, loops, inner, share) for share in KEPT)
+    ]
+    warps = RowSchedule(kernel, loops, inner, Share(1, WARP))
+    ways += [(warps, is_short if walk.folds_in(inner) and not any(can for _, can in ways) else False)]
+    ways += [(RowSchedule(kernel, loops, inner, Share(1, BLOCK)), True)]
+    launches, others = list[ir.Launch](), list[ir.Asked]()
+    for way, can in ways:
+        case = ir.all_of((can, *others))
+        launches += [] if case is False else [way.launch(ir.when(case))]
+        others.append(ir.opposite(can))
+    return tuple(launches)
 
 
 def _is_inner(extent: Dim) -> bool:
@@ -103,48 +118,7 @@ def _is_inner(extent: Dim) -> bool:
     return any(name.startswith("#") for name in extent.names)
 
 
-def _expanded(statements: Statements, lanes: int) -> Statements:
-    """Every Fold over the threads of a block; the states of a sum of float32 are float64 but in a warp, whose threads
-    add few."""
-
-    def change(statement: ir.Statement) -> Statements | None:
-        match statement:
-            case ir.Let(name, ir.Fold() as fold, origin):
-                state = folds.state_of(fold, name, wide=lanes > WARP)
-                return (*_shared(fold, state, lanes, name), ir.Let(name, state.result(Dim.of(0), fold.dtype), origin))
-            case _:
-                return None
-
-    return primitives.change_each(statements, change)
-
-
-def _lane(name: str) -> Dim:
-    """The thread of a block in a fold of this name."""
-    return Dim.of(f"#lane_{name}")
-
-
-def _shared(fold: ir.Fold, state: folds.State, threads: int, name: str) -> Statements:
-    """A fold shared by the threads of a block, up to the merged state in cell 0."""
-    return _over_threads(fold.loops, folds.step(fold, state, _lane(name)), state, threads, name)
-
-
-def _over_threads(
-    around: Sequence[tuple[str, Dim]], steps: Statements, state: folds.State, threads: int, name: str
-) -> Statements:
-    """Loops around steps, which merge into the cell of a thread: of the innermost one a thread has every round that is
-    so many after another. Then the merge of the cells."""
-    lane, (variable, extent) = _lane(name), around[-1]
-    strided = walk.substitute(steps, {variable: Dim.of(variable) * threads + lane})
-    length = ir.Let(f"#length_{name}", ir.Index(extent - lane + (threads - 1)))  # a Dim of its own: shorter to read
-    loops: Statements = (ir.Loop(variable, Dim.of(length.name) // threads, ir.Axis.SERIAL, strided),)
-    for outer, count in reversed(around[:-1]):
-        loops = (ir.Loop(outer, count, ir.Axis.SERIAL, loops),)
-    body = (state.empty(lane), length, *loops)
-    one = ir.Loop(f"#lane_{name}", Dim.of(threads), ir.Axis.LANES, body)
-    return (*state.memory(threads), one, *folds.halves(state, threads, f"#lane_{name}"))
-
-
-def _cells(body: Statements) -> tuple[ir.Launch, ...]:
+def _cells(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
     """Cells that a thread computes by itself: blocks along the innermost loop where that is long, else all the loops
     as one, whose indices are divided."""
     loops = list[ir.Loop]()
@@ -152,21 +126,31 @@ def _cells(body: Statements) -> tuple[ir.Launch, ...]:
         loops.append(loop)
         body = loop.body
     body = folds.expand_folds(body, 1)
+    hints = ir.Hints(is_loose=is_loose(kernel, ir.Launch(body)), is_narrow=True)
     if len(loops) < 2:
-        return (ir.Launch(_tiled(loops, body)),)
+        return (ir.Launch(_tiled(kernel, loops, body), hints=hints, threads=BLOCK),)
     is_narrow = ir.at_most(loops[-1].extent, Dim.of(WIDE))
-    cases = ((_tiled(loops, body), ir.opposite(is_narrow)), (_tiled(*_as_one(loops, body)), is_narrow))
-    return tuple(ir.Launch(statements, ir.when(case)) for statements, case in cases if case is not False)
+    cases = (
+        (_tiled(kernel, loops, body), ir.opposite(is_narrow)),
+        (_tiled(kernel, *_as_one(loops, body)), is_narrow),
+    )
+    return tuple(
+        ir.Launch(statements, ir.when(case), hints=hints, threads=BLOCK)
+        for statements, case in cases
+        if case is not False
+    )
 
 
-def _tiled(loops: Sequence[ir.Loop], body: Statements) -> Statements:
-    """Loops on the grid, the innermost one in blocks of threads."""
+def _tiled(kernel: ir.Kernel, loops: Sequence[ir.Loop], body: Statements) -> Statements:
+    """Loops on the grid, the innermost one in tiles that the threads of a block share."""
     if not loops:
         return (ir.Loop("#cell", Dim.of(1), ir.Axis.LANES, body),)
     *outer, last = (replace(loop, axis=ir.Axis.THREADS, body=()) for loop in loops)
-    variable = f"{last.var}b"
-    blocks, length, cells = primitives.tiled(replace(last, body=body), BLOCK, variable, last.var, f"{variable}_length")
-    return primitives.nested([*outer, blocks], (*length, replace(cells, axis=ir.Axis.LANES)))
+    block, variable = RowSchedule(kernel, loops, body, Share(1, BLOCK)), f"{last.var}b"
+    size = TILE * block.width
+    blocks, length, cells = primitives.tiled(replace(last, body=body), size, variable, last.var, f"{variable}_length")
+    own = block.spread(cells.var, cells.extent, Steps(cells.body), variable, block.places(cells.var, cells.body))
+    return primitives.nested([*outer, blocks], (*length, *own))
 
 
 def _as_one(loops: Sequence[ir.Loop], body: Statements) -> tuple[list[ir.Loop], Statements]:

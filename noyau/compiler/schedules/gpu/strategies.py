@@ -231,7 +231,7 @@ def with_hints(kernel: ir.Kernel) -> ir.Kernel:
 
 def _hints(kernel: ir.Kernel, launch: ir.Launch) -> ir.Hints:
     return ir.Hints(
-        is_loose=_is_loose(kernel, launch),
+        is_loose=is_loose(kernel, launch),
         reads_once=depth_of(launch.body) > 1 and _leaves_states(kernel, launch),
         shares_inputs=_shares_inputs(kernel, launch),
         is_pipelined=_is_pipelined(kernel, launch),
@@ -258,7 +258,7 @@ def depth_of(body: Iterable[ir.Statement]) -> int:
     return max(1, deepest(body))
 
 
-def _is_loose(kernel: ir.Kernel, launch: ir.Launch) -> bool:
+def is_loose(kernel: ir.Kernel, launch: ir.Launch) -> bool:
     """Whether a launch may be wrong by 2**-17 of a value: all its arrays of floats are halves, of which a last bit is
     2**-11 or more, and nothing in it jumps."""
     ends = [buffer for buffer in kernel.buffers if buffer.role is not ir.Role.SCRATCH and buffer.shape]

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from noyau.codegen.cuda.printer import block_of
+from noyau.errors import BuildError
 from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.cuda.launch_records import TAPE
 from noyau.hosts.torch.tensors import layout_array
@@ -67,9 +68,13 @@ class CudaKernel:
         for at, launch in enumerate(self.kernel.launches):
             items = int(extent_of(launch).evaluate(sizes))
             if items > 0 and (launch.when is None or runs(launch.when, sizes)):
-                block = block_of(launch)
-                blocks = min(-(-items // block[1]), MOST_BLOCKS)
-                launches.append(compiler.Launch(code, f"{self.kernel.name}_{at}", blocks, block))
+                block, name = block_of(launch), f"{self.kernel.name}_{at}"
+                if block.blocks > 1 and major < 9:
+                    raise BuildError(
+                        f"{name} runs on clusters of blocks, which sm_{major}{minor} has not; sm_90 has them"
+                    )
+                blocks = min(-(-items // block.rows), MOST_BLOCKS // block.blocks) * block.blocks
+                launches.append(compiler.Launch(code, name, blocks, (block.threads, block.rows)))
         numbers = tuple(np.int64(sizes[binding.size]) for binding in self.kernel.binding)
         return LaunchPlan(outputs, scratch, numbers, tuple(launches))
 

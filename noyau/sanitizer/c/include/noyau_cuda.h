@@ -20,6 +20,7 @@
 #include <type_traits>
 #include <utility>
 
+#define NOYAU_WATCHED 1
 #define __CUDACC__ 1
 #define __CUDA_ARCH__ 800
 #define __NVCC__ 1
@@ -78,6 +79,7 @@ int noyau_lane(void);
 int noyau_sync(int how, int value, const void *pc);
 void noyau_device_map(const void *at);
 void noyau_sync_grid(const void *pc);
+void noyau_sync_cluster(const void *pc);
 void noyau_sleep(void);
 const uint64_t *noyau_gather(unsigned mask, uint64_t value, const void *pc);
 uint64_t noyau_warp(int operation, unsigned mask, uint64_t value, int lane, int width, const void *pc);
@@ -112,6 +114,22 @@ NOYAU_STATIC unsigned __ballot_sync(unsigned mask, int value) {
 }
 NOYAU_STATIC int __any_sync(unsigned mask, int value) { return noyau_warp(5, mask, value != 0, 0, 32, NOYAU_PC) != 0; }
 NOYAU_STATIC int __all_sync(unsigned mask, int value) { return noyau_warp(5, mask, value == 0, 0, 32, NOYAU_PC) == 0; }
+
+/* What blocks of a cluster give each other in texts that noyau prints: see codegen/cuda/merge_blocks.h. */
+struct noyau_meeting {};
+NOYAU_UNSEEN static inline void noyau_open(noyau_meeting *) {}
+inline unsigned char noyau_given_states[2][1 << 16][32];
+template <int BLOCKS, class State>
+NOYAU_CALLED State noyau_merge_blocks(State own, noyau_meeting *, int number) {
+    unsigned char(*const states)[32] = noyau_given_states[number % 2] + blockIdx.x / BLOCKS * BLOCKS % (1 << 16);
+    __builtin_memcpy(states[blockIdx.x % BLOCKS], &own, sizeof own);
+    noyau_sync_cluster(NOYAU_PC);
+    State all[BLOCKS];
+    for (int at = 0; at < BLOCKS; ++at) __builtin_memcpy(all + at, states[at], sizeof own);
+    for (int half = BLOCKS / 2; half > 0; half /= 2)
+        for (int at = 0; at < half; ++at) all[at].merge(all[at + half]);
+    return all[0];
+}
 
 template <class T> NOYAU_UNSEEN static inline uint64_t noyau_bits(T value) {
     static_assert(sizeof(T) <= 8, "a shuffle moves values of up to 8 bytes");

@@ -5,20 +5,23 @@ from __future__ import annotations
 import pytest
 
 from noyau.codegen.cuda import printer as cuda_printer
+from noyau.codegen.cuda.printer import block_of
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.gpu import blocks
+from noyau.compiler.schedules.gpu.block_rows import Share
 from noyau.compiler.schedules.gpu.blocks import in_blocks
 from noyau.errors import UnsupportedError
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
-from noyau.ir.loops import Axis, Loop
+from noyau.ir.loops import Alloc, Space, runs
 from noyau.ir.walk import every_statement
 from tests.codegen.kernels import GOLDEN
 from tests.compiler.schedules.groups import reduced, scanned, scattered
 from tests.trying import attempt
 
-SMALL = {"BLOCK": 8, "WARP": 2, "SHORT": 4, "FEW": 2, "CHUNK": 16, "TILE": 16, "WIDE": 4}
+SMALL = {"BLOCK": 8, "SHORT": 4, "FEW": 2, "CHUNK": 16, "TILE": 16, "WIDE": 4}
+SHARES = ((Share(1, 16, 16),), (Share(2, 16, 32),), ())  # a block has a row, a cluster of two, or nobody keeps it
 
 
 def scheduled(graph):
@@ -34,6 +37,7 @@ def test_graphs_of_seeds_come_out_right(seeds, monkeypatch):
         monkeypatch.setattr(blocks, name, number)
     tried = 0
     for seed in seeds:
+        monkeypatch.setattr(blocks, "KEPT", SHARES[seed % 3])
         if (each := attempt(seed)) is None:
             continue
         try:
@@ -46,15 +50,35 @@ def test_graphs_of_seeds_come_out_right(seeds, monkeypatch):
     assert tried > len(seeds) // 2
 
 
-def test_long_rows_have_a_block_and_short_ones_a_warp():
-    long, short = scheduled(GOLDEN["log_softmax_kept"][0]).launches
-    threads = [
-        {s.extent.constant for s in every_statement(each.body) if isinstance(s, Loop) and s.axis is Axis.LANES}
-        for each in (long, short)
-    ]
-    assert blocks.BLOCK in threads[0]
-    assert blocks.WARP in threads[1]
-    assert long.when is not None
+@pytest.mark.parametrize("seeds", [range(3158, 3161), pytest.param(range(3000, 3150), marks=pytest.mark.long)])
+def test_cells_of_several_values_are_one_thread_s(seeds):
+    """As large as they are: a thread takes in the few values of a small fold alone."""
+    for seed in seeds:
+        if (each := attempt(seed)) is None:
+            continue
+        try:
+            kernel = check(in_blocks(each.lowered))
+        except UnsupportedError:
+            continue
+        assert each.interpreted(kernel) is None, seed
+
+
+@pytest.mark.parametrize(
+    ("n", "shape"),
+    [(500, (32, 1)), (4096, (256, 1)), (4097, (256, 2)), (20000, (256, 4)), (65536, (256, 8)), (65537, (256, 1))],
+)
+def test_a_row_has_a_warp_a_block_or_a_cluster(n, shape):
+    kernel = scheduled(GOLDEN["log_softmax_kept"][0])
+    (launch,) = [each for each in kernel.launches if each.when is None or runs(each.when, {"rows": 3, "n": n})]
+    block = block_of(launch)
+    assert (block.threads, block.blocks) == shape
+
+
+def test_what_is_read_once_is_not_kept():
+    kernel = scheduled(GOLDEN["row_argmax"][0])
+    assert not any(
+        isinstance(s, Alloc) and s.space is Space.LANE for each in kernel.launches for s in every_statement(each.body)
+    )
 
 
 def test_an_array_is_folded_in_chunks_whose_states_are_merged():

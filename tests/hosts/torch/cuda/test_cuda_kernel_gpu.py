@@ -7,7 +7,14 @@ import pytest
 import torch
 
 import noyau
-from noyau.kernels.programs.generate import build
+from noyau import nn
+from noyau.codegen.language import GENERATIONS
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
+from noyau.hosts.torch.cuda.cuda_kernel import CudaKernel
+from noyau.kernels.programs.generate import build, generate_usual
+from tests.trying import attempt
 
 pytestmark = pytest.mark.gpu
 
@@ -50,3 +57,63 @@ def test_a_check_tries_it():
     report = noyau.check(column_sums, seed=1)
     assert report.ok
     assert any("cuda" in str(each) for each in report.kernels)
+
+
+ROWS = [
+    ((5, 700), "bf16"),  # a warp each
+    ((3, 8192), "bf16"),  # a block each
+    ((5, 8193), "bf16"),  # two blocks, and rows that begin at no multiple of 16 bytes
+    ((3, 50257), "bf16"),  # four
+    ((2, 131072), "bf16"),  # eight
+    ((2, 140001), "bf16"),  # none has room for
+    ((3, 20001), "f32"),
+]
+
+
+@pytest.mark.parametrize(("shape", "dtype"), ROWS)
+@pytest.mark.parametrize("shift", [0, 1])
+def test_rows_of_every_length_are_right_wherever_they_begin(shape, dtype, shift):
+    kinds = {"bf16": torch.bfloat16, "f32": torch.float32}
+    made = nn_softmax(DType.BF16 if dtype == "bf16" else DType.F32)
+    flat = torch.randn(shape[0] * shape[1] + shift, device="cuda", dtype=kinds[dtype])
+    x = flat[shift:].view(shape)
+    got = CudaKernel(made.text, *made.program.kernels)(x)
+    wanted = torch.softmax(x.double(), -1)
+    error = 2**-8 if dtype == "bf16" else 2e-6
+    torch.testing.assert_close(got.double(), wanted, rtol=error, atol=1e-12)
+
+
+def test_blocks_of_a_cluster_meet_as_often_as_there_are_rows():
+    """Many rows for each cluster: states that one is given late are not those of the row after."""
+    made = nn_softmax(DType.BF16)
+    x = torch.randn(3000, 9001, device="cuda", dtype=torch.bfloat16)
+    kernel = CudaKernel(made.text, *made.program.kernels)
+    first = kernel(x)
+    torch.testing.assert_close(first.double(), torch.softmax(x.double(), -1), rtol=2**-8, atol=1e-12)
+    assert all(torch.equal(kernel(x), first) for _ in range(20))
+
+
+def nn_softmax(dtype):
+    return generate_usual(nn.softmax.description, nn.softmax.usual([dtype], [2]), "cuda")
+
+
+@pytest.mark.parametrize("language", ["cuda", "triton"])
+@pytest.mark.parametrize("first", range(3000, 3200, 25))
+def test_random_graphs_are_right_in_both_languages(first, language):
+    tried = 0
+    for seed in range(first, first + 25):
+        if (each := attempt(seed)) is None:
+            continue
+        generation = GENERATIONS[language]
+        try:
+            kernel = generation.schedule(each.lowered)
+            text = generation.printer([kernel])
+        except UnsupportedError:
+            continue
+        function = CudaKernel(text, kernel) if language == "cuda" else None
+        arrays = each.arrays(kernel)
+        if not all(array.size for array in arrays):
+            continue  # kernels of nothing have tests of their own
+        tried += 1
+        assert each.wrong(kernel, DeviceKernel(text, kernel, "cuda", function=function).call_guarded(*arrays)) is None
+    assert tried > 5

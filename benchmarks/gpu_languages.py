@@ -1,0 +1,75 @@
+"""Kernels in CUDA C++ beside those in Triton, on a CUDA device: right, and against a plain copy of the same bytes.
+
+    python benchmarks/gpu_languages.py [--only softmax] [--rounds 15] [-o FILE]
+
+The cases are those of gpu.py whose rows are long, short, or begin at no multiple of 16 bytes. Each is timed with a
+flushed L2, the languages in turns with a plain copy (or read) of as many bytes. Writes results/gpu_languages.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from gpu import as_tuple, bytes_of, in_cuda, machine, plain, worst
+from gpu_cases import CASES, UNTUNED, Case
+from record import write as write_record
+
+from noyau.hosts.torch.cuda.clock import time_calls
+from noyau.timing.queue_clock import ratio
+from noyau.toolchain.triton.module import load
+
+RESULTS = Path(__file__).parent / "results" / "gpu_languages.json"
+LEFT_OUT = ("1x50257", "7x128256", "151936", "embedding", "hypot", "dot", "rows")
+
+
+def measured(case: Case, rounds: int) -> dict[str, Any]:
+    """One row of the table: times over those of a plain copy, and errors in ulps."""
+    tensors = case.tensors()
+    made = case.generated()
+    (kernel,) = made.program.kernels
+    triton = load(made.text)[kernel.name]
+    cuda = in_cuda(case)
+    calls: dict[str, Callable[[], Any]] = {
+        "cuda": lambda: cuda(*tensors),
+        "triton": lambda: triton(*tensors, **case.tiles),
+    }
+    truth = as_tuple(case.eager(*(t.double() if t.is_floating_point() else t for t in tensors)))
+    results = {name: as_tuple(call()) for name, call in calls.items()}
+    errors = {name: round(worst(each, truth), 2) for name, each in results.items()}
+    word, calls["plain"] = plain(case.read_bytes(tensors), bytes_of(results["cuda"]))
+    del truth, results
+    times = time_calls(calls, rounds=rounds)
+    over = {name: round(ratio(times[name], times["plain"]), 3) for name in errors}
+    plain_us = round(times["plain"].median_s * 1e6, 1)
+    return {"case": case.name, "plain": word, "plain_us": plain_us, "over_plain": over, "worst_ulp": errors}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="cases whose name holds this")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("there is no CUDA device", file=sys.stderr)
+        return 2
+    rows = []
+    for case in (*CASES, *UNTUNED):
+        if given.only not in case.name or any(each in case.name for each in LEFT_OUT):
+            continue
+        rows.append(measured(case, given.rounds))
+        print(rows[-1], flush=True)
+        torch.cuda.empty_cache()
+    day = datetime.datetime.now(datetime.UTC).date().isoformat()
+    write_record({"date": day, "machine": machine(), "rows": rows}, given.output)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

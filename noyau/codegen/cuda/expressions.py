@@ -1,0 +1,108 @@
+"""Names and expressions of language `cuda`."""
+
+from __future__ import annotations
+
+import re
+
+from noyau.codegen.c.expressions import CExpressions
+from noyau.codegen.identifiers import Scopes
+from noyau.codegen.tables import SCALARS
+from noyau.compiler.schedules.gpu.vectors import Place
+from noyau.dtypes import HALVES, DType
+from noyau.errors import UnsupportedError
+from noyau.ir import loops as ir
+from noyau.ir.dims import Dim, Shape
+
+# Functions that CUDA has itself, within 2 ulp or so, for float with an f at the end.
+MATH = frozenset(
+    """exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh erf sqrt rsqrt
+    floor ceil trunc""".split()
+)
+# What is near enough where a launch may be wrong by 2**-17 of a value.
+LOOSE = {"exp": "noyau_near_exp({0})", "divide": "__fdividef({0}, {1})"}
+# Beyond the words of C: those of C++, and what CUDA and the text call their own.
+RESERVED = frozenset(
+    """and and_eq asm bitand bitor catch char16_t char32_t char8_t class co_await co_return co_yield compl concept
+    const_cast consteval constinit decltype delete dynamic_cast explicit export friend mutable namespace new noexcept
+    not not_eq operator or or_eq private protected public reinterpret_cast requires static_cast template this throw try
+    typeid typename using virtual wchar_t xor xor_eq threadIdx blockIdx blockDim gridDim warpSize lane stream
+    items item rank meeting met""".split()
+)
+
+
+class CudaNames(Scopes):
+    """Names of a kernel to identifiers of CUDA C++."""
+
+    def fits(self, name: str) -> bool:
+        return name not in RESERVED
+
+
+WORDS = re.compile(r"noyau_bf16_to_f32\((\w+(?:\[\w+\])?)\.at\[([a-z]\w*)\]\)")
+
+
+class CudaExpressions(CExpressions):
+    """The expressions of one kernel in CUDA C++. `lanes`: the memory that is a variable of each thread; `lane`, `cell`:
+    the variables of the loop in lanes, and of the one over the cells of vectors, that are open; `vectors`: the name of
+    each vector, by its place; `inside`: whether an index that was looked up is inside; `is_cluster`: whether several
+    blocks share memory; `is_loose`: whether a launch may be wrong by 2**-17 of a value; `ints`: the indices of 32
+    bits, or None where a launch has none."""
+
+    language = "cuda"
+
+    def __init__(self, kernel: ir.Kernel, names: Scopes) -> None:
+        super().__init__(kernel, names)
+        self.lanes: set[str] = set()
+        self.lane = self.vector = ""
+        self.vectors: dict[Place, str] = {}
+        self.inside: dict[str, str] = {}
+        self.is_cluster = self.is_loose = False
+        self.ints: set[str] | None = None
+
+    def are_ints(self, *dims: Dim) -> bool:
+        """Whether indices are of 32 bits."""
+        return self.ints is not None and all(dim.names <= self.ints for dim in dims)
+
+    def cell(self, name: str, index: Shape) -> str:
+        if self.vector and any(self.vector in dim.names for dim in index):
+            first = tuple(dim.replace({self.vector: 0}) for dim in index)
+            if (name, first) in self.vectors:
+                return f"{self.vectors[name, first]}.at[{self.names.atom(self.vector)}]"
+        memory = self.memory[name]
+        if isinstance(memory, ir.Alloc) and memory.space is ir.Space.CLUSTER:
+            return self.names.value(name)
+        if isinstance(memory, ir.Alloc) and memory.space is ir.Space.LANE:
+            *_, vector, cell = index
+            return f"{self.names.value(name)}[{self.dim(vector)}].at[{self.dim(cell)}]"
+        if name not in self.lanes:
+            return super().cell(name, index)
+        if index != (Dim.of(self.lane or 0),):
+            raise UnsupportedError(f"cuda: a thread cannot reach the cell {index[0]} of {name}, another thread's")
+        return self.names.value(name)
+
+    def own(self, function: str, operands: tuple[ir.Expr, ...]) -> str | None:
+        name, dtype = SCALARS.get(function), operands[0].dtype
+        if self.is_loose and dtype is DType.F32 and function in LOOSE:
+            return LOOSE[function].format(*map(self.top, operands))
+        if name in MATH and dtype in (DType.F32, DType.F64):
+            return f"{name}{'f' * (dtype is DType.F32)}({self.top(operands[0])})"
+        return super().own(function, operands)
+
+    def load(self, load: ir.Load) -> str:
+        """As of language `c`; what lies outside is not read, and is 0."""
+        cell = super().load(load)
+        if (word := WORDS.match(cell)) is not None:
+            cell = f"noyau_bf16_of({word[1]}, {word[2]})"  # of two cells at once the upper one needs no shift
+        inside = dict.fromkeys(self.inside[name] for dim in load.index for name in dim.names if name in self.inside)
+        return self.chosen(" && ".join(inside), cell, self.const(0, load.dtype)) if inside else cell
+
+    def stored(self, name: str, value: ir.Expr) -> str:
+        """As of language `c`; the bits of a half go from memory to memory."""
+        match value:
+            case ir.Load(buffer, index, _, None) if self.memory[buffer].dtype is self.memory[name].dtype in HALVES:
+                return self.cell(buffer, index)
+            case _:
+                return super().stored(name, value)
+
+    def until_aligned(self, place: ir.UntilAligned) -> str:
+        at = f"&{self.cell(place.buffer, place.index)}"
+        return f"noyau_until_aligned<{place.cells}>({at}, {self.dim(place.length)})"

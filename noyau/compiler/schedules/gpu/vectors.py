@@ -1,0 +1,130 @@
+"""Neighbouring cells shared by the threads of a block, which move 16 bytes at once where memory lets them.
+
+Where all arrays that a loop walks along begin to be aligned after as many cells, the cells between are vectors, and few
+are left at both ends; else all are left, and each thread takes every so many-th. A run knows which, not the schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from noyau.compiler.schedules.primitives import Statements
+from noyau.dtypes import DType
+from noyau.ir import loops as ir
+from noyau.ir import walk
+from noyau.ir.dims import Dim, Shape
+
+BYTES = 16  # that a thread moves at once
+NARROWEST = 2  # bytes of a cell: of narrower ones a vector has as many cells
+ZERO, ONE = Dim.of(0), Dim.of(1)
+
+Place = tuple[str, Shape]  # a buffer, and an index into it
+Memory = Mapping[str, ir.Buffer | ir.Alloc]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Cells of an axis that the threads of a block share: `length` of them from `begin` on."""
+
+    begin: Dim
+    length: Dim
+    threads: int
+    cells: int  # of a vector
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What is done with each cell; and, where that differs, with a vector: before its cells, with each, after them."""
+
+    of_cell: Statements
+    of_vector: tuple[Statements, Statements, Statements] | None = None
+
+
+def width_of(buffers: Sequence[ir.Buffer]) -> int:
+    """The cells of a vector of several buffers: those that fill 16 bytes of the narrowest one."""
+    return BYTES // max(NARROWEST, min((buffer.dtype.bytes for buffer in buffers), default=BYTES))
+
+
+def is_straight(body: Statements) -> bool:
+    """Whether statements only compute and store."""
+    return all(isinstance(s, ir.Let | ir.Store) and not walk.folds_in((s,)) for s in body)
+
+
+def is_along(memory: ir.Buffer | ir.Alloc, index: Shape, variable: str) -> bool:
+    """Whether neighbouring rounds of a loop touch neighbouring cells."""
+    there = {variable: Dim.of(variable) + 1}
+    *outer, last = (dim.replace(there) - dim for dim in index)
+    lies = not isinstance(memory, ir.Buffer) or memory.layout != "strided"
+    return lies and last == ONE and all(step == ZERO for step in outer)
+
+
+def places_along(memory: Memory, body: Statements, variable: str) -> list[Place]:
+    """What a loop walks along, each place once, at its first round; nothing where a round is no straight line."""
+    if not is_straight(body):
+        return []
+    loads = [(load.buffer, load.index) for load in walk.loads_of(body) if load.where is None]
+    stores = [(name, s.index) for s in body if isinstance(s, ir.Store) and not s.merge for name in s.buffers]
+    named = {s.name for s in body if isinstance(s, ir.Let)}
+    return list(
+        dict.fromkeys(
+            (name, tuple(dim.replace({variable: ZERO}) for dim in index))
+            for name, index in (*loads, *stores)
+            if isinstance(memory.get(name), ir.Buffer)
+            and is_along(memory[name], index, variable)
+            and not any(dim.names & named for dim in index)
+        )
+    )
+
+
+def spread(
+    piece: Piece, variable: str, steps: Steps, tag: str, lane: Dim, places: Sequence[Place]
+) -> tuple[Statements, Statements]:
+    """What all threads compute first, and what the thread `lane` does: `steps` with its cells of a piece, which is
+    walked along by `variable`. `places` are to be aligned, with the variable at 0; of none each cell is taken alone."""
+    rest = f"{variable}_rest"
+    if not places:
+        return (), (
+            _each(
+                variable,
+                piece.length,
+                piece,
+                lane,
+                walk.substitute(steps.of_cell, {variable: piece.begin + Dim.of(variable)}),
+            ),
+        )
+    before = _met(piece, tag, places)
+    until, vectors = Dim.of(f"#until_{tag}"), Dim.of(f"#vectors_{tag}")
+    first, each, last = steps.of_vector or ((), steps.of_cell, ())
+    cell, over = f"{variable}_cell", f"{variable}_at"
+    at = piece.begin + until + Dim.of(variable) * piece.cells + Dim.of(cell)
+    cells = ir.Loop(cell, Dim.of(piece.cells), ir.Axis.VECTOR, walk.substitute(each, {variable: at}))
+    wide = _each(variable, vectors, piece, lane, (*first, cells, *last))
+    leads = ir.Call("less", (ir.Index(Dim.of(rest)), ir.Index(until)), DType.BOOL)
+    place = ir.Call("where", (leads, ir.Index(Dim.of(rest)), ir.Index(Dim.of(rest) + vectors * piece.cells)), DType.I64)
+    left = (ir.Let(over, place), *walk.substitute(steps.of_cell, {variable: piece.begin + Dim.of(over)}))
+    return before, (wide, _each(rest, piece.length - vectors * piece.cells, piece, lane, left))
+
+
+def _each(variable: str, count: Dim, piece: Piece, lane: Dim, body: Statements) -> ir.Loop:
+    """The rounds of a thread: every so many-th of `count`."""
+    return ir.Loop(variable, count, ir.Axis.SERIAL, body, start=lane, step=piece.threads)
+
+
+def _met(piece: Piece, tag: str, places: Sequence[Place]) -> Statements:
+    """The cells until the first vector, and the number of vectors: 0 where not all places begin to be aligned there."""
+    first = f"#until_{tag}"
+    untils = [
+        ir.Let(
+            f"#until{at}_{tag}" if at else first,
+            ir.UntilAligned(piece.cells, name, (*outer, last + piece.begin), piece.length),
+        )
+        for at, (name, (*outer, last)) in enumerate(places)
+    ]
+    whole = (piece.length - Dim.of(first)) // piece.cells
+    others = [ir.Index(Dim.of(each.name)) for each in untils[1:]]
+    agree = ir.all_of(ir.Call("equal", (ir.Index(Dim.of(first)), each), DType.BOOL) for each in others)
+    count: ir.Expr = ir.Index(whole)
+    if not isinstance(agree, bool):
+        count = ir.Call("where", (agree, count, ir.Index(ZERO)), DType.I64)
+    return (*untils, ir.Let(f"#vectors_{tag}", count))
