@@ -1,9 +1,11 @@
 """Session 5: one softmax in Numba-CUDA, CUDA C++ and Triton, as noyau prints it, and without its barriers
 ==========================================================================================================
 
-A long row of a softmax has a block of 256 threads. Each takes in every 256th cell; then the block merges 256 maxima,
-and 256 sums, in shared memory. noyau prints this kernel from two lines of NumPy, for Numba-CUDA and in CUDA C++; Triton
-has words for all of it. Both are checked without a GPU. The broken twins have no barriers, like many a first version.
+A long row of a softmax has a block of 256 threads. Each takes in its part of the cells; then the block merges 256
+maxima, and 256 sums, in shared memory. noyau prints this kernel from two lines of NumPy, for Numba-CUDA and in CUDA
+C++; Triton has words for all of it. In CUDA C++ a thread loads 16 bytes at once and keeps its cells in registers, and a
+row that one block has no registers for has a cluster of blocks, which give each other states through distributed shared
+memory. Both are checked without a GPU. The broken twins have no barriers, like many a first version.
 
 Run it: ``python examples/gallery/plot_generated_cuda.py`` (needs ``pip install 'noyau-kernels[check-c,numba]'`` and
 gcc).
@@ -60,10 +62,14 @@ print(triton[triton.index("@triton.jit") :])
 # %%
 # CUDA C++
 # --------
-# Two kernels: rows of up to 1024 cells have a warp each, eight to a block; a longer row has a block. Behind them stands
-# the function of the host that launches one of the two. The whole compiles alone, with nvcc or NVRTC.
+# A kernel for each length of rows: those of up to 512 cells have a warp each, eight to a block; longer ones a block,
+# then a cluster of blocks; the longest a block that reads them again. The cells before the first multiple of 16 bytes,
+# and behind the last one, are taken apart. Behind the kernels stands the function of the host that launches one of
+# them. The whole compiles alone, with nvcc or NVRTC. Here is the merge of a block, and what a block does with a row:
 text = softmax.source("cuda")
-print(text[text.index("template <int LANES") :])
+print(text[text.index("template <int LANES") :].partition("\n}\n")[0] + "\n}\n")
+print(text[text.index("struct noyau_max_f32 {") :].partition("\n};\n")[0] + "\n};\n")
+print(text[text.index('extern "C" __global__ void __launch_bounds__(256) softmax_1(') :].partition("\n}\n")[0] + "\n}")
 
 # %%
 # A program of the host copies the rows to the device, calls that function, and copies the results back. noyau runs it

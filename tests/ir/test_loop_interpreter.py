@@ -13,6 +13,7 @@ from noyau.ir.loop_interpreter import run
 from noyau.ir.loops import (
     Alloc,
     Axis,
+    Call,
     Const,
     Fold,
     Guard,
@@ -27,6 +28,7 @@ from noyau.ir.loops import (
     Store,
     Tile,
     TilePolicy,
+    UntilAligned,
     Var,
 )
 from noyau.ir.sizes import Binding
@@ -40,6 +42,31 @@ from tests.nodes import BF16, BOOL, F16, F32, I8, I32, I64
 def test_a_map(axis):
     body = loop("#i", "n", Let("a", load("x", ROW)), store("y", call("add", Var("a", F32), ONE), ROW), axis=axis)
     assert run(kernel(body), [X8])[0].tolist() == (X8 + 1).tolist()
+
+
+@pytest.mark.parametrize(("start", "step", "cells"), [(0, 3, [0, 3, 6]), (2, 1, [2, 3, 4, 5, 6, 7]), (5, 2, [5, 7])])
+def test_a_loop_with_steps(start, step, cells):
+    zero = loop("#i", "n", store("y", Const(0.0, F32), ROW))
+    every = replace(loop("#i", "n", store("y", ONE, ROW)), start=Dim.of(start), step=step)
+    assert np.flatnonzero(run(kernel(zero, every), [X8])[0]).tolist() == cells
+
+
+def test_a_loop_with_steps_has_an_order():
+    every = replace(loop("#i", "n", store("y", ONE, ROW), axis=Axis.LANES), step=2)
+    with pytest.raises(GraphError, match="the loop over #i has steps, but no order"):
+        run(kernel(every), [X8])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_vectors_begin_at_multiples_of_their_size_wherever_memory_begins(seed):
+    """One seed has all memory begin with a vector; another one each array some cells after one."""
+    places = (UntilAligned(4, "x", (Dim.of(3),), Dim.of("n")), UntilAligned(4, "x", (Dim.of(4),), Dim.of("n")))
+    most = UntilAligned(4, "x", (Dim.of(1),), Dim.of(0))
+    stores = [store("y", Call("cast", (place,), F32), (Dim.of(at),)) for at, place in enumerate((*places, most))]
+    rest = loop("#i", Dim.of("n") - 3, store("y", ONE, (Dim.of("#i") + 3,)))
+    first, after, none, *_ = run(kernel(*stores, rest), [X8], seed=seed)[0]
+    assert (first - after) % 4 == 1
+    assert none == 0
 
 
 def test_integers_wrap_around_in_their_dtype():

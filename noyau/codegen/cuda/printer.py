@@ -28,7 +28,6 @@ from noyau.ir.dims import Dim, maximum, product
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import dims_in, every_statement, extent_of, on_threads, touched
 
-OF_CLUSTERS = 4  # blocks that a multiprocessor has room for at once: while one waits for its cluster, others compute
 WARPS = 8  # of a block in which each has an item of its own
 
 
@@ -98,10 +97,10 @@ class CudaPrinter(CPrinter):
             lines.insert(0, f"{INDENT}const int64_t rank = blockIdx.x % {block.blocks};")
         if self.uses_lane:
             lines.insert(0, f"{INDENT}const int lane = threadIdx.x;")
-        bounds = f"__launch_bounds__({block.threads * block.rows})"
+        resident = f", {launch.hints.resident}" if launch.hints.resident else ""
+        bounds = f"__launch_bounds__({block.threads * block.rows}{resident})"
         cluster = ""
         if block.blocks > 1:
-            bounds = f"__launch_bounds__({block.threads}, {OF_CLUSTERS})"
             cluster = f" __cluster_dims__({block.blocks}, 1, 1)"
         head = f'extern "C" __global__ void {bounds}{cluster} {self.kernel.name}_{position}'
         return "\n".join([f"{head}({', '.join(self.parameters(stores_of(launch)))})", "{", *lines, "}"])

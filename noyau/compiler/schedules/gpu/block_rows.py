@@ -22,6 +22,7 @@ from noyau.ir.dims import Dim, Shape, maximum
 from noyau.text import unused
 
 WARP = 32  # threads
+FEWER, MORE = 3, 4  # blocks of clusters on a multiprocessor
 RANK = Dim.of("#rank")  # of a block in its cluster
 LENGTH, UNTIL, VECTORS, ENDS = "#length", "#until", "#vectors", "#ends"  # of its piece of a row, in cells
 
@@ -54,6 +55,11 @@ class RowSchedule:
         """Whether sums of float32 have states of float64."""
         return self.share.threads > WARP and not self.is_loose
 
+    @property
+    def resident(self) -> int:
+        """The blocks that a multiprocessor is to have room for; 0 for as many as come."""
+        return 0
+
     def fits(self) -> ir.Asked:
         """Whether it can have rows of these sizes."""
         return True
@@ -65,7 +71,7 @@ class RowSchedule:
     def on_grid(self, row: Statements, when: ir.Expr | None, *, is_narrow: bool) -> ir.Launch:
         """A row, in the loops around it."""
         body = primitives.bind_all(primitives.nested(self.rows, row))
-        hints = ir.Hints(is_loose=self.is_loose, is_narrow=is_narrow)
+        hints = ir.Hints(is_loose=self.is_loose, is_narrow=is_narrow, resident=self.resident)
         return ir.Launch(body, when, hints=hints, threads=self.share.threads)
 
     def in_blocks(self, statements: Statements) -> Statements:
@@ -173,6 +179,13 @@ class KeptRow(RowSchedule):
         """Whether each row has its own cells there."""
         variables = {loop.var for loop in self.rows}
         return any(dim.names & variables for dim in place[1])
+
+    @property
+    def resident(self) -> int:
+        """While a block waits for its cluster others compute; and more of them where each waits for what all rows have,
+        though they have fewer registers then."""
+        waits = any(not self.is_of_row(place) for one in passes_of(self.row) for place in self.places(*one))
+        return 0 if self.share.blocks == 1 else MORE if waits else FEWER
 
     def fits(self) -> ir.Asked:
         """Whether there is something to keep, and room for it."""
