@@ -254,7 +254,7 @@ RULES: dict[Rule, tuple[str, ...]] = {
         "match node:\n    case Load():\n        x = 1",
         "match node:\n    case ir.Load(buffer=b):\n        x = 1\n    case other if other:\n        raise E",
         "match node:\n    case A() | Load():\n        x = 1\n    case C():\n        raise E",
-        "match node:\n    case Call() | Load() | Fold():\n        x = 1\n    case Const():\n        raise E\n"
+        "match node:\n    case Call() | Load() | Fold() | Var():\n        x = 1\n    case Const():\n        raise E\n"
         "    case _:\n        pass",
         "match axis:\n    case Axis.SERIAL:\n        x = 1\n    case Axis.LANES | Axis.THREADS:\n        x = 2\n"
         "    case _:\n        x = 3",

@@ -62,8 +62,8 @@ def test_vectors_begin_at_multiples_of_their_size_wherever_memory_begins(seed):
     """One seed has all memory begin with a vector; another one each array some cells after one."""
     places = (UntilAligned(4, "x", (Dim.of(3),), Dim.of("n")), UntilAligned(4, "x", (Dim.of(4),), Dim.of("n")))
     most = UntilAligned(4, "x", (Dim.of(1),), Dim.of(0))
-    stores = [store("y", Call("cast", (place,), F32), (Dim.of(at),)) for at, place in enumerate((*places, most))]
-    rest = loop("#i", Dim.of("n") - 3, store("y", ONE, (Dim.of("#i") + 3,)))
+    stores = [store("y", Call("cast", (place,), F32), at) for at, place in enumerate((*places, most))]
+    rest = loop("#i", Dim.of("n") - 3, store("y", ONE, Dim.of("#i") + 3))
     first, after, none, *_ = run(kernel(*stores, rest), [X8], seed=seed)[0]
     assert (first - after) % 4 == 1
     assert none == 0

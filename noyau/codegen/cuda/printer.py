@@ -166,14 +166,6 @@ class CudaPrinter(CPrinter):
         match statement:
             case ir.MergeLanes():
                 yield from self.merged(statement)
-            case ir.Loop(axis=ir.Axis.VECTOR):
-                yield from self.vector(statement)
-            case ir.Loop(var, _, ir.Axis.BLOCKS, body):
-                yield "{"
-                with self.names.block():
-                    self.names.blocks[-1]["index", var] = "rank"
-                    yield from self.inner(body)
-                yield "}"
             case ir.Require():
                 yield from self.noted_inside(statement, "")
             case ir.If(condition, body) if all(isinstance(s, ir.Require) for s in body):
@@ -189,6 +181,18 @@ class CudaPrinter(CPrinter):
                 yield "}"
             case _:
                 yield from super().statement(statement, last=last)
+
+    def loop(self, loop: ir.Loop) -> Iterator[str]:
+        if loop.axis is ir.Axis.VECTOR:
+            yield from self.vector(loop)
+        elif loop.axis is ir.Axis.BLOCKS:
+            yield "{"
+            with self.names.block():
+                self.names.blocks[-1]["index", loop.var] = "rank"
+                yield from self.inner(loop.body)
+            yield "}"
+        else:
+            yield from super().loop(loop)
 
     def is_shared(self, name: str) -> bool:
         """Whether a block, or the whole grid, has one of it."""
@@ -451,7 +455,7 @@ class CudaPrinter(CPrinter):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What a launch asks for: the threads of a block, the items that it has side by side, the blocks of a cluster."""
+    """Shape of a launch: the threads of a block, the items that it has side by side, the blocks of a cluster."""
 
     threads: int
     rows: int
@@ -459,7 +463,7 @@ class Block:
 
 
 def block_of(launch: ir.Launch) -> Block:
-    """What a launch asks for."""
+    """Read the shape off a launch."""
     loops = (s for s in every_statement(launch.body) if isinstance(s, ir.Loop) and s.axis is ir.Axis.BLOCKS)
     blocks = next((loop.extent.constant or 1 for loop in loops), 1)
     threads = launch.threads or BLOCK

@@ -47,7 +47,7 @@ class RowSchedule:
         self.tags = set[str]()  # of loops, which names of theirs end in
 
     def places(self, variable: str, body: Statements) -> list[Place]:
-        """What a pass walks along."""
+        """Find the arrays that a pass walks along."""
         return vectors.places_along(self.buffers, body, variable)
 
     @property
@@ -75,7 +75,7 @@ class RowSchedule:
         return ir.Launch(body, when, hints=hints, threads=self.share.threads)
 
     def in_blocks(self, statements: Statements) -> Statements:
-        """What each block of a cluster does."""
+        """Have each block of a cluster do something."""
         return statements
 
     def spread(self, variable: str, extent: Dim, steps: Steps, tag: str, places: Sequence[Place]) -> Statements:
@@ -164,7 +164,7 @@ class KeptRow(RowSchedule):
         self.rounds = max(1, share.bytes // cells) if self.kept else 0
 
     def read_again(self) -> list[Place]:
-        """What several passes over the row read, of which each row has its own."""
+        """Find what several passes over the row read, and each row has of its own."""
         passes = [set(self.places(*one)) for one in passes_of(self.row)]
         every = sorted(set().union(*passes), key=str)
         return [
@@ -274,12 +274,11 @@ class KeptRow(RowSchedule):
         kept = dict(self.kept)
 
         def change(expr: ir.Expr) -> ir.Expr:
-            match expr:
-                case ir.Load(name, at, dtype, None) if name in kept:
-                    first = tuple(dim.replace({variable: ZERO}) for dim in at)
-                    if first == kept[name] and vectors.is_along(self.buffers[name], at, variable):
-                        return ir.Load(f"{name}.{what}", index, dtype)
-            return expr
+            if not isinstance(expr, ir.Load) or expr.where is not None or expr.buffer not in kept:
+                return expr
+            first = tuple(dim.replace({variable: ZERO}) for dim in expr.index)
+            is_kept = vectors.is_along(self.buffers[expr.buffer], expr.index, variable) and first == kept[expr.buffer]
+            return ir.Load(f"{expr.buffer}.{what}", index, expr.dtype) if is_kept else expr
 
         return walk.rewrite(body, change)
 
@@ -335,7 +334,7 @@ def _either(condition: ir.Asked, this: Statements, other: Statements) -> Stateme
 
 
 def whole_body(fold: ir.Fold) -> Statements:
-    """What a fold does in a round, and its value."""
+    """Statements of a round of a fold, and its value."""
     return (*fold.body, ir.Let("", fold.value))
 
 

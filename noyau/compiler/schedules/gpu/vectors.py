@@ -35,7 +35,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What is done with each cell; and, where that differs, with a vector: before its cells, with each, after them."""
+    """Statements for each cell; and, where those differ, for a vector: before its cells, for each, after them."""
 
     of_cell: Statements
     of_vector: tuple[Statements, Statements, Statements] | None = None
@@ -60,7 +60,7 @@ def is_along(memory: ir.Buffer | ir.Alloc, index: Shape, variable: str) -> bool:
 
 
 def places_along(memory: Memory, body: Statements, variable: str) -> list[Place]:
-    """What a loop walks along, each place once, at its first round; nothing where a round is no straight line."""
+    """Find the arrays that a loop walks along, each place once, at its first round; none where a round has loops."""
     if not is_straight(body):
         return []
     loads = [(load.buffer, load.index) for load in walk.loads_of(body) if load.where is None]
@@ -80,7 +80,7 @@ def places_along(memory: Memory, body: Statements, variable: str) -> list[Place]
 def spread(
     piece: Piece, variable: str, steps: Steps, tag: str, lane: Dim, places: Sequence[Place]
 ) -> tuple[Statements, Statements]:
-    """What all threads compute first, and what the thread `lane` does: `steps` with its cells of a piece, which is
+    """Statements of all threads before, and those of the thread `lane`: `steps` with its cells of a piece, which is
     walked along by `variable`. `places` are to be aligned, with the variable at 0; of none each cell is taken alone."""
     rest = f"{variable}_rest"
     if not places:
