@@ -63,3 +63,11 @@ def test_loops_that_nobody_deals_are_dealt_by_the_plan(text, becomes):
 def test_a_launch_that_is_not_read_is_named_with_its_line(text):
     with pytest.raises(UnsupportedError, match=r"op\[f\]: the launch on line 2 is not read"):
         rewrite(text, "cuda", "op[f]")
+
+
+@pytest.mark.parametrize("head", ["#ifndef NOYAU_WATCHED", "#if !defined(NOYAU_WATCHED) && __CUDA_ARCH__ >= 800"])
+def test_what_a_text_has_for_gpus_alone_is_not_watched(head):
+    text = f'{head}\nasm("nop;");\n#else\nx = 1;\n#endif\n'
+    assert rewrite(text, "cuda", "op[f]") == text
+    with pytest.raises(UnsupportedError, match="line 6 uses asm: PTX cannot be watched"):
+        rewrite(text + 'asm("nop;");', "cuda", "op[f]")
