@@ -37,7 +37,7 @@ if not Path("/proc/driver/nvidia").exists():
 # Whether the compiler and the processor do AVX-512 is inductor's to try: it imports torch in a new process for that.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
-# Files of the tests lie in memory where there is room and they may be run: a disk takes a twenty-fifth of the suite's time.
+# Files of the tests lie in memory where there is room and they may be run: a disk takes a twenty-fifth of their time.
 MEMORY, NEEDED_BYTES = Path("/dev/shm"), 4 << 30
 if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK):
     status = os.statvfs(MEMORY)
