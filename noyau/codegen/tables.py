@@ -100,7 +100,7 @@ def _sum(terms: Sequence[Term], name: Name, operate: Operate) -> str:
 
 def _shared(terms: Sequence[Term], name: Name) -> str | None:
     """The size that most terms share, if at least two do."""
-    atoms = [atom for monomial, _ in terms for atom in set(monomial) if isinstance(atom, str) and atom[0] != "#"]
+    atoms = [atom for monomial, _ in terms for atom in set(monomial) if isinstance(atom, str) and atom[:1] != "#"]
     shared = [(-count, name(atom), atom) for atom in set(atoms) if (count := atoms.count(atom)) > 1]
     return min(shared)[2] if shared else None
 

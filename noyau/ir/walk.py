@@ -96,8 +96,7 @@ def every_expression(statements: Iterable[ir.Statement]) -> Iterator[ir.Expr]:
         while waiting:
             expr = waiting.pop()
             yield expr
-            if type(expr) not in _LEAVES:
-                waiting += operands(expr)
+            waiting += () if type(expr) in _LEAVES else operands(expr)
 
 
 def every_statement(statements: Iterable[ir.Statement]) -> Iterator[ir.Statement]:
