@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, nullcontext, suppress
@@ -24,6 +25,7 @@ from _pytest.assertion import rewrite
 import tests.plain_import  # noqa: F401  before noyau  # isort: split
 from noyau.jobs.check import attempts as check_attempts
 from noyau.jobs.check import kernel as check_kernel
+from noyau.timing import sides
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.adversarial import Effort
 from tests.by_hand import BY_HAND
@@ -34,6 +36,13 @@ if not Path("/proc/driver/nvidia").exists():
 
 # Whether the compiler and the processor do AVX-512 is inductor's to try: it imports torch in a new process for that.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+
+# Files of the tests lie in memory where there is room and they may be run: a disk takes a twenty-fifth of their time.
+MEMORY, NEEDED_BYTES = Path("/dev/shm"), 4 << 30
+if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK):
+    status = os.statvfs(MEMORY)
+    if not status.f_flag & os.ST_NOEXEC and status.f_bavail * status.f_frsize > NEEDED_BYTES:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 # Modules are compiled once, whatever the shell says: each process that the tests start is a second faster for it.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -116,12 +125,14 @@ QUICK = (*("-Og" if flag == "-O3" else flag for flag in SHIPPED), *LINKER)
 FEW = Effort(2, 8, 1 << 15)
 LARGE, WATCHED = check_kernel.LARGE, check_kernel.WATCHED
 MOST, SOME = check_attempts.MOST, check_attempts.FEW
+OTHERS_REST = sides.others_rest
 _begun: set[Path] = set()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """C is built quickly and checks try less, within this process, but for tests marked as_shipped and their fixtures.
+    """C is built quickly, checks try less and no clock waits for other threads to rest, within this process, but for
+    tests marked as_shipped and their fixtures.
 
     What a file leaves behind (packages and their caches) is not looked at for garbage in the files after it.
     """
@@ -133,6 +144,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     c_compiler._FLAGS = SHIPPED if is_shipped else QUICK
     check_kernel.LARGE, check_kernel.WATCHED = (LARGE, WATCHED) if is_shipped else (LARGE >> 4, WATCHED // 4)
     check_attempts.MOST, check_attempts.FEW = (MOST, SOME) if is_shipped else (MOST // 2, SOME * 2 // 3)
+    sides.others_rest = OTHERS_REST if is_shipped else lambda: True
     return (yield)
 
 

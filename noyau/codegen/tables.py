@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 from noyau.ir.dims import Atom, Dim, DimOp, Monomial
@@ -101,9 +100,8 @@ def _sum(terms: Sequence[Term], name: Name, operate: Operate) -> str:
 
 def _shared(terms: Sequence[Term], name: Name) -> str | None:
     """The size that most terms share, if at least two do."""
-    atoms = [atom for monomial, _ in terms for atom in set(monomial) if isinstance(atom, str)]
-    counts = Counter(atom for atom in atoms if not atom.startswith("#"))
-    shared = [(-count, name(str(atom)), str(atom)) for atom, count in counts.items() if count > 1]
+    atoms = [atom for monomial, _ in terms for atom in set(monomial) if isinstance(atom, str) and atom[:1] != "#"]
+    shared = [(-count, name(atom), atom) for atom in set(atoms) if (count := atoms.count(atom)) > 1]
     return min(shared)[2] if shared else None
 
 

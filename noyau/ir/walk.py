@@ -12,6 +12,8 @@ from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike, product
 from noyau.ir.operators import OPERATORS
 
+_LEAVES = frozenset({ir.Const, ir.Var, ir.Index, ir.InWholeLines})  # the expressions without others in them
+
 LINE, CELL = "#line_of_tile", "#cell_of_tile"
 
 
@@ -94,7 +96,7 @@ def every_expression(statements: Iterable[ir.Statement]) -> Iterator[ir.Expr]:
         while waiting:
             expr = waiting.pop()
             yield expr
-            waiting += operands(expr)
+            waiting += () if type(expr) in _LEAVES else operands(expr)
 
 
 def every_statement(statements: Iterable[ir.Statement]) -> Iterator[ir.Statement]:
@@ -103,23 +105,20 @@ def every_statement(statements: Iterable[ir.Statement]) -> Iterator[ir.Statement
     while waiting:
         statement = waiting.pop()
         yield statement
-        inner: list[ir.Statement] = []
-        if isinstance(statement, ir.Loop):  # not `ir.Loop | ir.If`, which makes a union: all walks pass here
+        if type(statement) is ir.Loop:  # not isinstance, which takes longer: all walks pass here
             waiting += statement.body[::-1]
             continue
-        if isinstance(statement, ir.If):
-            inner += statement.body
-        elif isinstance(statement, ir.Intrinsic):
+        inner: list[ir.Statement] = [*statement.body] if type(statement) is ir.If else []
+        if isinstance(statement, ir.Intrinsic):
             inner += loops_of(statement)
         exprs = [*expressions(statement)][::-1]
         while exprs:
-            expr = exprs.pop()
-            if isinstance(expr, ir.Fold):
+            if type(expr := exprs.pop()) in _LEAVES:
+                continue
+            if type(expr) is ir.Fold:
                 inner += expr.body
-            if inside := operands(expr):
-                exprs += inside[::-1]
-        if inner:
-            waiting += inner[::-1]
+            exprs += operands(expr)[::-1]
+        waiting += inner[::-1]
 
 
 def on_threads(

@@ -21,7 +21,7 @@ from pathlib import Path
 
 _TICK_S = 0.01
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/proc", "/sys/devices/system", "/etc/ld.so.cache", "/etc/passwd")
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
+DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _NEW_USER, _NEW_PROCESSES, _NEW_NETWORK, _NEW_IPC = 0x10000000, 0x20000000, 0x40000000, 0x08000000
 _NO_NEW_PRIVILEGES, _DIE_WITH_PARENT, _SUBREAPER = 38, 1, 36  # of prctl
 _RULESET, _RULE, _RESTRICT = 444, 445, 446  # system calls of Landlock, alike on every processor
@@ -184,7 +184,7 @@ def _restrict_files(libc: ctypes.CDLL, folder: Path, readable: Sequence[str]) ->
     if ruleset < 0:
         return False
     allowed = [(str(folder), rights), *((each, _READ) for each in readable)]
-    for path, right in [*allowed, *((each, _READ_FILE | _WRITE_FILE) for each in _DEVICES)]:
+    for path, right in [*allowed, *((each, _READ_FILE | _WRITE_FILE) for each in DEVICES)]:
         for place in _opened(path):
             own = right & rights & (-1 if os.path.isdir(path) else _OF_A_FILE)
             libc.syscall(_RULE, ruleset, 1, struct.pack("<Qi", own, place), 0)

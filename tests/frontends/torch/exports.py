@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
+from torch._export import utils
 
 from noyau.frontends.torch.importer import ImportedGraph, import_graph
 from noyau.frontends.torch.tensors import as_array
 from noyau.ir.graph_interpreter import evaluate
+
+# Each export has torch go over all operators twice for each of their 25 libraries: a third of what it takes.
+utils._materialize_cpp_cia_ops = cache(utils._materialize_cpp_cia_ops)
 
 
 class Called(torch.nn.Module):

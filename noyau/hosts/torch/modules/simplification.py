@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._functorch.partitioners import must_recompute
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils.checkpoint import CheckpointPolicy
 
@@ -178,6 +177,8 @@ def _stems(some: set[fx.Node], others: set[fx.Node]) -> bool:
 
 def _is_repeated(nodes: set[fx.Node]) -> bool:
     """Whether one checkpoint computes all of them again, and no later one has torch keep its own inputs among them."""
+    from torch._functorch.partitioners import must_recompute  # with all of dynamo, which a saved module does without
+
     regions = {node.meta.get(_REGION) for node in nodes if must_recompute(node)}
     users = [user for node in nodes for user in node.users if must_recompute(user)]
     return all(map(must_recompute, nodes)) and len(regions | {user.meta.get(_REGION) for user in users}) == 1

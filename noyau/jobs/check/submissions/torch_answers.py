@@ -40,6 +40,7 @@ from noyau.kernels.interpretation import error_of
 from noyau.sanitizer.scripts.record import ScriptSession
 from noyau.sanitizer.scripts.torch_extensions import Extensions, is_compiled, stood_in
 from noyau.sanitizer.scripts.triton_host import marked
+from noyau.workers.confinement import DEVICES
 
 _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -69,7 +70,7 @@ def guard(folder: Path) -> None:
         act = _DEEDS.get(event)
         if event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES:
             path = os.path.realpath(os.fspath(arguments[0])) if isinstance(arguments[0], str | bytes) else own
-            act = None if str(path).startswith((own, "/dev/")) else f"wrote to {path!r}"
+            act = None if path in DEVICES or str(path).startswith(own) else f"wrote to {path!r}"
         if act is not None and _is_own(own):
             os.write(notes, f"{act}\n".encode("utf-8", "replace"))
             raise Refused(f"a submission may not: it {act}")
