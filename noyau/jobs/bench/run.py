@@ -24,7 +24,7 @@ from noyau.timing.machine import this_machine
 from noyau.workers.resources import processors
 
 Numbers: TypeAlias = Mapping[str, int | Sequence[int]]
-MOST_SIZES = 16
+MOST_SIZES = 64
 
 
 def bench(
