@@ -50,7 +50,8 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     """0 where every candidate that runs is right, and none slower than asked; else 1."""
-    from noyau.jobs.bench.exports import EXPORTS, export
+    from noyau.jobs.bench.exports import EXPORTS
+    from noyau.jobs.report.text import write_text
 
     target, file = arguments.target, Path(arguments.target.partition("::")[0])
     exports = {kind: getattr(arguments, kind) for kind in EXPORTS if getattr(arguments, kind) is not None}
@@ -65,7 +66,7 @@ def _run(arguments: argparse.Namespace) -> int:
         say(f"reading {target}")
         record = _compared(arguments, limit, say) if arguments.compare else _timed(arguments, say)
     for kind, place in exports.items():
-        export(record, kind, place)
+        write_text(EXPORTS[kind](record), place)
     if arguments.json is not None:
         record.write(arguments.json)
     print_rich(record)

@@ -28,6 +28,7 @@ def test_the_verdict_is_of_the_interval(ratio, spread, verdict, sure):
 def test_pairs_of_two_races_are_one_change():
     joined = change(1.1).joined(change(1.2))
     assert joined.comparison.pairs == 400 and 1.1 <= joined.slowdown <= 1.2
+    assert joined.is_slower and not change(0.99).joined(change(1.2)).joined(change(1.3)).joined(change(0.98)).is_slower
 
 
 def test_a_comparison_is_printed_with_its_verdict_first_and_within_its_width():
@@ -38,11 +39,11 @@ def test_a_comparison_is_printed_with_its_verdict_first_and_within_its_width():
     assert lines[0].startswith("f: WRONG against the baseline main of 2026-01-02: 1 candidate of now")
     assert max(map(len, lines)) <= 80
     text = "\n".join(lines)
-    assert ["f,", "hot", "1", "ms", "1.1", "ms", "+10.0%", "[+10.0,", "+10.0]", "%", "1.1", "ms", "SLOWER"] in map(
+    assert ["f,", "hot", "1", "ms", "1.1", "ms", "+10.0%", "[+10.0,", "+10.0]", "%", "SLOWER", "1.1", "ms"] in map(
         str.split, lines
     )
     assert "g is wrong: wrong" in text and "A note." in text and "95 % interval" in text
-    assert not record.ok and record.to_json()["changes"][0]["pairs"] == 200
+    assert not record.ok and len(record.to_json()["changes"][0]["after_s"]) == 200
 
 
 def test_a_name_is_a_file_of_the_folder_of_baselines_and_a_path_is_one():

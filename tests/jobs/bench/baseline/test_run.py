@@ -53,7 +53,7 @@ def test_a_baseline_keeps_the_texts_that_ran_and_what_is_imported_is_timed_besid
     kept = json.loads((folder / ".noyau/bench/main.json").read_text())
     assert kept["sources"] == {name: (folder / name).read_text() for name in ("ops.py", "baseline_helper.py")}
     assert kept["target"] == "ops.py::f" and kept["times"][0]["candidate"] == "f"
-    (folder / "baseline_helper.py").write_text("def passes():\n    return 8\n")  # four times as long
+    (folder / "baseline_helper.py").write_text("def passes():\n    return 16\n")  # eight times as long
     assert bench("ops.py::f", "--compare", "main", "--json", "changes.json") == 1
     assert "f: SLOWER against the baseline main" in capsys.readouterr().out
     changes = json.loads((folder / "changes.json").read_text())
@@ -73,7 +73,7 @@ def test_an_op_with_a_kernel_in_a_file_is_compared_candidate_by_candidate(folder
     assert bench("twice.py", "--compare", "out/base.json", "--fail-if-slower", "900%") == 1  # it is wrong now
     out = " ".join(capsys.readouterr().out.split())
     assert "by_hand is wrong: " in out and "Newer is new: the baseline has none of that name" in out
-    assert "at n=2000" in out and "reference, hot" in out
+    assert "n = 2000" in out and "reference, hot" in out
 
 
 def test_what_differs_in_values_or_is_gone_is_said(folder, capsys):
