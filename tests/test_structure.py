@@ -42,6 +42,7 @@ OPTIONAL = {
     **dict.fromkeys(("adbc_driver_manager", "adbc_driver_postgresql", "adbc_driver_sqlite"), ("adbc*",)),
     **dict.fromkeys(("pandas", "xarray"), ()),
     "duckdb": ("duckdb*",),
+    "mcp": ("mcp",),
     **dict.fromkeys(("dask", "distributed"), ("dask*",)),
     "pyspark": ("spark*",),
     **dict.fromkeys(("tree_sitter", "tree_sitter_c", "tree_sitter_cpp"), ("syntax",)),

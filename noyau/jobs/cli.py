@@ -19,6 +19,7 @@ from noyau.jobs.check import command as check_command
 from noyau.jobs.demo import command as demo_command
 from noyau.jobs.extract import command as extract_command
 from noyau.jobs.machine import command as machine_command
+from noyau.jobs.mcp import command as mcp_command
 from noyau.jobs.optimize import command as optimize_command
 from noyau.jobs.profile import command as profile_command
 from noyau.jobs.show import command as show_command
@@ -110,6 +111,7 @@ COMMANDS = {
     "check": check_command.COMMAND,
     "bench": bench_command.COMMAND,
     "stream": stream_command.COMMAND,
+    "mcp": mcp_command.COMMAND,
     "demo": demo_command.COMMAND,
     "machine": machine_command.COMMAND,
     "cache": doctor.CACHE,

@@ -60,8 +60,7 @@ def export_rows(record: Timed) -> Iterator[ExportRow]:
                     yield ExportRow(*timed)
                     continue
                 comparison = at.comparison(name, way=way, temperature=temperature)
-                against = ("", False, at.against, *_ratio(comparison))
-                yield ExportRow(*timed, comparison.verdict.value, *against)
+                yield ExportRow(*timed, comparison.verdict.value, "", False, at.against, *_ratio(comparison))
 
 
 def _ratio(comparison: Comparison) -> tuple[float, float, float, float]:
