@@ -8,7 +8,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +58,15 @@ def declare_record(parser: argparse.ArgumentParser, detail: str = "") -> None:
     """`--json`; `detail`: how far the record goes."""
     message = f"write the full record here{f', {detail}' if detail else ''}"
     parser.add_argument("--json", type=Path, metavar="F", help=message)
+
+
+def write_record(arguments: argparse.Namespace, record: Mapping[str, object]) -> None:
+    """Write what a command found, where `--json` asks for it."""
+    from noyau.jobs.report.text import write_json
+
+    if arguments.json is not None:
+        make_folder(arguments.json.parent)
+        write_json({"schema_version": 1, **record}, arguments.json)
 
 
 def sizes_of(texts: list[str], option: str = "--dim") -> dict[str, list[int]]:
@@ -143,16 +152,19 @@ def require_place(record: Path, model: Path) -> None:
 
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """Yield a function that tells of each step on stderr: one line that changes in a terminal, else a line a step."""
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _print_step
+    """Yield a function that tells of each step on stderr: one line that changes in a terminal, with the time that has
+    passed; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda step: None
         return
-    with console.status(Text("starting"), refresh_per_second=4) as status:  # nothing that a clock would see
-        yield lambda step: status.update(Text(plain(step), no_wrap=True, overflow="ellipsis"))
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    looks = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    console = Console(stderr=True)
+    with Progress(*looks, console=console, transient=True, refresh_per_second=4) as shown:  # nothing a clock would see
+        task = shown.add_task("starting", total=None)
+        yield lambda step: shown.update(task, description=plain(step)[: max(console.width - 20, 20)])
 
 
 def print_rich(record: object) -> None:
@@ -165,8 +177,3 @@ def print_rich(record: object) -> None:
 def plain(text: str) -> str:
     """The text as one line that is safe to print, whatever a hostile file has put into it."""
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
-
-
-def _print_step(step: str) -> None:
-    sys.stderr.write(f"noyau: {plain(step)}\n")  # in one piece: two threads tell of what they check
-    sys.stderr.flush()

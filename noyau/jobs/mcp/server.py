@@ -70,7 +70,7 @@ class Tools:
     async def _run(self, command: str, target: str, options: Sequence[str]) -> Reply:
         with TemporaryDirectory(prefix="noyau-mcp-") as folder:
             record = Path(folder, "record.json")
-            words = [*options, *(["--json", str(record)] if command != "show" else []), "--", target]
+            words = [*options, "--json", str(record), "--", target]
             pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "noyau", command, *words), stdin=none, stdout=pipe, stderr=pipe

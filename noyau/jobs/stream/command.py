@@ -48,6 +48,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     add("--bad-lines", type=Path, metavar="DIR", help="put lines that are no rows here, instead of refusing them")
     add("--in-order", action="store_true", help="run a reduction that is no monoid chunk by chunk")
     add("--restart", action="store_true", help="begin anew where work on SINK was ended")
+    command_line.declare_record(parser)
 
 
 def _value(text: str) -> tuple[str, object]:
@@ -104,6 +105,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 task, advance=rows, total=total, rate=f"{progress.tasks[0].speed or 0:.3g} rows/s"
             ),
         )
+    command_line.write_record(arguments, {"source": arguments.source, "result": str(result)})
     print(result)
     return 0
 
