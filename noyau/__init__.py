@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from noyau.nn.torch.patch import PatchRecord
     from noyau.ops.higher_order.ops import map, reduce, zip  # noqa: A004  as Python calls them
     from noyau.ops.op import Op, ReferenceWarning, op
+    from noyau.timing.ranges import range  # noqa: A004
 
 __all__ = [
     "Buffer",
@@ -55,6 +56,7 @@ __all__ = [
     "optimize",
     "patch",
     "profile",
+    "range",
     "reduce",
     "reduction",
     "reductions",
@@ -77,6 +79,7 @@ _ELSEWHERE = {
     "create_function": "noyau.engines.sql.functions",
     "map": "noyau.ops.higher_order.ops",
     "op": "noyau.ops.op",
+    "range": "noyau.timing.ranges",
     "reduce": "noyau.ops.higher_order.ops",
     "reduction": "noyau.engines.reduction",
     "reductions": "noyau.engines.reductions",

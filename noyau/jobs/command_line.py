@@ -151,11 +151,11 @@ def require_place(record: Path, model: Path) -> None:
 
 
 @contextlib.contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
-    """Yield a function that tells of each step on stderr: one line that changes in a terminal, with the time that has
-    passed; nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda step: None
+def progress(say: Callable[[str], None] | None = None) -> Iterator[Callable[[str], None]]:
+    """Yield a function that tells of each step: `say`, or one line on stderr that changes in a terminal, with the time
+    that has passed, and is not there elsewhere."""
+    if say is not None or sys.stderr is None or not sys.stderr.isatty():
+        yield say or (lambda step: None)
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn

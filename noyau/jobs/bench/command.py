@@ -39,7 +39,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     )
     peers = "time these beside: the reference as torch.compile, numexpr and numba run it"
     add("--against", default="", metavar="PEER[,PEER...]", help=peers)
-    add("--save", default="", metavar="NAME", help="keep times and source texts in .noyau/bench/NAME.json (or a path)")
+    add("--save", default="", metavar="NAME", help="keep the source texts in .noyau/bench/NAME.json (or a path)")
     add("--compare", default="", metavar="NAME", help="run the saved text beside the present one, in turns")
     limit = "with --compare: status 1 where a candidate takes surely longer, by more than this (default: 5%%)"
     add("--fail-if-slower", default="5%", metavar="P%", help=limit)
@@ -64,7 +64,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise InputError("--compare goes without --against, --device and --save: it times what was saved, on this CPU")
     with progress() as say:
         say(f"reading {target}")
-        record = _compared(arguments, limit, say) if arguments.compare else _timed(arguments, say)
+        record = _timed(arguments, limit, say)
     for kind, place in exports.items():
         write_text(EXPORTS[kind](record), place)
     if arguments.json is not None:
@@ -72,41 +72,32 @@ def _run(arguments: argparse.Namespace) -> int:
     print_rich(record)
     if arguments.save:
         again = shlex.join(["noyau", "bench", target, "--compare", arguments.save])
-        print(f"\nKept as a baseline, times and texts. After a change: {again}")
+        print(f"\nKept as a baseline. After a change: {again}")
     return 0 if record.ok else 1
 
 
-def _timed(arguments: argparse.Namespace, say: Callable[[str], None]) -> BenchRecord:
-    """A bench, kept as a baseline where that is asked."""
-    from noyau.jobs.bench.baseline.run import save
-    from noyau.jobs.bench.peers import named_peers
-    from noyau.jobs.bench.run import bench
-    from noyau.ops.op_files import load_ops_or_functions
-
-    what, maker = load_ops_or_functions(arguments.target)
-    peers = named_peers(arguments.against.split(",") if arguments.against else [], what)
-    inputs: Any = maker if arguments.inputs is None else _arrays(arguments.inputs)
-    how: dict[str, Any] = {"budget_s": arguments.budget, "cold": arguments.cold, "device": arguments.device}
-    record = bench(what, inputs, sizes=sizes_of(arguments.sizes, "--sizes"), peers=peers, say=say, **how)
-    if arguments.save:
-        save(arguments.save, arguments.target, what, record)
-    return record
-
-
-def _compared(arguments: argparse.Namespace, limit: float, say: Callable[[str], None]) -> ChangeRecord:
-    """The present text beside that of a baseline."""
+def _timed(arguments: argparse.Namespace, limit: float, say: Callable[[str], None]) -> BenchRecord | ChangeRecord:
+    """A bench, kept as a baseline where that is asked; or the present text beside that of a baseline."""
     from noyau.jobs.bench.baseline.record import read_baseline
-    from noyau.jobs.bench.baseline.run import compare
-    from noyau.jobs.bench.run import combinations
+    from noyau.jobs.bench.baseline.run import compare, save
+    from noyau.jobs.bench.peers import named_peers
+    from noyau.jobs.bench.run import bench, combinations
     from noyau.jobs.bench.tasks import BenchOptions
     from noyau.ops.op_files import load_ops_or_functions
 
-    baseline = read_baseline(arguments.compare)
-    what, maker = load_ops_or_functions(arguments.target)
+    target, sizes = arguments.target, sizes_of(arguments.sizes, "--sizes")
+    baseline = read_baseline(arguments.compare) if arguments.compare else None
+    what, maker = load_ops_or_functions(target)
     inputs: Any = maker if arguments.inputs is None else _arrays(arguments.inputs)
-    sizes = combinations(sizes_of(arguments.sizes, "--sizes"))
-    options = BenchOptions(inputs, sizes, arguments.budget, arguments.cold)
-    return compare(baseline, arguments.target, what, options, limit=limit, say=say)
+    if baseline is not None:
+        options = BenchOptions(inputs, combinations(sizes), arguments.budget, arguments.cold)
+        return compare(baseline, target, what, options, limit=limit, say=say)
+    peers = named_peers(arguments.against.split(",") if arguments.against else [], what)
+    how: dict[str, Any] = {"budget_s": arguments.budget, "cold": arguments.cold, "device": arguments.device}
+    record = bench(what, inputs, sizes=sizes, peers=peers, say=say, **how)
+    if arguments.save:
+        save(arguments.save, target, what, record)
+    return record
 
 
 def _arrays(path: Path) -> list[Any]:

@@ -21,8 +21,11 @@ from noyau.ops.op import Op
 from noyau.signatures.binding import bind
 
 _PACKAGES = {"torch.compile": "torch", "numexpr": "numexpr", "numba": "numba"}
-_LONGEST = 20_000  # letters of an expression
 _REDUCTIONS = ("sum", "prod", "max", "min")
+_KNOWN = frozenset(  # functions of numexpr 2.8
+    "abs arccos arccosh arcsin arcsinh arctan arctan2 arctanh ceil cos cosh exp expm1 floor fmod log log10 log1p sin "
+    "sinh sqrt tan tanh where maximum minimum".split()
+)
 _FORMS = {"identity": "{}", "negative": "(-{})", "reciprocal": "(1 / {})", "rsqrt": "(1 / sqrt({}))"}
 
 
@@ -58,8 +61,7 @@ def _numexpr(numexpr: Any, what: Op[..., Any] | Mapping[str, Function]) -> Funct
     """The reference as traced, in one expression. InputError for plain functions, which are not traced."""
     if not isinstance(what, Op):
         raise InputError("--against numexpr writes an expression of a traced reference: time an op, under @noyau.op")
-    known = set(import_module("numexpr.expressions").functions)
-    text_of = cache(partial(_text_for, what, known))
+    text_of = cache(partial(_text_for, what))
 
     def evaluate(*arguments: Any) -> Any:
         arrays = [np.asarray(each) for each in arguments]
@@ -69,16 +71,16 @@ def _numexpr(numexpr: Any, what: Op[..., Any] | Mapping[str, Function]) -> Funct
     return evaluate
 
 
-def _text_for(op: Op[..., Any], known: set[str], *forms: tuple[tuple[int, ...], str]) -> tuple[str, dict[str, Any]]:
+def _text_for(op: Op[..., Any], *forms: tuple[tuple[int, ...], str]) -> tuple[str, dict[str, Any]]:
     """The expression for arrays of these shapes and dtypes."""
     reference, signature = op.description.reference, op.require_signature()
     bound = bind(signature, [np.zeros(*form) for form in forms], op.known(reference.constants), op.name)
-    return numexpr_text(trace_reference(reference, specialization_of(signature, bound, reference.constants)), known)
+    return numexpr_text(trace_reference(reference, specialization_of(signature, bound, reference.constants)))
 
 
-def numexpr_text(graph: Graph, known: set[str]) -> tuple[str, dict[str, Any]]:
-    """An expression of numexpr, with the inputs as x0, x1, ..., and the numbers in it by name; `known`: its functions.
-    UnsupportedError for what it has no word for: views that do not broadcast, reductions within, several results."""
+def numexpr_text(graph: Graph) -> tuple[str, dict[str, Any]]:
+    """An expression of numexpr, with the inputs as x0, x1, ..., and the numbers in it by name. UnsupportedError for
+    what it has no word for: views that do not broadcast, reductions within, several results."""
     texts, numbers = dict[str, str](), dict[str, Any]()
     last = next((node.output for node in reversed(graph.nodes) if node.kind != Map("identity")), "")
     for node in graph.nodes:
@@ -89,19 +91,19 @@ def numexpr_text(graph: Graph, known: set[str]) -> tuple[str, dict[str, Any]]:
                 texts[node.output] = name = f"c{len(numbers)}"
                 numbers[name] = value.reshape(())
             case Map(function):
-                texts[node.output] = _call(function, [texts[each] for each in node.inputs], node, graph, known)
+                texts[node.output] = _call(function, [texts[each] for each in node.inputs], node, graph)
             case View(index) if is_broadcast(index, graph[node.inputs[0]].shape, node.shape):
                 texts[node.output] = texts[node.inputs[0]]
             case Reduce(monoid, axes) if monoid in _REDUCTIONS and len(axes) == 1 and node.output == last:
                 texts[node.output] = f"{monoid}({texts[node.inputs[0]]}, axis={axes[0]})"
             case kind:
                 raise UnsupportedError(f"numexpr has no {type(kind).__name__.lower()} like {node.output}")
-        if len(texts[node.output]) > _LONGEST or len(graph.outputs) != 1:
+        if len(texts[node.output]) > 20_000 or len(graph.outputs) != 1:
             raise UnsupportedError("numexpr takes one result, of an expression that is not too long")
     return texts[graph.outputs[0]], numbers
 
 
-def _call(function: str, operands: Sequence[str], node: Node, graph: Graph, known: set[str]) -> str:
+def _call(function: str, operands: Sequence[str], node: Node, graph: Graph) -> str:
     """A scalar function of operands. UnsupportedError where numexpr has none."""
     idle = function == "cast" and graph[node.inputs[0]].dtype is node.dtype
     if form := _FORMS.get("identity" if idle else function):
@@ -109,6 +111,6 @@ def _call(function: str, operands: Sequence[str], node: Node, graph: Graph, know
     if function in INFIX and len(operands) == 2:
         return f"({operands[0]} {INFIX[function][0]} {operands[1]})"
     name = CALLS.get(function, function).removeprefix("np.")
-    if name not in known:
+    if name not in _KNOWN:
         raise UnsupportedError(f"numexpr has no function {function}")
     return f"{name}({', '.join(operands)})"

@@ -10,7 +10,7 @@ from noyau.jobs.bench.peers import named_peers, numexpr_text
 from noyau.kernels.programs.generate import specialization_of, trace_reference
 from noyau.signatures.binding import bind
 
-KNOWN = {"exp", "sqrt", "maximum", "sum", "tanh"}
+NAMES = {"exp", "sqrt", "maximum", "sum", "tanh"}
 
 
 @noyau.op("f32[n], f32[n] -> f32[n]")
@@ -31,11 +31,11 @@ def backwards(x):
 def text_of(op, *arrays):
     bound = bind(op.require_signature(), arrays, {}, op.name)
     request = specialization_of(op.require_signature(), bound, op.description.reference.constants)
-    return numexpr_text(trace_reference(op.description.reference, request), KNOWN)
+    return numexpr_text(trace_reference(op.description.reference, request))
 
 
 def value(text, numbers, *arrays):
-    scope = {name: getattr(np, name) for name in KNOWN} | numbers | {f"x{k}": each for k, each in enumerate(arrays)}
+    scope = {name: getattr(np, name) for name in NAMES} | numbers | {f"x{k}": each for k, each in enumerate(arrays)}
     return eval(text, scope)
 
 

@@ -23,20 +23,11 @@ _DECIDES = ("cpu", "cores", "level")  # facts of a machine without which times a
 
 
 @dataclass(frozen=True, slots=True)
-class SavedTime:
-    """The median seconds of a candidate, called as users call it."""
-
-    sizes: Mapping[str, int]
-    candidate: str
-    temperature: str
-    median_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Baseline:
     """A bench that was saved. `target`: the file, as a path from the root of the project, and the names in it;
     `sources`: the texts of that file and of those of the project that it imports, by path from the root; `folders`:
-    those beneath the root that imports are looked for in."""
+    those beneath the root that imports are looked for in; `sizes`: those that were timed. Times are not
+    kept, for nothing is judged by them."""
 
     name: str
     target: str
@@ -44,20 +35,10 @@ class Baseline:
     machine: Machine
     sources: Mapping[str, str]
     folders: tuple[str, ...]
-    times: tuple[SavedTime, ...]
+    sizes: tuple[Mapping[str, int], ...]
 
     def to_json(self) -> dict[str, Any]:
         return {"schema_version": VERSION, "kind": KIND, **fields_json(self)}
-
-    @property
-    def sizes(self) -> list[dict[str, int]]:
-        """The sizes that were timed, in order."""
-        return list({tuple(each.sizes.items()): dict(each.sizes) for each in self.times}.values())
-
-    def saved_s(self, change: Change) -> float | None:
-        """The median seconds of then, where the same was timed."""
-        key = (change.sizes, change.candidate, change.temperature)
-        return next((e.median_s for e in self.times if (e.sizes, e.candidate, e.temperature) == key), None)
 
     def require_machine(self, machine: Machine) -> None:
         """InputError where it is of another machine."""
@@ -99,15 +80,14 @@ def read_baseline(name: str) -> Baseline:
 @dataclass(frozen=True, slots=True)
 class Change:
     """A candidate then and now, timed in turns in one run, the text of then being `before`: at one set of sizes and
-    one temperature. `limit`: the share of time by which it may be slower; `saved_s`: what it took when it was saved;
-    `races`: the slowdown in each of the races whose pairs are joined."""
+    one temperature. `limit`: the share of time by which it may be slower; `races`: the slowdown in each of the races
+    whose pairs are joined."""
 
     sizes: Mapping[str, int]
     candidate: str
     temperature: str
     comparison: Comparison
     limit: float
-    saved_s: float | None = None
     note: str = ""
     races: tuple[float, ...] = ()
 

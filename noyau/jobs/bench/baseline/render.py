@@ -9,15 +9,15 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from noyau.jobs.bench.baseline.record import Change, ChangeRecord
-from noyau.jobs.report.text import TableRow, fits, hanging, show_of, table
+from noyau.jobs.report.text import TableRow, hanging, show_of, table
 from noyau.text import several, sizes_text
 from noyau.timing.verdict import spell_s
 
 _LEGEND = (
     "before, now: seconds of a call of the saved text and of the present one, timed in turns in this run; "
-    "change: their ratio, with its 95 % interval; saved: what the clock said when the baseline was saved."
+    "change: their ratio, with its 95 % interval."
 )
-_HEADINGS = ("before", "now", "change", "interval", "", "saved")
+_HEADINGS = ("before", "now", "change", "interval", "")
 
 
 def render(record: ChangeRecord, width: int, *, ascii_only: bool = False) -> Iterator[RenderableType]:
@@ -26,9 +26,7 @@ def render(record: ChangeRecord, width: int, *, ascii_only: bool = False) -> Ite
     yield from hanging(Text(show(summary(record)), "bold green" if record.ok else "bold red"), width, rest="  ")
     for sizes, changes in groupby(record.changes, lambda each: sizes_text(each.sizes)):
         rows = [TableRow(show(f"{e.candidate}, {e.temperature}"), _cells(e), show(e.note)) for e in changes]
-        if not fits(sizes or "candidate", _HEADINGS, rows, width):  # the last column is worth least
-            rows = [TableRow(row.name, row.cells[:-1], row.remark) for row in rows]
-        yield from table(sizes or "candidate", _HEADINGS[: len(rows[0].cells)], rows, width)
+        yield from table(sizes or "candidate", _HEADINGS, rows, width)
     for name, fault in record.faults.items():
         yield from hanging(show(f"{name} is wrong: {fault}"), width, rest="    ", style="red")
     for note in record.notes:
@@ -39,8 +37,7 @@ def render(record: ChangeRecord, width: int, *, ascii_only: bool = False) -> Ite
 def _cells(change: Change) -> tuple[str, ...]:
     before_s, now_s = change.comparison.medians_s
     interval = "[{:+.1f}, {:+.1f}] %".format(*(100 * (end - 1) for end in change.interval))
-    saved = "-" if change.saved_s is None else spell_s(change.saved_s)
-    return spell_s(before_s), spell_s(now_s), f"{change.slowdown - 1:+.1%}", interval, change.verdict, saved
+    return spell_s(before_s), spell_s(now_s), f"{change.slowdown - 1:+.1%}", interval, change.verdict
 
 
 def summary(record: ChangeRecord) -> str:

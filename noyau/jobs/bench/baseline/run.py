@@ -6,7 +6,7 @@ by the times that were saved; both texts run here, pair by pair, with the same i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 
 from noyau.errors import InputError, NoyauError
 from noyau.jobs.bench.baseline import sources
-from noyau.jobs.bench.baseline.record import Baseline, Change, ChangeRecord, SavedTime, baseline_path
+from noyau.jobs.bench.baseline.record import Baseline, Change, ChangeRecord, baseline_path
 from noyau.jobs.bench.candidates import Entry
 from noyau.jobs.bench.numpy_track import NumpyTrack
 from noyau.jobs.bench.record import RETURNING, BenchRecord
@@ -32,7 +32,7 @@ from noyau.timing.machine import this_machine
 from noyau.toolchain.cache import today
 from noyau.workers.resources import processors
 
-LEAST, MOST = 3, 9  # races of a pair, until the interval lies on one side of the limit
+LEAST, MOST = 3, 6  # races of a pair, until the interval lies on one side of the limit
 _MARK = " before"
 
 
@@ -41,13 +41,8 @@ def save(name: str, target: str, what: object, record: BenchRecord) -> None:
     file, mark, names = target.partition("::")
     place = Path(file).resolve().relative_to(sources.root_of(Path(file))).as_posix()
     texts, folders = sources.sources_of(Path(file), what), sources.folders_of(Path(file))
-    times = tuple(
-        SavedTime(at.sizes, row.name, temperature, at.time_s(row.name, temperature=temperature) or 0.0)
-        for at in record.at
-        for row in at.ranked
-        for temperature in at.races
-    )
-    baseline = Baseline(name, f"{place}{mark}{names}", today(), record.machine, texts, folders, times)
+    sizes = tuple(at.sizes for at in record.at)
+    baseline = Baseline(name, f"{place}{mark}{names}", today(), record.machine, texts, folders, sizes)
     make_folder(baseline_path(name).parent)
     write_json(baseline.to_json(), baseline_path(name))
 
@@ -62,8 +57,8 @@ def compare(
     if target.partition("::")[2] != baseline.target.partition("::")[2]:
         problem = f"is of {printable(baseline.target)}, and this is {target}"
         raise InputError(f"the baseline {printable(baseline.name)} {problem}: save one of this")
-    options = replace(options, sizes=options.sizes if any(options.sizes) else baseline.sizes)
-    changes, faults, notes = list[Change](), dict[str, str](), _versions(baseline, machine.versions)
+    options = replace(options, sizes=options.sizes if any(options.sizes) else list(map(dict, baseline.sizes)))
+    changes, faults, notes = list[Change](), dict[str, str](), list[str]()
     with ExitStack() as stack:
         before = _load(baseline, target, stack)
         for now, then in zip(_tasks(what, options), _tasks(before, options), strict=True):
@@ -72,7 +67,7 @@ def compare(
                 races = _changes(replace(now, entries=pair), options, limit, say, faults)
                 if not races and pair[1].name not in faults:
                     notes.append(f"{pair[1].name} is not compared: that of the baseline does not run any more")
-                changes += [replace(each, saved_s=baseline.saved_s(each)) for each in races]
+                changes += races
     facts = (name_of(what), baseline.name, baseline.date, machine)
     return ChangeRecord(*facts, tuple(changes), faults, tuple(dict.fromkeys(notes)), limit)
 
@@ -141,10 +136,3 @@ def _changes(task: BenchTask, options: BenchOptions, limit: float, say: Say, fau
         if number + 1 >= LEAST and all(each.is_sure for each in changes.values()):
             break
     return list(changes.values())
-
-
-def _versions(baseline: Baseline, versions: Mapping[str, str]) -> list[str]:
-    """Packages that differ from those of the moment at which the baseline was saved, in words."""
-    pairs = ((name, old, versions.get(name, "none")) for name, old in baseline.machine.versions.items())
-    differ = ", ".join(f"{name} {old} (now {here})" for name, old, here in pairs if old != here)
-    return [f"the baseline was saved with {differ}: both texts ran with what is here"] if differ else []
