@@ -61,6 +61,7 @@ __all__ = [
     "reduction",
     "reductions",
     "reference",
+    "session",
     "show",
     "stream",
     "threads",
@@ -153,6 +154,18 @@ def load(path: str | Path) -> Callable[..., Any]:
     """A module of PyTorch that `noyau.optimize(module, inputs).save(path)` wrote, ready to be called: nothing is timed
     or compiled. Its kernels are code: load what you would run. ModelError for a file that is no such module."""
     return _of_torch("saved_module").load(_path(path, "noyau.load takes"))  # type: ignore[no-any-return]
+
+
+def session(model: str | Path, *, threads: int = 0) -> Any:
+    """An onnxruntime session of a model on the CPU, with the library of kernels that `noyau optimize` wrote beside it,
+    where it is there; `threads`: 0 leaves their number to onnxruntime. ModelError for a file that is no model,
+    BuildError where the library does not load, MissingExtraError without onnxruntime."""
+    from noyau.hosts.onnxruntime.model_files import library_path
+    from noyau.hosts.onnxruntime.sessions import open_session
+
+    path = _path(model, "noyau.session takes")
+    library = library_path(path)
+    return open_session(path, library if library.exists() else None, threads=threads)
 
 
 def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None) -> ModuleExplanation:

@@ -56,6 +56,7 @@ CROSS_CUTTING = {
     "test_held_out.py",
     "test_readme.py",
     "test_requirements.py",
+    "test_wheel.py",
     "test_structure.py",
     "test_random_graphs.py",
     "hosts/test_versions.py",

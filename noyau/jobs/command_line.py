@@ -77,8 +77,8 @@ def sizes_of(texts: list[str], option: str = "--dim") -> dict[str, list[int]]:
         name, _, values = text.rpartition("=")
         numbers = _sweep(values) if ":" in values else [_number(each) for each in values.split(",")]
         if not name or None in numbers or not numbers:
-            forms = "NAME=N or NAME=N,N..., with N from 0, or a sweep NAME=A:B:log[:COUNT] or :lin"
-            raise InputError(f"{option} {text} is not {forms}: {option} sequence=1,128")
+            forms = f"NAME=N or NAME=N,N..., with N from 0: {option} sequence=1,128, or a sweep: n=1e3:1e8:log"
+            raise InputError(f"{option} {text} is not {forms}")
         if name in by_name:
             raise InputError(f"{option} {name} is given twice: give it once, as {name}=N,N for several")
         by_name[name] = [each for each in numbers if each is not None]

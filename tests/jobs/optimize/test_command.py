@@ -13,6 +13,7 @@ import onnx
 import onnxruntime
 import pytest
 
+import noyau
 from noyau.errors import InputError, OutputError
 from noyau.jobs.cli import main
 from noyau.jobs.optimize import command as optimize_command
@@ -68,6 +69,9 @@ def test_what_is_printed_and_what_the_readme_says_works_as_pasted(model, monkeyp
     space: dict[str, object] = {}
     exec(block, space)
     assert space["session"].get_inputs()[0].name == "x"
+    assert noyau.session("fused.onnx").get_inputs()[0].name == "x"
+    Path("fused.so").unlink()
+    assert noyau.session("fused.onnx", threads=1).get_inputs()[0].name == "x"  # as the model was
 
 
 def test_results_are_on_stdout_and_without_a_terminal_there_is_no_progress(model, capsys):
