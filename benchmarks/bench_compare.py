@@ -86,13 +86,14 @@ def main() -> None:
     record = {"runs": options.runs, "burners": options.burners, "cores": os.cpu_count(), "load": [], "cases": {}}
     try:
         for case, (text, target) in CASES.items():
-            counts = {"slowed_caught": 0, "equal_accused": 0, "longest_s": 0.0}
+            counts = {"runs": 0, "slowed_caught": 0, "equal_accused": 0, "longest_s": 0.0}
             record["cases"][case] = counts
             for _ in range(options.runs):
                 for name, passes in (("slowed_caught", 11), ("equal_accused", 10)):
                     status, took_s = accused(text, target, passes)
                     counts[name] += status
                     counts["longest_s"] = max(counts["longest_s"], round(took_s, 1))
+                counts["runs"] += 1
                 record["load"].append(round(os.getloadavg()[0], 1))
                 print(f"{case}: {counts}", flush=True)
     finally:

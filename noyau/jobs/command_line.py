@@ -8,7 +8,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,15 +58,6 @@ def declare_record(parser: argparse.ArgumentParser, detail: str = "") -> None:
     """`--json`; `detail`: how far the record goes."""
     message = f"write the full record here{f', {detail}' if detail else ''}"
     parser.add_argument("--json", type=Path, metavar="F", help=message)
-
-
-def write_record(arguments: argparse.Namespace, record: Mapping[str, object]) -> None:
-    """Write what a command found, where `--json` asks for it."""
-    from noyau.jobs.report.text import write_json
-
-    if arguments.json is not None:
-        make_folder(arguments.json.parent)
-        write_json({"schema_version": 1, **record}, arguments.json)
 
 
 def sizes_of(texts: list[str], option: str = "--dim") -> dict[str, list[int]]:

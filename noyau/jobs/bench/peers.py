@@ -54,7 +54,7 @@ def _compiled(name: str, package: Any, what: Op[..., Any] | Mapping[str, Functio
     function = what.reference if isinstance(what, Op) else next(iter(what.values()))
     run = package.njit(parallel=True)(function) if name == "numba" else package.compile(function, dynamic=False)
     constants = what.description.reference.constants if isinstance(what, Op) else {}
-    return lambda *given: run(*(as_array(each) if is_foreign(each) else each for each in given), **constants)
+    return lambda *inputs: run(*(as_array(each) if is_foreign(each) else each for each in inputs), **constants)
 
 
 def _numexpr(numexpr: Any, what: Op[..., Any] | Mapping[str, Function]) -> Function:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from noyau.jobs.command_line import Command, declare_inputs, declare_record, plain, progress, size_of_each, write_record
+from noyau.jobs.command_line import Command, declare_inputs, declare_record, plain, progress, size_of_each
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +33,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from noyau.jobs.extract.run import extract, op_name, require_room
+    from noyau.jobs.report.text import write_found
 
     require_room(arguments.output, force=arguments.force)
     with progress() as say:
@@ -40,7 +41,7 @@ def _run(arguments: argparse.Namespace) -> int:
         path = extract(arguments.model, arguments.between, dims=size_of_each(arguments.dim), inputs=arguments.inputs)
         files = path.save(arguments.output, force=arguments.force)
     notes = [str(note) for note in path.notes]
-    write_record(arguments, {"model": str(arguments.model), "files": [str(file) for file in files], "notes": notes})
+    write_found(arguments.json, {"model": str(arguments.model), "files": [str(file) for file in files], "notes": notes})
     op = f"{arguments.output}::{op_name(arguments.output)}"
     lines = [
         f"Wrote {', '.join(plain(str(file)) for file in files)}.",

@@ -64,8 +64,8 @@ class Tools:
         """Print the generated source of an op or a model's kernel, or a stage of the compiler: graph, normal, loops,
         scheduled, text, all. language: c, numba, triton, cuda."""
         options = {"--kernel": kernel, "--stage": stage, "--language": language}
-        given = [each for name, value in options.items() if value for each in (name, value)]
-        return await self._run("show", target, given or ["--stage", "text"])
+        words = [each for name, value in options.items() if value for each in (name, value)]
+        return await self._run("show", target, words or ["--stage", "text"])
 
     async def _run(self, command: str, target: str, options: Sequence[str]) -> Reply:
         with TemporaryDirectory(prefix="noyau-mcp-") as folder:
@@ -84,9 +84,9 @@ class Tools:
                     process.terminate()
             status, text = process.returncode or 0, out.decode("utf-8", "replace")[-_LONGEST:]
             last = (err.decode("utf-8", "replace").splitlines() or [""])[-1] if status not in (0, 1, 3) else ""
-            found = json.loads(record.read_text("utf-8")) if record.exists() else None
+            data = json.loads(record.read_text("utf-8")) if record.exists() else None
         meaning = _MEANINGS.get(status, "crashed")
-        return {"exit_status": status, "meaning": meaning, "record": _brief(found), "text": text, "error": last}
+        return {"exit_status": status, "meaning": meaning, "record": _brief(data), "text": text, "error": last}
 
 
 def _brief(value: Any) -> Any:

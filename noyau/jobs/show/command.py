@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from noyau.errors import InputError
-from noyau.jobs.command_line import Command, declare_between, declare_record, print_rich, write_record
+from noyau.jobs.command_line import Command, declare_between, declare_record, print_rich
 
 if TYPE_CHECKING:
     from noyau.jobs.show.stages import Staged
@@ -63,6 +63,8 @@ def _print(shown: Staged, arguments: argparse.Namespace, source: Callable[[], st
     """Print what `--stage` or `--diff` asks for, else the source, else the view. InputError where both ask."""
     if arguments.stage is not None and arguments.diff is not None:
         raise InputError("--stage prints stages one after the other, --diff two side by side: give one of them")
+    from noyau.jobs.report.text import write_found
+
     view: object = shown
     if arguments.stage is not None:
         view = shown.stage(arguments.stage, arguments.kernel)
@@ -74,7 +76,7 @@ def _print(shown: Staged, arguments: argparse.Namespace, source: Callable[[], st
     elif source is not None:
         view = source()
     names = ("kernel", "stage", "diff", "language")
-    write_record(arguments, {each: getattr(arguments, each) for each in ("model", *names)} | {"text": str(view)})
+    write_found(arguments.json, {each: getattr(arguments, each) for each in ("model", *names)} | {"text": str(view)})
     print(view, end="") if isinstance(view, str) else print_rich(view)
     return 0
 

@@ -80,6 +80,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     from noyau.engines.reduction import load_target
     from noyau.engines.stream import stream
+    from noyau.jobs.report.text import write_found
 
     pairs = dict(each.partition("=")[::2] for each in arguments.column)
     columns = {name: text.split(",") if "," in text else text for name, text in pairs.items()}
@@ -105,7 +106,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 task, advance=rows, total=total, rate=f"{progress.tasks[0].speed or 0:.3g} rows/s"
             ),
         )
-    command_line.write_record(arguments, {"source": arguments.source, "result": str(result)})
+    write_found(arguments.json, {"source": arguments.source, "result": str(result)})
     print(result)
     return 0
 
