@@ -23,4 +23,4 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-COMMAND = Command("serve optimize, check, bench, explain and show to agents (MCP over stdio)", _declare, _run)
+COMMAND = Command("tools for agents, over stdin and stdout (MCP)", _declare, _run)
