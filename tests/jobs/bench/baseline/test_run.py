@@ -128,6 +128,6 @@ def test_other_inputs_are_not_compared(folder, capsys):
     text = OP.replace('\ntwice.kernel("by_hand.c")', "")
     (folder / "twice.py").write_text(text)
     assert bench("twice.py", "--sizes", "n=30", "--save", "main") == 0
-    (folder / "twice.py").write_text(text.replace("f32", "f64"))
+    (folder / "twice.py").write_text(text.replace("f32", "f64") + "# wider\n")
     assert bench("twice.py", "--compare", "main") == 2
     assert "took float32[30], and this takes float64[30]: save it anew" in capsys.readouterr().err
