@@ -7,12 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
+from mcp import Client, StdioServerParameters, stdio_client
 
 import noyau
-
-pytest.importorskip("mcp", reason="the extra mcp brings it")
-from mcp import Client, StdioServerParameters, stdio_client
 
 COUNTER = """
 import numpy as np
