@@ -7,9 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import onnx
+import onnx.parser
+import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
 import noyau
+from tools.schemas import MODEL
 
 COUNTER = """
 import numpy as np
@@ -77,3 +81,18 @@ def test_a_client_checks_mends_times_and_reads_kernels(tmp_path):
     (tmp_path / "counter.py").write_text(COUNTER)
     (tmp_path / "op.py").write_text(OP)
     asyncio.run(session(tmp_path))
+
+
+async def fused(model: Path, output: Path) -> dict[str, Any]:
+    root = str(Path(noyau.__file__).parent.parent)
+    server = StdioServerParameters(command=sys.executable, args=["-m", "noyau", "mcp"], env={"PYTHONPATH": root})
+    async with Client(stdio_client(server)) as client:
+        return await call(client, "optimize", model=str(model), output=str(output), dims=["n=1000"], within_s=60)
+
+
+@pytest.mark.long
+def test_a_client_optimizes_a_model(tmp_path):
+    onnx.save(onnx.parser.parse_model(MODEL), tmp_path / "small.onnx")
+    answer = asyncio.run(fused(tmp_path / "small.onnx", tmp_path / "out" / "fused.onnx"))
+    assert answer["exit_status"] == 0 and answer["record"]["kernels"], answer
+    assert (tmp_path / "out" / "fused.onnx").exists() and "The whole model: " in answer["text"]
