@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from noyau.nn.torch.patch import PatchRecord
     from noyau.ops.higher_order.ops import map, reduce, zip  # noqa: A004  as Python calls them
     from noyau.ops.op import Op, ReferenceWarning, op
+    from noyau.timing.ranges import range  # noqa: A004
 
 __all__ = [
     "Buffer",
@@ -55,10 +56,12 @@ __all__ = [
     "optimize",
     "patch",
     "profile",
+    "range",
     "reduce",
     "reduction",
     "reductions",
     "reference",
+    "session",
     "show",
     "stream",
     "threads",
@@ -77,6 +80,7 @@ _ELSEWHERE = {
     "create_function": "noyau.engines.sql.functions",
     "map": "noyau.ops.higher_order.ops",
     "op": "noyau.ops.op",
+    "range": "noyau.timing.ranges",
     "reduce": "noyau.ops.higher_order.ops",
     "reduction": "noyau.engines.reduction",
     "reductions": "noyau.engines.reductions",
@@ -150,6 +154,18 @@ def load(path: str | Path) -> Callable[..., Any]:
     """A module of PyTorch that `noyau.optimize(module, inputs).save(path)` wrote, ready to be called: nothing is timed
     or compiled. Its kernels are code: load what you would run. ModelError for a file that is no such module."""
     return _of_torch("saved_module").load(_path(path, "noyau.load takes"))  # type: ignore[no-any-return]
+
+
+def session(model: str | Path, *, threads: int = 0) -> Any:
+    """An onnxruntime session of a model on the CPU, with the library of kernels that `noyau optimize` wrote beside it,
+    where it is there; `threads`: 0 leaves their number to onnxruntime. ModelError for a file that is no model,
+    BuildError where the library does not load, MissingExtraError without onnxruntime."""
+    from noyau.hosts.onnxruntime.model_files import library_path
+    from noyau.hosts.onnxruntime.sessions import open_session
+
+    path = _path(model, "noyau.session takes")
+    library = library_path(path)
+    return open_session(path, library if library.exists() else None, threads=threads)
 
 
 def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None) -> ModuleExplanation:

@@ -20,14 +20,27 @@ from noyau.codegen.onnx import printer as onnx_printer
 from noyau.codegen.onnx.emitter import NodeWriter
 from noyau.codegen.tables import SCALARS
 from noyau.compiler.autodiff.reductions import WORDS
-from noyau.compiler.autodiff.rules import formula_texts
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.functions import OF_TABLE
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph, Input, Kind, Map, Node
 from noyau.ir.monoids import MONOIDS, Monoid
-from noyau.ir.operators import ANY, BOOL, FLOAT, INTEGER, MOVED, NUMBER, OPERATORS, UNDEFINED, Fact, Operator, dtype_of
+from noyau.ir.operators import (
+    ANY,
+    BOOL,
+    FLOAT,
+    INTEGER,
+    MOVED,
+    NUMBER,
+    OPERATORS,
+    UNDEFINED,
+    Fact,
+    Formula,
+    Operator,
+    dtype_of,
+    has,
+)
 from noyau.kernels.programs.generate import print_program
 from noyau.kernels.programs.program import program
 
@@ -302,6 +315,55 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[s
     yield "|" + " --- |" * len(headings)
     for row in rows:
         yield f"| {' | '.join(row)} |"
+
+
+_SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "logical_and": "and", "logical_or": "or"}
+_SIGNS |= {"equal": "=", "less": "<", "greater": ">", "greater_equal": ">=", "less_equal": "<="}
+
+
+class Spelling:
+    """The algebra of texts: a formula as it is read."""
+
+    def call(self, name: str, *operands: str) -> str:
+        if name == "negative":
+            return f"-{_bracketed(operands[0])}"
+        if name == "where":
+            return f"({operands[1]} where {operands[0]}, else {operands[2]})"
+        if name in _SIGNS:
+            left = operands[0] if name == "multiply" and _is_product(operands[0]) else _bracketed(operands[0])
+            return f"{left} {_SIGNS[name]} {_bracketed(operands[1])}"
+        return f"{name}({', '.join(operands)})"
+
+    def like(self, value: float, other: str) -> str:
+        return f"{value:.6g}"
+
+    def cast(self, value: str, dtype: DType) -> str:
+        return f"{dtype.value}({value})"
+
+
+def _bracketed(text: str) -> str:
+    depth = 0
+    for letter in text:
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if letter == " " and not depth:
+            return f"({text})"
+    return text
+
+
+def _is_product(text: str) -> bool:
+    return not any(f" {sign} " in text for sign in ("+", "-", "/", "where", "and", "or"))
+
+
+def formula_texts(function: str) -> tuple[str, ...]:
+    """The derivative by each operand in words: a formula, "0", or "none" where there is none to have."""
+    operator = OPERATORS[function]
+    if has(function, Fact.STEPS):
+        return ("0",) * operator.arity
+    algebra = Spelling()
+    names: Sequence[str] = {1: ("x",), 2: ("a", "b"), 3: ("c", "a", "b")}[operator.arity]
+    terms = [Formula(algebra, name) for name in (*names, "y", "g")]
+    rules = operator.derivative or (None,) * operator.arity
+    return tuple("none" if rule is None else str(rule(*terms).value) for rule in rules)
 
 
 if __name__ == "__main__":

@@ -126,12 +126,20 @@ def without(plan: Plan, refused: Sequence[tuple[Group, str]]) -> Plan:
     return Plan(tuple(kernels), (*plan.refused, *refused))
 
 
-def no_such(name: str, kernels: Iterable[Planned], like: Iterable[str] = ()) -> InputError:
-    """The error that names the kernels there are, and values that are like the name."""
-    names = ", ".join(kernel.operator for kernel in kernels) or "none"
+def kernel_named(name: str, kernels: Iterable[Planned], like: Iterable[str] = ()) -> Planned:
+    """The kernel of this name, or the only one whose name begins with it. InputError with the kernels there are, and
+    with values that are like the name."""
+    by_name = {kernel.operator: kernel for kernel in kernels}
+    begin = [name] if name in by_name else [each for each in by_name if name and each.startswith(name)]
+    if len(begin) == 1:
+        return by_name[begin[0]]
     values = ", ".join(map(printable, like))
     alike = f"; values like it, of one place of a kernel: {values}" if values else ""
-    return InputError(f"the model has no kernel {printable(name)}; its kernels are: {names}{alike}")
+    problem = f"{len(begin)} kernels that begin with" if begin else "no kernel"
+    names = ", ".join(begin or by_name) or "none"
+    raise InputError(
+        f"the model has {problem} {printable(name)}; {'they' if begin else 'its kernels'} are: {names}{alike}"
+    )
 
 
 def digest(kernel: Kernel, target: str) -> str:

@@ -19,12 +19,15 @@ from noyau.jobs.check import command as check_command
 from noyau.jobs.demo import command as demo_command
 from noyau.jobs.extract import command as extract_command
 from noyau.jobs.machine import command as machine_command
+from noyau.jobs.mcp import command as mcp_command
 from noyau.jobs.optimize import command as optimize_command
 from noyau.jobs.profile import command as profile_command
 from noyau.jobs.show import command as show_command
 from noyau.jobs.stream import command as stream_command
 from noyau.version import __version__
 from noyau.workers.signals import Termination, raise_on_signals
+
+_COLORS = {"always": {"FORCE_COLOR": "1", "NO_COLOR": ""}, "never": {"FORCE_COLOR": "", "NO_COLOR": "1"}}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,6 +69,9 @@ def _run(argv: Sequence[str] | None) -> int:
     except SystemExit as stop:  # argparse has printed its message, or the help
         return int(stop.code or 0)
     try:
+        if arguments.color in _COLORS:
+            for name, value in _COLORS[arguments.color].items():
+                os.environ[name] = value  # which rich reads, and compilers that run
         status = COMMANDS[arguments.command].run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader went away (`noyau show | head`)
@@ -87,7 +93,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"noyau {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
-        command.declare(commands.add_parser(name, help=command.summary, description=command.summary))
+        own = commands.add_parser(name, help=command.summary, description=command.summary)
+        command.declare(own)
+        own.add_argument("--color", choices=("auto", *_COLORS), default="auto", help="as NO_COLOR and FORCE_COLOR say")
     return parser
 
 
@@ -110,6 +118,7 @@ COMMANDS = {
     "check": check_command.COMMAND,
     "bench": bench_command.COMMAND,
     "stream": stream_command.COMMAND,
+    "mcp": mcp_command.COMMAND,
     "demo": demo_command.COMMAND,
     "machine": machine_command.COMMAND,
     "cache": doctor.CACHE,

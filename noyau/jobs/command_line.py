@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -59,18 +61,49 @@ def declare_record(parser: argparse.ArgumentParser, detail: str = "") -> None:
 
 
 def sizes_of(texts: list[str], option: str = "--dim") -> dict[str, list[int]]:
-    """`["sequence=1,128"]` as a mapping; InputError where one is not NAME=N or NAME=N,N... with N from 0, or a name is
-    there twice."""
+    """`["sequence=1,128"]` as a mapping; InputError where one is not NAME=N, NAME=N,N... with N from 0 or a sweep, or a
+    name is there twice."""
     by_name = dict[str, list[int]]()
     for text in texts:
         name, _, values = text.rpartition("=")
-        numbers = values.split(",")
-        if not name or not all(each.isascii() and each.isdecimal() and len(each) <= 18 for each in numbers):
-            raise InputError(f"{option} {text} is not NAME=N or NAME=N,N..., with N from 0: {option} sequence=1,128")
+        numbers = _sweep(values) if ":" in values else [_number(each) for each in values.split(",")]
+        if not name or None in numbers or not numbers:
+            forms = f"NAME=N or NAME=N,N..., with N from 0: {option} sequence=1,128, or a sweep: n=1e3:1e8:log"
+            raise InputError(f"{option} {text} is not {forms}")
         if name in by_name:
             raise InputError(f"{option} {name} is given twice: give it once, as {name}=N,N for several")
-        by_name[name] = [int(each) for each in numbers]
+        by_name[name] = [each for each in numbers if each is not None]
     return by_name
+
+
+def _number(text: str) -> int | None:
+    """A size: 1000, or 1e3 where that is whole; None for what is none."""
+    if match := re.fullmatch(r"([0-9]{1,18})(?:[eE]\+?([0-9]{1,2}))?", text, re.ASCII):
+        value = int(match[1]) * 10 ** int(match[2] or 0)
+        return value if value < 10**18 else None
+    return None
+
+
+def _sweep(text: str) -> list[int | None]:
+    """The numbers of `A:B:log` and `A:B:lin`, whole, each once: one a decade, or five, unless a count follows."""
+    first, last, kind, count = (*text.split(":"), "", "")[:4] if text.count(":") in (2, 3) else ("",) * 4
+    low, high = _number(first), _number(last)
+    if low is None or high is None or low >= high or kind not in ("log", "lin") or (kind == "log" and not low):
+        return [None]
+    usual = max(2, round(math.log10(high / max(low, 1))) + 1) if kind == "log" else 5
+    steps = _number(count) if text.count(":") == 3 else usual
+    if steps is None or not 2 <= steps <= 1000:
+        return [None]
+    at = [number / (steps - 1) for number in range(steps)]
+    return list(dict.fromkeys(round(low * (high / low) ** x if kind == "log" else low + (high - low) * x) for x in at))
+
+
+def share_of(text: str, option: str) -> float:
+    """`5%` as 0.05. InputError for what is no share, in percent, from 0 on."""
+    match = re.fullmatch(r"([0-9]{1,4}(?:\.[0-9]{1,6})?)%", text, re.ASCII)
+    if match is None:
+        raise InputError(f"{option} {text} is no share of the time: {option} 5%")
+    return float(match[1]) / 100
 
 
 def size_of_each(texts: list[str]) -> dict[str, int]:
@@ -109,17 +142,20 @@ def require_place(record: Path, model: Path) -> None:
 
 
 @contextlib.contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
-    """Yield a function that tells of each step on stderr: one line that changes in a terminal, else a line a step."""
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _print_step
+def progress(say: Callable[[str], None] | None = None) -> Iterator[Callable[[str], None]]:
+    """Yield a function that tells of each step: `say`, or one line on stderr that changes in a terminal, with the time
+    that has passed, and is not there elsewhere."""
+    if say is not None or sys.stderr is None or not sys.stderr.isatty():
+        yield say or (lambda step: None)
         return
-    with console.status(Text("starting"), refresh_per_second=4) as status:  # nothing that a clock would see
-        yield lambda step: status.update(Text(plain(step), no_wrap=True, overflow="ellipsis"))
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    looks = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    console = Console(stderr=True)
+    with Progress(*looks, console=console, transient=True, refresh_per_second=4) as shown:  # nothing a clock would see
+        task = shown.add_task("starting", total=None)
+        yield lambda step: shown.update(task, description=plain(step)[: max(console.width - 20, 20)])
 
 
 def print_rich(record: object) -> None:
@@ -132,8 +168,3 @@ def print_rich(record: object) -> None:
 def plain(text: str) -> str:
     """The text as one line that is safe to print, whatever a hostile file has put into it."""
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
-
-
-def _print_step(step: str) -> None:
-    sys.stderr.write(f"noyau: {plain(step)}\n")  # in one piece: two threads tell of what they check
-    sys.stderr.flush()

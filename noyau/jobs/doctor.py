@@ -11,7 +11,7 @@ import sys
 from importlib.resources import files
 
 from noyau.errors import BuildError
-from noyau.jobs.command_line import Command
+from noyau.jobs.command_line import Command, declare_record
 from noyau.text import several
 from noyau.version import __version__
 
@@ -20,10 +20,11 @@ _NONE = "-"  # in the table of releases: the set does without
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
-    """This command takes no arguments."""
+    declare_record(parser)
 
 
-def _run(_: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
+    from noyau.jobs.report.text import write_found
     from noyau.toolchain import cache
     from noyau.toolchain.c import compiler as c_compiler
     from noyau.workers.nvml import driver_version
@@ -42,6 +43,7 @@ def _run(_: argparse.Namespace) -> int:
         "cache": f"{cache.folder()}, {cache.size_bytes() / 2**20:.1f} MiB",
         **{name: _release(name) for name in _PACKAGES},
     }
+    write_found(arguments.json, {"ok": not status, "facts": facts})
     for name, fact in facts.items():
         print(f"{name:<12} {fact}")
     return status
@@ -88,16 +90,24 @@ def _numbers(release: str) -> tuple[int, ...]:
 
 def _declare_cache(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clear", action="store_true", help="remove every built kernel")
+    declare_record(parser)
 
 
 def _run_cache(arguments: argparse.Namespace) -> int:
+    from noyau.jobs.report.text import write_found
     from noyau.toolchain import cache
 
     home, taken = cache.folder(), cache.size_bytes()
     if arguments.clear:
         count = cache.clear()
+        write_found(
+            arguments.json, {"folder": str(home), "bytes": taken, "limit_bytes": cache.LIMIT_BYTES, "removed": count}
+        )
         print(f"removed {several(count, 'file')}, {taken / 2**20:.1f} MiB, from {home}")
     else:
+        write_found(
+            arguments.json, {"folder": str(home), "bytes": taken, "limit_bytes": cache.LIMIT_BYTES, "removed": 0}
+        )
         print(f"{home}: {taken / 2**20:.1f} MiB of at most {cache.LIMIT_BYTES / 2**20:.0f} MiB")
     return 0
 

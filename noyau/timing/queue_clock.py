@@ -143,11 +143,6 @@ class Times:
     def median_s(self) -> float:
         return statistics.median(self.samples_s)
 
-    def quantile_s(self, share: float) -> float:
-        """The time below which a share of the samples are."""
-        ordered = sorted(self.samples_s)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
 
 def interleave(
     clock: BlockedClock, calls: Mapping[str, Call], *, rounds: int, cold: bool, seed: int

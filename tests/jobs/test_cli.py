@@ -140,3 +140,14 @@ sys.exit(cli.main(["try"]))
         process.send_signal(signal.SIGINT)
         assert process.stderr.read() == b"noyau: interrupted\n"
         assert process.wait(20) == 130
+
+
+@pytest.mark.parametrize(
+    ("choice", "no_color", "force"), [("never", "1", ""), ("always", "", "1"), ("auto", None, None)]
+)
+def test_color_is_as_no_color_has_it_and_an_option_decides(choice, no_color, force, monkeypatch, capsys):
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.setenv(name, "x")  # so that what the command sets is put back
+        monkeypatch.delenv(name)
+    assert cli.main(["cache", "--color", choice]) == 0
+    assert (os.environ.get("NO_COLOR"), os.environ.get("FORCE_COLOR")) == (no_color, force)

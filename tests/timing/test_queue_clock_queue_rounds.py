@@ -25,5 +25,5 @@ def test_times_and_their_ratio():
     calls = {"one": call_of(queue, 30e-6), "other": call_of(queue, 10e-6)}
     found = interleave(clock_on(queue), calls, rounds=4, cold=False, seed=0)
     assert ratio(found["one"], found["other"]) == pytest.approx(3)
-    assert found["one"].median_s == found["one"].quantile_s(0.9) == pytest.approx(30e-6)
+    assert found["one"].median_s == pytest.approx(30e-6)
     assert found["one"].unblocked == 0

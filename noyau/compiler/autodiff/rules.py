@@ -1,4 +1,4 @@
-"""The derivative of each kind of node: what it gives back to an operand; and of scalar functions, as texts to read."""
+"""The derivative of each kind of node: what it gives back to an operand."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from noyau.compiler.autodiff.gradient_builder import GradientBuilder, map_back, 
 from noyau.compiler.autodiff.reductions import reduce_back
 from noyau.compiler.autodiff.scans import scan_back
 from noyau.compiler.autodiff.views import gather_back, scatter_back, select_back, view_back
-from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import graph as nodes
 from noyau.ir.dims import Dim
 from noyau.ir.monoids import MONOIDS
-from noyau.ir.operators import OPERATORS, Fact, Formula, has
 
 
 def operand_gradient(
@@ -83,52 +81,3 @@ def contract_back(
     product = builder.emit(nodes.Contract(turned), [each for _, each in pair], dtype, shape)
     places = [Dim.of(f"#{own.index(letter)}") for letter in rest_letters]
     return builder.cast(builder.view(product, this.shape, places), this.dtype)
-
-
-_SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "logical_and": "and", "logical_or": "or"}
-_SIGNS |= {"equal": "=", "less": "<", "greater": ">", "greater_equal": ">=", "less_equal": "<="}
-
-
-class Spelling:
-    """The algebra of texts: a formula as it is read."""
-
-    def call(self, name: str, *operands: str) -> str:
-        if name == "negative":
-            return f"-{_bracketed(operands[0])}"
-        if name == "where":
-            return f"({operands[1]} where {operands[0]}, else {operands[2]})"
-        if name in _SIGNS:
-            left = operands[0] if name == "multiply" and _is_product(operands[0]) else _bracketed(operands[0])
-            return f"{left} {_SIGNS[name]} {_bracketed(operands[1])}"
-        return f"{name}({', '.join(operands)})"
-
-    def like(self, value: float, other: str) -> str:
-        return f"{value:.6g}"
-
-    def cast(self, value: str, dtype: DType) -> str:
-        return f"{dtype.value}({value})"
-
-
-def _bracketed(text: str) -> str:
-    depth = 0
-    for letter in text:
-        depth += {"(": 1, ")": -1}.get(letter, 0)
-        if letter == " " and not depth:
-            return f"({text})"
-    return text
-
-
-def _is_product(text: str) -> bool:
-    return not any(f" {sign} " in text for sign in ("+", "-", "/", "where", "and", "or"))
-
-
-def formula_texts(function: str) -> tuple[str, ...]:
-    """The derivative by each operand in words: a formula, "0", or "none" where there is none to have."""
-    operator = OPERATORS[function]
-    if has(function, Fact.STEPS):
-        return ("0",) * operator.arity
-    algebra = Spelling()
-    names: Sequence[str] = {1: ("x",), 2: ("a", "b"), 3: ("c", "a", "b")}[operator.arity]
-    terms = [Formula(algebra, name) for name in (*names, "y", "g")]
-    rules = operator.derivative or (None,) * operator.arity
-    return tuple("none" if rule is None else str(rule(*terms).value) for rule in rules)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from noyau.errors import InputError
-from noyau.jobs.command_line import Command, declare_record, print_rich, progress, require_place, sizes_of
+from noyau.jobs.command_line import Command, declare_record, print_rich, progress, require_place, share_of, sizes_of
+
+if TYPE_CHECKING:
+    from noyau.jobs.bench.baseline.record import ChangeRecord
+    from noyau.jobs.bench.record import BenchRecord
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -21,8 +27,9 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         "--sizes",
         action="append",
         default=[],
-        metavar="NAME=N[,N...]",
-        help="time with this size, or with several in turn (default: about a million cells); can be repeated",
+        metavar="NAME=N[,N...]|A:B:log[:K]",
+        help="time with this size, with several in turn, or with a sweep: n=1e3:1e8:log (one a decade, or K of them), "
+        "n=0:100:lin:5 (default: about a million cells); can be repeated",
     )
     add("--inputs", type=Path, metavar="F.npz", help="time on these arrays, in the order of the file")
     add("--budget", type=float, default=1.0, metavar="S", help="seconds of timing at each sizes (default: 1)")
@@ -30,29 +37,67 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     add(
         "--device", default="", metavar="D", help="cuda, or cuda:1: copy the inputs there and time on it (default: cpu)"
     )
+    peers = "time these beside: the reference as torch.compile, numexpr and numba run it"
+    add("--against", default="", metavar="PEER[,PEER...]", help=peers)
+    add("--save", default="", metavar="NAME", help="keep the source texts in .noyau/bench/NAME.json (or a path)")
+    add("--compare", default="", metavar="NAME", help="run the saved text beside the present one, in turns")
+    limit = "with --compare: status 1 where a candidate takes surely longer, by more than this (default: 5%%)"
+    add("--fail-if-slower", default="5%", metavar="P%", help=limit)
+    for kind, what in (("markdown", "a summary for a pull request"), ("junit", "JUnit's XML"), ("csv", "all timings")):
+        add(f"--{kind}", type=Path, metavar="F", help=f"write {what} here")
     declare_record(parser, "with every sample")
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """0 where every candidate that runs is right, 1 where one is wrong."""
-    from noyau.jobs.bench.run import bench
-    from noyau.ops.op_files import load_ops_or_functions
+    """0 where every candidate that runs is right, and none slower than asked; else 1."""
+    from noyau.jobs.bench.exports import EXPORTS
+    from noyau.jobs.report.text import write_text
 
+    target, file = arguments.target, Path(arguments.target.partition("::")[0])
+    exports = {kind: getattr(arguments, kind) for kind in EXPORTS if getattr(arguments, kind) is not None}
+    for place in filter(None, (arguments.json, *exports.values())):
+        require_place(place, file)
+    limit = share_of(arguments.fail_if_slower, "--fail-if-slower")
     if not 0 < arguments.budget < float("inf"):
         raise InputError(f"--budget {arguments.budget:g} is no number of seconds above 0: --budget 1")
-    sizes = sizes_of(arguments.sizes, "--sizes")
-    if arguments.json is not None:
-        require_place(arguments.json, Path(arguments.target.partition("::")[0]))
+    if arguments.compare and (arguments.against or arguments.device or arguments.save):
+        raise InputError("--compare goes without --against, --device and --save: it times what was saved, on this CPU")
     with progress() as say:
-        say(f"reading {arguments.target}")
-        what, maker = load_ops_or_functions(arguments.target)
-        inputs: Any = maker if arguments.inputs is None else _arrays(arguments.inputs)
-        how: dict[str, Any] = {"budget_s": arguments.budget, "cold": arguments.cold, "device": arguments.device}
-        record = bench(what, inputs, sizes=sizes, say=say, **how)
+        say(f"reading {target}")
+        record = _timed(arguments, limit, say)
+    for kind, place in exports.items():
+        write_text(EXPORTS[kind](record), place)
     if arguments.json is not None:
         record.write(arguments.json)
     print_rich(record)
+    if arguments.save:
+        again = shlex.join(["noyau", "bench", target, "--compare", arguments.save])
+        print(f"\nKept as a baseline. After a change: {again}")
     return 0 if record.ok else 1
+
+
+def _timed(arguments: argparse.Namespace, limit: float, say: Callable[[str], None]) -> BenchRecord | ChangeRecord:
+    """A bench, kept as a baseline where that is asked; or the present text beside that of a baseline."""
+    from noyau.jobs.bench.baseline.record import read_baseline
+    from noyau.jobs.bench.baseline.run import compare, save
+    from noyau.jobs.bench.peers import named_peers
+    from noyau.jobs.bench.run import bench, combinations
+    from noyau.jobs.bench.tasks import BenchOptions
+    from noyau.ops.op_files import load_ops_or_functions
+
+    target, sizes = arguments.target, sizes_of(arguments.sizes, "--sizes")
+    baseline = read_baseline(arguments.compare) if arguments.compare else None
+    what, maker = load_ops_or_functions(target)
+    inputs: Any = maker if arguments.inputs is None else _arrays(arguments.inputs)
+    if baseline is not None:
+        options = BenchOptions(inputs, combinations(sizes), arguments.budget, arguments.cold)
+        return compare(baseline, target, what, options, limit=limit, say=say)
+    peers = named_peers(arguments.against.split(",") if arguments.against else [], what)
+    how: dict[str, Any] = {"budget_s": arguments.budget, "cold": arguments.cold, "device": arguments.device}
+    record = bench(what, inputs, sizes=sizes, peers=peers, say=say, **how)
+    if arguments.save:
+        save(arguments.save, target, what, record)
+    return record
 
 
 def _arrays(path: Path) -> list[Any]:

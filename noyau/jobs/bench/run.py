@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import operator
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, SupportsIndex, TypeAlias
 
@@ -24,7 +22,7 @@ from noyau.timing.machine import this_machine
 from noyau.workers.resources import processors
 
 Numbers: TypeAlias = Mapping[str, int | Sequence[int]]
-MOST_SIZES = 16
+MOST_SIZES = 64
 
 
 def bench(
@@ -59,7 +57,7 @@ def bench(
     and not ranked. InputError where inputs do not fit, or nothing is given to time; SignatureError as of a call."""
     numbers, place = _requests(sizes, budget_s, peers), device_of(args := as_arguments(args), device)
     wishes = BenchOptions(args, numbers, budget_s, cold, flops, seed, peers=peers or {})
-    with _progress(say) as report:
+    with progress(say) as report:
         return timed(what, place, wishes, report, record=record)
 
 
@@ -115,13 +113,6 @@ def device_of(args: Arguments | None, device: str) -> str:
 
         return device or device_name(arguments)
     return ""
-
-
-def _progress(say: Say | None) -> contextlib.AbstractContextManager[Say]:
-    """Send the name of each step to `say`, else to stderr where that is a terminal."""
-    if say is None and sys.stderr is not None and sys.stderr.isatty():
-        return progress()
-    return contextlib.nullcontext(say or (lambda step: None))
 
 
 def combinations(sizes: Numbers) -> list[dict[str, int]]:

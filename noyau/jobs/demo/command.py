@@ -31,7 +31,13 @@ def _run(arguments: argparse.Namespace) -> int:
         make_folder(folder)
         source = folder / "llama_tiny.onnx"
         save_files({source: model.read_bytes()}, source)
-        return optimize_file(arguments, source, folder / "llama_tiny.fused.onnx", keep=arguments.folder is not None)
+        status = optimize_file(arguments, source, folder / "llama_tiny.fused.onnx", keep=arguments.folder is not None)
+    print(
+        "\nNext: noyau profile MODEL.onnx   where the time of a model of yours goes, nothing is compiled\n"
+        "      noyau optimize MODEL.onnx  the same as here; noyau show MODEL.onnx says why not more is fused\n"
+        "      noyau check FILE.py        kernels of your own against float64, without a GPU"
+    )
+    return status
 
 
 COMMAND = Command("the whole job on a small LLaMA", _declare, _run)

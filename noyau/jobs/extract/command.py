@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from noyau.jobs.command_line import Command, declare_inputs, plain, progress, size_of_each
+from noyau.jobs.command_line import Command, declare_inputs, declare_record, plain, progress, size_of_each
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -26,18 +26,22 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     )
     declare_inputs(parser, "run the model", "one number; can be repeated")
     parser.add_argument("--force", action="store_true", help="replace files that are there already")
+    declare_record(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from noyau.jobs.extract.run import extract, op_name, require_room
+    from noyau.jobs.report.text import write_found
 
     require_room(arguments.output, force=arguments.force)
     with progress() as say:
         say(f"running {arguments.model.name} up to the path")
         path = extract(arguments.model, arguments.between, dims=size_of_each(arguments.dim), inputs=arguments.inputs)
         files = path.save(arguments.output, force=arguments.force)
+    notes = [str(note) for note in path.notes]
+    write_found(arguments.json, {"model": str(arguments.model), "files": [str(file) for file in files], "notes": notes})
     op = f"{arguments.output}::{op_name(arguments.output)}"
     lines = [
         f"Wrote {', '.join(plain(str(file)) for file in files)}.",

@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from noyau.errors import InputError
 from noyau.jobs import command_line
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("model", type=Path, metavar="MODEL.onnx", help="the model; it runs in onnxruntime, nothing is compiled")
+    what = "the model, which runs in onnxruntime, nothing compiled; or a script, which runs as it is"
+    add("model", type=Path, metavar="MODEL.onnx|SCRIPT.py", help=what)
+    add("arguments", nargs="*", default=[], metavar="ARGS", help="of a script; its options stand behind --")
+    add("--trace", type=Path, metavar="F.json", help="of a script: write its ranges here, a timeline for Perfetto")
     command_line.declare_inputs(
         parser, "run", "or with several in turn: sequence=1,128,1024 (default: a usual one); can be repeated"
     )
@@ -21,19 +25,37 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    for place in filter(None, (arguments.json, arguments.trace)):
+        command_line.require_place(place, arguments.model)
+    if arguments.model.suffix == ".py":
+        return _run_script(arguments)
+    if arguments.trace is not None or arguments.arguments:
+        raise InputError(f"{arguments.model} is no script: it takes no --trace and no arguments")
     from noyau.jobs.profile.run import ProfileOptions, profile
 
     wishes = ProfileOptions(
         command_line.sizes_of(arguments.dim), arguments.inputs, arguments.threads, arguments.between, top=arguments.top
     )
-    if arguments.json is not None:
-        command_line.require_place(arguments.json, arguments.model)
     with command_line.progress() as say:
         result = profile(arguments.model, wishes, say)
     if arguments.json is not None:
         result.write(arguments.json)
     command_line.print_rich(result)
     return 0
+
+
+def _run_script(arguments: argparse.Namespace) -> int:
+    """The exit status of the script; its profile is printed however it ends."""
+    from noyau.jobs.profile.script import profile_script
+    from noyau.jobs.report.text import write_json
+
+    result = profile_script(arguments.model, arguments.arguments, arguments.top)
+    if arguments.json is not None:
+        result.write(arguments.json)
+    if arguments.trace is not None:
+        write_json({"traceEvents": list(result.events), "displayTimeUnit": "ms"}, arguments.trace)
+    command_line.print_rich(result)
+    return result.status
 
 
 COMMAND = command_line.Command("where a model's time goes", _declare, _run)

@@ -21,7 +21,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
 from noyau.errors import OutputError
-from noyau.jobs.command_line import is_stream
+from noyau.jobs.command_line import is_stream, make_folder
 from noyau.text import Printed, printable
 
 Show = Callable[[str], str]
@@ -178,6 +178,13 @@ class Record(Printed, ABC):
 def write_json(record: Mapping[str, Any], path: Path) -> None:
     """Write a record as JSON, whole or not at all; OutputError where the folder is missing, read-only or full."""
     write_text(json.dumps(record, indent=2, allow_nan=False) + "\n", path)
+
+
+def write_found(place: Path | None, record: Mapping[str, Any]) -> None:
+    """Write what a command found, where `--json` asks for it. OutputError where that cannot be."""
+    if place is not None:
+        make_folder(place.parent)
+        write_json({"schema_version": 1, **record}, place)
 
 
 def write_text(text: str, path: Path) -> None:

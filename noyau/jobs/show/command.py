@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from noyau.errors import InputError
-from noyau.jobs.command_line import Command, declare_between, print_rich
+from noyau.jobs.command_line import Command, declare_between, declare_record, print_rich
 
 if TYPE_CHECKING:
     from noyau.jobs.show.stages import Staged
@@ -30,6 +30,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     add("--language", metavar="L", help="print the source in this language (default: c)")
     add("--target", default="native", metavar="CPU", help="the CPU to build for (default: native)")
     declare_between(parser)
+    declare_record(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -62,17 +63,21 @@ def _print(shown: Staged, arguments: argparse.Namespace, source: Callable[[], st
     """Print what `--stage` or `--diff` asks for, else the source, else the view. InputError where both ask."""
     if arguments.stage is not None and arguments.diff is not None:
         raise InputError("--stage prints stages one after the other, --diff two side by side: give one of them")
+    from noyau.jobs.report.text import write_found
+
+    view: object = shown
     if arguments.stage is not None:
-        print(shown.stage(arguments.stage, arguments.kernel), end="")
+        view = shown.stage(arguments.stage, arguments.kernel)
     elif arguments.diff is not None:
         stages = arguments.diff.split(",")
         if len(stages) != 2:
             raise InputError(f"--diff {arguments.diff} is not two stages: --diff graph,normal")
-        print_rich(shown.difference(stages[0], stages[1], arguments.kernel))
+        view = shown.difference(stages[0], stages[1], arguments.kernel)
     elif source is not None:
-        print(source(), end="")
-    else:
-        print_rich(shown)
+        view = source()
+    names = ("kernel", "stage", "diff", "language")
+    write_found(arguments.json, {each: getattr(arguments, each) for each in ("model", *names)} | {"text": str(view)})
+    print(view, end="") if isinstance(view, str) else print_rich(view)
     return 0
 
 

@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from noyau.codegen.language import LANGUAGES
-from noyau.codegen.plan import Plan, Planned, no_such, plan, spell
+from noyau.codegen.plan import Plan, Planned, kernel_named, plan, spell
 from noyau.compiler.partition.cut import Cut, Partition
 from noyau.errors import BuildError, InputError
 from noyau.hosts.onnxruntime.activations import Activations
@@ -51,10 +51,8 @@ class ShownModel(Staged, Printed):
         if language not in LANGUAGES or not LANGUAGES[language].is_native:
             native = ", ".join(name for name, each in LANGUAGES.items() if each.is_native)
             raise InputError(f"there is no language {printable(language)} yet; the languages are: {native}")
-        for planned in self.plan.kernels:
-            if planned.operator == kernel:
-                return planned.explained(_certificate(planned, self.target))
-        raise no_such(kernel, self.plan.kernels)
+        planned = kernel_named(kernel, self.plan.kernels)
+        return planned.explained(_certificate(planned, self.target))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         places = [group for kernel in self.plan.kernels for group in kernel.groups]

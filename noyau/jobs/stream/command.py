@@ -48,6 +48,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     add("--bad-lines", type=Path, metavar="DIR", help="put lines that are no rows here, instead of refusing them")
     add("--in-order", action="store_true", help="run a reduction that is no monoid chunk by chunk")
     add("--restart", action="store_true", help="begin anew where work on SINK was ended")
+    command_line.declare_record(parser)
 
 
 def _value(text: str) -> tuple[str, object]:
@@ -79,6 +80,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     from noyau.engines.reduction import load_target
     from noyau.engines.stream import stream
+    from noyau.jobs.report.text import write_found
 
     pairs = dict(each.partition("=")[::2] for each in arguments.column)
     columns = {name: text.split(",") if "," in text else text for name, text in pairs.items()}
@@ -104,6 +106,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 task, advance=rows, total=total, rate=f"{progress.tasks[0].speed or 0:.3g} rows/s"
             ),
         )
+    write_found(arguments.json, {"source": arguments.source, "result": str(result)})
     print(result)
     return 0
 

@@ -59,6 +59,27 @@ def test_what_is_asked_wrongly_is_one_error_without_lines_of_noyau(pytester):
     assert "attempts.py" not in found.stdout.str()
 
 
+TIMED = """
+import numpy as np
+
+def f(x):
+    return np.exp(x)
+
+def g(x):
+    return np.exp(x) * FACTOR
+
+def test_times(noyau_bench):
+    bench = noyau_bench({"f": f, "g": g}, (np.ones(50),), budget_s=0.02)
+    assert bench.best in ("f", "g")
+"""
+
+
+def test_what_is_timed_is_printed_after_the_tests_and_what_is_wrong_fails(pytester):
+    found = outcomes(pytester, TIMED.replace("FACTOR", "1.0"), passed=1)
+    found.stdout.re_match_lines(["=+ noyau bench =+", ".*::test_times", ".*candidate +returns"])
+    outcomes(pytester, TIMED.replace("FACTOR", "2.0"), failed=1).stdout.re_match_lines(["g is wrong: .*"])
+
+
 def test_what_cannot_run_here_is_skipped(pytester):
     text = OPS[: OPS.index("@double.kernel")] + OPS[OPS.index("def test_") :]
     text = text.replace("def test_", 'double.kernel("__global__ void f() {}", language="cuda", entry="f")\n\ndef test_')

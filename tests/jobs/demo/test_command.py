@@ -32,7 +32,7 @@ def test_demo_leaves_nothing_unless_it_is_asked_to(tmp_path, capsys, monkeypatch
     assert main(["demo"]) == 0
     told = capsys.readouterr().out
     assert "llama_tiny.onnx: 10 nodes before, 5 after; 2 of 2 kernels kept" in told
-    assert "Wrote" not in told
+    assert "Wrote" not in told and "\nNext: noyau profile MODEL.onnx " in told
     assert files(tmp_path / "temporary") == []
     assert main(["demo", "--folder", str(tmp_path / "new" / "kept"), "--exporter", "torchscript"]) == 0
     assert "Wrote" in capsys.readouterr().out

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
-from noyau.codegen.plan import Plan, no_such, without
+from noyau.codegen.plan import Plan, kernel_named, without
 from noyau.compiler.partition.cut import Group
 from noyau.errors import InputError
 from noyau.hosts.onnxruntime.inputs import Dims
@@ -121,12 +121,10 @@ def choose_places(plan: Plan, only: Sequence[str], drop: Sequence[str]) -> Plan:
 
 
 def places_by_name(plan: Plan, name: str) -> list[Group]:
-    """The places of a kernel, or the one that writes a value. InputError where there is none of that name."""
-    for kernel in plan.kernels:
-        if kernel.operator == name:
-            return list(kernel.groups)
+    """The places of a kernel, by its name or by what only its name begins with, or the one that writes a value.
+    InputError where there is none of that name."""
     writers = [group for kernel in plan.kernels for group in kernel.groups if name in group.outputs]
-    if writers:
+    if writers and all(kernel.operator != name for kernel in plan.kernels):
         return writers
     values = [output for kernel in plan.kernels for group in kernel.groups for output in group.outputs]
-    raise no_such(name, plan.kernels, closest(name, values, cutoff=0.75))
+    return list(kernel_named(name, plan.kernels, closest(name, values, cutoff=0.75)).groups)

@@ -64,10 +64,8 @@ class OptimizedModel:
 
     def source(self, kernel: str) -> str:
         """The text of a kernel, kept or not, under its certificate; InputError where there is none of that name."""
-        for one in self.candidates:
-            if one.planned.operator == kernel:
-                return one.planned.explained(one.evidence)
-        raise codegen_plan.no_such(kernel, (one.planned for one in self.candidates))
+        planned = codegen_plan.kernel_named(kernel, (one.planned for one in self.candidates))
+        return planned.explained(next(one.evidence for one in self.candidates if one.planned is planned))
 
 
 def optimize(path: str | Path, wishes: OptimizeOptions = DEFAULTS, say: Say = log.info) -> OptimizedModel:

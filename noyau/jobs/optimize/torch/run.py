@@ -16,7 +16,7 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from noyau.codegen.plan import no_such
+from noyau.codegen.plan import kernel_named
 from noyau.compiler.partition.cut import Group, scalars_of
 from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
 from noyau.hosts.torch.cuda.device_call import DeviceCall
@@ -93,10 +93,8 @@ class OptimizedModule:
 
     def source(self, kernel: str) -> str:
         """The text of a kernel, kept or not, under its certificate; InputError where there is none of that name."""
-        for one in self.candidates:
-            if one.planned.operator == kernel:
-                return one.planned.explained(one.evidence)
-        raise no_such(kernel, (one.planned for one in self.candidates))
+        planned = kernel_named(kernel, (one.planned for one in self.candidates))
+        return planned.explained(next(one.evidence for one in self.candidates if one.planned is planned))
 
     def save(self, path: str | Path) -> None:
         """Write the module for inference: noyau.load(path) starts without timing or compiling anything.

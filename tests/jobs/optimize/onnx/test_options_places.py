@@ -32,6 +32,21 @@ def test_one_place_is_chosen_by_the_value_that_it_writes(plan):
     assert left(plan, only=[one], drop=["a"]) == [["c"]]
 
 
+def test_a_kernel_is_named_by_what_only_its_name_begins_with(plan):
+    names = [kernel.operator for kernel in plan.kernels]
+    short = next(
+        name[:length]
+        for name in names
+        for length in range(2, 40)
+        if [n for n in names if n.startswith(name[:length])] == [name]
+    )
+    assert left(plan, only=[short]) == left(plan, only=[next(name for name in names if name.startswith(short))])
+    both = next((names[0][:k] for k in range(40, 0, -1) if sum(n.startswith(names[0][:k]) for n in names) > 1), "")
+    if both:
+        with pytest.raises(InputError, match=f"has . kernels that begin with {both}; they are: "):
+            choose_places(plan, [both], [])
+
+
 def test_what_is_left_out_is_among_the_refused(plan):
     refused = choose_places(plan, [], ["c"]).refused
     assert [(group.outputs, reason) for group, reason in refused] == [(("c",), "left out as asked")]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from noyau.compiler.autodiff.rules import formula_texts
+from tools.semantics import formula_texts
 
 
 def test_formulas_are_spelt():

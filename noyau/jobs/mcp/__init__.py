@@ -1,0 +1,1 @@
+"""The command `noyau mcp`, and the server behind it."""
