@@ -45,7 +45,7 @@ def together(kernels: Sequence[ir.Kernel], comment: str = "") -> str:
         functions,
         *(integer_function(*key).replace("static inline", "NOYAU_INLINE") for key in integers),
         _snippet("merge_lanes.h") if states else "",
-        _snippet("merge_blocks.h") if any(part.meets for part in parts) else "",
+        _snippet("merge_blocks.h") if any(part.has_meetings for part in parts) else "",
         *states.values(),
         *(body for part in parts for body in part.bodies),
     ]
@@ -77,7 +77,7 @@ class CudaPrinter(CPrinter):
         self.bodies: list[str] = []
         self.states: dict[str, str] = {}
         self.uses_lane = False  # whether the launch names the thread of its block
-        self.meets = False  # whether states of blocks are merged
+        self.meets = self.has_meetings = False  # whether the launch, or any, merges states of blocks
         self.kinds: dict[str, str] = {}  # the types of indices
 
     # Launches.
@@ -87,13 +87,14 @@ class CudaPrinter(CPrinter):
         block, said = block_of(launch), self.expressions
         said.is_cluster, said.is_loose = block.blocks > 1, launch.hints.is_loose
         said.ints = set() if launch.hints.is_narrow else None
-        self.uses_lane, self.block_threads = False, block.threads
+        self.uses_lane, self.meets, self.block_threads = False, False, block.threads
         with self.names.block():
             before, loops, inner = on_threads(launch.body)
             lines = [*indented(self.block(before)), *self.grid(loops, inner, block)]
-        if block.blocks > 1:
+        if self.meets:
             opened = ["__shared__ noyau_meeting meeting;", "int met = 0;", "noyau_open(&meeting);"]
-            lines = [*indented(opened), *lines]
+            lines, self.has_meetings = [*indented(opened), *lines], True
+        if block.blocks > 1:
             lines.insert(0, f"{INDENT}const int64_t rank = blockIdx.x % {block.blocks};")
         if self.uses_lane:
             lines.insert(0, f"{INDENT}const int lane = threadIdx.x;")

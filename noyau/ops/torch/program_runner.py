@@ -156,7 +156,8 @@ def _calls(program: BuiltProgram, tiles: Mapping[str, int]) -> list[Step]:
     def call(step: KernelStep | LibraryStep) -> Step:
         if not isinstance(step, KernelStep):
             return partial(_library, step.graph, device)
-        return DeviceStep(program, step.kernel, tiles) if on_gpu else _kernel(program, step, next(kernels))
+        kernel = next(kernels)
+        return DeviceStep(program, step.kernel, kernel, tiles) if on_gpu else _kernel(program, step, kernel)
 
     return [call(step) for step in program.generated.program.steps]
 
@@ -164,10 +165,11 @@ def _calls(program: BuiltProgram, tiles: Mapping[str, int]) -> list[Step]:
 class DeviceStep:
     """A kernel of a program on tensors of a GPU, packed where it wants them so and a library left them otherwise."""
 
-    def __init__(self, built: BuiltProgram, kernel: Kernel, tiles: Mapping[str, int]) -> None:
-        from noyau.hosts.torch.cuda.launch import Launcher
+    def __init__(self, built: BuiltProgram, kernel: Kernel, own: BuiltKernel, tiles: Mapping[str, int]) -> None:
+        from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
 
-        self.launcher = Launcher(built.generated.text, kernel, built.generated.called, tiles)
+        assert isinstance(own, DeviceKernel)
+        self.launcher = own.launcher(built.generated.called, tiles)
         self.layouts = [buffer.layout for buffer in kernel.of(Role.INPUT)]
 
     def __call__(self, tensors: list[Tensor], sizes: Sizes) -> Sequence[Tensor]:

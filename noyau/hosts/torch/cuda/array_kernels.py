@@ -13,6 +13,7 @@ import torch
 from noyau.errors import BuildError, CheckError
 from noyau.hosts.torch.cuda.device import device_errors, guard, missing_device
 from noyau.hosts.torch.cuda.guarded_memory import Room, answers
+from noyau.hosts.torch.cuda.launch import FunctionLauncher, Launcher
 from noyau.hosts.torch.cuda.launch_records import TAPE, function_of
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.ir.loops import Buffer, Kernel, Role
@@ -42,8 +43,12 @@ class DeviceKernel:
         self.device = torch.device(device if device != "cpu" or (interprets() and function is None) else "cuda")
         if lacks := missing_device(self.device):
             raise BuildError(f"{lacks}; TRITON_INTERPRET=1, set before triton is imported, has kernels interpreted")
-        self.outputs = kernel.of(Role.OUTPUT)
+        self.outputs, self.own = kernel.of(Role.OUTPUT), function
         self.function: Callable[..., Any] = function or partial(function_of(text, kernel), **tiles)
+
+    def launcher(self, called: str, tiles: Mapping[str, int]) -> Launcher | FunctionLauncher:
+        """The kernel for calls of an op of this name."""
+        return FunctionLauncher(self.own, called) if self.own else Launcher(self.text, self.kernel, called, tiles)
 
     def __call__(
         self, *arrays: Array, out: Sequence[Array] | None = None, threads: int = 1, empty: Empty | None = None

@@ -12,6 +12,7 @@ import torch
 from noyau.codegen.cuda.printer import block_of
 from noyau.errors import BuildError
 from noyau.frontends.torch.tensors import TO_TORCH
+from noyau.hosts.torch.cuda.device import device_of
 from noyau.hosts.torch.cuda.launch_records import TAPE
 from noyau.hosts.torch.tensors import layout_array
 from noyau.ir.loop_interpreter import bind_sizes
@@ -42,7 +43,7 @@ class CudaKernel:
         self.dtypes = {role: [TO_TORCH[buffer.dtype] for buffer in kernel.of(role)] for role in Role}
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        device = tensors[0].device
+        device = device_of(tensors)
         key = (device, *((each.dtype, each.shape, each.stride()) for each in tensors))
         plan = self.plans.get(key)
         if plan is None:

@@ -90,6 +90,11 @@ def guard(device: torch.device) -> AbstractContextManager[Any]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
+def device_of(tensors: Sequence[torch.Tensor]) -> torch.device:
+    """The device of some tensors; the current CUDA device where there are none."""
+    return tensors[0].device if tensors else torch.device("cuda", torch.cuda.current_device())
+
+
 def require_grid(called: str, grid: Sequence[int]) -> None:
     """DeviceError for a launch of more programs than CUDA takes along an axis."""
     for axis, programs, most in zip("xyz", grid, MOST_PROGRAMS, strict=False):

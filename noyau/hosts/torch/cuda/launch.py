@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from triton import knobs
 
-from noyau.hosts.torch.cuda.device import beside_captures, device_errors, guard, require_free
+from noyau.hosts.torch.cuda.device import beside_captures, device_errors, device_of, guard, require_free
 from noyau.hosts.torch.cuda.launch_records import CallRecord, function_of, record_call
 from noyau.ir.loops import Kernel
 
@@ -46,7 +46,7 @@ class Launcher:
 
     def first(self, key: Any, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The results for tensors of such shapes, noted."""
-        device = tensors[0].device
+        device = device_of(tensors)
         require_free(self.called)
         noted = CallRecord(tensors, self.called)
         with device_errors(self.called, device, noted.allocations), guard(device), beside_captures():
@@ -57,6 +57,26 @@ class Launcher:
             kept = self.plans if len(self.plans) < MOST_PLANS else {}
             self.plans = {**kept, key: ReplayPlan(self.called, device, noted)}
         return results
+
+
+class FunctionLauncher:
+    """A kernel of another language than `triton`, whose function of tensors keeps its own launches: as `Launcher`."""
+
+    def __init__(self, function: Callable[..., Any], called: str) -> None:
+        self.function, self.called, self.seen = function, called, set[Any]()
+
+    def __call__(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        key, device = kinds_of(tensors), device_of(tensors)
+        if key not in self.seen:
+            require_free(self.called)
+        with device_errors(self.called, device), guard(device), beside_captures():
+            result = self.function(*tensors)
+        self.seen = {*(self.seen if len(self.seen) < MOST_PLANS else ()), key} if key not in self.seen else self.seen
+        return result if isinstance(result, tuple) else (result,)
+
+    def known(self, tensors: Sequence[Tensor]) -> FunctionLauncher:
+        """What is called again for tensors of such shapes."""
+        return self
 
 
 def kinds_of(tensors: Sequence[Tensor]) -> tuple[Any, ...]:

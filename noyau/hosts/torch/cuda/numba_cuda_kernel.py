@@ -11,6 +11,7 @@ import torch
 from noyau.dtypes import DType
 from noyau.errors import BuildError, MissingExtraError
 from noyau.frontends.torch.tensors import TO_TORCH
+from noyau.hosts.torch.cuda.device import device_of
 from noyau.hosts.torch.cuda.launch_records import TAPE
 from noyau.hosts.torch.tensors import layout_array
 from noyau.ir.loop_interpreter import bind_sizes
@@ -37,7 +38,7 @@ class NumbaCudaKernel:
         self.inputs, self.outputs = kernel.of(Role.INPUT), kernel.of(Role.OUTPUT)
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        device = tensors[0].device
+        device = device_of(tensors)
         sizes = bind_sizes(self.kernel, [layout_array(each) for each in tensors], {})
         shapes = (tuple(int(dim.evaluate(sizes)) for dim in buffer.shape) for buffer in self.outputs)
         ends = zip(shapes, (TO_TORCH[buffer.dtype] for buffer in self.outputs), strict=True)
@@ -48,7 +49,7 @@ class NumbaCudaKernel:
             pairs = zip((*tensors, *outputs), (*self.inputs, *self.outputs), strict=True)
             try:
                 self.function(*(cuda.as_cuda_array(_Memory(*each), sync=False) for each in pairs), stream=stream)
-            except (NumbaError, CudaError) as error:
+            except (NumbaError, CudaError, AttributeError) as error:
                 lines = [line.strip() for line in str(error).splitlines() if line.strip()]
                 raise BuildError(f"Numba-CUDA does not compile {self.kernel.name}: {' '.join(lines[:4])}") from error
         return outputs[0] if len(outputs) == 1 else outputs
