@@ -19,6 +19,7 @@ from noyau.jobs.command_line import (
     plain,
     print_rich,
     progress,
+    require_place,
     sizes_of,
 )
 
@@ -101,6 +102,8 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
     from noyau.jobs.optimize.onnx.run import optimize
 
     require_places(model, output, arguments.json)
+    if arguments.html is not None:
+        require_place(arguments.html, model)
     required, within = _required(arguments.require), arguments.within
     fault = f"--within {within} is no number of seconds: --within 60"
     within_s = math.inf if within is None else _number(within, fault)
@@ -126,6 +129,8 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
         result.save(output)
         if arguments.json is not None:
             result.report.write(arguments.json)
+        if arguments.html is not None:
+            result.report.save_html(arguments.html)
     print_rich(result.report)
     if keep:
         print(f"\n{_written(output, result.library is not None, result.report)}")

@@ -1,0 +1,585 @@
+"use strict";
+// Draws the document of a page. Every text is set as text, never as HTML: names come from model files.
+
+const page = JSON.parse(document.getElementById("document").textContent);
+const FORMAT = 1, ROWS = 100, CONTEXT = 3;
+const COLOURS = 12;  // of groups, in page.css
+
+// Elements: make("td", {class: "x", onclick: f}, "text", child)
+function make(tag, attributes = {}, ...children) {
+  const svg = ["svg", "g", "rect", "text", "path", "circle", "title", "line"].includes(tag);
+  const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
+  }
+  for (const child of children.flat()) if (child !== null && child !== undefined) element.append(child);
+  return element;
+}
+
+function whenVisible(element, draw) {  // once; printing draws all
+  let done = false;
+  const once = () => { if (!done) { done = true; watcher.disconnect(); draw(); } };
+  const watcher = new IntersectionObserver(entries => entries.some(each => each.isIntersecting) && once(), {rootMargin: "200px"});
+  watcher.observe(element);
+  window.addEventListener("beforeprint", once);
+}
+
+const PREFIXES = [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3], ["", 1], ["m", 1e-3], ["u", 1e-6], ["n", 1e-9]];
+function spell(value, unit) {
+  if (value === null || value === undefined) return "";
+  if (value === 0 || !unit && Math.abs(value) >= 0.001 && Math.abs(value) < 1000) return `${+value.toPrecision(3)} ${unit}`.trim();
+  const [prefix, size] = PREFIXES.find(([, each]) => Math.abs(value) >= each * 0.9995) || ["n", 1e-9];
+  return `${+(value / size).toPrecision(3)} ${prefix}${unit}`.trim();
+}
+
+// Sections
+
+const DRAW = {verdict: drawVerdict, table: drawTable, graphs: drawGraphs, plot: drawPlot, listing: drawListing,
+              picture: drawPicture, lines: drawLines};
+
+function start() {
+  const main = document.getElementById("main");
+  document.getElementById("command").textContent = page.command;
+  document.getElementById("title").textContent = page.title;
+  document.getElementById("footer").textContent = `noyau ${page.version}`;
+  if (page.format !== FORMAT) {
+    main.append(make("p", {class: "card"}, `This document is of format ${page.format}, and the script draws ${FORMAT}: write the page anew.`));
+    return;
+  }
+  const contents = document.getElementById("contents");
+  page.sections.forEach((section, number) => {
+    const id = `section-${number}`;
+    const element = make("section", {id, class: section.kind, "aria-labelledby": `${id}-title`},
+                         make("h2", {id: `${id}-title`}, section.title));
+    main.append(element);
+    contents.append(make("a", {href: `#${id}`}, section.title));
+    DRAW[section.kind](section, element);
+    if (section.note) element.append(make("p", {class: "note"}, section.note));
+  });
+}
+
+function drawVerdict(section, element) {
+  element.append(make("p", {class: `headline ${section.state}`}, section.headline));
+  if (section.lines.length) element.append(make("ul", {}, section.lines.map(line => make("li", {}, line))));
+  if (section.facts.length) element.append(facts(section.facts));
+}
+
+function facts(pairs) {
+  return make("dl", {}, pairs.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, text))));
+}
+
+function drawLines(section, element) {
+  element.append(section.is_code
+    ? make("pre", {tabindex: 0, "aria-label": section.title}, section.lines.join("\n"))
+    : make("ul", {class: "card"}, section.lines.map(line => make("li", {}, line))));
+}
+
+function drawPicture(section, element) {
+  const source = `data:image/svg+xml,${encodeURIComponent(section.svg)}`;
+  element.append(make("div", {class: "scroll paper", tabindex: 0, role: "region", "aria-label": `${section.title}, scrolls`}, make("img", {src: source, alt: section.title})),
+                 make("details", {}, make("summary", {}, "In words"), make("pre", {tabindex: 0}, section.text)));
+}
+
+// Tables
+
+const numberOf = cell => Array.isArray(cell) ? cell[1] : null;
+const textOf = cell => Array.isArray(cell) ? cell[0] : cell;
+
+function drawTable(section, element) {
+  const view = {order: null, down: false, words: "", all: false};
+  const body = make("tbody");
+  const ends = section.columns.map((column, k) => column.kind === "interval"
+    ? section.rows.map(row => row[k]).filter(cell => Array.isArray(cell) && cell[2] !== null && cell.length > 3) : []);
+  const scales = ends.map(cells => cells.length && [Math.min(1, ...cells.map(c => c[2])), Math.max(1, ...cells.map(c => c[3]))]);
+  const headings = section.columns.map((column, k) => make("th", {scope: "col", class: column.kind},
+    make("button", {type: "button", title: column.hint || null, onclick: () => sort(k)}, column.name || "outcome")));
+  const more = make("button", {type: "button", class: "more", onclick: () => { view.all = true; fill(); }});
+  const status = make("span", {class: "status", role: "status"});
+  if (section.rows.length > 8) {
+    element.append(make("div", {class: "tools"},
+      make("input", {type: "search", placeholder: "Filter", "aria-label": `Filter ${section.title}`,
+                     oninput: event => { view.words = event.target.value.toLowerCase(); fill(); }}), status));
+  }
+  element.append(make("div", {class: "scroll card", tabindex: 0, role: "region", "aria-label": `${section.title}, scrolls`},
+    make("table", {}, make("thead", {}, make("tr", {}, headings)), body)), more);
+  window.addEventListener("beforeprint", () => { view.all = true; fill(); });
+
+  function sort(k) {
+    view.down = view.order === k ? !view.down : section.columns[k].kind !== "text" && section.columns[k].kind !== "source";
+    view.order = k;
+    headings.forEach((heading, at) => at === k ? heading.setAttribute("aria-sort", view.down ? "descending" : "ascending") : heading.removeAttribute("aria-sort"));
+    fill();
+  }
+  function fill() {
+    let rows = section.rows.filter(row => !view.words || row.some(cell => textOf(cell).toLowerCase().includes(view.words)));
+    if (view.order !== null) rows = [...rows].sort((a, b) => compare(a[view.order], b[view.order]) * (view.down ? -1 : 1));
+    const shown = view.all ? rows : rows.slice(0, ROWS);
+    body.replaceChildren(...shown.map(row => make("tr", {}, row.map((cell, k) => drawCell(cell, section.columns[k], scales[k])))));
+    more.textContent = `Show all ${rows.length} rows`;
+    more.hidden = shown.length === rows.length;
+    status.textContent = view.words ? `${rows.length} of ${section.rows.length}` : "";
+  }
+  fill();
+}
+
+function compare(a, b) {  // what is not known is least
+  const [x, y] = [numberOf(a), numberOf(b)];
+  if (Array.isArray(a) || Array.isArray(b)) return (x ?? -Infinity) === (y ?? -Infinity) ? 0 : (x ?? -Infinity) - (y ?? -Infinity);
+  return textOf(a).localeCompare(textOf(b), "en", {numeric: true});
+}
+
+function drawCell(cell, column, scale) {
+  const text = textOf(cell);
+  if (column.kind === "source" && page.sources[text]) return make("td", {class: "source"}, sourceButton(text));
+  if (column.kind === "verdict") return make("td", {class: "verdict"}, make("span", {class: `badge ${text.toLowerCase()}`}, text));
+  if (column.kind === "interval") return make("td", {class: "interval"}, make("span", {}, text), intervalBar(cell, scale));
+  return make("td", {class: column.kind}, text);
+}
+
+function intervalBar(cell, scale) {
+  if (!Array.isArray(cell) || cell.length < 4 || cell[2] === null || !scale || !(scale[1] > scale[0])) return null;
+  const place = value => (2 + 96 * (Math.log(value) - Math.log(scale[0])) / (Math.log(scale[1]) - Math.log(scale[0]))).toFixed(1);
+  const [, value, low, high] = cell;
+  return make("svg", {class: "bar", viewBox: "0 0 100 10", "aria-hidden": "true", preserveAspectRatio: "none"},
+    make("line", {class: "one", x1: place(1), x2: place(1), y1: 0, y2: 10}),
+    make("rect", {class: low > 1 ? "good" : high < 1 ? "bad" : "doubt", x: place(low), width: Math.max(1.5, place(high) - place(low)), y: 3, height: 4}),
+    make("rect", {class: "middle", x: place(value) - 0.75, width: 1.5, y: 1, height: 8}));
+}
+
+// Sources
+
+function sourceButton(key) {
+  return make("button", {type: "button", class: "link", onclick: () => openSource(key)}, key);
+}
+
+function openSource(key) {
+  const source = page.sources[key], dialog = document.getElementById("source");
+  const close = make("button", {type: "button", class: "close", onclick: () => dialog.close()}, "Close");
+  const copy = make("button", {type: "button", onclick: () => navigator.clipboard.writeText(source.text).then(() => { copy.textContent = "Copied"; })}, "Copy");
+  const body = make("div", {class: "body", tabindex: 0, role: "region", "aria-label": "Source and certificate"});
+  if (source.evidence) body.append(make("p", {class: "evidence"}, source.evidence));
+  if (source.facts.length) body.append(make("pre", {class: "facts"}, source.facts.map(([name, text]) => name ? `${name}: ${text}` : text).join("\n")));
+  body.append(make("h3", {}, "Source"), numbered(source.text));
+  if (source.cases) {
+    const cases = make("section", {}, make("h3", {}, `${source.cases.rows.length} cases it was tried on`));
+    drawTable(source.cases, cases);
+    body.append(cases);
+  }
+  dialog.replaceChildren(make("div", {class: "bar"}, make("h2", {id: "source-title"}, source.title), copy, close), body);
+  dialog.showModal();
+  close.focus();
+}
+
+function numbered(text) {
+  return make("pre", {class: "code"}, text.split("\n").map(line => make("span", {class: "line"}, `${line}\n`)));
+}
+
+function drawListing(section, element) {  // the lines around remarks, the others behind a click
+  const lines = section.text.replace(/\n$/, "").split("\n"), box = make("div", {class: "listing card scroll", tabindex: 0, role: "region", "aria-label": `${section.title}, scrolls`});
+  const shown = new Set();
+  section.notes.forEach(note => { for (let k = note.line - CONTEXT; k <= note.line + CONTEXT; k++) shown.add(k); });
+  const fill = all => {
+    box.replaceChildren();
+    let skipped = 0;
+    lines.forEach((line, k) => {
+      if (!all && !shown.has(k + 1)) { skipped++; return; }
+      if (skipped) box.append(fold(skipped));
+      skipped = 0;
+      const notes = section.notes.filter(note => note.line === k + 1);
+      box.append(make("div", {class: `row ${notes.length ? notes[0].tone : ""}`}, make("span", {class: "number"}, `${k + 1}`), make("code", {}, line || " ")));
+      notes.forEach(note => box.append(drawNote(note)));
+    });
+    if (skipped) box.append(fold(skipped));
+    section.notes.filter(note => note.line < 1 || note.line > lines.length).forEach(note => box.append(drawNote(note)));
+  };
+  const fold = count => make("button", {type: "button", class: "fold", onclick: () => fill(true)}, `${count} more lines`);
+  fill(lines.length <= 30);
+  window.addEventListener("beforeprint", () => fill(true));
+  element.append(box);
+}
+
+function drawNote(note) {
+  return make("div", {class: `remark ${note.tone}`}, make("b", {}, note.tone === "error" || note.tone === "warning" ? note.tone : ""), make("span", {}, note.text),
+              note.drawing.length ? make("pre", {}, note.drawing.join("\n")) : null);
+}
+
+// Plots
+
+function drawPlot(section, element) {
+  const box = make("div", {class: "plot card", role: "img", "aria-label": `${section.title}: ${section.y.label} against ${section.x.label}`});
+  const legend = make("ul", {class: "legend"}), hidden = new Set();
+  const names = section.series.map(each => each.name);
+  let plot = null;
+  element.append(box, legend, plotData(section));
+  section.series.forEach((each, k) => {
+    if (!each.points.length) return;
+    const toggle = make("button", {type: "button", "aria-pressed": "true", class: each.style, onclick: () => {
+      hidden.has(k) ? hidden.delete(k) : hidden.add(k);
+      toggle.setAttribute("aria-pressed", String(!hidden.has(k)));
+      redraw();
+    }}, make("i", {"aria-hidden": "true"}), names[k]);
+    toggle.firstChild.style.background = colourOf(k, each);
+    legend.append(make("li", {}, toggle));
+  });
+  function redraw() {
+    if (plot) plot.destroy();
+    box.replaceChildren();
+    const shown = section.series.map((each, k) => ({...each, k})).filter(each => each.points.length && !hidden.has(each.k));
+    if (shown.length) plot = plotOf(section, shown, box);
+    else plot = null;
+  }
+  whenVisible(box, () => {
+    redraw();
+    new ResizeObserver(() => plot && plot.setSize(sizeOf(box))).observe(box);
+    window.addEventListener("theme", redraw);
+  });
+}
+
+const sizeOf = box => ({width: Math.max(260, box.clientWidth - 8), height: Math.max(260, Math.min(420, box.clientWidth * 0.6))});
+const style = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const colourOf = (k, series) => series.style === "ceiling" ? style("--faint") : style(`--group-${k % COLOURS}`);
+
+function plotOf(section, shown, box) {
+  const tables = shown.map(each => [each.points.map(p => p[0]), each.points.map(p => p[1])]);
+  // Points of one series at one x would hide each other: they are moved apart by what nobody sees.
+  tables.forEach(([xs]) => { for (let k = 1; k < xs.length; k++) if (xs[k] <= xs[k - 1]) xs[k] = xs[k - 1] * (1 + 1e-9) + (xs[k - 1] === 0 ? 1e-12 : 0); });
+  const data = uPlot.join(tables);
+  const every = shown.flatMap(each => each.points), xs = every.map(p => p[0]), ys = every.flatMap(p => [p[1], p[2], p[3]]).filter(y => y !== null);
+  const axis = (side, is_x) => ({
+    stroke: style("--text"), grid: {stroke: style("--line"), width: 1}, ticks: {stroke: style("--line")},
+    label: side.label, labelSize: 26, size: is_x ? 42 : 84, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif",
+    values: (_, splits) => splits.map(value => value === null ? "" : spell(value, side.unit)),
+    space: is_x ? 70 : 30,
+  });
+  const options = {
+    ...sizeOf(box), legend: {show: false}, cursor: {drag: {x: false, y: false}},
+    scales: {x: {time: false, ...range(xs, section.x)}, y: range(ys, section.y)},
+    axes: [axis(section.x, true), axis(section.y, false)],
+    series: [{}, ...shown.map(each => ({
+      stroke: colourOf(each.k, each), width: each.style === "points" ? 0 : each.style === "ceiling" ? 1.5 : 2,
+      dash: each.style === "ceiling" ? [6, 4] : [], spanGaps: true, points: {show: each.style !== "ceiling" && (each.style === "points" || each.points.length < 40), size: 7, fill: colourOf(each.k, each)},
+    }))],
+    hooks: {draw: [chart => { drawBars(chart, shown); drawMarks(chart, section.x); }],
+            setCursor: [chart => hover(chart, shown, section, tip)]},
+  };
+  const tip = make("div", {class: "tip", hidden: ""});
+  const chart = new uPlot(options, data, box);
+  chart.over.append(tip);
+  return chart;
+}
+
+function range(values, axis) {
+  let [low, high] = [Math.min(...values, ...(axis.is_log ? [] : [0])), Math.max(...values, ...(axis.is_log ? [] : axis.marks.map(m => m[1] * 1.05)))];
+  if (!axis.is_log) return {distr: 1, range: [low, high === low ? low + 1 : high + 0.02 * (high - low)]};
+  return {distr: 3, range: uPlot.rangeLog(low, high, 10, false)};
+}
+
+function drawBars(chart, shown) {  // the interval of each point
+  const context = chart.ctx;
+  context.save();
+  context.lineWidth = 1.5 * devicePixelRatio;
+  shown.forEach(each => {
+    context.strokeStyle = colourOf(each.k, each);
+    each.points.forEach(([x, , low, high]) => {
+      if (low === null || high === null) return;
+      const at = chart.valToPos(x, "x", true), [bottom, top] = [chart.valToPos(low, "y", true), chart.valToPos(high, "y", true)];
+      const cap = 4 * devicePixelRatio;
+      context.beginPath();
+      for (const [x0, y0, x1, y1] of [[at, bottom, at, top], [at - cap, bottom, at + cap, bottom], [at - cap, top, at + cap, top]]) { context.moveTo(x0, y0); context.lineTo(x1, y1); }
+      context.stroke();
+    });
+  });
+  context.restore();
+}
+
+function drawMarks(chart, axis) {  // lines across the axis: sizes of caches, what is allowed
+  const context = chart.ctx, box = chart.bbox;
+  context.save();
+  context.strokeStyle = context.fillStyle = style("--faint");
+  context.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+  axis.marks.forEach(([name, value]) => {
+    const x = chart.valToPos(value, "x", true);
+    if (x < box.left || x > box.left + box.width) return;
+    context.beginPath();
+    context.setLineDash([2, 4]);
+    context.moveTo(x, box.top);
+    context.lineTo(x, box.top + box.height);
+    context.stroke();
+    const wide = context.measureText(name).width + 6 * devicePixelRatio;
+    context.fillText(name, x + wide > box.left + box.width ? x - wide : x + 3 * devicePixelRatio, box.top + 12 * devicePixelRatio);
+  });
+  context.restore();
+}
+
+function hover(chart, shown, section, tip) {  // the nearest point
+  const {left, top} = chart.cursor;
+  let best = null;
+  if (left >= 0) shown.forEach(each => each.points.forEach(point => {
+    const away = Math.hypot(chart.valToPos(point[0], "x") - left, chart.valToPos(point[1], "y") - top);
+    if (away < 24 && (!best || away < best.away)) best = {away, each, point};
+  }));
+  tip.hidden = !best;
+  if (!best) return;
+  const [x, y, low, high] = best.point, unit = section.y.unit;
+  tip.textContent = `${best.each.name}: ${spell(x, section.x.unit)}, ${spell(y, unit)}${low === null ? "" : ` [${spell(low, unit)}, ${spell(high, unit)}]`}`;
+  tip.style.left = `${Math.max(0, Math.min(left + 10, chart.over.clientWidth - 200))}px`;
+  tip.style.top = `${Math.max(0, top - 34)}px`;
+}
+
+function plotData(section) {
+  const details = make("details", {}, make("summary", {}, "The numbers"));
+  details.addEventListener("toggle", () => {
+    if (details.childElementCount > 1) return;
+    const column = (name, kind) => ({name, kind, hint: ""}), cell = (value, unit) => [spell(value, unit), value];
+    const rows = section.series.flatMap(each => each.points.map(([x, y, low, high]) =>
+      [each.name, cell(x, section.x.unit), cell(y, section.y.unit), cell(low, section.y.unit), cell(high, section.y.unit)]));
+    drawTable({title: `${section.title}: the numbers`, rows, columns: [column("series", "text"), column(section.x.label, "number"), column(section.y.label, "number"), column("low", "number"), column("high", "number")]}, details);
+  });
+  return details;
+}
+
+// Graphs
+
+function drawGraphs(section, element) {
+  const groups = [...new Set(section.drawings.flatMap(each => each.nodes.map(node => node.group).filter(Boolean)))];
+  const colour = new Map(groups.map((group, k) => [group, k % COLOURS]));
+  const status = make("span", {class: "status", role: "status"});
+  const search = make("input", {type: "search", placeholder: "Find a node", "aria-label": `Find a node in ${section.title}`,
+    oninput: event => find(event.target.value), onkeydown: event => { if (event.key === "Enter") { event.preventDefault(); next(event.shiftKey ? -1 : 1); } }});
+  const details = make("div", {class: "chosen card", "aria-live": "polite"}, make("p", {class: "hint"},
+    "Choose a node to see what is known of it. Arrow keys walk from node to node, Enter opens its source; + and - zoom, 0 shows all, a pinch or Ctrl and the wheel too."));
+  const views = [];
+  element.append(make("div", {class: "tools"}, search, make("button", {type: "button", onclick: () => next(1)}, "Next"), status));
+  const panes = make("div", {class: `panes of-${section.drawings.length}`});
+  element.append(panes, details);
+  let hits = [], hit = -1;
+  section.drawings.forEach(drawing => {
+    const pane = make("div", {class: "pane"}), state = make("p", {class: "wait", role: "status"}, "Laying out ...");
+    const tools = make("div", {class: "zoom"});
+    pane.append(make("div", {class: "pane-head"}, make("h3", {}, `${drawing.title}: ${counted(drawing)}`), tools), make("div", {class: "stage"}, state));
+    if (drawing.note) pane.append(make("p", {class: "note"}, drawing.note));
+    panes.append(pane);
+    whenVisible(pane, () => layOut(drawing).then(places => {
+      const view = graphView(drawing, places, colour, choose);
+      views.push(view);
+      pane.querySelector(".stage").replaceChildren(view.svg);
+      [["+", "Zoom in", () => view.zoom(1.3)], ["-", "Zoom out", () => view.zoom(1 / 1.3)], ["All", "Show all", view.fit]].forEach(([text, label, act]) =>
+        tools.append(make("button", {type: "button", "aria-label": `${label}: ${drawing.title}`, onclick: act}, text)));
+      view.begin();
+      pane.dataset.ready = "yes";
+    }, error => { state.textContent = `It cannot be laid out: ${error.message}`; }));
+  });
+
+  function choose(drawing, k) {
+    const node = drawing.nodes[k];
+    views.forEach(view => view.mark(view.drawing === drawing ? k : -1, node.group));
+    const around = drawing.edges.filter(edge => edge.start === k || edge.end === k);
+    const reasons = around.filter(edge => edge.reason).map(edge => `${edge.start === k ? "to" : "from"} ${drawing.nodes[edge.start === k ? edge.end : edge.start].lines[0]}: ${edge.reason}`);
+    details.replaceChildren(make("h3", {}, node.lines.join("  ")), facts([...node.facts,
+      ["reads", around.filter(edge => edge.end === k).map(edge => edge.value).join(", ")],
+      ["makes", [...new Set(around.filter(edge => edge.start === k).map(edge => edge.value))].join(", ")],
+      ["cuts", [...new Set(reasons)].join("; ")]].filter(([, text]) => text)));
+    if (page.sources[node.source]) details.append(make("p", {}, make("button", {type: "button", class: "open", onclick: () => openSource(node.source)}, "Source and certificate")));
+  }
+  function find(words) {
+    words = words.trim().toLowerCase();
+    hits = !words ? [] : views.flatMap(view => view.drawing.nodes.flatMap((node, k) =>
+      [node.name, node.group, ...node.lines].some(text => text.toLowerCase().includes(words)) ? [[view, k]] : []));
+    hit = -1;
+    views.forEach(view => view.show(new Set(hits.filter(each => each[0] === view).map(each => each[1])), Boolean(words)));
+    status.textContent = words ? `${hits.length} found` : "";
+    if (hits.length) next(1);
+  }
+  function next(step) {
+    if (!hits.length) return;
+    hit = (hit + step + hits.length) % hits.length;
+    const [view, k] = hits[hit];
+    status.textContent = `${hit + 1} of ${hits.length}`;
+    view.centre(k);
+    choose(view.drawing, k);
+  }
+}
+
+const counted = drawing => {
+  const count = drawing.nodes.filter(node => node.tone !== "end").reduce((sum, node) => sum + node.holds, 0);
+  return count === 1 ? "1 node" : `${count} nodes`;
+};
+const LINE = 15, LETTER = 6.6;
+const short = text => text.length > 30 ? `${text.slice(0, 17)}...${text.slice(-10)}` : text;
+const extent = node => ({width: Math.max(60, 18 + LETTER * Math.max(...node.lines.map(line => short(line).length))), height: 12 + LINE * node.lines.length});
+
+// In a worker, where the page stays alive; here where the browser starts none.
+const LAYOUT = `function places(task) {
+  const graph = new dagre.graphlib.Graph();
+  graph.setGraph({ranksep: 34, nodesep: 22, marginx: 12, marginy: 12});
+  graph.setDefaultEdgeLabel(() => ({}));
+  task.nodes.forEach((node, k) => graph.setNode(String(k), node));
+  task.edges.forEach(([start, end]) => graph.setEdge(String(start), String(end)));
+  dagre.layout(graph);
+  return {nodes: task.nodes.map((_, k) => { const node = graph.node(String(k)); return [node.x, node.y]; }),
+          edges: task.edges.map(([start, end]) => graph.edge(String(start), String(end)).points.map(p => [p.x, p.y])),
+          width: graph.graph().width, height: graph.graph().height};
+}`;
+
+function layOut(drawing) {
+  const task = {nodes: drawing.nodes.map(extent), edges: drawing.edges.map(edge => [edge.start, edge.end])};
+  return new Promise((resolve, reject) => {
+    const text = `${document.getElementById("dagre").textContent}\n${LAYOUT}\nonmessage = event => postMessage(places(event.data));`;
+    let worker;
+    try {
+      worker = new Worker(URL.createObjectURL(new Blob([text], {type: "text/javascript"})));
+    } catch (error) {
+      reject(error);
+      return;
+    }
+    worker.onmessage = event => { worker.terminate(); resolve(event.data); };
+    worker.onerror = event => { worker.terminate(); reject(new Error(event.message || "the browser starts no worker")); };
+    worker.postMessage(task);
+  });
+}
+
+function graphView(drawing, places, colour, choose) {
+  const world = make("g"), at = {scale: 1, x: 0, y: 0};
+  const svg = make("svg", {class: "graph", tabindex: 0, role: "group", "aria-label": `${drawing.title}, a graph of ${counted(drawing)}`}, world);
+  const after = drawing.nodes.map(() => []), before = drawing.nodes.map(() => []);
+  const lines = drawing.edges.map((edge, k) => {
+    after[edge.start].push(edge.end);
+    before[edge.end].push(edge.start);
+    const points = places.edges[k], path = points.map(([x, y], n) => `${n ? "L" : "M"}${x.toFixed(1)},${y.toFixed(1)}`).join("");
+    const line = make("path", {d: path, class: edge.reason ? "edge cut" : "edge", "marker-end": null}, make("title", {}, [edge.value, edge.reason].filter(Boolean).join(" - cut: ")));
+    world.append(line);
+    if (edge.reason) {
+      const [x, y] = points[Math.floor(points.length / 2)];
+      world.append(make("circle", {class: "cut", cx: x, cy: y, r: 4, onclick: () => choose(drawing, edge.end)}, make("title", {}, edge.reason)));
+    }
+    return line;
+  });
+  const boxes = drawing.nodes.map((node, k) => {
+    const {width, height} = extent(node), [x, y] = places.nodes[k];
+    const shade = node.group ? `group-${colour.get(node.group)}` : "";
+    const box = make("g", {class: `node ${node.tone} ${shade}`, role: "button", tabindex: -1, transform: `translate(${(x - width / 2).toFixed(1)},${(y - height / 2).toFixed(1)})`,
+      "aria-label": [...node.lines.map(short), node.name].filter(Boolean).join(" "),
+      onclick: event => { event.stopPropagation(); select(k); }, onfocus: () => reveal(k)},
+      make("rect", {width: width.toFixed(1), height, rx: 5}),
+      node.lines.map((line, n) => make("text", {x: 9, y: 6 + LINE * (n + 0.75), class: n ? "more" : "first"}, `${short(line)} `)));
+    world.append(box);
+    return box;
+  });
+  let current = 0;
+
+  const view = {drawing, svg, zoom, fit, begin, centre, mark, show};
+  function place() {
+    world.setAttribute("transform", `translate(${at.x},${at.y}) scale(${at.scale})`);
+    svg.classList.toggle("far", at.scale < 0.35);
+  }
+  function size() { return {width: svg.clientWidth || 600, height: svg.clientHeight || 400}; }
+  function zoom(factor, x = size().width / 2, y = size().height / 2) {
+    const scale = Math.min(4, Math.max(0.01, at.scale * factor)), change = scale / at.scale;
+    Object.assign(at, {scale, x: x - change * (x - at.x), y: y - change * (y - at.y)});
+    place();
+  }
+  function fit() {
+    const {width, height} = size(), scale = Math.min(1.5, width / places.width, height / places.height);
+    Object.assign(at, {scale, x: (width - scale * places.width) / 2, y: (height - scale * places.height) / 2});
+    place();
+  }
+  function begin() {  // readable, from the first node
+    const {width} = size(), first = places.nodes.length ? places.nodes.reduce((a, b) => b[1] < a[1] ? b : a) : [0, 0];
+    at.scale = Math.min(1, Math.max(0.6, width / places.width));
+    const wide = at.scale * places.width;
+    Object.assign(at, {x: wide <= width ? (width - wide) / 2 : width / 2 - at.scale * first[0], y: 0});
+    if (places.height * at.scale < size().height) fit();
+    place();
+  }
+  function centre(k) {
+    const {width, height} = size(), [x, y] = places.nodes[k];
+    if (at.scale < 0.6) at.scale = 0.8;
+    Object.assign(at, {x: width / 2 - at.scale * x, y: height / 2 - at.scale * y});
+    place();
+  }
+  function reveal(k) {
+    const {width, height} = size(), x = at.x + at.scale * places.nodes[k][0], y = at.y + at.scale * places.nodes[k][1];
+    if (x < 40 || y < 30 || x > width - 40 || y > height - 30) centre(k);
+  }
+  function mark(k, group) {
+    boxes.forEach((box, n) => {
+      box.classList.toggle("chosen", n === k);
+      box.classList.toggle("kin", Boolean(group) && drawing.nodes[n].group === group);
+    });
+    lines.forEach((line, n) => line.classList.toggle("near", drawing.edges[n].start === k || drawing.edges[n].end === k));
+    if (k < 0 && group) {
+      const twin = drawing.nodes.findIndex(node => node.group === group);
+      if (twin >= 0) centre(twin);
+    }
+  }
+  function show(those, some) { boxes.forEach((box, k) => { box.classList.toggle("found", those.has(k)); box.classList.toggle("dim", some && !those.has(k)); }); }
+  function select(k) {
+    boxes[current].setAttribute("tabindex", -1);
+    current = k;
+    boxes[k].setAttribute("tabindex", 0);
+    boxes[k].focus({preventScroll: true});
+    choose(drawing, k);
+  }
+  function walk(key) {  // to a reader, to a maker, or to a neighbour at the same height
+    const [x, y] = places.nodes[current];
+    if (key === "ArrowDown" || key === "ArrowUp") return (key === "ArrowDown" ? after : before)[current][0];
+    const side = key === "ArrowRight" ? 1 : -1;
+    const near = places.nodes.map(([u, v], k) => [Math.abs(v - y) * 4 + Math.abs(u - x), k, (u - x) * side]).filter(each => each[2] > 1);
+    return near.length ? near.reduce((a, b) => b[0] < a[0] ? b : a)[1] : undefined;
+  }
+  svg.addEventListener("keydown", event => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const acts = {"+": () => zoom(1.3), "=": () => zoom(1.3), "-": () => zoom(1 / 1.3), "0": fit};
+    if (event.key.startsWith("Arrow")) {
+      const target = event.target === svg ? current : walk(event.key);
+      if (target !== undefined) select(target);
+    } else if (event.key === "Enter" || event.key === " ") {
+      if (event.target === svg) select(current);
+      else if (page.sources[drawing.nodes[current].source]) openSource(drawing.nodes[current].source);
+    } else if (acts[event.key]) acts[event.key]();
+    else return;
+    event.preventDefault();
+  });
+  svg.addEventListener("wheel", event => {
+    if (!event.ctrlKey && !event.metaKey) return;  // else the page would not scroll
+    event.preventDefault();
+    const box = svg.getBoundingClientRect();
+    zoom(Math.exp(-event.deltaY / 200), event.clientX - box.left, event.clientY - box.top);
+  }, {passive: false});
+  const fingers = new Map();
+  svg.addEventListener("pointerdown", event => { fingers.set(event.pointerId, event); });
+  svg.addEventListener("pointermove", event => {
+    const last = fingers.get(event.pointerId);
+    if (!last) return;
+    const others = [...fingers.values()].filter(each => each.pointerId !== event.pointerId);
+    if (others.length) {
+      const apart = each => Math.hypot(each.clientX - others[0].clientX, each.clientY - others[0].clientY), box = svg.getBoundingClientRect();
+      zoom(apart(event) / Math.max(1, apart(last)), (event.clientX + others[0].clientX) / 2 - box.left, (event.clientY + others[0].clientY) / 2 - box.top);
+    } else {
+      if (Math.hypot(event.clientX - last.clientX, event.clientY - last.clientY) > 3 && !svg.hasPointerCapture(event.pointerId)) svg.setPointerCapture(event.pointerId);
+      Object.assign(at, {x: at.x + event.clientX - last.clientX, y: at.y + event.clientY - last.clientY});
+      place();
+    }
+    fingers.set(event.pointerId, event);
+  });
+  for (const name of ["pointerup", "pointercancel", "pointerleave"]) svg.addEventListener(name, event => fingers.delete(event.pointerId));
+  window.addEventListener("beforeprint", fit);
+  return view;
+}
+
+// Light and dark
+
+const theme = document.getElementById("theme"), dark = matchMedia("(prefers-color-scheme: dark)");
+function setTheme(name) {
+  document.documentElement.dataset.theme = name;
+  theme.textContent = name === "dark" ? "Light" : "Dark";
+  theme.setAttribute("aria-label", `Change to ${name === "dark" ? "light" : "dark"} colours`);
+  window.dispatchEvent(new Event("theme"));
+}
+theme.addEventListener("click", () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+dark.addEventListener("change", () => setTheme(dark.matches ? "dark" : "light"));
+window.addEventListener("beforeprint", () => { window.themeBefore = document.documentElement.dataset.theme; setTheme("light"); });
+window.addEventListener("afterprint", () => setTheme(window.themeBefore));
+setTheme(dark.matches ? "dark" : "light");
+start();
