@@ -41,8 +41,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if not 0 < arguments.budget < float("inf"):
         raise InputError(f"--budget {arguments.budget:g} is no number of seconds above 0: --budget 1")
     sizes = sizes_of(arguments.sizes, "--sizes")
-    if arguments.json is not None:
-        require_place(arguments.json, Path(arguments.target.partition("::")[0]))
+    for place in filter(None, (arguments.json, arguments.html)):
+        require_place(place, Path(arguments.target.partition("::")[0]))
     with progress() as say:
         say(f"reading {arguments.target}")
         what, maker = load_ops_or_functions(arguments.target)
@@ -51,6 +51,8 @@ def _run(arguments: argparse.Namespace) -> int:
         record = bench(what, inputs, sizes=sizes, say=say, **how)
     if arguments.json is not None:
         record.write(arguments.json)
+    if arguments.html is not None:
+        record.save_html(arguments.html)
     print_rich(record)
     return 0 if record.ok else 1
 

@@ -26,12 +26,14 @@ def _run(arguments: argparse.Namespace) -> int:
     wishes = ProfileOptions(
         command_line.sizes_of(arguments.dim), arguments.inputs, arguments.threads, arguments.between, top=arguments.top
     )
-    if arguments.json is not None:
-        command_line.require_place(arguments.json, arguments.model)
+    for place in filter(None, (arguments.json, arguments.html)):
+        command_line.require_place(place, arguments.model)
     with command_line.progress() as say:
         result = profile(arguments.model, wishes, say)
     if arguments.json is not None:
         result.write(arguments.json)
+    if arguments.html is not None:
+        result.save_html(arguments.html)
     command_line.print_rich(result)
     return 0
 

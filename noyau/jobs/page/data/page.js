@@ -35,8 +35,10 @@ function spell(value, unit) {
 
 // Sections
 
-const DRAW = {verdict: drawVerdict, table: drawTable, graphs: drawGraphs, plot: drawPlot, listing: drawListing,
+const DRAW = {summary: drawSummary, table: drawTable, graphs: drawGraphs, sweeps: drawSweeps, findings: drawFindings,
               picture: drawPicture, lines: drawLines};
+const IS_EMPTY = {table: s => !s.rows.length, graphs: s => !s.drawings.some(each => each.nodes.length), lines: s => !s.lines.length,
+                  sweeps: s => !s.times.some(each => each[1].length), findings: s => !s.findings.length};
 
 function start() {
   const main = document.getElementById("main");
@@ -47,22 +49,25 @@ function start() {
     main.append(make("p", {class: "card"}, `This document is of format ${page.format}, and the script draws ${FORMAT}: write the page anew.`));
     return;
   }
-  const contents = document.getElementById("contents");
-  page.sections.forEach((section, number) => {
-    const id = `section-${number}`;
-    const element = make("section", {id, class: section.kind, "aria-labelledby": `${id}-title`},
-                         make("h2", {id: `${id}-title`}, section.title));
-    main.append(element);
-    contents.append(make("a", {href: `#${id}`}, section.title));
-    DRAW[section.kind](section, element);
-    if (section.note) element.append(make("p", {class: "note"}, section.note));
+  page.sections.filter(section => !(IS_EMPTY[section.kind] && IS_EMPTY[section.kind](section))).forEach(section => {
+    DRAW[section.kind](section, addSection(section.title, section.kind, section.note));
   });
+  drawErrors();
 }
 
-function drawVerdict(section, element) {
+function addSection(title, kind, note) {
+  const main = document.getElementById("main"), id = `section-${main.childElementCount}`;
+  const element = make("section", {id, class: kind, "aria-labelledby": `${id}-title`}, make("h2", {id: `${id}-title`}, title));
+  if (note) element.append(make("p", {class: "note"}, note));
+  main.append(element);
+  document.getElementById("contents").append(make("a", {href: `#${id}`}, title));
+  return element;
+}
+
+function drawSummary(section, element) {
   element.append(make("p", {class: `headline ${section.state}`}, section.headline));
-  if (section.lines.length) element.append(make("ul", {}, section.lines.map(line => make("li", {}, line))));
-  if (section.facts.length) element.append(facts(section.facts));
+  if (section.lines.length) element.append(make("ul", {class: "lines"}, section.lines.map(line => make("li", {}, line))));
+  if (Object.keys(section.facts).length) element.append(facts(Object.entries(section.facts)));
 }
 
 function facts(pairs) {
@@ -70,9 +75,9 @@ function facts(pairs) {
 }
 
 function drawLines(section, element) {
-  element.append(section.is_code
-    ? make("pre", {tabindex: 0, "aria-label": section.title}, section.lines.join("\n"))
-    : make("ul", {class: "card"}, section.lines.map(line => make("li", {}, line))));
+  const isCode = section.lines.some(line => line.startsWith(" "));
+  element.append(isCode ? make("pre", {tabindex: 0, role: "region", "aria-label": `${section.title}, scrolls`}, section.lines.join("\n"))
+                        : make("ul", {class: "card"}, section.lines.map(line => make("li", {}, line))));
 }
 
 function drawPicture(section, element) {
@@ -81,19 +86,56 @@ function drawPicture(section, element) {
                  make("details", {}, make("summary", {}, "In words"), make("pre", {tabindex: 0}, section.text)));
 }
 
-// Tables
+// Tables. How a cell is spelt follows from the unit in its column's name; what columns mean stands here once.
 
-const numberOf = cell => Array.isArray(cell) ? cell[1] : null;
-const textOf = cell => Array.isArray(cell) ? cell[0] : cell;
+const MEANS = {
+  speedup: "time before over time after, with its 95 % interval; 1 is no change",
+  before_s: "median time of what it replaces", after_s: "median time of a call", median_s: "of one node", bytes: "what a call must move",
+  bytes_per_s: "those bytes over the time", floor_share: "the time that this machine needs for the bytes over the time: 100 % is as fast as can be",
+  error: "worst against float64, over the largest value", unfused_error: "the same of the operators as they were",
+  allowed_share: "the worst error over the largest that is allowed: 100 % is the limit", places: "how often it is there",
+  estimated_speedup: "about what fusing could gain: every kernel at its floor", gain_share: "what fusing gains at most, of a run",
+  returns_s: "median time of a call that returns its result", out_s: "median time of a call that fills an array of the caller",
+  hot_s: "on inputs that stay in the cache", accesses: "accesses to memory that were watched",
+};
+const HEADS = {bytes_per_s: "rate", speedup: "speed-up", estimated_speedup: "estimate", gain_share: "gain at most", allowed_share: "of what is allowed", out_s: "out="};
+const LONGEST = 40;  // texts in one cell
+
+const heading = name => HEADS[name] || name.replace(/_(s|share)$/, "").replaceAll("_", " ");
+const ratio = value => `${value.toFixed(2)}x`;
+const exponential = value => value === 0 ? "0" : value.toExponential(1).replace(".0e", "e");
+
+function spellCell(cell, name) {
+  if (cell === null || cell === undefined || cell === "") return typeof cell === "string" ? "" : "-";
+  if (Array.isArray(cell) && typeof cell[0] !== "number") {
+    if (cell[0] === null) return "-";
+    return cell.slice(0, LONGEST).join(", ") + (cell.length > LONGEST ? ` and ${cell.length - LONGEST} more` : "");
+  }
+  if (Array.isArray(cell)) return cell[1] === null ? ratio(cell[0]) : `${ratio(cell[0])} [${cell[1].toFixed(2)}, ${cell[2].toFixed(2)}]`;
+  if (typeof cell !== "number") return String(cell);
+  if (name.endsWith("_per_s")) return spell(cell, "B/s");
+  if (name.endsWith("_s")) return spell(cell, "s");
+  if (name.endsWith("bytes")) return spell(cell, "B");
+  if (name.endsWith("share")) return `${(100 * cell).toFixed(cell < 0.1 ? 1 : 0)} %`;
+  if (name.endsWith("speedup")) return ratio(cell);
+  if (name.endsWith("error")) return exponential(cell);
+  return cell.toLocaleString("en");
+}
+
+const isNumber = cell => typeof cell === "number" || Array.isArray(cell) && typeof cell[0] === "number";
+const isInterval = cell => Array.isArray(cell) && typeof cell[0] === "number" && cell[1] !== null;
 
 function drawTable(section, element) {
   const view = {order: null, down: false, words: "", all: false};
-  const body = make("tbody");
-  const ends = section.columns.map((column, k) => column.kind === "interval"
-    ? section.rows.map(row => row[k]).filter(cell => Array.isArray(cell) && cell[2] !== null && cell.length > 3) : []);
-  const scales = ends.map(cells => cells.length && [Math.min(1, ...cells.map(c => c[2])), Math.max(1, ...cells.map(c => c[3]))]);
-  const headings = section.columns.map((column, k) => make("th", {scope: "col", class: column.kind},
-    make("button", {type: "button", title: column.hint || null, onclick: () => sort(k)}, column.name || "outcome")));
+  const body = make("tbody"), columns = section.columns;
+  const numeric = columns.map((_, k) => section.rows.some(row => isNumber(row[k])));
+  const scales = columns.map((_, k) => {
+    const cells = section.rows.map(row => row[k]).filter(isInterval);
+    return cells.length ? [Math.min(1, ...cells.map(c => c[1])), Math.max(1, ...cells.map(c => c[2]))] : null;
+  });
+  const kinds = columns.map((name, k) => scales[k] ? "interval" : numeric[k] ? "number" : /^(verdict|severity)$/.test(name) ? "verdict" : "text");
+  const headings = columns.map((name, k) => make("th", {scope: "col", class: kinds[k]},
+    make("button", {type: "button", title: MEANS[name] || null, onclick: () => sort(k)}, heading(name))));
   const more = make("button", {type: "button", class: "more", onclick: () => { view.all = true; fill(); }});
   const status = make("span", {class: "status", role: "status"});
   if (section.rows.length > 8) {
@@ -106,16 +148,16 @@ function drawTable(section, element) {
   window.addEventListener("beforeprint", () => { view.all = true; fill(); });
 
   function sort(k) {
-    view.down = view.order === k ? !view.down : section.columns[k].kind !== "text" && section.columns[k].kind !== "source";
+    view.down = view.order === k ? !view.down : numeric[k];
     view.order = k;
-    headings.forEach((heading, at) => at === k ? heading.setAttribute("aria-sort", view.down ? "descending" : "ascending") : heading.removeAttribute("aria-sort"));
+    headings.forEach((each, at) => at === k ? each.setAttribute("aria-sort", view.down ? "descending" : "ascending") : each.removeAttribute("aria-sort"));
     fill();
   }
   function fill() {
-    let rows = section.rows.filter(row => !view.words || row.some(cell => textOf(cell).toLowerCase().includes(view.words)));
-    if (view.order !== null) rows = [...rows].sort((a, b) => compare(a[view.order], b[view.order]) * (view.down ? -1 : 1));
+    let rows = section.rows.filter(row => !view.words || row.some((cell, k) => spellCell(cell, columns[k]).toLowerCase().includes(view.words)));
+    if (view.order !== null) rows = [...rows].sort((a, b) => compare(a[view.order], b[view.order], numeric[view.order]) * (view.down ? -1 : 1));
     const shown = view.all ? rows : rows.slice(0, ROWS);
-    body.replaceChildren(...shown.map(row => make("tr", {}, row.map((cell, k) => drawCell(cell, section.columns[k], scales[k])))));
+    body.replaceChildren(...shown.map(row => make("tr", {}, row.map((cell, k) => drawCell(cell, columns[k], kinds[k], scales[k])))));
     more.textContent = `Show all ${rows.length} rows`;
     more.hidden = shown.length === rows.length;
     status.textContent = view.words ? `${rows.length} of ${section.rows.length}` : "";
@@ -123,24 +165,24 @@ function drawTable(section, element) {
   fill();
 }
 
-function compare(a, b) {  // what is not known is least
-  const [x, y] = [numberOf(a), numberOf(b)];
-  if (Array.isArray(a) || Array.isArray(b)) return (x ?? -Infinity) === (y ?? -Infinity) ? 0 : (x ?? -Infinity) - (y ?? -Infinity);
-  return textOf(a).localeCompare(textOf(b), "en", {numeric: true});
+function compare(a, b, asNumbers) {  // what is not known is least
+  if (!asNumbers) return String(a ?? "").localeCompare(String(b ?? ""), "en", {numeric: true});
+  const [x, y] = [a, b].map(cell => (Array.isArray(cell) ? cell[0] : cell) ?? -Infinity);
+  return x === y ? 0 : x < y ? -1 : 1;
 }
 
-function drawCell(cell, column, scale) {
-  const text = textOf(cell);
-  if (column.kind === "source" && page.sources[text]) return make("td", {class: "source"}, sourceButton(text));
-  if (column.kind === "verdict") return make("td", {class: "verdict"}, make("span", {class: `badge ${text.toLowerCase()}`}, text));
-  if (column.kind === "interval") return make("td", {class: "interval"}, make("span", {}, text), intervalBar(cell, scale));
-  return make("td", {class: column.kind}, text);
+function drawCell(cell, name, kind, scale) {
+  const text = spellCell(cell, name);
+  if (kind === "text" && page.sources[cell]) return make("td", {class: "source"}, sourceButton(cell));
+  if (kind === "verdict") return make("td", {class: "verdict"}, make("span", {class: `badge ${text.toLowerCase()}`}, text));
+  if (kind === "interval") return make("td", {class: "interval"}, make("span", {}, text), intervalBar(cell, scale));
+  return make("td", {class: kind}, text);
 }
 
 function intervalBar(cell, scale) {
-  if (!Array.isArray(cell) || cell.length < 4 || cell[2] === null || !scale || !(scale[1] > scale[0])) return null;
+  if (!isInterval(cell) || !(scale[1] > scale[0])) return null;
   const place = value => (2 + 96 * (Math.log(value) - Math.log(scale[0])) / (Math.log(scale[1]) - Math.log(scale[0]))).toFixed(1);
-  const [, value, low, high] = cell;
+  const [value, low, high] = cell;
   return make("svg", {class: "bar", viewBox: "0 0 100 10", "aria-hidden": "true", preserveAspectRatio: "none"},
     make("line", {class: "one", x1: place(1), x2: place(1), y1: 0, y2: 10}),
     make("rect", {class: low > 1 ? "good" : high < 1 ? "bad" : "doubt", x: place(low), width: Math.max(1.5, place(high) - place(low)), y: 3, height: 4}),
@@ -159,14 +201,16 @@ function openSource(key) {
   const copy = make("button", {type: "button", onclick: () => navigator.clipboard.writeText(source.text).then(() => { copy.textContent = "Copied"; })}, "Copy");
   const body = make("div", {class: "body", tabindex: 0, role: "region", "aria-label": "Source and certificate"});
   if (source.evidence) body.append(make("p", {class: "evidence"}, source.evidence));
-  if (source.facts.length) body.append(make("pre", {class: "facts"}, source.facts.map(([name, text]) => name ? `${name}: ${text}` : text).join("\n")));
+  if (source.about) body.append(make("pre", {class: "facts"}, source.about));
   body.append(make("h3", {}, "Source"), numbered(source.text));
-  if (source.cases) {
-    const cases = make("section", {}, make("h3", {}, `${source.cases.rows.length} cases it was tried on`));
-    drawTable(source.cases, cases);
-    body.append(cases);
+  const cases = source.certificate ? source.certificate.cases : [];
+  if (cases.length) {
+    const element = make("section", {}, make("h3", {}, `The ${cases.length} cases that it was tried on`));
+    drawTable({title: "Cases", columns: ["case", "captured", "cells", "allowed_share", "worst_ulp", "unfused_worst_ulp"],
+               rows: cases.map(each => [each.case, each.captured ? "yes" : "", each.cells, each.worst_ratio, each.kernel.worst_ulp, each.unfused.worst_ulp])}, element);
+    body.append(element);
   }
-  dialog.replaceChildren(make("div", {class: "bar"}, make("h2", {id: "source-title"}, source.title), copy, close), body);
+  dialog.replaceChildren(make("div", {class: "bar"}, make("h2", {id: "source-title"}, key), copy, close), body);
   dialog.showModal();
   close.focus();
 }
@@ -175,10 +219,33 @@ function numbered(text) {
   return make("pre", {class: "code"}, text.split("\n").map(line => make("span", {class: "line"}, `${line}\n`)));
 }
 
-function drawListing(section, element) {  // the lines around remarks, the others behind a click
-  const lines = section.text.replace(/\n$/, "").split("\n"), box = make("div", {class: "listing card scroll", tabindex: 0, role: "region", "aria-label": `${section.title}, scrolls`});
-  const shown = new Set();
-  section.notes.forEach(note => { for (let k = note.line - CONTEXT; k <= note.line + CONTEXT; k++) shown.add(k); });
+// Findings: a table, then each file with the findings under their lines
+
+function drawFindings(section, element) {
+  const rows = section.findings.map(each => [each.severity, each.kind, each.kernel, each.place, each.cell ? `[${each.cell.join(", ")}]` : "", each.owners.join(", "), each.size, `${each.message}; ${each.remedy}`]);
+  drawTable({title: section.title, columns: ["severity", "kind", "kernel", "place", "cell", "owners", "size", "what"], rows}, element);
+  const notes = {};
+  const note = (place, remark) => {
+    const [, file, line] = place.match(/^(.*):(\d+)$/) || [null, place, "0"], key = JSON.stringify(remark);
+    const known = ((notes[file] ??= {})[line] ??= new Map());
+    known.set(key, remark);
+  };
+  section.findings.forEach(each => {
+    note(each.place, {tone: each.severity, drawing: each.drawing, lines: [
+      `${each.kind}: ${each.message}${each.size ? ` (for ${each.size})` : ""}`, each.owners.length ? `owners: ${each.owners.join(", ")}` : "", each.cell ? `cell: [${each.cell.join(", ")}]` : "",
+      each.witnesses ? `seen by ${each.witnesses.join(" and ")}` : "", `mend: ${each.remedy}`, each.change ? `the line becomes: ${each.change}` : ""].filter(Boolean)});
+    if (each.other && each.other !== each.place) note(each.other, {tone: each.severity, drawing: [], lines: [`${each.kind}: the other access, of ${each.kernel}`]});
+  });
+  Object.entries(notes).filter(([file]) => section.files[file]).forEach(([file, known]) => {
+    element.append(make("h3", {class: "file"}, file), listing(file, section.files[file], known));
+  });
+}
+
+function listing(title, text, notes) {  // the lines around remarks, the others behind a click
+  const box = make("div", {class: "listing card scroll", tabindex: 0, role: "region", "aria-label": `${title}, scrolls`});
+  const lines = text.replace(/\n$/, "").split("\n"), shown = new Set();
+  Object.keys(notes).forEach(line => { for (let k = line - CONTEXT; k <= +line + CONTEXT; k++) shown.add(k); });
+  const fold = count => make("button", {type: "button", class: "fold", onclick: () => fill(true)}, count === 1 ? "1 more line" : `${count} more lines`);
   const fill = all => {
     box.replaceChildren();
     let skipped = 0;
@@ -186,31 +253,60 @@ function drawListing(section, element) {  // the lines around remarks, the other
       if (!all && !shown.has(k + 1)) { skipped++; return; }
       if (skipped) box.append(fold(skipped));
       skipped = 0;
-      const notes = section.notes.filter(note => note.line === k + 1);
-      box.append(make("div", {class: `row ${notes.length ? notes[0].tone : ""}`}, make("span", {class: "number"}, `${k + 1}`), make("code", {}, line || " ")));
-      notes.forEach(note => box.append(drawNote(note)));
+      const known = [...(notes[k + 1] || new Map()).values()];
+      box.append(make("div", {class: `row ${known.length ? known[0].tone : ""}`}, make("span", {class: "number"}, `${k + 1}`), make("code", {}, line || " ")));
+      known.forEach(each => box.append(make("div", {class: `remark ${each.tone}`}, make("b", {}, each.tone), make("span", {}, each.lines.join("\n")),
+                                            each.drawing.length ? make("pre", {tabindex: 0}, each.drawing.join("\n")) : null)));
     });
     if (skipped) box.append(fold(skipped));
-    section.notes.filter(note => note.line < 1 || note.line > lines.length).forEach(note => box.append(drawNote(note)));
   };
-  const fold = count => make("button", {type: "button", class: "fold", onclick: () => fill(true)}, `${count} more lines`);
   fill(lines.length <= 30);
   window.addEventListener("beforeprint", () => fill(true));
-  element.append(box);
+  return box;
 }
 
-function drawNote(note) {
-  return make("div", {class: `remark ${note.tone}`}, make("b", {}, note.tone === "error" || note.tone === "warning" ? note.tone : ""), make("span", {}, note.text),
-              note.drawing.length ? make("pre", {}, note.drawing.join("\n")) : null);
+// Plots: of sweeps over sizes, and of the errors in certificates
+
+function drawSweeps(section, element) {
+  const {times, machine, size} = section, ceiling = (name, points) => ({name, style: "ceiling", points});
+  const series = (style, point) => times.map(([name, every]) => ({name, style, points: every.map(point).filter(p => p && p.every(n => n === null || n > 0)).sort((a, b) => a[0] - b[0])}));
+  const rate = (each, time) => time ? each.bytes_moved / time : null;
+  if (size) drawPlot({title: `Time against ${size}`, x: {label: size}, y: {label: "time of a call", unit: "s"}, series: series("line", each => [each.size, each.time_s, each.low_s, each.high_s])}, element);
+  const ofMachine = machine ? [ceiling("copy, measured", machine.copy), ceiling("read, measured", machine.read)] : [];
+  drawPlot({title: "Rate against the bytes that move", x: {label: "bytes that move", unit: "B", marks: Object.entries(machine ? machine.caches : {})}, y: {label: "rate", unit: "B/s"},
+            series: [...series("points", each => each.bytes_moved && [each.bytes_moved, rate(each, each.time_s), rate(each, each.high_s), rate(each, each.low_s)]), ...ofMachine]}, element);
+  const points = series("points", each => each.flops && each.bytes_moved && [each.flops / each.bytes_moved, each.flops / each.time_s, each.high_s && each.flops / each.high_s, each.low_s && each.flops / each.low_s]);
+  const xs = points.flatMap(each => each.points.map(p => p[0]));
+  if (xs.length) {
+    const [low, high] = [Math.min(...xs) / 4, Math.max(...xs) * 4], roofs = [];
+    if (machine) {
+      const [name, most] = machine.arithmetic;
+      Object.entries(machine.levels).forEach(([level, rate]) => { if (low * rate < most) roofs.push(ceiling(level, [[low, low * rate], [Math.min(high, most / rate), Math.min(high * rate, most)]])); });
+      roofs.push(ceiling(`arithmetic of ${name}`, [[low, most], [high, most]]));
+    }
+    drawPlot({title: "Roofline", x: {label: "flops per byte"}, y: {label: "flops per second", unit: "FLOP/s"}, series: [...points, ...roofs]}, element);
+  }
+  element.append(make("p", {class: "note"}, "Bars reach from the 10th to the 90th percentile. " + (machine
+    ? "Dashed: what this machine reaches with one thread, as noyau machine measured it." : "The ceilings of this machine are not known: noyau machine measures them.")));
 }
 
-// Plots
+function drawErrors() {  // of each kernel, the share of its cases whose worst error is at most so much of what is allowed
+  const series = Object.entries(page.sources).filter(([, source]) => source.certificate && source.certificate.cases.length).map(([name, source]) => {
+    const ratios = source.certificate.cases.filter(each => each.cells).map(each => each.worst_ratio).filter(each => each !== null).sort((a, b) => a - b);
+    return {name, style: "line", points: ratios.flatMap((each, k) => [[each, k / ratios.length], [each, (k + 1) / ratios.length]])};
+  }).filter(each => each.points.length);
+  if (!series.length) return;
+  const element = addSection("How exact the kernels are", "sweeps");
+  drawPlot({title: "", linear: true, x: {label: "worst error of a case over what is allowed", marks: [["allowed", 1]]}, y: {label: "share of the cases"}, series}, element);
+  element.append(make("p", {class: "note"}, "Each step is a case that a kernel was tried on. Right of 1 it is wrong; at 0 every cell is as near to the truth as can be."));
+}
 
 function drawPlot(section, element) {
   const box = make("div", {class: "plot card", role: "img", "aria-label": `${section.title}: ${section.y.label} against ${section.x.label}`});
   const legend = make("ul", {class: "legend"}), hidden = new Set();
   const names = section.series.map(each => each.name);
   let plot = null;
+  if (section.title) element.append(make("h3", {class: "file"}, section.title));
   element.append(box, legend, plotData(section));
   section.series.forEach((each, k) => {
     if (!each.points.length) return;
@@ -245,22 +341,22 @@ function plotOf(section, shown, box) {
   // Points of one series at one x would hide each other: they are moved apart by what nobody sees.
   tables.forEach(([xs]) => { for (let k = 1; k < xs.length; k++) if (xs[k] <= xs[k - 1]) xs[k] = xs[k - 1] * (1 + 1e-9) + (xs[k - 1] === 0 ? 1e-12 : 0); });
   const data = uPlot.join(tables);
-  const every = shown.flatMap(each => each.points), xs = every.map(p => p[0]), ys = every.flatMap(p => [p[1], p[2], p[3]]).filter(y => y !== null);
+  const every = shown.flatMap(each => each.points), xs = every.map(p => p[0]), ys = every.flatMap(p => p.slice(1)).filter(y => y !== null && y !== undefined);
   const axis = (side, is_x) => ({
     stroke: style("--text"), grid: {stroke: style("--line"), width: 1}, ticks: {stroke: style("--line")},
-    label: side.label, labelSize: 26, size: is_x ? 42 : 84, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif",
-    values: (_, splits) => splits.map(value => value === null ? "" : spell(value, side.unit)),
+    label: side.label, labelSize: 26, size: is_x ? 42 : 94, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif",
+    values: (_, splits) => splits.map(value => value === null ? "" : spell(value, side.unit || "")),
     space: is_x ? 70 : 30,
   });
   const options = {
     ...sizeOf(box), legend: {show: false}, cursor: {drag: {x: false, y: false}},
-    scales: {x: {time: false, ...range(xs, section.x)}, y: range(ys, section.y)},
+    scales: {x: {time: false, ...range(xs, section.x, section.linear)}, y: range(ys, section.y, section.linear)},
     axes: [axis(section.x, true), axis(section.y, false)],
     series: [{}, ...shown.map(each => ({
       stroke: colourOf(each.k, each), width: each.style === "points" ? 0 : each.style === "ceiling" ? 1.5 : 2,
       dash: each.style === "ceiling" ? [6, 4] : [], spanGaps: true, points: {show: each.style !== "ceiling" && (each.style === "points" || each.points.length < 40), size: 7, fill: colourOf(each.k, each)},
     }))],
-    hooks: {draw: [chart => { drawBars(chart, shown); drawMarks(chart, section.x); }],
+    hooks: {draw: [chart => { drawBars(chart, shown); drawMarks(chart, section.x, shown); }],
             setCursor: [chart => hover(chart, shown, section, tip)]},
   };
   const tip = make("div", {class: "tip", hidden: ""});
@@ -269,20 +365,21 @@ function plotOf(section, shown, box) {
   return chart;
 }
 
-function range(values, axis) {
-  let [low, high] = [Math.min(...values, ...(axis.is_log ? [] : [0])), Math.max(...values, ...(axis.is_log ? [] : axis.marks.map(m => m[1] * 1.05)))];
-  if (!axis.is_log) return {distr: 1, range: [low, high === low ? low + 1 : high + 0.02 * (high - low)]};
-  return {distr: 3, range: uPlot.rangeLog(low, high, 10, false)};
+function range(values, axis, isLinear) {
+  if (!isLinear) return {distr: 3, range: uPlot.rangeLog(Math.min(...values), Math.max(...values), 10, false)};
+  const high = Math.max(...values, ...(axis.marks || []).map(mark => mark[1] * 1.05));
+  return {distr: 1, range: [0, 1.02 * high]};
 }
 
 function drawBars(chart, shown) {  // the interval of each point
   const context = chart.ctx;
   context.save();
   context.lineWidth = 1.5 * devicePixelRatio;
+  context.setLineDash([]);
   shown.forEach(each => {
     context.strokeStyle = colourOf(each.k, each);
     each.points.forEach(([x, , low, high]) => {
-      if (low === null || high === null) return;
+      if (!low || !high) return;
       const at = chart.valToPos(x, "x", true), [bottom, top] = [chart.valToPos(low, "y", true), chart.valToPos(high, "y", true)];
       const cap = 4 * devicePixelRatio;
       context.beginPath();
@@ -293,12 +390,17 @@ function drawBars(chart, shown) {  // the interval of each point
   context.restore();
 }
 
-function drawMarks(chart, axis) {  // lines across the axis: sizes of caches, what is allowed
+function drawMarks(chart, axis, shown) {  // lines across the axis: sizes of caches, what is allowed; names of ceilings
   const context = chart.ctx, box = chart.bbox;
   context.save();
   context.strokeStyle = context.fillStyle = style("--faint");
   context.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
-  axis.marks.forEach(([name, value]) => {
+  context.textAlign = "left";
+  shown.filter(each => each.style === "ceiling").forEach(each => {
+    const [x, y] = each.points[0];
+    context.fillText(each.name, chart.valToPos(x, "x", true) + 4 * devicePixelRatio, chart.valToPos(y, "y", true) - 6 * devicePixelRatio);
+  });
+  (axis.marks || []).forEach(([name, value]) => {
     const x = chart.valToPos(value, "x", true);
     if (x < box.left || x > box.left + box.width) return;
     context.beginPath();
@@ -321,20 +423,19 @@ function hover(chart, shown, section, tip) {  // the nearest point
   }));
   tip.hidden = !best;
   if (!best) return;
-  const [x, y, low, high] = best.point, unit = section.y.unit;
-  tip.textContent = `${best.each.name}: ${spell(x, section.x.unit)}, ${spell(y, unit)}${low === null ? "" : ` [${spell(low, unit)}, ${spell(high, unit)}]`}`;
+  const [x, y, low, high] = best.point, unit = section.y.unit || "";
+  tip.textContent = `${best.each.name}: ${spell(x, section.x.unit || "")}, ${spell(y, unit)}${!low ? "" : ` [${spell(low, unit)}, ${spell(high, unit)}]`}`;
   tip.style.left = `${Math.max(0, Math.min(left + 10, chart.over.clientWidth - 200))}px`;
   tip.style.top = `${Math.max(0, top - 34)}px`;
 }
 
 function plotData(section) {
   const details = make("details", {}, make("summary", {}, "The numbers"));
+  const unit = {s: "_s", B: "_bytes", "B/s": "_per_s"}, name = (side, more = "") => `${side.label}${more}${unit[side.unit] || ""}`;
   details.addEventListener("toggle", () => {
     if (details.childElementCount > 1) return;
-    const column = (name, kind) => ({name, kind, hint: ""}), cell = (value, unit) => [spell(value, unit), value];
-    const rows = section.series.flatMap(each => each.points.map(([x, y, low, high]) =>
-      [each.name, cell(x, section.x.unit), cell(y, section.y.unit), cell(low, section.y.unit), cell(high, section.y.unit)]));
-    drawTable({title: `${section.title}: the numbers`, rows, columns: [column("series", "text"), column(section.x.label, "number"), column(section.y.label, "number"), column("low", "number"), column("high", "number")]}, details);
+    const rows = section.series.flatMap(each => each.points.map(([x, y, low = null, high = null]) => [each.name, x, y, low, high]));
+    drawTable({title: `${section.title || "Errors"}: the numbers`, rows, columns: ["series", name(section.x), name(section.y), name(section.y, ", low"), name(section.y, ", high")]}, details);
   });
   return details;
 }
@@ -342,6 +443,10 @@ function plotData(section) {
 // Graphs
 
 function drawGraphs(section, element) {
+  section.drawings.forEach(drawing => {
+    drawing.nodes = drawing.nodes.map(node => ({name: "", group: "", tone: "", source: "", facts: {}, holds: 1, ...node}));
+    drawing.edges = drawing.edges.map(([start, end, value, reason]) => ({start, end, value, reason}));
+  });
   const groups = [...new Set(section.drawings.flatMap(each => each.nodes.map(node => node.group).filter(Boolean)))];
   const colour = new Map(groups.map((group, k) => [group, k % COLOURS]));
   const status = make("span", {class: "status", role: "status"});
@@ -376,7 +481,7 @@ function drawGraphs(section, element) {
     views.forEach(view => view.mark(view.drawing === drawing ? k : -1, node.group));
     const around = drawing.edges.filter(edge => edge.start === k || edge.end === k);
     const reasons = around.filter(edge => edge.reason).map(edge => `${edge.start === k ? "to" : "from"} ${drawing.nodes[edge.start === k ? edge.end : edge.start].lines[0]}: ${edge.reason}`);
-    details.replaceChildren(make("h3", {}, node.lines.join("  ")), facts([...node.facts,
+    details.replaceChildren(make("h3", {}, node.lines.join("  ")), facts([...Object.entries(node.facts),
       ["reads", around.filter(edge => edge.end === k).map(edge => edge.value).join(", ")],
       ["makes", [...new Set(around.filter(edge => edge.start === k).map(edge => edge.value))].join(", ")],
       ["cuts", [...new Set(reasons)].join("; ")]].filter(([, text]) => text)));
@@ -405,9 +510,9 @@ const counted = drawing => {
   const count = drawing.nodes.filter(node => node.tone !== "end").reduce((sum, node) => sum + node.holds, 0);
   return count === 1 ? "1 node" : `${count} nodes`;
 };
-const LINE = 15, LETTER = 6.6;
+const LINE = 15, BOLD = 7.7, LETTER = 6.6;
 const short = text => text.length > 30 ? `${text.slice(0, 17)}...${text.slice(-10)}` : text;
-const extent = node => ({width: Math.max(60, 18 + LETTER * Math.max(...node.lines.map(line => short(line).length))), height: 12 + LINE * node.lines.length});
+const extent = node => ({width: Math.max(60, 20 + Math.max(...node.lines.map((line, n) => (n ? LETTER : BOLD) * short(line).length))), height: 12 + LINE * node.lines.length});
 
 // In a worker, where the page stays alive; here where the browser starts none.
 const LAYOUT = `function places(task) {
@@ -447,7 +552,7 @@ function graphView(drawing, places, colour, choose) {
     after[edge.start].push(edge.end);
     before[edge.end].push(edge.start);
     const points = places.edges[k], path = points.map(([x, y], n) => `${n ? "L" : "M"}${x.toFixed(1)},${y.toFixed(1)}`).join("");
-    const line = make("path", {d: path, class: edge.reason ? "edge cut" : "edge", "marker-end": null}, make("title", {}, [edge.value, edge.reason].filter(Boolean).join(" - cut: ")));
+    const line = make("path", {d: path, class: edge.reason ? "edge cut" : "edge", }, make("title", {}, [edge.value, edge.reason].filter(Boolean).join(" - cut: ")));
     world.append(line);
     if (edge.reason) {
       const [x, y] = points[Math.floor(points.length / 2)];
