@@ -29,19 +29,12 @@ def check_page(
     verdicts = [line for each in checks for line in each.verdicts(everything=False)]
     kernels = [(each, kernel) for each in checks if isinstance(each, OpCheck) for kernel in each.kernels]
     note = "Choose a kernel for its file and certificate."
+    drawn = [each for each in maps if each.arrays]
+    pictures = [{"title": f"{each.kernel}{each.launch}", "svg": svg([each]), "text": str(each)} for each in drawn]
     sections = [
         summary(f"{word}: {' and '.join(known) or 'no finding'}", state, verdicts),
         _findings(findings),
-        *(
-            {
-                "kind": "picture",
-                "title": f"Who writes which cell: {each.kernel}{each.launch}",
-                "svg": svg([each]),
-                "text": str(each),
-            }
-            for each in maps
-            if each.arrays
-        ),
+        {"kind": "pictures", "title": "Who writes which cell", "pictures": pictures},
         table("Kernels", (_row(each, kernel) for each, kernel in kernels), note),
         lines("Limits", limits),
     ]

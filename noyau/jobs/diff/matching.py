@@ -26,12 +26,14 @@ def match(one: ModelSide, other: ModelSide) -> dict[int, int]:
     pairs: dict[int, int] = {}
     for keys in (both, forward, backward):
         _zip(keys, pairs)
+    certain = frozenset(pairs)
     graphs = _Neighbours(one), _Neighbours(other)
     operators = [node.operator for node in one.nodes], [node.operator for node in other.nodes]
     _spread(local, pairs, graphs)
     _spread(operators, pairs, graphs)
     _zip(local, pairs)
     _spread(operators, pairs, graphs)
+    _drop_doubtful(one, other, pairs, certain)
     return pairs
 
 
@@ -114,51 +116,65 @@ def _used_by(side: ModelSide) -> Keys:
     return keys
 
 
+def _drop_doubtful(one: ModelSide, other: ModelSide, pairs: dict[int, int], certain: frozenset[int]) -> None:
+    """Part the pairs that stand beside each other alone and read other things: they are other nodes."""
+    meanings = _meanings(one, other, pairs)
+    for place, partner in sorted(pairs.items()):
+        node, twin = one.nodes[place], other.nodes[partner]
+        apart = _unlike(node, twin, meanings)
+        if place not in certain and any(a not in one.constants or b not in other.constants for a, b in apart):
+            del pairs[place]
+            for known, names in zip(meanings, (node.outputs, twin.outputs), strict=True):
+                known.update(dict.fromkeys(names))
+
+
 def differences(one: ModelSide, other: ModelSide, pairs: Mapping[int, int]) -> dict[int, list[str]]:
-    """The differences of the nodes of each pair, in words, by the place of the first: operators, parameters, weights,
-    and what they read. An operand that a node without a partner makes is none, for that node is told."""
-    meanings = _meanings(one, {place: place for place in pairs}), _meanings(other, {b: a for a, b in pairs.items()})
-    result = {}
+    """The differences of the nodes of each pair, in words, by the place of the first: parameters, weights, and what
+    they read. An operand that a node without a partner makes is none, for that node is told."""
+    meanings, result = _meanings(one, other, pairs), {}
     for place, partner in pairs.items():
         node, twin = one.nodes[place], other.nodes[partner]
-        orders = [twin.operands, twin.operands[::-1]] if node.operator in COMMUTATIVE else [twin.operands]
-        texts = min((_operands(node.operands, each, (one, other), meanings) for each in orders), key=len)
+        counts = len(node.operands), len(twin.operands)
+        texts = [f"{counts[0]} operands -> {counts[1]}"] if counts[0] != counts[1] else []
+        for first, second in _unlike(node, twin, meanings):
+            ours, theirs = one.constants.get(first), other.constants.get(second)
+            if ours and theirs:
+                texts.append(f"weight {printable(first)}: {weight_text(ours, theirs, (one, other))}")
+            else:
+                texts.append(f"reads {printable(first)}, there {printable(second)}")
         for name in {**node.parameters, **twin.parameters}:
-            ours, theirs = (each.parameters.get(name, "none") for each in (node, twin))
-            texts += [f"{name}: {ours} -> {theirs}"] if ours != theirs else []
+            before, after = (each.parameters.get(name, "none") for each in (node, twin))
+            texts += [f"{name}: {before} -> {after}"] if before != after else []
         if texts:
             result[place] = texts
     return result
 
 
-def _meanings(side: ModelSide, common: Mapping[int, int]) -> dict[str, Hashable]:
-    """The meaning of each value, alike on both sides where they agree; None of what a node without a partner makes.
-    `common`: the number of each pair, by the place of its node."""
-    meanings: dict[str, Hashable] = {name: ("constant", each.digest) for name, each in side.constants.items()}
-    meanings |= {name: ("input", place) for place, name in enumerate(side.inputs)}
-    for place, node in enumerate(side.nodes):
-        for slot, name in enumerate(node.outputs):
-            meanings[name] = (common[place], slot) if place in common else None
-    return meanings
+Meanings: TypeAlias = tuple[dict[str, Hashable], dict[str, Hashable]]
 
 
-def _operands(
-    ours: Sequence[str],
-    theirs: Sequence[str],
-    sides: tuple[ModelSide, ModelSide],
-    meanings: tuple[Mapping[str, Hashable], Mapping[str, Hashable]],
-) -> list[str]:
-    texts = [f"{len(ours)} operands -> {len(theirs)}"] if len(ours) != len(theirs) else []
-    for names in zip(ours, theirs, strict=False):
-        one, other = (known.get(name) for known, name in zip(meanings, names, strict=True))
-        if one is None or other is None or one == other:
-            continue
-        constants = [side.constants.get(name) for side, name in zip(sides, names, strict=True)]
-        if constants[0] and constants[1]:
-            texts.append(f"weight {printable(names[0])}: {weight_text(constants[0], constants[1], sides)}")
-        else:
-            texts.append(f"reads {printable(names[0])}, there {printable(names[1])}")
-    return texts
+def _meanings(one: ModelSide, other: ModelSide, pairs: Mapping[int, int]) -> Meanings:
+    """The meaning of each value, alike on both sides where they agree; None of what a node without a partner makes."""
+    result: Meanings = {}, {}
+    numbers = {place: place for place in pairs}, {partner: place for place, partner in pairs.items()}
+    for side, number, meanings in zip((one, other), numbers, result, strict=True):
+        meanings |= {name: ("constant", each.digest) for name, each in side.constants.items()}
+        meanings |= {name: ("input", place) for place, name in enumerate(side.inputs)}
+        for place, node in enumerate(side.nodes):
+            for slot, name in enumerate(node.outputs):
+                meanings[name] = (number[place], slot) if place in number else None
+    return result
+
+
+def _unlike(node: ComparedNode, twin: ComparedNode, meanings: Meanings) -> list[tuple[str, str]]:
+    """The operands of two nodes that mean other things; of operators that commute, in the better order."""
+
+    def apart(theirs: Sequence[str]) -> list[tuple[str, str]]:
+        every = [(a, b, meanings[0].get(a), meanings[1].get(b)) for a, b in zip(node.operands, theirs, strict=False)]
+        return [(a, b) for a, b, first, second in every if None not in (first, second) and first != second]
+
+    orders = [twin.operands, twin.operands[::-1]] if node.operator in COMMUTATIVE else [twin.operands]
+    return min(map(apart, orders), key=len)
 
 
 def weight_text(one: ConstantValue, other: ConstantValue, sides: tuple[ModelSide, ModelSide]) -> str:

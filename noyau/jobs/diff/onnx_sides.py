@@ -134,13 +134,7 @@ def _text(attribute: onnx.AttributeProto) -> str:
         return str(numpy_helper.to_array(value).tolist())
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    return (
-        str(list(value))
-        if not isinstance(value, int | float)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    return f"{value:g}" if isinstance(value, float) else str(value if isinstance(value, int) else list(value))
 
 
 def _names(graph: onnx.GraphProto) -> Iterator[str]:

@@ -34,7 +34,8 @@ def values_text(diff: ModelsDiff) -> str:
     if diff.apart:
         first = diff.apart[0]
         by = first.note or f"by {first.error or math.nan:.2g} of the largest"
-        return f"{head}: {len(diff.apart)} differ, first {first.value}, made by {first.made_by}: {by}"
+        ends = "" if any(each.is_output for each in diff.apart) else "; the outputs are alike"
+        return f"{head}: {len(diff.apart)} differ, first {first.value}, made by {first.made_by}: {by}{ends}"
     return f"{head}: " + ("every bit is the same" if not worst else f"alike, at most {worst:.1e} of the largest apart")
 
 

@@ -74,9 +74,11 @@ def draw(
     reasons: Mapping[tuple[int, int], str] | None = None,
 ) -> Section:
     """The drawing of a graph, collapsed where it has more nodes than a browser lays out. `show`: a node as it is drawn,
-    or none; `types`: of values; `reasons`: why two neighbours are apart, by their positions."""
+    or none, as of constants; `types`: of values; `reasons`: why two neighbours are apart, by their positions."""
     shown = {}
     for position, each in enumerate(graph.node):
+        if each.op_type == "Constant":
+            continue
         name = printable(each.name)
         node = show(position, {"lines": [printable(each.op_type)], "name": name, "facts": {"name": name}})
         if node is not None:
@@ -131,7 +133,7 @@ def clusters(scopes: Mapping[int, tuple[str, ...]]) -> tuple[dict[int, Key], str
     if len(set(keys.values())) < FEWEST:
         run = -(-len(scopes) // (MOST // 2))
         keys = {position: (*keys[position], number // run) for number, position in enumerate(scopes)}
-        how = f"in runs of {run}, for the names of their nodes have too few scopes"
+        how = f"in runs of {run}, for the names of their nodes have too few scopes or too many"
     return keys, f"{several(len(scopes), 'node')} are collapsed into {len(set(keys.values()))}, {how}."
 
 

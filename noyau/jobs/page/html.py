@@ -23,7 +23,7 @@ _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 def html_of(document: Mapping[str, Any], title: str) -> str:
     """The page that draws a document."""
-    parts = {"title": escape(title), "document": embedded(document), **_fixed()}
+    parts = {"title": escape(title).encode("utf-8", "replace").decode(), "document": embedded(document), **_fixed()}
     return _PLACE.sub(lambda place: parts[place[1]], _file("page.html"))  # one pass: no part is looked into
 
 

@@ -36,8 +36,8 @@ function spell(value, unit) {
 // Sections
 
 const DRAW = {summary: drawSummary, table: drawTable, graphs: drawGraphs, sweeps: drawSweeps, findings: drawFindings,
-              picture: drawPicture, lines: drawLines};
-const IS_EMPTY = {table: s => !s.rows.length, graphs: s => !s.drawings.some(each => each.nodes.length), lines: s => !s.lines.length,
+              pictures: drawPictures, lines: drawLines};
+const IS_EMPTY = {table: s => !s.rows.length, graphs: s => !s.drawings.some(each => each.nodes.length), lines: s => !s.lines.length, pictures: s => !s.pictures.length,
                   sweeps: s => !s.times.some(each => each[1].length), findings: s => !s.findings.length};
 
 function start() {
@@ -66,7 +66,7 @@ function addSection(title, kind, note) {
 
 function drawSummary(section, element) {
   element.append(make("p", {class: `headline ${section.state}`}, section.headline));
-  if (section.lines.length) element.append(make("ul", {class: "lines"}, section.lines.map(line => make("li", {}, line))));
+  if (section.lines.length) element.append(make("div", {class: "details", tabindex: 0, role: "region", "aria-label": "Details, scrolls"}, make("ul", {}, section.lines.map(line => make("li", {}, line)))));
   if (Object.keys(section.facts).length) element.append(facts(Object.entries(section.facts)));
 }
 
@@ -80,10 +80,13 @@ function drawLines(section, element) {
                         : make("ul", {class: "card"}, section.lines.map(line => make("li", {}, line))));
 }
 
-function drawPicture(section, element) {
-  const source = `data:image/svg+xml,${encodeURIComponent(section.svg)}`;
-  element.append(make("div", {class: "scroll paper", tabindex: 0, role: "region", "aria-label": `${section.title}, scrolls`}, make("img", {src: source, alt: section.title})),
-                 make("details", {}, make("summary", {}, "In words"), make("pre", {tabindex: 0}, section.text)));
+function drawPictures(section, element) {
+  section.pictures.forEach(({title, svg, text}) => {
+    const source = `data:image/svg+xml,${encodeURIComponent(svg)}`;
+    element.append(make("h3", {class: "file"}, title),
+                   make("div", {class: "scroll paper", tabindex: 0, role: "region", "aria-label": `${title}, scrolls`}, make("img", {src: source, alt: `A square for each cell of ${title}, in the colour of who writes it`})),
+                   make("details", {}, make("summary", {}, "In words"), make("pre", {tabindex: 0}, text)));
+  });
 }
 
 // Tables. How a cell is spelt follows from the unit in its column's name; what columns mean stands here once.
@@ -222,7 +225,7 @@ function numbered(text) {
 // Findings: a table, then each file with the findings under their lines
 
 function drawFindings(section, element) {
-  const rows = section.findings.map(each => [each.severity, each.kind, each.kernel, each.place, each.cell ? `[${each.cell.join(", ")}]` : "", each.owners.join(", "), each.size, `${each.message}; ${each.remedy}`]);
+  const rows = section.findings.map(each => [each.severity, each.kind, each.kernel, each.place.split(/[/\\]/).pop(), each.cell ? `[${each.cell.join(", ")}]` : "", each.owners.join(", "), each.size, `${each.message}; ${each.remedy}`]);
   drawTable({title: section.title, columns: ["severity", "kind", "kernel", "place", "cell", "owners", "size", "what"], rows}, element);
   const notes = {};
   const note = (place, remark) => {
@@ -396,9 +399,9 @@ function drawMarks(chart, axis, shown) {  // lines across the axis: sizes of cac
   context.strokeStyle = context.fillStyle = style("--faint");
   context.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
   context.textAlign = "left";
-  shown.filter(each => each.style === "ceiling").forEach(each => {
-    const [x, y] = each.points[0];
-    context.fillText(each.name, chart.valToPos(x, "x", true) + 4 * devicePixelRatio, chart.valToPos(y, "y", true) - 6 * devicePixelRatio);
+  shown.filter(each => each.style === "ceiling").forEach((each, k) => {
+    const [x, y] = each.points[0], above = k % 2 ? -14 : 6;
+    context.fillText(each.name, chart.valToPos(x, "x", true) + 4 * devicePixelRatio, chart.valToPos(y, "y", true) - above * devicePixelRatio);
   });
   (axis.marks || []).forEach(([name, value]) => {
     const x = chart.valToPos(value, "x", true);
@@ -444,7 +447,7 @@ function plotData(section) {
 
 function drawGraphs(section, element) {
   section.drawings.forEach(drawing => {
-    drawing.nodes = drawing.nodes.map(node => ({name: "", group: "", tone: "", source: "", facts: {}, holds: 1, ...node}));
+    drawing.nodes = drawing.nodes.map(node => ({name: "", group: "", twin: "", tone: "", source: "", facts: {}, holds: 1, ...node}));
     drawing.edges = drawing.edges.map(([start, end, value, reason]) => ({start, end, value, reason}));
   });
   const groups = [...new Set(section.drawings.flatMap(each => each.nodes.map(node => node.group).filter(Boolean)))];
@@ -478,7 +481,7 @@ function drawGraphs(section, element) {
 
   function choose(drawing, k) {
     const node = drawing.nodes[k];
-    views.forEach(view => view.mark(view.drawing === drawing ? k : -1, node.group));
+    views.forEach(view => view.mark(view.drawing === drawing ? k : -1, node.twin || node.group));
     const around = drawing.edges.filter(edge => edge.start === k || edge.end === k);
     const reasons = around.filter(edge => edge.reason).map(edge => `${edge.start === k ? "to" : "from"} ${drawing.nodes[edge.start === k ? edge.end : edge.start].lines[0]}: ${edge.reason}`);
     details.replaceChildren(make("h3", {}, node.lines.join("  ")), facts([...Object.entries(node.facts),
@@ -514,23 +517,42 @@ const LINE = 15, BOLD = 7.7, LETTER = 6.6;
 const short = text => text.length > 30 ? `${text.slice(0, 17)}...${text.slice(-10)}` : text;
 const extent = node => ({width: Math.max(60, 20 + Math.max(...node.lines.map((line, n) => (n ? LETTER : BOLD) * short(line).length))), height: 12 + LINE * node.lines.length});
 
-// In a worker, where the page stays alive; here where the browser starts none.
-const LAYOUT = `function places(task) {
-  const graph = new dagre.graphlib.Graph();
-  graph.setGraph({ranksep: 34, nodesep: 22, marginx: 12, marginy: 12});
-  graph.setDefaultEdgeLabel(() => ({}));
-  task.nodes.forEach((node, k) => graph.setNode(String(k), node));
-  task.edges.forEach(([start, end]) => graph.setEdge(String(start), String(end)));
-  dagre.layout(graph);
-  return {nodes: task.nodes.map((_, k) => { const node = graph.node(String(k)); return [node.x, node.y]; }),
-          edges: task.edges.map(([start, end]) => graph.edge(String(start), String(end)).points.map(p => [p.x, p.y])),
-          width: graph.graph().width, height: graph.graph().height};
+// In a worker, so that the page stays alive. A deep graph is laid out in bands one below the other: dagre recurses along
+// chains, and a worker's stack holds some hundreds of calls. The edges between bands are straight.
+const BAND = 200;  // ranks
+const LAYOUT = `function places(task, most) {
+  const ranks = task.nodes.map(() => 0), after = task.nodes.map(() => []);
+  task.edges.forEach(([start, end]) => after[start].push(end));
+  const waiting = task.nodes.map(() => 0), ready = [];
+  task.edges.forEach(([, end]) => waiting[end]++);
+  waiting.forEach((count, k) => count || ready.push(k));
+  while (ready.length) {
+    const k = ready.pop();
+    after[k].forEach(end => { ranks[end] = Math.max(ranks[end], ranks[k] + 1); if (!--waiting[end]) ready.push(end); });
+  }
+  const bands = ranks.map(rank => Math.floor(rank / most)), points = task.edges.map(() => null), at = [];
+  let top = 0, width = 0;
+  for (let band = 0; band <= bands.reduce((a, b) => Math.max(a, b), 0); band++) {
+    const graph = new dagre.graphlib.Graph();
+    graph.setGraph({ranksep: 34, nodesep: 22, marginx: 12, marginy: 12});
+    graph.setDefaultEdgeLabel(() => ({}));
+    task.nodes.forEach((node, k) => bands[k] === band && graph.setNode(String(k), {...node}));
+    const inside = task.edges.map((edge, n) => [...edge, n]).filter(([start, end]) => bands[start] === band && bands[end] === band);
+    inside.forEach(([start, end]) => graph.setEdge(String(start), String(end)));
+    dagre.layout(graph);
+    graph.nodes().forEach(k => { const node = graph.node(k); at[k] = [node.x, node.y + top]; });
+    inside.forEach(([start, end, n]) => { points[n] = graph.edge(String(start), String(end)).points.map(p => [p.x, p.y + top]); });
+    width = Math.max(width, graph.graph().width);
+    top += graph.graph().height;
+  }
+  task.edges.forEach(([start, end], n) => { points[n] ??= [[at[start][0], at[start][1] + task.nodes[start].height / 2], [at[end][0], at[end][1] - task.nodes[end].height / 2]]; });
+  return {nodes: at, edges: points, width, height: top};
 }`;
 
 function layOut(drawing) {
   const task = {nodes: drawing.nodes.map(extent), edges: drawing.edges.map(edge => [edge.start, edge.end])};
   return new Promise((resolve, reject) => {
-    const text = `${document.getElementById("dagre").textContent}\n${LAYOUT}\nonmessage = event => postMessage(places(event.data));`;
+    const text = `${document.getElementById("dagre").textContent}\n${LAYOUT}\nonmessage = event => postMessage(places(event.data, ${BAND}));`;
     let worker;
     try {
       worker = new Worker(URL.createObjectURL(new Blob([text], {type: "text/javascript"})));
@@ -607,14 +629,15 @@ function graphView(drawing, places, colour, choose) {
     const {width, height} = size(), x = at.x + at.scale * places.nodes[k][0], y = at.y + at.scale * places.nodes[k][1];
     if (x < 40 || y < 30 || x > width - 40 || y > height - 30) centre(k);
   }
-  function mark(k, group) {
+  function mark(k, link) {  // a node, and those of its group or its twin in the other drawing
+    const isKin = node => Boolean(link) && (node.twin || node.group) === link;
     boxes.forEach((box, n) => {
       box.classList.toggle("chosen", n === k);
-      box.classList.toggle("kin", Boolean(group) && drawing.nodes[n].group === group);
+      box.classList.toggle("kin", isKin(drawing.nodes[n]));
     });
     lines.forEach((line, n) => line.classList.toggle("near", drawing.edges[n].start === k || drawing.edges[n].end === k));
-    if (k < 0 && group) {
-      const twin = drawing.nodes.findIndex(node => node.group === group);
+    if (k < 0) {
+      const twin = drawing.nodes.findIndex(isKin);
       if (twin >= 0) centre(twin);
     }
   }
