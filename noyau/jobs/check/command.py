@@ -160,8 +160,8 @@ def _check_op(arguments: argparse.Namespace) -> int:
         checks = _checked(arguments)
         maps = _maps(arguments)
     report = report_text(checks, everything=arguments.all)
-    told = maps if arguments.map is not None else ()
-    text = "\n".join([report, *map(str, told), *(f"limits: {limit}" for limit in LIMITS)])
+    printed = maps if arguments.map is not None else ()
+    text = "\n".join([report, *map(str, printed), *(f"limits: {limit}" for limit in LIMITS)])
     verdict = ExitStatus.of([check.ok for check in checks], [check.is_verified for check in checks])
     return _report(arguments, path, report_json(checks), checks, text, maps, verdict)
 
@@ -403,8 +403,8 @@ def check_and_print(arguments: argparse.Namespace) -> int:
         from noyau.sanitizer.compute_sanitizer.tool import second_opinion
 
         check = second_opinion(check, path, arguments.arguments)
-    told = check.maps if arguments.map is not None else ()
-    text = "\n".join([check.report(everything=arguments.all), *map(str, told), f"limits: {LIMITS[0]}"])
+    printed = check.maps if arguments.map is not None else ()
+    text = "\n".join([check.report(everything=arguments.all), *map(str, printed), f"limits: {LIMITS[0]}"])
     verdict = ExitStatus.of([check.ok], [check.is_verified])
     return _report(arguments, path, check.to_json(), [check], text, check.maps, verdict)
 

@@ -178,7 +178,7 @@ def _unlike(node: ComparedNode, twin: ComparedNode, meanings: Meanings) -> list[
 
 
 def weight_text(one: ConstantValue, other: ConstantValue, sides: tuple[ModelSide, ModelSide]) -> str:
-    """How two constants differ, in words."""
+    """The difference of two constants, in words."""
     if one.kind != other.kind:
         return f"{one.kind} -> {other.kind}"
     before, after = (each.array(side.path.parent) for each, side in zip((one, other), sides, strict=True))

@@ -26,7 +26,7 @@ def headline(diff: ModelsDiff) -> str:
 
 
 def values_text(diff: ModelsDiff) -> str:
-    """What came of running both, in one line; nothing where they did not run."""
+    """Result of running both, in one line; nothing where they did not run."""
     if not diff.values:
         return ""
     worst = max((each.error or 0.0 for each in diff.values), default=0.0)

@@ -63,8 +63,8 @@ USE = """
   seen.dialog = [one("dialog").open, one("dialog .code").textContent, all("dialog tbody tr").length];
   one("dialog .close").click(); seen.closed = !one("dialog").open;
   seen.theme = d.documentElement.dataset.theme; one("#theme").click(); seen.other = d.documentElement.dataset.theme;
-  for (const each of all("main > section")) { each.scrollIntoView(); await wait(150); }
-  seen.plots = await until(() => all(".plot canvas").length === all(".plot").length) && all(".plot").length;
+  for (const each of all(".plot")) { each.scrollIntoView(); await until(() => each.querySelector("canvas")); }
+  seen.plots = all(".plot canvas").length;
   seen.remarks = all(".remark").length; seen.images = all("img").length; seen.scripts = all("script").length;
 """
 
