@@ -8,11 +8,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from noyau.jobs.diff.onnx_sides import ComparedNode, ConstantValue, ModelSide
+from noyau.jobs.diff.onnx_sides import COMMUTATIVE, ComparedNode, ConstantValue, ModelSide
 from noyau.text import printable
 
 Keys: TypeAlias = Sequence[Hashable]
-COMMUTATIVE = frozenset("Add Mul And Or Xor Equal Max Min Sum Mean".split())
 
 
 def match(one: ModelSide, other: ModelSide) -> dict[int, int]:
@@ -105,12 +104,12 @@ def _made_of(side: ModelSide, by_name: bool) -> Keys:
 
 
 def _used_by(side: ModelSide) -> Keys:
-    """A key of each node that says all that becomes of its outputs."""
+    """A key of each node that says all that becomes of its outputs, but for weights, which may have changed."""
     uses, keys = defaultdict[str, list[int]](list), [0] * len(side.nodes)
     for place, name in enumerate(side.outputs):
         uses[name].append(hash(("output", place)))
     for place, node in reversed(list(enumerate(side.nodes))):
-        keys[place] = hash((_plain(node), *_weights(node, side), *(tuple(sorted(uses[name])) for name in node.outputs)))
+        keys[place] = hash((_plain(node), *(tuple(sorted(uses[name])) for name in node.outputs)))
         for slot, name in enumerate(node.operands):
             uses[name].append(hash((keys[place], 0 if node.operator in COMMUTATIVE else slot)))
     return keys

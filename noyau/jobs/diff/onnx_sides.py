@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from noyau.errors import ModelError
 from noyau.frontends import onnx as frontend
 from noyau.hosts.onnxruntime.function_bodies import reads, subgraphs
 
+COMMUTATIVE = frozenset("Add Mul And Or Xor Equal Max Min Sum Mean".split())
 FEW = 64  # cells of a constant that is a parameter of its node rather than a weight
 
 
@@ -28,6 +30,10 @@ class ConstantValue:
     kind: str
     digest: str
     tensor: onnx.TensorProto
+
+    @property
+    def cells(self) -> int:
+        return math.prod(self.tensor.dims)
 
     def array(self, folder: Path) -> np.ndarray:
         return np.asarray(numpy_helper.to_array(self.tensor, str(folder)))
@@ -105,11 +111,12 @@ def _compared(
             name: _text(each.default_value) for name, each in schema.attributes.items() if each.default_value.name
         }
     parameters |= {each.name.lower(): _text(each) for each in node.attribute}
+    formals = [] if schema is None or node.op_type in COMMUTATIVE else list(schema.inputs)
     for slot, name in enumerate(node.input):
-        known = constants.get(name)
-        formal = schema.inputs[min(slot, len(schema.inputs) - 1)].name.lower() if schema and schema.inputs else ""
-        if known and formal and "float" not in known.kind and np.prod(known.tensor.dims, dtype=int) <= FEW:
-            parameters[formal] = str(known.array(folder).tolist())
+        known, formal = constants.get(name), formals[slot] if slot < len(formals) else None
+        is_one = formal is not None and formal.option != onnx.defs.OpSchema.FormalParameterOption.Variadic
+        if known and formal and is_one and "float" not in known.kind and known.cells <= FEW:
+            parameters[formal.name.lower()] = str(known.array(folder).tolist())
         elif name:
             operands.append(name)
     captured = reads(node) - set(node.input)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from noyau.errors import InputError, NoyauError
@@ -123,5 +124,5 @@ def _gap(name: str, maker: str, is_output: bool, ours: Any, theirs: Any) -> Valu
     with np.errstate(invalid="ignore"):
         apart = np.where((before == after) | (np.isnan(before) & np.isnan(after)), 0.0, np.abs(before - after))
     error = float(apart.max() / (np.abs(before[np.isfinite(before)]).max(initial=0.0) or 1.0))
-    allowed = ROUNDINGS * float(np.finfo(ours.dtype).eps) if ours.dtype.kind == "f" else 0.0
+    allowed = ROUNDINGS * float(ml_dtypes.finfo(ours.dtype).eps) if ours.dtype.kind in "fV" else 0.0
     return ValueGap(name, maker, is_output, error, differs=not error <= allowed)

@@ -155,6 +155,8 @@ def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
         raise InputError("with --device each size is one number: --dim batch=1 --dim sequence=128")
     dims = {name: number for name, (number,) in sizes.items()}
     require_places(model, output, arguments.json)
+    if arguments.html is not None:
+        require_place(arguments.html, model)
     required = _required(arguments.require)
     with progress() as say:
         say(f"hosting {model.name} on {arguments.device}")
@@ -164,6 +166,8 @@ def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
         result.save(output)
         if arguments.json is not None:
             result.report.write(arguments.json)
+        if arguments.html is not None:
+            result.report.save_html(arguments.html)
     print_rich(result.report)
     print(f"\nWrote {plain(str(output))}; noyau.load({plain(str(output))!r}) is called with the model's inputs.")
     return _verdict(result.report, required)

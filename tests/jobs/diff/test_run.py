@@ -201,3 +201,13 @@ def test_what_is_no_model_is_one_line(tmp_path):
 def test_the_record_is_plain_data(tmp_path):
     record = json.loads(json.dumps(compared(twice(), renamed(twice()), tmp_path).to_json()))
     assert record["schema_version"] == 1 and record["same"] is True and record["values"][0]["error"] == 0
+
+
+def test_constants_among_many_operands_keep_their_places(tmp_path):
+    tensors = [helper.make_tensor(name, INT64, (1,), [number]) for number, name in enumerate(("a", "b"))]
+    ends = [value("x", (1,), INT64)], [value("y", (3,), INT64)]
+    one, other = (
+        model_of([NODE("Concat", names, ["y"], axis=0)], *ends, tensors) for names in (["a", "x", "b"], ["b", "x", "a"])
+    )
+    result = compared(one, other, tmp_path)
+    assert [each.node for each in result.changed] == ["Concat#0"] and [each.value for each in result.apart] == ["y"]

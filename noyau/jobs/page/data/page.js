@@ -318,7 +318,7 @@ function drawPlot(section, element) {
       toggle.setAttribute("aria-pressed", String(!hidden.has(k)));
       redraw();
     }}, make("i", {"aria-hidden": "true"}), names[k]);
-    toggle.firstChild.style.background = colourOf(k, each);
+    toggle.firstChild.style.background = `var(${colourName(k, each)})`;
     legend.append(make("li", {}, toggle));
   });
   function redraw() {
@@ -337,7 +337,8 @@ function drawPlot(section, element) {
 
 const sizeOf = box => ({width: Math.max(260, box.clientWidth - 8), height: Math.max(260, Math.min(420, box.clientWidth * 0.6))});
 const style = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const colourOf = (k, series) => series.style === "ceiling" ? style("--faint") : style(`--group-${k % COLOURS}`);
+const colourName = (k, series) => series.style === "ceiling" ? "--faint" : `--group-${k % COLOURS}`;
+const colourOf = (k, series) => style(colourName(k, series));
 
 function plotOf(section, shown, box) {
   const tables = shown.map(each => [each.points.map(p => p[0]), each.points.map(p => p[1])]);
@@ -692,7 +693,9 @@ function graphView(drawing, places, colour, choose) {
     fingers.set(event.pointerId, event);
   });
   for (const name of ["pointerup", "pointercancel", "pointerleave"]) svg.addEventListener(name, event => fingers.delete(event.pointerId));
-  window.addEventListener("beforeprint", fit);
+  let screen = {};
+  window.addEventListener("beforeprint", () => { screen = {...at}; fit(); });
+  window.addEventListener("afterprint", () => { Object.assign(at, screen); place(); });
   return view;
 }
 
