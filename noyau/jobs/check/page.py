@@ -11,7 +11,7 @@ from noyau.jobs.check.model_difference import ModelDifference
 from noyau.jobs.page.document import Page, Section, lines, summary, table
 from noyau.sanitizer.access_map import AccessMap, svg
 from noyau.text import printable, several
-from noyau.verify.checks import KernelCheck, OpCheck
+from noyau.verify.checks import LIMITS, KernelCheck, OpCheck
 from noyau.verify.findings import Finding
 from noyau.verify.reports import Report
 
@@ -41,6 +41,13 @@ def check_page(
     return Page(
         printable(title), "check", sections, {f"{each.op}[{one.name}]": _source(each, one) for each, one in kernels}
     )
+
+
+def report_page(check: Any) -> Page:
+    """The page of one check, by its own verdict."""
+    status = 1 if not check.ok else 0 if check.is_verified else 3
+    name = check.op if isinstance(check, OpCheck) else getattr(check, "script", type(check).__name__)
+    return check_page(name, [check], getattr(check, "maps", ()), status, LIMITS)
 
 
 def _findings(findings: Sequence[Finding]) -> Section:

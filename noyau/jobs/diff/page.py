@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+
 from noyau.jobs.diff.record import ModelsDiff
 from noyau.jobs.diff.render import headline, values_text
 from noyau.jobs.page.document import Page, Section, lines, summary, table
@@ -34,27 +37,27 @@ def page(diff: ModelsDiff) -> Page:
 
 
 def _graphs(diff: ModelsDiff) -> Section:
-    changes = {each.node: each.changes for each in diff.changed}, {each.twin: each.changes for each in diff.changed}
+    words, titles = ("removed", "added"), (diff.model, diff.against)
     alone = set(diff.removed), set(diff.added)
+    changes = {each.node: each.changes for each in diff.changed}, {each.twin: each.changes for each in diff.changed}
     drawings = []
-    for number, (side, word) in enumerate(zip(diff.sides or (), ("removed", "added"), strict=True)):
-        labels = {node.position: node.label for node in side.nodes}
-        numbers = {ends[number]: str(pair) for pair, ends in enumerate(diff.pairs)}
-        groups = {node.position: numbers.get(place, "") for place, node in enumerate(side.nodes)}
-
-        def show(
-            position: int,
-            node: Node,
-            *,
-            number: int = number,
-            word: str = word,
-            labels: dict[int, str] = labels,
-            groups: dict[int, str] = groups,
-        ) -> Node:
-            label = labels.get(position, "")
-            tone = word if label in alone[number] else "changed" if label in changes[number] else ""
-            facts = {"node": label, **node["facts"], "differs": "; ".join(changes[number].get(label, ()))}
-            return {**node, "tone": tone, "twin": groups.get(position, ""), "facts": facts}
-
-        drawings.append(model_drawing(diff.model if number == 0 else diff.against, side.model, show))
+    for number, side in enumerate(diff.sides or ()):
+        partners = {ends[number]: str(ends[0]) for ends in diff.pairs}
+        nodes = {node.position: (node.label, partners.get(place, "")) for place, node in enumerate(side.nodes)}
+        show = partial(_shown, nodes=nodes, alone=alone[number], word=words[number], changes=changes[number])
+        drawings.append(model_drawing(titles[number], side.model, show))
     return graphs("Both graphs", drawings, _NOTE)
+
+
+def _shown(
+    position: int,
+    node: Node,
+    nodes: Mapping[int, tuple[str, str]],
+    alone: Collection[str],
+    word: str,
+    changes: Mapping[str, Sequence[str]],
+) -> Node:
+    label, twin = nodes.get(position, ("", ""))
+    tone = word if label in alone else "changed" if label in changes else ""
+    facts = {"node": label, **node["facts"], "differs": "; ".join(changes.get(label, ()))}
+    return {**node, "tone": tone, "twin": twin, "facts": facts}

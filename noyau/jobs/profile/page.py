@@ -9,16 +9,21 @@ from noyau.jobs.page.graphs import Node, graphs, plan_drawing
 from noyau.jobs.profile.record import Profile, ProfiledSize
 from noyau.jobs.profile.render import ceiling_text, header, label, memory_text, run_text
 from noyau.jobs.profile.tables import BETWEEN, share_text
+from noyau.jobs.profile.wall import Wall
 from noyau.jobs.report.text import WIDE
-from noyau.text import printable
+from noyau.text import fields_json, printable
 from noyau.timing.verdict import spell_s
 
 UNTRIED = "Not made yet: noyau optimize makes it, certifies it and times it."
 _NOTE = "A time is of one run; nodes that onnxruntime joins show the time of all. A colour is a fusable path."
 
 
-def page(profile: Profile) -> Page:
-    """The page of a profile, size by size."""
+def page(profile: Profile | Wall) -> Page:
+    """The page of a profile, size by size; of a call of a module of torch, its kernels."""
+    if isinstance(profile, Wall):
+        head, *rest = str(profile).splitlines()
+        kernels = ({"kernel": name, "time_s": time_s, "launches": count} for name, time_s, count in profile.longest)
+        return Page("a call", "profile", [summary(head, "plain", rest[-1:]), table("Longest kernels", kernels)])
     facts = dict(zip(("model", "machine"), (each.plain for each in header(profile, WIDE, printable)), strict=False))
     wheres = {id(each): f"with {label(each)}" if each.sizes else "here" for each in profile.at}
     gains = [ceiling_text(each, wheres[id(each)], printable).plain for each in profile.at]
@@ -35,9 +40,9 @@ def page(profile: Profile) -> Page:
         times = [SizedTime(each.sizes[varying[0]], each.run_s, each.low_s, each.high_s) for each in profile.at]
         sections.append(sweeps("A run at each size", varying[0], {"a run": times}))
     sections.append(lines("Notes", dict.fromkeys(note for each in profile.at for note in each.notes)))
-    kernels = profile.subject.plan.kernels if profile.subject else ()
+    planned = profile.subject.plan.kernels if profile.subject else ()
     return Page(
-        printable(profile.model), "profile", sections, {each.operator: source_of(each, UNTRIED) for each in kernels}
+        printable(profile.model), "profile", sections, {each.operator: source_of(each, UNTRIED) for each in planned}
     )
 
 
@@ -48,39 +53,16 @@ def _at(profile: Profile, size: ProfiledSize, where: str) -> Iterator[Section]:
         extra = _timed(size, subject.original.labels)
         drawing = plan_drawing(f"The model{where}", subject.original, subject.cuts, subject.plan, extra)
         yield graphs(f"Time on the graph{where}", [drawing], _NOTE)
-    between = {"operator": BETWEEN, "time_s": size.between_s, "share": size.between_s / size.run_s, "nodes": None}
-    rows = [
-        {"operator": each.operator, "time_s": each.time_s, "share": each.time_s / size.run_s, "nodes": each.nodes}
-        | {"median_s": each.median_s, "of": "the file" if each.in_file else "onnxruntime's optimizer"}
-        for each in size.operators
-    ]
-    yield table(f"Operators{where}", [*rows, {**between, "median_s": None, "of": "onnxruntime"}])
-    paths = [
-        {
-            "fusable_path": each.kernel,
-            "time_s": each.time_s,
-            "gain_share": each.gain_s / size.run_s,
-            "bytes": each.bytes,
-        }
-        | {"floor_s": each.floor_s, "places": each.places, "replaces": each.replaces}
-        for each in size.paths
-    ]
-    yield table(f"Fusable paths{where}", paths)
-    nodes = [
-        {"node": each.operator, "time_s": each.time_s, "share": each.time_s / size.run_s, "calls": each.calls}
-        | {"path": each.kernel, "stands_for": each.stands_for}
-        for each in sorted(size.nodes, key=lambda node: -node.time_s)
-    ]
-    yield table(f"Nodes that ran{where}", nodes)
-    values = [
-        {
-            "value": each.name or "one of onnxruntime's own",
-            "type": f"{each.dtype}{list(each.shape)}",
-            "bytes": each.bytes,
-        }
-        for each in size.memory.largest
-    ]
-    yield table(f"Largest values{where}", values)
+    between = {"operator": BETWEEN, "nodes": None, "time_s": size.between_s, "median_s": None, "in_file": None}
+    tables = {
+        "Operators": [*map(fields_json, size.operators), between],
+        "Fusable paths": map(fields_json, size.paths),
+        "Nodes that ran": sorted(map(fields_json, size.nodes), key=lambda node: -float(node["time_s"])),
+        "Largest values": map(fields_json, size.memory.largest),
+    }
+    for title, rows in tables.items():
+        shares = ({**row, "share": row["time_s"] / size.run_s} if "time_s" in row else row for row in rows)
+        yield table(f"{title}{where}", shares)
 
 
 def _timed(size: ProfiledSize, labels: tuple[str, ...]) -> dict[int, Node]:

@@ -63,3 +63,8 @@ def test_models_that_differ_have_each_value(tmp_path):
     assert document.sections[0]["state"] == "bad" and "y, made by Add#1" in document.sections[0]["headline"]
     assert [row[1] for row in document.sections[1]["rows"]] == ["alike", "differs"]
     difference.save_html(tmp_path / "page.html")
+
+
+def test_a_check_saves_itself(tmp_path):
+    check(tmp_path).save_html(tmp_path / "new" / "page.html")
+    assert "two write out[0]" in (tmp_path / "new" / "page.html").read_text(encoding="utf-8")

@@ -115,6 +115,7 @@ function spellCell(cell, name) {
     return cell.slice(0, LONGEST).join(", ") + (cell.length > LONGEST ? ` and ${cell.length - LONGEST} more` : "");
   }
   if (Array.isArray(cell)) return cell[1] === null ? ratio(cell[0]) : `${ratio(cell[0])} [${cell[1].toFixed(2)}, ${cell[2].toFixed(2)}]`;
+  if (typeof cell === "boolean") return cell ? "yes" : "no";
   if (typeof cell !== "number") return String(cell);
   if (name.endsWith("_per_s")) return spell(cell, "B/s");
   if (name.endsWith("_s")) return spell(cell, "s");
@@ -130,7 +131,8 @@ const isInterval = cell => Array.isArray(cell) && typeof cell[0] === "number" &&
 
 function drawTable(section, element) {
   const view = {order: null, down: false, words: "", all: false};
-  const body = make("tbody"), columns = section.columns;
+  const body = make("tbody"), columns = section.columns, shape = columns.indexOf("shape");
+  if (shape >= 0) section.rows.forEach(row => { row[shape] = String(row[shape]); });  // numbers, but no interval
   const numeric = columns.map((_, k) => section.rows.some(row => isNumber(row[k])));
   const scales = columns.map((_, k) => {
     const cells = section.rows.map(row => row[k]).filter(isInterval);
