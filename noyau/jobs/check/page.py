@@ -82,10 +82,9 @@ def _source(check: OpCheck, kernel: KernelCheck) -> Mapping[str, Any]:
 
 def page(difference: ModelDifference) -> Page:
     """The page of the difference of two models that are meant to be alike."""
-    sections: list[Section] = []
-    for run in difference.runs:
-        head = "alike" if run.first is None else f"the first value that differs: {run.first}"
-        sections.append(summary(f"At {run.sizes}: {head}", "good" if run.first is None else "bad"))
+    runs = sorted(difference.runs, key=lambda run: run.first is None)  # those that differ first
+    heads = [f"At {run.sizes}: {f'the first that differs: {run.first}' if run.first else 'alike'}" for run in runs]
+    sections: list[Section] = [summary(heads[0], "good" if difference.ok else "bad", heads[1:])]
     for run in difference.runs:
         rows = (
             {

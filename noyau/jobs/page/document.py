@@ -40,10 +40,12 @@ class Page:
 
     def to_json(self) -> dict[str, Any]:
         head = {"format": FORMAT, "version": __version__, "title": self.title, "command": self.command}
-        left, sources = TEXT_MOST, {}
+        left, sources, first = TEXT_MOST, {}, dict[str, str]()
         for name, source in self.sources.items():
-            left -= len(source["text"])
-            sources[name] = source if left >= 0 else {**source, "text": LEFT_OUT}
+            same = first.setdefault(source["text"], name)  # kernels of one file have one text
+            left -= len(source["text"]) * (same == name)
+            text = "" if same != name else source["text"] if left >= 0 else LEFT_OUT
+            sources[name] = {**source, "text": text, "same": same}
         return as_json({**head, "sections": list(self.sections), "sources": sources})  # type: ignore[no-any-return]
 
     def html(self) -> str:

@@ -28,10 +28,15 @@ def test_a_table_has_a_column_for_each_cell_of_its_rows():
 
 
 def test_texts_beyond_two_megabytes_are_left_out_and_said():
-    large = {name: {"text": "x" * 600_000} for name in ("a", "b", "c")}
+    large = {name: {"text": name * 600_000} for name in ("x", "y", "z")}
     texts = [each["text"] for each in Page("p", "show", [summary("s", "plain")], large).to_json()["sources"].values()]
     assert texts[0] == "x" * 600_000 and texts[1:] == [LEFT_OUT, LEFT_OUT]
     assert len(Page("p", "show", [], large).html()) < 2_000_000
+
+
+def test_sources_of_one_text_have_it_once():
+    record = Page("p", "show", [], {"a": {"text": "same"}, "b": {"text": "same"}}).to_json()["sources"]
+    assert [(each["text"], each["same"]) for each in record.values()] == [("same", "a"), ("", "a")]
 
 
 def test_the_ceilings_are_those_that_were_measured(monkeypatch):

@@ -203,11 +203,12 @@ function sourceButton(key) {
 function openSource(key) {
   const source = page.sources[key], dialog = document.getElementById("source");
   const close = make("button", {type: "button", class: "close", onclick: () => dialog.close()}, "Close");
-  const copy = make("button", {type: "button", onclick: () => navigator.clipboard.writeText(source.text).then(() => { copy.textContent = "Copied"; })}, "Copy");
+  const text = page.sources[source.same].text;
+  const copy = make("button", {type: "button", onclick: () => navigator.clipboard.writeText(text).then(() => { copy.textContent = "Copied"; })}, "Copy");
   const body = make("div", {class: "body", tabindex: 0, role: "region", "aria-label": "Source and certificate"});
   if (source.evidence) body.append(make("p", {class: "evidence"}, source.evidence));
   if (source.about) body.append(make("pre", {class: "facts"}, source.about));
-  body.append(make("h3", {}, "Source"), numbered(source.text));
+  body.append(make("h3", {}, "Source"), numbered(text));
   const cases = source.certificate ? source.certificate.cases : [];
   if (cases.length) {
     const element = make("section", {}, make("h3", {}, `The ${cases.length} cases that it was tried on`));
