@@ -40,14 +40,14 @@ def plan_drawing(
     kernels = {position: each.operator for each in plan.kernels for g in each.groups for position in g.positions}
     whole = {cut.producer: cut.reason for cut in cuts if cut.consumer is None}
     whole |= {position: reason for group, reason in plan.refused for position in group.positions}
-    values = original.imported.graph.nodes
+    values, labels = original.imported.graph.nodes, original.labels
     types = {each.output: f"{each.dtype.value}[{', '.join(map(str, each.shape))}]" for each in values}
 
     def show(position: int, node: Node) -> Node | None:
-        if not original.labels[position]:
+        if not labels[position]:
             return None
         kernel, more = kernels.get(position, ""), extra.get(position, {})
-        facts = {"node": original.labels[position], **node["facts"], "kernel": kernel}
+        facts = {"node": labels[position], **node["facts"], "kernel": kernel}
         facts |= {} if kernel else {"not fused": whole.get(position, "")}
         lines = [*node["lines"], *more.get("lines", ())]
         return {**node, "lines": lines, "group": kernel, "source": kernel, "facts": facts | more.get("facts", {})}
