@@ -29,6 +29,7 @@ def test_the_files_that_a_document_names_are_there(name):
         "run.py",
         "record.py",
         "render.py",
+        "page.py",
         "noyau/a/b.py",
         "tests/a/test_b.py",
     }  # of any job, any file

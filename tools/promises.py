@@ -162,7 +162,10 @@ noyau check added.py --language numba_cuda --allow-unseen | grep -q "added.numba
 """,
         "numba",
     ),
-    "| `--html` reports": Promise(reason="not yet"),
+    "| pages for a browser": Promise(
+        f"{_MODEL}\nnoyau show llama_tiny.onnx --html new/page.html > told.txt\ngrep -q default-src new/page.html",
+        "onnx",
+    ),
     "| Linux on x86-64": Promise("noyau doctor > told.txt"),
     "| macOS, Windows, Arm": Promise(reason="not tried"),
     "[docs/support.md]": Promise(reason="tests/test_documents.py"),

@@ -17,6 +17,7 @@ from noyau.jobs import command_line, doctor
 from noyau.jobs.bench import command as bench_command
 from noyau.jobs.check import command as check_command
 from noyau.jobs.demo import command as demo_command
+from noyau.jobs.diff import command as diff_command
 from noyau.jobs.extract import command as extract_command
 from noyau.jobs.machine import command as machine_command
 from noyau.jobs.mcp import command as mcp_command
@@ -116,6 +117,7 @@ COMMANDS = {
     "profile": profile_command.COMMAND,
     "extract": extract_command.COMMAND,
     "check": check_command.COMMAND,
+    "diff": diff_command.COMMAND,
     "bench": bench_command.COMMAND,
     "stream": stream_command.COMMAND,
     "mcp": mcp_command.COMMAND,

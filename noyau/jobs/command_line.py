@@ -54,10 +54,12 @@ def declare_between(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def declare_record(parser: argparse.ArgumentParser, detail: str = "") -> None:
-    """`--json`; `detail`: how far the record goes."""
+def declare_record(parser: argparse.ArgumentParser, detail: str = "", *, page: bool = False) -> None:
+    """`--json`, and `--html` where there is a `page`; `detail`: how far the record goes."""
     message = f"write the full record here{f', {detail}' if detail else ''}"
     parser.add_argument("--json", type=Path, metavar="F", help=message)
+    if page:
+        parser.add_argument("--html", type=Path, metavar="F.html", help="write a page for a browser here: one file")
 
 
 def sizes_of(texts: list[str], option: str = "--dim") -> dict[str, list[int]]:

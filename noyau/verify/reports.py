@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from pathlib import Path
+from typing import Any
 
 from noyau.text import Printed, several
 from noyau.verify.findings import Finding, errors_first, finding_lines, lines_at, lines_shown
@@ -14,6 +17,9 @@ FINDINGS, LINES = 3, 6  # on what is wrong, and on what was seen, that a noteboo
 _COLOURS = {"error": "#d32f2f", "warning": "#c77700"}  # to be read on white and on black
 _ADDED = "#388e3c"
 _CODE = "margin:.2em 0;padding:0;background:none;overflow-x:auto;white-space:pre;line-height:1.25"
+
+
+SAVERS: list[Callable[[Any, Path], None]] = []  # of a report as a page; jobs, which stands above, puts its own here
 
 
 class Report(Printed):
@@ -35,6 +41,11 @@ class Report(Printed):
 
     def __str__(self) -> str:
         return self.report()
+
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Write it as one HTML page that needs no network; its folder is made. OutputError where that cannot be."""
+        for save in SAVERS:
+            save(self, Path(path))
 
     def _repr_html_(self) -> str:
         """The report in a notebook, at most a screen of it unfolded."""

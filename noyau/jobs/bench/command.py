@@ -45,7 +45,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     add("--fail-if-slower", default="5%", metavar="P%", help=limit)
     for kind, what in (("markdown", "a summary for a pull request"), ("junit", "JUnit's XML"), ("csv", "all timings")):
         add(f"--{kind}", type=Path, metavar="F", help=f"write {what} here")
-    declare_record(parser, "with every sample")
+    declare_record(parser, "with every sample", page=True)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -55,7 +55,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     target, file = arguments.target, Path(arguments.target.partition("::")[0])
     exports = {kind: getattr(arguments, kind) for kind in EXPORTS if getattr(arguments, kind) is not None}
-    for place in filter(None, (arguments.json, *exports.values())):
+    for place in filter(None, (arguments.json, arguments.html, *exports.values())):
         require_place(place, file)
     limit = share_of(arguments.fail_if_slower, "--fail-if-slower")
     if not 0 < arguments.budget < float("inf"):
@@ -69,6 +69,8 @@ def _run(arguments: argparse.Namespace) -> int:
         write_text(EXPORTS[kind](record), place)
     if arguments.json is not None:
         record.write(arguments.json)
+    if arguments.html is not None:
+        record.save_html(arguments.html)
     print_rich(record)
     if arguments.save:
         again = shlex.join(["noyau", "bench", target, "--compare", arguments.save])

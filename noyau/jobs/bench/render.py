@@ -33,7 +33,7 @@ def render(record: BenchRecord, width: int, *, ascii_only: bool = False) -> Iter
 
 def _at(name: str, at: BenchPoint, width: int, show: Show) -> Iterator[RenderableType]:
     sizes = f" at {', '.join(f'{key}={size}' for key, size in at.sizes.items())}" if at.sizes else ""
-    yield from hanging(Text.assemble((show(f"{name}{sizes}"), "bold"), f": {_floor(at)}"), width, rest="  ")
+    yield from hanging(Text.assemble((show(f"{name}{sizes}"), "bold"), f": {floor_text(at)}"), width, rest="  ")
     if at.ranked:
         yield from _ranked(at, width, show)
     for row in at.rows:
@@ -53,14 +53,14 @@ def _ranked(at: BenchPoint, width: int, show: Show) -> Iterator[Text]:
     """The table; without its flops where a line has no room for them."""
     columns = _columns(at)
     for left in (columns, tuple(name for name in columns if name != _FLOPS)):
-        rows = [TableRow(show(row.title), _cells(row, at, left), show(_remark(row, at))) for row in at.ranked]
+        rows = [TableRow(show(row.title), _cells(row, at, left), show(remark(row, at))) for row in at.ranked]
         headings = [name or show(shorten(f"vs {at.against}", _LONGEST_RIVAL)) for name in left]
         if fits(_CANDIDATE, headings, rows, width):
             break
     yield from table(_CANDIDATE, headings, rows, width)
 
 
-def _floor(at: BenchPoint) -> str:
+def floor_text(at: BenchPoint) -> str:
     """The bytes and the floor, and what the bytes are of."""
     what = "must move" if at.work.exact else "in inputs and outputs"
     text = f"{_bytes(at.work.bytes_moved)} {what}"
@@ -92,17 +92,17 @@ def _cells(row: CandidateTimes, at: BenchPoint, columns: tuple[str, ...]) -> tup
         "GB/s": f"{at.work.bytes_moved / best_s / _GIGA:.1f}",
         "floor": f"{(at.floor_s or 0.0) / best_s:.0%}",
         _FLOPS: f"{(at.work.flops or 0.0) / best_s / _GIGA:.1f}",
-        "": "-" if row.name == at.against else _verdict(row, at),
+        "": "-" if row.name == at.against else verdict_text(row, at),
     }
     return tuple(cells[column] for column in columns)
 
 
-def _verdict(row: CandidateTimes, at: BenchPoint) -> str:
+def verdict_text(row: CandidateTimes, at: BenchPoint) -> str:
     _, comparison = at.deciding(row.name)
     return f"{comparison.speedup:.2f}x {comparison.verdict.value}"
 
 
-def _remark(row: CandidateTimes, at: BenchPoint) -> str:
+def remark(row: CandidateTimes, at: BenchPoint) -> str:
     """The interval and what else is worth a word."""
     remarks = list(row.notes)
     if row.name != at.against:

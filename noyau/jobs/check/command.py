@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from noyau.sanitizer.access_map import AccessMap
     from noyau.sanitizer.scripts.record import ScriptCheck
     from noyau.verify.checks import OpCheck
-    from noyau.verify.findings import Finding
+    from noyau.verify.reports import Report
 
 
 _INTERPRET = "TRITON_INTERPRET"
@@ -73,7 +73,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         "nothing is run; can be repeated",
     )
     add("--tolerance", type=float, metavar="T", help="of an op: allow |got - want| <= T * max(1, |want|) instead")
-    declare_record(parser, "value by value")
+    declare_record(parser, "value by value", page=True)
     _declare_verdict(add)
     submissions.declare(parser)
 
@@ -122,8 +122,8 @@ def _run(arguments: argparse.Namespace) -> int:
         raise InputError(f"{target} is nothing that can be checked; there are: {targets}")
     if arguments.against is None:
         raise InputError(f"{target} is checked against another model: noyau check {target} --against B.onnx")
-    if arguments.json is not None:
-        require_place(arguments.json, target)
+    for place in filter(None, (arguments.json, arguments.html)):
+        require_place(place, target)
     from noyau.jobs.check.model_difference import model_difference
 
     with progress() as say:
@@ -131,6 +131,8 @@ def _run(arguments: argparse.Namespace) -> int:
         difference = model_difference(target, arguments.against, dims=sizes_of(arguments.dim), inputs=arguments.inputs)
         if arguments.json is not None:
             difference.write(arguments.json)
+        if arguments.html is not None:
+            difference.save_html(arguments.html)
     Console().print(difference)
     return 0 if difference.ok else 1
 
@@ -154,14 +156,14 @@ def _check_op(arguments: argparse.Namespace) -> int:
         raise InputError("--against and --inputs are of models: an op is checked against its own reference")
     path = Path(arguments.target.partition("::")[0])
     _require_places(arguments, path)
-    with _interpreting(path) if arguments.map is not None else nullcontext():
+    with _interpreting(path) if _wants_maps(arguments) else nullcontext():
         checks = _checked(arguments)
         maps = _maps(arguments)
     report = report_text(checks, everything=arguments.all)
-    text = "\n".join([report, *map(str, maps), *(f"limits: {limit}" for limit in LIMITS)])
-    findings = [finding for each in checks for finding in each.findings]
+    printed = maps if arguments.map is not None else ()
+    text = "\n".join([report, *map(str, printed), *(f"limits: {limit}" for limit in LIMITS)])
     verdict = ExitStatus.of([check.ok for check in checks], [check.is_verified for check in checks])
-    return _report(arguments, path, report_json(checks), findings, text, maps, verdict)
+    return _report(arguments, path, report_json(checks), checks, text, maps, verdict)
 
 
 class ExitStatus(IntEnum):
@@ -180,7 +182,7 @@ class ExitStatus(IntEnum):
 
 
 def _require_places(arguments: argparse.Namespace, path: Path) -> None:
-    for place in (arguments.json, arguments.sarif, drawing_of(arguments.map)):
+    for place in (arguments.json, arguments.html, arguments.sarif, drawing_of(arguments.map)):
         if place is not None:
             require_place(place, path)
 
@@ -189,7 +191,7 @@ def _report(
     arguments: argparse.Namespace,
     path: Path,
     record: Mapping[str, Any],
-    findings: Sequence[Finding],
+    checks: Sequence[Report],
     text: str,
     maps: Sequence[AccessMap],
     verdict: ExitStatus,
@@ -198,6 +200,7 @@ def _report(
     from noyau.jobs.report.text import print_lines, write_json
     from noyau.verify.findings import sarif
 
+    findings = [finding for each in checks for _, group in each.groups for finding in group]
     if arguments.json is not None:
         write_json(record, arguments.json)
     if arguments.sarif is not None:
@@ -206,6 +209,11 @@ def _report(
     status = ExitStatus.WRONG if arguments.strict and findings else verdict
     if status is ExitStatus.UNVERIFIED and arguments.allow_unseen:
         status = ExitStatus.RIGHT
+    if arguments.html is not None:
+        from noyau.jobs.check.page import check_page
+        from noyau.verify.checks import LIMITS
+
+        check_page(path.name, checks, maps, status, LIMITS).save(arguments.html)
     draw(maps, drawing_of(arguments.map), path, status)
     return status
 
@@ -234,13 +242,23 @@ def _restore(before: str | None) -> None:
 
 
 def _maps(arguments: argparse.Namespace) -> list[AccessMap]:
-    """Maps of the writers of cells, of each kernel that is written by hand."""
-    if arguments.map is None:
+    """Maps of the writers of cells, of each kernel that is written by hand. An error of noyau where `--map` asks for
+    what cannot be drawn; a page is then without."""
+    if not _wants_maps(arguments):
         return []
     from noyau.jobs.check.sanitized_runs import maps_of
     from noyau.ops.op_files import load_ops
 
-    return [each for op in load_ops(arguments.target) if op.signature for each in maps_of(op)]
+    try:
+        return [each for op in load_ops(arguments.target) if op.signature for each in maps_of(op)]
+    except NoyauError:
+        if arguments.map is not None:
+            raise
+        return []
+
+
+def _wants_maps(arguments: argparse.Namespace) -> bool:
+    return arguments.map is not None or arguments.html is not None
 
 
 def _checked(arguments: argparse.Namespace) -> list[OpCheck]:
@@ -385,9 +403,10 @@ def check_and_print(arguments: argparse.Namespace) -> int:
         from noyau.sanitizer.compute_sanitizer.tool import second_opinion
 
         check = second_opinion(check, path, arguments.arguments)
-    text = "\n".join([check.report(everything=arguments.all), *map(str, check.maps), f"limits: {LIMITS[0]}"])
+    printed = check.maps if arguments.map is not None else ()
+    text = "\n".join([check.report(everything=arguments.all), *map(str, printed), f"limits: {LIMITS[0]}"])
     verdict = ExitStatus.of([check.ok], [check.is_verified])
-    return _report(arguments, path, check.to_json(), check.findings, text, check.maps, verdict)
+    return _report(arguments, path, check.to_json(), [check], text, check.maps, verdict)
 
 
 def register(shell: Any) -> None:
@@ -418,7 +437,7 @@ def check_cell(shell: Any, line: str, cell: str) -> ScriptCheck:
 
 
 def _script_check(arguments: argparse.Namespace, path: Path, launch: Any) -> ScriptCheck:
-    options = {"maps": arguments.map is not None, **({"time_s": arguments.time} if arguments.time else {})}
+    options = {"maps": _wants_maps(arguments), **({"time_s": arguments.time} if arguments.time else {})}
     if not is_program(arguments.target):
         from noyau.jobs.check.script_run import check_script
 

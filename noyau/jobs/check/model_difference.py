@@ -158,7 +158,7 @@ def model_difference(
     _require_same_inputs(one, other)
     imported, capturing = one.original.called, capture_of(one.original)
     runs, notes = list[DifferenceRun](), list[str]()
-    for arrays, sizes, inputs_from in _feeds(imported, dims or {}, inputs, seed):
+    for arrays, sizes, inputs_from in feeds(imported, dims or {}, inputs, seed):
         entering, faults = capturing.entering(arrays, names)
         those = [name for name in names if not fault_at(name, faults)]
         values = compare_values(one, other, those, arrays, entering, seed)
@@ -233,7 +233,7 @@ def _ends(imported: ImportedModel) -> dict[str, str]:
     return {node.output: f"{node.dtype.value} of rank {len(node.shape)}" for node in nodes}
 
 
-def _feeds(
+def feeds(
     imported: ImportedModel, dims: Dims, file: str | Path | None, seed: int
 ) -> Iterator[tuple[Arrays, Mapping[str, int], tuple[str, ...]]]:
     """Inputs, their sizes, and where they come from: at each size that is asked for, else small ones and all at 1."""

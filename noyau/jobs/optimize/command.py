@@ -19,6 +19,7 @@ from noyau.jobs.command_line import (
     plain,
     print_rich,
     progress,
+    require_place,
     sizes_of,
 )
 
@@ -84,7 +85,7 @@ def declare_options(parser: argparse.ArgumentParser) -> None:
     add("--calibration", type=Path, metavar="F.npz|F.py", help="hold them against the outputs on these arrays")
     add("--within", metavar="SECONDS", help="end after so long: what is not timed by then is not kept")
     add("--require", metavar="1.1x", help="exit with status 1 where the whole model is not so much faster")
-    declare_record(parser)
+    declare_record(parser, page=True)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -101,6 +102,8 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
     from noyau.jobs.optimize.onnx.run import optimize
 
     require_places(model, output, arguments.json)
+    if arguments.html is not None:
+        require_place(arguments.html, model)
     required, within = _required(arguments.require), arguments.within
     fault = f"--within {within} is no number of seconds: --within 60"
     within_s = math.inf if within is None else _number(within, fault)
@@ -126,6 +129,8 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
         result.save(output)
         if arguments.json is not None:
             result.report.write(arguments.json)
+        if arguments.html is not None:
+            result.report.save_html(arguments.html)
     print_rich(result.report)
     if keep:
         print(f"\n{_written(output, result.library is not None, result.report)}")
@@ -150,6 +155,8 @@ def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
         raise InputError("with --device each size is one number: --dim batch=1 --dim sequence=128")
     dims = {name: number for name, (number,) in sizes.items()}
     require_places(model, output, arguments.json)
+    if arguments.html is not None:
+        require_place(arguments.html, model)
     required = _required(arguments.require)
     with progress() as say:
         say(f"hosting {model.name} on {arguments.device}")
@@ -159,6 +166,8 @@ def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
         result.save(output)
         if arguments.json is not None:
             result.report.write(arguments.json)
+        if arguments.html is not None:
+            result.report.save_html(arguments.html)
     print_rich(result.report)
     print(f"\nWrote {plain(str(output))}; noyau.load({plain(str(output))!r}) is called with the model's inputs.")
     return _verdict(result.report, required)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from noyau.codegen.plan import Plan
 from noyau.compiler.partition.cut import Partition
@@ -16,6 +16,11 @@ from noyau.text import fields_json
 from noyau.timing.conditions import Conditions, unsteady
 from noyau.timing.machine import Machine
 from noyau.timing.verdict import Verdict
+
+if TYPE_CHECKING:
+    import onnx
+
+    from noyau.hosts.onnxruntime.source_model import SourceModel
 
 SCHEMA_VERSION = 1
 
@@ -164,12 +169,24 @@ class GraphSplit:
     wall: Wall | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """For the page of a report alone: its kernels with sources and certificates, each as often as a record of them; and
+    of a model in onnxruntime, it as it came, its groups, and the model with the kernels that are kept."""
+
+    candidates: tuple[Candidate, ...]
+    original: SourceModel | None = None
+    partition: Partition | None = None
+    plan: Plan | None = None
+    after: onnx.ModelProto | None = None
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Report(Record):
     """Report on a model; prints itself. `ceiling`: about what fusing could gain for the whole model, were each kernel
     at its floor (Amdahl) and all else as it was. `inputs`: a line on each, where it came from or how it was made up.
     `conditions`: how the machine was before and after. `weights`: what came of weights in few bits, where asked for;
-    `graphs`: of a module of torch, each that was captured."""
+    `graphs`: of a module of torch, each that was captured; `evidence`: for a page alone."""
 
     machine: Machine
     model: str
@@ -183,6 +200,7 @@ class Report(Record):
     conditions: tuple[Conditions, Conditions] | tuple[()] = ()
     weights: WeightRecord | None = None
     graphs: tuple[GraphSplit, ...] = ()
+    evidence: Evidence | None = field(default=None, compare=False)
     schema_version: int = field(default=SCHEMA_VERSION, init=False)
 
     @property
@@ -203,7 +221,7 @@ class Report(Record):
         return bool(self.kept or (self.weights and self.weights.changed))
 
     def to_json(self) -> dict[str, Any]:
-        without = [name for name in ("weights", "graphs") if not getattr(self, name)]
+        without = ["evidence", *(name for name in ("weights", "graphs") if not getattr(self, name))]
         return {"schema_version": self.schema_version, **fields_json(self, without)}
 
 

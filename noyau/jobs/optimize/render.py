@@ -44,13 +44,9 @@ class Column:
 def render(report: Report, width: int, *, ascii_only: bool = False) -> Iterator[RenderableType]:
     """The report in the order in which it is read, for a terminal of so many columns (80 or more look best)."""
     show = _escaped if ascii_only else _printable
-    untimed = "not timed" if report.is_changed else "as it was, for no kernel was kept"
-    yield from _end_to_end(report.end_to_end, width, untimed if report.kernels else "", show)
-    yield from _ceiling(report, width)
-    if report.doubts:
-        yield from hanging(show(report.doubts[0].upper() + report.doubts[1:] + "."), width, rest="  ", style="yellow")
+    yield from summary(report, width, show)
     yield Text()
-    yield from _header(report, width, show)
+    yield from header(report, width, show)
     if report.kernels:
         yield Text()
         yield from _kernels(report.kernels, width, show)
@@ -73,7 +69,17 @@ def render(report: Report, width: int, *, ascii_only: bool = False) -> Iterator[
             yield from hanging(show(note), width, "    ", "      ")
 
 
-def _header(report: Report, width: int, show: Show) -> Iterator[RenderableType]:
+def summary(report: Report, width: int, show: Show) -> Iterator[Text]:
+    """The whole model, what fusing could gain, and what makes the times doubtful."""
+    untimed = "not timed" if report.is_changed else "as it was, for no kernel was kept"
+    yield from _end_to_end(report.end_to_end, width, untimed if report.kernels else "", show)
+    yield from _ceiling(report, width)
+    if report.doubts:
+        yield from hanging(show(report.doubts[0].upper() + report.doubts[1:] + "."), width, rest="  ", style="yellow")
+
+
+def header(report: Report, width: int, show: Show) -> Iterator[Text]:
+    """The model, its kernels and the machine."""
     counts = f": {report.nodes_before} nodes before, {report.nodes_after} after"
     kernels = f"; {len(report.kept)} of {several(len(report.kernels), 'kernel')} kept" if report.kernels else ""
     yield from hanging(Text.assemble((show(report.model), "bold"), counts, kernels), width, rest="  ")
@@ -102,7 +108,7 @@ def _kernels(kernels: Sequence[KernelRecord], width: int, show: Show) -> Iterato
             yield Text(names[place], style="bold")
         for line in lines:
             yield indent + _line([column.cells[place] for column in line], line)
-        yield from hanging(f"for {_replaced(kernel.replaces, show)}", width, "    ", "      ", "dim")
+        yield from hanging(f"for {replaced(kernel.replaces, show)}", width, "    ", "      ", "dim")
         if kernel.reason:
             message = f"{'kept' if kernel.kept else 'dropped'}: {show(kernel.reason)}"
             # One that was not even timed is wrong, or cannot be built.
@@ -115,9 +121,9 @@ def _weights(weights: WeightRecord, width: int, show: Show) -> Iterator[Renderab
     head = f"Weights in few bits ({weights.weights}, {weights.budget})"
     if weights.changed:
         tokens = f"; {weights.flips} of {weights.rows} tokens flip" if weights.rows else ""
-        margin = "" if weights.margin is None else f", the least margin is {_error(weights.margin)} of the largest"
+        margin = "" if weights.margin is None else f", the least margin is {spell_error(weights.margin)} of the largest"
         beyond = f"; of {weights.rows_beyond} further tokens {weights.flips_beyond} flip" if weights.rows_beyond else ""
-        moved = f"the outputs move by {_error(weights.error)} of the largest{tokens}{margin}{beyond}"
+        moved = f"the outputs move by {spell_error(weights.error)} of the largest{tokens}{margin}{beyond}"
         message = f"{head}: {len(weights.changed)} of {several(len(weights.products), 'product')}; {moved}."
     else:
         message = f"{head}: none. {show(weights.reason or 'No product of a constant f32 matrix of 64 KiB or more')}."
@@ -133,8 +139,10 @@ def _product(product: ProductRecord) -> tuple[str, ...]:
     if chosen is None:
         return (shape, "f32", *[""] * 4)
     speeds = sorted(each.speedup for each in chosen.bindings)
-    ratios = " to ".join(dict.fromkeys(map(_ratio, (speeds[0], speeds[-1]))))
-    errors = (f"{_error(e)} ({_error(f)})" for e, f in zip(chosen.errors, product.errors_float32, strict=True))
+    ratios = " to ".join(dict.fromkeys(map(spell_ratio, (speeds[0], speeds[-1]))))
+    errors = (
+        f"{spell_error(e)} ({spell_error(f)})" for e, f in zip(chosen.errors, product.errors_float32, strict=True)
+    )
     return (shape, chosen.variant, ratios, *errors)
 
 
@@ -146,10 +154,10 @@ def _columns(kernels: Sequence[KernelRecord]) -> list[Column]:
     return [
         column("places", (str(kernel.places) for kernel in kernels)),
         Column("verdict", verdicts, right=False),
-        column("speed-up", map(_speedup, kernels), right=False),
+        column("speed-up", map(spell_speedup, kernels), right=False),
         column("GB/s", ("-" if kernel.rate is None else f"{kernel.rate * 1e-9:.3g}" for kernel in kernels)),
         column("floor", ("-" if k.floor_ratio is None else f"{100 * k.floor_ratio:.0f}%" for k in kernels)),
-        column("error (unfused)", map(_errors, kernels), right=False),
+        column("error (unfused)", map(spell_errors, kernels), right=False),
         Column(
             "", tuple(("kept", "green") if kernel.kept else ("dropped", "yellow") for kernel in kernels), right=False
         ),
@@ -178,7 +186,7 @@ def _line(cells: Sequence[tuple[str, str]], columns: Sequence[Column]) -> Text:
     return line
 
 
-def _end_to_end(whole: EndToEnd, width: int, fused: str, show: Show) -> Iterator[RenderableType]:
+def _end_to_end(whole: EndToEnd, width: int, fused: str, show: Show) -> Iterator[Text]:
     """`fused`: what there is to say of a model that was not timed; nothing where no kernel was made."""
     if whole.before_s is None or whole.after_s is None:
         reason = f": {show(whole.reason)}" if whole.reason else ""
@@ -193,7 +201,7 @@ def _end_to_end(whole: EndToEnd, width: int, fused: str, show: Show) -> Iterator
         line = _moved(at, each.before_s or 0.0, each.after_s or 0.0, each.verdict, each.speedup)
         if each.ceiling is not None:
             more = ", more than" if each.speedup > each.ceiling else " of"
-            line.append(f"{more} {_ratio(each.ceiling)} estimated")
+            line.append(f"{more} {spell_ratio(each.ceiling)} estimated")
         yield from hanging(line, width, rest="    ")
 
 
@@ -201,7 +209,7 @@ def _moved(head: str, before_s: float, after_s: float, verdict: Verdict | None, 
     line = Text(f"{head}{spell_s(before_s)} -> {spell_s(after_s)}, ")
     if verdict is not None:
         line.append(verdict.value, style=_STYLES[verdict])
-    line.append("" if speedup is None else f" {_ratio(speedup)}")
+    line.append("" if speedup is None else f" {spell_ratio(speedup)}")
     return line
 
 
@@ -210,17 +218,17 @@ def _apart(apart: float | None) -> str:
         return ""
     if not math.isfinite(apart):
         return "; its outputs are not those it had, beyond rounding"
-    return f"; its outputs move by {_error(apart)} of the largest" if apart else "; its outputs keep every bit"
+    return f"; its outputs move by {spell_error(apart)} of the largest" if apart else "; its outputs keep every bit"
 
 
-def _ceiling(report: Report, width: int) -> Iterator[RenderableType]:
+def _ceiling(report: Report, width: int) -> Iterator[Text]:
     if report.ceiling is None:
         return
     reached = report.end_to_end.speedup
-    message = "" if reached is None else f"; {_ratio(reached)} is reached"
+    message = "" if reached is None else f"; {spell_ratio(reached)} is reached"
     if reached is not None and reached >= report.ceiling:
         message += ": more than the estimate, which is of the kernels alone"
-    yield from hanging(f"Fusing could gain about {_ratio(report.ceiling)} here{message}.", width, rest="  ")
+    yield from hanging(f"Fusing could gain about {spell_ratio(report.ceiling)} here{message}.", width, rest="  ")
 
 
 def _not_fused(groups: Sequence[NotFused], width: int, show: Show) -> Iterator[RenderableType]:
@@ -252,36 +260,37 @@ def _few(names: Sequence[str], width: int, show: Show) -> str:
     return ", ".join(first)
 
 
-def _replaced(operators: Sequence[str], show: Show) -> str:
+def replaced(operators: Sequence[str], show: Show) -> str:
     """`7 operators: Pow, ReduceMean, Add, ...`"""
     shown = [shorten(show(name), _LONGEST_NAME) for name in operators[:_MOST_REPLACED]]
     rest = ["..."] if len(operators) > _MOST_REPLACED else []
     return f"{several(len(operators), 'operator')}: {', '.join([*shown, *rest])}"
 
 
-def _speedup(kernel: KernelRecord) -> str:
+def spell_speedup(kernel: KernelRecord) -> str:
     if kernel.speedup is None:
         return "-"
     if len(kernel.bindings) > 1:
         results = [binding.speedup for binding in kernel.bindings]
-        return f"{_ratio(min(results))} to {_ratio(max(results))}"
+        return f"{spell_ratio(min(results))} to {spell_ratio(max(results))}"
     if kernel.speedup_low is None or kernel.speedup_high is None:
-        return _ratio(kernel.speedup)
-    return f"{_ratio(kernel.speedup)} [{_ratio(kernel.speedup_low)[:-1]}, {_ratio(kernel.speedup_high)[:-1]}]"
+        return spell_ratio(kernel.speedup)
+    low, high = (spell_ratio(each)[:-1] for each in (kernel.speedup_low, kernel.speedup_high))
+    return f"{spell_ratio(kernel.speedup)} [{low}, {high}]"
 
 
-def _ratio(value: float) -> str:
+def spell_ratio(value: float) -> str:
     return f"{value:.2f}x" if value < 99.995 else f"{value:.0f}x"
 
 
-def _errors(kernel: KernelRecord) -> str:
+def spell_errors(kernel: KernelRecord) -> str:
     if kernel.error is None:
         return "-"
-    beside = "" if kernel.error_unfused is None else f" ({_error(kernel.error_unfused)})"
-    return _error(kernel.error) + beside
+    beside = "" if kernel.error_unfused is None else f" ({spell_error(kernel.error_unfused)})"
+    return spell_error(kernel.error) + beside
 
 
-def _error(value: float) -> str:
+def spell_error(value: float) -> str:
     """`1.2e-7`"""
     return f"{value:.2g}".replace("e-0", "e-")
 

@@ -21,11 +21,11 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     add("--between", metavar="A,B:C", help="look at the path from the values A and B to C alone")
     add("--threads", type=int, default=1, metavar="N", help="threads of onnxruntime (default: 1; 0: as it likes)")
     add("--top", type=int, default=12, metavar="N", help="rows of a table (default: 12)")
-    command_line.declare_record(parser, "node by node")
+    command_line.declare_record(parser, "node by node", page=True)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    for place in filter(None, (arguments.json, arguments.trace)):
+    for place in filter(None, (arguments.json, arguments.html, arguments.trace)):
         command_line.require_place(place, arguments.model)
     if arguments.model.suffix == ".py":
         return _run_script(arguments)
@@ -40,12 +40,16 @@ def _run(arguments: argparse.Namespace) -> int:
         result = profile(arguments.model, wishes, say)
     if arguments.json is not None:
         result.write(arguments.json)
+    if arguments.html is not None:
+        result.save_html(arguments.html)
     command_line.print_rich(result)
     return 0
 
 
 def _run_script(arguments: argparse.Namespace) -> int:
     """The exit status of the script; its profile is printed however it ends."""
+    if arguments.html is not None:
+        raise InputError(f"{arguments.model} is a script, whose profile has no page: say --json or --trace F.json")
     from noyau.jobs.profile.script import profile_script
     from noyau.jobs.report.text import write_json
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from noyau.codegen.plan import Plan
-from noyau.compiler.partition.cut import Group
+from noyau.compiler.partition.cut import Cut, Group
 from noyau.compiler.partition.traffic import Traffic, traffic
 from noyau.errors import BuildError, InputError
 from noyau.hosts.onnxruntime.source_model import SourceModel
@@ -38,6 +38,7 @@ class ProfiledModel:
     original: SourceModel
     plan: Plan
     free: Positions  # shape arithmetic
+    cuts: tuple[Cut, ...] = ()
 
     def spots(self) -> dict[int, Spot]:
         """The spot of each node position that a kernel would cover."""

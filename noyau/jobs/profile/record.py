@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from noyau.jobs.profile.wall import by_name
 from noyau.jobs.report.text import Record
 from noyau.text import as_json, fields_json
 from noyau.timing.floors import ceiling
 from noyau.timing.machine import Machine
+
+if TYPE_CHECKING:
+    from noyau.jobs.profile.paths import ProfiledModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,8 @@ class ProfiledSize:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Profile(Record):
-    """The profile of a model; prints itself. `nodes`: of the file; `top`: rows of a table that are shown."""
+    """The profile of a model; prints itself. `nodes`: of the file; `top`: rows of a table that are shown; `subject`:
+    the model itself, for a page alone."""
 
     machine: Machine
     model: str
@@ -141,7 +145,8 @@ class Profile(Record):
     threads: int
     at: tuple[ProfiledSize, ...]
     top: int = 12
+    subject: ProfiledModel | None = field(default=None, compare=False)
     schema_version: int = field(default=1, init=False)
 
     def to_json(self) -> dict[str, Any]:
-        return {"schema_version": self.schema_version, **fields_json(self, without=("top",))}
+        return {"schema_version": self.schema_version, **fields_json(self, without=("top", "subject"))}

@@ -23,24 +23,24 @@ _OUTSIDE = 4  # operator types that the ceiling names
 def render(profile: Profile, width: int, *, ascii_only: bool = False) -> Iterator[RenderableType]:
     """The profile in the order in which it is read, for a terminal of so many columns."""
     show = show_of(ascii_only=ascii_only)
-    yield from _header(profile, width, show)
+    yield from header(profile, width, show)
     yield Text()
     for at in profile.at:
-        yield from hanging(_run(at, show), width, rest="  ")
+        yield from hanging(run_text(at, show), width, rest="  ")
     yield Text()
     yield from operator_table(profile, width, show)
     yield Text()
     yield from path_table(profile, width, show)
     where = [f"with {each}" for each in labels(profile, show)] if len(profile.at) > 1 else ["here"]
     for at, each in zip(profile.at, where, strict=True):
-        yield from hanging(_ceiling(at, each, show), width, rest="  ")
+        yield from hanging(ceiling_text(at, each, show), width, rest="  ")
     yield Text()
     for at, each in zip(profile.at, where, strict=True):
         yield from _memory(at, f" {each}" if len(profile.at) > 1 else "", width, show)
     yield from _inputs(profile, width, show)
 
 
-def _header(profile: Profile, width: int, show: Show) -> Iterator[Text]:
+def header(profile: Profile, width: int, show: Show) -> Iterator[Text]:
     ran = sorted({len(at.nodes) for at in profile.at})
     counts = f": {profile.nodes} nodes in the file, {' or '.join(map(str, ran))} run by onnxruntime"
     yield from hanging(Text.assemble((show(profile.model), "bold"), counts), width, rest="  ")
@@ -56,7 +56,7 @@ def label(at: ProfiledSize, show: Show = printable) -> str:
     return ", ".join(f"{show(name)}={size}" for name, size in at.sizes.items())
 
 
-def _run(at: ProfiledSize, show: Show) -> str:
+def run_text(at: ProfiledSize, show: Show) -> str:
     sizes = f" with {label(at, show)}" if at.sizes else ""
     spread = f"[{spell_s(at.low_s)}, {spell_s(at.high_s)}]"
     share = at.between_s / at.run_s if at.run_s else 0.0
@@ -65,7 +65,7 @@ def _run(at: ProfiledSize, show: Show) -> str:
     return text + (f" All is scaled by {at.scaled:.2f}, to add up to a run." if abs(at.scaled - 1) > _DRIFT else "")
 
 
-def _ceiling(at: ProfiledSize, where: str, show: Show) -> Text:
+def ceiling_text(at: ProfiledSize, where: str, show: Show) -> Text:
     """The most that fusing can gain, and the reason that it is no more."""
     if not at.paths:
         return Text(f"Fusing could gain nothing {where}.")
@@ -79,13 +79,13 @@ def _ceiling(at: ProfiledSize, where: str, show: Show) -> Text:
 
 def _memory(at: ProfiledSize, where: str, width: int, show: Show) -> Iterator[Text]:
     memory = at.memory
-    yield from hanging(Text.assemble((f"Memory{where}", "bold"), f": {_weighed(memory)}."), width, rest="  ")
+    yield from hanging(Text.assemble((f"Memory{where}", "bold"), f": {memory_text(memory)}."), width, rest="  ")
     if memory.largest:
         largest = ", ".join(_value(value, show) for value in memory.largest)
         yield from hanging(f"largest values: {largest}", width, "  ", "    ", "dim")
 
 
-def _weighed(memory: NodeMemory) -> str:
+def memory_text(memory: NodeMemory) -> str:
     weights = f"{spell_bytes(memory.weights)} of weights in the file"
     if memory.peak is None or memory.started is None or memory.opened is None:
         return weights

@@ -129,14 +129,16 @@ def profile(path: str | Path, wishes: ProfileOptions = _USUAL, say: Say = log.in
             sizes = ", ".join(f"{name}={size}" for name, size in named(original, inputs.sizes).items())
             say(f"running the model{f' with {sizes}' if sizes else ''}")
             profiles.append(profile_size(subject, inputs, overhead, bench, wishes))
-    return Profile(machine, original.name, sum(map(bool, original.labels)), wishes.threads, tuple(profiles), wishes.top)
+    nodes = sum(map(bool, original.labels))
+    return Profile(machine, original.name, nodes, wishes.threads, tuple(profiles), wishes.top, subject)
 
 
 def subject_of(original: SourceModel, between: Between | None) -> ProfiledModel:
     """The model with its kernels, as `noyau optimize` would make them, by the names that it would give them."""
-    kernels = plan(cut_of(original, between).groups, original.operators, c_compiler.resolve_target("native"))
+    cut = cut_of(original, between)
+    kernels = plan(cut.groups, original.operators, c_compiler.resolve_target("native"))
     fitted = installable(kernels, original.model, original.folder)
-    return ProfiledModel(original, fitted, original.imported.arithmetic)
+    return ProfiledModel(original, fitted, original.imported.arithmetic, cut.cuts)
 
 
 def named(original: SourceModel, sizes: Mapping[str, int]) -> dict[str, int]:

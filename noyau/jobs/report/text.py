@@ -147,9 +147,27 @@ def shorten(name: str, longest: int) -> str:
 
 
 _PLAIN_WIDTH = 100
+WIDE = 1_000_000  # columns: no line is broken
 
 
-class Record(Printed, ABC):
+class Paged:
+    """A record that is a page for a browser, by the function `page` of the module `page` beside the record's own."""
+
+    __slots__ = ()
+
+    def _page(self) -> Any:
+        return import_module(f"{type(self).__module__.rpartition('.')[0]}.page").page(self)
+
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Write it as one HTML page that needs no network; its folder is made. OutputError where that cannot be."""
+        self._page().save(Path(path))
+
+    def _repr_html_(self) -> str:
+        html: str = self._page().notebook()
+        return html
+
+
+class Record(Paged, Printed, ABC):
     """A record that prints itself, as wide as a terminal or a page, and is plain data."""
 
     __slots__ = ()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from noyau.errors import InputError
-from noyau.jobs.command_line import Command, declare_between, declare_record, print_rich
+from noyau.jobs.command_line import Command, declare_between, declare_record, print_rich, require_place
 
 if TYPE_CHECKING:
     from noyau.jobs.show.stages import Staged
@@ -30,7 +31,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     add("--language", metavar="L", help="print the source in this language (default: c)")
     add("--target", default="native", metavar="CPU", help="the CPU to build for (default: native)")
     declare_between(parser)
-    declare_record(parser)
+    declare_record(parser, page=True)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -61,6 +62,9 @@ def _show_python(arguments: argparse.Namespace, kernel: str | None, language: st
 
 def _print(shown: Staged, arguments: argparse.Namespace, source: Callable[[], str] | None) -> int:
     """Print what `--stage` or `--diff` asks for, else the source, else the view. InputError where both ask."""
+    if arguments.html is not None:
+        require_place(arguments.html, Path(arguments.model.partition("::")[0]))
+        shown.save_html(arguments.html)
     if arguments.stage is not None and arguments.diff is not None:
         raise InputError("--stage prints stages one after the other, --diff two side by side: give one of them")
     from noyau.jobs.report.text import write_found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -40,10 +40,22 @@ class ShownModel(Staged, Printed):
     plan: Plan
     target: str
     origin: str = ""
+    original: SourceModel | None = field(default=None, compare=False)  # for a page alone
 
     @property
     def stages(self) -> list[KernelStages]:
         return [stages_of(each) for each in self.plan.kernels]
+
+    @property
+    def count(self) -> str:
+        """The operators that are in kernels, and the kernels, in words."""
+        covered = sum(len(group.positions) for kernel in self.plan.kernels for group in kernel.groups)
+        return f"{covered} of {sum(map(bool, self.labels))} operators in {several(len(self.plan.kernels), 'kernel')}"
+
+    @property
+    def left(self) -> list[tuple[str, str]]:
+        """The operators that are apart or in no kernel, and why."""
+        return [*reasons(self.partition.cuts, self.labels), *self._refused()]
 
     def source(self, kernel: str, language: str = "c") -> str:
         """The text of one kernel under its certificate: it is built and tried on adversarial inputs for that.
@@ -55,18 +67,14 @@ class ShownModel(Staged, Printed):
         return planned.explained(_certificate(planned, self.target))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        places = [group for kernel in self.plan.kernels for group in kernel.groups]
-        covered = sum(len(group.positions) for group in places)
-        count = f": {covered} of {sum(map(bool, self.labels))} operators in {several(len(self.plan.kernels), 'kernel')}"
-        yield Text.assemble((printable(self.title), "bold"), count)
+        yield Text.assemble((printable(self.title), "bold"), f": {self.count}")
         if self.origin:
             yield from hanging(self.origin, options.max_width, rest="  ", style="dim")
         for kernel in self.plan.kernels:
             yield from _kernel(kernel, options.max_width)
-        left = [*reasons(self.partition.cuts, self.labels), *self._refused()]
-        if left:
+        if self.left:
             yield Text("\nWhy the rest is as it is", style="bold")
-        for where, reason in left:
+        for where, reason in self.left:
             yield from hanging(printable(reason), options.max_width, "  ", "    ")
             yield from hanging(printable(where), options.max_width, "      ", style="dim")
 
@@ -127,7 +135,7 @@ def show(path: str | Path, *, target: str = "native", between: Between | None = 
     cut, level = cut_of(original, between), c_compiler.resolve_target(target)
     plans = installable(plan(cut.groups, original.operators, level), original.model, original.folder)
     plans = replace(plans, kernels=tuple(map(original.located, plans.kernels)))
-    return ShownModel(original.name, original.labels, cut, plans, level, origin(original))
+    return ShownModel(original.name, original.labels, cut, plans, level, origin(original), original)
 
 
 def origin(original: SourceModel) -> str:

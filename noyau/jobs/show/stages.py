@@ -17,7 +17,7 @@ from noyau.codegen.plan import Planned
 from noyau.errors import InputError
 from noyau.ir.graph_printer import graph_text
 from noyau.ir.loop_printer import kernel_text
-from noyau.jobs.report.text import plain
+from noyau.jobs.report.text import Paged, plain
 from noyau.text import Printed, printable
 
 STAGES = ("graph", "normal", "loops", "scheduled", "text")
@@ -38,7 +38,7 @@ class KernelStages:
         return self.printers[stage]()
 
 
-class Staged(ABC):
+class Staged(Paged, ABC):
     """Holder of kernels whose stages can be seen."""
 
     __slots__ = ()

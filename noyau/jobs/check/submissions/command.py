@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from noyau.jobs.check.submissions.record import Verdict
 
 _GIB = 1 << 30
-_OTHERS = "arguments launch flags map against dim inputs sizes tolerance gradient sanitizer sarif".split()
+_OTHERS = "arguments launch flags map against dim inputs sizes tolerance gradient sanitizer sarif html".split()
 _TIME_S, _GIB_MOST = 10.0, 2.0  # for each kernel: of the processor, and of memory
 
 

@@ -14,7 +14,7 @@ from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive
 from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
 from noyau.jobs.optimize.onnx.whole_model import FinalModel, Whole
 from noyau.jobs.optimize.pipeline import Optimization
-from noyau.jobs.optimize.record import EndToEnd, Report, binding, left_alone, not_fused, record
+from noyau.jobs.optimize.record import EndToEnd, Evidence, Report, binding, left_alone, not_fused, record
 from noyau.text import printable
 from noyau.timing import floors
 from noyau.timing.conditions import Conditions
@@ -44,6 +44,7 @@ def report_of(
         (*feeds.notes, *remarks(original, feeds, candidates, whole), *schedule.notes),
         meanwhile,
         outcome.installed.weights,
+        evidence=Evidence(candidates, original, outcome.partition, outcome.plan, bench.fused),
     )
 
 

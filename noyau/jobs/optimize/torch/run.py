@@ -23,7 +23,7 @@ from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.rewrite import KernelSwap, rewrite
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.cuda.saved_kernels import CallForm
-from noyau.jobs.optimize.record import EndToEnd, GraphSplit, Report, left_alone, not_fused, record
+from noyau.jobs.optimize.record import EndToEnd, Evidence, GraphSplit, Report, left_alone, not_fused, record
 from noyau.jobs.optimize.torch import saved_module
 from noyau.jobs.optimize.torch.backend import compile_captured
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, ends_of
@@ -272,15 +272,17 @@ def report_of(
     before = sum(len(graph.source.nodes) - 1 for graph in graphs if graph.source)
     gone = sum(len(group.positions) - 1 for graph in graphs for one in graph.kept for group in one.planned.groups)
     machine = this_machine(c_compiler.DEFAULTS)
+    candidates = left_out(distinct(graphs), loss)
     return Report(
         replace(machine, versions={**machine.versions, "torch": torch.__version__}),
         name,
         before,
         before - (0 if loss else gone),
-        kernels=tuple(record(one) for one in left_out(distinct(graphs), loss)),
+        kernels=tuple(map(record, candidates)),
         end_to_end=EndToEnd() if whole is None else EndToEnd(*whole.medians_s, whole.verdict, whole.speedup),
         not_fused=not_fused(_left_to_torch(graphs)),
         inputs=tuple(notes),
+        evidence=Evidence(candidates),
     )
 
 

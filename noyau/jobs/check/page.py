@@ -1,0 +1,101 @@
+"""The page of a check: findings on the lines of the source, who touches which cell, and how exact the kernels are."""
+
+from __future__ import annotations
+
+import linecache
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from noyau.jobs.check.model_difference import ModelDifference
+from noyau.jobs.page.document import Page, Section, lines, summary, table
+from noyau.sanitizer.access_map import AccessMap, svg
+from noyau.text import printable, several
+from noyau.verify.checks import LIMITS, KernelCheck, OpCheck
+from noyau.verify.findings import Finding
+from noyau.verify.reports import Report
+
+STATES = {0: ("right", "good"), 1: ("wrong", "bad"), 3: ("not verified", "doubt")}  # by the exit status
+
+
+def check_page(
+    title: str, checks: Sequence[Report], maps: Sequence[AccessMap], status: int, limits: Sequence[str]
+) -> Page:
+    """The page of a check of ops, of a script or of a program; `status`: with which the command ends."""
+    findings = [finding for each in checks for _, group in each.groups for finding in group]
+    counts = Counter(each.severity for each in findings)
+    known = [several(counts[each], each) for each in ("error", "warning") if counts[each]]
+    word, state = STATES[status]
+    verdicts = [line for each in checks for line in each.verdicts(everything=False)]
+    kernels = [(each, kernel) for each in checks if isinstance(each, OpCheck) for kernel in each.kernels]
+    note = "Choose a kernel for its file and certificate."
+    drawn = [each for each in maps if each.arrays]
+    pictures = [{"title": f"{each.kernel}{each.launch}", "svg": svg([each]), "text": str(each)} for each in drawn]
+    sections = [
+        summary(f"{word}: {' and '.join(known) or 'no finding'}", state, verdicts),
+        _findings(findings),
+        {"kind": "pictures", "title": "Who writes which cell", "pictures": pictures},
+        table("Kernels", (_row(each, kernel) for each, kernel in kernels), note),
+        lines("Limits", limits),
+    ]
+    return Page(
+        printable(title), "check", sections, {f"{each.op}[{one.name}]": _source(each, one) for each, one in kernels}
+    )
+
+
+def report_page(check: Any) -> Page:
+    """The page of one check, by its own verdict."""
+    status = 1 if not check.ok else 0 if check.is_verified else 3
+    name = check.op if isinstance(check, OpCheck) else getattr(check, "script", type(check).__name__)
+    return check_page(name, [check], getattr(check, "maps", ()), status, LIMITS)
+
+
+def _findings(findings: Sequence[Finding]) -> Section:
+    """The findings, and the texts of the files that they name."""
+    places = {place.rpartition(":")[0] for each in findings for place in (each.place, each.other_place) if place}
+    files = {file: "".join(linecache.getlines(file)) for file in sorted(places)}
+    records = [
+        {**each.to_json(), "place": each.place, "other": each.other_place, "drawing": each.drawing} for each in findings
+    ]
+    return {"kind": "findings", "title": "Findings", "findings": records, "files": files}
+
+
+def _row(check: OpCheck, kernel: KernelCheck) -> dict[str, Any]:
+    exact = kernel.certificate
+    return {
+        "kernel": f"{check.op}[{kernel.name}]",
+        "verdict": "wrong" if not kernel.ok else "right" if exact else "unverified",
+        "cases": exact and len(exact.outcomes),
+        "allowed_share": exact and exact.worst_ratio,
+        "error": exact and exact.kernel.worst_relative,
+        "unfused_error": exact and exact.unfused.worst_relative,
+        "accesses": kernel.accesses,
+        "note": "; ".join(filter(None, (kernel.skipped, kernel.unverified, *kernel.notes))),
+    }
+
+
+def _source(check: OpCheck, kernel: KernelCheck) -> Mapping[str, Any]:
+    text = "".join(linecache.getlines(check.place.rpartition(":")[0]))
+    evidence = kernel.certificate.summary() if kernel.certificate else kernel.skipped or kernel.unverified
+    return {"text": text, "evidence": evidence, "about": check.place, "certificate": kernel.certificate}
+
+
+def page(difference: ModelDifference) -> Page:
+    """The page of the difference of two models that are meant to be alike."""
+    runs = sorted(difference.runs, key=lambda run: run.first is None)  # those that differ first
+    heads = [f"At {run.sizes}: {f'the first that differs: {run.first}' if run.first else 'alike'}" for run in runs]
+    sections: list[Section] = [summary(heads[0], "good" if difference.ok else "bad", heads[1:])]
+    for run in difference.runs:
+        rows = (
+            {
+                "value": each.name,
+                "verdict": "alike" if each.ok else "differs",
+                "output": "yes" if each.is_output else "",
+            }
+            | {"allowed_share": each.outcome.worst_ratio, "cells_beyond": each.outcome.beyond, "made_by": each.operator}
+            | {"what": "; ".join(map(str, each.outcome.failures[:1]))}
+            for each in run.values
+        )
+        sections.append(table(f"Values at {run.sizes}", rows))
+    sections.append(lines("Notes", difference.notes))
+    return Page(f"{difference.against} against {difference.model}", "check", sections)

@@ -1,0 +1,1 @@
+"""The difference of two models, whoever made them: nodes, weights, values."""

@@ -1,0 +1,187 @@
+"""The nodes of two models that are the same, by what they compute and where they stand, whatever they are called."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from noyau.jobs.diff.onnx_sides import COMMUTATIVE, ComparedNode, ConstantValue, ModelSide
+from noyau.text import printable
+
+Keys: TypeAlias = Sequence[Hashable]
+
+
+def match(one: ModelSide, other: ModelSide) -> dict[int, int]:
+    """Pairs of nodes, by their places in `nodes`: first those that compute the same of the same inputs, then those that
+    the outputs use alike, then neighbours of pairs, then what is left of the same operator, parameters and weights."""
+    by_name = set(one.inputs) == set(other.inputs)
+    forward = _made_of(one, by_name), _made_of(other, by_name)
+    backward = _used_by(one), _used_by(other)
+    local = _local(one), _local(other)
+    both = list(zip(forward[0], backward[0], strict=True)), list(zip(forward[1], backward[1], strict=True))
+    pairs: dict[int, int] = {}
+    for keys in (both, forward, backward):
+        _zip(keys, pairs)
+    certain = frozenset(pairs)
+    graphs = _Neighbours(one), _Neighbours(other)
+    operators = [node.operator for node in one.nodes], [node.operator for node in other.nodes]
+    _spread(local, pairs, graphs)
+    _spread(operators, pairs, graphs)
+    _zip(local, pairs)
+    _spread(operators, pairs, graphs)
+    _drop_doubtful(one, other, pairs, certain)
+    return pairs
+
+
+def _zip(keys: tuple[Keys, Keys], pairs: dict[int, int]) -> None:
+    """Pair the nodes of equal keys that have no partner, in order."""
+    taken, free = set(pairs.values()), defaultdict[Hashable, list[int]](list)
+    for place in reversed(range(len(keys[1]))):
+        if place not in taken:
+            free[keys[1][place]].append(place)
+    for place, key in enumerate(keys[0]):
+        if place not in pairs and free[key]:
+            pairs[place] = free[key].pop()
+
+
+def _spread(keys: tuple[Keys, Keys], pairs: dict[int, int], graphs: tuple[_Neighbours, _Neighbours]) -> None:
+    """Pair the neighbours of pairs, at the same operand, where their keys are equal."""
+    taken, waiting = set(pairs.values()), list(pairs.items())
+    while waiting:
+        ends = waiting.pop()
+        for near in ("before", "after"):
+            ours, theirs = (getattr(graph, near)[end] for graph, end in zip(graphs, ends, strict=True))
+            for slot, place in ours:
+                for at, partner in theirs:
+                    fits = slot == at and keys[0][place] == keys[1][partner]
+                    if fits and place not in pairs and partner not in taken:
+                        pairs[place] = partner
+                        taken.add(partner)
+                        waiting.append((place, partner))
+
+
+class _Neighbours:
+    """The nodes before and after each node, each with the operand that joins the two."""
+
+    def __init__(self, side: ModelSide) -> None:
+        makers = {name: place for place, node in enumerate(side.nodes) for name in node.outputs}
+        self.before: list[list[tuple[int, int]]] = [[] for _ in side.nodes]
+        self.after: list[list[tuple[int, int]]] = [[] for _ in side.nodes]
+        for place, node in enumerate(side.nodes):
+            for slot, name in enumerate(node.operands):
+                if name in makers:
+                    slot = 0 if node.operator in COMMUTATIVE else slot
+                    self.before[place].append((slot, makers[name]))
+                    self.after[makers[name]].append((slot, place))
+
+
+def _local(side: ModelSide) -> Keys:
+    return [(*_plain(node), *_weights(node, side)) for node in side.nodes]
+
+
+def _plain(node: ComparedNode) -> tuple[Hashable, ...]:
+    return node.operator, tuple(sorted(node.parameters.items()))
+
+
+def _weights(node: ComparedNode, side: ModelSide) -> list[str]:
+    return [side.constants[name].digest for name in node.operands if name in side.constants]
+
+
+def _made_of(side: ModelSide, by_name: bool) -> Keys:
+    """A key of each node that says all that its first output is computed of."""
+    values: dict[str, int] = {name: hash(each.digest) for name, each in side.constants.items()}
+    values |= {name: hash(("input", name if by_name else place)) for place, name in enumerate(side.inputs)}
+    keys = []
+    for node in side.nodes:
+        operands: Iterable[int] = [values.get(name, 0) for name in node.operands]
+        key = hash((_plain(node), *(sorted(operands) if node.operator in COMMUTATIVE else operands)))
+        values |= {name: hash((key, place)) for place, name in enumerate(node.outputs)}
+        keys.append(key)
+    return keys
+
+
+def _used_by(side: ModelSide) -> Keys:
+    """A key of each node that says all that becomes of its outputs, but for weights, which may have changed."""
+    uses, keys = defaultdict[str, list[int]](list), [0] * len(side.nodes)
+    for place, name in enumerate(side.outputs):
+        uses[name].append(hash(("output", place)))
+    for place, node in reversed(list(enumerate(side.nodes))):
+        keys[place] = hash((_plain(node), *(tuple(sorted(uses[name])) for name in node.outputs)))
+        for slot, name in enumerate(node.operands):
+            uses[name].append(hash((keys[place], 0 if node.operator in COMMUTATIVE else slot)))
+    return keys
+
+
+def _drop_doubtful(one: ModelSide, other: ModelSide, pairs: dict[int, int], certain: frozenset[int]) -> None:
+    """Part the pairs that stand beside each other alone and read other things: they are other nodes."""
+    meanings = _meanings(one, other, pairs)
+    for place, partner in sorted(pairs.items()):
+        node, twin = one.nodes[place], other.nodes[partner]
+        apart = _unlike(node, twin, meanings)
+        if place not in certain and any(a not in one.constants or b not in other.constants for a, b in apart):
+            del pairs[place]
+            for known, names in zip(meanings, (node.outputs, twin.outputs), strict=True):
+                known.update(dict.fromkeys(names))
+
+
+def differences(one: ModelSide, other: ModelSide, pairs: Mapping[int, int]) -> dict[int, list[str]]:
+    """The differences of the nodes of each pair, in words, by the place of the first: parameters, weights, and what
+    they read. An operand that a node without a partner makes is none, for that node is told."""
+    meanings, result = _meanings(one, other, pairs), {}
+    for place, partner in pairs.items():
+        node, twin = one.nodes[place], other.nodes[partner]
+        counts = len(node.operands), len(twin.operands)
+        texts = [f"{counts[0]} operands -> {counts[1]}"] if counts[0] != counts[1] else []
+        for first, second in _unlike(node, twin, meanings):
+            ours, theirs = one.constants.get(first), other.constants.get(second)
+            if ours and theirs:
+                texts.append(f"weight {printable(first)}: {weight_text(ours, theirs, (one, other))}")
+            else:
+                texts.append(f"reads {printable(first)}, there {printable(second)}")
+        for name in {**node.parameters, **twin.parameters}:
+            before, after = (each.parameters.get(name, "none") for each in (node, twin))
+            texts += [f"{name}: {before} -> {after}"] if before != after else []
+        if texts:
+            result[place] = texts
+    return result
+
+
+Meanings: TypeAlias = tuple[dict[str, Hashable], dict[str, Hashable]]
+
+
+def _meanings(one: ModelSide, other: ModelSide, pairs: Mapping[int, int]) -> Meanings:
+    """The meaning of each value, alike on both sides where they agree; None of what a node without a partner makes."""
+    result: Meanings = {}, {}
+    numbers = {place: place for place in pairs}, {partner: place for place, partner in pairs.items()}
+    for side, number, meanings in zip((one, other), numbers, result, strict=True):
+        meanings |= {name: ("constant", each.digest) for name, each in side.constants.items()}
+        meanings |= {name: ("input", place) for place, name in enumerate(side.inputs)}
+        for place, node in enumerate(side.nodes):
+            for slot, name in enumerate(node.outputs):
+                meanings[name] = (number[place], slot) if place in number else None
+    return result
+
+
+def _unlike(node: ComparedNode, twin: ComparedNode, meanings: Meanings) -> list[tuple[str, str]]:
+    """The operands of two nodes that mean other things; of operators that commute, in the better order."""
+
+    def apart(theirs: Sequence[str]) -> list[tuple[str, str]]:
+        every = [(a, b, meanings[0].get(a), meanings[1].get(b)) for a, b in zip(node.operands, theirs, strict=False)]
+        return [(a, b) for a, b, first, second in every if None not in (first, second) and first != second]
+
+    orders = [twin.operands, twin.operands[::-1]] if node.operator in COMMUTATIVE else [twin.operands]
+    return min(map(apart, orders), key=len)
+
+
+def weight_text(one: ConstantValue, other: ConstantValue, sides: tuple[ModelSide, ModelSide]) -> str:
+    """The difference of two constants, in words."""
+    if one.kind != other.kind:
+        return f"{one.kind} -> {other.kind}"
+    before, after = (each.array(side.path.parent) for each, side in zip((one, other), sides, strict=True))
+    if before.dtype == object or before.dtype.kind not in "fiub":
+        return "other values"
+    apart = np.abs(before.astype(np.float64) - after.astype(np.float64))
+    return f"{np.count_nonzero(before != after)} of {before.size} cells differ, by at most {np.nanmax(apart):.3g}"

@@ -1,0 +1,162 @@
+"""A model as it is compared: nodes without names, with their parameters, and constants by what they hold."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from noyau.errors import ModelError
+from noyau.frontends import onnx as frontend
+from noyau.hosts.onnxruntime.function_bodies import reads, subgraphs
+
+COMMUTATIVE = frozenset("Add Mul And Or Xor Equal Max Min Sum Mean".split())
+FEW = 64  # cells of a constant that is a parameter of its node rather than a weight
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantValue:
+    """A constant: its element type and shape in words, a digest of all of it, and the tensor itself."""
+
+    kind: str
+    digest: str
+    tensor: onnx.TensorProto
+
+    @property
+    def cells(self) -> int:
+        return math.prod(self.tensor.dims)
+
+    def array(self, folder: Path) -> np.ndarray:
+        return np.asarray(numpy_helper.to_array(self.tensor, str(folder)))
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedNode:
+    """A node: `parameters` are its attributes, defaults included, and its small constant operands by what the operator
+    calls them, so that an attribute that became an operand is no difference; `operands`: the other values it reads."""
+
+    position: int
+    operator: str
+    parameters: Mapping[str, str]
+    operands: tuple[str, ...]
+    outputs: tuple[str, ...]
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"{self.operator}#{self.position}"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSide:
+    """A model to compare. `inputs` and `outputs`: their types, by name, sizes numbered in the order of their names."""
+
+    path: Path
+    model: onnx.ModelProto
+    constants: Mapping[str, ConstantValue]
+    nodes: tuple[ComparedNode, ...]
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    opsets: Mapping[str, int] = field(default_factory=dict)
+
+
+def read_side(path: Path) -> ModelSide:
+    """The model of a file. ModelError where it is none, or a tensor of it cannot be read."""
+    model, constants = frontend.parse(path), dict[str, ConstantValue]()
+    graph, opsets = model.graph, {each.domain or "ai.onnx": each.version for each in model.opset_import}
+    try:
+        for tensor in graph.initializer:
+            constants[tensor.name] = _constant(tensor, path.parent)
+        for node in graph.node:
+            value = next((each.t for each in node.attribute if each.name == "value"), None)
+            if node.op_type == "Constant" and value is not None:
+                constants[node.output[0]] = _constant(value, path.parent)
+    except (ValueError, TypeError, OSError) as error:
+        raise ModelError(f"{path} holds a tensor that cannot be read: {error}") from error
+    nodes = tuple(
+        _compared(position, node, constants, opsets, path.parent)
+        for position, node in enumerate(graph.node)
+        if not (node.op_type == "Constant" and node.output[0] in constants)
+    )
+    sizes: dict[str, str] = {}
+    inputs = {each.name: _type_of(each, sizes) for each in graph.input if each.name not in constants}
+    outputs = {each.name: _type_of(each, sizes) for each in graph.output}
+    return ModelSide(path, model, constants, nodes, inputs, outputs, opsets)
+
+
+def _constant(tensor: onnx.TensorProto, folder: Path) -> ConstantValue:
+    array = numpy_helper.to_array(tensor, str(folder))
+    kind = f"{onnx.TensorProto.DataType.Name(tensor.data_type).lower()}{list(array.shape)}"
+    data = repr(array.tolist()).encode() if array.dtype == object else np.ascontiguousarray(array).tobytes()
+    return ConstantValue(kind, hashlib.blake2b(kind.encode() + data, digest_size=16).hexdigest(), tensor)
+
+
+def _compared(
+    position: int, node: onnx.NodeProto, constants: Mapping[str, ConstantValue], opsets: Mapping[str, int], folder: Path
+) -> ComparedNode:
+    schema, parameters, operands = None, dict[str, str](), list[str]()
+    with suppress(onnx.defs.SchemaError):
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        schema = onnx.defs.get_schema(node.op_type, opsets.get(domain or "ai.onnx", 1), domain)
+        parameters = {
+            name: _text(each.default_value) for name, each in schema.attributes.items() if each.default_value.name
+        }
+    parameters |= {each.name.lower(): _text(each) for each in node.attribute}
+    formals = [] if schema is None or node.op_type in COMMUTATIVE else list(schema.inputs)
+    for slot, name in enumerate(node.input):
+        known, formal = constants.get(name), formals[slot] if slot < len(formals) else None
+        is_one = formal is not None and formal.option != onnx.defs.OpSchema.FormalParameterOption.Variadic
+        if known and formal and is_one and "float" not in known.kind and known.cells <= FEW:
+            parameters[formal.name.lower()] = str(known.array(folder).tolist())
+        elif name:
+            operands.append(name)
+    captured = reads(node) - set(node.input)
+    operands += [name for graph in subgraphs(node) for name in _names(graph) if name in captured]
+    operator = f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+    return ComparedNode(position, operator, parameters, tuple(operands), tuple(filter(None, node.output)), node.name)
+
+
+def _text(attribute: onnx.AttributeProto) -> str:
+    """An attribute in words; of a graph its nodes, with numbers for names."""
+    value: Any = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, onnx.GraphProto):
+        numbers: dict[str, int] = {}
+
+        def names(every: Iterable[str]) -> list[int]:
+            return [numbers.setdefault(name, len(numbers)) for name in every]
+
+        nodes = [(n.op_type, names(n.input), names(n.output), sorted(map(_text, n.attribute))) for n in value.node]
+        stored = [(names([each.name]), _constant(each, Path()).digest) for each in value.initializer]
+        return str((nodes, stored, names(each.name for each in value.output)))
+    if isinstance(value, onnx.TensorProto):
+        return str(numpy_helper.to_array(value).tolist())
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return f"{value:g}" if isinstance(value, float) else str(value if isinstance(value, int) else list(value))
+
+
+def _names(graph: onnx.GraphProto) -> Iterator[str]:
+    """The values that the nodes of a graph read, in order, each once."""
+    yield from dict.fromkeys(name for node in graph.node for name in sorted(reads(node)))
+
+
+def _type_of(value: onnx.ValueInfoProto, sizes: dict[str, str]) -> str:
+    """A type in words; `sizes`: the numbers of the names of sizes, so that renaming them is no difference."""
+    tensor = value.type.tensor_type
+    if not value.type.HasField("tensor_type"):
+        return str(value.type.WhichOneof("value"))
+    fresh = (f"n{number}" for number in count(len(sizes)))
+    dims = [
+        sizes.setdefault(each.dim_param, next(fresh)) if each.dim_param else str(each.dim_value)
+        for each in tensor.shape.dim
+    ]
+    return f"{onnx.TensorProto.DataType.Name(tensor.elem_type).lower()}[{', '.join(dims)}]"

@@ -1,0 +1,67 @@
+"""The record of the difference of two models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from noyau.jobs.diff.onnx_sides import ModelSide
+from noyau.jobs.report.text import Record
+from noyau.text import as_json, fields_json
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedNode:
+    """A node of both models that differs, with what differs in words."""
+
+    node: str
+    twin: str
+    changes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ValueGap:
+    """A value of both models on the same inputs: how far they are apart at most, over the largest; `differs` where that
+    is more than rounding, or where they have other shapes, as `note` then says."""
+
+    value: str
+    made_by: str
+    is_output: bool
+    error: float | None
+    differs: bool
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ModelsDiff(Record):
+    """The difference of two models, which prints itself. `facts`: of inputs, outputs and opsets; `added` and `removed`:
+    nodes of the second alone and of the first alone; `values`: that were compared, in the order of the first, empty
+    where they did not run, as `notes` say; `is_renamed`: names alone differ. `sides`, `pairs`: for a page."""
+
+    model: str
+    against: str
+    nodes: tuple[int, int]
+    facts: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[ChangedNode, ...] = ()
+    values: tuple[ValueGap, ...] = ()
+    is_renamed: bool = False
+    notes: tuple[str, ...] = ()
+    sides: tuple[ModelSide, ModelSide] | None = field(default=None, compare=False)
+    pairs: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+    schema_version: int = field(default=1, init=False)
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs but names."""
+        return not (self.facts or self.added or self.removed or self.changed or self.apart)
+
+    @property
+    def apart(self) -> tuple[ValueGap, ...]:
+        """The values that differ."""
+        return tuple(each for each in self.values if each.differs)
+
+    def to_json(self) -> dict[str, Any]:
+        record = fields_json(self, without=("sides", "pairs", "schema_version"))
+        return as_json({"schema_version": self.schema_version, "same": self.same, **record})  # type: ignore[no-any-return]

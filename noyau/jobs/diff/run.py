@@ -1,0 +1,128 @@
+"""`noyau diff`: two models matched node by node, and run on the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from noyau.errors import InputError, NoyauError
+from noyau.hosts.onnxruntime.function_bodies import is_own
+from noyau.hosts.onnxruntime.inputs import Dims
+from noyau.hosts.onnxruntime.model_files import library_path
+from noyau.hosts.onnxruntime.runs import run
+from noyau.hosts.onnxruntime.sessions import open_session
+from noyau.hosts.onnxruntime.source_model import open_model
+from noyau.jobs.check.model_difference import feeds
+from noyau.jobs.diff.matching import differences, match
+from noyau.jobs.diff.onnx_sides import ModelSide, read_side
+from noyau.jobs.diff.record import ChangedNode, ModelsDiff, ValueGap
+from noyau.text import printable
+
+ROUNDINGS = 4096  # of the dtype at the largest value: what is less apart differs by rounding
+
+
+def diff(
+    model: str | Path, against: str | Path, *, dims: Dims | None = None, inputs: str | Path | None = None, seed: int = 0
+) -> ModelsDiff:
+    """Compare two models, whoever made them: nodes and weights by what they compute and where, never by names, and
+    their values in onnxruntime on the same inputs, made up or of a file. ModelError where a file is no model."""
+    one, other = read_side(Path(model)), read_side(Path(against))
+    pairs, notes = match(one, other), list[str]()
+    changes, taken = differences(one, other, pairs), set(pairs.values())
+    values: tuple[ValueGap, ...] = ()
+    try:
+        values = tuple(_values(one, other, pairs, dims or {}, inputs, seed))
+    except NoyauError as error:
+        notes.append(f"their values are not compared: {error}")
+    names = [[node.name, *node.outputs] for side in (one, other) for node in side.nodes]
+    return ModelsDiff(
+        printable(one.path.name),
+        printable(other.path.name),
+        (len(one.nodes), len(other.nodes)),
+        tuple(_facts(one, other)),
+        tuple(node.label for place, node in enumerate(other.nodes) if place not in taken),
+        tuple(node.label for place, node in enumerate(one.nodes) if place not in pairs),
+        tuple(
+            ChangedNode(one.nodes[at].label, other.nodes[pairs[at]].label, tuple(changes[at])) for at in sorted(changes)
+        ),
+        values,
+        sorted(names[: len(one.nodes)]) != sorted(names[len(one.nodes) :]) or list(one.inputs) != list(other.inputs),
+        tuple(notes),
+        (one, other),
+        tuple(pairs.items()),
+    )
+
+
+def _facts(one: ModelSide, other: ModelSide) -> Iterator[str]:
+    """The differences of the models as a whole."""
+    for word, ours, theirs in (("input", one.inputs, other.inputs), ("output", one.outputs, other.outputs)):
+        if len(ours) != len(theirs):
+            yield f"{len(ours)} {word}s -> {len(theirs)}"
+        for (name, before), after in zip(ours.items(), theirs.values(), strict=False):
+            if before != after:
+                yield f"{word} {printable(name)}: {before} -> {after}"
+    for domain in {**one.opsets, **other.opsets}:
+        before, after = (str(side.opsets.get(domain, "none")) for side in (one, other))
+        if before != after and not is_own(domain):
+            yield f"opset of {printable(domain)}: {before} -> {after}"
+
+
+def _values(
+    one: ModelSide, other: ModelSide, pairs: Mapping[int, int], dims: Dims, inputs: str | Path | None, seed: int
+) -> Iterator[ValueGap]:
+    """The outputs of both, and what pairs of nodes make."""
+    if len(one.inputs) != len(other.inputs) or len(one.outputs) != len(other.outputs):
+        raise InputError("they take other inputs or give other outputs")
+    imported = open_model(one.path).called
+    arrays, _, _ = next(iter(feeds(imported, dims, inputs, seed)))
+    names = dict(zip(one.inputs, one.inputs if set(one.inputs) == set(other.inputs) else other.inputs, strict=True))
+    twins = {
+        name: twin
+        for place, partner in sorted(pairs.items())
+        for name, twin in zip(one.nodes[place].outputs, other.nodes[partner].outputs, strict=False)
+    }
+    makers = {name: node.label for node in one.nodes for name in node.outputs}
+    ends = dict(zip(one.outputs, other.outputs, strict=True))
+    ours = _run(one, arrays, [*twins, *ends])
+    theirs = _run(
+        other,
+        {names[name]: array for name, array in arrays.items() if name in names},
+        [*twins.values(), *ends.values()],
+    )
+    for name, twin in {**{name: twin for name, twin in twins.items() if name not in ends}, **ends}.items():
+        if name in ours and twin in theirs:
+            yield _gap(printable(name), makers.get(name, "an input"), name in ends, ours[name], theirs[twin])
+
+
+def _run(side: ModelSide, arrays: Mapping[str, np.ndarray], names: list[str]) -> dict[str, np.ndarray]:
+    """Some values of a model in one run, with its library where noyau has written it and it lies beside."""
+    model = type(side.model)()
+    model.CopyFrom(side.model)
+    known = {each.name for each in model.graph.output}
+    for name in dict.fromkeys(name for name in names if name not in known):
+        model.graph.output.add().name = name
+    library = library_path(side.path)
+    own = any(is_own(node.domain) for node in model.graph.node) and library.exists()
+    session = open_session(
+        model.SerializeToString(), library if own else None, folder=side.path.parent, optimized=False
+    )
+    fed = {each.name for each in session.get_inputs()}
+    return run(session, {name: array for name, array in arrays.items() if name in fed})
+
+
+def _gap(name: str, maker: str, is_output: bool, ours: Any, theirs: Any) -> ValueGap:
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        note = f"{ours.dtype}{list(ours.shape)} -> {theirs.dtype}{list(theirs.shape)}"
+        return ValueGap(name, maker, is_output, None, differs=True, note=note)
+    if ours.tobytes() == theirs.tobytes() or ours.dtype == object or not ours.size:
+        return ValueGap(name, maker, is_output, 0.0, differs=bool(ours.dtype == object and (ours != theirs).any()))
+    before, after = ours.astype(np.float64), theirs.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        apart = np.where((before == after) | (np.isnan(before) & np.isnan(after)), 0.0, np.abs(before - after))
+    error = float(apart.max() / (np.abs(before[np.isfinite(before)]).max(initial=0.0) or 1.0))
+    allowed = ROUNDINGS * float(ml_dtypes.finfo(ours.dtype).eps) if ours.dtype.kind in "fV" else 0.0
+    return ValueGap(name, maker, is_output, error, differs=not error <= allowed)

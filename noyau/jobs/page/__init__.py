@@ -1,0 +1,1 @@
+"""Pages: what a job has found, as one HTML file that needs no network."""

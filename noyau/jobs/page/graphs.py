@@ -1,0 +1,161 @@
+"""Drawings of graphs of operators. Large ones are collapsed by the scopes in the names of their nodes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from noyau.codegen.plan import Plan
+from noyau.compiler.partition.cut import Cut
+from noyau.hosts.onnxruntime.function_bodies import is_own, reads
+from noyau.hosts.onnxruntime.source_model import SourceModel
+from noyau.jobs.page.document import Section
+from noyau.text import printable, several
+
+if TYPE_CHECKING:
+    import onnx
+
+MOST = 1_500  # nodes of a drawing: what a browser lays out in seconds
+FEWEST = 24  # scopes that say enough about a large graph
+_SCOPES = "pkg.torch.onnx.name_scopes"  # where torch.export leaves them
+_COLOURS = "A colour is a kernel. A dashed edge is a cut between two: choose one of its ends to read why."
+
+Node = dict[str, Any]  # lines; and as wanted name, group, tone, facts, source
+Key = tuple[str | int, ...]
+
+
+def graphs(title: str, drawings: Sequence[Section], note: str = _COLOURS) -> Section:
+    """Drawings side by side; a node that is chosen in one shows its group in all."""
+    return {"kind": "graphs", "title": title, "drawings": drawings, "note": note}
+
+
+def plan_drawing(
+    title: str, original: SourceModel, cuts: Iterable[Cut], plan: Plan, extra: Mapping[int, Node]
+) -> Section:
+    """A model as it came, its nodes in the colours of their kernels. `extra`: what else nodes have, by position."""
+    kernels = {position: each.operator for each in plan.kernels for g in each.groups for position in g.positions}
+    whole = {cut.producer: cut.reason for cut in cuts if cut.consumer is None}
+    whole |= {position: reason for group, reason in plan.refused for position in group.positions}
+    values, labels = original.imported.graph.nodes, original.labels
+    types = {each.output: f"{each.dtype.value}[{', '.join(map(str, each.shape))}]" for each in values}
+
+    def show(position: int, node: Node) -> Node | None:
+        if not labels[position]:
+            return None
+        kernel, more = kernels.get(position, ""), extra.get(position, {})
+        facts = {"node": labels[position], **node["facts"], "kernel": kernel}
+        facts |= {} if kernel else {"not fused": whole.get(position, "")}
+        lines = [*node["lines"], *more.get("lines", ())]
+        return {**node, "lines": lines, "group": kernel, "source": kernel, "facts": facts | more.get("facts", {})}
+
+    apart = {(cut.producer, cut.consumer): cut.reason for cut in cuts if cut.consumer is not None}
+    return draw(title, original.model.graph, show, types, apart)
+
+
+def model_drawing(title: str, model: onnx.ModelProto, show: Callable[[int, Node], Node]) -> Section:
+    """A model as its file has it; noyau's own nodes are in the colours of their kernels."""
+
+    def shown(position: int, node: Node) -> Node:
+        own = is_own(model.graph.node[position].domain)
+        return show(position, {**node, "group": node["lines"][0]} if own else node)
+
+    return draw(title, model.graph, shown)
+
+
+def draw(
+    title: str,
+    graph: onnx.GraphProto,
+    show: Callable[[int, Node], Node | None],
+    types: Mapping[str, str] | None = None,
+    reasons: Mapping[tuple[int, int], str] | None = None,
+) -> Section:
+    """The drawing of a graph, collapsed where it has more nodes than a browser lays out. `show`: a node as it is drawn,
+    or none, as of constants; `types`: of values; `reasons`: why two neighbours are apart, by their positions."""
+    shown = {}
+    for position, each in enumerate(graph.node):
+        if each.op_type == "Constant":
+            continue
+        name = printable(each.name)
+        node = show(position, {"lines": [printable(each.op_type)], "name": name, "facts": {"name": name}})
+        if node is not None:
+            shown[position] = node
+    keys, note = clusters({position: scope_of(graph.node[position]) for position in shown})
+    members: dict[Key, list[int]] = {}
+    for position, key in keys.items():
+        members.setdefault(key, []).append(position)
+    nodes = [_joined(key, [shown[each] for each in positions]) for key, positions in members.items()]
+    place = {position: number for number, positions in enumerate(members.values()) for position in positions}
+    apart = {(place[a], place[b]): why for (a, b), why in (reasons or {}).items() if a in place and b in place}
+    edges = _edges(graph, place, nodes, types or {})
+    listed = [[*ends, value, apart.get(ends, "")] for ends, value in edges.items()]
+    return {"title": title, "nodes": nodes, "edges": listed, "note": note}
+
+
+def _edges(
+    graph: onnx.GraphProto, place: Mapping[int, int], nodes: list[Node], types: Mapping[str, str]
+) -> dict[tuple[int, int], str]:
+    """Edges between nodes, each with its first value; the inputs and outputs of the graph become nodes too."""
+    makers = {name: number for position, number in place.items() for name in graph.node[position].output if name}
+    stored = {each.name for each in graph.initializer}
+    for name in (each.name for each in graph.input if each.name not in stored):
+        makers[name] = len(nodes)
+        nodes.append({"lines": [printable(name), types.get(name, "input")], "tone": "end"})
+    ends = [(number, name) for position, number in place.items() for name in sorted(reads(graph.node[position]))]
+    for name in (each.name for each in graph.output if each.name in makers):
+        ends.append((len(nodes), name))
+        nodes.append({"lines": [printable(name), "output"], "tone": "end"})
+    edges: dict[tuple[int, int], str] = {}
+    for end, name in ends:
+        if makers.get(name, end) != end:
+            value = ": ".join(filter(None, [printable(name), types.get(name, "")]))
+            edges.setdefault((makers[name], end), value)
+    return edges
+
+
+def clusters(scopes: Mapping[int, tuple[str, ...]]) -> tuple[dict[int, Key], str]:
+    """The key of the node that stands for each position, and a line on what was collapsed.
+
+    Scopes are cut at the greatest depth at which they are no more than a browser lays out; where that leaves few or
+    there are none, runs of nodes one after the other are collapsed too."""
+    if len(scopes) <= MOST:
+        return {position: (position,) for position in scopes}, ""
+    keys: dict[int, Key] = dict.fromkeys(scopes, ())
+    how = "by the scopes in the names of their nodes"
+    for depth in range(1, max(map(len, scopes.values())) + 1):
+        finer: dict[int, Key] = {position: scope[:depth] for position, scope in scopes.items()}
+        if len(set(finer.values())) > MOST:
+            break
+        keys = finer
+    if len(set(keys.values())) < FEWEST:
+        run = -(-len(scopes) // (MOST // 2))
+        keys = {position: (*keys[position], number // run) for number, position in enumerate(scopes)}
+        how = f"in runs of {run}, for the names of their nodes have too few scopes or too many"
+    return keys, f"{several(len(scopes), 'node')} are collapsed into {len(set(keys.values()))}, {how}."
+
+
+def _joined(key: Key, nodes: Sequence[Node]) -> Node:
+    """The node itself, or one that stands for several."""
+    if len(nodes) == 1:
+        return nodes[0]
+    kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(each["lines"][0] for each in nodes).most_common(5))
+    groups, tones = ([*dict.fromkeys(filter(None, (each.get(at) for each in nodes)))] for at in ("group", "tone"))
+    name = "/".join(printable(part) for part in key if isinstance(part, str))
+    lines = [name.rpartition("/")[2] or f"{nodes[0]['lines'][0]} ...", several(len(nodes), "node")]
+    facts = {"name": name, "operators": kinds, "kernels": ", ".join(groups)}
+    group, tone = ("" if not each else each[0] for each in (groups, tones))
+    return {"lines": lines, "name": name, "facts": facts, "group": group, "tone": tone, "holds": len(nodes)}
+
+
+def scope_of(node: onnx.NodeProto) -> tuple[str, ...]:
+    """The modules that a node is of, outermost first: as torch.export notes them, or from its name."""
+    for each in node.metadata_props:
+        if each.key == _SCOPES:
+            with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+                parts = ast.literal_eval(each.value)
+                if isinstance(parts, list):
+                    return tuple(str(part) for part in parts[1:])
+    return tuple(part for part in re.split(r"[/:]+", node.name) if part)

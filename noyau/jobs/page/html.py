@@ -1,0 +1,65 @@
+"""The HTML of a page: the template with style, scripts and the document in it; nothing is loaded from anywhere.
+
+Names in the document come from model files. It is JSON without a letter that HTML knows, the script sets texts alone,
+and the policy of the page admits the scripts of noyau by their digests, and no network.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+_STYLES, _SCRIPTS = ("uplot.min.css", "page.css"), ("dagre.min.js", "uplot.min.js", "page.js")
+_ESCAPES = {letter: f"\\u{ord(letter):04x}" for letter in "<>&"}  # others beyond ASCII are escaped by json
+_PLACE = re.compile(r"\{\{(\w+)\}\}")
+
+
+def html_of(document: Mapping[str, Any], title: str) -> str:
+    """The page that draws a document."""
+    parts = {"title": escape(title).encode("utf-8", "replace").decode(), "document": embedded(document), **_fixed()}
+    return _PLACE.sub(lambda place: parts[place[1]], _file("page.html"))  # one pass: no part is looked into
+
+
+def embedded(document: Mapping[str, Any]) -> str:
+    """The document as JSON that can lie in a script element, whatever its texts hold."""
+    text = json.dumps(document, allow_nan=False, separators=(",", ":"))
+    return re.sub("[<>&]", lambda letter: _ESCAPES[letter[0]], text)
+
+
+def framed(page: str) -> str:
+    """A page in a frame that can neither reach the network nor the notebook around it."""
+    style = "width:100%;height:38em;border:1px solid #8884;border-radius:6px"
+    return f'<iframe sandbox="allow-scripts" title="noyau" style="{style}" srcdoc="{escape(page)}"></iframe>'
+
+
+@cache
+def _fixed() -> dict[str, str]:
+    """The parts that are alike in every page."""
+    style = "\n".join(map(_file, _STYLES))
+    texts = {name.partition(".")[0]: _file(name) for name in _SCRIPTS}
+    rules = {
+        "default-src": "'none'",
+        "script-src": " ".join([*map(_digest, texts.values()), "blob:"]),  # the layout runs in a worker of a blob
+        "worker-src": "blob:",
+        "style-src": _digest(style),
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    return {**texts, "style": style, "policy": "; ".join(f"{name} {rule}" for name, rule in rules.items())}
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+@cache
+def _file(name: str) -> str:
+    return files("noyau.jobs.page").joinpath("data", name).read_text(encoding="utf-8")
