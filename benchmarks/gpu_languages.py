@@ -1,4 +1,5 @@
-"""Kernels in CUDA C++ beside those in Triton, on a CUDA device: right, and against a plain copy of the same bytes.
+"""Kernels in CUDA C++ and for Numba-CUDA beside those in Triton, on a CUDA device: right, and against a plain copy of
+the same bytes. What a language refuses is left out.
 
     python benchmarks/gpu_languages.py [--only softmax] [--rounds 15] [-o FILE]
 
@@ -12,19 +13,25 @@ import argparse
 import datetime
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from gpu import as_tuple, bytes_of, in_cuda, machine, plain, worst
+from gpu import as_tuple, bytes_of, in_language, machine, plain, worst
 from gpu_cases import CASES, UNTUNED, Case
 from record import write as write_record
 
+from noyau.errors import UnsupportedError
 from noyau.hosts.torch.cuda.clock import time_calls
+from noyau.hosts.torch.cuda.cuda_kernel import CudaKernel
+from noyau.hosts.torch.cuda.numba_cuda_kernel import NumbaCudaKernel
 from noyau.timing.queue_clock import ratio
 from noyau.toolchain.triton.module import load
 
 RESULTS = Path(__file__).parent / "results" / "gpu_languages.json"
+KINDS = {"cuda": CudaKernel, "numba_cuda": NumbaCudaKernel}
 LEFT_OUT = ("1x50257", "128256", "151936", "embedding", "hypot", "dot", "add f32", "rows")
 
 
@@ -34,15 +41,16 @@ def measured(case: Case, rounds: int) -> dict[str, Any]:
     made = case.generated()
     (kernel,) = made.program.kernels
     triton = load(made.text)[kernel.name]
-    cuda = in_cuda(case)
-    calls: dict[str, Callable[[], Any]] = {
-        "cuda": lambda: cuda(*tensors),
-        "triton": lambda: triton(*tensors, **case.tiles),
-    }
+    calls: dict[str, Callable[[], Any]] = {"triton": lambda: triton(*tensors, **case.tiles)}
+    for language, kind in KINDS.items():
+        call = partial(in_language(case, language, kind), *tensors)
+        with suppress(UnsupportedError):
+            call()
+            calls[language] = call
     truth = as_tuple(case.eager(*(t.double() if t.is_floating_point() else t for t in tensors)))
     results = {name: as_tuple(call()) for name, call in calls.items()}
     errors = {name: round(worst(each, truth), 2) for name, each in results.items()}
-    word, calls["plain"] = plain(case.read_bytes(tensors), bytes_of(results["cuda"]))
+    word, calls["plain"] = plain(case.read_bytes(tensors), bytes_of(results["triton"]))
     del truth, results
     times = time_calls(calls, rounds=rounds)
     over = {name: round(ratio(times[name], times["plain"]), 3) for name in errors}

@@ -425,7 +425,7 @@ extern "C" __global__ void __launch_bounds__(256) log_softmax_f64_1(const double
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 3) __cluster_dims__(2, 1, 1) log_softmax_f64_2(const double *__restrict__ x, double *__restrict__ v10, int64_t rows, int64_t n)
+extern "C" __global__ void __launch_bounds__(256, 4) __cluster_dims__(2, 1, 1) log_softmax_f64_2(const double *__restrict__ x, double *__restrict__ v10, int64_t rows, int64_t n)
 {
     const int lane = threadIdx.x;
     const int64_t rank = blockIdx.x % 2;
@@ -563,7 +563,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) __cluster_dims__(2, 1, 1) l
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 3) __cluster_dims__(4, 1, 1) log_softmax_f64_3(const double *__restrict__ x, double *__restrict__ v10, int64_t rows, int64_t n)
+extern "C" __global__ void __launch_bounds__(256, 4) __cluster_dims__(4, 1, 1) log_softmax_f64_3(const double *__restrict__ x, double *__restrict__ v10, int64_t rows, int64_t n)
 {
     const int lane = threadIdx.x;
     const int64_t rank = blockIdx.x % 4;
@@ -701,7 +701,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) __cluster_dims__(4, 1, 1) l
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 3) __cluster_dims__(8, 1, 1) log_softmax_f64_4(const double *__restrict__ x, double *__restrict__ v10, int64_t rows, int64_t n)
+extern "C" __global__ void __launch_bounds__(256, 4) __cluster_dims__(8, 1, 1) log_softmax_f64_4(const double *__restrict__ x, double *__restrict__ v10, int64_t rows, int64_t n)
 {
     const int lane = threadIdx.x;
     const int64_t rank = blockIdx.x % 8;

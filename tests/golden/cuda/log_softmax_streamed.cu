@@ -446,7 +446,7 @@ extern "C" __global__ void __launch_bounds__(256) log_softmax_streamed_1(const f
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 3) __cluster_dims__(2, 1, 1) log_softmax_streamed_2(const float *__restrict__ x, float *__restrict__ v10, int64_t rows, int64_t n)
+extern "C" __global__ void __launch_bounds__(256, 4) __cluster_dims__(2, 1, 1) log_softmax_streamed_2(const float *__restrict__ x, float *__restrict__ v10, int64_t rows, int64_t n)
 {
     const int lane = threadIdx.x;
     const int64_t rank = blockIdx.x % 2;
@@ -584,7 +584,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) __cluster_dims__(2, 1, 1) l
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 3) __cluster_dims__(4, 1, 1) log_softmax_streamed_3(const float *__restrict__ x, float *__restrict__ v10, int64_t rows, int64_t n)
+extern "C" __global__ void __launch_bounds__(256, 4) __cluster_dims__(4, 1, 1) log_softmax_streamed_3(const float *__restrict__ x, float *__restrict__ v10, int64_t rows, int64_t n)
 {
     const int lane = threadIdx.x;
     const int64_t rank = blockIdx.x % 4;
@@ -722,7 +722,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) __cluster_dims__(4, 1, 1) l
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 3) __cluster_dims__(8, 1, 1) log_softmax_streamed_4(const float *__restrict__ x, float *__restrict__ v10, int64_t rows, int64_t n)
+extern "C" __global__ void __launch_bounds__(256, 4) __cluster_dims__(8, 1, 1) log_softmax_streamed_4(const float *__restrict__ x, float *__restrict__ v10, int64_t rows, int64_t n)
 {
     const int lane = threadIdx.x;
     const int64_t rank = blockIdx.x % 8;

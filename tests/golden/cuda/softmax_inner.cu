@@ -450,7 +450,7 @@ extern "C" __global__ void __launch_bounds__(256) softmax_inner_1(const float *_
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 3) __cluster_dims__(2, 1, 1) softmax_inner_2(const float *__restrict__ x, float *__restrict__ v9, int64_t rows, int64_t n, int64_t x_stride0)
+extern "C" __global__ void __launch_bounds__(256, 4) __cluster_dims__(2, 1, 1) softmax_inner_2(const float *__restrict__ x, float *__restrict__ v9, int64_t rows, int64_t n, int64_t x_stride0)
 {
     const int lane = threadIdx.x;
     const int64_t rank = blockIdx.x % 2;
@@ -590,7 +590,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) __cluster_dims__(2, 1, 1) s
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 3) __cluster_dims__(4, 1, 1) softmax_inner_3(const float *__restrict__ x, float *__restrict__ v9, int64_t rows, int64_t n, int64_t x_stride0)
+extern "C" __global__ void __launch_bounds__(256, 4) __cluster_dims__(4, 1, 1) softmax_inner_3(const float *__restrict__ x, float *__restrict__ v9, int64_t rows, int64_t n, int64_t x_stride0)
 {
     const int lane = threadIdx.x;
     const int64_t rank = blockIdx.x % 4;
@@ -730,7 +730,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) __cluster_dims__(4, 1, 1) s
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 3) __cluster_dims__(8, 1, 1) softmax_inner_4(const float *__restrict__ x, float *__restrict__ v9, int64_t rows, int64_t n, int64_t x_stride0)
+extern "C" __global__ void __launch_bounds__(256, 4) __cluster_dims__(8, 1, 1) softmax_inner_4(const float *__restrict__ x, float *__restrict__ v9, int64_t rows, int64_t n, int64_t x_stride0)
 {
     const int lane = threadIdx.x;
     const int64_t rank = blockIdx.x % 8;

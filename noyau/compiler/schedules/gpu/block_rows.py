@@ -22,7 +22,7 @@ from noyau.ir.dims import Dim, Shape, maximum
 from noyau.text import unused
 
 WARP = 32  # threads
-FEWER, MORE = 3, 4  # blocks of clusters on a multiprocessor
+RESIDENT = 4  # blocks of clusters on a multiprocessor: while one waits for its cluster, others compute
 RANK = Dim.of("#rank")  # of a block in its cluster
 LENGTH, UNTIL, VECTORS, ENDS = "#length", "#until", "#vectors", "#ends"  # of its piece of a row, in cells
 
@@ -182,10 +182,7 @@ class KeptRow(RowSchedule):
 
     @property
     def resident(self) -> int:
-        """While a block waits for its cluster others compute; and more of them where each waits for what all rows have,
-        though they have fewer registers then."""
-        waits = any(not self.is_of_row(place) for one in passes_of(self.row) for place in self.places(*one))
-        return 0 if self.share.blocks == 1 else MORE if waits else FEWER
+        return 0 if self.share.blocks == 1 else RESIDENT
 
     def fits(self) -> ir.Asked:
         """Whether there is something to keep, and room for it."""
