@@ -338,7 +338,7 @@ class NumbaPrinter(Statements):
 
     def rounds(self, loop: ir.Loop) -> Iterator[str]:
         said = self.expressions
-        extent, outside = said.dim(loop.extent), (dict(said.extents), dict(said.tiles))
+        span, outside = self.span(loop), (dict(said.extents), dict(said.tiles))
         said.extents[loop.var] = loop.extent
         if (tile := said.lengths.get(str(loop.extent))) is not None:
             said.tiles[loop.var] = tile
@@ -347,8 +347,12 @@ class NumbaPrinter(Statements):
                 name = self.names.bind(loop.var, wish_of(loop.var))
             body = list(self.inner(loop.body))
         said.extents, said.tiles = outside
-        yield f"for {name} in range({extent}):"
+        yield f"for {name} in range({span}):"
         yield from body
+
+    def span(self, loop: ir.Loop) -> str:
+        """The arguments of the range of a loop."""
+        return self.expressions.dim(loop.extent)
 
     def streamed(self, store: ir.StreamStore) -> str:
         start, first, count = map(self.expressions.dim, (*store.index, store.start, store.extent))

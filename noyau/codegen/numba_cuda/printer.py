@@ -23,9 +23,9 @@ from noyau.compiler.schedules.gpu.threads import THREADS
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
-from noyau.ir.dims import Dim, DimOp, Shape, product
+from noyau.ir.dims import Dim, Shape, product
 from noyau.ir.monoids import MONOIDS
-from noyau.ir.walk import every_statement, merge_of, on_threads, touched, with_dims
+from noyau.ir.walk import every_statement, merge_of, on_threads
 
 TILE = (32, 8)  # threads of a block of two axes
 TYPES = {**KINDS, DType.F16: "f16", DType.BOOL: "np.bool_"}
@@ -283,42 +283,22 @@ class KernelPrinter(NumbaPrinter):
         return iter(())  # the first store is its beginning
 
     def rounds(self, loop: ir.Loop) -> Iterator[str]:
-        """Loops in lanes are over the threads of a block: where they hold states of these, they are one round."""
+        """A loop in lanes is one round of each thread of a block."""
+        if loop.axis is not ir.Axis.LANES:
+            yield from super().rounds(loop)
+            return
         said, outside = self.expressions, dict(self.expressions.extents)
-        match loop:
-            case ir.Loop(var, extent, ir.Axis.LANES, body) if not said.lane and touched(body) & said.lanes:
-                if extent != Dim.of(THREADS):
-                    raise UnsupportedError(f"numba_cuda: a block has {THREADS} threads, and {var} asks for {extent}")
-                self.names.blocks[-1]["index", var] = "thread"
-                said.lane, said.extents[var] = var, extent
-                yield from list(self.block(body))
-                said.lane = ""
-            case ir.Loop(
-                body=(ir.Loop(lane, _, ir.Axis.LANES, inner),)
-                | (ir.Let(value=ir.Index()), ir.Loop(lane, _, ir.Axis.LANES, inner))
-            ) if not said.lane and touched(inner) & said.lanes:
-                cell = f"{loop.var}_cell"  # of which every thread has one in each round
-                own = {lane: Dim.of(cell) - Dim.of(loop.var) * THREADS}
-                inner = with_dims(inner, lambda dim: dim.replace(own) if loop.var in dim.names else dim)
-                yield from self.shared(cell, cells_of(loop), inner, lane)
-            case ir.Loop(var, extent, ir.Axis.LANES, body) if not said.lane:
-                yield from self.shared(var, extent, body, var)
-            case _:
-                yield from super().rounds(loop)
-        said.extents = outside
+        if said.lane or loop.extent != Dim.of(THREADS):
+            raise UnsupportedError(f"numba_cuda: a block has {THREADS} threads, and {loop.var} asks for {loop.extent}")
+        self.names.blocks[-1]["index", loop.var] = "thread"
+        said.lane, said.extents[loop.var] = loop.var, loop.extent
+        yield from list(self.block(loop.body))
+        said.lane, said.extents = "", outside
 
-    def shared(self, var: str, extent: Dim, body: Sequence[ir.Statement], lane: str) -> Iterator[str]:
-        """A loop of which each thread of a block has every so many-th round."""
-        said, end = self.expressions, self.expressions.dim(extent)
-        said.lane, said.extents[var] = lane, extent
-        with self.names.block():
-            with self.names.of("i64"):
-                wish = var.removeprefix("#").removesuffix("_cell")
-                name = self.names.bind(var, wish_of(var) or wish)
-            lines = list(self.inner(body))
-        said.lane = ""
-        yield f"for {name} in range(thread, {end}, THREADS):"
-        yield from lines
+    def span(self, loop: ir.Loop) -> str:
+        """As of language numba; of some loops each thread has every so many-th round."""
+        extent = super().span(loop)
+        return extent if loop.step == 1 else f"{self.expressions.dim(loop.start)}, {extent}, THREADS"
 
     def merge(self, merge: ir.MergeLanes) -> str:
         """The name of the function of the device that merges states of a block, which is noted with its text."""
@@ -347,15 +327,3 @@ class KernelPrinter(NumbaPrinter):
             merge="\n            ".join(self.statement(both, last=True)),
             merged=", ".join(f"{each}[0]" for each in names),
         )
-
-
-def cells_of(loop: ir.Loop) -> Dim:
-    """The cells of all rounds of a loop, of which each has one for every thread, but the last one may have fewer."""
-    match loop.body[0]:
-        case ir.Let(_, ir.Index(Dim((((DimOp("max", left, right),), -1),)))):
-            (least,) = (-side for side in (left, right) if loop.var in side.names)
-            return least.replace({loop.var: 0})
-        case ir.Let(_, ir.Index(length)):  # of one round
-            return length.replace({loop.var: 0})
-        case _:
-            return loop.extent * THREADS

@@ -54,7 +54,7 @@ def test_the_text_is_that_committed(name, golden):
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_has_no_strategy_is_refused(name):
-    with pytest.raises(UnsupportedError, match="no strategy for blocks of threads"):
+    with pytest.raises(UnsupportedError, match="no strategy for threads of a GPU"):
         kernel_of(name)
 
 

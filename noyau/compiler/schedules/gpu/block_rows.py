@@ -13,6 +13,7 @@ from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu import folds
 from noyau.compiler.schedules.gpu import vectors
 from noyau.compiler.schedules.gpu.strategies import is_loose
+from noyau.compiler.schedules.gpu.tiles import is_innermost
 from noyau.compiler.schedules.gpu.vectors import ZERO, Piece, Place, Steps
 from noyau.compiler.schedules.primitives import Statements
 from noyau.dtypes import DType
@@ -95,7 +96,7 @@ class RowSchedule:
             match statement:
                 case ir.Let(_, ir.Fold()):
                     done += self.fold(statement)
-                case ir.Loop(var, extent, _, body) if vectors.is_straight(body) and not primitives.carries(statement):
+                case ir.Loop(var, extent, _, body) if is_innermost(statement):
                     steps, tag = Steps(body), unused(var.removeprefix("#"), self.tags)
                     self.tags.add(tag)
                     done += self.in_blocks(self.spread(var, extent, steps, tag, self.places(var, body)))

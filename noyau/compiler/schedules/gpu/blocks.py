@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu import folds
@@ -38,58 +39,73 @@ def in_blocks(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel, flat, as grids of blocks of threads, each launch by the strategy that fits it.
 
     UnsupportedError where a launch merges into an output, stores at an index that is looked up, or carries a state."""
-    flat = primitives.flatten(kernel)
-    return primitives.each(flat, [launch.body for launch in flat.launches], _one)
+    return BlockSchedule(BLOCK).schedule(kernel)
 
 
-def _one(kernel: ir.Kernel) -> ir.Kernel:
-    """A kernel of one launch, scheduled."""
-    (launch,) = kernel.launches
-    body = launch.body
-    if merges(body):
-        raise UnsupportedError(f"{kernel.name}: no strategy for blocks of threads scatters yet")
-    ordered = any(map(folds.is_ordered, walk.folds_in(body)))
-    if ordered or any(isinstance(s, ir.Loop) and primitives.carries(s) for s in walk.every_statement(body)):
-        raise UnsupportedError(f"{kernel.name}: no strategy for blocks of threads carries a state along an axis yet")
-    if folds.lets_of_folds(body) and not all(primitives.is_small(s, FEW) for s in body):
-        return _full(kernel) if (first := rows_before(kernel)) is None else primitives.each(*first, _one)
-    if len(apart := primitives.apart(body)) > 1:
-        return primitives.each(kernel, apart, _one)
-    body = primitives.sink(primitives.coalesce(body))
-    loops, inner = primitives.chain(body)
-    pieces = [primitives.nested(loops, piece) for piece in primitives.apart(inner)]
-    if len(pieces) > 1 and all(map(is_columns, pieces)):
-        return primitives.each(kernel, pieces, _one)
-    if is_columns(body):
-        return columns(replace(kernel, launches=(ir.Launch(body),)), width=BLOCK)
-    if all(primitives.is_small(s, FEW) for s in inner):
-        return replace(kernel, launches=_cells(kernel, body))
-    return replace(kernel, launches=_rows(kernel, body))
+class BlockSchedule:
+    """The schedule of a kernel for blocks of so many threads; `row`: that of a row which a block shares, `chunk`: the
+    name of a loop over the states of chunks."""
 
+    row: ClassVar[type[RowSchedule]] = RowSchedule
+    chunk: ClassVar[str] = "#block"
 
-def _full(kernel: ir.Kernel) -> ir.Kernel:
-    """The first fold at the root in two launches, over chunks and then over their states; what needs more than a few
-    scalars finds the result in scratch."""
-    kernel = primitives.with_bodies(kernel, primitives.coalesce)
-    body = kernel.launches[0].body
-    let = folds.first_fold(body)
-    kernel, before, after, rest = primitives.around_fold(kernel, body, let)
-    variable, zero = f"#block_of_{let.name}", Dim.of(0)
-    count, length, fold = folds.in_blocks(walk.fold_of(let), CHUNK, variable)
-    state = folds.state_of(fold, let.name, wide=True)
-    saved, at = state.beside("of_block"), Dim.of(variable)
-    block = RowSchedule(kernel, [], (), Share(1, BLOCK))
-    own = (*state.memory(BLOCK), *block.states(fold, state, let.name))
-    one = (*before, *length, *own, saved.store(at, state.load(zero), merge=False))
-    taken = Steps((state.store(Dim.of(f"#lane_{let.name}"), saved.load(at), merge=True),))
-    merged = (*state.memory(BLOCK), *block.taken_in(((variable, count),), taken, state, let.name))
-    two = (*block.block(before), *merged, ir.Let(let.name, state.result(zero, fold.dtype), let.origin))
-    grid = ir.Loop(variable, count, ir.Axis.THREADS, primitives.drop_unused(one))
-    bodies = ((grid,), primitives.drop_unused((*two, *block.block(after))))
-    launches = tuple(ir.Launch(each, threads=BLOCK) for each in bodies)
-    done = replace(kernel, buffers=(*kernel.buffers, *saved.buffers((count,))), launches=launches)
-    later = primitives.each(done, [rest] if rest else [], _one)
-    return replace(later, launches=(*done.launches, *later.launches))
+    def __init__(self, threads: int) -> None:
+        self.share = Share(1, threads)
+
+    def schedule(self, kernel: ir.Kernel) -> ir.Kernel:
+        """Schedule each launch of a kernel."""
+        flat = primitives.flatten(kernel)
+        return primitives.each(flat, [launch.body for launch in flat.launches], self.one)
+
+    def one(self, kernel: ir.Kernel) -> ir.Kernel:
+        """Schedule a kernel of one launch."""
+        body = kernel.launches[0].body
+        ordered = any(map(folds.is_ordered, walk.folds_in(body)))
+        carries = ordered or any(isinstance(s, ir.Loop) and primitives.carries(s) for s in walk.every_statement(body))
+        if carries or merges(body):
+            lacks = "scatters" if merges(body) else "carries a state along an axis"
+            raise UnsupportedError(f"{kernel.name}: no strategy for threads of a GPU {lacks} yet")
+        if folds.lets_of_folds(body) and not all(primitives.is_small(s, FEW) for s in body):
+            return self.full(kernel) if (first := rows_before(kernel)) is None else primitives.each(*first, self.one)
+        if len(apart := primitives.apart(body)) > 1:
+            return primitives.each(kernel, apart, self.one)
+        body = primitives.sink(primitives.coalesce(body))
+        loops, inner = primitives.chain(body)
+        pieces = [primitives.nested(loops, piece) for piece in primitives.apart(inner)]
+        if len(pieces) > 1 and all(map(is_columns, pieces)):
+            return primitives.each(kernel, pieces, self.one)
+        return self.nest(kernel, body)
+
+    def nest(self, kernel: ir.Kernel, body: Statements) -> ir.Kernel:
+        """Schedule loops that stand alone in each other."""
+        if is_columns(body):
+            return columns(replace(kernel, launches=(ir.Launch(body),)), width=BLOCK)
+        is_cells = all(primitives.is_small(s, FEW) for s in primitives.chain(body)[1])
+        return replace(kernel, launches=(_cells if is_cells else _rows)(kernel, body))
+
+    def full(self, kernel: ir.Kernel) -> ir.Kernel:
+        """Schedule the first fold at the root in two launches, over chunks and then over their states; what needs more
+        than a few scalars finds the result in scratch."""
+        kernel = primitives.with_bodies(kernel, primitives.coalesce)
+        body = kernel.launches[0].body
+        let = folds.first_fold(body)
+        kernel, before, after, rest = primitives.around_fold(kernel, body, let)
+        variable, again, zero = f"#block_of_{let.name}", self.chunk, Dim.of(0)
+        count, length, fold = folds.in_blocks(walk.fold_of(let), CHUNK, variable)
+        state = folds.state_of(fold, let.name, wide=True)
+        saved, memory = state.beside("of_block"), state.memory(self.share.threads)
+        block = self.row(kernel, [], (), self.share)
+        own = (*memory, *block.states(fold, state, let.name))
+        one = (*before, *length, *own, saved.store(Dim.of(variable), state.load(zero), merge=False))
+        taken = Steps((state.store(Dim.of(f"#lane_{let.name}"), saved.load(Dim.of(again)), merge=True),))
+        merged = (*memory, *block.taken_in(((again, count),), taken, state, let.name))
+        two = (*block.block(before), *merged, ir.Let(let.name, state.result(zero, fold.dtype), let.origin))
+        grid = ir.Loop(variable, count, ir.Axis.THREADS, primitives.drop_unused(one))
+        bodies = ((grid,), primitives.drop_unused((*two, *block.block(after))))
+        launches = tuple(ir.Launch(each, threads=self.share.threads) for each in bodies)
+        done = replace(kernel, buffers=(*kernel.buffers, *saved.buffers((count,))), launches=launches)
+        later = primitives.each(done, [rest] if rest else [], self.one)
+        return replace(later, launches=(*done.launches, *later.launches))
 
 
 def _rows(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:

@@ -92,5 +92,5 @@ def test_an_array_is_folded_in_chunks_whose_states_are_merged():
     [(scattered(), "scatters"), (scanned("sum", "rows", "n", axis=1), "carries a state along an axis")],
 )
 def test_what_meets_in_cells_is_refused(graph, lacks):
-    with pytest.raises(UnsupportedError, match=f"^kernel: no strategy for blocks of threads {lacks} yet$"):
+    with pytest.raises(UnsupportedError, match=f"^kernel: no strategy for threads of a GPU {lacks} yet$"):
         scheduled(graph)

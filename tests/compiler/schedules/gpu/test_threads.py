@@ -7,7 +7,7 @@ import pytest
 from noyau.codegen.numba_cuda import printer
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
-from noyau.compiler.schedules.gpu import threads
+from noyau.compiler.schedules.gpu import blocks, threads
 from noyau.compiler.schedules.gpu.threads import in_threads
 from noyau.errors import UnsupportedError
 from noyau.ir.loop_interpreter import run
@@ -20,7 +20,10 @@ from tests.codegen.kernels import GOLDEN
 from tests.compiler.schedules.groups import reduced, scanned, scattered
 from tests.trying import attempt
 
-SMALL = {"THREADS": 8, "FEW": 2, "ROWS": 4, "CHUNK": 16}
+SMALL = (
+    *((threads, name, number) for name, number in {"THREADS": 8, "FEW": 2, "ROWS": 4}.items()),
+    *((blocks, name, number) for name, number in {"FEW": 2, "CHUNK": 16}.items()),
+)
 
 
 def scheduled(graph):
@@ -32,8 +35,8 @@ def scheduled(graph):
 )
 def test_graphs_of_seeds_come_out_right(seeds, monkeypatch):
     """So small that a few cells are several rounds of a block: interpreted, and printed and launched without a GPU."""
-    for name, number in SMALL.items():
-        monkeypatch.setattr(threads, name, number)
+    for each in SMALL:
+        monkeypatch.setattr(*each)
     monkeypatch.setattr(printer, "THREADS", threads.THREADS)
     tried = 0
     for seed in seeds:
