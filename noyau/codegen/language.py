@@ -21,9 +21,8 @@ from noyau.codegen.numba_cuda import printer as numba_cuda_printer
 from noyau.codegen.triton import printer as triton_printer
 from noyau.codegen.triton import tables as triton_tables
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options
-from noyau.compiler.schedules.gpu.blocks import in_blocks
+from noyau.compiler.schedules.gpu.blocks import in_blocks, in_threads
 from noyau.compiler.schedules.gpu.strategies import on_gpu
-from noyau.compiler.schedules.gpu.threads import in_threads
 from noyau.ir.loops import Kernel
 from noyau.toolchain.c import compiler as c_compiler
 

@@ -7,9 +7,9 @@ import re
 from noyau.codegen.c.expressions import CExpressions
 from noyau.codegen.identifiers import Scopes
 from noyau.codegen.tables import SCALARS
+from noyau.codegen.thread_memory import ThreadExpressions
 from noyau.compiler.schedules.gpu.vectors import Place
 from noyau.dtypes import HALVES, DType
-from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, Shape
 
@@ -40,22 +40,17 @@ class CudaNames(Scopes):
 WORDS = re.compile(r"noyau_bf16_to_f32\((\w+(?:\[\w+\])?)\.at\[([a-z]\w*)\]\)")
 
 
-class CudaExpressions(CExpressions):
-    """The expressions of one kernel in CUDA C++. `lanes`: the memory that is a variable of each thread; `lane`, `cell`:
-    the variables of the loop in lanes, and of the one over the cells of vectors, that are open; `vectors`: the name of
-    each vector, by its place; `inside`: whether an index that was looked up is inside; `is_cluster`: whether several
-    blocks share memory; `is_loose`: whether a launch may be wrong by 2**-17 of a value; `ints`: the indices of 32
-    bits, or None where a launch has none."""
+class CudaExpressions(ThreadExpressions, CExpressions):
+    """The expressions of one kernel in CUDA C++. `vector`: the variable of the loop over the cells of vectors that is
+    open; `vectors`: the name of each vector, by its place; `is_loose`: whether a launch may be wrong by
+    2**-17 of a value; `ints`: the indices of 32 bits, or None where a launch has none."""
 
-    language = "cuda"
+    language, both = "cuda", " && "
 
     def __init__(self, kernel: ir.Kernel, names: Scopes) -> None:
         super().__init__(kernel, names)
-        self.lanes: set[str] = set()
-        self.lane = self.vector = ""
-        self.vectors: dict[Place, str] = {}
-        self.inside: dict[str, str] = {}
-        self.is_cluster = self.is_loose = False
+        self.vector, self.vectors = "", dict[Place, str]()
+        self.is_loose = False
         self.ints: set[str] | None = None
 
     def are_ints(self, *dims: Dim) -> bool:
@@ -73,11 +68,7 @@ class CudaExpressions(CExpressions):
         if isinstance(memory, ir.Alloc) and memory.space is ir.Space.LANE:
             *_, vector, cell = index
             return f"{self.names.value(name)}[{self.dim(vector)}].at[{self.dim(cell)}]"
-        if name not in self.lanes:
-            return super().cell(name, index)
-        if index != (Dim.of(self.lane or 0),):
-            raise UnsupportedError(f"cuda: a thread cannot reach the cell {index[0]} of {name}, another thread's")
-        return self.names.value(name)
+        return self.own_cell(name, index) if name in self.lanes else super().cell(name, index)
 
     def own(self, function: str, operands: tuple[ir.Expr, ...]) -> str | None:
         name, dtype = SCALARS.get(function), operands[0].dtype
@@ -87,13 +78,10 @@ class CudaExpressions(CExpressions):
             return f"{name}{'f' * (dtype is DType.F32)}({self.top(operands[0])})"
         return super().own(function, operands)
 
-    def load(self, load: ir.Load) -> str:
-        """As of language `c`; what lies outside is not read, and is 0."""
-        cell = super().load(load)
-        if (word := WORDS.match(cell)) is not None:
-            cell = f"noyau_bf16_of({word[1]}, {word[2]})"  # of two cells at once the upper one needs no shift
-        inside = dict.fromkeys(self.inside[name] for dim in load.index for name in dim.names if name in self.inside)
-        return self.chosen(" && ".join(inside), cell, self.const(0, load.dtype)) if inside else cell
+    def widened(self, cell: str, stored: DType) -> str:
+        """As of language `c`; of two cells at once the upper one needs no shift."""
+        text = super().widened(cell, stored)
+        return WORDS.sub(r"noyau_bf16_of(\1, \2)", text)
 
     def stored(self, name: str, value: ir.Expr) -> str:
         """As of language `c`; the bits of a half go from memory to memory."""

@@ -18,6 +18,7 @@ from noyau.codegen.cuda.functions import functions_of
 from noyau.codegen.identifiers import refuse_name, wish_of
 from noyau.codegen.statements import INDENT, is_variable
 from noyau.codegen.tables import closed
+from noyau.codegen.thread_memory import ThreadStatements
 from noyau.compiler.schedules.gpu.block_rows import LENGTH, WARP
 from noyau.compiler.schedules.gpu.blocks import BLOCK
 from noyau.compiler.schedules.gpu.vectors import Place, places_along
@@ -64,11 +65,12 @@ def _printed(kernel: ir.Kernel) -> CudaPrinter:
     return printer
 
 
-class CudaPrinter(CPrinter):
+class CudaPrinter(ThreadStatements, CPrinter):
     """One kernel being printed; `bodies` are its launches and the function that launches them, `states` the types of
     the states that blocks merge."""
 
     expressions: CudaExpressions
+    unless, within, flag = "!({1}) || ", "({0} >= 0 && {0} < {1})", "[[maybe_unused]] "
 
     def __init__(self, kernel: ir.Kernel) -> None:
         self.kernel = kernel
@@ -85,7 +87,8 @@ class CudaPrinter(CPrinter):
     def launch(self, position: int, launch: ir.Launch) -> str:
         """The kernel of a launch."""
         block, said = block_of(launch), self.expressions
-        said.is_cluster, said.is_loose = block.blocks > 1, launch.hints.is_loose
+        self.alone = "rank == 0 && " * (block.blocks > 1) + "threadIdx.x == 0"
+        said.is_loose = launch.hints.is_loose
         said.ints = set() if launch.hints.is_narrow else None
         self.uses_lane, self.meets, self.block_threads = False, False, block.threads
         with self.names.block():
@@ -163,26 +166,6 @@ class CudaPrinter(CPrinter):
             (declared,) = self.alloc(alloc)
             yield f"{declared.removesuffix(';')} = {self.expressions.stored(alloc.name, value)};"
 
-    def statement(self, statement: ir.Statement, *, last: bool) -> Iterator[str]:
-        match statement:
-            case ir.MergeLanes():
-                yield from self.merged(statement)
-            case ir.Require():
-                yield from self.noted_inside(statement, "")
-            case ir.If(condition, body) if all(isinstance(s, ir.Require) for s in body):
-                for each in body:
-                    assert isinstance(each, ir.Require)
-                    yield from self.noted_inside(each, f"!({self.expressions.top(condition)}) || ")
-            case ir.Zero(memory, dtype, _, _) if memory in self.expressions.lanes:
-                yield f"{self.names.value(memory)} = {self.expressions.const(0, dtype)};"
-            case ir.Store() if not self.expressions.lane and any(map(self.is_shared, statement.buffers)):
-                alone = "rank == 0 && threadIdx.x == 0" if self.expressions.is_cluster else "threadIdx.x == 0"
-                yield f"if ({alone}) {{"  # all threads have computed the same
-                yield from indented(super().statement(statement, last=False))
-                yield "}"
-            case _:
-                yield from super().statement(statement, last=last)
-
     def loop(self, loop: ir.Loop) -> Iterator[str]:
         if loop.axis is ir.Axis.VECTOR:
             yield from self.vector(loop)
@@ -194,10 +177,6 @@ class CudaPrinter(CPrinter):
             yield "}"
         else:
             yield from super().loop(loop)
-
-    def is_shared(self, name: str) -> bool:
-        """Whether a block, or the whole grid, has one of it."""
-        return isinstance(self.expressions.memory[name], ir.Buffer)
 
     def alloc(self, alloc: ir.Alloc) -> Iterator[str]:
         if alloc.space in (ir.Space.CLUSTER, ir.Space.LANE):
@@ -345,7 +324,6 @@ class CudaPrinter(CPrinter):
                 return None
 
     def merged(self, merge: ir.MergeLanes) -> Iterator[str]:
-        """The states of all threads of a block, merged; each thread has the result."""
         kind = self.state_of(merge.monoid, merge.dtypes)
         names = [self.names.value(buffer) for buffer in merge.buffers]
         own = f"({kind}{{{', '.join(names)}}})"
@@ -403,13 +381,6 @@ class CudaPrinter(CPrinter):
                 self.expressions.required[let.name] = maximum(one, other) + 1
             case _:
                 super().noted(let)
-
-    def noted_inside(self, require: ir.Require, otherwise: str) -> Iterator[str]:
-        """Whether an index lies inside, or need not: what is loaded there asks."""
-        index, extent = self.expressions.dim(require.index), self.expressions.dim(require.extent)
-        name = self.names.fresh("inside")
-        self.expressions.inside |= {each: name for each in require.index.names if each.startswith("#")}
-        yield f"[[maybe_unused]] const bool {name} = {otherwise}({index} >= 0 && {index} < {extent});"
 
     def streamed(self, store: ir.StreamStore) -> str:
         raise UnsupportedError("cuda writes around no caches: schedule without nontemporal stores")

@@ -252,13 +252,17 @@ class NumbaPrinter(Statements):
         if not loops:
             yield from self.block(body)
             return
+        yield from self.counted(loops, "begin, end")
+        yield from (f"{INDENT}{line}" for line in list(self.block(body)) or ["pass"])
+
+    def counted(self, loops: Sequence[ir.Loop], span: str) -> Iterator[str]:
+        """The head of a loop over items of some loops, and what gives these their variables."""
         extents = [closed(self.expressions.dim(loop.extent)) for loop in loops[1:]]
         with self.names.of("i64"):
             item = self.names.fresh("item") if len(loops) > 1 else ""
             names = [self.names.bind(loop.var, wish_of(loop.var)) for loop in loops]
-        yield f"for {item or names[0]} in range(begin, end):"
+        yield f"for {item or names[0]} in range({span}):"
         yield from (f"{INDENT}{line}" for line in (self.counters(names, extents, item) if item else ()))
-        yield from (f"{INDENT}{line}" for line in list(self.block(body)) or ["pass"])
 
     def counters(self, names: Sequence[str], extents: Sequence[str], item: str) -> Iterator[str]:
         """The variables of several loops, from one that counts through all."""

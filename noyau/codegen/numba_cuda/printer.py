@@ -12,14 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.resources import files
 
-from noyau.codegen.identifiers import refuse_name, wish_of
+from noyau.codegen.identifiers import refuse_name
 from noyau.codegen.numba import intrinsics
 from noyau.codegen.numba.expressions import NumbaExpressions
 from noyau.codegen.numba.printer import NumbaCaller, NumbaPrinter, comment_text
-from noyau.codegen.numba.spellings import KINDS, NUMPY, RESERVED, NumbaNames, const_text, integer_function
+from noyau.codegen.numba.spellings import KINDS, NUMPY, RESERVED, NumbaNames, integer_function
 from noyau.codegen.statements import INDENT, is_variable
-from noyau.codegen.tables import SCALARS, closed, opened
-from noyau.compiler.schedules.gpu.threads import THREADS
+from noyau.codegen.tables import SCALARS, closed
+from noyau.codegen.thread_memory import ThreadExpressions, ThreadStatements
+from noyau.compiler.schedules.gpu.blocks import BLOCK
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
@@ -27,6 +28,7 @@ from noyau.ir.dims import Dim, Shape, product
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.walk import every_statement, merge_of, on_threads
 
+THREADS = BLOCK
 TILE = (32, 8)  # threads of a block of two axes
 TYPES = {**KINDS, DType.F16: "f16", DType.BOOL: "np.bool_"}
 LONG_NAMES = {**NUMPY, "f16": "np.float16"}
@@ -77,31 +79,19 @@ def has_blocks(launch: ir.Launch) -> bool:
     return any(isinstance(s, ir.Loop) and s.axis is ir.Axis.LANES for s in every_statement(launch.body))
 
 
-class CudaExpressions(NumbaExpressions):
-    """The expressions of one kernel in Python for Numba-CUDA. `own`: the memory that is a variable of each thread of a
-    block; `lane`: the loop in lanes that is open; `inside`: whether an index that was looked up is inside."""
+class CudaExpressions(ThreadExpressions, NumbaExpressions):
+    """The expressions of one kernel in Python for Numba-CUDA."""
 
-    language = "numba_cuda"
-
-    def __init__(self, kernel: ir.Kernel, names: NumbaNames) -> None:
-        super().__init__(kernel, names)
-        self.lanes, self.lane, self.inside = set[str](), "", dict[str, str]()
+    language, both = "numba_cuda", " and "
+    names: NumbaNames
 
     def cell(self, name: str, index: Shape) -> str:
-        if name not in self.lanes:
-            return super().cell(name, index) if self.memory[name].shape else f"{self.names.value(name)}[0]"
-        if index != (Dim.of(self.lane or 0),):
-            raise UnsupportedError(f"numba_cuda: a thread cannot reach cell {index[0]} of {name}, another thread's")
-        return self.names.value(name)
+        if name in self.lanes:
+            return self.own_cell(name, index)
+        return super().cell(name, index) if self.memory[name].shape else f"{self.names.value(name)}[0]"
 
     def place(self, dim: Dim, *, last: bool) -> str:
         return self.dim(dim)
-
-    def load(self, load: ir.Load) -> str:
-        """As of language numba; what lies outside is not read, and is 0."""
-        cell = super().load(load)
-        inside = dict.fromkeys(self.inside[name] for dim in load.index for name in dim.names if name in self.inside)
-        return self.chosen(" and ".join(inside), cell, self.const(0, load.dtype)) if inside else cell
 
     def widened(self, cell: str, stored: DType) -> str:
         return f"f32({cell})" if stored is DType.F16 else super().widened(cell, stored)
@@ -183,18 +173,20 @@ class HostFunction(NumbaCaller):
         yield f"{INDENT * bool(conditions)}{self.kernel.name}_{position}[{grid}, stream]({arguments})"
 
 
-class KernelPrinter(NumbaPrinter):
+class KernelPrinter(ThreadStatements, NumbaPrinter):
     """One launch being printed. `flats`: parameters that are arrays of one axis, whatever the array has."""
 
+    names: NumbaNames
     expressions: CudaExpressions
+    unless, within = "not {0} or ", "0 <= {0} < {1}"
 
     def __init__(self, kernel: ir.Kernel, shared: NumbaExpressions, merges: dict[str, str]) -> None:
         super().__init__(kernel, shared)
-        self.merges, self.flats, self.in_blocks = merges, set[str](), False
+        self.merges, self.flats = merges, set[str]()
 
     def function(self, position: int, launch: ir.Launch) -> str:
         """The kernel of a launch."""
-        self.in_blocks = has_blocks(launch)
+        self.alone = "thread == 0" if has_blocks(launch) else ""
         body = "\n".join(f"{INDENT}{line}" for line in self.lines(launch))
         flat = (b.name for b in self.kernel.buffers if b.name in self.expressions.flat or not b.shape)
         self.flats = set(map(self.names.value, flat))
@@ -211,29 +203,21 @@ class KernelPrinter(NumbaPrinter):
     def items(self, loops: Sequence[ir.Loop], body: tuple[ir.Statement, ...]) -> Iterator[str]:
         """The loops on the grid: of blocks, of threads along one axis, or along two, the innermost loop across."""
         extents = " x ".join(self.expressions.dim(loop.extent) for loop in loops)
-        each = "block" if self.in_blocks else "thread"
+        each = "block" if self.alone else "thread"
         yield f'"""Items: {extents}, a {each} for each."""' if loops else f'"""One {each}."""'
         heads = [(list(loops), "cuda.grid(1)", "cuda.gridsize(1)")] if loops else []
-        if self.in_blocks:
+        if self.alone:
             yield "thread = cuda.threadIdx.x"
             heads = [(list(loops), "cuda.blockIdx.x", "cuda.gridDim.x")] if loops else []
         elif len(loops) > 1:
             yield "across, down = cuda.grid(2)"
             yield "all_across, all_down = cuda.gridsize(2)"
             heads = [(list(loops[:-1]), "down", "all_down"), (list(loops[-1:]), "across", "all_across")]
-        for depth, head in enumerate(heads):
-            yield from (f"{INDENT * depth}{line}" for line in self.counted(*head))
+        for depth, (some, first, step) in enumerate(heads):
+            ends = [self.expressions.dim(loop.extent) for loop in some]
+            end = " * ".join(map(closed, ends)) if len(ends) > 1 else ends[0]
+            yield from (f"{INDENT * depth}{line}" for line in self.counted(some, f"{first}, {end}, {step}"))
         yield from (f"{INDENT * len(heads)}{line}" for line in list(self.block(body)) or ["pass"])
-
-    def counted(self, loops: Sequence[ir.Loop], first: str, step: str) -> Iterator[str]:
-        """The head of a loop over all items of some loops, and what gives these their variables."""
-        extents = [self.expressions.dim(loop.extent) for loop in loops]
-        extents = extents if len(loops) == 1 else list(map(closed, extents))
-        with self.names.of("i64"):
-            item = self.names.fresh("item") if len(loops) > 1 else ""
-            names = [self.names.bind(loop.var, wish_of(loop.var)) for loop in loops]
-        yield f"for {item or names[0]} in range({first}, {' * '.join(extents)}, {step}):"
-        yield from (f"{INDENT}{line}" for line in (self.counters(names, extents[1:], item) if item else ()))
 
     def first(self, left: list[ir.Statement]) -> tuple[Iterator[str], list[ir.Statement]]:
         """As of language numba; a state that is merged is its own result, for nothing changes it any more."""
@@ -244,37 +228,14 @@ class KernelPrinter(NumbaPrinter):
             case _:
                 return super().first(left)
 
-    def statement(self, statement: ir.Statement, *, last: bool) -> Iterator[str]:
-        said = self.expressions
-        match statement:
-            case ir.MergeLanes():
-                names = ", ".join(map(self.names.value, statement.buffers))
-                yield f"{names} = {self.merge(statement)}({names})"
-            case ir.Require():
-                yield self.noted_inside(statement, "")
-            case ir.If(condition, body) if all(isinstance(s, ir.Require) for s in body):
-                otherwise = f"not {said.expr(condition)} or "
-                yield from (self.noted_inside(s, otherwise) for s in body if isinstance(s, ir.Require))
-            case ir.Zero(name, dtype, _, _) if name in said.lanes:
-                yield f"{self.names.value(name)} = {opened(const_text(0, dtype))}"
-            case ir.Store((name, *_)) if self.in_blocks and not said.lane and isinstance(said.memory[name], ir.Buffer):
-                yield "if thread == 0:"  # all threads have computed the same
-                yield from (f"{INDENT}{line}" for line in super().statement(statement, last=last))
-            case _:
-                yield from super().statement(statement, last=last)
-
-    def noted_inside(self, require: ir.Require, otherwise: str) -> str:
-        """Whether an index lies inside, or need not: what is loaded there asks."""
-        with self.names.of("bool"):
-            name = self.names.fresh("inside")
-        self.expressions.inside |= {each: name for each in require.index.names if each.startswith("#")}
-        index, extent = self.expressions.dim(require.index), self.expressions.dim(require.extent)
-        return f"{name} = {otherwise}0 <= {index} < {extent}"
+    def merged(self, merge: ir.MergeLanes) -> Iterator[str]:
+        names = ", ".join(map(self.names.value, merge.buffers))
+        yield f"{names} = {self.merge(merge)}({names})"
 
     def alloc(self, alloc: ir.Alloc) -> Iterator[str]:
         if is_variable(alloc):
             return super().alloc(alloc)
-        if not self.in_blocks or product(alloc.shape) != Dim.of(THREADS) or self.expressions.lane:
+        if not self.alone or product(alloc.shape) != Dim.of(THREADS) or self.expressions.lane:
             raise UnsupportedError(f"numba_cuda has no memory for {alloc.name} but a cell of each thread of a block")
         self.expressions.memory[alloc.name] = alloc
         self.expressions.lanes.add(alloc.name)

@@ -345,13 +345,13 @@ def _run(command: Sequence[str], folder: Path, timeout_s: float, verb: str) -> N
     except OSError as error:
         raise BuildError(f"{tool} does not run: {error.strerror}; {_REMEDY}") from error
     if status and "No space left on device" in output:
-        message = f"{tool} has no room to {verb} in {folder.parent}: {_summary(output)}; make room there"
+        message = f"{tool} has no room to {verb} in {folder.parent}: {summary(output)}; make room there"
         raise OutputError(message) from OSError(errno.ENOSPC, "No space left on device")
     if status:
-        raise BuildError(f"{tool} does not {verb} it (status {status}): {_summary(output)}")
+        raise BuildError(f"{tool} does not {verb} it (status {status}): {summary(output)}")
 
 
-def _summary(output: str) -> str:
+def summary(output: str) -> str:
     """The first three lines with an error (or the first three) as one line of what prints: texts may be hostile."""
     lines = list(dict.fromkeys(line.strip() for line in output.splitlines() if line.strip()))
     faults = [line for line in lines if "error" in line or "undefined" in line] or lines or ["it says nothing"]

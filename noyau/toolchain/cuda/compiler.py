@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from noyau.errors import BuildError, MissingExtraError
+from noyau.toolchain.c.compiler import summary
 from noyau.toolchain.cache import cached, digest
 
 try:
@@ -33,13 +34,8 @@ def _compiled(text: str, architecture: str) -> bytes:
     try:
         code: bytes = cuda_core.Program(text, "c++", options).compile("cubin").code
     except Exception as error:  # NVRTCError with its log, or what finds no library
-        raise BuildError(f"NVRTC makes no machine code for {architecture}: {_first_lines(error)}") from error
+        raise BuildError(f"NVRTC makes no machine code for {architecture}: {summary(str(error))}") from error
     return code
-
-
-def _first_lines(error: Exception, count: int = 4) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines[:count]) or type(error).__name__
 
 
 class Launch:

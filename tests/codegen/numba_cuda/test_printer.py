@@ -15,8 +15,7 @@ from noyau.codegen.numba_cuda import printer
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
-from noyau.compiler.schedules.gpu.blocks import in_blocks
-from noyau.compiler.schedules.gpu.threads import in_threads
+from noyau.compiler.schedules.gpu.blocks import in_blocks, in_threads
 from noyau.dtypes import DType
 from noyau.errors import GraphError, UnsupportedError
 from noyau.ir.operators import OPERATORS

@@ -15,7 +15,7 @@ import pytest
 from noyau.codegen.numba_cuda import printer
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
-from noyau.compiler.schedules.gpu.threads import in_threads
+from noyau.compiler.schedules.gpu.blocks import in_threads
 from noyau.errors import UnsupportedError
 from noyau.sanitizer.numba_cuda.generated import SimulatedCall
 from noyau.toolchain.numba.kernel import load

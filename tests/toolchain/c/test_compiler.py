@@ -387,7 +387,7 @@ def test_a_full_disk_is_no_fault_of_the_text(empty_cache, script):
 
 
 def test_what_a_compiler_says_twice_is_told_once():
-    assert c_compiler._summary("a.c: error: no\n  a.c: error: no\n") == "a.c: error: no"
+    assert c_compiler.summary("a.c: error: no\n  a.c: error: no\n") == "a.c: error: no"
 
 
 def test_a_compiler_that_vanishes(empty_cache, script):

@@ -1,7 +1,8 @@
-"""The schedule for languages whose programs are threads: a launch is a grid of blocks of threads.
+"""The schedules for languages whose programs are threads: a launch is a grid of blocks of threads, or of threads.
 
 A loop on THREADS is a grid of blocks, one on LANES the threads of a block. Memory of as many cells as a block has
-threads is a cell of each thread; what stands outside of lanes every thread of the block computes.
+threads is a cell of each thread; what stands outside of lanes every thread of the block computes. For texts that people
+read to learn there is one plain way for each kind of launch, and a grid without lanes within is one of threads.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from typing import ClassVar
 
 from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu import folds
-from noyau.compiler.schedules.cpu.blocked_folds import rows_before
+from noyau.compiler.schedules.cpu.blocked_folds import in_two, rows_before
 from noyau.compiler.schedules.cpu.scatters import merges
 from noyau.compiler.schedules.cpu.strategies import columns
 from noyau.compiler.schedules.cpu.strategy_choice import is_columns
 from noyau.compiler.schedules.gpu.block_rows import WARP, KeptRow, RowSchedule, Share
 from noyau.compiler.schedules.gpu.strategies import is_loose
-from noyau.compiler.schedules.gpu.vectors import Steps
+from noyau.compiler.schedules.gpu.vectors import Place, Steps
 from noyau.compiler.schedules.primitives import Statements
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
@@ -32,6 +33,7 @@ TILE = 2 * BLOCK  # vectors of a map that one block computes: a thread loads sev
 # The shares of rows that are read again: the first that has room for a row takes it.
 KEPT = (Share(1, WARP, 64), Share(1, 256, 64), Share(2, 256, 128), Share(4, 256, 128), Share(8, 256, 128))
 CHUNK = 1 << 15  # values of a whole array that one block takes in
+ROWS = 256  # of a column that one thread adds up
 WIDE = 128  # cells of an innermost loop that are worth blocks of their own
 
 
@@ -40,6 +42,13 @@ def in_blocks(kernel: ir.Kernel) -> ir.Kernel:
 
     UnsupportedError where a launch merges into an output, stores at an index that is looked up, or carries a state."""
     return BlockSchedule(BLOCK).schedule(kernel)
+
+
+def in_threads(kernel: ir.Kernel) -> ir.Kernel:
+    """The kernel, flat, as grids of threads and of blocks.
+
+    UnsupportedError where a launch merges into an output, stores at an index that is looked up, or carries a state."""
+    return ThreadSchedule(BLOCK).schedule(kernel)
 
 
 class BlockSchedule:
@@ -106,6 +115,37 @@ class BlockSchedule:
         done = replace(kernel, buffers=(*kernel.buffers, *saved.buffers((count,))), launches=launches)
         later = primitives.each(done, [rest] if rest else [], self.one)
         return replace(later, launches=(*done.launches, *later.launches))
+
+
+class PlainRow(RowSchedule):
+    """The schedule of a row whose cells its threads take one by one; a sum of float32 is float64 there."""
+
+    is_wide = True
+
+    def places(self, variable: str, body: Statements) -> list[Place]:
+        return []
+
+
+class ThreadSchedule(BlockSchedule):
+    """The schedule of a kernel for threads, and for blocks of so many."""
+
+    row = PlainRow
+    chunk = "#chunks"
+
+    def nest(self, kernel: ir.Kernel, body: Statements) -> ir.Kernel:
+        loops, inner = primitives.chain(body)
+        if all(primitives.is_small(s, FEW) for s in inner):
+            return replace(kernel, launches=_bound(folds.expand_folds(body, 1)))
+        if is_columns(body):
+            two = in_two(inner, loops, ROWS, 1, wide=False, every=True)
+            first_loops = [*loops[:-1], two.block, loops[-1]]
+            launches = _bound(primitives.nested(first_loops, two.first), primitives.nested(loops, two.second))
+            return replace(kernel, buffers=(*kernel.buffers, *two.scratch), launches=launches)
+        return replace(kernel, launches=(PlainRow(kernel, loops, inner, self.share).launch(None),))
+
+
+def _bound(*bodies: Statements) -> tuple[ir.Launch, ...]:
+    return tuple(ir.Launch(primitives.bind_all(body)) for body in bodies)
 
 
 def _rows(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:

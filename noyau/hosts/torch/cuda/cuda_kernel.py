@@ -11,9 +11,8 @@ import torch
 
 from noyau.codegen.cuda.printer import block_of
 from noyau.errors import BuildError
-from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.cuda.device import device_of
-from noyau.hosts.torch.cuda.launch_records import TAPE
+from noyau.hosts.torch.cuda.launch_records import Allocation, allocate, allocations_of
 from noyau.hosts.torch.tensors import layout_array
 from noyau.ir.loop_interpreter import bind_sizes
 from noyau.ir.loops import Kernel, Role, runs
@@ -25,10 +24,9 @@ MOST_BLOCKS = 2**31 - 1  # of a grid
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """The plan of a call for inputs that lie so: shapes of outputs and scratch, sizes, launches with their grids."""
+    """The plan of a call for inputs that lie so: outputs and scratch, sizes, launches with their grids."""
 
-    outputs: tuple[tuple[int, ...], ...]
-    scratch: tuple[tuple[int, ...], ...]
+    memory: Sequence[Allocation]
     sizes: tuple[np.int64, ...]
     launches: tuple[compiler.Launch, ...]
 
@@ -40,7 +38,7 @@ class CudaKernel:
     def __init__(self, text: str, kernel: Kernel) -> None:
         self.text, self.kernel = text, kernel
         self.plans: dict[Any, LaunchPlan] = {}
-        self.dtypes = {role: [TO_TORCH[buffer.dtype] for buffer in kernel.of(role)] for role in Role}
+        self.outputs, self.scratch = kernel.of(Role.OUTPUT), kernel.of(Role.SCRATCH)
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         device = device_of(tensors)
@@ -48,21 +46,16 @@ class CudaKernel:
         plan = self.plans.get(key)
         if plan is None:
             plan = self.plans[key] = self.plan(tensors, device)
-        outputs = self.empty(Role.OUTPUT, plan.outputs, device)
-        scratch = self.empty(Role.SCRATCH, plan.scratch, device)
-        pointers = [each.data_ptr() for each in (*tensors, *outputs, *scratch)]
+        memory = allocate(plan.memory, device)
+        pointers = [each.data_ptr() for each in (*tensors, *memory)]
         stream = torch.cuda.current_stream(device).cuda_stream
         for launch in plan.launches:
             launch(stream, (*pointers, *plan.sizes))
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return memory[0] if len(self.outputs) == 1 else tuple(memory[: len(self.outputs)])
 
     def plan(self, tensors: Sequence[torch.Tensor], device: torch.device) -> LaunchPlan:
         """The plan for such tensors, the kernels compiled for their device."""
         sizes = bind_sizes(self.kernel, [layout_array(each) for each in tensors], {})
-        outputs, scratch = (
-            tuple(tuple(int(dim.evaluate(sizes)) for dim in buffer.shape) for buffer in self.kernel.of(role))
-            for role in (Role.OUTPUT, Role.SCRATCH)
-        )
         major, minor = torch.cuda.get_device_capability(device)
         code = compiler.load(self.text, f"sm_{major}{minor}")
         launches = []
@@ -77,9 +70,4 @@ class CudaKernel:
                 blocks = min(-(-items // block.rows), MOST_BLOCKS // block.blocks) * block.blocks
                 launches.append(compiler.Launch(code, name, blocks, (block.threads, block.rows)))
         numbers = tuple(np.int64(sizes[binding.size]) for binding in self.kernel.binding)
-        return LaunchPlan(outputs, scratch, numbers, tuple(launches))
-
-    def empty(self, role: Role, shapes: Sequence[tuple[int, ...]], device: torch.device) -> list[torch.Tensor]:
-        """New tensors for buffers."""
-        pairs = zip(shapes, self.dtypes[role], strict=True)
-        return [TAPE.empty(shape, dtype=dtype, device=device) for shape, dtype in pairs]
+        return LaunchPlan(allocations_of((*self.outputs, *self.scratch), sizes), numbers, tuple(launches))

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from noyau.errors import InputError
+from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.cuda.device import require_grid
-from noyau.ir.loops import Kernel
+from noyau.ir.loops import Buffer, Kernel
 from noyau.toolchain.triton.module import load
+
+Allocation: TypeAlias = tuple[tuple[int, ...], torch.dtype]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class CallRecord:
 
     inputs: Sequence[Tensor]
     called: str
-    allocations: list[tuple[tuple[int, ...], torch.dtype]] = field(default_factory=list)
+    allocations: list[Allocation] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
     launched: list[LaunchRecord] = field(default_factory=list)
     results: tuple[int, ...] = ()
@@ -64,6 +67,16 @@ class _Tape(threading.local):
 
 
 TAPE = _Tape()
+
+
+def allocations_of(buffers: Iterable[Buffer], sizes: Mapping[str, int]) -> list[Allocation]:
+    """Shapes and dtypes of buffers for some sizes."""
+    return [(tuple(int(dim.evaluate(sizes)) for dim in each.shape), TO_TORCH[each.dtype]) for each in buffers]
+
+
+def allocate(allocations: Iterable[Allocation], device: torch.device) -> list[Tensor]:
+    """New tensors, by the allocator of this thread."""
+    return [TAPE.empty(shape, dtype=dtype, device=device) for shape, dtype in allocations]
 
 
 class TextTorch:

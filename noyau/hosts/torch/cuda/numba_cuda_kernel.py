@@ -10,12 +10,12 @@ import torch
 
 from noyau.dtypes import DType
 from noyau.errors import BuildError, MissingExtraError
-from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.cuda.device import device_of
-from noyau.hosts.torch.cuda.launch_records import TAPE
+from noyau.hosts.torch.cuda.launch_records import allocate, allocations_of
 from noyau.hosts.torch.tensors import layout_array
 from noyau.ir.loop_interpreter import bind_sizes
 from noyau.ir.loops import Buffer, Kernel, Role
+from noyau.toolchain.c.compiler import summary
 from noyau.toolchain.numba.kernel import load
 
 try:
@@ -40,9 +40,7 @@ class NumbaCudaKernel:
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         device = device_of(tensors)
         sizes = bind_sizes(self.kernel, [layout_array(each) for each in tensors], {})
-        shapes = (tuple(int(dim.evaluate(sizes)) for dim in buffer.shape) for buffer in self.outputs)
-        ends = zip(shapes, (TO_TORCH[buffer.dtype] for buffer in self.outputs), strict=True)
-        outputs = tuple(TAPE.empty(shape, dtype=dtype, device=device) for shape, dtype in ends)
+        outputs = tuple(allocate(allocations_of(self.outputs, sizes), device))
         with cuda.gpus[device.index or 0], warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Numba's, that a small array has a small grid
             stream = _stream(device.index or 0, torch.cuda.current_stream(device).cuda_stream)
@@ -50,8 +48,7 @@ class NumbaCudaKernel:
             try:
                 self.function(*(cuda.as_cuda_array(_Memory(*each), sync=False) for each in pairs), stream=stream)
             except (NumbaError, CudaError, AttributeError) as error:
-                lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-                raise BuildError(f"Numba-CUDA does not compile {self.kernel.name}: {' '.join(lines[:4])}") from error
+                raise BuildError(f"Numba-CUDA does not compile {self.kernel.name}: {summary(str(error))}") from error
         return outputs[0] if len(outputs) == 1 else outputs
 
 

@@ -7,8 +7,8 @@ import pytest
 from noyau.codegen.numba_cuda import printer
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
-from noyau.compiler.schedules.gpu import blocks, threads
-from noyau.compiler.schedules.gpu.threads import in_threads
+from noyau.compiler.schedules.gpu import blocks
+from noyau.compiler.schedules.gpu.blocks import in_threads
 from noyau.errors import UnsupportedError
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
@@ -20,10 +20,7 @@ from tests.codegen.kernels import GOLDEN
 from tests.compiler.schedules.groups import reduced, scanned, scattered
 from tests.trying import attempt
 
-SMALL = (
-    *((threads, name, number) for name, number in {"THREADS": 8, "FEW": 2, "ROWS": 4}.items()),
-    *((blocks, name, number) for name, number in {"FEW": 2, "CHUNK": 16}.items()),
-)
+SMALL = {"BLOCK": 8, "FEW": 2, "ROWS": 4, "CHUNK": 16}
 
 
 def scheduled(graph):
@@ -35,9 +32,9 @@ def scheduled(graph):
 )
 def test_graphs_of_seeds_come_out_right(seeds, monkeypatch):
     """So small that a few cells are several rounds of a block: interpreted, and printed and launched without a GPU."""
-    for each in SMALL:
-        monkeypatch.setattr(*each)
-    monkeypatch.setattr(printer, "THREADS", threads.THREADS)
+    for name, number in SMALL.items():
+        monkeypatch.setattr(blocks, name, number)
+    monkeypatch.setattr(printer, "THREADS", blocks.BLOCK)
     tried = 0
     for seed in seeds:
         if (each := attempt(seed)) is None:

@@ -1,0 +1,81 @@
+"""Statements and expressions of languages of GPU threads: memory of as many cells as a block has threads is a variable
+of each thread, and what is looked up asks whether it is inside."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar
+
+from noyau.codegen.identifiers import Scopes
+from noyau.codegen.statements import INDENT, Expressions, Statements
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.ir import loops as ir
+from noyau.ir.dims import Dim, Shape
+
+
+class ThreadExpressions(Expressions):
+    """The expressions of one kernel. `lanes`: the memory that is a variable of each thread; `lane`: the variable of the
+    loop in lanes that is open; `inside`: whether an index that was looked up is inside."""
+
+    both: ClassVar[str]  # stands between conditions that all hold
+
+    def __init__(self, kernel: ir.Kernel, names: Scopes) -> None:
+        super().__init__(kernel, names)
+        self.lanes, self.lane, self.inside = set[str](), "", dict[str, str]()
+
+    def own_cell(self, name: str, index: Shape) -> str:
+        """The variable of a thread. UnsupportedError for a cell of another one."""
+        if index != (Dim.of(self.lane or 0),):
+            raise UnsupportedError(f"{self.language}: a thread cannot reach cell {index[0]} of {name}, another's")
+        return self.names.value(name)
+
+    def load(self, load: ir.Load) -> str:
+        """As of the language for processors; what lies outside is not read, and is 0."""
+        cell = super().load(load)
+        inside = dict.fromkeys(self.inside[name] for dim in load.index for name in dim.names if name in self.inside)
+        return self.chosen(self.both.join(inside), cell, self.const(0, load.dtype)) if inside else cell
+
+
+class ThreadStatements(Statements):
+    """The statements of one launch."""
+
+    expressions: ThreadExpressions
+    unless: ClassVar[str]  # a condition does not hold, with a place for it as an operand and one for it alone
+    within: ClassVar[str]  # an index lies inside
+    flag: ClassVar[str] = ""  # before the declaration of whether it does
+    alone = ""  # whether a thread is the first of those that compute the same
+
+    @abstractmethod
+    def merged(self, merge: ir.MergeLanes) -> Iterator[str]:
+        """The states of all threads of a block, merged; each thread has the result."""
+
+    def statement(self, statement: ir.Statement, *, last: bool) -> Iterator[str]:
+        said = self.expressions
+        match statement:
+            case ir.MergeLanes():
+                yield from self.merged(statement)
+            case ir.Require():
+                yield self.noted_inside(statement, "")
+            case ir.If(condition, body) if all(isinstance(s, ir.Require) for s in body):
+                otherwise = self.unless.format(said.expr(condition), said.top(condition))
+                yield from (self.noted_inside(s, otherwise) for s in body if isinstance(s, ir.Require))
+            case ir.Store() if (
+                self.alone
+                and not said.lane
+                and any(isinstance(said.memory[name], ir.Buffer) for name in statement.buffers)
+            ):
+                yield self.opens.format(self.alone)  # all threads have computed the same
+                yield from (f"{INDENT}{line}" for line in super().statement(statement, last=False))
+                yield from self.closes
+            case _:
+                yield from super().statement(statement, last=last)
+
+    def noted_inside(self, require: ir.Require, otherwise: str) -> str:
+        """Whether an index lies inside, or need not: what is loaded there asks."""
+        flag, said = f"inside {require.index}", self.expressions
+        text = otherwise + self.within.format(said.dim(require.index), said.dim(require.extent))
+        declared = self.flag + self.constant(flag, "inside", DType.BOOL, text)
+        said.inside |= {each: self.names.value(flag) for each in require.index.names if each.startswith("#")}
+        return declared
