@@ -16,8 +16,10 @@ from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.compiler.schedules.gpu.blocks import in_blocks
 from noyau.dtypes import DType
 from noyau.errors import GraphError, UnsupportedError
+from noyau.ir.dims import Dim, shape_of
+from noyau.ir.graph import Select
 from tests.codegen.kernels import GOLDEN
-from tests.jobs.check.groups import one_map, softmax
+from tests.jobs.check.groups import Group, one_map, softmax
 
 
 @noyau.op("f32[n], f32[n] -> f32[n]")
@@ -54,6 +56,18 @@ def test_what_is_rounded_apart_is_fused_with_nothing(dtype, sum_of_two):
     text = cuda_printer.together([in_blocks(lower(normalise(one_map("rounded", dtype)), "kernel"))])
     assert sum_of_two in text
     assert "__attribute__" not in text
+
+
+def test_a_cluster_that_merges_no_states_opens_no_meeting():
+    g = Group()
+    x = g.input("x", DType.F32, "rows", "n")
+    g.add(Select(1, shape_of((0, "n"))), [x, x], DType.F32, ("rows", Dim.of("n") * 2))
+    copied, merged = (
+        cuda_printer.together([in_blocks(lower(normalise(graph), "kernel"))]) for graph in (g.graph(), softmax())
+    )
+    assert "__cluster_dims__" in copied
+    assert "noyau_meeting" not in copied
+    assert "noyau_open(&meeting)" in merged
 
 
 def test_functions_of_cuda_are_called_by_its_names():

@@ -165,7 +165,8 @@ class KeptRow(RowSchedule):
         self.rounds = max(1, share.bytes // cells) if self.kept else 0
 
     def read_again(self) -> list[Place]:
-        """Find what several passes over the row read, and each row has of its own."""
+        """Find what several passes over the row read, and each row has of its own, at no index that it looks up."""
+        named = {s.name for s in self.row if isinstance(s, ir.Let)}
         passes = [set(self.places(*one)) for one in passes_of(self.row)]
         every = sorted(set().union(*passes), key=str)
         return [
@@ -174,6 +175,7 @@ class KeptRow(RowSchedule):
             if sum(place in one for one in passes) > 1
             and self.buffers[place[0]].role is ir.Role.INPUT
             and self.is_of_row(place)
+            and not any(dim.names & named for dim in place[1])
         ]
 
     def is_of_row(self, place: Place) -> bool:

@@ -8,20 +8,22 @@ import numpy as np
 import pytest
 
 from noyau.codegen.cuda import printer as cuda_printer
+from noyau.codegen.numba_cuda import printer as numba_cuda_printer
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.gpu import block_rows, blocks
 from noyau.compiler.schedules.gpu.block_rows import Share
-from noyau.compiler.schedules.gpu.blocks import in_blocks
+from noyau.compiler.schedules.gpu.blocks import in_blocks, in_threads
 from noyau.dtypes import DType
-from noyau.ir.dims import Dim
+from noyau.ir.dims import Dim, indices
+from noyau.ir.graph import Gather, Lookup
 from noyau.ir.graph_interpreter import evaluate
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import Alloc, Axis, Loop, Role, Space
 from noyau.ir.walk import every_statement
 from tests.compiler.schedules.groups import inputs_of, log_softmax, residual_rms_norm
-from tests.jobs.check.groups import layer_norm, softmax
+from tests.jobs.check.groups import Group, layer_norm, softmax
 from tests.judged import Judge
 
 SHARES = [Share(1, 16, 32), Share(2, 16, 32), Share(4, 16, 64)]
@@ -75,3 +77,35 @@ def test_passes_of_other_lengths_are_no_row():
     row = in_blocks(lower(normalise(softmax()), "kernel")).launches[0].body
     assert block_rows.extent_of(row) is None
     assert block_rows.extent_of(()) == Dim.of(0)
+
+
+def shares_of_looked_up_cells():
+    """Cells of a row that are looked up, by the sum of the row."""
+    g, (row, cell), shape = Group(), indices(2), ("rows", "n")
+    x, ids = g.input("x", DType.F32, *shape), g.input("ids", DType.I64, "n")
+    looked_up = g.add(Gather((row, Lookup(1, (cell,)))), [x, ids], DType.F32, shape)
+    g.map("divide", looked_up, g.expand(g.reduce("sum", x), shape))
+    return g.graph()
+
+
+def log_sum_of_looked_up_row():
+    g, (row, cell), shape = Group(), indices(2), ("rows", "n")
+    x, ids = g.input("x", DType.F32, "words", "n"), g.input("ids", DType.I64, "rows")
+    looked_up = g.add(Gather((Lookup(1, (row,)), cell)), [x, ids], DType.F32, shape)
+    shifted = g.map("subtract", looked_up, g.expand(g.reduce("max", looked_up), shape))
+    g.map("log", g.reduce("sum", g.map("exp", shifted)))
+    return g.graph()
+
+
+@pytest.mark.parametrize("graph", [shares_of_looked_up_cells(), log_sum_of_looked_up_row()], ids=["cells", "rows"])
+@pytest.mark.parametrize("scheduled", [in_blocks, in_threads])
+def test_the_threads_share_what_is_looked_up(graph, scheduled):
+    kernel = check(scheduled(lower(normalise(graph), "kernel")))
+    (cuda_printer if scheduled is in_blocks else numba_cuda_printer).together([kernel])
+    loops = [s for launch in kernel.launches for s in every_statement(launch.body) if isinstance(s, Loop)]
+    serial = [loop for loop in loops if loop.axis is Axis.SERIAL]
+    assert {loop.step for loop in serial} <= {32, 256}
+    inputs = inputs_of(graph, {"rows": 2, "n": 5, "words": 3})
+    arrays = [inputs[buffer.source] for buffer in kernel.of(Role.INPUT)]
+    for output, got in zip(graph.outputs, run(kernel, arrays, seed=1), strict=True):
+        assert Judge(graph, inputs).wrong(output, np.asarray(got)) is None
