@@ -25,7 +25,7 @@ from noyau.compiler.schedules.gpu.vectors import Place, places_along
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
-from noyau.ir.dims import Dim, maximum, product
+from noyau.ir.dims import Dim, product
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import dims_in, every_statement, extent_of, on_threads, touched
 
@@ -106,8 +106,9 @@ class CudaPrinter(ThreadStatements, CPrinter):
         cluster = ""
         if block.blocks > 1:
             cluster = f" __cluster_dims__({block.blocks}, 1, 1)"
+        stored = {name for s in every_statement(launch.body) if isinstance(s, ir.Store) for name in s.buffers}
         head = f'extern "C" __global__ void {bounds}{cluster} {self.kernel.name}_{position}'
-        return "\n".join([f"{head}({', '.join(self.parameters(stores_of(launch)))})", "{", *lines, "}"])
+        return "\n".join([f"{head}({', '.join(self.parameters(stored))})", "{", *lines, "}"])
 
     def parameters(self, stored: set[str]) -> Iterator[str]:
         """Buffers and sizes, as all kernels of the text and the function of the host have them."""
@@ -150,21 +151,15 @@ class CudaPrinter(ThreadStatements, CPrinter):
         """As of language `c`; states are declared with what is in them first."""
         count = next((at for at, s in enumerate(left) if not isinstance(s, ir.Alloc) or is_variable(s)), 0)
         match left[count:]:
-            case [ir.Loop(axis=ir.Axis.LANES, body=(ir.Store(names, _, values, None),)), *rest] if (
+            case [ir.Loop(axis=ir.Axis.LANES, body=(ir.Store(names, _, values, None) as store,)), *rest] if (
                 count
                 and names == tuple(s.name for s in left[:count] if isinstance(s, ir.Alloc))
                 and all(isinstance(value, ir.Const) for value in values)
             ):
-                return self.filled(left[:count], values), rest
+                self.expressions.lanes.update(names)
+                return self.variables(left[:count], store), rest
             case _:
                 return super().first(left)
-
-    def filled(self, memory: Sequence[ir.Statement], values: Sequence[ir.Expr]) -> Iterator[str]:
-        """Memory of the threads of a block, with what is in it first."""
-        for alloc, value in zip(memory, values, strict=True):
-            assert isinstance(alloc, ir.Alloc)
-            (declared,) = self.alloc(alloc)
-            yield f"{declared.removesuffix(';')} = {self.expressions.stored(alloc.name, value)};"
 
     def loop(self, loop: ir.Loop) -> Iterator[str]:
         if loop.axis is ir.Axis.VECTOR:
@@ -205,8 +200,8 @@ class CudaPrinter(ThreadStatements, CPrinter):
         if self.expressions.lane:
             yield from super().zeros(memory)
         else:
-            (declared,) = self.alloc(memory)
-            yield f"{declared.removesuffix(';')} = {self.expressions.const(0, memory.dtype)};"
+            self.expressions.lanes.add(memory.name)
+            yield self.variable(memory, self.expressions.const(0, memory.dtype))
 
     def rounds(self, loop: ir.Loop) -> Iterator[str]:
         """Loops in lanes are over the threads of a block: those that hold states have a thread for each round."""
@@ -372,15 +367,10 @@ class CudaPrinter(ThreadStatements, CPrinter):
         return super().let(let)
 
     def noted(self, let: ir.Let) -> None:
-        match let.value:
-            case ir.UntilAligned(length=length):
-                self.expressions.required[let.name] = length + 1
-            case ir.Call("where", (_, ir.Index(one), ir.Index(other))) if all(
-                map(self.expressions.is_natural, (one, other))
-            ):
-                self.expressions.required[let.name] = maximum(one, other) + 1
-            case _:
-                super().noted(let)
+        if isinstance(let.value, ir.UntilAligned):
+            self.expressions.required[let.name] = let.value.length + 1
+        else:
+            super().noted(let)
 
     def streamed(self, store: ir.StreamStore) -> str:
         raise UnsupportedError("cuda writes around no caches: schedule without nontemporal stores")
@@ -440,8 +430,3 @@ def block_of(launch: ir.Launch) -> Block:
     blocks = next((loop.extent.constant or 1 for loop in loops), 1)
     threads = launch.threads or BLOCK
     return Block(threads, WARPS if threads <= WARP else 1, blocks)
-
-
-def stores_of(launch: ir.Launch) -> set[str]:
-    """The names that a launch stores in."""
-    return {name for s in every_statement(launch.body) if isinstance(s, ir.Store) for name in s.buffers}

@@ -75,7 +75,7 @@ class FunctionLauncher:
         return result if isinstance(result, tuple) else (result,)
 
     def known(self, tensors: Sequence[Tensor]) -> FunctionLauncher:
-        """What is called again for tensors of such shapes."""
+        """The call for tensors of such shapes."""
         return self
 
 
