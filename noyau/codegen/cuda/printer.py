@@ -103,9 +103,7 @@ class CudaPrinter(ThreadStatements, CPrinter):
             lines.insert(0, f"{INDENT}const int lane = threadIdx.x;")
         resident = f", {launch.hints.resident}" if launch.hints.resident else ""
         bounds = f"__launch_bounds__({block.threads * block.rows}{resident})"
-        cluster = ""
-        if block.blocks > 1:
-            cluster = f" __cluster_dims__({block.blocks}, 1, 1)"
+        cluster = f" __cluster_dims__({block.blocks}, 1, 1)" if block.blocks > 1 else ""
         stored = {name for s in every_statement(launch.body) if isinstance(s, ir.Store) for name in s.buffers}
         head = f'extern "C" __global__ void {bounds}{cluster} {self.kernel.name}_{position}'
         return "\n".join([f"{head}({', '.join(self.parameters(stored))})", "{", *lines, "}"])
