@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 from tests.small_models import twice, written
+from tests.terminal import in_terminal
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -23,13 +23,12 @@ def test_ctrl_c_does_not_wait_for_a_compiler_that_hangs(tmp_path):
     (tmp_path / "cc").chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     command = [sys.executable, "-m", "noyau", "optimize", str(written(twice(), tmp_path))]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment) as process:
-        while "compiling" not in (line := process.stderr.readline()) and line:
-            pass
+    with in_terminal(command, cwd=ROOT, env=environment) as (process, text):
+        text.until("compiling")
         time.sleep(0.5)
         asked_s = time.monotonic()
         process.send_signal(signal.SIGINT)
-        assert process.stderr.read() == "noyau: interrupted\n"
         assert process.wait(60) == 130
+        assert text.until(None).endswith("noyau: interrupted")
     assert time.monotonic() - asked_s < 50  # it sleeps for 100
     assert files(tmp_path) == ["cache", "cc", "model.onnx"]
