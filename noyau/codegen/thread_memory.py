@@ -33,9 +33,13 @@ class ThreadExpressions(Expressions):
 
     def load(self, load: ir.Load) -> str:
         """As of the language for processors; what lies outside is not read, and is 0."""
-        cell = super().load(load)
-        inside = dict.fromkeys(self.inside[name] for dim in load.index for name in dim.names if name in self.inside)
-        return self.chosen(self.both.join(inside), cell, self.const(0, load.dtype)) if inside else cell
+        cell, inside = super().load(load), self.all_inside(load.index)
+        return self.chosen(inside, cell, self.const(0, load.dtype)) if inside else cell
+
+    def all_inside(self, index: Shape) -> str:
+        """The condition that what is looked up in an index is inside, or nothing."""
+        flags = (self.inside[name] for dim in index for name in dim.names if name in self.inside)
+        return self.both.join(dict.fromkeys(flags))
 
 
 class ThreadStatements(Statements):

@@ -25,9 +25,9 @@ from noyau.compiler.schedules.gpu.vectors import Place, places_along
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
-from noyau.ir.dims import Dim, product
+from noyau.ir.dims import Dim, Shape, product
 from noyau.ir.monoids import MONOIDS, Symbolic
-from noyau.ir.walk import dims_in, every_statement, extent_of, on_threads, touched
+from noyau.ir.walk import dims_in, every_expression, every_statement, extent_of, on_threads, touched
 
 WARPS = 8  # of a block in which each has an item of its own
 
@@ -287,12 +287,11 @@ class CudaPrinter(ThreadStatements, CPrinter):
                     continue
                 kind = f"<{TYPES[said.memory[name].dtype]}, {loop.extent}>"
                 vectors[name, index] = vector = names.fresh(f"{names.value(name)}_cells")
-                place = f"&{said.cell(name, index)}"
                 if name in stored:
                     yield f"noyau_vector{kind} {vector};"
-                    after.append(f"noyau_store{kind}({place}, {vector});")
+                    after.append(f"noyau_store{kind}(&{said.cell(name, index)}, {vector});")
                 else:
-                    yield f"const noyau_vector{kind} {vector} = noyau_load{kind}({place});"
+                    yield f"const noyau_vector{kind} {vector} = {self.vector_at(name, index, kind)};"
             said.vectors, said.vector = vectors, loop.var
             body = list(self.inner(loop.body))
             said.vectors, said.vector = {}, ""
@@ -312,9 +311,15 @@ class CudaPrinter(ThreadStatements, CPrinter):
                 begin = tuple(dim.replace({loop.var: 0}) for dim in place)
                 whole = said.cell(kept, (*around, Dim.of(0))).removesuffix(".at[0]")
                 kind = f"<{TYPES[said.memory[name].dtype]}, {loop.extent}>"
-                return f"{whole} = noyau_load{kind}(&{said.cell(name, begin)});"
+                return f"{whole} = {self.vector_at(name, begin, kind)};"
             case _:
                 return None
+
+    def vector_at(self, name: str, index: Shape, kind: str) -> str:
+        """A vector in memory; zeros where what is looked up lies outside."""
+        said = self.expressions
+        loaded, inside = f"noyau_load{kind}(&{said.cell(name, index)})", said.all_inside(index)
+        return f"{inside} ? {loaded} : noyau_vector{kind}{{}}" if inside else loaded
 
     def merged(self, merge: ir.MergeLanes) -> Iterator[str]:
         kind = self.state_of(merge.monoid, merge.dtypes)
@@ -359,7 +364,8 @@ class CudaPrinter(ThreadStatements, CPrinter):
         return kind
 
     def let(self, let: ir.Let) -> str:
-        if let.name.startswith("#"):
+        is_looked_up = any(isinstance(each, ir.Load | ir.Var) for each in every_expression((let,)))  # any number then
+        if let.name.startswith("#") and not is_looked_up:
             dims = () if isinstance(let.value, ir.UntilAligned) else tuple(dims_in((let,)))
             self.kinds[let.name] = self.kind_of(let.name, *dims)
         return super().let(let)

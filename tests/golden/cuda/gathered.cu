@@ -141,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(256) gathered_0(const float *__rest
     const int lane = threadIdx.x;
     for (int64_t i1 = (int64_t)blockIdx.x * 8 + threadIdx.y; i1 < b * s; i1 += (int64_t)gridDim.x * 8) {
         const int64_t ids_i = ids[i1];
-        const int at = ids_i;
+        const int64_t at = ids_i;
         [[maybe_unused]] const bool inside = (at >= 0 && at < words);
         float v4_sum;
         const int length = n;
@@ -152,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(256) gathered_0(const float *__rest
             #pragma unroll 4
             for (int r1 = lane; r1 < vectors_v4; r1 += 32) {
                 float v4_of_vector_sum = 0.0f;
-                const noyau_vector<float, 4> table_cells = noyau_load<float, 4>(&table[at * n + r1 * 4 + until_v4]);
+                const noyau_vector<float, 4> table_cells = inside ? noyau_load<float, 4>(&table[at * n + r1 * 4 + until_v4]) : noyau_vector<float, 4>{};
                 #pragma unroll
                 for (int cell = 0; cell < 4; ++cell) {
                     const float table_i = inside ? table_cells.at[cell] : 0.0f;
@@ -180,7 +180,7 @@ extern "C" __global__ void __launch_bounds__(256) gathered_0(const float *__rest
         {
             #pragma unroll 4
             for (int i2 = lane; i2 < vectors_i2; i2 += 32) {
-                const noyau_vector<float, 4> table_cells = noyau_load<float, 4>(&table[at * n + i2 * 4 + until_i2]);
+                const noyau_vector<float, 4> table_cells = inside ? noyau_load<float, 4>(&table[at * n + i2 * 4 + until_i2]) : noyau_vector<float, 4>{};
                 noyau_vector<float, 4> v2_cells;
                 #pragma unroll
                 for (int cell = 0; cell < 4; ++cell) {
@@ -213,7 +213,7 @@ extern "C" __global__ void __launch_bounds__(256) gathered_1(const float *__rest
             #pragma unroll 4
             for (int64_t r1 = lane; r1 < vectors_v4; r1 += 256) {
                 float v4_of_vector_sum = 0.0f;
-                const noyau_vector<float, 4> table_cells = noyau_load<float, 4>(&table[at * n + r1 * 4 + until_v4]);
+                const noyau_vector<float, 4> table_cells = inside ? noyau_load<float, 4>(&table[at * n + r1 * 4 + until_v4]) : noyau_vector<float, 4>{};
                 #pragma unroll
                 for (int cell = 0; cell < 4; ++cell) {
                     const float table_i = inside ? table_cells.at[cell] : 0.0f;
@@ -241,7 +241,7 @@ extern "C" __global__ void __launch_bounds__(256) gathered_1(const float *__rest
         {
             #pragma unroll 4
             for (int64_t i2 = lane; i2 < vectors_i2; i2 += 256) {
-                const noyau_vector<float, 4> table_cells = noyau_load<float, 4>(&table[at * n + i2 * 4 + until_i2]);
+                const noyau_vector<float, 4> table_cells = inside ? noyau_load<float, 4>(&table[at * n + i2 * 4 + until_i2]) : noyau_vector<float, 4>{};
                 noyau_vector<float, 4> v2_cells;
                 #pragma unroll
                 for (int cell = 0; cell < 4; ++cell) {
