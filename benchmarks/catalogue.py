@@ -228,9 +228,9 @@ def main() -> None:
     for name, dtype, way in product(*chosen):
         record = run(name, dtype, way, arguments.budget)
         print(told(record), flush=True)
-        kept["cases"][f"{name} {dtype} {way}"] = record
+        kept["cases"][f"{name} {dtype} {way}"] = {key: value for key, value in record.items() if key != "case"}
         write_record(kept, arguments.output)
-    print(*summary(list(kept["cases"].values())), sep="\n")
+    print(*summary([{"case": key.split()[0], **each} for key, each in kept["cases"].items()]), sep="\n")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any
 RAW = {
     *("samples_s", "samples_us", "comparisons", "p10_us", "p90_us", "host_us", "bindings", "strays", "longest"),
     *("ulp_by_build", "truth_ulp_of_long_double", "worst_argument", "unblocked", "why", "left", "already_fused"),
-    *("phases", "next"),
+    *("phases", "next", "moved_bytes"),
 }
 MOST_VALUES = 7  # a longer list of numbers is a list of samples
 WIDTH = 700  # a row of a table is a line
