@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from noyau.jobs.optimize.torch.onnx_model import HostedModel
     from noyau.jobs.optimize.torch.options import HostedKeywords, ModuleKeywords
     from noyau.jobs.optimize.torch.run import OptimizedModule as OptimizedModule
-    from noyau.jobs.profile.record import Profile
+    from noyau.jobs.profile.record import Profile, Wall
     from noyau.jobs.profile.run import ProfileKeywords
-    from noyau.jobs.profile.wall import Wall
     from noyau.jobs.show.model import ShownModel
     from noyau.kernels.reference import reference
     from noyau.kernels.user_kernel import Buffer

@@ -29,7 +29,6 @@ def test_the_files_that_a_document_names_are_there(name):
         "run.py",
         "record.py",
         "render.py",
-        "page.py",
         "noyau/a/b.py",
         "tests/a/test_b.py",
     }  # of any job, any file

@@ -13,14 +13,11 @@ import warnings
 from collections.abc import Sequence
 
 from noyau.errors import NoyauError, OutputError
-from noyau.jobs import command_line, doctor
+from noyau.jobs import command_line, doctor, mcp
 from noyau.jobs.bench import command as bench_command
 from noyau.jobs.check import command as check_command
-from noyau.jobs.demo import command as demo_command
 from noyau.jobs.diff import command as diff_command
 from noyau.jobs.extract import command as extract_command
-from noyau.jobs.machine import command as machine_command
-from noyau.jobs.mcp import command as mcp_command
 from noyau.jobs.optimize import command as optimize_command
 from noyau.jobs.profile import command as profile_command
 from noyau.jobs.show import command as show_command
@@ -120,9 +117,9 @@ COMMANDS = {
     "diff": diff_command.COMMAND,
     "bench": bench_command.COMMAND,
     "stream": stream_command.COMMAND,
-    "mcp": mcp_command.COMMAND,
-    "demo": demo_command.COMMAND,
-    "machine": machine_command.COMMAND,
+    "mcp": mcp.COMMAND,
+    "demo": optimize_command.DEMO,
+    "machine": doctor.MACHINE,
     "cache": doctor.CACHE,
     "doctor": doctor.COMMAND,
 }

@@ -1,4 +1,5 @@
-"""The commands `noyau doctor`, of what noyau finds on this machine, and `noyau cache`, of what it keeps there."""
+"""The commands about this machine: `noyau doctor`, of what noyau finds, `noyau cache`, of what it keeps there, and
+`noyau machine`, of how fast it is."""
 
 from __future__ import annotations
 
@@ -17,10 +18,6 @@ from noyau.version import __version__
 
 _PACKAGES = tuple("numpy ml-dtypes rich onnx onnxruntime torch numba numba-cuda triton ziglang".split())
 _NONE = "-"  # in the table of releases: the set does without
-
-
-def _declare(parser: argparse.ArgumentParser) -> None:
-    declare_record(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -98,19 +95,28 @@ def _run_cache(arguments: argparse.Namespace) -> int:
     from noyau.toolchain import cache
 
     home, taken = cache.folder(), cache.size_bytes()
+    count = cache.clear() if arguments.clear else 0
+    facts = {"folder": str(home), "bytes": taken, "limit_bytes": cache.LIMIT_BYTES, "removed": count}
+    write_found(arguments.json, facts)
     if arguments.clear:
-        count = cache.clear()
-        write_found(
-            arguments.json, {"folder": str(home), "bytes": taken, "limit_bytes": cache.LIMIT_BYTES, "removed": count}
-        )
         print(f"removed {several(count, 'file')}, {taken / 2**20:.1f} MiB, from {home}")
     else:
-        write_found(
-            arguments.json, {"folder": str(home), "bytes": taken, "limit_bytes": cache.LIMIT_BYTES, "removed": 0}
-        )
         print(f"{home}: {taken / 2**20:.1f} MiB of at most {cache.LIMIT_BYTES / 2**20:.0f} MiB")
     return 0
 
 
+def _declare_machine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--refresh", action="store_true", help="measure again, though nothing has changed")
+    parser.add_argument("--json", action="store_true", help="print the whole record as JSON")
+    parser.add_argument("--device", metavar="D", help="cpu, cuda or cuda:1 alone (default: the processor, and a GPU)")
+
+
+def _run_machine(arguments: argparse.Namespace) -> int:
+    from noyau.jobs.machine.run import run_machine
+
+    return run_machine(arguments)
+
+
 CACHE = Command("show or clear the cache of built kernels", _declare_cache, _run_cache)
-COMMAND = Command("say what noyau finds on this machine", _declare, _run)
+COMMAND = Command("say what noyau finds on this machine", declare_record, _run)
+MACHINE = Command("what this machine can do, measured", _declare_machine, _run_machine)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from noyau.errors import InputError
-from noyau.jobs.command_line import Command, declare_record, print_rich, progress, require_place, share_of, sizes_of
+from noyau.jobs.command_line import Command, declare_record, print_rich, progress, require_place
+from noyau.jobs.sizes import share_of, sizes_of
 
 if TYPE_CHECKING:
     from noyau.jobs.bench.baseline.record import ChangeRecord
@@ -40,7 +41,12 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     peers = "time these beside: the reference as torch.compile, numexpr and numba run it"
     add("--against", default="", metavar="PEER[,PEER...]", help=peers)
     add("--save", default="", metavar="NAME", help="keep the source texts in .noyau/bench/NAME.json (or a path)")
-    add("--compare", default="", metavar="NAME", help="run the saved text beside the present one, in turns")
+    add(
+        "--compare",
+        default="",
+        metavar="NAME",
+        help="run the saved text beside the present one, in turns; it is a program: name a baseline you trust",
+    )
     limit = "with --compare: status 1 where a candidate takes surely longer, by more than this (default: 5%%)"
     add("--fail-if-slower", default="5%", metavar="P%", help=limit)
     for kind, what in (("markdown", "a summary for a pull request"), ("junit", "JUnit's XML"), ("csv", "all timings")):
@@ -60,17 +66,15 @@ def _run(arguments: argparse.Namespace) -> int:
     limit = share_of(arguments.fail_if_slower, "--fail-if-slower")
     if not 0 < arguments.budget < float("inf"):
         raise InputError(f"--budget {arguments.budget:g} is no number of seconds above 0: --budget 1")
-    if arguments.compare and (arguments.against or arguments.device or arguments.save):
-        raise InputError("--compare goes without --against, --device and --save: it times what was saved, on this CPU")
+    if arguments.compare and (arguments.against or arguments.device or arguments.save or arguments.html):
+        problem = "--compare goes without --against, --device, --save and --html"
+        raise InputError(f"{problem}: it times what was saved, on this CPU, and --markdown writes its table")
     with progress() as say:
         say(f"reading {target}")
         record = _timed(arguments, limit, say)
     for kind, place in exports.items():
         write_text(EXPORTS[kind](record), place)
-    if arguments.json is not None:
-        record.write(arguments.json)
-    if arguments.html is not None:
-        record.save_html(arguments.html)
+    record.write_where(arguments.json, arguments.html)
     print_rich(record)
     if arguments.save:
         again = shlex.join(["noyau", "bench", target, "--compare", arguments.save])
@@ -80,8 +84,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _timed(arguments: argparse.Namespace, limit: float, say: Callable[[str], None]) -> BenchRecord | ChangeRecord:
     """A bench, kept as a baseline where that is asked; or the present text beside that of a baseline."""
-    from noyau.jobs.bench.baseline.record import read_baseline
     from noyau.jobs.bench.baseline.run import compare, save
+    from noyau.jobs.bench.baseline.sources import read_baseline
     from noyau.jobs.bench.peers import named_peers
     from noyau.jobs.bench.run import bench, combinations
     from noyau.jobs.bench.tasks import BenchOptions

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree as xml
 
-from noyau.jobs.bench.baseline import render as changes
 from noyau.jobs.bench.baseline.record import ChangeRecord
 from noyau.jobs.bench.record import RETURNING, BenchRecord
 from noyau.text import printable, sizes_text
@@ -69,7 +68,7 @@ def csv_text(record: Timed) -> str:
 def markdown(record: Timed) -> str:
     """GitHub-flavoured Markdown: the verdict, a table, and what is wrong."""
     verdict = f"{record.name}: {'every candidate is right' if record.ok else 'WRONG'}"
-    verdict = changes.summary(record) if isinstance(record, ChangeRecord) else verdict
+    verdict = record.summary if isinstance(record, ChangeRecord) else verdict
     notes = list(record.notes) if isinstance(record, ChangeRecord) else []
     lines = ["| candidate | sizes | inputs | time | against | ratio | interval | |", f"|{'---|' * 8}"]
     for row in export_rows(record):

@@ -1,24 +1,28 @@
-"""The inputs that kernels of an op are tried on: dtypes, ranks, sizes and numbers, by its signature or by its maker."""
+"""The inputs that kernels of an op are tried on: dtypes, ranks, sizes and numbers; and the time that trying takes."""
 
 from __future__ import annotations
 
 import inspect
 import math
+import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, cycle, islice, zip_longest
 from typing import Any
 
 import numpy as np
 
+from noyau.codegen.language import LANGUAGES, Grid
 from noyau.dtypes import HALVES, DType, from_numpy
 from noyau.errors import InputError, SignatureError
 from noyau.ir.graph import Graph
 from noyau.kernels.programs.generate import Specialization, lazy_graph
 from noyau.kernels.reference import graph_of
+from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
+from noyau.sanitizer.lint.arithmetic import situation_or_none
 from noyau.signatures.binding import bind
 from noyau.signatures.instances import draw_inputs, in_dtypes, sizes_of, sizing_integers, usual_instance, usual_sizes
 from noyau.signatures.types import Family, Instance, Signature
@@ -27,6 +31,7 @@ from noyau.verify.adversarial import NORMAL, schedule
 from noyau.verify.awkward_sizes import cells, fits, fitting
 from noyau.verify.case_arrays import CaseMaker, Pattern
 from noyau.verify.trial import LazyGraph
+from noyau.workers.worker import spent_s
 
 Array = np.ndarray
 Sizes = Mapping[str, int]
@@ -49,6 +54,8 @@ _DTYPES = {
     Family.INT: (DType.I64, DType.I32, DType.U8),
     Family.ANY: (DType.F32, DType.I32, DType.BOOL),
 }
+PATIENCE = 3  # times so much on the clock as of the processor
+PROGRAM = 1 << 10  # threads that a program of Triton takes as long as
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,3 +340,64 @@ def _bound(
             raise
         raise InputError(f"inputs= of {op.name} fails with {type(fault).__name__}: {fault}") from fault
     return bound.instance, bound.arrays
+
+
+@dataclass(slots=True)
+class Costs:
+    """An estimate of the time of further runs: as much more than the shortest as they have more to do, by the run that
+    had most: the first ones take long for what is compiled. `is_steep`: Python runs each thread or program, so that
+    what is larger than all before takes longer in proportion."""
+
+    is_steep: bool = False
+    least_s: float = math.inf
+    time_s: float = 0.0  # of the last run that had most to do
+    work: int = 0
+
+    def note(self, work: int, time_s: float) -> None:
+        self.least_s = min(self.least_s, time_s)
+        if work >= self.work:
+            self.time_s, self.work = time_s, work
+
+    def expected_s(self, work: int) -> float:
+        """Nothing as long as there was none."""
+        if not self.time_s:
+            return 0.0
+        if self.is_steep and work > self.work:
+            return self.time_s * work / max(1, self.work)
+        return self.least_s + (self.time_s - self.least_s) * work / max(1, self.work)
+
+
+@dataclass(slots=True)
+class Budget:
+    """Seconds of the processor for the runs of a kernel, in this process and its workers, or PATIENCE times as many on
+    the wall."""
+
+    seconds: float
+    costs: Costs = field(default_factory=Costs)
+    began_s: float = 0.0
+    end_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Count from now on."""
+        self.began_s, self.end_s = spent_s(), time.monotonic() + PATIENCE * self.seconds
+
+    @property
+    def is_spent(self) -> bool:
+        return spent_s() > self.began_s + self.seconds or time.monotonic() > self.end_s
+
+    def affords(self, work: int, share: float = 1.0) -> bool:
+        """Whether a run with so much to do is expected to take a share of all the time at most."""
+        return self.costs.expected_s(work) <= share * self.seconds
+
+
+def work_of(kernel: UserKernel, instance: Instance, sizes: Mapping[str, int]) -> int:
+    """The work of a run at sizes of the signature: cells, or threads where it starts more of these."""
+    cells = math.prod(max(size, 1) for size in sizes.values())
+    language = LANGUAGES[kernel.language]
+    numbers = [1] * len(instance.inputs)  # for those that are none of the sizes
+    launch = situation_or_none(kernel, instance, sizes, numbers) if language.on_gpu else None
+    threads = 1 if launch is None else math.prod(launch.grid) * math.prod(launch.block)
+    return max(cells, threads * (PROGRAM if language.grid is Grid.PROGRAMS else 1))

@@ -18,8 +18,7 @@ import numpy as np
 
 from noyau.codegen.language import LANGUAGES, generated_on
 from noyau.errors import BuildError, NoyauError, UnansweredError, UnsupportedError
-from noyau.jobs.check.attempts import Attempt, Sizes, volume
-from noyau.jobs.check.costs import work_of
+from noyau.jobs.check.attempts import Attempt, Sizes, volume, work_of
 from noyau.jobs.check.isolated_kernels import KernelProcesses
 from noyau.jobs.check.sanitized_runs import SanitizedRuns, Watch, by_hand
 from noyau.kernels.c.parameters import roles_of

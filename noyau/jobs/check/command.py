@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from noyau.errors import InputError, NoyauError
 from noyau.jobs import command_line
 from noyau.jobs.check.submissions import command as submissions
-from noyau.jobs.command_line import Command, declare_inputs, declare_record, progress, require_place, sizes_of
+from noyau.jobs.command_line import Command, declare_inputs, declare_record, progress, require_place
+from noyau.jobs.sizes import sizes_of
 
 if TYPE_CHECKING:
     from noyau.ops.op import Op
@@ -129,10 +130,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with progress() as say:
         say(f"running {target.name} and {arguments.against.name}")
         difference = model_difference(target, arguments.against, dims=sizes_of(arguments.dim), inputs=arguments.inputs)
-        if arguments.json is not None:
-            difference.write(arguments.json)
-        if arguments.html is not None:
-            difference.save_html(arguments.html)
+        difference.write_where(arguments.json, arguments.html)
     Console().print(difference)
     return 0 if difference.ok else 1
 

@@ -16,9 +16,8 @@ from noyau import errors
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import FindingKind, Severity
 from noyau.ir.graph_interpreter import evaluate
-from noyau.jobs.check.attempts import Attempt, Sizes, attempts, grown
+from noyau.jobs.check.attempts import Attempt, Budget, Costs, Sizes, attempts, grown
 from noyau.jobs.check.candidates import ByHand, KernelCandidate
-from noyau.jobs.check.costs import Budget, Costs
 from noyau.jobs.check.diagnosis import (
     Smallest,
     TwoRuns,

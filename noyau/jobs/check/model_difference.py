@@ -29,6 +29,8 @@ from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators,
 from noyau.hosts.onnxruntime.submodel import lost_values, part_for, types_of
 from noyau.ir.graph import Graph, Input
 from noyau.ir.graph_interpreter import evaluate
+from noyau.jobs.page import document
+from noyau.jobs.page.document import Page
 from noyau.jobs.report.text import Record, hanging
 from noyau.text import printable
 from noyau.verify.certificate import SHARE, Outcome
@@ -142,6 +144,27 @@ class ModelDifference(Record):
         for note in self.notes:
             yield from hanging(note, width, "  ", "    ")
 
+    def _page(self) -> Page:
+        runs = sorted(self.runs, key=lambda at: at.first is None)  # those that differ first
+        heads = [f"At {at.sizes}: {f'the first that differs: {at.first}' if at.first else 'alike'}" for at in runs]
+        sections = [document.summary(heads[0], "good" if self.ok else "bad", heads[1:])]
+        for at in self.runs:
+            rows = (
+                {
+                    "value": each.name,
+                    "verdict": "alike" if each.ok else "differs",
+                    "output": "yes" if each.is_output else "",
+                    "allowed_share": each.outcome.worst_ratio,
+                    "cells_beyond": each.outcome.beyond,
+                    "made_by": each.operator,
+                    "what": "; ".join(map(str, each.outcome.failures[:1])),
+                }
+                for each in at.values
+            )
+            sections.append(document.table(f"Values at {at.sizes}", rows))
+        sections.append(document.lines("Notes", self.notes))
+        return Page(f"{self.against} against {self.model}", "check", sections)
+
 
 def model_difference(
     model: str | Path, against: str | Path, *, dims: Dims | None = None, inputs: str | Path | None = None, seed: int = 0
@@ -165,7 +188,7 @@ def model_difference(
         runs.append(DifferenceRun(spell_sizes(model_names(imported, sizes)) or "its only sizes", values))
         notes += [*inputs_from, *(f"not compared: {fault}" for fault in faults.values())]
     for side in (one, other):
-        if has_kernels(side.model) and library_of(side) is None:
+        if has_kernels(side.model) and library_of(side.model, side.original.path) is None:
             notes.append(f"{printable(side.name)} has kernels, and no library beside it: what they replaced runs")
     return ModelDifference(printable(one.name), printable(other.name), tuple(runs), tuple(dict.fromkeys(notes)))
 
@@ -291,17 +314,21 @@ def compare_values(
 
 
 def side_values(side: ModelSide, names: Sequence[str], arrays: Arrays, entering: Arrays) -> dict[str, np.ndarray]:
-    """Some values of a model in one run of it, with the library beside it where it has kernels of noyau's."""
-    part, arrays = part_for(side.model, names, types_of(entering)), {**arrays, **entering}
-    folder, library = side.original.folder, library_of(side)
-    session = open_session(part.SerializeToString(), library, folder=folder, optimized=False, prepacked=False)
+    """Some values of a model in one run of it."""
+    part, path = part_for(side.model, names, types_of(entering)), side.original.path
+    return values_of(part, library_of(side.model, path), path.parent, {**arrays, **entering})
+
+
+def values_of(model: onnx.ModelProto, library: Path | None, folder: Path, arrays: Arrays) -> dict[str, np.ndarray]:
+    """The outputs of a model, or of a part of one, in one run; `folder`: of its tensors in other files."""
+    session = open_session(model.SerializeToString(), library, folder=folder, optimized=False, prepacked=False)
     return run(session, {value.name: arrays[value.name] for value in session.get_inputs() if value.name in arrays})
 
 
-def library_of(side: ModelSide) -> Path | None:
-    """The library of a model that noyau has written, where it lies beside it."""
-    library = library_path(side.original.path)
-    return library if has_kernels(side.model) and library.exists() else None
+def library_of(model: onnx.ModelProto, path: Path) -> Path | None:
+    """The library of a model that noyau has written to a file, where it lies beside it."""
+    library = library_path(path)
+    return library if has_kernels(model) and library.exists() else None
 
 
 def has_kernels(model: onnx.ModelProto) -> bool:

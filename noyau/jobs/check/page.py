@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from noyau.jobs.check.model_difference import ModelDifference
 from noyau.jobs.page.document import Page, Section, lines, summary, table
 from noyau.sanitizer.access_map import AccessMap, svg
 from noyau.text import printable, several
@@ -78,24 +77,3 @@ def _source(check: OpCheck, kernel: KernelCheck) -> Mapping[str, Any]:
     text = "".join(linecache.getlines(check.place.rpartition(":")[0]))
     evidence = kernel.certificate.summary() if kernel.certificate else kernel.skipped or kernel.unverified
     return {"text": text, "evidence": evidence, "about": check.place, "certificate": kernel.certificate}
-
-
-def page(difference: ModelDifference) -> Page:
-    """The page of the difference of two models that are meant to be alike."""
-    runs = sorted(difference.runs, key=lambda run: run.first is None)  # those that differ first
-    heads = [f"At {run.sizes}: {f'the first that differs: {run.first}' if run.first else 'alike'}" for run in runs]
-    sections: list[Section] = [summary(heads[0], "good" if difference.ok else "bad", heads[1:])]
-    for run in difference.runs:
-        rows = (
-            {
-                "value": each.name,
-                "verdict": "alike" if each.ok else "differs",
-                "output": "yes" if each.is_output else "",
-            }
-            | {"allowed_share": each.outcome.worst_ratio, "cells_beyond": each.outcome.beyond, "made_by": each.operator}
-            | {"what": "; ".join(map(str, each.outcome.failures[:1]))}
-            for each in run.values
-        )
-        sections.append(table(f"Values at {run.sizes}", rows))
-    sections.append(lines("Notes", difference.notes))
-    return Page(f"{difference.against} against {difference.model}", "check", sections)

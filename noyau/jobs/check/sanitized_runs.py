@@ -16,8 +16,7 @@ import numpy as np
 
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import CheckError, FindingKind, NoyauError
-from noyau.jobs.check.attempts import PAST, usual_case, volume
-from noyau.jobs.check.costs import Budget, Costs
+from noyau.jobs.check.attempts import PAST, Budget, Costs, usual_case, volume
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.sanitizer.access_map import AccessMap

@@ -1,1 +1,1 @@
-"""`noyau demo`: the optimizer on a small LLaMA, whose two exports lie in `models`."""
+"""The small models of `noyau demo`."""

@@ -5,22 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from noyau.jobs.command_line import (
-    Command,
-    declare_inputs,
-    declare_record,
-    print_rich,
-    progress,
-    require_place,
-    sizes_of,
-)
+from noyau.jobs import command_line
+from noyau.jobs.sizes import sizes_of
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="A.onnx", help="the model that the other one is compared with")
     parser.add_argument("against", type=Path, metavar="B.onnx", help="the other model")
-    declare_inputs(parser, "run both", "or at this one (default: small ones)")
-    declare_record(parser, page=True)
+    command_line.declare_inputs(parser, "run both", "or at this one (default: small ones)")
+    command_line.declare_record(parser, page=True)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -29,16 +22,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
     for place in filter(None, (arguments.json, arguments.html)):
         for model in (arguments.model, arguments.against):
-            require_place(place, model)
-    with progress() as say:
+            command_line.require_place(place, model)
+    with command_line.progress() as say:
         say(f"comparing {arguments.model.name} and {arguments.against.name}")
         result = diff(arguments.model, arguments.against, dims=sizes_of(arguments.dim), inputs=arguments.inputs)
-    if arguments.json is not None:
-        result.write(arguments.json)
-    if arguments.html is not None:
-        result.save_html(arguments.html)
-    print_rich(result)
+    result.write_where(arguments.json, arguments.html)
+    command_line.print_rich(result)
     return 0 if result.same else 1
 
 
-COMMAND = Command("what differs between two models: nodes, weights, values", _declare, _run)
+COMMAND = command_line.Command("what differs between two models: nodes, weights, values", _declare, _run)

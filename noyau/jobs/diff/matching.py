@@ -79,15 +79,12 @@ class _Neighbours:
 
 
 def _local(side: ModelSide) -> Keys:
-    return [(*_plain(node), *_weights(node, side)) for node in side.nodes]
+    weights = side.constants
+    return [(*_plain(node), *(weights[e].digest for e in node.operands if e in weights)) for node in side.nodes]
 
 
 def _plain(node: ComparedNode) -> tuple[Hashable, ...]:
     return node.operator, tuple(sorted(node.parameters.items()))
-
-
-def _weights(node: ComparedNode, side: ModelSide) -> list[str]:
-    return [side.constants[name].digest for name in node.operands if name in side.constants]
 
 
 def _made_of(side: ModelSide, by_name: bool) -> Keys:

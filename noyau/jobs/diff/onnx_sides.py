@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +29,6 @@ class ConstantValue:
     kind: str
     digest: str
     tensor: onnx.TensorProto
-
-    @property
-    def cells(self) -> int:
-        return math.prod(self.tensor.dims)
 
     def array(self, folder: Path) -> np.ndarray:
         return np.asarray(numpy_helper.to_array(self.tensor, str(folder)))
@@ -74,8 +69,7 @@ def read_side(path: Path) -> ModelSide:
     model, constants = frontend.parse(path), dict[str, ConstantValue]()
     graph, opsets = model.graph, {each.domain or "ai.onnx": each.version for each in model.opset_import}
     try:
-        for tensor in graph.initializer:
-            constants[tensor.name] = _constant(tensor, path.parent)
+        constants |= {tensor.name: _constant(tensor, path.parent) for tensor in graph.initializer}
         for node in graph.node:
             value = next((each.t for each in node.attribute if each.name == "value"), None)
             if node.op_type == "Constant" and value is not None:
@@ -107,20 +101,20 @@ def _compared(
     with suppress(onnx.defs.SchemaError):
         domain = "" if node.domain == "ai.onnx" else node.domain
         schema = onnx.defs.get_schema(node.op_type, opsets.get(domain or "ai.onnx", 1), domain)
-        parameters = {
-            name: _text(each.default_value) for name, each in schema.attributes.items() if each.default_value.name
-        }
+        parameters = {n: _text(e.default_value) for n, e in schema.attributes.items() if e.default_value.name}
     parameters |= {each.name.lower(): _text(each) for each in node.attribute}
     formals = [] if schema is None or node.op_type in COMMUTATIVE else list(schema.inputs)
     for slot, name in enumerate(node.input):
         known, formal = constants.get(name), formals[slot] if slot < len(formals) else None
         is_one = formal is not None and formal.option != onnx.defs.OpSchema.FormalParameterOption.Variadic
-        if known and formal and is_one and "float" not in known.kind and known.cells <= FEW:
+        if known and formal and is_one and "float" not in known.kind and math.prod(known.tensor.dims) <= FEW:
             parameters[formal.name.lower()] = str(known.array(folder).tolist())
         elif name:
             operands.append(name)
     captured = reads(node) - set(node.input)
-    operands += [name for graph in subgraphs(node) for name in _names(graph) if name in captured]
+    for graph in subgraphs(node):  # each value once, in the order in which it is read
+        read = dict.fromkeys(name for each in graph.node for name in sorted(reads(each)))
+        operands += [name for name in read if name in captured]
     operator = f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
     return ComparedNode(position, operator, parameters, tuple(operands), tuple(filter(None, node.output)), node.name)
 
@@ -144,19 +138,11 @@ def _text(attribute: onnx.AttributeProto) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value if isinstance(value, int) else list(value))
 
 
-def _names(graph: onnx.GraphProto) -> Iterator[str]:
-    """The values that the nodes of a graph read, in order, each once."""
-    yield from dict.fromkeys(name for node in graph.node for name in sorted(reads(node)))
-
-
 def _type_of(value: onnx.ValueInfoProto, sizes: dict[str, str]) -> str:
     """A type in words; `sizes`: the numbers of the names of sizes, so that renaming them is no difference."""
     tensor = value.type.tensor_type
     if not value.type.HasField("tensor_type"):
         return str(value.type.WhichOneof("value"))
-    fresh = (f"n{number}" for number in count(len(sizes)))
-    dims = [
-        sizes.setdefault(each.dim_param, next(fresh)) if each.dim_param else str(each.dim_value)
-        for each in tensor.shape.dim
-    ]
+    extents = tensor.shape.dim
+    dims = [sizes.setdefault(e.dim_param, f"n{len(sizes)}") if e.dim_param else str(e.dim_value) for e in extents]
     return f"{onnx.TensorProto.DataType.Name(tensor.elem_type).lower()}[{', '.join(dims)}]"

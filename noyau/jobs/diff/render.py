@@ -1,18 +1,23 @@
-"""The difference of two models as text: what differs at all, then nodes and weights, then values."""
+"""The difference of two models as text and as a page: what differs at all, then nodes and weights, then values."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from noyau.jobs.diff.record import ModelsDiff
+from noyau.jobs.page import document
+from noyau.jobs.page.document import Page, Section
+from noyau.jobs.page.graphs import Node, graphs, model_drawing
 from noyau.jobs.report.text import hanging, show_of
-from noyau.text import several
+from noyau.text import as_json, several
 
 MOST = 20  # lines of a kind
+_NOTE = "Red nodes are of the first model alone, green ones of the second, yellow ones differ."
 
 
 def headline(diff: ModelsDiff) -> str:
@@ -55,3 +60,52 @@ def _listed(mark: str, texts: Sequence[str], width: int) -> Iterator[Text]:
         yield from hanging(text, width, f"  {mark} ", "      ")
     if len(texts) > MOST:
         yield Text(f"  {mark} and {len(texts) - MOST} more: --json has all")
+
+
+def page(diff: ModelsDiff) -> Page:
+    """The page of a difference."""
+    state = "good" if diff.same else "doubt"
+    rows = [{"node": each.node, "twin": each.twin, "changes": each.changes} for each in diff.changed]
+    sections = [
+        document.summary(headline(diff), state, filter(None, (values_text(diff), *diff.notes))),
+        *([_graphs(diff)] if diff.sides else []),
+        document.table("Changed nodes", rows),
+        document.table(
+            "Nodes of one model alone",
+            [{"node": each, "of": diff.model} for each in diff.removed]
+            + [{"node": each, "of": diff.against} for each in diff.added],
+        ),
+        document.table(
+            "Values on the same inputs",
+            ({**as_json(each), "differs": "differs" if each.differs else "alike"} for each in diff.values),
+        ),
+        document.lines("Facts", diff.facts),
+    ]
+    return Page(f"{diff.model} and {diff.against}", "diff", sections)
+
+
+def _graphs(diff: ModelsDiff) -> Section:
+    words, titles = ("removed", "added"), (diff.model, diff.against)
+    alone = set(diff.removed), set(diff.added)
+    changes = {each.node: each.changes for each in diff.changed}, {each.twin: each.changes for each in diff.changed}
+    drawings = []
+    for number, side in enumerate(diff.sides or ()):
+        partners = {ends[number]: str(ends[0]) for ends in diff.pairs}
+        nodes = {node.position: (node.label, partners.get(place, "")) for place, node in enumerate(side.nodes)}
+        show = partial(_shown, nodes=nodes, alone=alone[number], word=words[number], changes=changes[number])
+        drawings.append(model_drawing(titles[number], side.model, show))
+    return graphs("Both graphs", drawings, _NOTE)
+
+
+def _shown(
+    position: int,
+    node: Node,
+    nodes: Mapping[int, tuple[str, str]],
+    alone: Collection[str],
+    word: str,
+    changes: Mapping[str, Sequence[str]],
+) -> Node:
+    label, twin = nodes.get(position, ("", ""))
+    tone = word if label in alone else "changed" if label in changes else ""
+    facts = {"node": label, **node["facts"], "differs": "; ".join(changes.get(label, ()))}
+    return {**node, "tone": tone, "twin": twin, "facts": facts}

@@ -12,11 +12,8 @@ import numpy as np
 from noyau.errors import InputError, NoyauError
 from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.inputs import Dims
-from noyau.hosts.onnxruntime.model_files import library_path
-from noyau.hosts.onnxruntime.runs import run
-from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.source_model import open_model
-from noyau.jobs.check.model_difference import feeds
+from noyau.jobs.check.model_difference import feeds, library_of, values_of
 from noyau.jobs.diff.matching import differences, match
 from noyau.jobs.diff.onnx_sides import ModelSide, read_side
 from noyau.jobs.diff.record import ChangedNode, ModelsDiff, ValueGap
@@ -105,13 +102,7 @@ def _run(side: ModelSide, arrays: Mapping[str, np.ndarray], names: list[str]) ->
     known = {each.name for each in model.graph.output}
     for name in dict.fromkeys(name for name in names if name not in known):
         model.graph.output.add().name = name
-    library = library_path(side.path)
-    own = any(is_own(node.domain) for node in model.graph.node) and library.exists()
-    session = open_session(
-        model.SerializeToString(), library if own else None, folder=side.path.parent, optimized=False
-    )
-    fed = {each.name for each in session.get_inputs()}
-    return run(session, {name: array for name, array in arrays.items() if name in fed})
+    return values_of(model, library_of(side.model, side.path), side.path.parent, arrays)
 
 
 def _gap(name: str, maker: str, is_output: bool, ours: Any, theirs: Any) -> ValueGap:

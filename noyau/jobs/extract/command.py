@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from noyau.jobs.command_line import Command, declare_inputs, declare_record, plain, progress, size_of_each
+from noyau.jobs.command_line import Command, declare_inputs, declare_record, plain, progress
+from noyau.jobs.sizes import size_of_each
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:

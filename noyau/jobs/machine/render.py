@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from noyau.jobs.report.text import spell_bytes
 from noyau.text import printable, several
 from noyau.timing.rates import MachineRates
 
@@ -15,7 +16,7 @@ from noyau.timing.rates import MachineRates
 def machine_tables(rates: MachineRates) -> Iterator[RenderableType]:
     """The record for a terminal."""
     machine = rates.machine
-    caches = ", ".join(f"{name} {_bytes(size)}" for name, size in rates.caches.items()) or "unknown"
+    caches = ", ".join(f"{name} {spell_bytes(size, 4)}" for name, size in rates.caches.items()) or "unknown"
     versions = ", ".join(f"{name} {version}" for name, version in sorted(machine.versions.items()))
     facts = {
         "processor": f"{machine.cpu}, {machine.cores} cores, {machine.level}",
@@ -60,7 +61,7 @@ def _ladder(rates: MachineRates) -> Table:
 def _curves(rates: MachineRates) -> Table:
     threads = sorted(rates.copy)
     rows = [
-        (_bytes(size), *(_rate(curve[count][size]) for count in threads for curve in (rates.copy, rates.read)))
+        (spell_bytes(size, 4), *(_rate(curve[count][size]) for count in threads for curve in (rates.copy, rates.read)))
         for size in rates.copy[1]
     ]
     return number_table("GB/s by the bytes that move", ["bytes", *_headings(threads)], rows)
@@ -107,7 +108,3 @@ def _by_dtype(corner: str, rates: Mapping[str, float]) -> Table:
 
 def _rate(rate: float | None) -> str:
     return "" if rate is None else f"{rate / 1e9:.3g}"
-
-
-def _bytes(size: int) -> str:
-    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"

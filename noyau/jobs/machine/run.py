@@ -16,6 +16,7 @@ from rich.text import Text
 from noyau.errors import BuildError, InputError, MissingExtraError
 from noyau.jobs.command_line import progress
 from noyau.jobs.machine.render import facts_text, machine_tables, number_table
+from noyau.jobs.report.text import spell_bytes
 from noyau.text import printable
 from noyau.timing.gpu_rate_cache import COLD, HOT, Curve, GpuRates
 from noyau.timing.rates import MachineRates, machine_rates, recall_rates
@@ -29,7 +30,7 @@ def gpu_tables(rates: GpuRates) -> Iterator[RenderableType]:
     versions = ", ".join(f"{name} {version}" for name, version in sorted(gpu.versions.items()))
     facts = {
         "GPU": f"{gpu.name}, {gpu.sm_count} SMs, compute capability {gpu.capability}",
-        "memory": f"{_gpu_bytes(gpu.memory_bytes)}, L2 {_gpu_bytes(gpu.l2_bytes)}",
+        "memory": f"{spell_bytes(gpu.memory_bytes, 4)}, L2 {spell_bytes(gpu.l2_bytes, 4)}",
         "driver": gpu.driver or "unknown",
         "versions": versions,
         "clocks": " -> ".join(map(clocks, rates.conditions)),
@@ -67,17 +68,10 @@ def clocks(moment: GpuConditions) -> str:
 
 def _by_size(title: str, columns: Mapping[str, Curve], sizes: Iterable[int]) -> Table:
     rows = [
-        (_gpu_bytes(size), *(f"{curve[size] / 1e9:.4g}" if size in curve else "" for curve in columns.values()))
+        (spell_bytes(size, 4), *(f"{curve[size] / 1e9:.4g}" if size in curve else "" for curve in columns.values()))
         for size in sizes
     ]
     return number_table(title, ["bytes", *columns], rows)
-
-
-def _gpu_bytes(size: int) -> str:
-    for unit, power in (("GiB", 30), ("MiB", 20)):
-        if size >= 1 << power:
-            return f"{size / (1 << power):.4g} {unit}"
-    return f"{size >> 10} KiB"
 
 
 def run_machine(arguments: argparse.Namespace) -> int:

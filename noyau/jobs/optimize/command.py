@@ -1,4 +1,4 @@
-"""The command `noyau optimize`."""
+"""The commands `noyau optimize` and `noyau demo`."""
 
 from __future__ import annotations
 
@@ -6,22 +6,15 @@ import argparse
 import math
 import os
 import sys
+import tempfile
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from noyau.errors import InputError, OutputError
-from noyau.jobs.command_line import (
-    Command,
-    declare_between,
-    declare_inputs,
-    declare_record,
-    make_folder,
-    plain,
-    print_rich,
-    progress,
-    require_place,
-    sizes_of,
-)
+from noyau.jobs import command_line
+from noyau.jobs.command_line import make_folder, plain
+from noyau.jobs.sizes import sizes_of
 
 if TYPE_CHECKING:
     from noyau.jobs.optimize.record import Report
@@ -52,14 +45,14 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 def declare_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     sizes = "or with each of these; can be repeated (default: small, usual and large in turn)"
-    declare_inputs(parser, "check and time", sizes)
+    command_line.declare_inputs(parser, "check and time", sizes)
     add(
         "--keep",
         choices=("faster", "not-slower", "all"),
         default="faster",
         help="which of the right kernels stay: those that are surely faster (default), not surely slower, or all",
     )
-    declare_between(parser)
+    command_line.declare_between(parser)
     add(
         "--with",
         dest="ops",
@@ -85,7 +78,7 @@ def declare_options(parser: argparse.ArgumentParser) -> None:
     add("--calibration", type=Path, metavar="F.npz|F.py", help="hold them against the outputs on these arrays")
     add("--within", metavar="SECONDS", help="end after so long: what is not timed by then is not kept")
     add("--require", metavar="1.1x", help="exit with status 1 where the whole model is not so much faster")
-    declare_record(parser, page=True)
+    command_line.declare_record(parser, page=True)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -101,9 +94,7 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
     from noyau.jobs.optimize.onnx.options import OptimizeOptions
     from noyau.jobs.optimize.onnx.run import optimize
 
-    require_places(model, output, arguments.json)
-    if arguments.html is not None:
-        require_place(arguments.html, model)
+    require_places(model, output, arguments.json, arguments.html)
     required, within = _required(arguments.require), arguments.within
     fault = f"--within {within} is no number of seconds: --within 60"
     within_s = math.inf if within is None else _number(within, fault)
@@ -124,14 +115,11 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
         budget=arguments.budget,
         calibration=arguments.calibration,
     )
-    with progress() as say:
+    with command_line.progress() as say:
         result = optimize(model, wishes, say)
         result.save(output)
-        if arguments.json is not None:
-            result.report.write(arguments.json)
-        if arguments.html is not None:
-            result.report.save_html(arguments.html)
-    print_rich(result.report)
+        result.report.write_where(arguments.json, arguments.html)
+    command_line.print_rich(result.report)
     if keep:
         print(f"\n{_written(output, result.library is not None, result.report)}")
     return _verdict(result.report, required)
@@ -154,26 +142,21 @@ def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
     if any(len(numbers) > 1 for numbers in sizes.values()):
         raise InputError("with --device each size is one number: --dim batch=1 --dim sequence=128")
     dims = {name: number for name, (number,) in sizes.items()}
-    require_places(model, output, arguments.json)
-    if arguments.html is not None:
-        require_place(arguments.html, model)
+    require_places(model, output, arguments.json, arguments.html)
     required = _required(arguments.require)
-    with progress() as say:
+    with command_line.progress() as say:
         say(f"hosting {model.name} on {arguments.device}")
         wishes = {} if arguments.inputs is None else {"inputs": arguments.inputs}
         hosting = job("onnx_model")
         result = hosting.optimize_model(model, device=arguments.device, dims=dims, keep=arguments.keep, **wishes)
         result.save(output)
-        if arguments.json is not None:
-            result.report.write(arguments.json)
-        if arguments.html is not None:
-            result.report.save_html(arguments.html)
-    print_rich(result.report)
+        result.report.write_where(arguments.json, arguments.html)
+    command_line.print_rich(result.report)
     print(f"\nWrote {plain(str(output))}; noyau.load({plain(str(output))!r}) is called with the model's inputs.")
     return _verdict(result.report, required)
 
 
-def require_places(model: Path, output: Path, record: Path | None) -> None:
+def require_places(model: Path, output: Path, record: Path | None, page: Path | None = None) -> None:
     """OutputError where what is to be written has no place, or would be written over the model: before any work."""
     from noyau.hosts.onnxruntime.model_files import library_path
 
@@ -192,6 +175,8 @@ def require_places(model: Path, output: Path, record: Path | None) -> None:
     for place in (output, *([] if record is None else [record])):
         if place.parent != model.parent:  # which is there, or what reads the model says that it is not
             make_folder(place.parent)
+    if page is not None:
+        command_line.require_place(page, model)
 
 
 def _written(output: Path, fused: bool, report: Report) -> str:
@@ -229,4 +214,35 @@ def _number(text: str, fault: str) -> float:
     return float(text)
 
 
-COMMAND = Command("fuse a model, check and time it, write it", _declare, _run)
+def _declare_demo(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--exporter",
+        choices=("dynamo", "torchscript"),
+        default="dynamo",
+        help="which of PyTorch's exporters wrote the model (default: dynamo)",
+    )
+    parser.add_argument("--folder", type=Path, metavar="F", help="leave the models here, instead of nowhere")
+    declare_options(parser)
+
+
+def _run_demo(arguments: argparse.Namespace) -> int:
+    """The whole job on a small LLaMA that comes with the package."""
+    from noyau.hosts.onnxruntime.model_files import save_files
+
+    model = files("noyau.jobs.demo.models").joinpath(f"llama_tiny_{arguments.exporter}.onnx")
+    with tempfile.TemporaryDirectory(prefix="noyau-demo-") as temporary:
+        folder = arguments.folder or Path(temporary)
+        make_folder(folder)
+        source = folder / "llama_tiny.onnx"
+        save_files({source: model.read_bytes()}, source)
+        status = optimize_file(arguments, source, folder / "llama_tiny.fused.onnx", keep=arguments.folder is not None)
+    print(
+        "\nNext: noyau profile MODEL.onnx   where the time of a model of yours goes, nothing is compiled\n"
+        "      noyau optimize MODEL.onnx  the same as here; noyau show MODEL.onnx says why not more is fused\n"
+        "      noyau check FILE.py        kernels of your own against float64, without a GPU"
+    )
+    return status
+
+
+COMMAND = command_line.Command("fuse a model, check and time it, write it", _declare, _run)
+DEMO = command_line.Command("the whole job on a small LLaMA", _declare_demo, _run_demo)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from noyau.codegen.plan import Plan
 from noyau.compiler.partition.cut import Partition
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive, overall
-from noyau.jobs.profile.wall import Wall
+from noyau.jobs.profile.record import Wall
 from noyau.jobs.report.text import Record
 from noyau.text import fields_json
 from noyau.timing.conditions import Conditions, unsteady

@@ -1,4 +1,4 @@
-"""A report as text: the whole model, what fusing could gain, one table of kernels, and what was not fused.
+"""A report as text and as a page: the whole model, what fusing could gain, kernels, and what was not fused.
 
 Names come from model files: they are never read as markup, and what would not print is escaped.
 """
@@ -9,16 +9,33 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.text import Text
 
+from noyau.compiler.partition.costs import flops
 from noyau.hosts.onnxruntime.inputs import spell
-from noyau.jobs.optimize.record import EndToEnd, KernelRecord, NotFused, ProductRecord, Report, WeightRecord
-from noyau.jobs.report.text import Show, TableRow, hanging, shorten, table
-from noyau.text import several
+from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.record import (
+    BindingRecord,
+    EndToEnd,
+    Evidence,
+    KernelRecord,
+    NotFused,
+    ProductRecord,
+    Report,
+    WeightRecord,
+)
+from noyau.jobs.page import document
+from noyau.jobs.page.document import Page, Section, SizedTime
+from noyau.jobs.report.text import WIDE, Show, TableRow, hanging, shorten, spell_bytes, table
+from noyau.text import printable, several
 from noyau.timing.verdict import Verdict, spell_s
+
+if TYPE_CHECKING:
+    from noyau.jobs.page.graphs import Node
 
 _STYLES = {Verdict.FASTER: "green", Verdict.SAME: "default", Verdict.SLOWER: "red", Verdict.AMBIGUOUS: "yellow"}
 _LONGEST_NAME, _SHORTEST_NAME = 36, 24
@@ -26,6 +43,7 @@ _MOST_REASONS = 12
 _MOST_REPLACED = 12
 _GAP = 2
 _FAR = 1e-2  # of the largest: more than rounding comes to, but in models that magnify it
+STATES = {Verdict.FASTER: "good", Verdict.SLOWER: "bad", Verdict.AMBIGUOUS: "doubt", Verdict.SAME: "plain"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,3 +321,119 @@ def _printable(text: str) -> str:
 def _escaped(text: str) -> str:
     """As _printable, for a terminal that has no letters beyond ASCII."""
     return _printable(text).encode("ascii", "backslashreplace").decode("ascii")
+
+
+def page(report: Report) -> Page:
+    """The page of a report."""
+    head, *rest = (line.plain.strip() for line in summary(report, WIDE, printable))
+    facts = dict(zip(("model", "machine"), (line.plain for line in header(report, WIDE, printable)), strict=False))
+    verdict, evidence = report.end_to_end.verdict, report.evidence or Evidence(())
+    state = "doubt" if report.doubts else STATES[verdict] if verdict else "plain"
+    times = {one.planned.operator: list(_times(one, evidence)) for one in evidence.candidates}
+    sections: list[Section] = [
+        document.summary(head, state, rest, facts),
+        *_graphs(evidence, report),
+        document.table("Kernels", map(_row, report.kernels), "Choose a kernel for its source and certificate."),
+        document.table("The whole model at each size", map(_binding, report.end_to_end.bindings)),
+        document.sweeps("Kernels beside this machine", "", times),
+        document.table(
+            "Weights in few bits",
+            (
+                {"product": each.name, "weights": each.variant or "f32", "reason": each.reason}
+                for each in (report.weights.products if report.weights else ())
+            ),
+        ),
+        document.table(
+            "Not fused",
+            ({"nodes": len(each.nodes), "reason": each.reason, "which": each.nodes} for each in report.not_fused),
+        ),
+        document.lines("Graphs", (f"{graph.kind}: {graph.whole}" for graph in report.graphs)),
+        document.lines("Inputs and notes", report.inputs),
+    ]
+    sources = {
+        each.planned.operator: document.source_of(each.planned, each.evidence, each.certificate)
+        for each in evidence.candidates
+    }
+    return Page(printable(report.model), "optimize", sections, sources)
+
+
+def _row(kernel: KernelRecord) -> dict[str, Any]:
+    decider = _decider(kernel)
+    return {
+        "kernel": kernel.name,
+        "verdict": kernel.verdict or "-",
+        "speedup": (kernel.speedup, kernel.speedup_low, kernel.speedup_high),
+        "before_s": None if decider is None else decider.before_s,
+        "after_s": kernel.after_s,
+        "bytes": kernel.bytes,
+        "bytes_per_s": kernel.rate,
+        "floor_share": kernel.floor_ratio,
+        "error": kernel.error,
+        "unfused_error": kernel.error_unfused,
+        "places": kernel.places,
+        "outcome": "kept" if kernel.kept else f"dropped: {kernel.reason}",
+        "replaces": kernel.replaces,
+    }
+
+
+def _decider(kernel: KernelRecord) -> BindingRecord | None:
+    """The binding that the numbers of a kernel are of."""
+    return next((each for each in kernel.bindings if each.speedup == kernel.speedup), None)
+
+
+def _binding(each: BindingRecord) -> dict[str, Any]:
+    ends = {"before_s": each.before_s, "after_s": each.after_s, "estimated_speedup": each.ceiling}
+    ratio = (each.speedup, each.low, each.high)
+    return {"sizes": spell(each.sizes) or "its only sizes", "verdict": each.verdict, "speedup": ratio, **ends}
+
+
+def _graphs(evidence: Evidence, report: Report) -> Iterator[Section]:
+    """The model as it came beside the model with the kernels that are kept."""
+    if evidence.original is None or evidence.partition is None or evidence.plan is None or evidence.after is None:
+        return
+    from noyau.jobs.page.graphs import graphs, model_drawing, plan_drawing  # with onnx, which a text does without
+
+    known = {kernel.name: _node(kernel) for kernel in report.kernels}
+    extra = {
+        position: {"facts": known[kernel.operator]["facts"], "lines": known[kernel.operator]["lines"][:1]}
+        for kernel in evidence.plan.kernels
+        for group in kernel.groups
+        for position in group.positions
+        if kernel.operator in known
+    }
+
+    def show(position: int, node: Node) -> Node:
+        own = known.get(node.get("group", ""))
+        if own is None:
+            return node
+        lines, facts = [*node["lines"], *own["lines"]], node["facts"] | own["facts"]
+        return {**node, "lines": lines, "facts": facts, "tone": own["tone"], "source": node["group"]}
+
+    before = plan_drawing("Before", evidence.original, evidence.partition.cuts, evidence.plan, extra)
+    yield graphs("The graph before and after", (before, model_drawing("After", evidence.after, show)))
+
+
+def _node(kernel: KernelRecord) -> Node:
+    """The lines and facts of a kernel on a graph."""
+    decider = _decider(kernel)
+    times = " -> ".join(map(spell_s, filter(None, (decider.before_s, decider.after_s)))) if decider else ""
+    verdict = f"{kernel.verdict.value} {spell_speedup(kernel)}" if kernel.verdict else ""
+    moved = "" if kernel.bytes is None else spell_bytes(kernel.bytes)
+    error = "" if kernel.error is None else f"error {spell_error(kernel.error)}"
+    unfused = "" if kernel.error_unfused is None else f", unfused {spell_error(kernel.error_unfused)}"
+    facts = {"time": times, "verdict": verdict, "bytes": moved, "error": error + unfused, "not kept": kernel.reason}
+    lines = [each for each in (times, verdict, ", ".join(filter(None, (moved, error)))) if each]
+    return {"lines": lines, "facts": facts, "tone": STATES[kernel.verdict] if kernel.verdict else ""}
+
+
+def _times(one: Candidate, evidence: Evidence) -> Iterator[SizedTime]:
+    """The times of a kernel at each binding of the sizes; its size is the bytes that move."""
+    known = evidence.original.imported.sizes if evidence.original else {}
+    work = None if one.planned.by_hand else flops(one.planned.groups[0].kernel)
+    for each in one.timings:
+        moved = None if each.traffic is None else each.traffic.bytes
+        names = {name: known.get(name, name) for name in work.names} if work else {}
+        fits = work is not None and each.sizes.keys() >= set(names.values())
+        count = float(work.evaluate({name: each.sizes[own] for name, own in names.items()})) if work and fits else None
+        low_s, high_s = each.hot.quantiles_s(0.1, 0.9)[1]
+        yield SizedTime(moved or 0, each.hot.after_median_s, low_s, high_s, moved, count)

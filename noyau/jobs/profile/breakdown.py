@@ -14,10 +14,9 @@ from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.jobs.profile.attribution import Attribution, attributions_of
 from noyau.jobs.profile.onnx_overheads import Overhead
 from noyau.jobs.profile.paths import ProfiledModel, TimedNodes, paths
-from noyau.jobs.profile.record import LargeValue, NodeTime, OperatorTime, PathTime
+from noyau.jobs.profile.record import LargeValue, NodeTime, OperatorTime, PathTime, by_name
 from noyau.jobs.profile.session_runs import TimedSession
 from noyau.jobs.profile.traces import NodeRuns
-from noyau.jobs.profile.wall import by_name
 from noyau.verify.inputs import Inputs
 
 # In bytes, by the names that onnxruntime has for element types: NumPy's, but for two.

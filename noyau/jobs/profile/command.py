@@ -7,6 +7,7 @@ from pathlib import Path
 
 from noyau.errors import InputError
 from noyau.jobs import command_line
+from noyau.jobs.sizes import sizes_of
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -34,14 +35,11 @@ def _run(arguments: argparse.Namespace) -> int:
     from noyau.jobs.profile.run import ProfileOptions, profile
 
     wishes = ProfileOptions(
-        command_line.sizes_of(arguments.dim), arguments.inputs, arguments.threads, arguments.between, top=arguments.top
+        sizes_of(arguments.dim), arguments.inputs, arguments.threads, arguments.between, top=arguments.top
     )
     with command_line.progress() as say:
         result = profile(arguments.model, wishes, say)
-    if arguments.json is not None:
-        result.write(arguments.json)
-    if arguments.html is not None:
-        result.save_html(arguments.html)
+    result.write_where(arguments.json, arguments.html)
     command_line.print_rich(result)
     return 0
 

@@ -1,23 +1,31 @@
-"""A profile as text: where the time goes by operator type and by fusable path, the ceiling, memory.
+"""A profile as text and as a page: time by operator type and by fusable path, the ceiling, memory.
 
 Names come from model files: what would not print is escaped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from noyau.jobs.profile.record import LargeValue, NodeMemory, Profile, ProfiledSize
-from noyau.jobs.profile.tables import labels, operator_table, path_table, share_text, spell_bytes
-from noyau.jobs.report.text import Show, hanging, show_of
-from noyau.text import printable
+from noyau.hosts.onnxruntime.inputs import spell
+from noyau.jobs.page import document
+from noyau.jobs.page.document import Page, Section, SizedTime
+from noyau.jobs.page.graphs import Node, graphs, plan_drawing
+from noyau.jobs.profile.record import LargeValue, NodeMemory, OperatorTime, PathTime, Profile, ProfiledSize, Wall
+from noyau.jobs.report.text import WIDE, Show, TableRow, hanging, show_of, spell_bytes, table
+from noyau.text import fields_json, printable
 from noyau.timing.verdict import spell_s
 
 _DRIFT = 0.05  # that is worth a word
 _OUTSIDE = 4  # operator types that the ceiling names
+_MOST_OPERATORS = 12  # that a path names
+BETWEEN = "(no node's)"
+UNTRIED = "Not made yet: noyau optimize makes it, certifies it and times it."
+_NOTE = "A time is of one run; nodes that onnxruntime joins show the time of all. A colour is a fusable path."
 
 
 def render(profile: Profile, width: int, *, ascii_only: bool = False) -> Iterator[RenderableType]:
@@ -51,13 +59,8 @@ def header(profile: Profile, width: int, show: Show) -> Iterator[Text]:
     yield from hanging(show(facts), width, rest="  ", style="dim")
 
 
-def label(at: ProfiledSize, show: Show = printable) -> str:
-    """The sizes in words: `batch=1, sequence=128`."""
-    return ", ".join(f"{show(name)}={size}" for name, size in at.sizes.items())
-
-
 def run_text(at: ProfiledSize, show: Show) -> str:
-    sizes = f" with {label(at, show)}" if at.sizes else ""
+    sizes = f" with {show(spell(at.sizes))}" if at.sizes else ""
     spread = f"[{spell_s(at.low_s)}, {spell_s(at.high_s)}]"
     share = at.between_s / at.run_s if at.run_s else 0.0
     text = f"A run{sizes} takes {spell_s(at.run_s)} {spread}, {share:.0%} of it in no node. "
@@ -108,3 +111,164 @@ def _inputs(profile: Profile, width: int, show: Show) -> Iterator[Text]:
         yield Text("Notes", style="bold")
     for note in notes:
         yield from hanging(show(note), width, "    ", "      ")
+
+
+def labels(profile: Profile, show: Show) -> list[str]:
+    """For each column the sizes in which the columns differ."""
+    if len(profile.at) == 1:
+        return ["time"]
+    every = [dict(at.sizes) for at in profile.at]
+    differ = [name for name in every[0] if len({sizes.get(name) for sizes in every}) > 1] or list(every[0])
+    return [", ".join(f"{show(name)}={sizes[name]}" for name in differ) for sizes in every]
+
+
+def share_text(time_s: float, whole_s: float) -> str:
+    return f"{100 * time_s / whole_s:.0f}%" if whole_s > 0 else "-"
+
+
+def operator_table(profile: Profile, width: int, show: Show) -> Iterator[Text]:
+    """Rows of operator types; with one column of sizes, also the median of a node."""
+    alone = len(profile.at) == 1
+    most = _ranked((row.operator, row.time_s / at.run_s) for at in profile.at for row in at.operators)
+    has_made = any(not row.in_file for at in profile.at for row in at.operators)
+    rows = [_operator(name, profile.at, show, alone=alone) for name in most[: profile.top]]
+    if rest := most[profile.top :]:
+        rest_s = [sum(row.time_s for row in at.operators if row.operator in rest) for at in profile.at]
+        rows.append(_sums(f"({len(rest)} more: --top)", rest_s, profile.at, alone=alone))
+    rows.append(_sums(BETWEEN, [at.between_s for at in profile.at], profile.at, alone=alone))
+    yield from table("Operator", ("nodes", *labels(profile, show), *["a node"] * alone), rows, width)
+    if has_made:
+        yield from hanging("* made by onnxruntime's optimizer of other nodes", width, rest="  ", style="dim")
+
+
+def _operator(name: str, every: Sequence[ProfiledSize], show: Show, *, alone: bool) -> TableRow:
+    rows = [next((row for row in at.operators if row.operator == name), None) for at in every]
+    first = next(row for row in rows if row is not None)
+    cells = [_time(row, at) for row, at in zip(rows, every, strict=True)]
+    nodes = "-".join(map(str, sorted({row.nodes for row in rows if row is not None})))
+    median = [spell_s(first.median_s)] * alone
+    return TableRow(show(name) + ("" if first.in_file else " *"), (nodes, *cells, *median))
+
+
+def _time(row: OperatorTime | PathTime | None, at: ProfiledSize) -> str:
+    return "-" if row is None else _of_run(row.time_s, at)
+
+
+def _of_run(time_s: float, at: ProfiledSize) -> str:
+    return f"{spell_s(time_s)} {share_text(time_s, at.run_s):>4}"
+
+
+def _sums(name: str, times_s: Sequence[float], every: Sequence[ProfiledSize], *, alone: bool) -> TableRow:
+    cells = [_of_run(time_s, at) for time_s, at in zip(times_s, every, strict=True)]
+    return TableRow(name, ("", *cells, *[""] * alone))
+
+
+def _ranked(shares: Iterable[tuple[str, float]]) -> list[str]:
+    """Names by their largest share."""
+    most: dict[str, float] = {}
+    for name, share in shares:
+        most[name] = max(most.get(name, 0.0), share)
+    return sorted(most, key=lambda name: -most[name])
+
+
+def path_table(profile: Profile, width: int, show: Show) -> Iterator[Text]:
+    """Rows of fusable paths; with one column of sizes also the bytes, the floor and the gain, else the gain alone."""
+    alone = len(profile.at) == 1
+    most = _ranked((path.kernel, path.gain_s / at.run_s) for at in profile.at for path in at.paths)
+    if not most:
+        yield Text("No fusable path: nothing in this model could become a kernel.")
+        return
+    rows = [_path(name, profile.at, show, alone=alone) for name in most[: profile.top]]
+    headings = ("places", "time", "moves", "floor", "gains") if alone else ("places", *labels(profile, show))
+    yield from table("Fusable path" if alone else "Fusable path (gains)", headings, rows, width)
+    if most[profile.top :]:
+        yield Text(f"({len(most) - profile.top} more: --top)")
+
+
+def _path(name: str, every: Sequence[ProfiledSize], show: Show, *, alone: bool) -> TableRow:
+    paths = [next(path for path in at.paths if path.kernel == name) for at in every]
+    first = max(paths, key=lambda path: path.time_s)
+    label = f"for {_few(first.replaces, show)}"
+    if sorted(first.runs_as) != sorted(first.replaces):
+        label += f"; onnxruntime runs {_few(first.runs_as, show) or 'none of them'}"
+    gains = [share_text(path.gain_s, at.run_s) for path, at in zip(paths, every, strict=True)]
+    if alone:
+        floor = "-" if first.floor_s is None else spell_s(first.floor_s)
+        moves = "-" if first.bytes is None else spell_bytes(first.bytes)
+        cells = [_time(first, every[0]), moves, floor, *gains]
+    else:
+        cells = [f"{spell_s(path.time_s)} {gain:>4}" for path, gain in zip(paths, gains, strict=True)]
+    return TableRow(show(name), (str(first.places), *cells), label)
+
+
+def _few(operators: Sequence[str], show: Show) -> str:
+    """Operator types in their order, each with how often it is there."""
+    counts = [f"{count} {show(name)}" if count > 1 else show(name) for name, count in Counter(operators).items()]
+    more = len(counts) - _MOST_OPERATORS
+    return ", ".join(counts[:_MOST_OPERATORS]) + (f" and {more} more" if more > 0 else "")
+
+
+def page(profile: Profile | Wall) -> Page:
+    """The page of a profile, size by size; of a call of a module of torch, its kernels."""
+    if isinstance(profile, Wall):
+        head, *rest = str(profile).splitlines()
+        kernels = ({"kernel": name, "time_s": time_s, "launches": count} for name, time_s, count in profile.longest)
+        return Page(
+            "a call",
+            "profile",
+            [document.summary(head, "plain", rest[-1:]), document.table("Longest kernels", kernels)],
+        )
+    facts = dict(zip(("model", "machine"), (each.plain for each in header(profile, WIDE, printable)), strict=False))
+    wheres = {id(each): f"with {spell(each.sizes)}" if each.sizes else "here" for each in profile.at}
+    gains = [ceiling_text(each, wheres[id(each)], printable).plain for each in profile.at]
+    runs = [
+        text
+        for each in profile.at
+        for text in (run_text(each, printable), f"Memory {wheres[id(each)]}: {memory_text(each.memory)}.")
+    ]
+    sections = [document.summary(gains[0], "plain", (*gains[1:], *runs), facts)]
+    for each in profile.at:
+        sections += _at(profile, each, f" {wheres[id(each)]}" if len(profile.at) > 1 else "")
+    varying = [name for name in profile.at[0].sizes if len({each.sizes.get(name) for each in profile.at}) > 1]
+    if varying:
+        times = [SizedTime(each.sizes[varying[0]], each.run_s, each.low_s, each.high_s) for each in profile.at]
+        sections.append(document.sweeps("A run at each size", varying[0], {"a run": times}))
+    sections.append(document.lines("Notes", dict.fromkeys(note for each in profile.at for note in each.notes)))
+    planned = profile.subject.plan.kernels if profile.subject else ()
+    return Page(
+        printable(profile.model),
+        "profile",
+        sections,
+        {each.operator: document.source_of(each, UNTRIED) for each in planned},
+    )
+
+
+def _at(profile: Profile, size: ProfiledSize, where: str) -> Iterator[Section]:
+    """The sections of one size; `where`: the size in words, where there are several."""
+    if profile.subject is not None:
+        subject = profile.subject
+        extra = _timed(size, subject.original.labels)
+        drawing = plan_drawing(f"The model{where}", subject.original, subject.cuts, subject.plan, extra)
+        yield graphs(f"Time on the graph{where}", [drawing], _NOTE)
+    between = {"operator": BETWEEN, "nodes": None, "time_s": size.between_s, "median_s": None, "in_file": None}
+    tables = {
+        "Operators": [*map(fields_json, size.operators), between],
+        "Fusable paths": map(fields_json, size.paths),
+        "Nodes that ran": sorted(map(fields_json, size.nodes), key=lambda node: -float(node["time_s"])),
+        "Largest values": map(fields_json, size.memory.largest),
+    }
+    for title, rows in tables.items():
+        shares = ({**row, "share": row["time_s"] / size.run_s} if "time_s" in row else row for row in rows)
+        yield document.table(f"{title}{where}", shares)
+
+
+def _timed(size: ProfiledSize, labels: tuple[str, ...]) -> dict[int, Node]:
+    """The time of each node of the file, by its position: that of the node that ran for it."""
+    positions = {name: position for position, name in enumerate(labels) if name}
+    result: dict[int, Node] = {}
+    for node in size.nodes:
+        time, count = f"{spell_s(node.time_s)} {share_text(node.time_s, size.run_s)}", len(node.stands_for)
+        words = f"{time} of a run" + (f", in {node.operator} with {count - 1} other nodes" if count > 1 else "")
+        for name in node.stands_for:
+            result[positions[name]] = {"lines": [time], "facts": {"time": words}}
+    return result

@@ -15,7 +15,7 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from noyau.jobs.profile.wall import Wall, by_name
+from noyau.jobs.profile.record import Wall, by_name
 
 CALLS, MOST_S = 5, 2.0  # that are timed without the profiler, which takes time of its own, and when no more are
 _PRODUCTS = re.compile(

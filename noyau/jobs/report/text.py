@@ -48,6 +48,14 @@ def show_of(*, ascii_only: bool) -> Show:
     )
 
 
+def spell_bytes(size: int, digits: int = 3) -> str:
+    """`1.2 MiB`"""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << power:
+            return f"{size / (1 << power):.{digits}g} {unit}"
+    return f"{size} B"
+
+
 def print_lines(text: str) -> None:
     """Print a report on stdout, safe to print. What a terminal has no room for goes on below, but lines of source."""
     console = Console(soft_wrap=True)
@@ -151,12 +159,12 @@ WIDE = 1_000_000  # columns: no line is broken
 
 
 class Paged:
-    """A record that is a page for a browser, by the function `page` of the module `page` beside the record's own."""
+    """A record that is a page for a browser, by the function `page` of the module `render` beside the record's own."""
 
     __slots__ = ()
 
     def _page(self) -> Any:
-        return import_module(f"{type(self).__module__.rpartition('.')[0]}.page").page(self)
+        return import_module(f"{type(self).__module__.rpartition('.')[0]}.render").page(self)
 
     def save_html(self, path: str | os.PathLike[str]) -> None:
         """Write it as one HTML page that needs no network; its folder is made. OutputError where that cannot be."""
@@ -185,6 +193,13 @@ class Record(Paged, Printed, ABC):
     def write(self, path: Path) -> None:
         """Write it as JSON, whole or not at all; OutputError where the folder is missing, read-only or full."""
         write_json(self.to_json(), path)
+
+    def write_where(self, record: Path | None, page: Path | None) -> None:
+        """Write it as JSON and as a page, each where a place is given. OutputError where one cannot be written."""
+        if record is not None:
+            self.write(record)
+        if page is not None:
+            self.save_html(page)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         yield from self.renderables(options.max_width, ascii_only=options.ascii_only)
@@ -228,7 +243,7 @@ def write_text(text: str, path: Path) -> None:
         raise OutputError(f"{path} cannot be written: {reason}; give a folder that exists, with room in it") from error
 
 
-def plain(record: RenderableType) -> str:
+def plain(record: object) -> str:
     """The text of a record without colours, as wide as a page or as the terminal that stdout is."""
     room = Console().width if sys.stdout is not None and sys.stdout.isatty() else _PLAIN_WIDTH
     width = min(room, _PLAIN_WIDTH)

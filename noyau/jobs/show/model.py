@@ -20,18 +20,22 @@ from noyau.hosts.onnxruntime.path_ends import Between
 from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable
+from noyau.ir.loops import Role
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels
-from noyau.jobs.report.text import hanging, plain
-from noyau.jobs.show.stages import KernelStages, Staged, stages_of
-from noyau.text import Printed, printable, several
+from noyau.jobs.page import document
+from noyau.jobs.page.document import Page, Section
+from noyau.jobs.page.graphs import graphs, plan_drawing
+from noyau.jobs.report.text import hanging
+from noyau.jobs.show.stages import TRY, KernelStages, Staged, stages_of
+from noyau.text import printable, several
 from noyau.toolchain.c import compiler as c_compiler
 
 _TRIED = "adversarial inputs alone: noyau optimize tries it on activations of the model too"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ShownModel(Staged, Printed):
+class ShownModel(Staged):
     """View of a model, before anything is compiled; prints itself."""
 
     title: str
@@ -78,8 +82,28 @@ class ShownModel(Staged, Printed):
             yield from hanging(printable(reason), options.max_width, "  ", "    ")
             yield from hanging(printable(where), options.max_width, "      ", style="dim")
 
-    def __str__(self) -> str:
-        return plain(self)
+    def _page(self) -> Page:
+        """Its graph in the colours of its kernels, their sources, and why the rest is as it is."""
+        sources = {each.operator: document.source_of(each, TRY) for each in self.plan.kernels}
+        return Page(printable(self.title), "show", list(self._sections()), sources)
+
+    def _sections(self) -> Iterator[Section]:
+        yield document.summary(self.count, "plain", filter(None, (self.origin,)))
+        if self.original is not None:
+            yield graphs("The graph", [plan_drawing("The model", self.original, self.partition.cuts, self.plan, {})])
+        rows = [
+            {
+                "kernel": each.operator,
+                "places": len(each.groups),
+                "reads": [printable(spell(buffer)) for buffer in each.kernel.of(Role.INPUT)],
+                "writes": [printable(spell(buffer)) for buffer in each.kernel.of(Role.OUTPUT)],
+                "replaces": each.replaces,
+            }
+            for each in self.plan.kernels
+        ]
+        yield document.table("Kernels", rows, "Choose a kernel for its source.")
+        left = ({"where": where, "reason": reason} for where, reason in self.left)
+        yield document.table("Why the rest is as it is", left)
 
     def _refused(self) -> Iterator[tuple[str, str]]:
         """Each reason of a group without a kernel once, after what it holds for."""

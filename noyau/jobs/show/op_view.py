@@ -15,14 +15,14 @@ from noyau.ir.graph import Node
 from noyau.ir.graph_printer import graph_text
 from noyau.ir.loop_printer import kernel_text
 from noyau.ir.loops import Role
-from noyau.jobs.report.text import hanging, plain
+from noyau.jobs.report.text import hanging
 from noyau.jobs.show.stages import KernelStages, Staged
 from noyau.kernels.programs.generate import GeneratedProgram, Specialization, generate, print_program
 from noyau.kernels.programs.program import KernelStep, LibraryStep, Step
 from noyau.kernels.reference import Description
 from noyau.signatures.instances import usual_sizes
 from noyau.signatures.types import Instance
-from noyau.text import Printed, printable
+from noyau.text import printable
 
 
 def _stages_of_step(generated: GeneratedProgram, step: KernelStep) -> KernelStages:
@@ -40,7 +40,7 @@ def _stages_of_step(generated: GeneratedProgram, step: KernelStep) -> KernelStag
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ShownOp(Staged, Printed):
+class ShownOp(Staged):
     """View of an op, before anything is compiled; prints itself. `program`: it for usual inputs, or
     why there is none."""
 
@@ -74,9 +74,6 @@ class ShownOp(Staged, Printed):
         if language == self.program.language:
             return self.program.text
         return generate(self.description, self.program.wanted, language).text
-
-    def __str__(self) -> str:
-        return plain(self)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text.assemble((printable(self.description.name), "bold"), f"  {printable(str(self.instance))}")

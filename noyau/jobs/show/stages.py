@@ -17,9 +17,12 @@ from noyau.codegen.plan import Planned
 from noyau.errors import InputError
 from noyau.ir.graph_printer import graph_text
 from noyau.ir.loop_printer import kernel_text
+from noyau.jobs.page import document
+from noyau.jobs.page.document import Page
 from noyau.jobs.report.text import Paged, plain
 from noyau.text import Printed, printable
 
+TRY = "Not tried yet: noyau optimize certifies it and times it."
 STAGES = ("graph", "normal", "loops", "scheduled", "text")
 _MARKS = MappingProxyType({"equal": " ", "replace": "|", "delete": "<", "insert": ">"})
 
@@ -38,10 +41,13 @@ class KernelStages:
         return self.printers[stage]()
 
 
-class Staged(Paged, ABC):
+class Staged(Paged, Printed, ABC):
     """Holder of kernels whose stages can be seen."""
 
     __slots__ = ()
+
+    def __str__(self) -> str:
+        return plain(self)
 
     @property
     @abstractmethod
@@ -59,6 +65,17 @@ class Staged(Paged, ABC):
         """Two stages of every kernel, or of the one of a name, side by side. InputError as from `stage`."""
         chosen = self._chosen(kernel)
         return Difference((stage, other), tuple((each.name, each.text(stage), each.text(other)) for each in chosen))
+
+    def _page(self) -> Page:
+        """Its text, and the sources of its kernels."""
+        head, *rest = str(self).splitlines()
+        try:
+            texts = {each.name: {"text": each.text("text"), "evidence": TRY} for each in self.stages}
+        except InputError:  # nothing is generated, which the lines say
+            texts = {}
+        rows = ({"kernel": name, "lines": each["text"].count("\n")} for name, each in texts.items())
+        sections = [document.summary(head, "plain"), document.table("Kernels", rows), document.lines("Steps", rest)]
+        return Page(head.partition(" ")[0], "show", sections, texts)
 
     def _chosen(self, kernel: str | None) -> Sequence[KernelStages]:
         chosen = [each for each in self.stages if kernel in (None, each.name)]

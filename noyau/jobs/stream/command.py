@@ -24,13 +24,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     add("source", metavar="SOURCE", help="files (Parquet, CSV, Arrow, .npy; a folder, a glob, a URL), or URL::TABLE")
     add("-o", "--output", metavar="SINK", help="x.parquet, .csv, .npy or URL::TABLE for rows; .npz, .json for a result")
     add("--column", action="append", default=[], metavar="ARG=NAME[,NAME...]", help="the column of an argument")
-    add(
-        "--argument",
-        action="append",
-        default=[],
-        metavar="ARG=VALUE",
-        help="an argument or a parameter without rows",
-    )
+    add("--argument", action="append", default=[], metavar="ARG=VALUE", help="an argument or a parameter without rows")
     add("--where", metavar="CONDITION", help="rows to read: \"price > 3 and shop in ('a', 'b')\"")
     add("--memory", metavar="N", help="bytes that this process may take: 500M, 2Gi (default: 1G beside what it has)")
     add(

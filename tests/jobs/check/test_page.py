@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from noyau.errors import FindingKind
 from noyau.jobs.check.model_difference import DifferenceRun, ModelDifference, ValueDifference
-from noyau.jobs.check.page import check_page, page
+from noyau.jobs.check.page import check_page
 from noyau.sanitizer.access_map import AccessMap, ArrayMap, Owner
 from noyau.verify.certificate import Certificate, Outcome
 from noyau.verify.checks import LIMITS, KernelCheck, OpCheck
@@ -59,7 +59,7 @@ def test_models_that_differ_have_each_value(tmp_path):
         ValueDifference("y", "Add#1", True, Outcome("c", False, 4, beyond=4, worst_ratio=9.0)),
     )
     difference = ModelDifference("a.onnx", "b.onnx", (DifferenceRun("n=2", values),))
-    document = page(difference)
+    document = difference._page()
     assert document.sections[0]["state"] == "bad" and "y, made by Add#1" in document.sections[0]["headline"]
     assert [row[1] for row in document.sections[1]["rows"]] == ["alike", "differs"]
     difference.save_html(tmp_path / "page.html")

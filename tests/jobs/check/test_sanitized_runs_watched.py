@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from noyau.errors import FindingKind
-from noyau.jobs.check import costs, sanitized_runs
-from noyau.jobs.check.attempts import Attempt
-from noyau.jobs.check.costs import Budget
+from noyau.jobs.check import attempts, sanitized_runs
+from noyau.jobs.check.attempts import Attempt, Budget
 from noyau.jobs.check.sanitized_runs import FEWEST, SanitizedRuns, explain_findings, watch_attempts
 from noyau.sanitizer.records import WatchedRun
 from noyau.text import counted
@@ -81,9 +80,9 @@ def runs_of(monkeypatch, time_s, clock=lambda: 0.0, most=1000, elsewhere_s=0.0, 
         return WatchedRun((), 1)
 
     others_s = lambda: len(ran) * elsewhere_s + bool(ran) * built_s  # noqa: E731
-    for module in (sanitized_runs, costs):
+    for module in (sanitized_runs, attempts):
         monkeypatch.setattr(module, "spent_s", lambda: now_s[0] + others_s())
-    monkeypatch.setattr(costs, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(attempts, "time", SimpleNamespace(monotonic=clock))
     monkeypatch.setattr(sanitized_runs, "EARLY", 0)  # small ones come first
     inputs = lambda _, sizes: [np.zeros(1)] if max(sizes.values()) <= most else None  # noqa: E731
     seen = watch_attempts(run, GIVEN, inputs, Budget(2.0))

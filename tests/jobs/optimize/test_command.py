@@ -15,6 +15,7 @@ import pytest
 
 import noyau
 from noyau.errors import InputError, OutputError
+from noyau.jobs import command_line
 from noyau.jobs.cli import main
 from noyau.jobs.optimize import command as optimize_command
 from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
@@ -87,7 +88,7 @@ def test_in_a_terminal_progress_is_one_line_that_changes(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with optimize_command.progress() as say:
+    with command_line.progress() as say:
         say("reading [red]x[/red]\x1b[2J")
         say("checking")
     told = capsys.readouterr()

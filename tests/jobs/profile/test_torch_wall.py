@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.autograd import DeviceType
 
+from noyau.jobs.profile.record import HELP
 from noyau.jobs.profile.torch_wall import measure_wall, split
-from noyau.jobs.profile.wall import HELP
 
 
 def event(name, start, end, device=DeviceType.CUDA):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from rich.text import Text
 
-from noyau.jobs.report.text import hanging, print_lines
+from noyau.jobs.report.text import hanging, print_lines, spell_bytes
 
 
 def lines(*arguments: object, **named: str) -> list[str]:
@@ -64,3 +64,13 @@ def test_in_a_terminal_a_report_goes_on_below_but_for_lines_of_source(monkeypatc
 def test_elsewhere_the_lines_stay_whole(capsys):
     print_lines(REPORT)
     assert capsys.readouterr().out == REPORT.replace("\x1b", "?")
+
+
+def test_bytes_in_words():
+    assert [spell_bytes(each) for each in (0, 1023, 1 << 10, 3 << 19, 5 << 30)] == [
+        "0 B",
+        "1023 B",
+        "1 KiB",
+        "1.5 MiB",
+        "5 GiB",
+    ]

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import noyau
-from noyau.jobs.check.attempts import attempts
-from noyau.jobs.check.costs import Budget
+from noyau.jobs.check.attempts import Budget, attempts
 from noyau.jobs.check.sanitized_runs import by_hand, watch_attempts
 from noyau.ops.op_files import load_ops
 

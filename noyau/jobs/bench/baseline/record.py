@@ -1,80 +1,26 @@
-"""The records of a baseline and of a comparison with one."""
+"""The record of a comparison with a baseline: the verdict of the whole first, then one line a candidate."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from itertools import groupby
 from typing import Any
 
 import numpy as np
+from rich.console import RenderableType
+from rich.text import Text
 
-from noyau.errors import InputError
-from noyau.jobs.report.text import Record
-from noyau.text import as_json, fields_json, from_json, printable
+from noyau.jobs.report.text import Record, TableRow, hanging, show_of, table
+from noyau.text import as_json, fields_json, several, sizes_text
 from noyau.timing.machine import Machine
-from noyau.timing.verdict import Comparison
+from noyau.timing.verdict import Comparison, spell_s
 
-VERSION = 1
-KIND = "noyau bench baseline"
-_FOLDER = Path(".noyau") / "bench"
-_DECIDES = ("cpu", "cores", "level")  # facts of a machine without which times are of another one
-
-
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """A bench that was saved. `target`: the file, as a path from the root of the project, and the names in it;
-    `sources`: the texts of that file and of those of the project that it imports, by path from the root; `folders`:
-    those beneath the root that imports are looked for in; `sizes`: those that were timed. Times are not
-    kept, for nothing is judged by them."""
-
-    name: str
-    target: str
-    date: str
-    machine: Machine
-    sources: Mapping[str, str]
-    folders: tuple[str, ...]
-    sizes: tuple[Mapping[str, int], ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"schema_version": VERSION, "kind": KIND, **fields_json(self)}
-
-    def require_machine(self, machine: Machine) -> None:
-        """InputError where it is of another machine."""
-        pairs = {each: (getattr(self.machine, each), getattr(machine, each)) for each in _DECIDES}
-        pairs["os"] = (self.machine.os.partition(" ")[0], machine.os.partition(" ")[0])
-        facts = ", ".join(f"{e} {printable(str(old))}, here {now}" for e, (old, now) in pairs.items() if old != now)
-        if facts:
-            advice = "a commit may be slower on one machine and faster on another: save it on this one"
-            raise InputError(f"the baseline {printable(self.name)} is of another machine ({facts}); {advice}")
-
-
-def baseline_path(name: str) -> Path:
-    """The file of a baseline: a name is of one in `.noyau/bench`, anything with a folder or `.json` is a path."""
-    path = Path(name)
-    return path if len(path.parts) > 1 or path.suffix == ".json" else _FOLDER / f"{name}.json"
-
-
-def read_baseline(name: str) -> Baseline:
-    """The baseline of a name or a path. InputError where there is none, or where the file is something else."""
-    path = baseline_path(name)
-    try:
-        data = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        remedy = f"save one with --save {printable(name)}"
-        raise InputError(f"there is no baseline {printable(name)} ({path}): {remedy}") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"the baseline {path} cannot be read: {error}") from error
-    if not isinstance(data, dict) or data.get("kind") != KIND:
-        raise InputError(f"{path} is no baseline of noyau bench: name one that --save wrote")
-    if data.get("schema_version") != VERSION:
-        problem = f"has the format {data.get('schema_version')!r}, and this noyau reads {VERSION}"
-        raise InputError(f"the baseline {path} {problem}: save it anew with this noyau")
-    try:
-        return from_json(Baseline, {each: data[each] for each in Baseline.__slots__})  # type: ignore[no-any-return]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"the baseline {path} is damaged ({type(error).__name__}: {error}): save it anew") from error
+_LEGEND = (
+    "before, now: seconds of a call of the saved text and of the present one, timed in turns in this run; "
+    "change: their ratio, with its 95 % interval."
+)
+_HEADINGS = ("before", "now", "change", "interval", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +65,13 @@ class Change:
             return "SLOWER"
         return "FASTER" if self.interval[1] < 1 - self.limit else "ok" if self.is_sure else "in doubt"
 
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Its row in a table, below `_HEADINGS`."""
+        before_s, now_s = self.comparison.medians_s
+        interval = "[{:+.1f}, {:+.1f}] %".format(*(100 * (end - 1) for end in self.interval))
+        return spell_s(before_s), spell_s(now_s), f"{self.slowdown - 1:+.1%}", interval, self.verdict
+
     def joined(self, other: Change) -> Change:
         """Both as one: the pairs of another race, on other memory, are added."""
         mine, more = self.comparison, other.comparison
@@ -145,12 +98,40 @@ class ChangeRecord(Record):
     faults: Mapping[str, str]
     notes: tuple[str, ...]
     limit: float
-    schema_version: int = field(default=VERSION, init=False)
+    schema_version: int = field(default=1, init=False)
 
     @property
     def ok(self) -> bool:
         """Whether nothing is wrong, or slower by more than the limit."""
         return not self.faults and not any(each.is_slower for each in self.changes)
 
+    @property
+    def summary(self) -> str:
+        """The verdict of the whole in one sentence."""
+        against = f"against the baseline {self.baseline} of {self.date}"
+        if self.faults:
+            return f"{self.name}: WRONG {against}: {several(len(self.faults), 'candidate')} of now"
+        count, limit = several(len(self.changes), "timing"), f"by more than {self.limit:.0%}"
+        if slower := [each for each in self.changes if each.is_slower]:
+            worst = max(slower, key=lambda each: each.slowdown)
+            at = ", ".join(filter(None, (worst.candidate, sizes_text(worst.sizes), worst.temperature)))
+            text = f"{len(slower)} of {count} {limit}: {at} takes {worst.slowdown - 1:+.1%}"
+            return f"{self.name}: SLOWER {against}: {text}"
+        doubts = sum(not each.is_sure for each in self.changes)
+        unsure = f"; {doubts} in doubt: give it more time (--budget)" if doubts else ""
+        return f"{self.name}: of {count} none is slower {limit} {against}{unsure}"
+
     def to_json(self) -> dict[str, Any]:
         return {"schema_version": self.schema_version, "ok": self.ok, **fields_json(self, without=("schema_version",))}
+
+    def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
+        show = show_of(ascii_only=ascii_only)
+        yield from hanging(Text(show(self.summary), "bold green" if self.ok else "bold red"), width, rest="  ")
+        for sizes, changes in groupby(self.changes, lambda each: sizes_text(each.sizes)):
+            rows = [TableRow(show(f"{e.candidate}, {e.temperature}"), e.cells, show(e.note)) for e in changes]
+            yield from table(sizes or "candidate", _HEADINGS, rows, width)
+        for name, fault in self.faults.items():
+            yield from hanging(show(f"{name} is wrong: {fault}"), width, rest="    ", style="red")
+        for note in self.notes:
+            yield from hanging(show(f"{note[:1].upper()}{note[1:]}."), width, rest="  ", style="yellow")
+        yield from hanging(_LEGEND, width, style="dim")

@@ -17,7 +17,8 @@ import numpy as np
 
 from noyau.errors import InputError, NoyauError
 from noyau.jobs.bench.baseline import sources
-from noyau.jobs.bench.baseline.record import Baseline, Change, ChangeRecord, baseline_path
+from noyau.jobs.bench.baseline.record import Change, ChangeRecord
+from noyau.jobs.bench.baseline.sources import Baseline
 from noyau.jobs.bench.candidates import Entry
 from noyau.jobs.bench.numpy_track import NumpyTrack
 from noyau.jobs.bench.record import RETURNING, BenchRecord
@@ -43,8 +44,8 @@ def save(name: str, target: str, what: object, record: BenchRecord) -> None:
     texts, folders = sources.sources_of(Path(file), what), sources.folders_of(Path(file))
     sizes = tuple(at.sizes for at in record.at)
     baseline = Baseline(name, f"{place}{mark}{names}", today(), record.machine, texts, folders, sizes)
-    make_folder(baseline_path(name).parent)
-    write_json(baseline.to_json(), baseline_path(name))
+    make_folder(sources.baseline_path(name).parent)
+    write_json(baseline.to_json(), sources.baseline_path(name))
 
 
 def compare(

@@ -1,15 +1,79 @@
-"""The source files of a bench: kept as texts, and imported again from a folder of their own."""
+"""The file of a baseline: a machine, sizes, and source texts, which are imported again from a folder of their own."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from noyau.errors import InputError
 from noyau.ops.op import Op
-from noyau.text import printable
+from noyau.text import fields_json, from_json, printable
+from noyau.timing.machine import Machine
+
+VERSION = 1
+KIND = "noyau bench baseline"
+_FOLDER = Path(".noyau") / "bench"
+_DECIDES = ("cpu", "cores", "level")  # facts of a machine without which times are of another one
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A bench that was saved. `target`: the file, as a path from the root of the project, and the names in it;
+    `sources`: the texts of that file and of those of the project that it imports, by path from the root; `folders`:
+    those beneath the root that imports are looked for in; `sizes`: those that were timed. Times are not
+    kept, for nothing is judged by them."""
+
+    name: str
+    target: str
+    date: str
+    machine: Machine
+    sources: Mapping[str, str]
+    folders: tuple[str, ...]
+    sizes: tuple[Mapping[str, int], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"schema_version": VERSION, "kind": KIND, **fields_json(self)}
+
+    def require_machine(self, machine: Machine) -> None:
+        """InputError where it is of another machine."""
+        pairs = {each: (getattr(self.machine, each), getattr(machine, each)) for each in _DECIDES}
+        pairs["os"] = (self.machine.os.partition(" ")[0], machine.os.partition(" ")[0])
+        facts = ", ".join(f"{e} {printable(str(old))}, here {now}" for e, (old, now) in pairs.items() if old != now)
+        if facts:
+            advice = "a commit may be slower on one machine and faster on another: save it on this one"
+            raise InputError(f"the baseline {printable(self.name)} is of another machine ({facts}); {advice}")
+
+
+def baseline_path(name: str) -> Path:
+    """The file of a baseline: a name is of one in `.noyau/bench`, anything with a folder or `.json` is a path."""
+    path = Path(name)
+    return path if len(path.parts) > 1 or path.suffix == ".json" else _FOLDER / f"{name}.json"
+
+
+def read_baseline(name: str) -> Baseline:
+    """The baseline of a name or a path. InputError where there is none, or where the file is something else."""
+    path = baseline_path(name)
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        remedy = f"save one with --save {printable(name)}"
+        raise InputError(f"there is no baseline {printable(name)} ({path}): {remedy}") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"the baseline {path} cannot be read: {error}") from error
+    if not isinstance(data, dict) or data.get("kind") != KIND:
+        raise InputError(f"{path} is no baseline of noyau bench: name one that --save wrote")
+    if data.get("schema_version") != VERSION:
+        problem = f"has the format {data.get('schema_version')!r}, and this noyau reads {VERSION}"
+        raise InputError(f"the baseline {path} {problem}: save it anew with this noyau")
+    try:
+        return from_json(Baseline, {each: data[each] for each in Baseline.__slots__})  # type: ignore[no-any-return]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"the baseline {path} is damaged ({type(error).__name__}: {error}): save it anew") from error
 
 
 def root_of(file: Path) -> Path:
@@ -41,11 +105,12 @@ def folders_of(file: Path) -> tuple[str, ...]:
 
 
 def _is_own(path: Path, root: Path) -> bool:
-    return path.is_relative_to(root) and "site-packages" not in path.parts
+    return path.is_relative_to(root) and path.exists() and "site-packages" not in path.parts
 
 
 def _modules(root: Path) -> dict[str, Path]:
-    """The files of loaded modules of the project, by name; noyau itself is never loaded twice."""
+    """The files of loaded modules of the project that are there (torch has modules of none), by name; noyau itself is
+    never loaded twice."""
     named = ((name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items()))
     files = {n: Path(file).resolve() for n, file in named if isinstance(file, str) and file.endswith(".py")}
     apart = ("noyau", "__main__")

@@ -13,8 +13,7 @@ from noyau.errors import InputError
 from noyau.jobs.command_line import progress, require_place
 
 if TYPE_CHECKING:
-    from noyau.jobs.check.submissions.problem import Problem, Submission
-    from noyau.jobs.check.submissions.record import Verdict
+    from noyau.jobs.check.submissions.problem import Problem, Submission, Verdict
 
 _GIB = 1 << 30
 _OTHERS = "arguments launch flags map against dim inputs sizes tolerance gradient sanitizer sarif html".split()
@@ -36,9 +35,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def is_submission(arguments: argparse.Namespace) -> bool:
     """Whether the target is a problem of a benchmark, with or without submissions."""
     path = Path(arguments.target)
-    if arguments.solution or path.suffix == ".json":
-        return True
-    if path.is_dir():
+    if arguments.solution or path.suffix == ".json" or path.is_dir():
         return True
     if path.suffix != ".py" or not path.is_file():
         return False
@@ -49,7 +46,7 @@ def is_submission(arguments: argparse.Namespace) -> bool:
 
 def check_and_print(arguments: argparse.Namespace) -> int:
     """The status of a check of submissions: the worst of all. InputError for a target or options that are none."""
-    from noyau.jobs.check.submissions.record import LIMIT, record_json, summary
+    from noyau.jobs.check.submissions.problem import LIMIT, record_json, summary
     from noyau.jobs.check.submissions.run import check_submissions, referee
     from noyau.jobs.report.text import print_lines, write_json, write_text
 

@@ -1,13 +1,24 @@
-"""A problem of a benchmark, the kernels that were submitted to it, and the verdicts on them."""
+"""A problem of a benchmark, the kernels that were submitted to it, and the verdicts on them: as text and as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import datetime
+import math
+import platform
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from noyau.errors import FindingKind, InputError
+from noyau.text import printable, several
+from noyau.verify.checks import SCHEMA_VERSION
+from noyau.verify.findings import Finding, lines_of
+from noyau.version import __version__
+
+_LIBRARIES = ("torch", "triton", "numba", "numpy")
+LIMIT = "only what ran was seen: other sizes and values, and what a hostile text hides from its own process, were not"
 
 
 class Status(StrEnum):
@@ -123,3 +134,150 @@ def field_of(record: Mapping[str, Any], name: str, kind: type, place: str) -> An
         words = {str: "a text", Mapping: "an object", list: "a list", int: "a number"}
         raise InputError(f"{place}: {name} is missing, or is not {words[kind]}; give it as the schema has it")
     return record[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """A finding, the status that it stands for, and the trial that showed it."""
+
+    status: Status
+    finding: Finding
+    trial: int
+
+    def to_json(self, verdict: Verdict) -> dict[str, Any]:
+        own = {"problem": verdict.problem.name, "submission": verdict.submission, "status": self.status}
+        return own | {"trial": verdict.problem.trials[self.trial].label, **self.finding.to_json()}
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """A trial that was run. `passes`: by the rule of its benchmark, None where that is not known; the errors are those
+    of the first call."""
+
+    number: int
+    passes: bool | None
+    absolute: float = 0.0
+    relative: float = 0.0
+    has_nan: bool = False
+    has_inf: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The verdict on a submission. `reason`: of a status that no finding stands for; `kernels`: those that it launched;
+    `skipped`: trials that were not run, with the reason."""
+
+    problem: Problem
+    submission: str
+    status: Status
+    reason: str = ""
+    complaints: tuple[Complaint, ...] = ()
+    records: tuple[TrialRecord, ...] = ()
+    skipped: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rule(self) -> str:
+        """The verdict of the benchmark's own rule on what was run."""
+        known = [each.passes for each in self.records if each.passes is not None]
+        return "" if not known else "passes" if all(known) else "fails"
+
+    def trials(self) -> list[Trial]:
+        """Those that were run."""
+        return [self.problem.trials[each.number] for each in self.records]
+
+    def lines(self) -> Iterator[str]:
+        """The lines of a report."""
+        name = f"{printable(self.problem.name)}[{printable(self.submission)}]"
+        errors = [each for each in self.complaints if each.finding.severity == "error"]
+        summary = f"{name}: {self.status}"
+        if self.reason:
+            summary += f": {self.reason}"
+        elif self.status is Status.RIGHT:
+            summary += f" at {'; '.join(each.label for each in self.trials())}"
+        if errors and self.rule == "passes":
+            summary += " (the rule of its benchmark passes it)"
+        yield summary
+        for each in sorted(self.complaints, key=lambda each: each.finding.severity != "error"):
+            yield from lines_of(each.finding)
+        yield from (f"  {each}" for each in (*self.kernels, *self.skipped, *self.notes))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "problem": self.problem.name,
+            "submission": self.submission,
+            "status": self.status,
+            "reason": self.reason,
+            "rule": self.rule or None,
+            "trials": [each.label for each in self.trials()],
+            "skipped": list(self.skipped),
+            "kernels": list(self.kernels),
+            "notes": list(self.notes),
+        }
+
+    def traces(self) -> Iterator[dict[str, Any]]:
+        """A trace for each workload, in the schema of SOL-ExecBench: nothing was timed, so times are 0."""
+        by_number = {each.number: each for each in self.records}
+        has_workloads = any(each.workload for each in self.problem.trials)
+        for number, trial in enumerate(self.problem.trials):
+            if trial.workload is None and (trial.is_stated or has_workloads or "axes" not in trial.arguments):
+                continue
+            workload = dict(trial.workload or {"uuid": trial.label, "axes": trial.arguments["axes"], "inputs": {}})
+            record = by_number.get(number)
+            log = [] if record else ["not run at its own size on the CPU: the verdict is that of smaller ones"]
+            evaluation = self._evaluation(record or TrialRecord(number, None), "\n".join([*self.lines(), *log]))
+            yield {
+                "definition": self.problem.name,
+                "workload": workload,
+                "solution": self.submission,
+                "evaluation": evaluation,
+            }
+
+    def _evaluation(self, record: TrialRecord, log: str) -> dict[str, Any]:
+        errors = {"max_relative_error": record.relative, "max_absolute_error": record.absolute}
+        errors |= {"has_nan": record.has_nan, "has_inf": record.has_inf}
+        times = {"latency_ms": 0.0, "reference_latency_ms": 0.0, "speedup_factor": 0.0}
+        trace = self.status.trace
+        return {
+            "status": trace,
+            "environment": {"hardware": f"{platform.machine()} CPU, no GPU", "libs": libraries()},
+            "timestamp": datetime.datetime.now(datetime.UTC).isoformat(),
+            "log": log,
+            "correctness": errors if trace in (Status.RIGHT.trace, Status.WRONG.trace) else None,
+            "performance": times if self.status is Status.RIGHT else None,
+        }
+
+
+def libraries() -> Mapping[str, str]:
+    """The releases that a verdict was made with."""
+    releases = {"noyau": __version__}
+    for name in _LIBRARIES:
+        try:
+            releases[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return releases
+
+
+def finite(number: float) -> float:
+    """The number, 0 where it is not finite: as the schema of traces has it."""
+    return number if math.isfinite(number) else 0.0
+
+
+def record_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """The record of a check, as JSON has it."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "ok": all(verdict.status is Status.RIGHT for verdict in verdicts),
+        "limits": [LIMIT],
+        "verdicts": [verdict.to_json() for verdict in verdicts],
+        "findings": [each.to_json(verdict) for verdict in verdicts for each in verdict.complaints],
+    }
+
+
+def summary(verdicts: Sequence[Verdict]) -> str:
+    """The counts of several verdicts, in a line."""
+    counts = {status: sum(verdict.status is status for verdict in verdicts) for status in Status}
+    parts = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+    return f"{several(len(verdicts), 'submission')}: {parts}"

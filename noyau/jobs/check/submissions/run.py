@@ -16,10 +16,20 @@ import numpy as np
 
 from noyau.errors import CheckError, FindingKind
 from noyau.jobs.check.submissions.judgement import Answer, Fault, Truth, faults_of, passes, replays, unset_cells
-from noyau.jobs.check.submissions.problem import OF_KINDS, POISONS, RANK, Problem, Status, Submission, wish_of
-from noyau.jobs.check.submissions.process import run_job
-from noyau.jobs.check.submissions.record import Complaint, TrialRecord, Verdict, finite
-from noyau.jobs.check.submissions.results import read_results, write_results
+from noyau.jobs.check.submissions.problem import (
+    OF_KINDS,
+    POISONS,
+    RANK,
+    Complaint,
+    Problem,
+    Status,
+    Submission,
+    TrialRecord,
+    Verdict,
+    finite,
+    wish_of,
+)
+from noyau.jobs.check.submissions.process import read_results, run_job, write_results
 from noyau.text import counted, from_json, printable, several
 from noyau.verify.findings import Finding
 from noyau.workers.confinement import Ending, Limits

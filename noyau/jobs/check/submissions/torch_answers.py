@@ -24,7 +24,7 @@ from noyau.errors import BuildError, InputError, NoyauError, UnansweredError, Un
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.jobs.check.script_run import hooks_of_script
 from noyau.jobs.check.submissions.problem import POISONS
-from noyau.jobs.check.submissions.results import write_results
+from noyau.jobs.check.submissions.process import write_results
 from noyau.jobs.check.submissions.torch_calls import (
     Poisoned,
     overlaps,

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of
 from noyau.jobs.check.submissions.problem import POISONS
-from noyau.jobs.check.submissions.results import read_results, write_results
+from noyau.jobs.check.submissions.process import read_results, write_results
 from noyau.jobs.check.submissions.torch_calls import (
     Poisoned,
     overlaps,

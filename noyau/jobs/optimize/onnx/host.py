@@ -16,13 +16,7 @@ from noyau.codegen import plan as codegen_plan
 from noyau.codegen.plan import Plan, Planned
 from noyau.compiler.partition.cut import Partition
 from noyau.errors import InputError, ModelError
-from noyau.hosts.onnxruntime.activations import (
-    ActivationCapture,
-    Activations,
-    capture_of,
-    capture_twice,
-    fault_at,
-)
+from noyau.hosts.onnxruntime.activations import ActivationCapture, Activations, capture_of, capture_twice, fault_at
 from noyau.hosts.onnxruntime.inputs import ModelInputs, first_of, first_that_runs, model_inputs, model_names, spell
 from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.hosts.onnxruntime.source_model import SourceModel

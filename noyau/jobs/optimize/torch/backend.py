@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from threading import Lock, Thread
 from typing import Any, TypeAlias, TypeVar
 
 import torch
@@ -28,21 +29,21 @@ from torch.utils._python_dispatch import _disable_current_modes
 from noyau.codegen.plan import Plan
 from noyau.compiler.partition.cut import Partition
 from noyau.errors import BuildError, UnsupportedError
+from noyau.hosts.torch.cuda.device import beside_captures
 from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.attention_masks import fold_masks
-from noyau.hosts.torch.modules.device_inputs import is_symbolic
-from noyau.hosts.torch.modules.executor import Boxed
+from noyau.hosts.torch.modules.device_inputs import is_static, is_symbolic
+from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors
 from noyau.hosts.torch.modules.mixed_dtypes import correct_dtypes
 from noyau.hosts.torch.modules.rewrite import rewrite
 from noyau.hosts.torch.modules.simplification import drop_detached, keep_compared, merge_equal
 from noyau.ir import ranges
-from noyau.jobs.optimize.torch import lazy_compile
-from noyau.jobs.optimize.torch.candidates import AheadOfTime
+from noyau.jobs.optimize.torch.candidates import AheadOfTime, begin_triton
 from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, optimize_graph, runner
-from noyau.jobs.optimize.torch.lazy_compile import compile_lazily, is_prompt, may_wait
 from noyau.jobs.optimize.torch.options import CompileOptions, options_from
 from noyau.jobs.optimize.torch.whole import JudgedGraph, measured
+from noyau.kernels.certificates import prepare
 from noyau.toolchain.garbage_collection import without_collections
 from noyau.toolchain.triton.parallel_compile import COMPILER
 from noyau.workers.resources import give_back
@@ -55,6 +56,7 @@ REPORT = (
 )
 _LINE = 500  # characters of a fault
 _FLAT = (torch.Tensor, int, float, torch.SymInt, torch.SymFloat)
+_ONE = Lock()  # of graphs that are compiled in the second call: kernels of two would be timed beside each other
 
 
 def cut_in_two(
@@ -198,7 +200,7 @@ def _compile_captured(
         COMPILER.start()
     waits = not (on_gpu and may_wait(wishes, record)) or is_symbolic(inputs)
     if not waits:
-        lazy_compile.begin()
+        begin()
     with contextlib.ExitStack() as stack:
         ahead = stack.enter_context(
             AheadOfTime(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu, waits=waits)
@@ -275,3 +277,74 @@ class GraphCompiler:
         graph, program = or_else(optimized, left, wishes.limit_s)
         self.record.tell(graph)
         return run(program, inputs)
+
+
+class LazyCompile:
+    """A function of a list of tensors, which it empties: the nodes of a graph one by one, by torch's kernels, in the
+    first call and while another thread compiles, this graph or another one; from the second on what `compiled` gives.
+    Nothing is compiled while a CUDA graph is captured: the capture has torch's kernels."""
+
+    def __init__(self, module: fx.GraphModule, compiled: Callable[[], Boxed]) -> None:
+        self.plain: Boxed | None = eager(fx.GraphModule(module, copy_graph(module.graph)), [])
+        self.compiled: Callable[[], Boxed] | None = compiled
+        self.known: Boxed | None = None
+        self.is_begun = False
+        self.device = modules_sites.device_of(module.graph)
+
+    def __call__(self, arguments: list[Any]) -> Any:
+        plain = self.plain  # before `known`: one of them is there, whatever other threads do
+        known = self.known
+        if known is None and not torch.cuda.is_current_stream_capturing() and _ONE.acquire(blocking=False):
+            try:
+                with beside_captures(), without_collections():
+                    known = self.now()
+            finally:
+                _ONE.release()
+        run = known or plain
+        assert run is not None
+        return run(arguments)
+
+    def now(self) -> Boxed | None:
+        """Compile once; None in the first call."""
+        if not self.is_begun:
+            self.is_begun = True
+        elif self.known is None:
+            assert self.compiled is not None
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)  # kernels are timed when what was asked for before is done
+            self.known = self.compiled()
+            self.plain = self.compiled = None  # they hold the graph
+        return self.known
+
+
+def begin() -> None:
+    """Begin with what the second call needs of modules, digests and Triton, beside the tracing of the first; not while
+    a CUDA graph is captured, which the driver would end."""
+
+    def early() -> None:
+        with contextlib.suppress(Exception):  # whoever needs it next says what is wrong
+            prepare()
+            from noyau.jobs.optimize.cuda import host  # noqa: F401  a second of it
+        begin_triton()
+
+    if not torch.cuda.is_current_stream_capturing():
+        Thread(target=early, daemon=True).start()
+
+
+def compile_lazily(module: fx.GraphModule, compiled: Callable[[], Boxed]) -> Boxed:
+    """`LazyCompile` as AOTAutograd takes it."""
+    result = LazyCompile(module, compiled)
+    run = with_device_errors("a compiled graph", result)
+    run.prompt = result  # type: ignore[attr-defined]
+    return run
+
+
+def is_prompt(program: fx.Graph, wishes: CompileOptions, record: GraphRecord) -> bool:
+    """Whether the first result of a graph does not wait for its kernels: on a GPU, where nobody reads the record."""
+    on_gpu = modules_sites.device_of(program) != modules_sites.CPU
+    return on_gpu and may_wait(wishes, record) and is_static(program)
+
+
+def may_wait(wishes: CompileOptions, record: GraphRecord) -> bool:
+    """Whether kernels of a GPU may come after a graph's first result."""
+    return wishes.prompt and wishes.rest == "eager" and record.forgets

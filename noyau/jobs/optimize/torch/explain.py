@@ -24,11 +24,9 @@ from noyau.jobs.optimize.torch.backend import trace_with_autograd
 from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph
 from noyau.jobs.optimize.torch.run import as_inputs, left, until_done
 from noyau.jobs.optimize.torch.whole import measured
-from noyau.jobs.page.document import Page
+from noyau.jobs.profile.record import Wall
 from noyau.jobs.profile.torch_wall import measure_wall
-from noyau.jobs.profile.wall import Wall
 from noyau.jobs.report.text import Record, hanging
-from noyau.jobs.show.page import page
 from noyau.jobs.show.stages import KernelStages, Staged, stages_of
 from noyau.text import printable, several
 from noyau.toolchain.c import compiler as c_compiler
@@ -55,9 +53,6 @@ class ModuleExplanation(Staged, Record):
         pairs = zip_longest(self.graphs, self.walls[: len(self.graphs)])
         graphs = [{**_graph(graph), "wall": wall and wall.to_json()} for graph, wall in pairs]
         return {"module": self.name, "breaks": list(self.breaks), "graphs": graphs}
-
-    def _page(self) -> Page:
-        return page(self)
 
     def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         yield Text.assemble((printable(self.name), "bold"), f": {several(len(self.graphs), 'graph')}")

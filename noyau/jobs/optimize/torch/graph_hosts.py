@@ -22,7 +22,7 @@ from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.torch.candidates import AheadOfTime
 from noyau.jobs.optimize.torch.host import TorchHost
 from noyau.jobs.optimize.torch.options import CompileOptions
-from noyau.jobs.profile.wall import Wall
+from noyau.jobs.profile.record import Wall
 
 if TYPE_CHECKING:
     from noyau.jobs.optimize.cuda.host import CudaHost

@@ -14,8 +14,8 @@ import torch
 
 from noyau.errors import UnsupportedError
 from noyau.hosts.torch.cuda.tensor_rotation import shares_memory
+from noyau.jobs.profile.record import Wall
 from noyau.jobs.profile.torch_wall import measure_wall
-from noyau.jobs.profile.wall import Wall
 from noyau.text import several
 from noyau.timing.comparison import DECIDED, compare
 from noyau.timing.verdict import Comparison, Verdict

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.jobs.bench.baseline.record import Change, ChangeRecord, baseline_path
-from noyau.jobs.bench.baseline.render import render
+from noyau.jobs.bench.baseline.record import Change, ChangeRecord
 from noyau.timing.machine import Machine
 from noyau.timing.verdict import Comparison
 
@@ -35,15 +34,10 @@ def test_a_comparison_is_printed_with_its_verdict_first_and_within_its_width():
     record = ChangeRecord(
         "f", "main", "2026-01-02", MACHINE, (change(1.1), change(1.0)), {"g": "wrong"}, ("a note",), 0.05
     )
-    lines = [str(line) for line in render(record, 80)]
+    lines = [str(line) for line in record.renderables(80, ascii_only=False)]
     assert lines[0].startswith("f: WRONG against the baseline main of 2026-01-02: 1 candidate of now")
     assert max(map(len, lines)) <= 80
     text = "\n".join(lines)
     assert ["f,", "hot", "1", "ms", "1.1", "ms", "+10.0%", "[+10.0,", "+10.0]", "%", "SLOWER"] in map(str.split, lines)
     assert "g is wrong: wrong" in text and "A note." in text and "95 % interval" in text
     assert not record.ok and len(record.to_json()["changes"][0]["after_s"]) == 200
-
-
-def test_a_name_is_a_file_of_the_folder_of_baselines_and_a_path_is_one():
-    assert str(baseline_path("main")) == ".noyau/bench/main.json"
-    assert str(baseline_path("a/b")) == "a/b" and str(baseline_path("x.json")) == "x.json"

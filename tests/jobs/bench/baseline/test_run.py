@@ -114,7 +114,8 @@ def test_what_is_no_baseline_of_this(folder, capsys, key, value, message):
     ("arguments", "message"),
     [
         (["--compare", "none"], "there is no baseline none (.noyau/bench/none.json): save one with --save none"),
-        (["--compare", "main", "--save", "next"], "--compare goes without --against, --device and --save"),
+        (["--compare", "main", "--save", "next"], "--compare goes without --against, --device, --save and --html"),
+        (["--compare", "main", "--html", "a.html"], "--markdown writes its table"),
         (["--compare", "ops.py/x.json"], "the baseline ops.py/x.json cannot be read"),
         (["--fail-if-slower", "5"], "--fail-if-slower 5 is no share of the time: --fail-if-slower 5%"),
     ],

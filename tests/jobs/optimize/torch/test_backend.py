@@ -61,7 +61,7 @@ def test_triton_begins_at_once_where_kernels_are_wanted_at_once(monkeypatch, wis
         raise Stop(on_gpu, waits)
 
     begun = []
-    monkeypatch.setattr("noyau.jobs.optimize.torch.lazy_compile.begin", lambda: begun.append(1))
+    monkeypatch.setattr("noyau.jobs.optimize.torch.backend.begin", lambda: begun.append(1))
     monkeypatch.setattr("noyau.jobs.optimize.torch.backend.AheadOfTime", ahead)
     inputs = [SimpleNamespace(is_cuda=True), *([torch.SymInt.__new__(torch.SymInt)] if is_named else [])]
     with pytest.raises(Stop) as caught:

@@ -1,4 +1,4 @@
-"""A server of the Model Context Protocol, whose tools are noyau's commands. The only file that imports mcp.
+"""The command `noyau mcp`: a server of the Model Context Protocol, whose tools are noyau's commands.
 
 Each call is a process of its own: kernels are code, what they print is not the protocol's, and one that crashes or
 never ends takes nothing with it.
@@ -6,7 +6,7 @@ never ends takes nothing with it.
 
 from __future__ import annotations
 
-import asyncio
+import argparse
 import contextlib
 import json
 import sys
@@ -15,8 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from mcp.server import MCPServer
-
+from noyau.errors import MissingExtraError
+from noyau.jobs.command_line import Command
 from noyau.version import __version__
 
 _INSTRUCTIONS = """Write a kernel, check it, then time it. An op is a NumPy function under @noyau.op("f32[n] -> f32[n]")
@@ -68,6 +68,8 @@ class Tools:
         return await self._run("show", target, words or ["--stage", "text"])
 
     async def _run(self, command: str, target: str, options: Sequence[str]) -> Reply:
+        import asyncio
+
         with TemporaryDirectory(prefix="noyau-mcp-") as folder:
             record = Path(folder, "record.json")
             words = [*options, "--json", str(record), "--", target]
@@ -100,8 +102,26 @@ def _brief(value: Any) -> Any:
 
 
 def server(limit_s: float) -> Any:
-    """The server, with its tools; each call may take so many seconds."""
+    """The server, with its tools; each call may take so many seconds. MissingExtraError without the package mcp."""
+    try:
+        from mcp.server import MCPServer
+    except ImportError:
+        remedy = "pip install 'noyau-kernels[mcp]'"
+        raise MissingExtraError(f"noyau mcp needs the package mcp, which is not installed; run: {remedy}") from None
     tools, serving = Tools(limit_s), MCPServer("noyau", instructions=_INSTRUCTIONS, version=__version__)
     for tool in (tools.check, tools.bench, tools.optimize, tools.explain, tools.show):
         serving.add_tool(tool)
     return serving
+
+
+def _declare(parser: argparse.ArgumentParser) -> None:
+    limit = "seconds that one call may take (default: 600)"
+    parser.add_argument("--time", type=float, default=600.0, metavar="S", help=limit)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    server(arguments.time).run("stdio")
+    return 0
+
+
+COMMAND = Command("tools for agents, over stdin and stdout (MCP)", _declare, _run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noyau.jobs.cli import main
-from noyau.jobs.diff.page import page
+from noyau.jobs.diff.render import page
 from noyau.jobs.diff.run import diff
 from tests.small_models import NODE, chain, model_of, twice, value, written
 

@@ -10,12 +10,12 @@ import torch
 
 from noyau.errors import DeviceError
 from noyau.hosts.torch.modules import sites as modules_sites
-from noyau.jobs.optimize.torch import lazy_compile
-from noyau.jobs.optimize.torch.graph_hosts import GraphRecord
-from noyau.jobs.optimize.torch.lazy_compile import (
+from noyau.jobs.optimize.torch import backend
+from noyau.jobs.optimize.torch.backend import (
     compile_lazily,
     is_prompt,
 )
+from noyau.jobs.optimize.torch.graph_hosts import GraphRecord
 from noyau.jobs.optimize.torch.options import CompileOptions
 
 
@@ -24,7 +24,7 @@ def capturing(monkeypatch):
     """Whether a CUDA graph is captured."""
     found = []
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: bool(found))
-    monkeypatch.setattr(lazy_compile, "begin_triton", lambda: None)
+    monkeypatch.setattr(backend, "begin_triton", lambda: None)
     return found
 
 
@@ -102,14 +102,14 @@ def test_a_capture_begins_nothing(capturing, monkeypatch):
         def start(self):
             self.run()
 
-    monkeypatch.setattr(lazy_compile, "Thread", Started)
-    monkeypatch.setattr(lazy_compile, "begin_triton", lambda: begun.append(1))
+    monkeypatch.setattr(backend, "Thread", Started)
+    monkeypatch.setattr(backend, "begin_triton", lambda: begun.append(1))
     run, x = made(lambda: lambda arguments: "by a kernel"), torch.ones(3)
     capturing.append(True)
-    lazy_compile.begin()
+    backend.begin()
     assert torch.equal(run([x]), x) and not begun
     capturing.clear()
-    lazy_compile.begin()
+    backend.begin()
     assert begun == [1]
     assert torch.equal(run([x]), x)
     assert run([x]) == "by a kernel"
@@ -139,7 +139,7 @@ def test_kernels_are_made_when_the_gpu_is_done(capturing, monkeypatch):
     assert events == [gpu, "compiled"]
 
 
-class Late(lazy_compile.LazyCompile):
+class Late(backend.LazyCompile):
     """Whose kernels another thread makes as soon as one has looked for them and found none."""
 
     @property

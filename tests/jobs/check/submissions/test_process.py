@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import UnsupportedError
-from noyau.jobs.check.submissions.results import read_results, write_results
+from noyau.jobs.check.submissions.process import read_results, write_results
 
 
 def test_arrays_come_back_as_they_were(tmp_path):

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from noyau.jobs.bench.page import page
 from noyau.jobs.bench.record import RETURNING, BenchRecord, CandidateTimes
+from noyau.jobs.bench.render import page
 from noyau.timing.verdict import Verdict
 from tests.jobs.bench.samples import at
 from tests.jobs.report.samples import MACHINE

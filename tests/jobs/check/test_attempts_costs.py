@@ -7,7 +7,7 @@ import pytest
 from numba import cuda
 
 import noyau
-from noyau.jobs.check.costs import Budget, Costs, work_of
+from noyau.jobs.check.attempts import Budget, Costs, work_of
 from noyau.signatures.instances import usual_instance
 from noyau.workers.worker import Worker, spent_s
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from noyau.hosts.onnxruntime.source_model import open_model
-from noyau.jobs.profile.page import page
-from noyau.jobs.profile.record import NodeTime
+from noyau.jobs.profile.record import NodeTime, Wall
+from noyau.jobs.profile.render import page
 from noyau.jobs.profile.run import subject_of
-from noyau.jobs.profile.wall import Wall
 from tests.jobs.profile.samples import at, profile
 from tests.small_models import twice, written
 

@@ -4,8 +4,18 @@ import json
 from dataclasses import replace
 
 from noyau.errors import FindingKind
-from noyau.jobs.check.submissions.problem import RANK, Problem, Status, Trial
-from noyau.jobs.check.submissions.record import Complaint, TrialRecord, Verdict, finite, record_json, summary
+from noyau.jobs.check.submissions.problem import (
+    RANK,
+    Complaint,
+    Problem,
+    Status,
+    Trial,
+    TrialRecord,
+    Verdict,
+    finite,
+    record_json,
+    summary,
+)
 from noyau.verify.findings import Finding
 
 WORKLOAD = {"uuid": "7", "axes": {"n": 4}, "inputs": {}}

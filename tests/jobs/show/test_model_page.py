@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import noyau
 from noyau.jobs.cli import main
-from noyau.jobs.show.page import TRY, page
+from noyau.jobs.show.stages import TRY
 from tests.small_models import twice, written
 
 
 def test_a_model_has_its_graph_its_kernels_and_the_reasons(tmp_path):
     shown = noyau.show(written(twice(), tmp_path))
-    document = page(shown)
+    document = shown._page()
     assert [each["title"] for each in document.sections] == [
         "Summary",
         "The graph",

@@ -7,7 +7,7 @@ import resource
 import pytest
 
 from noyau.jobs.cli import main
-from noyau.jobs.demo import command
+from noyau.jobs.optimize import command
 from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from tests.small_models import timed_as, twice, written
 

@@ -1,1 +1,0 @@
-"""The command `noyau mcp`, and the server behind it."""
