@@ -54,13 +54,14 @@ small (float[n] x) => (float[n] y) { a = Exp(x) b = Sigmoid(a) c = Add(a, b) y =
 MAPS = {"sizes", "versions", "threads", "facts", "sources", "faults", "caches_bytes", "copy_bytes_per_s", "rates",
         "read_bytes_per_s", "values_per_s", "scaling", "sizes_by_name", "dims", "units"}  # fmt: skip
 LONG = {"optimize", "profile", "machine", "stream", "extract"}  # commands that take seconds
-_MODEL = "small.onnx"
+_MODEL, _OTHER, _THIRD = "small.onnx", "other.onnx", "third.onnx"
 COMMANDS: dict[str, list[tuple[str, ...]]] = {
     "bench": [
         ("ops.py::wave", "--sizes", "n=50", "--budget", "0.02", "--save", "main"),
         ("ops.py::wave", "--compare", "main", "--budget", "0.02"),
     ],
     "check": [("ops.py", "--dim", "n=20"), ("counter.py",)],
+    "diff": [(_MODEL, _OTHER), (_OTHER, _THIRD), (_MODEL, _MODEL)],
     "show": [("ops.py::wave",), ("ops.py::wave", "--stage", "text")],
     "doctor": [()],
     "cache": [()],
@@ -86,12 +87,15 @@ def run(command: str, words: tuple[str, ...], folder: Path) -> Any:
 
 def records(command: str) -> list[Any]:
     """The records of a command's examples."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
         (folder / "ops.py").write_text(OPS.replace("FACTOR", "1"))
         (folder / "counter.py").write_text(SCRIPT)
         np.save(folder / "numbers.npy", np.ones(1000, np.float32))
-        onnx.save(onnx.parser.parse_model(MODEL), folder / _MODEL)
+        last = {_MODEL: "Tanh", _OTHER: "LeakyRelu <alpha = 0.1>", _THIRD: "LeakyRelu <alpha = 0.2>"}
+        for name, operator in last.items():
+            text = MODEL.replace("Tanh", operator).replace("17", "17" if name == _MODEL else "18")
+            onnx.save(onnx.parser.parse_model(text), folder / name)
         return [run(command, words, folder) for words in COMMANDS[command]]
 
 
