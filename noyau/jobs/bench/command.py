@@ -6,7 +6,7 @@ import argparse
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from noyau.errors import InputError
 from noyau.jobs.command_line import Command, declare_record, print_rich, progress, require_place
@@ -74,7 +74,10 @@ def _run(arguments: argparse.Namespace) -> int:
         record = _timed(arguments, limit, say)
     for kind, place in exports.items():
         write_text(EXPORTS[kind](record), place)
-    record.write_where(arguments.json, arguments.html)
+    if arguments.json is not None:
+        record.write(arguments.json)
+    if arguments.html is not None:  # a comparison has no page, and was refused above
+        cast("BenchRecord", record).save_html(arguments.html)
     print_rich(record)
     if arguments.save:
         again = shlex.join(["noyau", "bench", target, "--compare", arguments.save])

@@ -8,7 +8,7 @@ from typing import Any
 
 from noyau.errors import CheckError
 from noyau.jobs.bench.workload import Workload
-from noyau.jobs.report.text import Record
+from noyau.jobs.report.text import PagedRecord
 from noyau.kernels.programs.generate import Specialization
 from noyau.text import as_json, fields_json
 from noyau.timing.conditions import Conditions, unsteady
@@ -158,7 +158,7 @@ class BenchPoint:
 
 
 @dataclass(frozen=True, repr=False)
-class BenchRecord(Record):
+class BenchRecord(PagedRecord):
     """Candidates timed side by side, at each of some sizes; prints itself. `threads`: of each pool that is loaded;
     `gpu`: the one that they ran on, with its clocks before and after, None where that was the processor."""
 

@@ -31,7 +31,7 @@ from noyau.ir.graph import Graph, Input
 from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.page import document
 from noyau.jobs.page.document import Page
-from noyau.jobs.report.text import Record, hanging
+from noyau.jobs.report.text import PagedRecord, hanging
 from noyau.text import printable
 from noyau.verify.certificate import SHARE, Outcome
 from noyau.verify.failures import Case, Failure, spell
@@ -84,7 +84,7 @@ class DifferenceRun:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ModelDifference(Record):
+class ModelDifference(PagedRecord):
     """The difference of two models, which prints itself. `notes`: origins of inputs, and what was not compared."""
 
     model: str

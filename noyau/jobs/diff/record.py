@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from noyau.jobs.diff.onnx_sides import ModelSide
-from noyau.jobs.report.text import Record
+from noyau.jobs.report.text import PagedRecord
 from noyau.text import as_json, fields_json
 
 
@@ -33,7 +33,7 @@ class ValueGap:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ModelsDiff(Record):
+class ModelsDiff(PagedRecord):
     """The difference of two models, which prints itself. `facts`: of inputs, outputs and opsets; `added` and `removed`:
     nodes of the second alone and of the first alone; `values`: that were compared, in the order of the first, empty
     where they did not run, as `notes` say; `is_renamed`: names alone differ. `sides`, `pairs`: for a page."""

@@ -11,7 +11,7 @@ from noyau.codegen.plan import Plan
 from noyau.compiler.partition.cut import Partition
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive, overall
 from noyau.jobs.profile.record import Wall
-from noyau.jobs.report.text import Record
+from noyau.jobs.report.text import PagedRecord
 from noyau.text import fields_json
 from noyau.timing.conditions import Conditions, unsteady
 from noyau.timing.machine import Machine
@@ -182,7 +182,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Report(Record):
+class Report(PagedRecord):
     """Report on a model; prints itself. `ceiling`: about what fusing could gain for the whole model, were each kernel
     at its floor (Amdahl) and all else as it was. `inputs`: a line on each, where it came from or how it was made up.
     `conditions`: how the machine was before and after. `weights`: what came of weights in few bits, where asked for;

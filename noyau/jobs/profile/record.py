@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
-from noyau.jobs.report.text import Record, hanging
+from noyau.jobs.report.text import PagedRecord, Record, hanging
 from noyau.text import as_json, fields_json, several
 from noyau.timing.floors import ceiling
 from noyau.timing.machine import Machine
@@ -144,7 +144,7 @@ class ProfiledSize:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Profile(Record):
+class Profile(PagedRecord):
     """The profile of a model; prints itself. `nodes`: of the file; `top`: rows of a table that are shown; `subject`:
     the model itself, for a page alone."""
 

@@ -175,7 +175,7 @@ class Paged:
         return html
 
 
-class Record(Paged, Printed, ABC):
+class Record(Printed, ABC):
     """A record that prints itself, as wide as a terminal or a page, and is plain data."""
 
     __slots__ = ()
@@ -194,18 +194,24 @@ class Record(Paged, Printed, ABC):
         """Write it as JSON, whole or not at all; OutputError where the folder is missing, read-only or full."""
         write_json(self.to_json(), path)
 
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        yield from self.renderables(options.max_width, ascii_only=options.ascii_only)
+
+    def __str__(self) -> str:
+        return plain(self)
+
+
+class PagedRecord(Paged, Record):
+    """A record that is a page, too."""
+
+    __slots__ = ()
+
     def write_where(self, record: Path | None, page: Path | None) -> None:
         """Write it as JSON and as a page, each where a place is given. OutputError where one cannot be written."""
         if record is not None:
             self.write(record)
         if page is not None:
             self.save_html(page)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        yield from self.renderables(options.max_width, ascii_only=options.ascii_only)
-
-    def __str__(self) -> str:
-        return plain(self)
 
 
 def write_json(record: Mapping[str, Any], path: Path) -> None:

@@ -12,6 +12,8 @@ import pytest
 
 import noyau
 from noyau.jobs.cli import main
+from noyau.jobs.profile.record import Profile
+from noyau.jobs.profile.script import ScriptProfile
 
 SCRIPT = """
 import sys
@@ -115,3 +117,7 @@ def test_perfetto_reads_the_timeline(script):
     with processor as trace:
         names = [row.name for row in trace.query("select name from slice order by ts")]
     assert names == ["work.py", *["<b>smooth"] * 4]
+
+
+def test_a_record_without_a_page_is_text_in_a_notebook():
+    assert not hasattr(ScriptProfile, "_repr_html_") and hasattr(Profile, "_repr_html_")
