@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from noyau.codegen.plan import Plan, describe, digest, no_such, plan, spell, title, without
+from noyau.codegen.plan import Plan, describe, digest, kernel_named, plan, spell, title, without
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.schedules.cpu import strategy_choice
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
-from noyau.errors import UnsupportedError
+from noyau.errors import InputError, UnsupportedError
 from noyau.ir.graph import Gather, Lookup, Map, Reduce
 from tests.compiler.passes.fusing import Fusing
 from tests.nodes import F32, I64, at, given, graph, value, view
@@ -100,12 +100,17 @@ def test_without_some_places(gone, left):
         assert found.kernels[0].graph is found.kernels[0].groups[0].graph
 
 
-def test_an_error_names_the_kernels_there_are():
-    kernels = planned(TWICE).kernels
-    text = str(no_such("other\n", kernels))
-    assert "\n" not in text
-    assert text.endswith(f"its kernels are: {kernels[0].operator}")
-    assert str(no_such("other", ())).endswith("its kernels are: none")
+def test_a_kernel_is_named_by_a_unique_beginning_and_an_error_names_those_there_are():
+    (one,) = planned(TWICE).kernels
+    other = replace(one, operator=f"{one.operator[:3]}_other")
+    assert kernel_named(one.operator, (one, other)) is one and kernel_named(one.operator[:4], (one, other)) is one
+    with pytest.raises(InputError) as raised:
+        kernel_named("other\n", (one,))
+    assert "\n" not in str(raised.value) and str(raised.value).endswith(f"its kernels are: {one.operator}")
+    with pytest.raises(InputError, match=r"no kernel other; its kernels are: none; values like it, .*: others$"):
+        kernel_named("other", (), ["others"])
+    with pytest.raises(InputError, match=f"2 kernels that begin with .*; they are: {one.operator}, {other.operator}$"):
+        kernel_named(one.operator[:3], (one, other))
 
 
 @pytest.mark.parametrize(
