@@ -1,4 +1,5 @@
-"""A kernel of language `triton` or `cuda` on NumPy's arrays, by way of tensors: what certificates are made by."""
+"""A kernel of a language for GPUs on NumPy's arrays, by way of tensors, which certificates are made by; and as an op
+calls it, where it is not one of language `triton`."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ import numpy as np
 import torch
 
 from noyau.errors import BuildError, CheckError
-from noyau.hosts.torch.cuda.device import device_errors, guard, missing_device
+from noyau.hosts.torch.cuda.device import beside_captures, device_errors, device_of, guard, missing_device, require_free
 from noyau.hosts.torch.cuda.guarded_memory import Room, answers
-from noyau.hosts.torch.cuda.launch import FunctionLauncher, Launcher
+from noyau.hosts.torch.cuda.launch import MOST_PLANS, Launcher, kinds_of
 from noyau.hosts.torch.cuda.launch_records import TAPE, function_of
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.ir.loops import Buffer, Kernel, Role
@@ -105,6 +106,33 @@ class DeviceKernel:
             return torch.empty(base.shape, dtype=base.dtype, device=self.device)
         flat = base.as_strided((reach,), (1,))
         return flat.to(self.device, copy=True).as_strided(base.shape, base.stride())
+
+
+class FunctionLauncher:
+    """A kernel of another language than `triton`, whose function of tensors keeps its own launches: as `Launcher`."""
+
+    def __init__(self, function: Callable[..., Any], called: str) -> None:
+        self.function, self.called, self.seen = function, called, set[Any]()
+
+    def __call__(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        key = kinds_of(tensors)
+        if key in self.seen:
+            return self.again(tensors)
+        require_free(self.called)
+        results = self.again(tensors)
+        self.seen = {*(self.seen if len(self.seen) < MOST_PLANS else ()), key}
+        return results
+
+    def again(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The results for tensors of shapes that were called before."""
+        device = device_of(tensors)
+        with device_errors(self.called, device), guard(device), beside_captures():
+            result = self.function(*tensors)
+        return result if isinstance(result, tuple) else (result,)
+
+    def known(self, tensors: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], tuple[Tensor, ...]]:
+        """The call for tensors of such shapes, which are not looked at once more after the first one."""
+        return self.again if kinds_of(tensors) in self.seen else self
 
 
 def _holds(array: Array, buffer: Buffer, poison: int) -> Array:

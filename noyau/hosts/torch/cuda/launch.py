@@ -59,26 +59,6 @@ class Launcher:
         return results
 
 
-class FunctionLauncher:
-    """A kernel of another language than `triton`, whose function of tensors keeps its own launches: as `Launcher`."""
-
-    def __init__(self, function: Callable[..., Any], called: str) -> None:
-        self.function, self.called, self.seen = function, called, set[Any]()
-
-    def __call__(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        key, device = kinds_of(tensors), device_of(tensors)
-        if key not in self.seen:
-            require_free(self.called)
-        with device_errors(self.called, device), guard(device), beside_captures():
-            result = self.function(*tensors)
-        self.seen = {*(self.seen if len(self.seen) < MOST_PLANS else ()), key} if key not in self.seen else self.seen
-        return result if isinstance(result, tuple) else (result,)
-
-    def known(self, tensors: Sequence[Tensor]) -> FunctionLauncher:
-        """The call for tensors of such shapes."""
-        return self
-
-
 def kinds_of(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
     """Facts of its tensors that a launch depends on."""
     return tuple([(t.get_device(), t.dtype, t.shape, t.stride(), not t.data_ptr() & _ALIGNED) for t in tensors])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -16,7 +15,7 @@ from noyau.hosts.torch.cuda import launch as cuda_launch
 from noyau.hosts.torch.cuda import launch_records
 from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
 from noyau.hosts.torch.cuda.guarded_memory import Room, answers
-from noyau.hosts.torch.cuda.launch import FunctionLauncher, Launcher, ReplayPlan
+from noyau.hosts.torch.cuda.launch import Launcher, ReplayPlan
 from noyau.hosts.torch.cuda.launch_records import CallRecord, TextTorch, record_call
 from noyau.kernels.programs.generate import build
 from noyau.ops.torch.fast_entries import DeviceFastCall
@@ -35,35 +34,6 @@ class Compiled:
 
     def run(self, *arguments):
         self.calls.append(arguments)
-
-
-def test_a_function_of_another_language_is_called_each_time(monkeypatch):
-    asked = []
-    monkeypatch.setattr(cuda_launch, "require_free", asked.append)
-    launcher = FunctionLauncher(torch.add, "sum of two")
-    for x in (torch.ones(3), torch.zeros(3)):
-        (got,) = launcher([x, x])
-        torch.testing.assert_close(got, 2 * x)
-    assert asked == ["sum of two"]  # once for tensors of these shapes
-    launcher([torch.ones(4), torch.ones(4)])
-    assert len(asked) == 2
-    assert launcher.known([torch.ones(5)]) is launcher
-
-
-def test_a_function_without_inputs_runs_on_the_current_device(monkeypatch):
-    devices, results = [], (torch.ones(2), torch.zeros(3))
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
-    monkeypatch.setattr(cuda_launch, "guard", lambda device: devices.append(device) or nullcontext())
-    assert FunctionLauncher(lambda: results, "constants")([]) is results
-    assert devices == [torch.device("cuda", 3)]
-
-
-def test_an_error_of_a_function_is_one_of_its_op():
-    def trapped(x):
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
-    with pytest.raises(DeviceError, match=r"^sum of two: a kernel that ran on cpu before trapped"):
-        FunctionLauncher(trapped, "sum of two")([torch.ones(3)])
 
 
 def test_what_was_noted_is_done_again(monkeypatch):
