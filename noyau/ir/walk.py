@@ -12,7 +12,8 @@ from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike, product
 from noyau.ir.operators import OPERATORS
 
-_LEAVES = frozenset({ir.Const, ir.Var, ir.Index, ir.InWholeLines})  # the expressions without others in them
+# The expressions without others in them.
+_LEAVES = frozenset({ir.Const, ir.Var, ir.Index, ir.InWholeLines, ir.UntilAligned})
 
 LINE, CELL = "#line_of_tile", "#cell_of_tile"
 

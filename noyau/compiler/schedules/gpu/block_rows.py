@@ -56,11 +56,6 @@ class RowSchedule:
         """Whether sums of float32 have states of float64."""
         return self.share.threads > WARP and not self.is_loose
 
-    @property
-    def resident(self) -> int:
-        """The blocks that a multiprocessor is to have room for; 0 for as many as come."""
-        return 0
-
     def fits(self) -> ir.Asked:
         """Whether it can have rows of these sizes."""
         return True
@@ -72,7 +67,8 @@ class RowSchedule:
     def on_grid(self, row: Statements, when: ir.Expr | None, *, is_narrow: bool) -> ir.Launch:
         """A row, in the loops around it."""
         body = primitives.bind_all(primitives.nested(self.rows, row))
-        hints = ir.Hints(is_loose=self.is_loose, is_narrow=is_narrow, resident=self.resident)
+        resident = 0 if self.share.blocks == 1 else RESIDENT
+        hints = ir.Hints(is_loose=self.is_loose, is_narrow=is_narrow, resident=resident)
         return ir.Launch(body, when, hints=hints, threads=self.share.threads)
 
     def in_blocks(self, statements: Statements) -> Statements:
@@ -182,10 +178,6 @@ class KeptRow(RowSchedule):
         """Whether each row has its own cells there."""
         variables = {loop.var for loop in self.rows}
         return any(dim.names & variables for dim in place[1])
-
-    @property
-    def resident(self) -> int:
-        return 0 if self.share.blocks == 1 else RESIDENT
 
     def fits(self) -> ir.Asked:
         """Whether there is something to keep, and room for it."""
