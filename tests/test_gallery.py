@@ -315,6 +315,7 @@ PAGES = {
         "groups: ['AMC', 'AME', 'AMO', 'CMU'] rows: 40000",
         "the column PRS_DEP_MNT has",
         "left out: True",
+        "dask: True",
         "SumsByText[laws]: wrong-value: it hangs on where a chunk ends",
     ),
     "processes_threads": (

@@ -12,6 +12,7 @@ Run it: ``python examples/gallery/plot_health_spending.py`` (needs a C compiler 
 
 from __future__ import annotations
 
+import importlib.util
 import runpy
 import tempfile
 from pathlib import Path
@@ -21,6 +22,7 @@ import numpy as np
 import noyau
 
 ROWS, REGIONS = 20_000, 15
+PACKAGES = {"processes": "pyarrow", "dask": "dask", "spark": "pyspark"}
 
 
 # %%
@@ -98,6 +100,19 @@ def main() -> None:
             print(str(error).partition(":")[2].strip())
         left = noyau.stream(noyau.reductions.GroupMoments, months, columns=bound, nulls="skip")
         print("left out:", left.counts["rows with nulls"] + left.rows == 2 * ROWS)
+
+        # %%
+        # On every engine
+        # ---------------
+        # The same two questions for processes of this machine, for Dask, and for Spark where it is installed: workers
+        # send states, 15 sums or 128 KiB of a sketch, never rows. These amounts are whole, so that their
+        # sums are exact, and registers of a sketch are too: every engine gives the same bits.
+        for engine in ("processes", "dask", "spark"):
+            if importlib.util.find_spec(PACKAGES[engine]) is None:
+                continue
+            there = noyau.stream(spending, months, columns=columns, engine=engine)
+            some = noyau.stream(noyau.reductions.HyperLogLog, months, columns={"x": "PRS_NAT"}, engine=engine)
+            print(f"{engine}:", np.array_equal(there.value, sums.value) and some.value == acts)
 
     # %%
     # The broken twin

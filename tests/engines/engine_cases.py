@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import runpy
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -103,6 +105,24 @@ def assert_same_as_local(engine: str, folder: Path) -> None:
     for each in ("local", engine):
         noyau.stream(scaled, folder / "whole.parquet", folder / f"{each}.parquet", engine=each, **options)
     assert contents(folder / f"{engine}.parquet") == contents(folder / "local.parquet")
+
+
+def assert_same_on_health_spending(engine: str, folder: Path) -> None:
+    """Sums of whole amounts, a sketch of distinct values and groups of texts of a table like Open DAMIR's, in CSV."""
+    health = runpy.run_path(str(Path(__file__).parents[2] / "examples/health_table.py"))
+    for month in (202401, 202402):
+        health["write"](folder / f"{month}.csv", 3000, month, month)
+
+    def results(engine: str) -> list[Any]:
+        months = f"{folder}/2024*.csv"
+        sums = noyau.stream(group_sums, months, columns={"key": "PRS_PPU_SEC", "x": "PRS_PAI_MNT"}, engine=engine)
+        acts = noyau.stream(noyau.reductions.HyperLogLog, months, columns={"x": "PRS_NAT"}, engine=engine)
+        bound = {"key": "PRS_REM_TYP", "x": "PRS_ACT_QTE"}
+        kinds = noyau.stream(noyau.reductions.GroupMoments, months, columns=bound, engine=engine)
+        return [sums.value.tolist(), acts.value, *(kinds.value[name].tolist() for name in ("key", "rows", "sum"))]
+
+    there = results(engine)
+    assert there == results("local") and sum(there[-2]) == 6000
 
 
 def assert_goes_on(engine: str, folder: Path) -> None:

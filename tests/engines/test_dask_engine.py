@@ -17,6 +17,7 @@ from tests.engines.engine_cases import (
     assert_goes_on,
     assert_outlives_sigkill,
     assert_same_as_local,
+    assert_same_on_health_spending,
     group_sums,
     roots,
     write_files,
@@ -45,6 +46,7 @@ def test_a_cluster_gives_what_threads_do_and_compiles_once(tmp_path, empty_cache
 def test_the_scheduler_in_this_process_does_too(tmp_path):
     write_files(tmp_path)
     assert_same_as_local("dask", tmp_path)
+    assert_same_on_health_spending("dask", tmp_path)
 
 
 def test_work_that_is_ended_goes_on(tmp_path, monkeypatch):

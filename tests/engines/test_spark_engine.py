@@ -13,6 +13,7 @@ from tests.engines.engine_cases import (
     Extent,
     assert_goes_on,
     assert_same_as_local,
+    assert_same_on_health_spending,
     group_sums,
     highest,
     roots,
@@ -36,6 +37,7 @@ def test_spark_gives_what_threads_do_and_compiles_once(session, tmp_path, monkey
     monkeypatch.setattr("noyau.engines.spark_engine._FAN", 2)
     write_files(tmp_path)
     assert_same_as_local("spark", tmp_path)
+    assert_same_on_health_spending("spark", tmp_path)
     assert noyau.stream(roots, tmp_path / "whole.parquet", engine="spark").compiled == 0
     assert len(noyau.stream(roots, tmp_path / "whole.parquet", engine="spark").parts) == 5
     result = noyau.stream(Extent(str(tmp_path / "mark")), tmp_path / "whole.parquet", engine="spark")
