@@ -107,7 +107,7 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         r"is_told\[(1.06|0.9)-.*-(waves|two speeds|drift)",
         r"is_the_same\[five percent",
     ),
-    "verify/test_values": (
+    "verify/test_trial_values": (
         r"right_kernels_are_accepted\[softmax-softmax_(by_reciprocal|in_double|backwards)",
         r"in_every_float\[(rms_norm|swiglu)-(f64|bf16)",
         r"in_every_float\[softmax-f16",

@@ -17,7 +17,7 @@ import noyau
 from noyau.codegen.plan import Planned
 from noyau.ir.graph_interpreter import evaluate
 from noyau.verify.adversarial import cases
-from noyau.verify.values import certify
+from noyau.verify.trial import certify
 
 # %%
 # Where the model is cut, and why

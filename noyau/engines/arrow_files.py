@@ -1,21 +1,27 @@
 """Parquet, CSV and Arrow IPC files as a source, by pyarrow's datasets: folders, globs, compressed, on any file system
-that pyarrow or fsspec opens. Columns and conditions are pushed to the files."""
+that pyarrow or fsspec opens. Columns and conditions are pushed to the files.
+
+Arrow's batches become columns of NumPy without a copy where there are no nulls, texts as objects. Conditions on rows
+are texts, `price > 3 and shop in ('a', 'b')`: read as Python's syntax, never run."""
 
 from __future__ import annotations
 
+import ast
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from glob import glob
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import csv, parquet
 
-from noyau.engines.arrow_columns import chunks_of, column_of
 from noyau.engines.reading import Chunk, Reading, require_columns
 from noyau.errors import InputError, NoyauError, OutputError
 
@@ -233,3 +239,83 @@ def open_files(location: str) -> ArrowFiles:
     if kind is None:
         raise InputError(f"{location} names no files of one format: {usage}")
     return ArrowFiles(tuple(ArrowFile(each, data.filesystem, kind) for each in sorted(data.files)))
+
+
+def chunks_of(value: Any, reading: Reading, label: str) -> Iterator[Chunk]:
+    """The columns of what speaks Arrow's interface, batch by batch, nulls as the reading has them. InputError for a
+    null that it refuses, and for a column that is neither numbers, texts nor times."""
+    is_many = hasattr(value, "__arrow_c_stream__") and not isinstance(value, pa.RecordBatch)
+    for batch in pa.RecordBatchReader.from_stream(value) if is_many else [pa.record_batch(value)]:
+        require_columns(batch.schema.names, reading.columns, label)
+        batch = batch.select(list(reading.columns))
+        nulls = {name: batch.column(name).null_count for name in reading.columns}
+        if any(nulls.values()) and reading.nulls == "refuse":
+            name = max(nulls, key=nulls.__getitem__)
+            remedy = "say nulls='skip' to leave these rows out, or 'nan' in columns of numbers"
+            raise InputError(f"{label}: the column {name} has {nulls[name]} nulls in a chunk; {remedy}")
+        if any(nulls.values()) and reading.nulls == "skip":
+            rows, batch = batch.num_rows, batch.drop_null()
+            reading.counts["rows with nulls"] += rows - batch.num_rows
+        yield {name: column_of(batch.column(name), name, label) for name in reading.columns}
+
+
+def column_of(column: Any, name: str, label: str) -> np.ndarray:
+    """A column as an array."""
+    kind = column.type
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], kind)
+    if pa.types.is_fixed_size_list(kind):
+        return np.asarray(column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), kind.list_size))
+    if pa.types.is_nested(kind) or pa.types.is_null(kind):
+        raise InputError(f"{label}: the column {name} is {kind}: choose columns of numbers, texts or times")
+    column = column.cast(pa.float64()) if pa.types.is_decimal(kind) else column
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+_NODES = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq, ast.And, ast.Or)
+_NAMES = "add sub mul truediv lt le gt ge eq ne and_ or_".split()
+_BINARY: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
+    **{node: getattr(operator, name) for node, name in zip(_NODES, _NAMES, strict=True)},
+    ast.In: lambda value, choices: value.isin(choices),
+    ast.NotIn: lambda value, choices: ~value.isin(choices),
+    ast.Is: lambda value, other: value.is_null() if other is None else value.no_comparison,
+    ast.IsNot: lambda value, other: value.is_valid() if other is None else value.no_comparison,
+}
+_USAGE = "compare columns with numbers or texts, as in \"price > 3 and shop in ('a', 'b') and day is not None\""
+
+
+def condition(text: str) -> Any:
+    """The expression of pyarrow's that a text is: names are columns. InputError for what is no comparison."""
+    try:
+        expression = _expression(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, TypeError, KeyError, AttributeError, RecursionError, pa.ArrowException) as fault:
+        raise InputError(f"where={text!r} is no condition: {_USAGE}") from fault
+    if not isinstance(expression, ds.Expression):
+        raise InputError(f"where={text!r} names no column: {_USAGE}")
+    return expression
+
+
+def _expression(node: ast.expr) -> Any:
+    match node:
+        case ast.Name(id=name):
+            return ds.field(name)
+        case ast.Constant(value=value):
+            return value
+        case ast.Tuple() | ast.List():
+            return ast.literal_eval(node)
+        case ast.UnaryOp(op=ast.USub()):
+            return _expression(node.operand) * -1
+        case ast.UnaryOp(op=ast.Not()):
+            return ~_expression(node.operand)
+        case ast.BoolOp():
+            return reduce(_BINARY[type(node.op)], map(_expression, node.values))
+        case ast.BinOp():
+            left = _expression(node.left)
+            left = left if isinstance(left, ds.Expression) else ds.scalar(left)  # a number adds none
+            return _BINARY[type(node.op)](left, _expression(node.right))
+        case ast.Compare():
+            sides = [_expression(each) for each in (node.left, *node.comparators)]
+            pairs = zip(node.ops, sides, sides[1:], strict=False)
+            return reduce(operator.and_, [_BINARY[type(each)](left, right) for each, left, right in pairs])
+        case _:
+            raise ValueError(f"{type(node).__name__} is no part of a condition")

@@ -13,7 +13,7 @@ import dask
 import numpy as np
 from dask.delayed import Delayed, delayed
 
-from noyau.engines.partitions import Answer, Task, call
+from noyau.engines.partitions import Answer, Task
 from noyau.engines.reading import Chunk
 from noyau.errors import InputError, RaisedError
 
@@ -42,11 +42,16 @@ def run(task: Task, parts: Iterable[tuple[int, Any]], address: str, count: int) 
 
 def _level(task: Task, content: Delayed, parts: Iterable[tuple[int, Any]]) -> list[Delayed]:
     """The answers of parts, those of neighbours merged as a tree. A delayed part comes as its value."""
-    do = delayed(call, pure=False)
+    do = delayed(_call, pure=False)
     level = [do(content, "run_value" if isinstance(part, Delayed) else "run", at, part) for at, part in parts]
     while task.work.reduction is not None and len(level) > _FAN:
         level = [do(content, "merge", level[at : at + _FAN]) for at in range(0, len(level), _FAN)]
     return level
+
+
+def _call(content: bytes, method: str, *arguments: Any) -> Any:
+    """The result of a method of a pickled task: Dask, which moves tasks about, need not open them."""
+    return getattr(pickle.loads(content), method)(*arguments)  # noqa: S301  of the process that asks
 
 
 def _client(address: str) -> Any:

@@ -14,9 +14,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from noyau.engines import trial
 from noyau.engines.partitions import Answer, Task, over
-from noyau.engines.processes_engine import IDLE
+from noyau.engines.processes_engine import IDLE, START_S, choose
 from noyau.engines.sources import Arrays, open_source
 from noyau.engines.work import Work
 from noyau.errors import CheckError, InputError, MissingExtraError
@@ -58,9 +57,9 @@ class Engine:
         is_one_process = one.sequential if one else Path(sink.output).suffix != ".parquet"
         if self.name != "local" or is_one_process:
             return self
-        start_s = trial.START_S / (10 if len(IDLE.get(os.getpid(), ())) >= count else 1)  # a trial takes a while too
+        start_s = START_S / (10 if len(IDLE.get(os.getpid(), ())) >= count else 1)  # a trial takes a while too
         first = list(islice(origin.parts(work.reading.columns), 2))
-        name, why = trial.choose(work, first, lambda: size or origin.size or origin.estimate, count, start_s)
+        name, why = choose(work, first, lambda: size or origin.size or origin.estimate, count, start_s)
         return replace(self, name=name, why=f"{name}: {why}")
 
     def run(self, work: Work, origin: Any, sink: Any, workers: int | None, answers: list[Answer]) -> Iterator[int]:

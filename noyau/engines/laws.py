@@ -3,7 +3,7 @@ does wherever they end, states survive as bytes; and neighbours may change place
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from noyau.engines.reduction import Reduction, as_reduction
 from noyau.errors import CheckError, FindingKind, NoyauError, SignatureError
 from noyau.ops.op import Op
-from noyau.ops.op_files import load_ops
+from noyau.ops.op_files import load_op, load_ops
 from noyau.verify.checks import KernelCheck, OpCheck
 from noyau.verify.findings import Finding
 from noyau.workers.import_path import run_file
@@ -118,6 +118,13 @@ def is_near(got: Any, want: Any) -> bool:
 def _brief(value: Any) -> str:
     text = " ".join(str(value).split())
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def load_target(target: str, parameters: Mapping[str, Any] | None = None) -> Any:
+    """The op or the reduction, of these parameters, of "path.py::name". InputError as from `load_op`."""
+    place, _, name = target.partition("::")
+    values = run_file(Path(place)) if name and Path(place).is_file() else {}
+    return as_reduction(values.get(name), parameters) or load_op(target, values or None)
 
 
 def load_checked(target: str) -> tuple[list[Op[..., Any]], list[Reduction]]:

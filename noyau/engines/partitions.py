@@ -6,7 +6,6 @@ neighbours before."""
 from __future__ import annotations
 
 import os
-import pickle
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -130,11 +129,6 @@ class Task:
             yield notes
 
 
-def call(content: bytes, method: str, *arguments: Any) -> Any:
-    """The result of a method of a pickled task: what moves tasks about need not open them."""
-    return getattr(pickle.loads(content), method)(*arguments)  # noqa: S301  of the process that asks
-
-
 def over(
     task: Task, run: Callable[..., Iterable[Answer]], parts: Iterable[Any], sink: Any, answers: list[Answer]
 ) -> Iterator[int]:
@@ -151,10 +145,3 @@ def over(
         task.work.reading.counts.update(answer.counts)
         answers.append(replace(answer, state=None))
         yield sum(rows for _, rows, _ in answer.parts)
-
-
-def skew(parts: Sequence[tuple[str, int, float]]) -> str:
-    """A line on how unequal the parts were, by the longest one."""
-    label, rows, time_s = max(parts, key=lambda part: part[2])
-    ratio = time_s * len(parts) / max(1e-9, sum(part[2] for part in parts))
-    return f"{len(parts)} parts; the longest, {label} ({rows} rows), took {ratio:.1f} times the mean"

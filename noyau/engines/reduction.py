@@ -10,15 +10,12 @@ import io
 import pickle
 import zipfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import numpy as np
 
 from noyau.errors import InputError, SignatureError
 from noyau.ops import portable
-from noyau.ops.op_files import load_op
-from noyau.workers.import_path import run_file
 
 C = TypeVar("C", bound=type)
 Bare = Callable[..., Any]
@@ -130,13 +127,6 @@ def as_reduction(value: Any, parameters: Mapping[str, Any] | None = None) -> Red
         except (TypeError, ValueError) as fault:
             raise SignatureError(f"{value.__name__} needs other parameters, {value.__name__}(...): {fault}") from fault
     return value if isinstance(value, Reduction) else None
-
-
-def load_target(target: str, parameters: Mapping[str, Any] | None = None) -> Any:
-    """The op or the reduction, of these parameters, of "path.py::name". InputError as from `load_op`."""
-    place, _, name = target.partition("::")
-    values = run_file(Path(place)) if name and Path(place).is_file() else {}
-    return as_reduction(values.get(name), parameters) or load_op(target, values or None)
 
 
 def added(a: Any, b: Any, name: str) -> np.ndarray:

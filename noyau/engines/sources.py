@@ -100,7 +100,7 @@ class Chunks:
 def columns_of(piece: Any, reading: Reading, label: str) -> Iterator[Chunk]:
     """The columns of a chunk, whatever it is; an array alone is the first one."""
     if hasattr(piece, "__arrow_c_stream__") or hasattr(piece, "__arrow_c_array__"):
-        from noyau.engines.arrow_columns import chunks_of
+        from noyau.engines.arrow_files import chunks_of
 
         yield from chunks_of(piece, reading, label)
         return

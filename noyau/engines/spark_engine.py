@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.taskcontext import TaskContext
 
-from noyau.engines.arrow_columns import column_of
+from noyau.engines.arrow_files import column_of
 from noyau.engines.partitions import Answer, Partition, Task
 from noyau.engines.reading import Chunk
 from noyau.errors import InputError, RaisedError

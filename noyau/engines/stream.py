@@ -20,7 +20,7 @@ import numpy as np
 
 from noyau.engines.engine import CHUNK, CHUNKS, Engine, choose_engine
 from noyau.engines.laws import require_laws
-from noyau.engines.partitions import Answer, skew
+from noyau.engines.partitions import Answer
 from noyau.engines.reading import Reading, require_columns
 from noyau.engines.reduction import Reduction, as_reduction
 from noyau.engines.sinks import Fold, Progress, RowFile, count_rows, npy_rows, replace_file
@@ -60,6 +60,13 @@ class StreamResult(Printed):
         lines += [skew(self.parts)] if len(self.parts) > 1 else []
         lines += [] if self.value is None else [str(self.value)]
         return "\n".join(lines + ([] if self.output is None else [f"wrote {self.output}"]))
+
+
+def skew(parts: Sequence[tuple[str, int, float]]) -> str:
+    """A line on how unequal the parts were, by the longest one."""
+    label, rows, time_s = max(parts, key=lambda part: part[2])
+    ratio = time_s * len(parts) / max(1e-9, sum(part[2] for part in parts))
+    return f"{len(parts)} parts; the longest, {label} ({rows} rows), took {ratio:.1f} times the mean"
 
 
 def stream(
@@ -120,7 +127,7 @@ def _reading(
     if nulls not in ("refuse", "skip", "nan"):
         raise InputError(f"nulls={nulls!r} is nothing to do with nulls: say 'refuse', 'skip' or 'nan'")
     if isinstance(where, str) and hasattr(origin, "files"):
-        from noyau.engines.arrow_conditions import condition
+        from noyau.engines.arrow_files import condition
 
         where = condition(where)
     if where is not None and not isinstance(where, getattr(origin, "condition", ())):

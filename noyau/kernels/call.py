@@ -22,8 +22,9 @@ from noyau.errors import BuildError, CheckError, NoyauError, RaisedError, Unsupp
 from noyau.kernels import user_kernel
 from noyau.kernels.c.text import c_flags, c_source
 from noyau.kernels.guarded_run import LAYOUTS, End, Guards, how_to_run
+from noyau.kernels.interpretation import interpreter_version
 from noyau.kernels.reference import bind_sizes, empty_outputs
-from noyau.kernels.triton.parameters import asks_strides, bind_kernel, interpreter_version
+from noyau.kernels.triton.parameters import bind_kernel
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance, Value
 from noyau.toolchain.c import compiler as c_compiler
@@ -271,7 +272,7 @@ def _c_compiler() -> str:
 
 def _triton_layouts(kernel: user_kernel.UserKernel) -> tuple[str, ...]:
     # torch has no strides below 0
-    return tuple(name for name in LAYOUTS if name != "flipped") if asks_strides(kernel) else ()
+    return tuple(name for name in LAYOUTS if name != "flipped") if kernel.asks_strides else ()
 
 
 def _triton_place() -> str:

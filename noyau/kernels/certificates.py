@@ -35,7 +35,7 @@ from noyau.verify.adversarial import FULL, Effort, cases
 from noyau.verify.certificate import Certificate
 from noyau.verify.failures import Case
 from noyau.verify.repeated_rows import Repeated, few_rows
-from noyau.verify.values import GuardedKernel, certify_native
+from noyau.verify.trial import GuardedKernel, certify_native
 from noyau.workers.worker import Worker
 
 Item = TypeVar("Item")

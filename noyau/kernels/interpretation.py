@@ -1,10 +1,12 @@
-"""Errors of a GPU kernel that Python runs in place of a GPU: those of the kernel itself, and those of the stand-ins."""
+"""Runs of a GPU kernel by Python in place of a GPU: how reports call them, and errors, those of the kernel itself, and
+those of the stand-ins."""
 
 from __future__ import annotations
 
 import linecache
 import sys
 import traceback
+from importlib import import_module
 from pathlib import Path
 
 from noyau.errors import NoyauError, RaisedError, UnsupportedError
@@ -12,6 +14,14 @@ from noyau.errors import NoyauError, RaisedError, UnsupportedError
 _OWN = (AssertionError, NameError, ZeroDivisionError)  # wherever they come from, the kernel says or does it
 _STAND_INS = ("noyau", "triton", "numba", "numba.cuda", "numpy", "torch")  # packages that run kernels without one
 _COMPILER = "triton/language/"  # what refuses a kernel there, refuses it on a GPU as well
+
+
+INTERPRETED = "in Triton's interpreter"  # the place where kernels run, as a report says it
+
+
+def interpreter_version() -> str:
+    """Triton's interpreter as the machine that a check depends on."""
+    return f"triton {import_module('triton').__version__}, interpreted"
 
 
 def error_of(called: str, fault: BaseException) -> NoyauError:

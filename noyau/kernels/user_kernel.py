@@ -136,6 +136,12 @@ class UserKernel:
             return any(parameter.name == name for parameter in self.prototype.parameters)
         return self.taken is None or name in self.taken
 
+    @property
+    def asks_strides(self) -> bool:
+        """Whether what its author says of it asks for strides: else it takes packed arrays."""
+        functions = [each for each in (self.usage.args, self.usage.launch) if inspect.isfunction(each)]
+        return any({"stride", "strides"} & set(function.__code__.co_names) for function in functions)
+
     def numbers(self, constants: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The op's constants, as a call has them or by default, and the kernel's own, of a list the first."""
         own = {name: value[0] if isinstance(value, list) else value for name, value in self.usage.constants.items()}

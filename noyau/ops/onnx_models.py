@@ -20,12 +20,11 @@ from noyau.compiler.lowering.names import identifier
 from noyau.dtypes import DType
 from noyau.errors import InputError, SignatureError, UnsupportedError
 from noyau.frontends.onnx import onnx
-from noyau.hosts.onnxruntime.custom_ops import cached_library
 from noyau.hosts.onnxruntime.function_bodies import FusedNode, domain_of, is_own
 from noyau.hosts.onnxruntime.model_files import save, sign
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.trials import require_opening
-from noyau.hosts.onnxruntime.write_back import value_info, value_type, write_back
+from noyau.hosts.onnxruntime.write_back import cached_library, value_info, value_type, write_back
 from noyau.ir.graph import Constant, Graph
 from noyau.kernels.c.text import c_source, require_plain_build
 from noyau.kernels.certificates import CertificateTask, judge

@@ -14,8 +14,7 @@ from noyau.ir.graph import Graph, Input, Node
 from noyau.verify.failures import Case, Failure
 from noyau.verify.floats import moved
 from noyau.verify.judges import Judge, judge_of
-from noyau.verify.trial import LazyGraph
-from noyau.verify.values import certify
+from noyau.verify.trial import LazyGraph, certify
 
 Arrays = Sequence[np.ndarray]
 Check = Callable[[Arrays, Arrays], str]

@@ -18,7 +18,7 @@ from noyau.ir import graph as nodes
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.ranges import simplify
 from noyau.toolchain.guard_zones import Order
-from noyau.verify.values import GuardedKernel
+from noyau.verify.trial import GuardedKernel
 
 Axis = int | None
 

@@ -3,7 +3,7 @@ import pytest
 
 import noyau
 from noyau.engines.engine import choose_engine
-from noyau.engines.partitions import skew
+from noyau.engines.stream import skew
 from noyau.errors import CheckError, InputError, MissingExtraError
 from noyau.jobs.cli import main
 from tests.engines.engine_cases import COLUMNS, Extent, scaled

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 import noyau
-from noyau.engines.laws import check_laws, load_checked
-from noyau.engines.reduction import as_reduction, load_target
+from noyau.engines.laws import check_laws, load_checked, load_target
+from noyau.engines.reduction import as_reduction
 from noyau.errors import CheckError, InputError, SignatureError
 
 

@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from noyau.hosts.onnxruntime import custom_ops
+from noyau.hosts.onnxruntime import write_back
 from noyau.hosts.onnxruntime.function_bodies import DOMAIN
 from noyau.toolchain.c import compiler as c_compiler
 
@@ -175,8 +175,8 @@ def build_library(
 ) -> None:
     """Write the library of these kernels; `simulated_level`: of which x86-64 level it believes that the CPU is."""
     simulated = "" if simulated_level is None else f"#define NOYAU_SIMULATED_LEVEL {simulated_level}\n"
-    shim = simulated + custom_ops.shim_text(tuple(kernels), domain)
-    c_compiler.link(custom_ops.objects(kernels, options, shim), output, options)
+    shim = simulated + write_back.shim_text(tuple(kernels), domain)
+    c_compiler.link(write_back.objects(kernels, options, shim), output, options)
 
 
 Type = tuple[int, tuple[int | str, ...]]

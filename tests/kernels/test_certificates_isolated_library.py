@@ -13,8 +13,7 @@ from noyau.kernels.call import library_of
 from noyau.kernels.certificates import IsolatedLibrary, call_guarded, pack
 from noyau.kernels.reference import graph_of
 from noyau.verify.failures import Case
-from noyau.verify.trial import kind_of
-from noyau.verify.values import certify_native
+from noyau.verify.trial import certify_native, kind_of
 from tests.kernels.written import attached, op_of
 
 DEEDS = """

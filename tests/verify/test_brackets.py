@@ -10,7 +10,7 @@ from noyau.ir.graph import Contract
 from noyau.ir.graph_interpreter import evaluate
 from noyau.verify.brackets import BRACKETS, bracketed, three_terms
 from noyau.verify.failures import Case
-from noyau.verify.values import certify
+from noyau.verify.trial import certify
 from tests.jobs.check.groups import Group
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from noyau.errors import CheckError, FindingKind
 from noyau.verify.certificate import Certificate, Outcome
-from noyau.verify.checks import KernelCheck, OpCheck, report_json, report_text
-from noyau.verify.coverage import Coverage
+from noyau.verify.checks import Coverage, KernelCheck, OpCheck, report_json, report_text
 from tests.verify.test_findings import finding
 
 

@@ -18,7 +18,7 @@ from noyau.kernels.programs.generate import build, generate_from_graph
 from noyau.verify.adversarial import Effort, cases
 from noyau.verify.failures import Case
 from noyau.verify.rounding import Widened
-from noyau.verify.values import certify, certify_native
+from noyau.verify.trial import certify, certify_native
 from tests.verify.spellings import FAMILIES, graph_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

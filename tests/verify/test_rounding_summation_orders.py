@@ -8,7 +8,7 @@ from noyau.verify.brackets import CELLS
 from noyau.verify.failures import Case
 from noyau.verify.floats import kind
 from noyau.verify.rounding import TURNS, contracted, summed
-from noyau.verify.values import certify
+from noyau.verify.trial import certify
 from tests.verify.test_brackets import chain
 
 LARGE = np.array([1e308, -1e308, np.inf, -np.inf, np.nan, 1.0, -3.0, 0.0])

@@ -16,7 +16,7 @@ from noyau.kernels.reference import graph_of
 from noyau.ops.op import Op
 from noyau.verify.failures import Case
 from noyau.verify.floats import shifted_run
-from noyau.verify.values import certify
+from noyau.verify.trial import certify
 
 Array = np.ndarray
 SQRT_HALF = np.float32(math.sqrt(0.5))

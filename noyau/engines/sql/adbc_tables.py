@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from adbc_driver_manager import dbapi
 
-from noyau.engines.arrow_columns import chunks_of, column_of
+from noyau.engines.arrow_files import chunks_of, column_of
 from noyau.engines.reading import Chunk, Reading, require_columns
 from noyau.engines.sinks import CHUNKS, Piece, flattened
 from noyau.engines.sql.places import Place, quoted

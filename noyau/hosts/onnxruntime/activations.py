@@ -1,7 +1,10 @@
-"""Activations of a model: what its kernels read as it runs, captured to check and to time them with."""
+"""Activations of a model: what its kernels read as it runs, captured to check and to time them with.
+
+Operators that onnxruntime folds into the library call before them never run alone: the call is captured with them."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +18,7 @@ from noyau.compiler.partition.cut import Group
 from noyau.errors import InputError
 from noyau.hosts.onnxruntime.bodies import Body
 from noyau.hosts.onnxruntime.body_runs import entering
-from noyau.hosts.onnxruntime.folding import folding_calls
+from noyau.hosts.onnxruntime.function_bodies import CORE_DOMAINS, reads
 from noyau.hosts.onnxruntime.inputs import ModelInputs
 from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.sessions import open_session
@@ -201,3 +204,38 @@ class ActivationCapture:
             session = open_session(content, folder=self.folder, optimized=False, prepacked=False)
             self._session, self._inputs = session, inputs
         return session
+
+
+_ACTIVATIONS = frozenset({"Clip", "HardSigmoid", "HardSwish", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Tanh"})
+_ADDED = frozenset({"Add", "BatchNormalization"})
+# The reader of a result of each, which onnxruntime makes a part of the call.
+FOLDED = {
+    "Conv": _ACTIVATIONS | _ADDED | {"Mul", "Div", "Sub"},
+    "ConvTranspose": _ADDED,
+    "Gemm": _ACTIVATIONS | _ADDED,
+    "MatMul": _ADDED,  # with its bias a Gemm
+}
+
+
+def folding_calls(model: onnx.ModelProto, group: Group) -> tuple[int, ...]:
+    """The positions of the calls into which onnxruntime may fold an operator of a group: the group alone reads what
+    they make. A MatMul is one where it makes a matrix."""
+    nodes, inside = model.graph.node, frozenset(group.positions)
+    matrices = {node.output for node in group.graph.inputs if len(node.shape) == 2}
+    read = set(group.inputs) - {value.name for value in model.graph.output}
+    producers = {
+        node.output[0]: position
+        for position, node in enumerate(nodes)
+        if node.op_type in FOLDED and node.domain in CORE_DOMAINS and position not in inside
+        if node.output[0] in (read & matrices if node.op_type == "MatMul" else read)
+    }
+    readers: dict[str, set[int]] = defaultdict(set)
+    for position, node in enumerate(nodes) if producers else ():
+        for name in producers.keys() & set(reads(node)):
+            readers[name].add(position)
+    return tuple(
+        position
+        for name, position in producers.items()
+        if inside >= readers[name]
+        and any(nodes[reader].op_type in FOLDED[nodes[position].op_type] for reader in readers[name])
+    )

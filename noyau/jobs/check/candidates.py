@@ -37,7 +37,7 @@ from noyau.signatures.binding import Bound, bind
 from noyau.signatures.types import Instance
 from noyau.text import counted, sizes_text
 from noyau.verify.certificate import Certificate
-from noyau.verify.values import last_first
+from noyau.verify.trial import last_first
 from noyau.workers.nvml import has_driver
 from noyau.workers.signals import TimeIsUp, time_limit
 

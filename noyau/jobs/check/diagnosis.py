@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from noyau.dtypes import DType
+from noyau.dtypes import DType, from_numpy
 from noyau.errors import CheckError, FindingKind, NoyauError, RaisedError
 from noyau.jobs.check.candidates import KernelCandidate
 from noyau.kernels.guarded_run import OTHER, How
 from noyau.signatures.types import Instance
 from noyau.toolchain.guard_zones import PLAIN
 from noyau.verify.failures import Failure
-from noyau.verify.floats import FORMATS, Spread, bits, spread
-from noyau.verify.values import PIECES
+from noyau.verify.floats import FORMATS, ulp, widen
+from noyau.verify.trial import PIECES
 
 Sizes = Mapping[str, int]
 FailureAt = Callable[[Sizes], Failure | None]
@@ -203,7 +203,59 @@ class TwoRuns:
 
     @property
     def alike(self) -> bool:
-        return bits(self.first) == bits(self.second)
+        return [*map(np.ndarray.tobytes, self.first)] == [*map(np.ndarray.tobytes, self.second)]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """In how many of so many cells two runs differ, the first output and cell that does, and by how many ulp at most:
+    units for integers, infinity where one is not finite."""
+
+    differing: int
+    cells: int
+    output: int
+    cell: tuple[int, ...]
+    worst: float
+    is_float: bool
+
+    def __str__(self) -> str:
+        where = f"in {self.differing} of {self.cells} cells"
+        if not np.isfinite(self.worst):
+            return f"{where}, one of them NaN or infinite"
+        return f"{where}, by at most {self.worst:g} {'ulp' if self.is_float else 'units'}"
+
+
+def spread(one: Sequence[Array], other: Sequence[Array]) -> Spread | None:
+    """The distance between two runs, or None where every bit is alike."""
+    spreads = [_apart(number, *pair) for number, pair in enumerate(zip(one, other, strict=True))]
+    unlike = [each for each in spreads if each.differing]
+    if not unlike:
+        return None
+    first, cells = unlike[0], sum(each.cells for each in spreads)
+    worst = max(unlike, key=lambda each: each.worst)
+    total = sum(each.differing for each in unlike)
+    return Spread(total, cells, first.output, first.cell, worst.worst, worst.is_float)
+
+
+def _apart(number: int, one: Array, other: Array) -> Spread:
+    one, other = np.ascontiguousarray(one), np.ascontiguousarray(other)
+    size = one.dtype.itemsize
+    flat = one.reshape(-1).view(np.uint8).reshape(-1, size) != other.reshape(-1).view(np.uint8).reshape(-1, size)
+    unlike = flat.any(1).reshape(one.shape)
+    dtype = from_numpy(one.dtype) or DType.OTHER
+    if not unlike.any():
+        return Spread(0, one.size, number, (), 0.0, dtype.is_float)
+    cell = tuple(int(index) for index in np.argwhere(unlike)[0])
+    return Spread(int(unlike.sum()), one.size, number, cell, _worst(one[unlike], other[unlike], dtype), dtype.is_float)
+
+
+def _worst(one: Array, other: Array, dtype: DType) -> float:
+    left, right = widen(one), widen(other)
+    if not dtype.is_float:
+        return float(np.abs(left - right).max())
+    if not (np.isfinite(left) & np.isfinite(right)).all():
+        return float("inf")
+    return float((np.abs(left - right) / ulp(dtype, np.fmax(np.abs(left), np.abs(right)))).max())
 
 
 @dataclass(frozen=True, slots=True)

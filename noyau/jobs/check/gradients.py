@@ -33,7 +33,7 @@ from noyau.verify.certificate import Certificate, Outcome
 from noyau.verify.checks import KernelCheck
 from noyau.verify.failures import Case, inputs_text
 from noyau.verify.findings import Finding
-from noyau.verify.values import certify_native
+from noyau.verify.trial import certify_native
 
 Array = np.ndarray
 LANGUAGE = "c"

@@ -26,7 +26,7 @@ from noyau.errors import NoyauError, UnsupportedError
 from noyau.kernels.call import SYMBOL, FunctionKernel, caller_of, library_of
 from noyau.kernels.certificates import pack
 from noyau.kernels.guarded_run import End, Guards, How
-from noyau.kernels.triton.parameters import INTERPRETED
+from noyau.kernels.interpretation import INTERPRETED
 from noyau.kernels.trust import cell_content
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op_homes import Home, home_of, runs_as_script
@@ -34,7 +34,7 @@ from noyau.sanitizer.triton.kernel import kernel_and_call, plain_values
 from noyau.sanitizer.triton.worker import InterpreterWorker, interpreter_of, load
 from noyau.signatures.types import Instance
 from noyau.toolchain.c.library import Native
-from noyau.verify.values import last_first
+from noyau.verify.trial import last_first
 from noyau.workers.nvml import has_driver
 from noyau.workers.resources import wait_factor
 from noyau.workers.worker import ForkedWorker, Worker

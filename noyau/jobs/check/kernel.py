@@ -38,8 +38,7 @@ from noyau.signatures.instances import axes_of, maker_text, spell_axes
 from noyau.signatures.types import Instance
 from noyau.text import several
 from noyau.verify.certificate import Certificate, Outcome
-from noyau.verify.checks import KernelCheck
-from noyau.verify.coverage import Coverage
+from noyau.verify.checks import Coverage, KernelCheck
 from noyau.verify.failures import Case, Failure, inputs_text
 from noyau.verify.findings import Finding
 from noyau.verify.trial import KernelFunction, KernelTrial

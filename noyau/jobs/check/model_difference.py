@@ -36,8 +36,8 @@ from noyau.text import printable
 from noyau.verify.certificate import SHARE, Outcome
 from noyau.verify.failures import Case, Failure, spell
 from noyau.verify.input_files import load_samples
+from noyau.verify.judges import MOVED_RUNS
 from noyau.verify.rounding import moved_runs
-from noyau.verify.stages import MOVED_RUNS
 from noyau.verify.trial import KernelTrial
 
 if TYPE_CHECKING:

@@ -72,7 +72,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from noyau.engines.reduction import load_target
+    from noyau.engines.laws import load_target
     from noyau.engines.stream import stream
     from noyau.jobs.report.text import write_found
 

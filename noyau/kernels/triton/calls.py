@@ -21,14 +21,11 @@ from noyau.compiler.lowering.input_layouts import packed_strides
 from noyau.errors import CheckError, MissingExtraError, NoyauError, SignatureError, UnsupportedError
 from noyau.hosts.torch.cuda.device import guard, require_free, require_grid
 from noyau.kernels import user_kernel
-from noyau.kernels.interpretation import error_of
+from noyau.kernels.interpretation import INTERPRETED, error_of, interpreter_version
 from noyau.kernels.reference import bind_sizes
 from noyau.kernels.triton.parameters import (
-    INTERPRETED,
-    asks_strides,
     bind_kernel,
     configs_of,
-    interpreter_version,
     is_interpreted,
     meta_names,
     options_of,
@@ -291,7 +288,7 @@ class TritonKernel:
 
     def laid(self, arguments: Sequence[Any]) -> list[Any]:
         """The inputs as it takes them: packed, unless what its author says asks for strides."""
-        strided = asks_strides(self.kernel)
+        strided = self.kernel.asks_strides
         values = zip(self.instance.inputs, arguments, strict=True)
         return [_number(v, each) if v.scalar else each if strided else each.contiguous() for v, each in values]
 

@@ -7,10 +7,8 @@ heuristics have `values`, and both have what they wrap as `fn`.
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from noyau.errors import SignatureError
@@ -35,14 +33,6 @@ class ParameterBinding:
 
     sources: tuple[tuple[str, str], ...]
     named: tuple[str, ...]
-
-
-INTERPRETED = "in Triton's interpreter"  # the place where kernels run, as a report says it
-
-
-def interpreter_version() -> str:
-    """Triton's interpreter as the machine that a check depends on."""
-    return f"triton {import_module('triton').__version__}, interpreted"
 
 
 def is_interpreted(function: Any) -> bool:
@@ -129,12 +119,6 @@ def bind_parameters(function: Callable[..., Any], usage: Usage, target: Target, 
         message = f"by position {', '.join(ends)}, by name sizes and constants"
         raise SignatureError(f"{label} {what}, and there are {message}; say with args= what it is called with")
     return ParameterBinding((*by_place, *((name, name) for name in rest)), tuple(named))
-
-
-def asks_strides(kernel: UserKernel) -> bool:
-    """Whether what its author says of it asks for strides: else it takes packed arrays."""
-    functions = [each for each in (kernel.usage.args, kernel.usage.launch) if inspect.isfunction(each)]
-    return any({"stride", "strides"} & set(function.__code__.co_names) for function in functions)
 
 
 def options_of(usage: Usage) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from noyau.verify.awkward_sizes import cells, fits, shrunk, usual_sizes
 from noyau.verify.case_arrays import CaseMaker, Pattern
 from noyau.verify.certificate import Certificate
 from noyau.verify.failures import Case
-from noyau.verify.values import certify_native
+from noyau.verify.trial import certify_native
 
 Array = np.ndarray
 Sizes = Mapping[str, int]

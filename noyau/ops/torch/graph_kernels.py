@@ -36,7 +36,7 @@ from noyau.verify.adversarial import NORMAL
 from noyau.verify.awkward_sizes import fits, usual_sizes
 from noyau.verify.case_arrays import CaseMaker
 from noyau.verify.failures import Case
-from noyau.verify.values import certify_native
+from noyau.verify.trial import certify_native
 from noyau.version import __version__
 
 Array = np.ndarray

@@ -28,7 +28,7 @@ from noyau.sanitizer.lint.launches import LaunchFacts, advise, three
 from noyau.sanitizer.records import Site
 from noyau.sanitizer.scripts.record import KernelSeen, ScriptCheck
 from noyau.text import several
-from noyau.verify.coverage import spell_lines
+from noyau.verify.checks import spell_lines
 from noyau.verify.findings import Finding
 
 TIME_S = 120.0  # of the processor, after which a run is ended

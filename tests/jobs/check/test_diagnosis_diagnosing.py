@@ -5,9 +5,8 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.errors import FindingKind
-from noyau.jobs.check.diagnosis import Smallest, Unlike, diagnose, is_slight
+from noyau.jobs.check.diagnosis import Smallest, Unlike, diagnose, is_slight, spread
 from noyau.verify.failures import Failure
-from noyau.verify.floats import spread
 from tests.kernels.written import op_of
 
 F32 = op_of("f32[n] -> f32[n]").instance([DType.F32], [1])

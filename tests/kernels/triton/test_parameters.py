@@ -4,7 +4,6 @@ import pytest
 
 from noyau.errors import SignatureError
 from noyau.kernels.triton.parameters import (
-    asks_strides,
     bind_parameters,
     configs_of,
     meta_names,
@@ -86,9 +85,9 @@ def test_without_its_tuner_heuristics_stay():
 
 
 def test_strides_are_wanted_where_they_are_asked_for():
-    assert not asks_strides(attached(add_blocks, constants={"BLOCK": 32}))
+    assert not attached(add_blocks, constants={"BLOCK": 32}).asks_strides
     strided = attached(add_blocks, constants={"BLOCK": 32}, args=lambda x, y, out, n: (x, y, out, x.stride(0)))
-    assert asks_strides(strided)
+    assert strided.asks_strides
 
 
 def test_constants_may_be_options_of_a_launch():

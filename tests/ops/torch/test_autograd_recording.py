@@ -24,7 +24,7 @@ from noyau.ops.torch.graph_kernels import (
 )
 from noyau.ops.torch_entry import tensor_calls
 from noyau.verify.failures import Case
-from noyau.verify.values import certify
+from noyau.verify.trial import certify
 from tests.hosts.torch.kinds import (
     chosen,
     embedding,

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from triton import knobs
 
+from noyau.errors import InputError
 from noyau.hosts.torch.cuda.device import beside_captures, device_errors, device_of, guard, require_free
-from noyau.hosts.torch.cuda.launch_records import CallRecord, function_of, record_call
+from noyau.hosts.torch.cuda.launch_records import TAPE, CallRecord, function_of
 from noyau.ir.loops import Kernel
 
 MOST_PLANS = 1024  # of one kernel; beyond, those of before are dropped
@@ -57,6 +58,19 @@ class Launcher:
             kept = self.plans if len(self.plans) < MOST_PLANS else {}
             self.plans = {**kept, key: ReplayPlan(self.called, device, noted)}
         return results
+
+
+def record_call(
+    noted: CallRecord, function: Callable[..., Any], tensors: Sequence[Tensor], tiles: Mapping[str, int]
+) -> Any:
+    """Call a function of a text, and note what it does in `noted`."""
+    before, TAPE.noted = TAPE.noted, noted
+    try:
+        return function(*tensors, **tiles)
+    except ValueError as error:  # of the text: shapes that do not fit
+        raise InputError(f"{noted.called}: {error}") from error
+    finally:
+        TAPE.noted = before
 
 
 def kinds_of(tensors: Sequence[Tensor]) -> tuple[Any, ...]:

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from noyau.errors import InputError
 from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.cuda.device import require_grid
 from noyau.ir.loops import Buffer, Kernel
@@ -135,19 +134,6 @@ def function_of(text: str, kernel: Kernel) -> Callable[..., Any]:
             names[f"{kernel.name}_{at}"] = TextLaunch(launch)  # type: ignore[index]  # a dict behind a Mapping
     result: Callable[..., Any] = names[kernel.name]
     return result
-
-
-def record_call(
-    noted: CallRecord, function: Callable[..., Any], tensors: Sequence[Tensor], tiles: Mapping[str, int]
-) -> Any:
-    """Call a function of a text, and note what it does in `noted`."""
-    before, TAPE.noted = TAPE.noted, noted
-    try:
-        return function(*tensors, **tiles)
-    except ValueError as error:  # of the text: shapes that do not fit
-        raise InputError(f"{noted.called}: {error}") from error
-    finally:
-        TAPE.noted = before
 
 
 def foretell(

@@ -46,10 +46,19 @@ from noyau.toolchain.guard_zones import PLAIN
 from noyau.verify.adversarial import FULL, Effort
 from noyau.verify.certificate import Certificate, Outcome
 from noyau.verify.failures import Case, Failure
-from noyau.verify.judges import judge_of
+from noyau.verify.judges import (
+    MORE_RUNS,
+    MOVED_RUNS,
+    Stage,
+    decide,
+    first_runs,
+    is_rare,
+    is_undecided,
+    is_wrong,
+    judge_of,
+)
 from noyau.verify.jumps import stepped
 from noyau.verify.rounding import DIRECTIONS, Direction
-from noyau.verify.stages import MORE_RUNS, MOVED_RUNS, Stage, decide, first_runs, is_rare, is_undecided, is_wrong
 
 JUDGED = 1 << 15  # cells of an output that are judged in a case
 ENDS = 1 << 10  # of them at either end

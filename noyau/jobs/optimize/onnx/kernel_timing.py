@@ -14,8 +14,7 @@ from noyau.compiler.partition.cut import Group
 from noyau.compiler.partition.traffic import traffic
 from noyau.dtypes import DType
 from noyau.errors import InputError, NoyauError
-from noyau.hosts.onnxruntime.activations import Activations
-from noyau.hosts.onnxruntime.folding import folding_calls
+from noyau.hosts.onnxruntime.activations import Activations, folding_calls
 from noyau.hosts.onnxruntime.function_bodies import ModelValues, recompute
 from noyau.hosts.onnxruntime.session_workers import Feed, Job, Workers
 from noyau.hosts.onnxruntime.source_model import SourceModel

@@ -32,10 +32,9 @@ from noyau.errors import BuildError, UnsupportedError
 from noyau.hosts.torch.cuda.device import beside_captures
 from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules import sites as modules_sites
-from noyau.hosts.torch.modules.attention_masks import fold_masks
 from noyau.hosts.torch.modules.device_inputs import is_static, is_symbolic
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors
-from noyau.hosts.torch.modules.mixed_dtypes import correct_dtypes
+from noyau.hosts.torch.modules.graph_corrections import correct_dtypes, fold_masks
 from noyau.hosts.torch.modules.rewrite import rewrite
 from noyau.hosts.torch.modules.simplification import drop_detached, keep_compared, merge_equal
 from noyau.ir import ranges

@@ -16,7 +16,7 @@ from noyau.hosts.torch.cuda import launch_records
 from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
 from noyau.hosts.torch.cuda.guarded_memory import Room, answers
 from noyau.hosts.torch.cuda.launch import Launcher, ReplayPlan
-from noyau.hosts.torch.cuda.launch_records import CallRecord, TextTorch, record_call
+from noyau.hosts.torch.cuda.launch_records import CallRecord, TextTorch
 from noyau.kernels.programs.generate import build
 from noyau.ops.torch.fast_entries import DeviceFastCall
 from noyau.ops.torch.program_runner import TensorProgram
@@ -45,7 +45,7 @@ def test_what_was_noted_is_done_again(monkeypatch):
         noted.note(kernel, (4,), (x, made, 3, "INDEX"))
         return made
 
-    made = record_call(noted, function, [x], {})
+    made = cuda_launch.record_call(noted, function, [x], {})
     noted.results = (noted.place(made),)
     assert noted.again
     monkeypatch.setattr(cuda_launch, "current_device", lambda: 0)

@@ -12,8 +12,7 @@ from onnx import numpy_helper
 from noyau.codegen import plan as codegen_plan
 from noyau.compiler.partition.traffic import Traffic
 from noyau.errors import CheckError, UnsupportedError
-from noyau.hosts.onnxruntime.activations import Activations, capture_twice
-from noyau.hosts.onnxruntime.folding import folding_calls
+from noyau.hosts.onnxruntime.activations import Activations, capture_twice, folding_calls
 from noyau.hosts.onnxruntime.inputs import model_inputs
 from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.hosts.onnxruntime.source_model import open_model

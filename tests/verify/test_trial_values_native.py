@@ -8,7 +8,7 @@ import pytest
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
 from noyau.verify.adversarial import cases
-from noyau.verify.values import PIECES, PieceRuns, certify_native
+from noyau.verify.trial import PIECES, PieceRuns, certify_native
 from tests.jobs.check.groups import F32, Group
 
 HEADER = files("noyau").joinpath("codegen", "c", "noyau.h").read_text(encoding="ascii")

@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from onnx import helper
 
 from noyau.errors import BuildError, GraphError, InputError, MissingExtraError, ModelError
-from noyau.hosts.onnxruntime import custom_ops, runs, sessions
+from noyau.hosts.onnxruntime import runs, sessions, write_back
 from noyau.toolchain.c import compiler as c_compiler
 from tests.hosts.kernels import F32, I64, STAND_INS, Arrays, build_library, kernel_text, model_of, takes_bfloat16
 
@@ -239,22 +239,22 @@ def test_inputs_after_the_kernels_own_are_left_to_the_body(extras: list[str], li
 @pytest.mark.parametrize("name", ["", "a b", "a;", "1a", "a*/b", "a\nb", "\u00e9", "a" * 300, '"'])
 def test_a_name_that_is_not_a_c_name_is_refused(name: str) -> None:
     with pytest.raises(GraphError, match="cannot name an operator"):
-        custom_ops.shim_text([name])
+        write_back.shim_text([name])
 
 
 @pytest.mark.parametrize("names", [[], ["a", "a"]])
 def test_a_library_has_each_operator_once(names: list[str]) -> None:
     with pytest.raises(GraphError, match="each once"):
-        custom_ops.shim_text(names)
+        write_back.shim_text(names)
 
 
 def test_the_shim_compiles_without_a_warning() -> None:
     options = c_compiler.CompilerOptions(extra=("-Wall", "-Wextra", "-Werror", "-Wno-cast-function-type"))
-    assert c_compiler.compile_object(custom_ops.shim_text(["one_1a", "two_2b"]), options).is_file()
+    assert c_compiler.compile_object(write_back.shim_text(["one_1a", "two_2b"]), options).is_file()
     assert c_compiler.compile_object(
-        "#define NOYAU_SIMULATED_LEVEL 2\n" + custom_ops.shim_text(["one_1a"]), options
+        "#define NOYAU_SIMULATED_LEVEL 2\n" + write_back.shim_text(["one_1a"]), options
     ).is_file()
-    assert c_compiler.compile_object(custom_ops._text("hosts/onnxruntime/cpu_needs.c"), options).is_file()
+    assert c_compiler.compile_object(write_back._text("hosts/onnxruntime/cpu_needs.c"), options).is_file()
 
 
 @pytest.mark.parametrize("spoil", [lambda path: None, lambda path: path.write_bytes(b"not a library")])

@@ -2,7 +2,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from noyau.engines.arrow_conditions import condition
+from noyau.engines.arrow_files import condition
 from noyau.errors import InputError
 
 TABLE = ds.dataset(pa.table({"price": [1.0, 4.0, None, 9.0], "shop": ["a", "b", "c", "a"], "n": [1, 2, 3, 4]}))

@@ -9,7 +9,7 @@ import pytest
 from onnx import numpy_helper
 
 from noyau.compiler.partition.cut import Partition
-from noyau.hosts.onnxruntime.folding import folding_calls
+from noyau.hosts.onnxruntime.activations import folding_calls
 from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from tests.small_models import NODE, model_of, value, written
 

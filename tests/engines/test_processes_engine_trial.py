@@ -5,7 +5,7 @@ import pytest
 from pyarrow import parquet
 
 import noyau
-from noyau.engines import engine, trial
+from noyau.engines import engine, processes_engine
 from tests.engines.engine_cases import COLUMNS, ROWS, TABLE, Extent, group_sums, roots, scaled
 
 
@@ -19,11 +19,11 @@ def choice(monkeypatch, source, alone, together, free=1.0, op=Extent, rows=10**9
     """The choice for so many rows, where one step, and two at once, take these seconds."""
 
     def seconds(calls):
-        if getattr(calls[0], "func", None) is not trial.hashlib.sha256:
+        if getattr(calls[0], "func", None) is not processes_engine.hashlib.sha256:
             return together if len(calls) == 2 else alone
         return 0.004 * (free if len(calls) == 2 else 1)
 
-    monkeypatch.setattr(trial, "_seconds", seconds)
+    monkeypatch.setattr(processes_engine, "_seconds", seconds)
     monkeypatch.setattr("noyau.engines.arrow_files.ArrowFiles.size", rows)
     monkeypatch.setattr(engine, "over", lambda *facts: iter(()))  # the trial alone
     return noyau.stream(op, source, workers=2, **options).engine
@@ -59,7 +59,7 @@ def test_the_choice_changes_no_bit(monkeypatch, source):
     """Each part is folded from zero by threads as by processes."""
     values = set()
     for name in ("threads", "processes"):
-        monkeypatch.setattr(trial, "choose", lambda *facts, name=name: (name, "the test says so"))
+        monkeypatch.setattr(engine, "choose", lambda *facts, name=name: (name, "the test says so"))
         result = noyau.stream(roots, source, memory=24 * 256 * 8, workers=1)
         assert (result.engine, result.rows) == (f"{name}: the test says so", ROWS)
         values.add(result.value)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.verify.coverage import Coverage, spell_lines
+from noyau.verify.checks import Coverage, spell_lines
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from noyau.ir.graph_interpreter import evaluate
 from noyau.verify.adversarial import cases
 from noyau.verify.failures import Case
 from noyau.verify.floats import kind
-from noyau.verify.values import certify
+from noyau.verify.trial import certify
 from tests.jobs.check import groups, kernels
 from tests.jobs.check.groups import F32, Group
 from tests.jobs.check.kernels import RIGHT, WRONG

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from noyau.hosts.torch.modules.attention_masks import fold_masks
+from noyau.hosts.torch.modules.graph_corrections import fold_masks
 
 Q = torch.randn(2, 1, 4, 8, generator=torch.Generator().manual_seed(0))
 

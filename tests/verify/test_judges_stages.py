@@ -8,11 +8,10 @@ import pytest
 from noyau.errors import InputError
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph, Input, Node, Opaque
-from noyau.verify import rounding, stages
+from noyau.verify import judges, rounding
 from noyau.verify.failures import Case
-from noyau.verify.judges import judge_of
-from noyau.verify.stages import FIRST_RUNS, MOVED_RUNS
-from noyau.verify.values import certify
+from noyau.verify.judges import FIRST_RUNS, MOVED_RUNS, judge_of
+from noyau.verify.trial import certify
 from tests.jobs.check import groups, kernels
 from tests.jobs.check.groups import F32, Group
 
@@ -39,7 +38,7 @@ def judge(graph, kernel, x=X):
 def test_where_few_runs_allow_every_cell_they_are_enough(counted, monkeypatch):
     few = judge(groups.softmax(), kernels.softmax)
     assert few.ok and len(counted) == FIRST_RUNS
-    monkeypatch.setattr(stages, "FIRST_RUNS", MOVED_RUNS)
+    monkeypatch.setattr(judges, "FIRST_RUNS", MOVED_RUNS)
     full = judge(groups.softmax(), kernels.softmax)
     assert len(counted) == FIRST_RUNS + MOVED_RUNS
     assert few.cells == full.cells and few.kernel == full.kernel
@@ -55,7 +54,7 @@ def test_where_they_do_not_all_are_made(counted, monkeypatch):
     few = judge(groups.softmax(), wrong)
     assert not few.ok
     assert len(counted) > MOVED_RUNS  # a single cell has a second look
-    monkeypatch.setattr(stages, "FIRST_RUNS", MOVED_RUNS)
+    monkeypatch.setattr(judges, "FIRST_RUNS", MOVED_RUNS)
     assert few.to_json() == judge(groups.softmax(), wrong).to_json()
 
 
