@@ -6,7 +6,6 @@ code change.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import queue
@@ -140,20 +139,13 @@ class Certifiers:
         """The certificate of a kernel: the one that is kept, else a new one, which is kept.
 
         CheckError where the process crashes, or does not answer in time."""
-        key = task.key
-        certificate = recall_certificate(key, task.name)
-        if certificate is None:
-            with self._worker() as worker:
-                certificate = worker.ask(judge, task)
-            keep_certificate(key, certificate)
-        return certificate
+        return recall_certificate(task.key, task.name, lambda: self._judged(task))
 
-    @contextlib.contextmanager
-    def _worker(self) -> Iterator[Worker]:
+    def _judged(self, task: CertificateTask) -> Certificate:
         worker = self.idle.get()
         usual_s, worker.patience_s = worker.patience_s, self.patience_s
         try:
-            yield worker
+            return worker.ask(judge, task)
         finally:
             worker.patience_s = usual_s
             self.idle.put(worker)
@@ -221,28 +213,20 @@ def certificate_key(library_key: str, graph: Graph, captured: Sequence[Case], ma
     )
 
 
-def recall_certificate(key: str, name: str) -> Certificate | None:
-    """The certificate that was kept, under the name that the kernel has now."""
-    certificate = toolchain_cache.recall_as(key, partial(from_json, Certificate))
-    return None if certificate is None else dataclasses.replace(certificate, name=name)
-
-
-def keep_certificate(key: str, certificate: Certificate) -> None:
+def recall_certificate(key: str, name: str, make: Callable[[], Certificate]) -> Certificate:
+    """The certificate that was kept, under the name that the kernel has now; else a new one, which is kept."""
+    certificate: Certificate | None = toolchain_cache.recall_as(key, partial(from_json, Certificate))
+    if certificate is not None:
+        return dataclasses.replace(certificate, name=name)
+    certificate = make()
     toolchain_cache.keep(key, dataclasses.asdict(certificate))
+    return certificate
 
 
 def timing_key(parts: Iterable[str | bytes], arrays: Mapping[str, np.ndarray], threads: int) -> str:
     """The key of a timing: the texts and models of both sides, the shapes of what they read, the machine and its
     versions, the threads, and the code that times."""
-    machine = this_machine()
-    where = (
-        machine.cpu,
-        str(machine.cores),
-        machine.level,
-        machine.compiler,
-        machine.os,
-        *map(str, sorted(machine.versions.items())),
-    )
+    where = map(str, this_machine().to_json().values())
     shapes = (f"{name}: {array.dtype}{array.shape}" for name, array in sorted(arrays.items()))
     return toolchain_cache.digest("timing", _code(_CLOCKS), *where, str(threads), *parts, *shapes)
 

@@ -19,6 +19,7 @@ from noyau.kernels.certificates import (
 from noyau.timing.verdict import Comparison, Verdict
 from noyau.toolchain import cache
 from noyau.toolchain.cache import OLDEST_DAYS
+from noyau.verify.certificate import Certificate
 from tests.compiler.partition.test_costs import softmax
 
 KEY = cache.digest("anything")
@@ -68,7 +69,8 @@ def test_an_old_one_is_forgotten(days, there, empty_cache, monkeypatch):
 def test_what_is_no_record_is_none(told, empty_cache):
     cache.keep(KEY, told)
     assert recall_timing(KEY) is None and not recall_late(KEY, 1.0)
-    assert recall_certificate(KEY, "it") is None
+    certificate = Certificate("it", ())
+    assert recall_certificate(KEY, "it", lambda: certificate) is certificate
 
 
 def test_keys_differ_where_a_part_does():

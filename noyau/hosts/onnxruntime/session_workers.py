@@ -139,10 +139,10 @@ class Workers:
         with self.written(job.arrays) as (folder, inputs):
             (folder / "model.onnx").write_bytes(job.content)
             yield {
-                "model": str(folder / "model.onnx"),
+                "model": folder / "model.onnx",
                 "inputs": inputs,
-                "library": None if job.library is None else str(job.library.absolute()),
-                "folder": None if job.folder is None else str(job.folder.absolute()),
+                "library": job.library and job.library.absolute(),
+                "folder": job.folder and job.folder.absolute(),
                 "threads": job.threads,
                 "prepacked": job.prepacked,
                 "cold": job.cold,

@@ -26,25 +26,10 @@ _SHORT_S = 0.03  # below which a run is short: what another process has left of 
 _LONG_S = 0.1  # from which a run is not repeated just to see whether it gives the same
 
 
-def open_job(
-    model: str,
-    inputs: Sequence[Mapping[str, Any]],
-    library: str | None,
-    folder: str | None,
-    threads: int,
-    prepacked: bool,
-    cold: bool,
-) -> ServedSession:
-    """In the worker: the session, opened and bound."""
+def open_job(model: Path, inputs: Sequence[Mapping[str, Any]], *, cold: bool, **options: Any) -> ServedSession:
+    """In the worker: the session, opened with some `options` of `open_session` and bound."""
     start_s = seconds()
-    session = open_session(
-        Path(model).read_bytes(),
-        None if library is None else Path(library),
-        threads=threads,
-        folder=Path(folder) if folder is not None else None,
-        prepacked=prepacked,
-    )
-    result = ServedSession([], 0.0, opened=session)
+    result = ServedSession([], 0.0, opened=open_session(model.read_bytes(), **options))
     result.feed(inputs, cold)
     result.open_s = seconds() - start_s
     return result

@@ -29,6 +29,7 @@ LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 _LOCK = threading.RLock()
 _TAKEN: set[str] = set()
+_SHARED: dict[str, Any] = {}  # overloads by key
 _DIGITS = 8
 
 
@@ -51,11 +52,13 @@ class TorchOperator:
     promote: Callable[[Sequence[Any]], Sequence[Any]] | None = None
 
 
-def register(operator: TorchOperator) -> Any:
+def register(operator: TorchOperator, *, shared: bool = False) -> Any:
     """The overload of a new operator, `torch.ops.noyau.<stem>_<digest>.default`. One that was made of another function
-    before has the name that comes next."""
+    before has the name that comes next; where it is `shared`, it is the same overload."""
     with _LOCK:
         key = digest(__version__, operator.stem, operator.identity)  # another version may derive another gradient
+        if shared and key in _SHARED:
+            return _SHARED[key]
         name = unused(f"{identifier(operator.stem)}_{key[:_DIGITS]}", _TAKEN)
         _TAKEN.add(name)
         schema = schema_of(operator.inputs, operator.constants, operator.results)
@@ -66,7 +69,7 @@ def register(operator: TorchOperator) -> Any:
             for device in DEVICES:
                 promoted = _autocast(operator.promote, overload, f"Autocast{device}")
                 LIBRARY.impl(name, promoted, f"Autocast{device}", with_keyset=True)
-        return overload
+        return _SHARED.setdefault(key, overload)
 
 
 def define(

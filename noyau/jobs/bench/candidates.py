@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from noyau.errors import NoyauError, SignatureError
 from noyau.hosts.numpy.dlpack import as_array, is_foreign
 from noyau.hosts.torch import as_tensors
 from noyau.jobs.bench.inputs import Array, Arrays, Views
@@ -40,6 +41,16 @@ class Entry:
     is_peer: bool = False
     is_judge: bool = False
     note: str = ""
+
+
+def built(name: str, language: str, make: Callable[[], Entry]) -> Entry:
+    """The participant that a kernel is; without a clock where it does not take the inputs, or cannot be built."""
+    try:
+        return make()
+    except SignatureError as error:
+        return Entry(name, language, skipped=f"it does not take these inputs: {error}")
+    except NoyauError as error:
+        return Entry(name, language, fault=str(error))
 
 
 @dataclass(frozen=True, slots=True)

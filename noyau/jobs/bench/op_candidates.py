@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from noyau.codegen.language import LANGUAGES
-from noyau.errors import NoyauError, SignatureError
-from noyau.jobs.bench.candidates import CandidateCall, Entry, Function, one_or_all
+from noyau.jobs.bench.candidates import CandidateCall, Entry, Function, built, one_or_all
 from noyau.jobs.bench.inputs import Array, Arrays
 from noyau.kernels.call import FunctionKernel, caller_of
 from noyau.kernels.programs.generate import Specialization, key_of, specialization_of
@@ -29,12 +29,7 @@ def of_op(op: Op[..., Any], bound: Bound, constants: Mapping[str, Any], calling:
     yield _reference(op, bound.instance, constants, calling)
     request = specialization_of(op.require_signature(), bound, constants)
     for kernel in op.kernels.values():
-        try:
-            yield _attached_entry(op, kernel, request, bound, calling)
-        except SignatureError as error:
-            yield Entry(kernel.name, kernel.language, skipped=f"it does not take these inputs: {error}")
-        except NoyauError as error:
-            yield Entry(kernel.name, kernel.language, fault=str(error))
+        yield built(kernel.name, kernel.language, partial(_attached_entry, op, kernel, request, bound, calling))
     choosing = Selector(op.description)
     for language in request.languages:
         name, program = f"generated {language}", choosing.program(request, key_of(request), language)

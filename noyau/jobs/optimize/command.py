@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import tempfile
+from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,23 +99,9 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
     required, within = _required(arguments.require), arguments.within
     fault = f"--within {within} is no number of seconds: --within 60"
     within_s = math.inf if within is None else _number(within, fault)
-    wishes = OptimizeOptions(
-        keep=arguments.keep,
-        dims=sizes_of(arguments.dim),
-        inputs=arguments.inputs,
-        target=arguments.target,
-        threads=arguments.threads,
-        only=arguments.only,
-        drop=arguments.drop,
-        between=arguments.between,
-        ops=arguments.ops,
-        fresh=arguments.fresh,
-        tune=arguments.tune,
-        within_s=within_s,
-        weights=arguments.weights or "none",
-        budget=arguments.budget,
-        calibration=arguments.calibration,
-    )
+    own = {each.name: getattr(arguments, each.name) for each in fields(OptimizeOptions) if each.name in arguments}
+    converted = {"dims": sizes_of(arguments.dim), "within_s": within_s, "weights": arguments.weights or "none"}
+    wishes = OptimizeOptions(**{**own, **converted})
     with command_line.progress() as say:
         result = optimize(model, wishes, say)
         result.save(output)

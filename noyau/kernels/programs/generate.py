@@ -379,13 +379,6 @@ def _in_numba(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
     return BuiltProgram(generated, tuple(NumbaKernel(generated.text, kernel, runs=runs) for kernel in kernels))
 
 
-def _in_triton(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
-    from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
-
-    text, device = generated.text, generated.wanted.device
-    return BuiltProgram(generated, tuple(DeviceKernel(text, kernel, device) for kernel in generated.program.kernels))
-
-
 def _in_cuda(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
     from noyau.hosts.torch.cuda.cuda_kernel import CudaKernel
 
@@ -398,8 +391,10 @@ def _in_numba_cuda(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
     return _on_device(generated, NumbaCudaKernel)
 
 
-def _on_device(generated: GeneratedProgram, function_of: Callable[[str, Kernel], Callable[..., Any]]) -> BuiltProgram:
-    """Kernels that are functions of tensors, of a text and a kernel each."""
+def _on_device(
+    generated: GeneratedProgram, function_of: Callable[[str, Kernel], Callable[..., Any] | None]
+) -> BuiltProgram:
+    """Kernels that are functions of tensors, of a text and a kernel each; of none, those of a text of Triton."""
     from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
 
     text, device, kernels = generated.text, generated.wanted.device, generated.program.kernels
@@ -411,7 +406,7 @@ def _on_device(generated: GeneratedProgram, function_of: Callable[[str, Kernel],
 BUILDERS: Mapping[str, Callable[[GeneratedProgram, bool], BuiltProgram]] = {
     "c": _in_c,
     "numba": _in_numba,
-    "triton": _in_triton,
+    "triton": lambda generated, runs: _on_device(generated, lambda text, kernel: None),
     "cuda": _in_cuda,
     "numba_cuda": _in_numba_cuda,
 }

@@ -195,10 +195,6 @@ def _scattered(like: torch.Tensor) -> torch.Tensor:
     return (places * _GOLDEN % 1 + 0.5).to(like.dtype)
 
 
-_OVERLOADS: dict[tuple[str, str], Any] = {}
-_REGISTERING = threading.Lock()
-
-
 class GraphOperator:
     """A graph as an operator of torch, which may be recorded again: `operator(*tensors)`."""
 
@@ -222,14 +218,9 @@ class GraphOperator:
         """The operator in torch's registry, one for all of an equal graph: in what torch keeps on disk it has the name
         that it has in each process, whatever was registered before."""
         constants = [node.kind.value.tobytes() for node in self.graph.nodes if isinstance(node.kind, Constant)]
-        identity = digest(repr(self.graph), *constants)  # repr leaves out cells of large arrays
-        with _REGISTERING:
-            return _OVERLOADS.get((self.called, identity)) or self._registered(identity)
-
-    def _registered(self, identity: str) -> Any:
         operator = TorchOperator(
             self.called,
-            identity,
+            digest(repr(self.graph), *constants),  # repr leaves out cells of large arrays
             ("Tensor",) * len(self.names),
             (),
             len(self.graph.outputs),
@@ -238,8 +229,7 @@ class GraphOperator:
             self.record,
             partial(batched_by_loop, self),
         )
-        _OVERLOADS[self.called, identity] = register(operator)
-        return _OVERLOADS[self.called, identity]
+        return register(operator, shared=True)
 
     def register(self) -> None:
         """Have torch know the operator before it is called: graphs that torch keeps on disk call it by name."""

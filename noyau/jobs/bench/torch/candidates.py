@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from noyau.errors import InputError, NoyauError, SignatureError
+from noyau.errors import InputError
 from noyau.hosts.numpy.fast_calls import MISS
 from noyau.hosts.torch.tensors import array_of, tensor_of
-from noyau.jobs.bench.candidates import Entry
+from noyau.jobs.bench.candidates import Entry, built
 from noyau.jobs.bench.inputs import Array, InputMaker, InputView
 from noyau.jobs.bench.tasks import BenchTask
 from noyau.jobs.bench.winners import tilings
@@ -105,12 +105,8 @@ def _attached_entry(op: Op[..., Any], kernel: UserKernel, request: Specializatio
     if caller_of(kernel, gpu=True) is None:
         reason = f"it is in {kernel.language}, and the tensors lie on {request.device}"
         return Entry(kernel.name, kernel.language, skipped=reason)
-    try:
-        return _by_fast_call(op, kernel.name, Choice(kernel.name, kernel.language, "", kernel), request)
-    except SignatureError as error:
-        return Entry(kernel.name, kernel.language, skipped=f"it does not take these inputs: {error}")
-    except NoyauError as error:
-        return Entry(kernel.name, kernel.language, fault=str(error))
+    choice = Choice(kernel.name, kernel.language, "", kernel)
+    return built(kernel.name, kernel.language, lambda: _by_fast_call(op, kernel.name, choice, request))
 
 
 def _by_fast_call(op: Op[..., Any], name: str, choice: Choice, request: Specialization) -> Entry:

@@ -39,7 +39,7 @@ from noyau.jobs.optimize.cuda.candidates import call_of
 from noyau.jobs.optimize.cuda.wide_runs import WideInterpreter, rounded_runs
 from noyau.jobs.optimize.pipeline import Say
 from noyau.jobs.optimize.torch.candidates import CertifiedKernels, input_names
-from noyau.kernels.certificates import certificate_key, keep_certificate, recall_certificate
+from noyau.kernels.certificates import certificate_key, recall_certificate
 from noyau.ops.dispatch.winners import machine_of
 from noyau.text import printable
 from noyau.toolchain.guard_zones import PLAIN
@@ -318,14 +318,13 @@ def _certificate(kernel: Planned, source: TracedGraph, device: torch.device, eff
     key = certificate_key(
         f"{kernel.text} {_stamp(device)} {sorted(sizes.items())} {effort}", group.original, (), True, 0
     )
-    certificate = recall_certificate(key, f"{kernel.operator}[triton]")
-    if certificate is not None:
-        return certificate
-    with guard(device):
-        trial = DeviceTrial(call, group, source, lambda: candidates.wait(kernel))
-        certificate = trial.certificate(Drawer(group, source, device), effort)
-    keep_certificate(key, certificate)
-    return certificate
+
+    def judged() -> Certificate:
+        with guard(device):
+            trial = DeviceTrial(call, group, source, lambda: candidates.wait(kernel))
+            return trial.certificate(Drawer(group, source, device), effort)
+
+    return recall_certificate(key, f"{kernel.operator}[triton]", judged)
 
 
 def machine_on(device: torch.device) -> str:
