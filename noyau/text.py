@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -35,6 +35,12 @@ def several(number: int, noun: str) -> str:
     """So many of something, in words: `1 case`, `12 shapes`, `2 launches`."""
     ending = "es" if noun.endswith(("s", "ch")) else "s"
     return f"{number} {noun}{ending * (number != 1)}"
+
+
+def few(names: Sequence[str], most: int, separator: str = ", ") -> str:
+    """The first of some names, and the number of those beyond `most`: `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return separator.join(names[:most]) + more
 
 
 def unused(name: str, taken: Container[str]) -> str:

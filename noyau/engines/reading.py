@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import InputError
+from noyau.text import few
 
 Chunk = Mapping[str, np.ndarray]
 
@@ -36,6 +37,5 @@ def require_columns(names: Sequence[str], wanted: Iterable[str], place: str) -> 
     """InputError where a column is not there."""
     missing = [name for name in wanted if name not in names]
     if missing:
-        listed = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
         remedy = "say columns={'argument': 'column'} where they are called otherwise"
-        raise InputError(f"{place} has no column {', '.join(missing)}; it has {listed}; {remedy}")
+        raise InputError(f"{place} has no column {', '.join(missing)}; it has {few(names, 12)}; {remedy}")

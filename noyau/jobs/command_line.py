@@ -75,15 +75,17 @@ def make_folder(folder: Path) -> None:
         raise OutputError(f"{name} is no folder and cannot be made one: {error.strerror}; name another") from error
 
 
-def require_place(record: Path, model: Path) -> None:
-    """OutputError where the record has no place, or would be written over the model: before any work."""
-    if os.path.realpath(record) == os.path.realpath(model):
-        raise OutputError(f"the record would go to {record}, which is the model itself: name another file")
-    if is_stream(record):
-        return
-    make_folder(record.parent)
-    if os.path.isdir(record) or not os.access(record.parent, os.W_OK | os.X_OK):
-        raise OutputError(f"{record} cannot be written: it is a folder, or lies in one that is read-only")
+def require_record_places(model: Path, *records: Path | None) -> None:
+    """OutputError where a record that is asked for has no place, or would be written over the model: before any
+    work."""
+    for record in filter(None, records):
+        if os.path.realpath(record) == os.path.realpath(model):
+            raise OutputError(f"the record would go to {record}, which is the model itself: name another file")
+        if is_stream(record):
+            continue
+        make_folder(record.parent)
+        if os.path.isdir(record) or not os.access(record.parent, os.W_OK | os.X_OK):
+            raise OutputError(f"{record} cannot be written: it is a folder, or lies in one that is read-only")
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import hashlib
 import queue
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.resources import files
@@ -105,7 +106,7 @@ def _judged_by(graph: Graph, kernel: GuardedKernel, task: CertificateTask, effor
     return certify_native(graph, kernel, tried, name=task.name, made_up=task.made_up)
 
 
-class Certifiers:
+class Certifiers(AbstractContextManager["Certifiers"]):
     """Processes that make certificates: those given, and those missing, which the end of its `with` ends."""
 
     def __init__(self, workers: Sequence[Worker], count: int, patience_s: float = PATIENCE_S) -> None:
@@ -114,9 +115,6 @@ class Certifiers:
         self.idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         for worker in (*workers, *self.more):
             self.idle.put(worker)
-
-    def __enter__(self) -> Certifiers:
-        return self
 
     def __exit__(self, *_: object) -> None:
         for worker in self.more:
@@ -151,16 +149,13 @@ class Certifiers:
             self.idle.put(worker)
 
 
-class IsolatedLibrary:
+class IsolatedLibrary(AbstractContextManager["IsolatedLibrary"]):
     """A kernel of a built library, run in a process of its own; use it in a `with`.
 
     `name` is its name in messages; `patience_s`: how long one run may take. After a crash the process starts anew."""
 
     def __init__(self, library: Path, symbol: str, name: str, patience_s: float = 20.0) -> None:
         self.library, self.symbol, self.worker = library, symbol, Worker(name, patience_s)
-
-    def __enter__(self) -> IsolatedLibrary:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.worker.end()

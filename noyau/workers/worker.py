@@ -20,7 +20,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, Any, Concatenate, NoReturn, ParamSpec, Self, TypeAlias, TypeVar
+from typing import IO, Any, Concatenate, NoReturn, ParamSpec, TypeAlias, TypeVar
 
 from noyau import errors
 from noyau.errors import CheckError, FindingKind, NoyauError, UnansweredError
@@ -44,7 +44,7 @@ channel = Channel(end)
 Process: TypeAlias = "subprocess.Popen[bytes] | ForkedProcess"
 
 
-class Worker:
+class Worker(contextlib.AbstractContextManager["Worker"]):
     """A spawned process that starts with its first request, and again after it has ended. Use it in a `with`.
 
     `patience_s`: the longest that a reply may take; `environment`: variables that it has beside those of this
@@ -56,9 +56,6 @@ class Worker:
         self._process: Process | None = None
         self._channel: Channel
         self._output: IO[bytes]
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.end()

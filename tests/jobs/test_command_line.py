@@ -7,7 +7,7 @@ import pytest
 
 import noyau
 from noyau.errors import InputError, OutputError
-from noyau.jobs.command_line import declare_inputs, declare_record, require_place
+from noyau.jobs.command_line import declare_inputs, declare_record, require_record_places
 from noyau.text import path_of
 
 
@@ -25,8 +25,8 @@ def test_arguments_are_declared_with_what_they_are_for():
 
 def test_a_record_has_a_place_of_its_own(tmp_path):
     model = tmp_path / "model.onnx"
-    require_place(tmp_path / "r.json", model)
-    require_place(tmp_path / "one" / "two" / "r.json", model)
+    require_record_places(model, tmp_path / "r.json")
+    require_record_places(model, tmp_path / "one" / "two" / "r.json")
     assert (tmp_path / "one" / "two").is_dir()
     (tmp_path / "file").write_text("")
     for record, told in [
@@ -35,7 +35,7 @@ def test_a_record_has_a_place_of_its_own(tmp_path):
         (tmp_path, "cannot be written: it is a folder"),
     ]:
         with pytest.raises(OutputError, match=told):
-            require_place(record, model)
+            require_record_places(model, record)
 
 
 @pytest.mark.parametrize("wrong", [3, None, b"model.onnx", ["model.onnx"]])

@@ -23,7 +23,7 @@ from noyau.errors import InputError
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Graph
 from noyau.ir.sizes import cells_at
-from noyau.text import printable
+from noyau.text import few, printable
 from noyau.verify.input_files import MOST, load_samples, note_of
 from noyau.verify.inputs import Inputs, make_inputs
 
@@ -317,9 +317,8 @@ def first_that_runs(
         except InputError:
             continue
     names = sorted(map(printable, model_names(imported, feeds.full.sizes)))
-    more = f" and {len(tried) - SHOWN} more" if len(tried) > SHOWN else ""
     listed = f"; its open sizes are {', '.join(names)}" if names else ""
-    listed += f", of which these were tried in vain: {'; '.join(tried[:SHOWN])}{more}" if tried else ""
+    listed += f", of which these were tried in vain: {few(tried, SHOWN, '; ')}" if tried else ""
     raise InputError(f"{fault}{listed}") from fault
 
 

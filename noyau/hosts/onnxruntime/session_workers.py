@@ -52,15 +52,12 @@ class Feed:
     cold: bool = False
 
 
-class Workers:
+class Workers(contextlib.AbstractContextManager["Workers"]):
     """Two processes, for the side before and the side after; each is used for one session after the other."""
 
     def __init__(self, patience_s: float = 60.0) -> None:
         self.workers = tuple(Worker(f"the {number} process", patience_s) for number in ("first", "second"))
         self.folder = Path(tempfile.mkdtemp(prefix="noyau-"))
-
-    def __enter__(self) -> Workers:
-        return self
 
     def __exit__(self, *_: object) -> None:
         for worker in self.workers:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from noyau.errors import InputError
-from noyau.jobs.command_line import Command, declare_record, print_rich, progress, require_place
+from noyau.jobs.command_line import Command, declare_record, print_rich, progress, require_record_places
 from noyau.jobs.sizes import share_of, sizes_of
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     target, file = arguments.target, Path(arguments.target.partition("::")[0])
     exports = {kind: getattr(arguments, kind) for kind in EXPORTS if getattr(arguments, kind) is not None}
-    for place in filter(None, (arguments.json, arguments.html, *exports.values())):
-        require_place(place, file)
+    require_record_places(file, arguments.json, arguments.html, *exports.values())
     limit = share_of(arguments.fail_if_slower, "--fail-if-slower")
     if not 0 < arguments.budget < float("inf"):
         raise InputError(f"--budget {arguments.budget:g} is no number of seconds above 0: --budget 1")

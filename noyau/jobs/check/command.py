@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from noyau.errors import InputError, NoyauError
 from noyau.jobs import command_line
 from noyau.jobs.check.submissions import command as submissions
-from noyau.jobs.command_line import Command, declare_inputs, declare_record, progress, require_place
+from noyau.jobs.command_line import Command, declare_inputs, declare_record, progress, require_record_places
 from noyau.jobs.sizes import sizes_of
 
 if TYPE_CHECKING:
@@ -123,8 +123,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise InputError(f"{target} is nothing that can be checked; there are: {targets}")
     if arguments.against is None:
         raise InputError(f"{target} is checked against another model: noyau check {target} --against B.onnx")
-    for place in filter(None, (arguments.json, arguments.html)):
-        require_place(place, target)
+    require_record_places(target, arguments.json, arguments.html)
     from noyau.jobs.check.model_difference import model_difference
 
     with progress() as say:
@@ -153,7 +152,7 @@ def _check_op(arguments: argparse.Namespace) -> int:
     if arguments.against is not None or arguments.inputs is not None:
         raise InputError("--against and --inputs are of models: an op is checked against its own reference")
     path = Path(arguments.target.partition("::")[0])
-    _require_places(arguments, path)
+    require_record_places(path, arguments.json, arguments.html, arguments.sarif, drawing_of(arguments.map))
     with _interpreting(path) if _wants_maps(arguments) else nullcontext():
         checks = _checked(arguments)
         maps = _maps(arguments)
@@ -177,12 +176,6 @@ class ExitStatus(IntEnum):
         if not all(ok):
             return cls.WRONG
         return cls.RIGHT if all(verified) else cls.UNVERIFIED
-
-
-def _require_places(arguments: argparse.Namespace, path: Path) -> None:
-    for place in (arguments.json, arguments.html, arguments.sarif, drawing_of(arguments.map)):
-        if place is not None:
-            require_place(place, path)
 
 
 def _report(
@@ -394,7 +387,7 @@ def check_and_print(arguments: argparse.Namespace) -> int:
 
     path = Path(arguments.target)
     _require_of_scripts(arguments, path)
-    _require_places(arguments, path)
+    require_record_places(path, arguments.json, arguments.html, arguments.sarif, drawing_of(arguments.map))
     launch = None if arguments.launch is None else launch_of(arguments.launch)
     check = _script_check(arguments, path, launch)
     if arguments.sanitizer:

@@ -11,7 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -71,7 +71,7 @@ class ProcessChoice:
     note: str
 
 
-class KernelProcesses:
+class KernelProcesses(AbstractContextManager["KernelProcesses"]):
     """Runs kernels of an op; use it in a `with`. `patience_s`: how long one run may take, at most a few seconds
     on few cells. After a crash, or a run that was ended, a new process begins with the next one."""
 
@@ -81,9 +81,6 @@ class KernelProcesses:
         self.way: ProcessChoice | None = None
         self.triton: ProcessChoice | None = None
         self.seen: set[tuple[str, Instance, str]] = set()  # what numba has compiled by now
-
-    def __enter__(self) -> KernelProcesses:
-        return self
 
     def __exit__(self, *fault: object) -> None:
         self.renew(spares=InterpreterWorker)  # which serves all ops of a file

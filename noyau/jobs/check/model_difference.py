@@ -32,7 +32,7 @@ from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.page import document
 from noyau.jobs.page.document import Page
 from noyau.jobs.report.text import PagedRecord, hanging
-from noyau.text import printable
+from noyau.text import few, printable
 from noyau.verify.certificate import SHARE, Outcome
 from noyau.verify.failures import Case, Failure, spell
 from noyau.verify.input_files import load_samples
@@ -136,9 +136,8 @@ class ModelDifference(PagedRecord):
             yield from hanging(f"the first that differs: {each.first}", width, "  ", "    ")
             others = [value for value in each.values if not value.ok and value is not each.first]
             if others:
-                names = ", ".join(printable(value.name) for value in others[:SHOWN])
-                more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
-                yield from hanging(f"after it: {names}{more}", width, "  ", "    ")
+                names = few([printable(value.name) for value in others], SHOWN)
+                yield from hanging(f"after it: {names}", width, "  ", "    ")
             if outputs and all(value.ok for value in each.values if value.is_output):
                 yield Text("  its outputs are alike")
         for note in self.notes:

@@ -20,9 +20,8 @@ def _run(arguments: argparse.Namespace) -> int:
     """0 where nothing differs but names, 1 where something does."""
     from noyau.jobs.diff.run import diff
 
-    for place in filter(None, (arguments.json, arguments.html)):
-        for model in (arguments.model, arguments.against):
-            command_line.require_place(place, model)
+    for model in (arguments.model, arguments.against):
+        command_line.require_record_places(model, arguments.json, arguments.html)
     with command_line.progress() as say:
         say(f"comparing {arguments.model.name} and {arguments.against.name}")
         result = diff(arguments.model, arguments.against, dims=sizes_of(arguments.dim), inputs=arguments.inputs)

@@ -162,8 +162,7 @@ def require_places(model: Path, output: Path, record: Path | None, page: Path | 
     for place in (output, *([] if record is None else [record])):
         if place.parent != model.parent:  # which is there, or what reads the model says that it is not
             make_folder(place.parent)
-    if page is not None:
-        command_line.require_place(page, model)
+    command_line.require_record_places(model, page)
 
 
 def _written(output: Path, fused: bool, report: Report) -> str:

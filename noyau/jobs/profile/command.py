@@ -26,8 +26,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    for place in filter(None, (arguments.json, arguments.html, arguments.trace)):
-        command_line.require_place(place, arguments.model)
+    command_line.require_record_places(arguments.model, arguments.json, arguments.html, arguments.trace)
     if arguments.model.suffix == ".py":
         return _run_script(arguments)
     if arguments.trace is not None or arguments.arguments:

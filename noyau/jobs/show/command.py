@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from noyau.errors import InputError
-from noyau.jobs.command_line import Command, declare_between, declare_record, print_rich, require_place
+from noyau.jobs.command_line import Command, declare_between, declare_record, print_rich, require_record_places
 
 if TYPE_CHECKING:
     from noyau.jobs.show.stages import Staged
@@ -63,7 +63,7 @@ def _show_python(arguments: argparse.Namespace, kernel: str | None, language: st
 def _print(shown: Staged, arguments: argparse.Namespace, source: Callable[[], str] | None) -> int:
     """Print what `--stage` or `--diff` asks for, else the source, else the view. InputError where both ask."""
     if arguments.html is not None:
-        require_place(arguments.html, Path(arguments.model.partition("::")[0]))
+        require_record_places(Path(arguments.model.partition("::")[0]), arguments.html)
         shown.save_html(arguments.html)
     if arguments.stage is not None and arguments.diff is not None:
         raise InputError("--stage prints stages one after the other, --diff two side by side: give one of them")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -28,9 +28,10 @@ from noyau.jobs.page.document import Page, Section
 from noyau.jobs.page.graphs import graphs, plan_drawing
 from noyau.jobs.report.text import hanging
 from noyau.jobs.show.stages import TRY, KernelStages, Staged, stages_of
-from noyau.text import printable, several
+from noyau.text import few, printable, several
 from noyau.toolchain.c import compiler as c_compiler
 
+_MOST = 4  # operators named with a reason
 _TRIED = "adversarial inputs alone: noyau optimize tries it on activations of the model too"
 
 
@@ -111,7 +112,7 @@ class ShownModel(Staged):
         for group, reason in self.plan.refused:
             places[reason] += [self.labels[position] for position in group.positions]
         for reason, names in places.items():
-            yield _few(names), reason
+            yield few(names, _MOST), reason
 
 
 def _certificate(kernel: Planned, target: str) -> str:
@@ -143,12 +144,7 @@ def reasons(cuts: tuple[Cut, ...], labels: tuple[str, ...]) -> Iterator[tuple[st
         ends = (position for position in (cut.producer, cut.consumer) if position is not None)
         places[cut.reason].append(" -> ".join(labels[position] for position in ends))
     for reason, names in sorted(places.items(), key=lambda item: -len(item[1])):
-        yield _few(names), reason
-
-
-def _few(names: Sequence[str]) -> str:
-    """The first four names, and the number of the others."""
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        yield few(names, _MOST), reason
 
 
 def show(path: str | Path, *, target: str = "native", between: Between | None = None) -> ShownModel:

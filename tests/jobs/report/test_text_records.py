@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from noyau.errors import OutputError
-from noyau.jobs.command_line import require_place
+from noyau.jobs.command_line import require_record_places
 from noyau.jobs.report.text import write_text
 from tests.jobs.report.samples import BARE, HOSTILE, REPORT, hostile
 
@@ -59,7 +59,7 @@ def test_a_pipe_is_written_into_and_stays_one(tmp_path):
         write_text("a line\n", path)
         assert held.readline() == "a line\n"
     assert path.is_fifo()
-    require_place(path, tmp_path / "model.onnx")
+    require_record_places(tmp_path / "model.onnx", path)
 
 
 def test_a_link_stays_one(tmp_path):

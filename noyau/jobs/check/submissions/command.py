@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from noyau.errors import InputError
-from noyau.jobs.command_line import progress, require_place
+from noyau.jobs.command_line import progress, require_record_places
 
 if TYPE_CHECKING:
     from noyau.jobs.check.submissions.problem import Problem, Submission, Verdict
@@ -81,9 +81,7 @@ def _require(arguments: argparse.Namespace, path: Path) -> None:
     wrong = next((name for name in _OTHERS if getattr(arguments, name)), None)
     if wrong is not None:
         raise InputError(f"{path} is a problem of a benchmark: it takes no --{wrong}")
-    for place in (arguments.json, arguments.jsonl, arguments.trace):
-        if place is not None:
-            require_place(place, path)
+    require_record_places(path, arguments.json, arguments.jsonl, arguments.trace)
 
 
 def _problems(path: Path, arguments: argparse.Namespace) -> Iterator[tuple[Problem, list[Submission]]]:

@@ -30,7 +30,7 @@ from noyau.jobs.check.submissions.problem import (
     wish_of,
 )
 from noyau.jobs.check.submissions.process import read_results, run_job, write_results
-from noyau.text import counted, from_json, printable, several
+from noyau.text import counted, few, from_json, printable, several
 from noyau.verify.findings import Finding
 from noyau.workers.confinement import Ending, Limits
 from noyau.workers.worker import Worker
@@ -361,8 +361,7 @@ class _Hearing:
                 continue
             reasons.setdefault(reason, []).append(trial.label)
         for reason, labels in reasons.items():
-            more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
-            yield f"not run: {'; '.join(labels[:3])}{more}: {reason}"
+            yield f"not run: {few(labels, 3, '; ')}: {reason}"
 
 
 def write_as_reference(path: Path, answer: Answer, truth: Truth) -> None:

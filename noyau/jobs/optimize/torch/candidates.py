@@ -227,7 +227,7 @@ class CertifiedKernels:
 MEMORY = CertifiedKernels()
 
 
-class Certification:
+class Certification(contextlib.AbstractContextManager["Certification"]):
     """Kernels that are built and certified beside what else goes on here, several at once, the certificates in
     processes of their own. Use it in a `with`, which ends those."""
 
@@ -236,9 +236,6 @@ class Certification:
         self._stack = contextlib.ExitStack()
         self._certifiers: Certifiers | None = None
         self._begun: dict[str, Future[Candidate]] = {}
-
-    def __enter__(self) -> Certification:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()

@@ -28,7 +28,7 @@ from noyau.jobs.profile.record import Wall
 from noyau.jobs.profile.torch_wall import measure_wall
 from noyau.jobs.report.text import Record, hanging
 from noyau.jobs.show.stages import KernelStages, Staged, stages_of
-from noyau.text import printable, several
+from noyau.text import few, printable, several
 from noyau.toolchain.c import compiler as c_compiler
 
 _MOST = 4  # names after one reason
@@ -136,5 +136,4 @@ def _shown(graph: CompiledGraph, width: int) -> Iterator[RenderableType]:
     for one_node, other, reason in _cuts(graph):
         reasons[reason].append(f"{one_node} -> {other}")
     for reason, names in sorted(reasons.items(), key=lambda item: -len(item[1])):
-        more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-        yield from hanging(printable(f"{reason}: {', '.join(names[:_MOST])}{more}"), width, "  ", "    ")
+        yield from hanging(printable(f"{reason}: {few(names, _MOST)}"), width, "  ", "    ")
