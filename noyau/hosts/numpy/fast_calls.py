@@ -59,7 +59,27 @@ class Argument:
     equals: int | None = None
 
 
-class FastCall:
+class LibraryCall:
+    """A kernel of a built library, and what a fast call of it takes. `called`: its name in messages; `results`: how
+    many its caller has wishes for, or 0. BuildError and CheckError as for a FastCall."""
+
+    def __init__(
+        self, path: Path, symbol: str, arguments: Sequence[Argument], called: str | None, results: int = 0
+    ) -> None:
+        self.path, self.symbol, self.native = path, symbol, Native(path, symbol)
+        self.arguments, self.called = tuple(arguments), called or self.native.name
+        expected = list(zip(self.native.dtypes, self.native.ranks, strict=True))[: self.native.inputs]
+        if [(end.dtype, end.rank) for end in self.arguments] != expected or results not in (0, self.native.outputs):
+            message = "its fast call has other arguments or results than its kernel"
+            raise CheckError(f"{self.called}: {message}, {self.native.name}")
+
+    @property
+    def results(self) -> tuple[DType, ...]:
+        """The dtype of each result."""
+        return self.native.dtypes[self.native.inputs :]
+
+
+class FastCall(LibraryCall):
     """A kernel of a built library as `fast_call(arguments, out=None)`: arguments in a tuple to a result, or to a tuple
     of several; MISS where the arguments are not as `arguments` says, or the kernel refuses their sizes.
 
@@ -80,12 +100,8 @@ class FastCall:
         scalars: Sequence[bool] = (),
         name: str | None = None,
     ) -> None:
-        self.path, self.symbol = path, symbol
-        self.native = Native(path, symbol)
-        self.arguments = tuple(arguments)
+        super().__init__(path, symbol, arguments, name, len(scalars))
         self.scalars = tuple(scalars) or (False,) * self.native.outputs
-        self.called = name or self.native.name
-        require_fitting(self.called, self.native, self.arguments, len(self.scalars))
         c_library = library()
         reads = c_library if c_library is not None and c_library.fast_calls else None
         self.in_c = reads is not None
@@ -93,18 +109,6 @@ class FastCall:
 
     def __call__(self, arguments: tuple[Any, ...], out: Any = None) -> Any:
         return self.call(arguments, out)
-
-    @property
-    def results(self) -> tuple[DType, ...]:
-        """The dtype of each result."""
-        return self.native.dtypes[self.native.inputs :]
-
-
-def require_fitting(name: str, native: Native, arguments: Sequence[Argument], results: int) -> None:
-    """CheckError where the arguments, or the number of results, are not those of the kernel."""
-    expected = list(zip(native.dtypes, native.ranks, strict=True))[: native.inputs]
-    if [(end.dtype, end.rank) for end in arguments] != expected or results != native.outputs:
-        raise CheckError(f"{name}: its fast call has other arguments or results than its kernel, {native.name}")
 
 
 class ArgumentEnd(ctypes.Structure):

@@ -69,7 +69,7 @@ class ServedSession:
         self.expected = {name: array.tobytes() for name, array in outputs.items() if not array.dtype.hasobject}
         self.unsure = self.run_s > _LONG_S
         if not self.unsure:
-            self.run_s = _self_timed(self.runs[:1])
+            self.run_s = self_timed(self.runs[:1])
             again = _outputs(self.runs[0])
             self.expected = {name: content for name, content in self.expected.items() if again[name] == content}
 
@@ -86,10 +86,10 @@ class ServedSession:
         looks = self.samples <= _LEAST_LOOKS or self.rng.random() < 1 / self.samples
         if looks:
             self._poison(order[chosen])
-        took_s = _self_timed(order[: chosen + 1])
+        took_s = self_timed(order[: chosen + 1])
         if looks:
             self._look(order[chosen])
-        return took_s + _self_timed(order[chosen + 1 :])
+        return took_s + self_timed(order[chosen + 1 :])
 
     def tell(self) -> Told:
         """The seconds of a run (`run_s`), and of the timed runs how many were `verified`. CheckError where one of
@@ -125,7 +125,8 @@ def _outputs(run: Callable[[], None] | BoundRun) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in run.outputs.items()} if isinstance(run, BoundRun) else {}
 
 
-def _self_timed(order: Sequence[Callable[[], None]]) -> float:
+def self_timed(order: Sequence[Callable[[], object]]) -> float:
+    """The seconds of these calls, one after the other."""
     if not order:
         return 0.0
     start_s = seconds()

@@ -12,13 +12,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from noyau.dtypes import DType
 from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.numpy import memory
 from noyau.hosts.numpy.c_library import FILES, Library, Loader, capsule_address, open_texts
-from noyau.hosts.numpy.fast_calls import MISS, Argument, FastCall, ResultEnd, ends_of, failures, require_fitting
+from noyau.hosts.numpy.fast_calls import MISS, Argument, FastCall, LibraryCall, ResultEnd, ends_of, failures
 from noyau.hosts.torch.tensors import array_of, tensor_of
-from noyau.toolchain.c.library import Native
 
 _MAJOR = 1  # of DLPack, whose tables only grow within one
 _READ = 5  # the word of DLPackExchangeAPI that reads a tensor, behind version, older table and three functions
@@ -79,7 +77,7 @@ _CPU = torch.device("cpu")
 Large: TypeAlias = Callable[[tuple[int, ...], torch.dtype, torch.device], torch.Tensor]
 
 
-class TensorFastCall:
+class TensorFastCall(LibraryCall):
     """A kernel of a built library on tensors of the CPU: `call(arguments)` takes a tuple of them, and Python numbers
     where `arguments` says so, and gives a new tensor, or a tuple of several. MISS where an argument is not as
     `arguments` says: of another dtype, rank or layout, of a subclass, elsewhere than on the CPU; or the kernel refuses
@@ -100,23 +98,14 @@ class TensorFastCall:
         called: str | None = None,
         large: Large | None = None,
     ) -> None:
-        self.path, self.symbol, self.large = path, symbol, large or pooled_memory
-        self.native = Native(path, symbol)
-        self.arguments = tuple(arguments)
-        self.called = called or self.native.name
-        require_fitting(self.called, self.native, self.arguments, self.native.outputs)
-        result = library()
+        super().__init__(path, symbol, arguments, called)
+        self.large, result = large or pooled_memory, library()
         self.in_c = result is not None
         otherwise = _Waiting if library.awaits_room() else in_python
         self.call: Callable[[tuple[Any, ...]], Any] = otherwise(self) if result is None else in_c(self, result)
 
     def __call__(self, arguments: tuple[Any, ...]) -> Any:
         return self.call(arguments)
-
-    @property
-    def results(self) -> tuple[DType, ...]:
-        """The dtype of each result."""
-        return self.native.dtypes[self.native.inputs :]
 
 
 def in_c(fast_call: TensorFastCall, library: Library) -> Callable[[tuple[Any, ...]], Any]:

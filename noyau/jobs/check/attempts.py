@@ -146,11 +146,20 @@ def require_sizes(op: Op[..., Any], sizes: Sizes) -> None:
     names = size_names(op)
     if not isinstance(sizes, Mapping):
         raise SignatureError(f"{op.name}: sizes={sizes!r} names no size; its sizes are: {', '.join(names) or 'none'}")
+    _require_among(names, sizes, op.name, "; its sizes are")
+
+
+def require_declared(declared: Mapping[str, int], names: Iterable[str], op: str) -> None:
+    """SignatureError for a size that the signature of an op has not, or that is none."""
+    _require_among(list(names), declared, op, " in its signature; there are")
+
+
+def _require_among(names: Collection[str], sizes: Mapping[str, Any], op: str, choice: str) -> None:
     for name, size in sizes.items():
         if name not in names:
-            raise SignatureError(f"{op.name} has no size {name}; its sizes are: {', '.join(names) or 'none'}")
+            raise SignatureError(f"{op} has no size {name}{choice}: {', '.join(names) or 'none'}")
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise SignatureError(f"{op.name}: {name} is {size!r}, and a size is an integer from 0")
+            raise SignatureError(f"{op}: {name} is {size!r}, and a size is an integer from 0")
 
 
 def grown(attempt: Attempt) -> Iterator[Iterator[Attempt]]:

@@ -7,7 +7,7 @@ import inspect
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from noyau.codegen.language import LANGUAGES, Grid
-from noyau.errors import FindingKind, SignatureError
+from noyau.errors import FindingKind
 from noyau.jobs.check.attempts import Attempt
 from noyau.jobs.check.candidates import ByHand, KernelCandidate
 from noyau.kernels.reference import bind_sizes
@@ -75,16 +75,6 @@ def lint_op(
         by_line.setdefault((each.line, each.mend), each)
     diagnostics = [each for each in by_line.values() if not each.is_allowed]
     return [each.finding(kernel.target.op, kernel.name, kernel.language) for each in diagnostics]
-
-
-def require_declared(declared: Mapping[str, int], names: Iterable[str], op: str) -> None:
-    """SignatureError for a size that the signature of an op has not, or that is none."""
-    choices = list(names)
-    for name, size in declared.items():
-        if name not in choices:
-            raise SignatureError(f"{op} has no size {name} in its signature; there are: {', '.join(choices) or 'none'}")
-        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise SignatureError(f"{op}: {name} is {size!r}, and a size is an integer from 0")
 
 
 def _grown(instance: Instance, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -22,13 +22,12 @@ from noyau.codegen.language import GENERATIONS, LANGUAGES
 from noyau.engines.laws import check_laws
 from noyau.engines.reduction import as_reduction
 from noyau.errors import FindingKind, InputError, MissingExtraError, NoyauError, SignatureError
-from noyau.jobs.check.attempts import Sizes, require_sizes
+from noyau.jobs.check.attempts import Sizes, require_declared, require_sizes
 from noyau.jobs.check.bare_kernel import check_bare, is_bare
 from noyau.jobs.check.candidates import ByHand, FromReference, KernelCandidate, begin, from_reference
 from noyau.jobs.check.gradients import check_formula, check_gradient_kernels, place_of_gradient
 from noyau.jobs.check.isolated_kernels import KernelProcesses
 from noyau.jobs.check.kernel import OneKernel
-from noyau.jobs.check.op_lint import require_declared
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.ops.op_homes import end_loading

@@ -6,7 +6,16 @@ import pytest
 import noyau
 from noyau.dtypes import DType
 from noyau.errors import InputError, SignatureError
-from noyau.jobs.check.attempts import attempts, edges_of, grown, require_sizes, size_names, usual_case, volume
+from noyau.jobs.check.attempts import (
+    attempts,
+    edges_of,
+    grown,
+    require_declared,
+    require_sizes,
+    size_names,
+    usual_case,
+    volume,
+)
 
 
 def every(_) -> bool:
@@ -231,3 +240,11 @@ def test_sizes_that_a_user_names_come_first_as_they_are():
     first, second, *_ = attempts(op, {"cols": 100_000}, 0, every)
     assert (first.sizes, first.is_named) == ({"rows": 5, "cols": 100_000}, True)
     assert (second.sizes, second.is_named) == ({"rows": 5, "cols": 3}, False)
+
+
+def test_declared_sizes_are_those_of_the_signature():
+    require_declared({"n": 3}, ["n"], "total")
+    with pytest.raises(SignatureError, match=r"^total has no size m in its signature; there are: n$"):
+        require_declared({"m": 3}, ["n"], "total")
+    with pytest.raises(SignatureError, match=r"^total: n is -1, and a size is an integer from 0$"):
+        require_declared({"n": -1}, ["n"], "total")

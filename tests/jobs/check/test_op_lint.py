@@ -9,7 +9,7 @@ from numba import cuda, float32, int32, njit, prange
 import noyau
 from noyau.errors import SignatureError
 from noyau.jobs.check.attempts import attempts
-from noyau.jobs.check.op_lint import lint_op, require_declared
+from noyau.jobs.check.op_lint import lint_op
 
 
 @noyau.op("f32[n] -> f32[n]")
@@ -260,14 +260,6 @@ def test_sums_that_saturate():
 @pytest.mark.parametrize("name", ["in_float64", "in_blocks_of_1024", "in_threads", "by_blocks"])
 def test_sums_that_do_not(name):
     assert told(total, name, n=25_000_000) == []
-
-
-def test_declared_sizes_are_those_of_the_signature():
-    require_declared({"n": 3}, ["n"], "total")
-    with pytest.raises(SignatureError, match=r"^total has no size m in its signature; there are: n$"):
-        require_declared({"m": 3}, ["n"], "total")
-    with pytest.raises(SignatureError, match=r"^total: n is -1, and a size is an integer from 0$"):
-        require_declared({"n": -1}, ["n"], "total")
 
 
 SHORT = """

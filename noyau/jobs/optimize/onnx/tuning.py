@@ -22,7 +22,7 @@ from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options, schedul
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.hosts.onnxruntime.activations import Activations
 from noyau.hosts.onnxruntime.session_workers import Workers
-from noyau.hosts.onnxruntime.worker_session import FEW_BINDINGS
+from noyau.hosts.onnxruntime.worker_session import FEW_BINDINGS, self_timed
 from noyau.ir.graph import Constant
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import compile_kernels
@@ -153,10 +153,7 @@ class DirectCalls:
     def lasts(self, calls: int) -> float:
         order = [self.runs[(self.turn + number) % len(self.runs)] for number in range(calls)]
         self.turn += calls
-        start_s = seconds()
-        for run in order:
-            run()
-        return seconds() - start_s
+        return self_timed(order)
 
     def tell(self) -> dict[str, int]:
         return {"bindings": len(self.runs)}
