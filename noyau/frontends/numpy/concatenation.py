@@ -64,15 +64,6 @@ def stack(arrays: Sequence[Any], axis: int = 0, **options: Any) -> TracedArray:
     return concatenate([call("expand_dims", each, axis) for each in alike], axis=axis, **options)
 
 
-def _hstack(tup: Sequence[Any], **options: Any) -> TracedArray:
-    arrays = _at_least("atleast_1d", tup)
-    return concatenate(arrays, axis=0 if arrays[0].ndim == 1 else 1, **options)
-
-
-def _at_least(name: str, arrays: Sequence[Any]) -> list[TracedArray]:
-    return [call(name, each) for each in traced(*arrays)]
-
-
 def _split(ary: Any, indices_or_sections: Any, axis: int = 0, *, even: bool = True) -> list[Any]:
     """np.split into equal parts, or at places; np.array_split into parts that need not be even."""
     a = array_of(ary)
@@ -297,18 +288,6 @@ def _end_piece(a: TracedArray, value: Any, axis: int) -> TracedArray:
     return piece if piece.ndim else TracedArray(a.tape, a.tape.expand(piece.node, shape))
 
 
-enter(FUNCTIONS, concatenate, stack, _hstack, _split, _tile, _repeat, _resize, _insert, _delete)
+enter(FUNCTIONS, concatenate, stack, _split, _tile, _repeat, _resize, _insert, _delete)
 enter(FUNCTIONS, _roll, _pad, _diff)
-FUNCTIONS |= {
-    "vstack": lambda tup, **options: concatenate(_at_least("atleast_2d", tup), axis=0, **options),
-    "column_stack": lambda tup: concatenate(
-        [call("transpose", call("atleast_2d", x)) if x.ndim < 2 else x for x in traced(*tup)], axis=1
-    ),
-    "dstack": lambda tup: concatenate(_at_least("atleast_3d", tup), axis=2),
-    "append": lambda arr, values, axis=None: concatenate([arr, values], axis=axis),
-    "array_split": partial(_split, even=False),
-    "vsplit": lambda ary, sections: _split(ary, sections, 0),
-    "hsplit": lambda ary, sections: _split(ary, sections, 1 if array_of(ary).ndim > 1 else 0),
-    "dsplit": lambda ary, sections: _split(ary, sections, 2),
-    "unstack": lambda x, *, axis=0: tuple(call("moveaxis", x, axis, 0)),
-}
+FUNCTIONS["array_split"] = partial(_split, even=False)

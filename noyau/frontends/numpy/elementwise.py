@@ -10,10 +10,10 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.concatenation import common_dtype
-from noyau.frontends.numpy.reductions import array_of, axis_of, is_given
+from noyau.frontends.numpy.reductions import array_of, is_given
 from noyau.frontends.numpy.shapes import offsets, shape_of
 from noyau.frontends.numpy.tape import dtype_from
-from noyau.frontends.numpy.traced_array import FUNCTIONS, METHODS, UFUNCS, TracedArray, call, cells, enter, tape_of
+from noyau.frontends.numpy.traced_array import FUNCTIONS, METHODS, UFUNCS, TracedArray, call, enter, tape_of
 from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced, beyond, refuse, traced
 from noyau.ir.dims import Dim, indices
 from noyau.ir.graph import Lookup
@@ -195,25 +195,6 @@ def _band(keep: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return triangle
 
 
-def _sinc(x: Any) -> Any:
-    x = array_of(x)
-    x = x if x.dtype.kind == "f" else x.astype(np.float64)
-    tiny = np.array(1e-20 if x.dtype != np.float16 else 6e-8, x.dtype)
-    y = np.pi * where(x == 0, tiny, x)
-    return UFUNCS["sin"](y) / y
-
-
-def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
-    tape = tape_of([y, x, dx])
-    y, step = as_traced(tape, y), dx
-    axis = axis_of(axis, y.ndim)
-    if x is not None:
-        x = as_traced(tape, x)
-        step = call("diff", x, axis=0 if x.ndim == 1 else axis)
-        step = call("reshape", step, [-1 if k == axis else 1 for k in range(y.ndim)]) if step.ndim == 1 else step
-    return (step * (cells(y, axis, 1, None) + cells(y, axis, None, -1)) / 2.0).sum(axis)
-
-
 def _ix_(*args: Any) -> tuple[Any, ...]:
     vectors = traced(*args)
     if any(each.ndim != 1 or each.node.dtype is DType.BOOL for each in vectors):
@@ -303,7 +284,7 @@ def _nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, n
 
 
 enter(FUNCTIONS, where, _select, _choose, _clip, _round, _astype, _copy, _asarray, _array, _isclose, _array_equal)
-enter(FUNCTIONS, _sinc, _trapezoid, _meshgrid, _cross, _nan_to_num)
+enter(FUNCTIONS, _meshgrid, _cross, _nan_to_num)
 FUNCTIONS |= {
     "around": _round,
     "fix": lambda x, out=None: UFUNCS["trunc"](array_of(x), out=out),

@@ -229,20 +229,6 @@ def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mod
     return put_out(getitem(array, (*(slice(None),) * place, indices)), out)
 
 
-def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
-    """np.take_along_axis: for each cell of `indices`, the one at that place along the axis."""
-    if axis is None:
-        return take(FUNCTIONS["ravel"](arr), indices)
-    tape = arr.tape if isinstance(arr, TracedArray) else indices.tape
-    array, where = as_traced(tape, arr), as_traced(tape, indices)
-    axis, own = range(array.ndim)[axis], array.node.shape
-    shape = tape.broadcast([(*own[:axis], Dim.of(1), *own[axis + 1 :]), where.node.shape])
-    full = tape.expand(array.node, (*shape[:axis], own[axis], *shape[axis + 1 :]))
-    looked = tape.expand(_indices(tape, where, own[axis]), shape)
-    at = indices_of(len(shape))
-    return TracedArray(tape, tape.gather((*at[:axis], Lookup(1, at), *at[axis + 1 :]), [full, looked], shape))
-
-
 def _expand_ellipsis(key: Sequence[Any], rank: int) -> list[Any]:
     """The key with one entry for each axis: what Ellipsis stands for is slices of everything."""
     dots = [at for at, each in enumerate(key) if each is Ellipsis]
@@ -336,7 +322,7 @@ def _indices(tape: Tape, key: Any, extent: Dim) -> Node:
     return apply(tape, "where", below, apply(tape, "add", wide, tape.size(extent, DType.I64)), wide)
 
 
-FUNCTIONS.update({"getitem": getitem, "take": take, "take_along_axis": take_along_axis})
+FUNCTIONS.update({"getitem": getitem, "take": take})
 
 
 class ConstantArray(np.ndarray):

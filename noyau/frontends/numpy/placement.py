@@ -111,11 +111,12 @@ def _unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...
     return tuple(positions[::-1] if order == "C" else positions)
 
 
-DEFINED = """angle apply_along_axis apply_over_axes block corrcoef cov cumulative_prod cumulative_sum
-diag_indices_from ediff1d geomspace i0 iscomplex isreal isrealobj logspace poly polyadd polyder polydiv polyint polymul
-polysub polyval real_if_close require roots tril_indices_from triu_indices_from unwrap vander
-linalg.cross linalg.diagonal linalg.matrix_norm linalg.matrix_power linalg.multi_dot linalg.outer linalg.trace
-linalg.vector_norm""".split()
+DEFINED = """angle append apply_along_axis apply_over_axes block column_stack convolve corrcoef cov cumulative_prod
+cumulative_sum diag_indices_from diagflat dsplit dstack ediff1d flip fliplr flipud geomspace hsplit hstack i0
+iscomplex isreal isrealobj logspace outer poly polyadd polyder polydiv polyint polymul polysub polyval
+real_if_close require rollaxis roots sinc take_along_axis trapezoid tril_indices_from triu_indices_from unstack unwrap
+vander vsplit vstack linalg.cross linalg.diagonal linalg.matmul linalg.matrix_norm linalg.matrix_power linalg.multi_dot
+linalg.outer linalg.tensordot linalg.trace linalg.vector_norm""".split()
 
 
 def from_source(name: str) -> Callable[..., Any]:
@@ -247,7 +248,6 @@ def _edges(a: TracedArray, bins: Any, limits: Any) -> Any:
 enter(FUNCTIONS, _diag, _fill_diagonal, _piecewise, _put, _put_along_axis, _ravel_multi_index, _unravel_index)
 enter(FUNCTIONS, searchsorted, _digitize, _interp, _isin, _histogram)
 FUNCTIONS.update({name: from_source(name) for name in DEFINED})
-FUNCTIONS["diagflat"] = lambda v, k=0: _diag(call("ravel", array_of(v)), k)
 FUNCTIONS["flat"] = lambda a: TracedArray(a.tape, call("ravel", a).node)
 FUNCTIONS["imag"] = lambda val: call("zeros_like", array_of(val))
 METHODS["put"] = _put

@@ -61,12 +61,6 @@ def inner(a: Any, b: Any) -> Any:
     return tensordot(left, right, axes=([left.ndim - 1], [right.ndim - 1]))
 
 
-def outer(a: Any, b: Any, out: Any = None) -> Any:
-    """np.outer of the cells of both."""
-    left, right = (call("ravel", each) for each in traced(a, b))
-    return UFUNCS["multiply"](left[:, None], right[None, :], out=out)
-
-
 def vdot(a: Any, b: Any) -> Any:
     """np.vdot: the sum of products of all cells."""
     left, right = (call("ravel", each) for each in traced(a, b))
@@ -229,7 +223,6 @@ def _of_matrices(x: Any, ord: float, axes: Sequence[int], keepdims: bool) -> Any
     return extreme if keepdims else call("squeeze", extreme, tuple(axes))
 
 
-enter(FUNCTIONS, dot, einsum, matmul, inner, outer, vdot, tensordot, kron)
-FUNCTIONS.update({"linalg.norm": norm, "linalg.matmul": matmul})
-FUNCTIONS.update({"linalg.tensordot": tensordot, "linalg.vecdot": vecdot})
+enter(FUNCTIONS, dot, einsum, matmul, inner, vdot, tensordot, kron)
+FUNCTIONS.update({"linalg.norm": norm, "linalg.vecdot": vecdot})
 enter(UFUNCS, matmul, vecdot, matvec, vecmat)

@@ -97,12 +97,6 @@ def _moveaxis(a: Any, source: Any, destination: Any) -> Any:
     return _transpose(a, order)
 
 
-def _rollaxis(a: Any, axis: int, start: int = 0) -> Any:
-    a = array_of(a)
-    axis, start = axis_of(axis, a.ndim), start + a.ndim if start < 0 else start
-    return _moveaxis(a, axis, start - 1 if axis < start else start)
-
-
 def _squeeze(a: Any, axis: Any = None) -> TracedArray:
     a = array_of(a)
     tape, shape = a.tape, a.node.shape
@@ -138,12 +132,6 @@ def _broadcast_arrays(*arrays: Any, subok: bool = False) -> tuple[TracedArray, .
     return expanded
 
 
-def _flip(m: Any, axis: Any = None) -> Any:
-    m = array_of(m)
-    turned = axes_of(axis, m.ndim)
-    return m[tuple(slice(None, None, -1) if k in turned else slice(None) for k in range(m.ndim))]
-
-
 def _rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     m = array_of(m)
     first, second = axes_of(axes, m.ndim)
@@ -151,20 +139,23 @@ def _rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
         case 0:
             return m[:]
         case 1:
-            return _swapaxes(_flip(m, second), first, second)
+            return _swapaxes(call("flip", m, second), first, second)
         case 2:
-            return _flip(m, (first, second))
+            return call("flip", m, (first, second))
         case _:
-            return _flip(_swapaxes(m, first, second), second)
+            return call("flip", _swapaxes(m, first, second), second)
+
+
+_SEVERAL: Any = type(np.atleast_1d(0, 0))  # a list, and since NumPy 2 a tuple
 
 
 def _atleast(rank: int) -> Any:
-    """np.atleast_1d, _2d and _3d: one array, or several as a tuple."""
+    """np.atleast_1d, _2d and _3d: one array, or several in what NumPy has them in."""
 
     def call_(*arrays: Any) -> Any:
         tape = tape_of(arrays)
-        ranked = tuple(_at_rank(each if isinstance(each, TracedArray) else as_traced(tape, each)) for each in arrays)
-        return ranked[0] if len(ranked) == 1 else ranked
+        ranked = [_at_rank(each if isinstance(each, TracedArray) else as_traced(tape, each)) for each in arrays]
+        return ranked[0] if len(ranked) == 1 else _SEVERAL(ranked)
 
     def _at_rank(a: TracedArray) -> Any:
         axes = [None] * (rank - a.ndim)
@@ -193,13 +184,11 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> TracedA
     return TracedArray(tape, tape.view(a.node, (*(a.node.shape[k] for k in rest), count), index))
 
 
-enter(FUNCTIONS, _reshape, _ravel, _transpose, _swapaxes, _moveaxis, _rollaxis, _squeeze, _expand_dims)
-enter(FUNCTIONS, _broadcast_to, _broadcast_arrays, _flip, _rot90, diagonal)
+enter(FUNCTIONS, _reshape, _ravel, _transpose, _swapaxes, _moveaxis, _squeeze, _expand_dims)
+enter(FUNCTIONS, _broadcast_to, _broadcast_arrays, _rot90, diagonal)
 FUNCTIONS |= {
     "flatten": lambda a, order="C": call("copy", _ravel(a, order)),
     **dict.fromkeys(("matrix_transpose", "linalg.matrix_transpose"), lambda x: _swapaxes(x, -1, -2)),
-    "flipud": lambda m: _flip(m, 0),
-    "fliplr": lambda m: _flip(m, 1),
     **{f"atleast_{rank}d": _atleast(rank) for rank in (1, 2, 3)},
     "trace": lambda a, offset=0, axis1=0, axis2=1, dtype=None, out=None: call(
         "sum", diagonal(a, offset, axis1, axis2), -1, dtype=dtype, out=out

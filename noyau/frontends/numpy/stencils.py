@@ -62,14 +62,6 @@ def _convolve(a: Any, v: Any, mode: str) -> Any:
     return call("sum", products, 1, dtype=products.dtype)
 
 
-def convolve(a: Any, v: Any, mode: str = "full") -> Any:
-    """np.convolve: a correlation with one of them turned round."""
-    a, v = (call("atleast_1d", each) for each in traced(a, v))
-    if not a.tape.at_most(v.node.shape[0], a.node.shape[0], usual=True):
-        a, v = v, a
-    return correlate(a, v[::-1], mode)
-
-
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """np.gradient: differences over both neighbours, and over one side at the ends."""
     f = as_traced(tape_of([f, *varargs]), f)
@@ -117,5 +109,5 @@ def _first(one: Any, other: Any) -> list[Any]:
     return [-(one + both) / (one * both), both / (one * other), -one / (other * both)]
 
 
-enter(FUNCTIONS, correlate, convolve, gradient)
+enter(FUNCTIONS, correlate, gradient)
 FUNCTIONS["sliding_window_view"] = windows

@@ -29,6 +29,12 @@ MATRICES = {
     "iscomplex": np.iscomplex,
     "put_along_axis": lambda a: put(a),
     "require": lambda a: np.require(a, np.float64),
+    "sinc": lambda a: np.sinc(a - a[0, 0]),
+    "take_along_axis": lambda a: np.take_along_axis(a, np.argsort([[1, 0, 0]] * a.shape[1]).T, 0),
+    "take_along_axis of all": lambda a: np.take_along_axis(a, np.arange(5), None),
+    "trapezoid": lambda a: np.trapezoid(a, axis=0),
+    "trapezoid at places": lambda a: np.trapezoid(a, [0.5, 1, 2, 4]),
+    "unstack": lambda a: np.unstack(a, axis=1)[2],
     "tril_indices": lambda a: a[np.tril_indices(3, m=4)],
     "tril_indices_from": lambda a: a[np.tril_indices_from(a)],
     "unwrap": lambda a: np.unwrap(a * 3, axis=0),
@@ -98,6 +104,12 @@ def test_sizes_stay_names():
     """One trace serves all sizes."""
     assert not found(np.cov, x(3, 4)).specialised
     assert not found(lambda v: np.r_[v, 0, v], x(5)).specialised
+    for function in (np.flip, np.flipud, np.fliplr, np.sinc, lambda a: np.rollaxis(a, 1)):
+        assert not found(function, x(3, 4)).specialised
+    for stack in (np.vstack, np.dstack, np.hstack, np.column_stack):
+        assert not found(lambda a, stack=stack: stack([a, a * 2]), x(3, 4)).specialised
+    for pair in (np.outer, np.append, np.convolve, lambda a, b: np.take_along_axis(a, np.zeros(1, int), 0) * b):
+        assert not found(pair, x(5), x(3)).specialised
 
 
 @pytest.mark.parametrize(
