@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from noyau.ir.dims import Atom, Dim, DimOp, Monomial
 from noyau.ir.operators import OPERATORS
 
@@ -46,6 +48,12 @@ SCALARS = {
 def parameters_of(function: str) -> str:
     """The letters of the parameters of a scalar function: one or two."""
     return "ab"[: OPERATORS[function].arity]
+
+
+def short_float32(value: float) -> float:
+    """A number of few digits that means the same float32; beyond its range it is infinite."""
+    with np.errstate(over="ignore"):
+        return float(str(np.float32(float(value))))
 
 
 def dim_text(dim: Dim, name: Name, operate: Operate) -> str:

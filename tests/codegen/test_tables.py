@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noyau.codegen.tables import closed, dim_text, is_closed, opened
+from noyau.codegen.tables import closed, dim_text, is_closed, opened, short_float32
 from noyau.ir.dims import Dim, maximum
 from tests.polynomials import NAMES, Meant, dims, polynomials, sizes
 
@@ -85,3 +86,12 @@ def test_what_is_loose_gets_parentheses_and_loses_them(loose):
 def test_only_one_pair_of_parentheses_is_taken_off():
     assert opened("((a))") == "(a)"
     assert [is_closed(each) for each in ("()", "(a)(b)", "(a", "", "a")] == [True, False, False, False, False]
+
+
+@given(st.floats(width=32))
+def test_few_digits_are_the_same_float32(number):
+    np.testing.assert_array_equal(np.float32(short_float32(number)), np.float32(number))
+
+
+def test_a_float32_has_few_digits_and_ends():
+    assert [short_float32(number) for number in (0.1, np.float32(0.1), 1e39)] == [0.1, 0.1, np.inf]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from noyau.codegen.tables import parameters_of
+from noyau.codegen.tables import parameters_of, short_float32
 from noyau.dtypes import CELLS, DType
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.loops import Alloc, Axis, Buffer, Load, Loop, Store
@@ -90,9 +90,7 @@ def narrow(text: str, dtype: DType) -> str:
 def _float_text(value: float, suffix: str) -> str:
     if math.isnan(value):
         return "NAN"
-    if suffix:
-        with np.errstate(over="ignore"):  # beyond its range it is infinite
-            value = float(str(np.float32(value)))
+    value = short_float32(value) if suffix else value
     if math.isinf(value):
         return "INFINITY" if value > 0 else "(-INFINITY)"
     text = repr(value)

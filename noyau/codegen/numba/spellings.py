@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from noyau.codegen.identifiers import Scopes
-from noyau.codegen.tables import parameters_of
+from noyau.codegen.tables import parameters_of, short_float32
 from noyau.dtypes import CELLS, DType
 from noyau.ir.loops import Kernel
 
@@ -93,12 +93,7 @@ def literal_text(value: float, kind: str) -> str:
         return str(bool(value))
     if kind not in ("f32", "f64"):
         return str(int(value)) if kind == "i64" else f"{kind}({int(value)})"
-    wide = float(value)
-    if kind == "f32":
-        with np.errstate(over="ignore"):
-            single = np.float32(wide)
-        short = float(str(single))  # a few digits, that mean the same number
-        wide = short if np.float32(short) == single else float(single)
+    wide = short_float32(value) if kind == "f32" else float(value)
     text = "np.nan" if math.isnan(wide) else f"{'-' * (wide < 0)}np.inf" if math.isinf(wide) else repr(wide)
     return text if kind == "f64" else f"f32({text})"
 

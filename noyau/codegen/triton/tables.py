@@ -11,11 +11,9 @@ import math
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-import numpy as np
-
 from noyau.codegen import tables as codegen_tables
 from noyau.codegen.identifiers import Scopes
-from noyau.codegen.tables import dim_text, opened
+from noyau.codegen.tables import dim_text, opened, short_float32
 from noyau.dtypes import CELLS, DType
 from noyau.ir.dims import Dim, DimOp
 from noyau.ir.loops import Kernel
@@ -259,10 +257,7 @@ def const_text(value: float | int | bool, dtype: DType) -> str:
         return "True" if value else "False"
     if not dtype.is_float:
         return f"({int(value)})" if value < 0 else str(int(value))
-    number = float(value)
-    if dtype is DType.F32:
-        with np.errstate(over="ignore"):
-            number = float(str(np.float32(number)))
+    number = short_float32(value) if dtype is DType.F32 else float(value)
     if math.isnan(number) or math.isinf(number):
         return f'float("{number}")'
     return f"({number!r})" if math.copysign(1, number) < 0 else repr(number)
