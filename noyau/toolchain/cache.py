@@ -32,7 +32,8 @@ LIMIT_BYTES = 512 * 2**20
 _STALE_S = 3600.0
 _ENTRY = re.compile(r"[0-9a-f]{40}-[0-9a-f]{40}\.[a-z]+")
 _WORKSPACE = "new-"
-MODULES = "numba"  # the folder of toolchain/python_modules.py
+_MODULES = "numba"  # the folder of kernels in Python
+KEPT = 512  # of them on disk
 _SHRUNK_AT = 64  # entries: to look at all of a full cache takes as long as a small kernel takes to compile
 _stored = itertools.count()  # of this process
 
@@ -130,13 +131,13 @@ def clear() -> int:
     home = folder()
     _sweep(home)
     removed = sum(_remove(path) for path, _ in _entries(home)) + len(_modules())
-    shutil.rmtree(home / MODULES, ignore_errors=True)
+    shutil.rmtree(home / _MODULES, ignore_errors=True)
     return removed
 
 
 def _modules() -> list[Path]:
     """Kernels in Python, and what Numba has compiled of them: it names its own files."""
-    return [path for path in (folder() / MODULES).rglob("*") if path.is_file()]
+    return [path for path in (folder() / _MODULES).rglob("*") if path.is_file()]
 
 
 def _home() -> Path:
@@ -270,3 +271,54 @@ def keep(key: str, record: Any) -> None:
     if old is not None and old != new:
         with contextlib.suppress(OSError):
             old.unlink()
+
+
+# Kernels in Python, as files: Numba keeps what it compiles beside them, Triton reads them again.
+
+
+def file_of(text: str, *made_for: str) -> Path:
+    """A file that holds the text, in a folder of its own in the cache: another one for another version of who reads
+    it. OutputError where it cannot be written."""
+    home = folder() / _MODULES / digest(text, *made_for)
+    path = home / "kernel.py"
+    if not _has_text(path, text):
+        fresh = home / f"new-{os.getpid()}-{id(text)}"
+        try:
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fresh.write_text(text, "ascii")
+            fresh.replace(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+            message = f"the cache folder {home} cannot be written: {error.strerror}; make room there"
+            raise OutputError(message) from error
+        _shrink_modules(home.parent, home)
+    return path
+
+
+def _has_text(path: Path, text: str) -> bool:
+    """Whether a file is there that holds the text."""
+    try:
+        return path.read_text("ascii") == text
+    except (OSError, ValueError):  # it never was, another process removes it, or it is damaged
+        return False
+
+
+def _shrink_modules(home: Path, newest: Path) -> None:
+    """Remove the modules that were made first, beyond those that are kept."""
+    aged = sorted((path for path in home.iterdir() if path != newest), key=_made_ns)
+    for path in aged[: max(0, len(aged) + 1 - KEPT)]:
+        with contextlib.suppress(OSError):  # another process removes it, too
+            for file in [*path.glob("__pycache__/*"), *path.glob("*.py")]:
+                file.unlink(missing_ok=True)
+        for folder_left in (path / "__pycache__", path):
+            with contextlib.suppress(OSError):  # there is none, or another process is faster
+                folder_left.rmdir()
+
+
+def _made_ns(path: Path) -> int:
+    """The time when a module was made; 0 where another process has removed it meanwhile."""
+    try:
+        return path.lstat().st_mtime_ns
+    except OSError:
+        return 0

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from noyau.errors import OutputError
-from noyau.toolchain import cache, python_modules
-from noyau.toolchain.python_modules import file_of
+from noyau.toolchain import cache
+from noyau.toolchain.cache import file_of
 
 WRITE = Path.write_text
 
@@ -45,7 +45,7 @@ def test_what_is_kept_is_cleared_with_the_cache(empty_cache):
 
 
 def test_old_modules_make_room(empty_cache, monkeypatch):
-    monkeypatch.setattr(python_modules, "KEPT", 2)
+    monkeypatch.setattr(cache, "KEPT", 2)
     paths = []
     for number in range(4):
         paths.append(file_of(f"x = {number}\n"))
@@ -55,7 +55,7 @@ def test_old_modules_make_room(empty_cache, monkeypatch):
 
 
 def test_modules_that_another_process_removes_are_passed_over(empty_cache, monkeypatch):
-    monkeypatch.setattr(python_modules, "KEPT", 1)
+    monkeypatch.setattr(cache, "KEPT", 1)
     listed = Path.iterdir
     monkeypatch.setattr(Path, "iterdir", lambda path: [*listed(path), path / "gone"])
     first = file_of("x = 1\n")

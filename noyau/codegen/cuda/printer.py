@@ -13,8 +13,7 @@ from importlib.resources import files
 
 from noyau.codegen.c.printer import CPrinter, indented
 from noyau.codegen.c.spellings import TYPES, comment_text, integer_function
-from noyau.codegen.cuda.expressions import RESERVED, CudaExpressions, CudaNames
-from noyau.codegen.cuda.functions import functions_of
+from noyau.codegen.cuda.expressions import RESERVED, CudaExpressions, CudaNames, functions_of
 from noyau.codegen.identifiers import refuse_name, wish_of
 from noyau.codegen.statements import INDENT, is_variable
 from noyau.codegen.tables import closed

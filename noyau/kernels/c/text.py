@@ -29,7 +29,7 @@ from noyau.kernels.c.parameters import RANGE, Roles, misfit, narrow_limit, roles
 from noyau.kernels.c.syntax import Parameter, Prototype
 from noyau.kernels.user_kernel import Buffer, DeviceProperties, Number, UserKernel, ask, initial_values, number_text
 from noyau.signatures.types import Instance, Value
-from noyau.toolchain.c.headers import header_flags
+from noyau.toolchain.c.compiler import header_flags
 
 _PREFIX = "own_"  # of sizes and buffers, so that no macro of the author is meant
 _DEVICE = DeviceProperties("cpu", 1)

@@ -20,7 +20,7 @@ from noyau.kernels.c.syntax import blanked, plain_name, syntax
 from noyau.sanitizer.c.debug_info import LineTable, ProgramObject, lines_of, objects_of
 from noyau.sanitizer.c.pragmas import simd_calls
 from noyau.toolchain.c import compiler as c_compiler
-from noyau.toolchain.c.headers import header_flags
+from noyau.toolchain.c.compiler import header_flags
 
 OWN = "noyau_own_text.c"  # what the user's text is called where it is built: no file that it may include
 _RUNTIME = (

@@ -32,9 +32,9 @@ from noyau.dtypes import HALVES, DType
 from noyau.errors import BuildError, MissingExtraError
 from noyau.ir.loop_interpreter import bind_sizes
 from noyau.ir.loops import Buffer, Kernel, Role
+from noyau.toolchain.cache import file_of
 from noyau.toolchain.garbage_collection import without_collections
 from noyau.toolchain.guard_zones import SCRATCH_POISONS, ArrayKernel, Empty, GuardedArray, Order
-from noyau.toolchain.python_modules import file_of
 
 try:
     import numba

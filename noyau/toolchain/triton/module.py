@@ -13,7 +13,7 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import MissingExtraError
-from noyau.toolchain.python_modules import file_of
+from noyau.toolchain.cache import file_of
 
 try:
     import torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.codegen.cuda.functions import PTX, functions_of
+from noyau.codegen.cuda.expressions import PTX, functions_of
 
 
 @pytest.mark.parametrize("name", PTX)

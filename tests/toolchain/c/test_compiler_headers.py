@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.toolchain.c.headers import header_flags
+from noyau.toolchain.c.compiler import header_flags
 
 
 @pytest.mark.parametrize(
