@@ -244,6 +244,8 @@ def _refusal(node: fx.Node, source: fx.Node, bias: Any, weight: Tensor, values: 
     channels = node.meta["example_value"].shape[-1:]
     if bias is not None and not (isinstance(values.get(bias), Tensor) and values[bias].shape == channels):
         return "its bias is no argument with a cell a channel"
+    if weight.is_inference():
+        return "its weights are of inference mode, and nothing counts their changes"
     if weight.numel() >= 1 << 31:
         return "its weights have 2**31 cells or more"
     return "" if bool(weight.isfinite().all()) else "its weights have NaN or infinities"

@@ -222,9 +222,9 @@ def _in_few_bits(
     few = record.weights[key]
     words = f"{several(len(few.kept), 'launch')} of products of few rows"
     if wishes.weights != "none":
-        found = few.record
-        moved = f"the outputs move by {found.error:.2g} of the largest, {found.flips} of {found.rows} tokens flip"
-        words = f"{words}, {len(found.changed)} with weights in few bits; {found.reason or moved}"
+        chosen = few.record
+        moved = f"the outputs move by {chosen.error:.2g} of the largest, {chosen.flips} of {chosen.rows} tokens flip"
+        words = f"{words}, {len(chosen.changed)} with weights in few bits; {chosen.reason or moved}"
     log.info("%s", words)
     if wishes.verdicts is not None and (few.kept or wishes.weights != "none"):
         wishes.verdicts.append(words)

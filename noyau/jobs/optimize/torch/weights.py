@@ -83,17 +83,13 @@ class FewBits:
     def around(self, run: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
         """A run of the module, of all arguments; `plain` where a parameter was changed since it was packed."""
 
+        places, known = [at for at, _ in self.weights], [state for _, state in self.weights]
+
         def call(*arguments: Any) -> Any:
-            if all(_state(arguments[at]) == state for at, state in self.weights):
-                return run(*self.picked(arguments))
-            return plain(*arguments)
+            states = [(arguments[at].data_ptr(), arguments[at]._version) for at in places]
+            return run(*self.picked(arguments)) if states == known else plain(*arguments)
 
         return call
-
-
-def _state(tensor: Tensor) -> tuple[int, int]:
-    """Where a parameter lies, and its count of changes, which those of inference mode have none of."""
-    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
 
 
 def time_cold(before: Callable[[], Any], after: Callable[[], Any]) -> Comparison:
@@ -186,6 +182,7 @@ class TorchWeightStage:
     def _compile(self, families: Sequence[ProductFamily], forms: Sequence[WeightForm]) -> None:
         """Compile the kernels of families beside this process, all at once."""
         events = list[Any]()
+        COMPILER.start()
         for family, form in itertools.product(families, forms if torch.cuda.is_available() else ()):
             packed = self._packed(family, form)
             tensors = packed.arguments(family.members[0].values[0], family.operands(form), packed.packed)
@@ -253,7 +250,8 @@ class TorchWeightStage:
         if not whole:
             return FewBits(record)
         holders = self.module.graph.find_nodes(op="placeholder")
-        weights = tuple((at, _state(self.arguments[at])) for at, each in enumerate(holders) if each in packed)
+        places = [at for at, each in enumerate(holders) if each in packed]
+        weights = tuple((at, (self.arguments[at].data_ptr(), self.arguments[at]._version)) for at in places)
         kept = tuple(self._packed(self.families[name], form) for name, form in whole.items())
         trials = [each for name in choice for each in self.tried.trials[name] if each.variant == choice[name]]
         trials += [own for name, own in self.own.items() if name not in choice]
