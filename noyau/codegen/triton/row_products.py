@@ -74,7 +74,7 @@ class RowProducts:
 
 def source(products: RowProducts) -> tuple[str, str]:
     """The name of the function, which ends in a digest, and the text."""
-    text = "\n".join(_Printer(products).lines())
+    text = "\n".join(ProductPrinter(products).lines())
     name = f"row_products_{digest(text)[:_LETTERS]}"
     return name, text.replace(_NAME, name)
 
@@ -84,7 +84,7 @@ def _power(count: int) -> int:
     return 1 << max(count - 1, 0).bit_length()
 
 
-class _Printer:
+class ProductPrinter:
     """The text of some products."""
 
     def __init__(self, products: RowProducts) -> None:

@@ -173,8 +173,7 @@ def compile_captured(
         plain: Callable[..., Any] = module.forward
         return plain
 
-    on_gpu = any(getattr(each, "is_cuda", False) for each in inputs)
-    few = _in_few_bits(module, inputs, wishes, record) if on_gpu or wishes.weights != "none" else None
+    few = _in_few_bits(module, inputs, wishes, record)
 
     def compiled(arguments: Sequence[Any], wishes: CompileOptions, record: GraphRecord) -> Callable[..., Any]:
         if few is None or few.module is None or PRODUCTS in record.dropped:
@@ -209,7 +208,10 @@ def compile_captured(
 def _in_few_bits(
     module: fx.GraphModule, inputs: Sequence[Any], wishes: CompileOptions, record: GraphRecord
 ) -> FewBits | None:
-    """The graph with weights in few bits, as an earlier attempt has it or searched now; None where that went wrong."""
+    """The graph with kernels for products of few rows, as an earlier attempt has it or searched now; None where nobody
+    asked for one on the CPU, or that went wrong."""
+    if wishes.weights == "none" and not any(getattr(each, "is_cuda", False) for each in inputs):
+        return None
     from noyau.jobs.optimize.torch.weights import TorchWeightStage, key_of_graph  # Triton's modules, which no CPU needs
 
     key = key_of_graph(module, inputs)

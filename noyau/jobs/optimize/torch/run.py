@@ -159,8 +159,11 @@ def optimize(
     certificates are full ones, and no time is too long, unless that says otherwise. InputError for options or inputs
     that mean nothing; what the module itself raises is not caught."""
     wishes, arguments = options_from({"certificate": "full", "limit_s": math.inf, **options}), as_inputs(inputs)
-    record, few = GraphRecord(), dict[Any, Any]()
-    flows = calibrate(module, arguments, wishes, dynamic)
+    record, few, flows = GraphRecord(), dict[Any, Any](), dict[Any, Any]()
+    if wishes.weights != "none":
+        from noyau.jobs.optimize.torch.weights import calibrate  # Triton's modules, which no CPU needs
+
+        flows = calibrate(module, arguments, [as_inputs(each) for each in wishes.calibration or ()], dynamic)
 
     def attempt(dropped: Mapping[str, str]) -> tuple[Callable[..., Any], Comparison | None, Mapping[str, float]]:
         nonlocal record
@@ -213,19 +216,6 @@ def _timed(
 def left_out(candidates: Iterable[Candidate], loss: str) -> tuple[Candidate, ...]:
     """The candidates, none of them kept where there is a reason to hand the module back as it was."""
     return tuple(replace(one, kept=False, reason=loss) if loss and one.kept else one for one in candidates)
-
-
-def calibrate(
-    module: Callable[..., Any], inputs: tuple[Any, ...], wishes: CompileOptions, dynamic: bool | None
-) -> dict[Any, list[list[Any]]]:
-    """The arguments of each graph of a module on the inputs of a calibration, which torch runs. InputError where these
-    are not as `inputs` are, or the module is not on a GPU."""
-    if wishes.weights == "none":
-        return {}
-    from noyau.jobs.optimize.torch import weights  # Triton's modules, which no CPU needs
-
-    weights.require_gpu(module, inputs)
-    return weights.calibrate(module, inputs, [as_inputs(each) for each in wishes.calibration or ()], dynamic)
 
 
 @contextmanager

@@ -263,29 +263,21 @@ def key_of_graph(module: fx.GraphModule, arguments: Sequence[Any]) -> Any:
     return module.code, tuple(id(each) for each in arguments if isinstance(each, torch.nn.Parameter))
 
 
-def require_gpu(module: Callable[..., Any], inputs: Sequence[Any]) -> None:
-    """InputError where neither a module nor its inputs are on a GPU."""
-    own = list(module.parameters()) if isinstance(module, torch.nn.Module) else []
-    tensors = [*own, *(each for each in torch.utils._pytree.tree_leaves(inputs) if isinstance(each, Tensor))]
-    if not (interprets() or any(each.is_cuda for each in tensors)):
-        message = "weights in few bits of a torch module are for a GPU, and this one is on the CPU"
-        raise InputError(f"{message}: move it there, or export it and run noyau optimize MODEL.onnx --weights auto")
-
-
 def calibrate(
     module: Callable[..., Any], inputs: Sequence[Any], calibration: Sequence[Sequence[Any]], dynamic: bool | None
 ) -> dict[Any, list[list[Any]]]:
     """The arguments of each graph that dynamo captures of a module, with the inputs of a calibration, run by torch.
-    InputError where these are of other shapes or dtypes than `inputs`."""
-    found, wanted = dict[Any, list[list[Any]]](), _kinds(inputs)
+    InputError where these are of other shapes or dtypes than `inputs`, or the module is not on a GPU."""
+    own = list(module.parameters()) if isinstance(module, torch.nn.Module) else []
+    if not (interprets() or any(getattr(each, "is_cuda", False) for each in (*own, *_leaves(inputs)))):
+        message = "weights in few bits of a torch module are for a GPU, and this one is on the CPU"
+        raise InputError(f"{message}: move it there, or export it and run noyau optimize MODEL.onnx --weights auto")
     for at, each in enumerate(calibration):
-        if (kinds := _kinds(each)) != wanted:
-            other, one = next(
-                ((b, a) for a, b in zip(wanted, kinds, strict=False) if a != b), (len(kinds), len(wanted))
-            )
-            raise InputError(
-                f"calibration {at} has {other} where the inputs have {one}: give inputs of the same shapes"
-            )
+        kinds = [[_kind(leaf) for leaf in _leaves(nested)] for nested in (each, inputs)]
+        if kinds[0] != kinds[1]:
+            one, other = next((pair for pair in zip(*kinds, strict=False) if pair[0] != pair[1]), map(len, kinds))
+            raise InputError(f"calibration {at} has {one} where the inputs have {other}: give it the same shapes")
+    found = dict[Any, list[list[Any]]]()
 
     def backend(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         flows = found.setdefault(key_of_graph(graph, examples), [])
@@ -303,14 +295,13 @@ def calibrate(
     return found
 
 
-def _kinds(inputs: Sequence[Any]) -> list[str]:
-    leaves = torch.utils._pytree.tree_leaves(tuple(inputs))
-    return [
-        f"{str(each.dtype).removeprefix('torch.')}{list(each.shape)}"
-        if isinstance(each, Tensor)
-        else type(each).__name__
-        for each in leaves
-    ]
+def _leaves(nested: Any) -> list[Any]:
+    return list(torch.utils._pytree.tree_leaves(tuple(nested)))
+
+
+def _kind(value: Any) -> str:
+    is_tensor = isinstance(value, Tensor)
+    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}" if is_tensor else type(value).__name__
 
 
 def flow_of(module: fx.GraphModule, wanted: set[fx.Node], arguments: Sequence[Any]) -> Flow:

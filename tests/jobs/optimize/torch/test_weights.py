@@ -15,22 +15,23 @@ from noyau.errors import CheckError, InputError, UnsupportedError
 from noyau.hosts.torch.modules import row_products
 from noyau.hosts.torch.modules.row_products import packed_products
 from noyau.jobs.optimize.torch import weights as weights_module
+from noyau.jobs.optimize.torch.backend import backend
 from noyau.jobs.optimize.torch.weights import TorchWeightStage, certify
 from noyau.timing.verdict import Comparison
 from tests.hosts.torch.modules.test_row_products import captured, drawn
 
 
 class Model(nn.Module):
-    """Logits of tokens, by four products."""
+    """Logits of tokens, by three products."""
 
     def __init__(self):
         super().__init__()
         self.table = nn.Embedding(40, 16)
-        self.q, self.k, self.o, self.head = (nn.Linear(16, 16 if at < 3 else 40, bias=at == 0) for at in range(4))
+        self.q, self.k, self.head = (nn.Linear(16, 16 if at < 2 else 24, bias=at == 0) for at in range(3))
 
     def forward(self, tokens):
         x = self.table(tokens)
-        return self.head(x + self.o(torch.tanh(self.q(x)) * self.k(x)))
+        return self.head(torch.tanh(self.q(x)) * self.k(x))
 
 
 def clock_of(*seconds):
@@ -81,19 +82,18 @@ def test_a_module_with_weights_in_8_bits_and_one_of_them_changed_later(planted, 
     record = found.report.weights
     assert [(each.name, each.shape, each.variant) for each in record.products] == [
         ("q + k", (16, 32), "8 bits by channel"),
-        ("o", (16, 16), "8 bits by channel"),
-        ("head", (16, 40), "8 bits by channel"),
+        ("head", (16, 24), "8 bits by channel"),
     ]
     assert (record.weights, record.budget, record.rows, record.reason) == ("int8", "0.05", 6, "")
     assert 0 < record.error <= 0.05
     assert all(0 < each.chosen.errors[0] < 0.02 for each in record.products)
-    assert "Weights in few bits (int8, 0.05): 3 of 3 products" in str(found.report)
+    assert "Weights in few bits (int8, 0.05): 2 of 2 products" in str(found.report)
     with torch.no_grad():
         want = model(TOKENS)
         assert 0 < (found(TOKENS) - want).abs().max() <= 0.05 * want.abs().max()
         with pytest.raises(UnsupportedError, match=r'not saved; optimize the module with weights="none" to save it'):
             found.save("model.pt2")
-        model.o.weight.mul_(2)
+        model.k.weight.mul_(2)
         assert torch.equal(found(TOKENS), model(TOKENS))
         model.head.weight.data = model.head.weight.data * 2
         assert torch.equal(found(TOKENS), model(TOKENS))
@@ -109,7 +109,7 @@ def test_torch_compile_takes_the_same_words_and_many_rows_have_the_weights_as_th
         assert 0 < (compiled(TOKENS) - model(TOKENS)).abs().max() < 0.1
         assert torch.allclose(compiled(many), model(many), atol=1e-5)
     assert verdicts[0].startswith(
-        "3 launches of products of few rows, 3 with weights in few bits; the outputs move by 0.0"
+        "2 launches of products of few rows, 2 with weights in few bits; the outputs move by 0.0"
     )
     assert "no product of 16 rows or fewer has a parameter of 64 KiB or more" in verdicts[1]
     calibrated = torch.compile(model, backend="noyau", options={**options, "calibration": [(TOKENS,)]})
@@ -123,7 +123,7 @@ def test_with_gradients_weights_stay(planted, model):
     options = {"weights": "int8", "budget": 0.05, "verdicts": verdicts}
     torch.compile(model, backend="noyau", options=options)(TOKENS).sum().backward()
     assert "gradients are wanted" in verdicts[0]
-    assert model.o.weight.grad is not None
+    assert model.k.weight.grad is not None
 
 
 def test_a_budget_that_none_keeps_says_by_how_much(planted, model):
@@ -133,31 +133,31 @@ def test_a_budget_that_none_keeps_says_by_how_much(planted, model):
     assert all("the outputs move by" in each.reason for each in found.record.products)
 
 
+@pytest.mark.long
 def test_what_costs_most_is_undone_until_the_budget_holds(planted, model):
     with torch.no_grad():
-        model.o.weight[:, 3] = 40  # every other input of a channel is lost beside it
+        model.k.weight[:, 3] = 40  # every other input of a channel is lost beside it
     most = outcome(model, 2.0, 0.5, weights="int4", budget=9.0).record
     some = outcome(model, 2.0, 0.5, weights="int4", budget=most.error / 4).record
-    assert len(most.changed) == 3
-    assert 0 < len(some.changed) < 3
+    assert (len(most.changed), len(some.changed)) == (2, 1)
     assert some.error <= most.error / 4
     undone = [each for each in some.products if not each.variant]
     assert all("the outputs move by" in each.reason for each in undone)
 
 
 def test_forms_that_are_slower_stay_out_and_weights_as_they_were_need_no_budget(planted, model):
-    found = outcome(model, 0.5, 2.0, 0.5, 2.0, 0.5, 2.0)
+    found = outcome(model, 0.5, 2.0, 0.5, 2.0)
     assert not found.record.changed
-    assert [each.reason for each in found.record.products] == ["8 bits by channel: SLOWER at rows=1: 0.50x"] * 3
-    assert [each.products.form for each in found.kept] == [WeightForm()] * 3
-    assert found.gain_s == pytest.approx(1.5, rel=0.01)
+    assert [each.reason for each in found.record.products] == ["8 bits by channel: SLOWER at rows=1: 0.50x"] * 2
+    assert [each.products.form for each in found.kept] == [WeightForm()] * 2
+    assert found.gain_s == pytest.approx(1.0, rel=0.01)
     none = outcome(model, 0.5, weights="none", budget=None)
-    assert len(none.kept) == 3
+    assert len(none.kept) == 2
     assert not none.weights
     graph, arguments = captured(model, TOKENS)
     with torch.no_grad():
         assert torch.allclose(none.module(*none.picked(arguments))[0], model(TOKENS), atol=1e-5)
-        model.o.weight.mul_(2)  # what is not packed is read anew
+        model.k.weight.mul_(2)  # what is not packed is read anew
         assert torch.allclose(none.module(*none.picked(arguments))[0], graph(*arguments)[0], atol=1e-5)
 
 
@@ -165,7 +165,7 @@ def test_forms_that_are_slower_stay_out_and_weights_as_they_were_need_no_budget(
 def test_a_calibration_takes_the_place_of_tokens_that_are_made_up(planted, model):
     calibration = [(torch.tensor([[at]]),) for at in range(3)]
     found = noyau.optimize(model, (TOKENS,), weights="int8", budget=0.05, calibration=calibration, **QUICK)
-    assert (found.report.weights.rows, len(found.report.weights.changed)) == (3, 3)
+    assert (found.report.weights.rows, len(found.report.weights.changed)) == (3, 2)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_calibration_takes_the_place_of_tokens_that_are_made_up(planted, model
         ({"weights": "auto", "budget": "much"}, "the budget 'much' is neither same-tokens nor a number above 0"),
         (
             {"weights": "auto", "calibration": [(TOKENS,), (torch.tensor([[1, 2]]),)]},
-            r"calibration 1 has int64\[1, 2\] where the inputs have int64\[1, 1\]: give inputs of the same shapes",
+            r"calibration 1 has int64\[1, 2\] where the inputs have int64\[1, 1\]: give it the same shapes",
         ),
     ],
 )
@@ -225,13 +225,13 @@ def test_a_recording_on_a_gpu_has_the_kernels_of_few_rows(model, weights, rows, 
     model, tokens = model.to("cuda", torch.bfloat16), torch.arange(rows, device="cuda").view(1, rows)
     verdicts, budget = [], None if weights == "none" else 0.5
     options = {"weights": weights, "budget": budget, "verdicts": verdicts, "keep": "all"}
-    compiled = torch.compile(model, backend="noyau", options=options, dynamic=False)
+    compiled = torch.compile(model, backend=backend, options=options, dynamic=False)
     with torch.no_grad():
         want = model(tokens).float()
         for _ in range(12):  # noyau records in the sixth or so
             found = compiled(tokens).float()
             assert (found - want).abs().max() <= (0.5 if budget else 0.02) * want.abs().max()
-    assert verdicts[0].startswith("3 launches of products of few rows")
+    assert verdicts[0].startswith("2 launches of products of few rows")
 
 
 @pytest.mark.gpu
@@ -240,6 +240,7 @@ def test_a_recording_on_a_gpu_has_the_kernels_of_few_rows(model, weights, rows, 
     ("rows", "dtype"), [(1, torch.bfloat16), (1, torch.float32), (4, torch.float16), (16, torch.float32)]
 )
 def test_kernels_on_a_gpu_are_certified(form, rows, dtype):
+    torch._dynamo.reset()
     holder, shapes = captured(Wide().to("cuda", dtype), drawn(rows, 2048, dtype=dtype).cuda()), (2048, 1027)
     families, _ = row_products.families_of(holder[0].graph, holder[1])
     (family,) = families
