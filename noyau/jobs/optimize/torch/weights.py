@@ -50,7 +50,7 @@ from noyau.jobs.optimize.weight_choice import (
     key_of,
     trial_loss,
 )
-from noyau.text import several
+from noyau.text import several, unused
 from noyau.timing.verdict import Comparison
 from noyau.toolchain.triton.module import interprets
 from noyau.toolchain.triton.parallel_compile import COMPILER
@@ -131,7 +131,8 @@ class TorchWeightStage:
 
     def _run(self) -> FewBits:
         families, self.tried.reasons = families_of(self.module.graph, self.arguments)
-        self.families = {each.name: each for each in families}
+        for each in families:  # a layer may be called twice
+            self.families[unused(each.name, self.families)] = each
         if not families:
             return self._result({}, f"no product of {MOST_ROWS} rows or fewer has a parameter of 64 KiB or more")
         products = {name: each.products(WeightForm()) for name, each in self.families.items()}
