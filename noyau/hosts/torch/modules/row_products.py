@@ -77,7 +77,7 @@ class PackedProducts:
     key: int
 
     def arguments(self, x: Any, operands: Sequence[Any], packed: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
-        """What the kernel takes: `operands` are the weights that are not packed, and the biases, product by product."""
+        """Arguments of the kernel: `operands` are weights that are not packed and biases, product by product."""
         rest, result = iter(operands), [x]
         for own, has_bias in zip(packed, self.products.biased, strict=True):
             result += [*(own or [next(rest)]), *([next(rest)] if has_bias else [])]
@@ -175,12 +175,12 @@ class ProductFamily:
         return self.members[0].source
 
     def operands(self, form: WeightForm) -> list[Tensor]:
-        """What a kernel is given beside the rows and what is packed, its biases 0."""
+        """Operands of a kernel beside the rows and what is packed, its biases 0."""
         pairs = ((None if form.bits else each.values, each.shift) for each in self.members)
         return [each for pair in pairs for each in pair if each is not None]
 
     def products(self, form: WeightForm) -> RowProducts:
-        """What a kernel of the family computes, with weights of a form."""
+        """The products of the family as one kernel, with weights of a form."""
         first, rows = self.members[0].values, math.prod(map(int, self.source.meta["example_value"].shape[:-1]))
         widths, biased = (len(each.values) for each in self.members), (each.bias is not None for each in self.members)
         return RowProducts(form, rows, first.shape[1], tuple(widths), tuple(biased), FROM_TORCH[first.dtype])
@@ -197,7 +197,7 @@ def families_of(graph: fx.Graph, arguments: Sequence[Any]) -> tuple[list[Product
         weight = values.get(holder)
         if not isinstance(weight, Tensor) or weight.ndim != 2 or weight.nbytes < LEAST_BYTES or _rows(source) is None:
             continue
-        name = _WORDS.sub(lambda found: "." if found.start() else "", holder.name).strip(".").removesuffix(".weight")
+        name = _WORDS.sub(lambda match: "." if match.start() else "", holder.name).strip(".").removesuffix(".weight")
         if reason := _refusal(node, source, bias, weight, values):
             reasons[name] = reason
             continue
@@ -215,7 +215,7 @@ def _may_change(node: fx.Node) -> bool:
 
 
 def _operands_of(node: fx.Node) -> tuple[Any, Any, Any, bool]:
-    """What a product reads: rows, weights, bias, and whether weights are [inputs, channels]; None for no product."""
+    """Rows, weights and bias of a product, and whether weights are [inputs, channels]; None for no product."""
     if node.target in _LINEAR:
         source, weight, bias = (*node.args, node.kwargs.get("bias"))[:3]
         return source, weight, bias, False

@@ -217,10 +217,10 @@ def _in_few_bits(
     key = key_of_graph(module, inputs)
     if key not in record.weights:
         stage = TorchWeightStage(module, inputs, wishes.weights, wishes.budget, record.calibration.get(key, ()))
-        found = or_else(stage.run, lambda _: None, wishes.limit_s)
-        if found is None:
+        few = or_else(stage.run, lambda _: None, wishes.limit_s)
+        if few is None:
             return None
-        record.weights[key] = found
+        record.weights[key] = few
     few = record.weights[key]
     words = f"{several(len(few.kept), 'launch')} of products of few rows"
     if wishes.weights != "none":

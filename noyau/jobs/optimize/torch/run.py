@@ -84,8 +84,8 @@ class OptimizedModule:
         report = report_of(
             _named(self.module), self.record.graphs, self.whole, self.notes, "" if self.wins else self.loss
         )
-        asked = [] if self.wishes.weights == "none" else [each.record for each in self.weights]
-        few = weight_choice.together(asked, self.loss or self.record.dropped.get(PRODUCTS, ""))
+        records = [] if self.wishes.weights == "none" else [each.record for each in self.weights]
+        few = weight_choice.together(records, self.loss or self.record.dropped.get(PRODUCTS, ""))
         return replace(report, graphs=tuple(split(self.record, self.words)), weights=few)
 
     @property

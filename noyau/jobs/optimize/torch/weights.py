@@ -260,7 +260,7 @@ class TorchWeightStage:
 
 
 def key_of_graph(module: fx.GraphModule, arguments: Sequence[Any]) -> Any:
-    """What tells a graph from others: its code, and its parameters."""
+    """Key of a graph: its code, and its parameters."""
     return module.code, tuple(id(each) for each in arguments if isinstance(each, torch.nn.Parameter))
 
 
@@ -278,10 +278,10 @@ def calibrate(
         if kinds[0] != kinds[1]:
             one, other = next((pair for pair in zip(*kinds, strict=False) if pair[0] != pair[1]), map(len, kinds))
             raise InputError(f"calibration {at} has {one} where the inputs have {other}: give it the same shapes")
-    found = dict[Any, list[list[Any]]]()
+    graphs = dict[Any, list[list[Any]]]()
 
     def backend(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        flows = found.setdefault(key_of_graph(graph, examples), [])
+        flows = graphs.setdefault(key_of_graph(graph, examples), [])
 
         def call(*arguments: Any) -> Any:
             flows.append(copies(arguments))
@@ -293,7 +293,7 @@ def calibrate(
     with torch.no_grad():
         for each in calibration:
             run(*each)
-    return found
+    return graphs
 
 
 def _leaves(nested: Any) -> list[Any]:
@@ -368,12 +368,12 @@ def certify(packed: PackedProducts, rows: Tensor, operands: Sequence[Tensor]) ->
     odd, large = rows.clone(), rows.clone()
     odd[:, -1], large[:, 0] = torch.nan, rows.abs().amax() * LARGE[-1]
     weights = [each for each in operands if each.ndim > 1]
-    given = [each + 0.5 if each.ndim == 1 else each for each in operands if each.ndim == 1 or not products.form.bits]
+    shifted = [each + 0.5 if each.ndim == 1 else each for each in operands if each.ndim == 1 or not products.form.bits]
     for case in (rows, drawn, large, torch.zeros_like(rows), odd):
         room = Room(0)
         before, TAPE.empty = TAPE.empty, room.empty
         try:
-            results = packed(case, given)
+            results = packed(case, shifted)
         finally:
             TAPE.empty = before
         if faults := answers(list(room.flags())):
