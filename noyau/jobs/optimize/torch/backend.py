@@ -298,16 +298,11 @@ class GraphCompiler:
                 gc.collect()  # torch's graphs are in cycles
                 give_back()
 
-    def launches_products(self, module: fx.GraphModule) -> bool:
-        """Whether products of few rows may be in a graph and become calls of their kernels; inductor asks for an
-        operator of torch's registry."""
-        on_gpu = modules_sites.device_of(module.graph) != modules_sites.CPU
-        return self.wishes.rest == "eager" and (on_gpu or self.wishes.weights != "none")
-
     def _compiled(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str, ahead: AheadOfTime) -> Boxed:
         wishes = self.wishes
         correct_dtypes(module.graph)
-        if modules_sites.device_of(module.graph) != modules_sites.CPU:
+        on_gpu = modules_sites.device_of(module.graph) != modules_sites.CPU
+        if on_gpu:
             from noyau.hosts.torch.modules import simplification
 
             simplification.simplify(module.graph)
@@ -324,7 +319,7 @@ class GraphCompiler:
 
         graph, program = or_else(optimized, left, wishes.limit_s)
         self.record.tell(graph)
-        if self.launches_products(module):
+        if wishes.rest == "eager" and (on_gpu or wishes.weights != "none"):  # inductor asks for torch's registry
             from noyau.hosts.torch.modules.row_products import launch_products
 
             launch_products(program)

@@ -22,7 +22,7 @@ from torch import Tensor, fx
 
 from noyau.codegen.triton.row_products import FORMS, MOST_ROWS, RowProducts, WeightForm
 from noyau.errors import CheckError, InputError, NoyauError
-from noyau.hosts.torch.cuda.device import beside_captures
+from noyau.hosts.torch.cuda.device import beside_captures, guard
 from noyau.hosts.torch.cuda.guarded_memory import Room, answers
 from noyau.hosts.torch.cuda.launch_records import TAPE, foretell
 from noyau.hosts.torch.cuda.tensor_rotation import alike, shares_memory
@@ -120,11 +120,12 @@ class TorchWeightStage:
 
     def run(self) -> FewBits:
         """The graph with the weights that stay in few bits, and what came of each product."""
-        devices = {each.get_device() for each in self.arguments if isinstance(each, Tensor) and each.is_cuda}
         if reason := self.refusal():
             return self._result({}, reason)
+        gpus = [each.device for each in self.arguments if isinstance(each, Tensor) and each.is_cuda]
         try:
-            with torch.no_grad(), beside_captures(), torch.random.fork_rng(devices=sorted(devices)):
+            noise = torch.random.fork_rng(devices=gpus[:1])
+            with torch.no_grad(), guard((*gpus, torch.device("cpu"))[0]), beside_captures(), noise:
                 return self._run()
         except (NoyauError, torch.OutOfMemoryError) as error:
             return self._result({}, str(error).splitlines()[0])
@@ -148,6 +149,8 @@ class TorchWeightStage:
         tensors = [each for each in self.arguments if isinstance(each, Tensor)]
         if not interprets() and not any(each.is_cuda for each in tensors):
             return "its tensors are not on a GPU"
+        if len({each.device for each in tensors if each.is_cuda}) > 1:
+            return "its tensors are on several GPUs"
         if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
             return "gradients are wanted: kernels of few rows are for inference, under torch.no_grad()"
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
