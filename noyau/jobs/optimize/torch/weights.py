@@ -401,9 +401,10 @@ def judge(family: ProductFamily, forms: Sequence[WeightForm], rows: Tensor) -> l
     if not len(rows := rows[rows.isfinite().all(dim=1)]):
         raise CheckError(f"{family.name} reads rows that are not finite")
     rows = rows[:: max(len(rows) // JUDGED_ROWS, 1)][:JUDGED_ROWS]
-    operands = [rows.clone() for _ in LARGE]
+    operands, most = [rows.clone() for _ in LARGE], torch.finfo(rows.dtype).max / 16
     for times, each in zip(LARGE, operands, strict=True):
         each[::2, rows.abs().amax(dim=0).argmax()] *= times
+        each.clamp_(-most, most)  # halves end soon
     together, worst = torch.cat(operands), list[Any]()
     for each in family.members:
         exact = _exact(together, (each.values,), WeightForm(), lambda value: value)

@@ -215,6 +215,14 @@ def test_a_kernel_that_is_wrong_is_none_to_take(planted, model):
         certify(wrong, rows, first.operands(WeightForm()))
 
 
+def test_large_halves_have_errors_too(planted, model):
+    graph, arguments = captured(model.half(), TOKENS)
+    (first, *_), _ = row_products.families_of(graph.graph, arguments)
+    rows = 1000 * drawn(4, 16, dtype=torch.float16)
+    plain, few = weights_module.judge(first, [WeightForm(8)], rows)
+    assert 0 < max(plain) < 1e-3 < max(few) < 0.05
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("weights", ["none", "int8", "int4"])
 @pytest.mark.parametrize("rows", [1, 5])
