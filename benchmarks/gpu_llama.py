@@ -8,7 +8,9 @@
   and backward, of 4 sequences of 2048 tokens. Each is compiled by noyau and by inductor, as torch.compile has them by
   default, and timed step by step in pairs, in an order drawn anew for each, the device idle before and after. noyau
   records the launches of decode and token as a CUDA graph, which torch.compile does with mode="reduce-overhead": these
-  two are compared as well (recorded), and noyau without recordings with torch.compile's default (launched);
+  two are compared as well (recorded), and noyau without recordings with torch.compile's default (launched); and
+  reduce-overhead with noyau with weights in few bits, of which the outputs may move by a tenth or a half of the largest
+  (int8, int4);
 - of each, the seconds from the first call to its result, in processes of their own, with empty caches, both at once,
   and where they went; and those of the second and the third call: noyau makes its kernels in the second (`result`: it
   waits for the copy of the process that plans them meanwhile);
@@ -61,8 +63,12 @@ PAIRED = {  # before and after
     "pairs": ("inductor", "noyau"),
     "launched": ("inductor", "launched"),
     "recorded": ("reduce-overhead", "noyau"),
+    "int8": ("reduce-overhead", "int8"),
+    "int4": ("reduce-overhead", "int4"),
 }
+BUDGETS = {"int8": 0.1, "int4": 0.5}  # of weights in few bits: tokens of random weights are near ties, and flip
 CACHED = {"pairs", "launched"}  # of which the first calls leave all that is compiled
+VERDICTS: list[str] = []  # of the side with weights in few bits
 SMALL = ("decode", "token")  # parts of many small launches
 READY = "ready"
 PAIRS, BUDGET_S = 20, 5.0
@@ -86,6 +92,11 @@ def run_by(model: torch.nn.Module, side: str) -> Callable[..., Any]:
     """The model as one side runs it."""
     if side == "reduce-overhead":
         return torch.compile(model, mode=side)
+    if side in BUDGETS:
+        from noyau.jobs.optimize.torch.backend import backend
+
+        options = {"weights": side, "budget": BUDGETS[side], "verdicts": VERDICTS}
+        return torch.compile(model, backend=backend, options=options)
     if side == "launched":
         from noyau.jobs.optimize.torch.backend import backend
 
@@ -225,6 +236,8 @@ def pairs(part: str, pair: str) -> dict[str, Any]:
     made = {"verdict": found.verdict.value, "speedup": found.speedup, "low": found.low, "high": found.high}
     made |= {f"{PAIRED[pair][0]}_s": found.before_median_s, f"{PAIRED[pair][1]}_s": found.after_median_s}
     made["pairs"] = found.pairs
+    if VERDICTS:
+        made["weights"] = VERDICTS[0]
     for side, step in steps.items():
         made[f"{side}_device_s"] = device_s(step)
     return made
@@ -322,10 +335,10 @@ class Alone:
 class Part:
     """The processes of a part, begun."""
 
-    def __init__(self, part: str, folder: str) -> None:
+    def __init__(self, part: str, folder: str, only: Sequence[str] = ()) -> None:
         self.part, self.made = part, dict[str, Any]()
-        sides = () if part == "error" else SIDES
-        pairs = [pair for pair in PAIRED if pair == "pairs" or part in SMALL]
+        sides = () if part == "error" or only else SIDES
+        pairs = only or [pair for pair in PAIRED if pair == "pairs" or part in SMALL]
         self.firsts = {side: Alone(part, side, folder=folder) for side in sides}
         self.pairs = {pair: Alone(part, pair, folder=folder) for pair in pairs}
 
@@ -353,10 +366,10 @@ class Part:
         return self.made
 
 
-def run_parts(parts: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each part with what was found."""
+def run_parts(parts: Sequence[str], only: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each part with what was found, of all pairs or of those that are asked for."""
     with contextlib.ExitStack() as stack:
-        begun = [Part(part, stack.enter_context(tempfile.TemporaryDirectory())) for part in parts]
+        begun = [Part(part, stack.enter_context(tempfile.TemporaryDirectory()), only) for part in parts]
         for part in begun:
             for each in (*part.firsts.values(), *part.pairs.values()):
                 each.ready()
@@ -374,6 +387,7 @@ def run_parts(parts: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--pair", nargs="+", choices=PAIRED, default=(), help="these alone, beside what the file has")
     parser.add_argument("-o", type=Path, default=RESULTS)
     parser.add_argument("--alone", nargs=2, metavar=("PART", "SIDE"))
     wanted = parser.parse_args()
@@ -384,8 +398,8 @@ def main() -> None:
         return
     record = read_record(wanted.o, {})
     record |= {"machine": device_text(), "model": {**SIZES, "dtype": "bfloat16"}, "tokens": TOKENS, "day": today()}
-    for part, found in run_parts(wanted.part):
-        record[part] = found
+    for part, found in run_parts(wanted.part, wanted.pair):
+        record[part] = {**record.get(part, {}), **found} if wanted.pair else found
         print(part, json.dumps(record[part], indent=2), flush=True)
         write_record(record, wanted.o)
 

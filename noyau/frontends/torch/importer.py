@@ -203,7 +203,8 @@ class _GraphImporter:
             return self.fit_results(node, ATEN[name](AtenSite(self.builder, node, self.values)))
         inner = body(node)
         if inner is None:
-            raise UnsupportedError(f"noyau does not know {node.target}")
+            is_own = str(node.target).startswith("noyau.")
+            raise UnsupportedError("it is a kernel already" if is_own else f"noyau does not know {node.target}")
         return self.fit_results(node, self.inline(node, inner))
 
     def inline(self, node: fx.Node, inner: fx.Graph) -> Made:

@@ -96,6 +96,10 @@ class FlatText:
         for at, each in enumerate(self.arguments):
             self.owners.setdefault(_memory(each), []).append(at)
 
+    @property
+    def is_backward(self) -> bool:
+        return any(name.startswith("tangents") for name in self.placeholders)
+
     def fresh(self, letter: str = "v") -> str:
         """A name that no value has."""
         self.count += 1
@@ -270,8 +274,7 @@ class FlatText:
         """Text of the conditions on arguments."""
         placed = sorted(self.placed, key=lambda name: int(name[1:]))
         parts = [f"({' | '.join(f'{name}.data_ptr()' for name in placed)}) & {_ALIGNED}"] if placed else []
-        is_backward = any(name.startswith("tangents") for name in self.placeholders)
-        if is_backward:  # what was saved may lie otherwise another time
+        if self.is_backward:  # what was saved may lie otherwise another time
             tensors = ((at, each) for at, each in enumerate(self.arguments) if isinstance(each, Tensor))
             parts += [f"a{at}.stride() != {tuple(each.stride())}" for at, each in tensors]
         if any(line.words.startswith("k") for line in self.lines):
@@ -345,7 +348,7 @@ class Flat:
         self.text = noting.text.finished()
         known = noting.text.function(self.slowly)
         self.known = (
-            GraphReplay(known, inputs, changed_arguments(module.graph))
+            GraphReplay(known, inputs, changed_arguments(module.graph), not noting.text.is_backward)
             if self.replays and is_on_gpu(results)
             else known
         )

@@ -16,7 +16,7 @@ from noyau.hosts.onnxruntime.inputs import Dims
 from noyau.hosts.onnxruntime.path_ends import Between, closest
 from noyau.hosts.onnxruntime.sessions import version
 from noyau.jobs.optimize.candidate import KEEPS
-from noyau.jobs.optimize.onnx.weight_choice import WEIGHTS, budget_of
+from noyau.jobs.optimize.weight_choice import require_wishes
 from noyau.ops.op import Op
 
 
@@ -83,11 +83,7 @@ def check_options(wishes: OptimizeOptions) -> None:
     for name in ("threads", "budget_s", "within_s"):
         if getattr(wishes, name) < 0:
             raise InputError(f"{name}={getattr(wishes, name)} must not be negative")
-    if wishes.weights not in WEIGHTS:
-        raise InputError(f"weights={wishes.weights!r} is none of {', '.join(WEIGHTS)}")
-    if wishes.weights == "none" and (wishes.budget is not None or wishes.calibration is not None):
-        raise InputError("a budget and a calibration are for weights in few bits: give --weights auto too")
-    budget_of(wishes.budget)
+    require_wishes(wishes.weights, wishes.budget, wishes.calibration, "--weights auto")
     version()
 
 

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import onnx
@@ -22,24 +21,21 @@ from noyau.hosts.onnxruntime.products import Product, products_of
 from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.weight_variants import VARIANTS, Variant, with_variants
-from noyau.jobs.optimize.candidate import BindingTiming, decisive, losing, overall
-from noyau.jobs.optimize.onnx import weight_choice
+from noyau.jobs.optimize import weight_choice
+from noyau.jobs.optimize.candidate import losing
 from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
-from noyau.jobs.optimize.onnx.weight_choice import Agreement, Choice, Option
-from noyau.jobs.optimize.onnx.whole_model import FinalModel, distance, loss_of, time_whole
+from noyau.jobs.optimize.onnx.whole_model import FinalModel, loss_of, time_whole
 from noyau.jobs.optimize.pipeline import Say
-from noyau.jobs.optimize.record import ProductRecord, VariantRecord, WeightRecord, binding
+from noyau.jobs.optimize.weight_choice import LARGE, Choice, ProductTrials, Trial, key_of, trial_loss
 from noyau.text import several
 from noyau.timing.conditions import last_level_bytes
-from noyau.timing.verdict import Verdict
 
 
 @dataclass(slots=True)
 class WeightStage:
     """The stage of a model whose kernels are settled. `scenes`: its inputs at each binding; `calibration`: others to
-    take for errors and tokens; `trials` and the errors of float32 of each product; `reasons`: why a product is not in
-    its fastest form."""
+    take for errors and tokens; `tried`: what is known of its products."""
 
     final: FinalModel
     scenes: Sequence[BenchmarkCase]
@@ -50,41 +46,37 @@ class WeightStage:
     say: Say
     calibration: Sequence[Arrays] = ()
     products: list[Product] = field(default_factory=list)
-    trials: dict[str, list[Trial]] = field(default_factory=dict)
-    float32: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
-    known: dict[Any, Agreement] = field(default_factory=dict)
+    tried: ProductTrials = field(default_factory=ProductTrials)
     before: list[Arrays] = field(default_factory=list)  # outputs in float32
 
     def run(self) -> FinalModel:
         """The model with the weights that stay in few bits, and what came of each product; never slower than it was."""
         bench = self.final.bench  # without copies of the weights, those in few bits run a hundred times slower
         self.final = replace(self.final, bench=replace(bench, original=replace(bench.original, as_run=True)))
-        self.products, self.reasons = products_of(bench.fused, bench.original.folder)
+        self.products, self.tried.reasons = products_of(bench.fused, bench.original.folder)
+        self.tried.shapes = {each.output: each.shape for each in self.products}
         if not self.scenes:
             return self._result(reason="the model does not run with made-up inputs: give --inputs F.npz")
         try:
-            choices = weight_choice.undoing(self._options(self._tried()))
-            if not choices[0]:
-                return self._result(reason="no product is faster so" if self.products else "")
-            cases = self._cases()
-            choice, fault = weight_choice.choose(choices, lambda choice: self._fault(choice, cases))
-            self.reasons |= {name: f"{v}: {fault}" for name, v in choices[0].items() if choice.get(name) != v}
-            return self._timed(choice, cases) if choice else self._result(reason=f"none keeps the budget: {fault}")
+            self._try()
+            cases = self._cases() if weight_choice.undoing(self.tried.options())[0] else []
+            choice, reason = self.tried.choose(lambda choice: self._fault(choice, cases))
+            return self._timed(choice, cases) if choice else self._result(reason=reason)
         except NoyauError as error:
             return self._result(reason=str(error))
 
-    def _tried(self) -> list[Product]:
-        """The products whose variants were timed, and judged where they win: not those that have no numbers."""
+    def _try(self) -> None:
+        """Time the variants of the products, and judge them where they win: not of those that have no numbers."""
+        tried = self.tried
         bench, names = self.final.bench, [each.operand for each in self.products]
         runs = [*(scene.arrays for scene in self.scenes), *self.calibration]
         flows = [{**arrays, **self.capturing.capture(arrays, names)} for arrays in runs]
         for each in self.products:
             if not np.isfinite(each.weights()).all():
-                self.reasons[each.output] = "its weights have NaN or infinities"
+                tried.reasons[each.output] = "its weights have NaN or infinities"
             elif not all(each.operand in flow and flow[each.operand].ndim > 1 for flow in flows):
-                self.reasons[each.output] = "what it reads could not be captured, or is a vector"
-        products = [each for each in self.products if each.output not in self.reasons]
+                tried.reasons[each.output] = "what it reads could not be captured, or is a vector"
+        products = [each for each in self.products if each.output not in tried.reasons]
         variants = [each for each in VARIANTS if each.bits in weight_choice.WEIGHTS[self.wishes.weights]]
         places = [(scene.sizes, flow) for scene, flow in zip(self.scenes, flows, strict=False)]
         groups = equal_products(products, flows[: len(self.scenes)])
@@ -96,23 +88,9 @@ class WeightStage:
             right = [each.variant for each in trials if not each.reason]
             for product in group:
                 real = flows[len(self.scenes) :] or flows
-                self.float32[product.output], *errors = judge_variants(product, right, real, bench.original.runnable)
+                tried.plain[product.output], *errors = judge_variants(product, right, real, bench.original.runnable)
                 known = dict(zip(right, errors, strict=True))
-                self.trials[product.output] = [replace(each, errors=known.get(each.variant, ())) for each in trials]
-        return products
-
-    def _options(self, products: Sequence[Product]) -> dict[str, list[Option]]:
-        """The variants of each product that may be chosen, those that gain most first. A gain is the share of the time
-        of all products at a binding, so that none of them counts more than another."""
-        totals, options = dict[str, float](), dict[str, list[Option]]()
-        for product in products:
-            longest = max(self.trials[product.output], key=lambda each: len(each.timings))
-            for timing, before_s in zip(longest.timings, longest.before_s, strict=True):
-                totals[str(timing.sizes)] = totals.get(str(timing.sizes), 0.0) + before_s
-        for name, trials in self.trials.items():
-            right = [each for each in trials if not each.reason and np.isfinite(each.errors).all()]
-            options[name] = [Option(each.variant, _gain(each, totals), each.errors[0]) for each in right]
-        return dict(sorted(options.items(), key=lambda item: -max((each.gain for each in item[1]), default=0.0)))
+                tried.trials[product.output] = [replace(each, errors=known.get(each.variant, ())) for each in trials]
 
     def _cases(self) -> list[Arrays]:
         """The inputs that the outputs are held against: the calibration, or all scenes, and more made-up ones
@@ -120,7 +98,7 @@ class WeightStage:
         original, cases = self.final.bench.original, [*self.calibration] or [scene.arrays for scene in self.scenes]
         session = original.session(original.before, threads=self.final.bench.threads)
         self.before = [run(session, each) for each in cases]
-        same = [weight_choice.agreement([(each, each)], distance) for each in self.before]
+        same = [weight_choice.agreement([(each, each)]) for each in self.before]
         rows = [each.rows + each.rows_beyond for each in same]
         lacking = weight_choice.TOKENS - sum(rows)
         if self.feeds.made_up and not self.calibration and rows[0] and lacking > 0:
@@ -133,19 +111,19 @@ class WeightStage:
 
     def _fault(self, choice: Choice, cases: Sequence[Arrays]) -> str:
         """Why a choice is none that the budget allows, or nothing."""
-        bench, key = self.final.bench, _key(choice)
+        bench, known, key = self.final.bench, self.tried.known, key_of(choice)
         if bench.deadline.passed:
             return bench.deadline.fault
-        if choice and key not in self.known:
+        if choice and key not in known:
             self.say(f"running the model with weights of {several(len(choice), 'product')} in few bits")
             try:
                 model = with_variants(bench.fused, choice, bench.original.folder)
                 session = bench.original.session(model, bench.library, threads=bench.threads)
                 pairs = ((before, run(session, each)) for before, each in zip(self.before, cases, strict=True))
-                self.known[key] = weight_choice.agreement(pairs, distance)
+                known[key] = weight_choice.agreement(pairs)
             except NoyauError as error:
                 return f"the model does not run so: {error}"
-        return self.known[key].fault(weight_choice.budget_of(self.wishes.budget)) if choice else ""
+        return known[key].fault(weight_choice.budget_of(self.wishes.budget)) if choice else ""
 
     def _timed(self, choice: Choice, cases: Sequence[Arrays]) -> FinalModel:
         """The model with a choice, or with the half of it that gains most, again and again, until it is not slower."""
@@ -159,71 +137,21 @@ class WeightStage:
             if not reason:
                 return replace(self._result(choice), bench=bench, whole=whole)
             kept = dict([*choice.items()][: len(choice) // 2])  # they are in the order of their gains
-            self.reasons |= {name: f"{variant}: {reason}" for name, variant in choice.items() if name not in kept}
+            self.tried.reasons |= {name: f"{variant}: {reason}" for name, variant in choice.items() if name not in kept}
             choice = kept
         return self._result(reason=reason)
 
     def _result(self, choice: Choice | None = None, reason: str = "") -> FinalModel:
         """The model as it was, with the record of all products for a choice."""
-        choice, records, shapes = (
-            choice or {},
-            list[ProductRecord](),
-            {each.output: each.shape for each in self.products},
-        )
-        for name in dict.fromkeys([*shapes, *self.reasons]):
-            trials, variant = self.trials.get(name, []), str(choice.get(name, ""))
-            why = self.reasons.get(name, "") or ("" if variant else _nearest(trials))
-            float32, variants = self.float32.get(name, ()), tuple(map(_record, trials))
-            records.append(ProductRecord(name, shapes.get(name, ()), variant, why, float32, variants))
-        apart = self.known.get(_key(choice), Agreement())
-        budget, margin = str(self.wishes.budget or weight_choice.SAME_TOKENS), apart.margin if apart.rows else None
-        numbers = apart.error, apart.rows, apart.flips, margin, apart.rows_beyond, apart.flips_beyond
-        return replace(self.final, weights=WeightRecord(self.wishes.weights, budget, tuple(records), *numbers, reason))
-
-
-def _key(choice: Choice) -> tuple[tuple[str, Variant], ...]:
-    """A choice as a key, in whatever order it was made."""
-    return tuple(sorted(choice.items(), key=str))
-
-
-def _record(trial: Trial) -> VariantRecord:
-    """The record of a variant, in seconds of one product."""
-    pairs = zip(trial.timings, trial.before_s, strict=True)
-    at = (replace(binding(each), before_s=one, after_s=one / each.comparison.speedup) for each, one in pairs)
-    return VariantRecord(str(trial.variant), trial.errors, tuple(at), trial.reason)
-
-
-def _nearest(trials: Sequence[Trial]) -> str:
-    """Why float32 is as good, by the variant that came nearest."""
-    speeds = {min((one.comparison.speedup for one in each.timings), default=0.0): each for each in trials}
-    return f"{speeds[max(speeds)].variant}: {speeds[max(speeds)].reason}" if speeds else ""
-
-
-def _gain(trial: Trial, totals: Mapping[str, float]) -> float:
-    """The share of the time of all products that a variant saves in one, the mean over the bindings."""
-    pairs = zip(trial.timings, trial.before_s, strict=True)
-    return float(np.mean([one * (1 - 1 / at.comparison.speedup) / totals[str(at.sizes)] for at, one in pairs]))
+        wishes = self.wishes
+        return replace(self.final, weights=self.tried.record(wishes.weights, wishes.budget, choice or {}, reason))
 
 
 Flow = Mapping[str, np.ndarray]  # values of one run, by name
 MOST_BYTES = 1 << 28  # of the weights of a model that is timed
 FEW_ROWS = 32  # with more, weights that come from memory once are used so often that it is of no matter
 JUDGED_ROWS = 64
-LARGE = (1, 30, 1000)  # times a channel
 _COLUMNS = 4096  # of a product that are in float64 at a time: they take twice the memory
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """Variant of the weights of a product, tried. `errors` is the largest one of a row over the largest value of the
-    row, on activations and with a channel of every second row times 30 and times 1000; `before_s`: of the product in
-    float32, at each of the timings; `reason`: why it is out."""
-
-    variant: Variant
-    timings: tuple[BindingTiming, ...] = ()
-    before_s: tuple[float, ...] = ()
-    errors: tuple[float, ...] = ()
-    reason: str = ""
 
 
 def equal_products(products: Sequence[Product], flows: Sequence[Flow]) -> list[list[Product]]:
@@ -279,14 +207,6 @@ def _timed(
     trial = replace(trial, timings=(*trial.timings, *timings), before_s=(*trial.before_s, *before_s))
     loser = losing(trial.timings)
     return replace(trial, reason="" if loser is None else str(loser))
-
-
-def trial_loss(timings: Sequence[BindingTiming]) -> str:
-    """Why a variant with these timings is not one to choose, or nothing: it is FASTER at one and SLOWER at none."""
-    decider = losing(timings) or decisive(timings)
-    if overall(each.verdict for each in timings) is Verdict.FASTER and losing(timings) is None:
-        return ""
-    return "not timed" if decider is None else str(decider)
 
 
 def _copies(products: Sequence[Product], operand: np.ndarray, total_bytes: int) -> int:

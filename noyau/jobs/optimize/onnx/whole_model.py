@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from noyau.codegen.plan import Planned
 from noyau.errors import CheckError, NoyauError, UnsupportedError
 from noyau.hosts.onnxruntime.bodies import restored
@@ -25,10 +23,10 @@ from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive, lo
 from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench, stamps
 from noyau.jobs.optimize.pipeline import Say
 from noyau.jobs.optimize.record import WeightRecord
+from noyau.jobs.optimize.weight_choice import distance
 from noyau.kernels.certificates import timing_key
 from noyau.text import printable
 from noyau.timing.comparison import compare
-from noyau.timing.output_checks import is_float
 from noyau.timing.verdict import SLOWER_BELOW, Comparison, Verdict
 from noyau.toolchain import cache
 from noyau.toolchain.c import compiler as c_compiler
@@ -75,18 +73,6 @@ def output_distance(before: BoundRun | PlainRun, after: BoundRun | PlainRun) -> 
     before()  # a model that draws random numbers is apart from itself
     again = max(distance(first[name], before.outputs[name]) for name in first)
     return largest if again < _ROUNDING else None
-
-
-def distance(one: np.ndarray, other: np.ndarray) -> float:
-    if not is_float(one.dtype) or one.shape != other.shape:
-        return 0.0 if np.array_equal(one, other) else np.inf
-    one, other = one.astype(np.float64), other.astype(np.float64)
-    finite = np.isfinite(one)
-    if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
-        return np.inf
-    largest = np.abs(one[finite]).max(initial=0.0) or 1.0
-    apart = float(np.abs(one[finite] - other[finite]).max(initial=0.0) / largest)
-    return np.inf if np.isnan(apart) else apart  # NaN is less than no bound, and greater than none
 
 
 def twin_distance(bench: OnnxBench, arrays: Arrays) -> float | None:

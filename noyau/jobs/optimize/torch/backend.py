@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock, Thread
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import torch
 from torch import fx
@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from noyau.codegen.plan import Plan
 from noyau.compiler.partition.cut import Partition
-from noyau.errors import BuildError, UnsupportedError
+from noyau.errors import BuildError, InputError, UnsupportedError
 from noyau.hosts.torch.cuda.device import beside_captures
 from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules import sites as modules_sites
@@ -43,10 +43,14 @@ from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, op
 from noyau.jobs.optimize.torch.options import CompileOptions, options_from
 from noyau.jobs.optimize.torch.whole import JudgedGraph, measured
 from noyau.kernels.certificates import prepare
+from noyau.text import several
 from noyau.toolchain.garbage_collection import without_collections
 from noyau.toolchain.triton.parallel_compile import COMPILER
 from noyau.workers.resources import give_back
 from noyau.workers.signals import TimeIsUp, time_limit
+
+if TYPE_CHECKING:
+    from noyau.jobs.optimize.torch.weights import FewBits
 
 Partitioner: TypeAlias = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 Result = TypeVar("Result")
@@ -54,6 +58,7 @@ REPORT = (
     "If torch runs it, that is a defect of noyau: please report it to its maintainers with what `noyau doctor` prints"
 )
 _LINE = 500  # characters of a fault
+PRODUCTS = "products of few rows"  # as a kernel that a whole may lose
 _FLAT = (torch.Tensor, int, float, torch.SymInt, torch.SymFloat)
 _ONE = Lock()  # of graphs that are compiled in the second call: kernels of two would be timed beside each other
 
@@ -127,7 +132,10 @@ def backend(
 
     `options` are the fields of noyau.jobs.optimize.torch.options.CompileOptions: rest="eager" or "inductor",
     against="eager" or "inductor", budget_s=60, keep="faster". InputError for an option or a value that there is not."""
-    return compile_captured(module, inputs, options_from({**(options or {}), **others}), GraphRecord(forgets=True))
+    wishes = options_from({**(options or {}), **others})
+    if wishes.calibration is not None:
+        raise InputError("a calibration is for noyau.optimize: torch.compile takes what its first call is given")
+    return compile_captured(module, inputs, wishes, GraphRecord(forgets=True))
 
 
 def or_else(
@@ -165,14 +173,21 @@ def compile_captured(
         plain: Callable[..., Any] = module.forward
         return plain
 
-    traced = partial(_compile_captured, module, inputs, wishes, record)
-    run = or_else(traced, left, dynamos=exceptions_allowed_to_be_fallback)
+    few = _in_few_bits(module, inputs, wishes, record)
+
+    def compiled(arguments: Sequence[Any], wishes: CompileOptions, record: GraphRecord) -> Callable[..., Any]:
+        if few is None or few.module is None or PRODUCTS in record.dropped:
+            return _compile_captured(module, arguments, wishes, record)
+        record.gains[PRODUCTS] = few.gain_s
+        return few.around(_compile_captured(few.module, few.picked(arguments), wishes, record), module.forward)
+
+    run = or_else(partial(compiled, inputs, wishes, record), left, dynamos=exceptions_allowed_to_be_fallback)
     if not record.forgets:  # noyau.optimize times the module itself
         return measured(run, record.walls.append, lambda: record.measures)
 
     def again(dropped: Mapping[str, str], arguments: Sequence[Any]) -> tuple[Callable[..., Any], Mapping[str, float]]:
         fewer = GraphRecord(forgets=True, dropped=dropped)
-        return _compile_captured(module, arguments, replace(wishes, prompt=False), fewer), fewer.gains
+        return compiled(arguments, replace(wishes, prompt=False), fewer), fewer.gains
 
     def tell(words: str) -> None:
         log.info("%s", words)
@@ -188,6 +203,34 @@ def compile_captured(
         tell("not timed as a whole: it takes what is no tensor, or sizes that are names, which inductor is not given")
     # Torch may be who runs it at last, and says of a lost device what torch says.
     return torch._dynamo.disable(executor.with_device_errors("a compiled graph", run))  # type: ignore[no-any-return]
+
+
+def _in_few_bits(
+    module: fx.GraphModule, inputs: Sequence[Any], wishes: CompileOptions, record: GraphRecord
+) -> FewBits | None:
+    """The graph with kernels for products of few rows, as an earlier attempt has it or searched now; None where nobody
+    asked for one on the CPU, or that went wrong."""
+    if wishes.weights == "none" and not any(getattr(each, "is_cuda", False) for each in inputs):
+        return None
+    from noyau.jobs.optimize.torch.weights import TorchWeightStage, key_of_graph  # Triton's modules, which no CPU needs
+
+    key = key_of_graph(module, inputs)
+    if key not in record.weights:
+        stage = TorchWeightStage(module, inputs, wishes.weights, wishes.budget, record.calibration.get(key, ()))
+        few = or_else(stage.run, lambda _: None, wishes.limit_s)
+        if few is None:
+            return None
+        record.weights[key] = few
+    few = record.weights[key]
+    words = f"{several(len(few.kept), 'launch')} of products of few rows"
+    if wishes.weights != "none":
+        chosen = few.record
+        moved = f"the outputs move by {chosen.error:.2g} of the largest, {chosen.flips} of {chosen.rows} tokens flip"
+        words = f"{words}, {len(chosen.changed)} with weights in few bits; {chosen.reason or moved}"
+    log.info("%s", words)
+    if wishes.verdicts is not None and (few.kept or wishes.weights != "none"):
+        wishes.verdicts.append(words)
+    return few
 
 
 def _compile_captured(
@@ -258,7 +301,8 @@ class GraphCompiler:
     def _compiled(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str, ahead: AheadOfTime) -> Boxed:
         wishes = self.wishes
         correct_dtypes(module.graph)
-        if modules_sites.device_of(module.graph) != modules_sites.CPU:
+        on_gpu = modules_sites.device_of(module.graph) != modules_sites.CPU
+        if on_gpu:
             from noyau.hosts.torch.modules import simplification
 
             simplification.simplify(module.graph)
@@ -275,6 +319,10 @@ class GraphCompiler:
 
         graph, program = or_else(optimized, left, wishes.limit_s)
         self.record.tell(graph)
+        if wishes.rest == "eager" and (on_gpu or wishes.weights != "none"):  # inductor asks for torch's registry
+            from noyau.hosts.torch.modules.row_products import launch_products
+
+            launch_products(program)
         return run(program, inputs)
 
 

@@ -26,6 +26,7 @@ from noyau.jobs.profile.record import Wall
 
 if TYPE_CHECKING:
     from noyau.jobs.optimize.cuda.host import CudaHost
+    from noyau.jobs.optimize.torch.weights import FewBits
 
 log = logging.getLogger("noyau")
 
@@ -89,7 +90,8 @@ class GraphRecord:
     """Every graph that was compiled for a module, in order; none where it `forgets`: they are large, and torch keeps
     what compiles them as long as the module. `dropped`: kernels that no graph takes, with the reason; `gains`: of each
     that is kept, the seconds that it gains in all its places. While it `measures`, each graph that is called adds how
-    its wall time splits to `walls`, once."""
+    its wall time splits to `walls`, once. `weights`: what came of weights in few bits, by the graph, of an
+    earlier attempt too; `calibration`: further arguments of a graph."""
 
     graphs: list[CompiledGraph] = field(default_factory=list)
     forgets: bool = False
@@ -97,6 +99,8 @@ class GraphRecord:
     gains: dict[str, float] = field(default_factory=dict)
     measures: bool = False
     walls: list[Wall | None] = field(default_factory=list)
+    weights: dict[Any, FewBits] = field(default_factory=dict)
+    calibration: Mapping[Any, Sequence[Sequence[Any]]] = field(default_factory=dict)
 
     def tell(self, graph: CompiledGraph) -> None:
         """A graph that was compiled."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
 from noyau.errors import InputError
 from noyau.jobs.optimize.candidate import KEEPS
+from noyau.jobs.optimize.weight_choice import require_wishes
 from noyau.text import printable
 from noyau.verify.adversarial import FULL, SMOKE, Effort
 
@@ -29,7 +30,10 @@ class CompileOptions:
     `graphs`: on a GPU, a graph of many small launches is recorded after a few calls, and launched as one CUDA graph.
     `prompt`: on a GPU, torch's own kernels run in the first call of a graph, and noyau's are made in the second; not
     where a report is asked for, as noyau.optimize does. `limit_s`: seconds after which a graph is left to torch; none
-    for noyau.optimize. `verdicts`: a list to which torch.compile adds who runs a graph as a whole, and why."""
+    for noyau.optimize. `verdicts`: a list to which torch.compile adds who runs a graph as a whole, and why.
+    `weights`: "auto", "int8" or "int4" for products of few rows on a GPU with weights in few bits, where that is faster
+    and keeps a `budget`: "same-tokens", or how far the outputs may move, over the largest; `calibration`: inputs as the
+    module takes them, of the same shapes, for errors and tokens (noyau.optimize alone)."""
 
     rest: str = "eager"
     against: str | None = None
@@ -40,6 +44,9 @@ class CompileOptions:
     prompt: bool = True
     limit_s: float = 60.0
     verdicts: list[str] | None = None
+    weights: str = "none"
+    budget: str | float | None = None
+    calibration: Sequence[Any] | None = None
 
     @property
     def rival(self) -> str:
@@ -59,6 +66,9 @@ class CompileKeywords(TypedDict, total=False):
     prompt: bool
     limit_s: float
     verdicts: list[str] | None
+    weights: str
+    budget: str | float | None
+    calibration: Sequence[Any] | None
 
 
 class ModuleKeywords(CompileKeywords, total=False):
@@ -98,6 +108,7 @@ def options_from(options: Mapping[str, Any]) -> CompileOptions:
     for name, seconds in (("budget_s", wishes.budget_s), ("limit_s", wishes.limit_s)):
         if not isinstance(seconds, int | float) or not seconds >= 0:
             raise InputError(f"{name}={seconds!r} is no number of seconds from 0 on")
+    require_wishes(wishes.weights, wishes.budget, wishes.calibration, 'weights="auto"')
     if not isinstance(wishes.verdicts, list | None):
         raise InputError(f"verdicts={wishes.verdicts!r} is no list to which lines are added")
     return wishes

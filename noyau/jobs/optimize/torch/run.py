@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
@@ -21,11 +21,12 @@ from noyau.compiler.partition.cut import Group, scalars_of
 from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.rewrite import KernelSwap, rewrite
+from noyau.jobs.optimize import weight_choice
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.cuda.saved_kernels import CallForm
 from noyau.jobs.optimize.record import EndToEnd, Evidence, GraphSplit, Report, left_alone, not_fused, record
 from noyau.jobs.optimize.torch import saved_module
-from noyau.jobs.optimize.torch.backend import compile_captured
+from noyau.jobs.optimize.torch.backend import PRODUCTS, compile_captured
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, ends_of
 from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, optimize_graph
 from noyau.jobs.optimize.torch.options import CompileKeywords, CompileOptions, options_from
@@ -36,6 +37,9 @@ from noyau.timing.comparison import compare
 from noyau.timing.machine import this_machine
 from noyau.timing.verdict import Comparison
 from noyau.toolchain.c import compiler as c_compiler
+
+if TYPE_CHECKING:
+    from noyau.jobs.optimize.torch.weights import FewBits
 
 log = logging.getLogger("noyau")
 _UNTIMED = "not timed as a whole, but kernel by kernel: torch.compile times gradients too"
@@ -69,7 +73,8 @@ class OptimizedModule:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # Without a kernel, what was captured may still be slower: it has composites written out, as attention is.
-        runs = self.wins and (torch.is_grad_enabled() or any(graph.kept for graph in self.record.graphs))
+        changed = any(graph.kept for graph in self.record.graphs) or any(each.module for each in self.weights)
+        runs = self.wins and (torch.is_grad_enabled() or changed)
         with explain_devices(self.module, (args, kwargs)):
             return (self.compiled if runs else self.module)(*args, **kwargs)
 
@@ -79,7 +84,14 @@ class OptimizedModule:
         report = report_of(
             _named(self.module), self.record.graphs, self.whole, self.notes, "" if self.wins else self.loss
         )
-        return replace(report, graphs=tuple(split(self.record, self.words)))
+        records = [] if self.wishes.weights == "none" else [each.record for each in self.weights]
+        few = weight_choice.together(records, self.loss or self.record.dropped.get(PRODUCTS, ""))
+        return replace(report, graphs=tuple(split(self.record, self.words)), weights=few)
+
+    @property
+    def weights(self) -> list[FewBits]:
+        """Outcomes of weights in few bits, graph by graph."""
+        return list(self.record.weights.values())
 
     @property
     def loss(self) -> str:
@@ -104,6 +116,10 @@ class OptimizedModule:
         place = path_of(path, "save() takes")
         if not isinstance(self.module, torch.nn.Module):
             raise UnsupportedError("a function is not saved; make it the forward of a torch.nn.Module")
+        if any(each.weights for each in self.weights):
+            raise UnsupportedError(
+                'weights in few bits are not saved; optimize the module with weights="none" to save it'
+            )
         exported = export(self.module, self.inputs, self.dynamic)
         try:
             if not self.wins:
@@ -143,11 +159,16 @@ def optimize(
     certificates are full ones, and no time is too long, unless that says otherwise. InputError for options or inputs
     that mean nothing; what the module itself raises is not caught."""
     wishes, arguments = options_from({"certificate": "full", "limit_s": math.inf, **options}), as_inputs(inputs)
-    record = GraphRecord()
+    record, few, flows = GraphRecord(), dict[Any, Any](), dict[Any, Any]()
+    if wishes.weights != "none":
+        from noyau.jobs.optimize.torch.weights import calibrate  # Triton's modules, which no CPU needs
+
+        flows = calibrate(module, arguments, [as_inputs(each) for each in wishes.calibration or ()], dynamic)
 
     def attempt(dropped: Mapping[str, str]) -> tuple[Callable[..., Any], Comparison | None, Mapping[str, float]]:
         nonlocal record
-        record, compiled, whole = _timed(module, arguments, wishes, dynamic, dropped)
+        first = GraphRecord(dropped=dict(dropped), weights=few, calibration=flows)
+        record, compiled, whole = _timed(module, arguments, wishes, dynamic, first)
         return compiled, whole, record.gains
 
     compiled, whole, words = settle(attempt, 1 if wishes.keep == "all" else ATTEMPTS)
@@ -174,11 +195,9 @@ def _timed(
     arguments: tuple[Any, ...],
     wishes: CompileOptions,
     dynamic: bool | None,
-    dropped: Mapping[str, str],
+    record: GraphRecord,
 ) -> tuple[GraphRecord, Callable[..., Any], Comparison | None]:
-    """A module compiled without the kernels that are `dropped`, and timed against torch's own run of it where it has
-    others."""
-    record = GraphRecord(dropped=dict(dropped))
+    """A module compiled as an empty `record` says, and timed against torch's own run of it where it has kernels."""
 
     def backend(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         return compile_captured(graph, examples, wishes, record)
@@ -188,7 +207,7 @@ def _timed(
     with torch.no_grad():
         with explain_devices(module, arguments):
             compiled(*arguments)
-        if any(graph.kept for graph in record.graphs):
+        if any(graph.kept for graph in record.graphs) or any(each.module for each in record.weights.values()):
             budget_s = min(WHOLE_S, wishes.budget_s)
             whole = compare(until_done(module, arguments), until_done(compiled, arguments), budget_s=budget_s)
     return record, compiled, whole

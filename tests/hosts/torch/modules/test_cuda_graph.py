@@ -204,7 +204,7 @@ def test_on_another_stream_it_is_launched(recorded, monkeypatch):
     ((_, graph),) = recorded
     monkeypatch.setattr(cuda_graph, "stream_now", lambda: (0, 8))
     assert run.recorded is not None
-    assert not run.recorded.fits([lies_at(each) for each in (WEIGHT, WEIGHT, cache)])
+    assert not run.recorded.fits([WEIGHT, WEIGHT, cache])
     assert graph.replays == 1
 
 
@@ -219,8 +219,8 @@ def test_a_parameter_that_lies_otherwise_from_the_same_place_on(recorded):
     for _ in range(WARM + 1):
         run([square])
     assert run.recorded is not None
-    assert run.recorded.fits([lies_at(square)])
-    assert not run.recorded.fits([lies_at(square.t())])
+    assert run.recorded.fits([square])
+    assert not run.recorded.fits([square.t()])
 
 
 def test_results_that_copies_would_not_be():
@@ -415,3 +415,17 @@ def test_what_may_keep_a_state_is_not_repeated():
             with FakeTensorMode():
                 each.meta["val"] = torch.empty(2, device="cuda")
         assert not is_repeatable(graph)
+
+
+def test_where_dynamo_looks_at_strides_a_recording_asks_for_addresses_in_one_call(recorded, monkeypatch):
+    def same(arguments, addresses, at):
+        return all(arguments[each].data_ptr() == addresses[each] for each in at)
+
+    monkeypatch.setattr(cuda_graph, "_SAME", same)
+    square = torch.arange(9.0).reshape(3, 3)
+    run = GraphReplay(lambda given: (given[1][0].clone(),), [square, square], is_guarded=True)
+    for _ in range(WARM + 1):
+        run([square.clone(), square])
+    assert run.recorded is not None
+    assert run.recorded.fits([square.clone(), square.t()], is_guarded=True)
+    assert not run.recorded.fits([square, square.clone()], is_guarded=True)

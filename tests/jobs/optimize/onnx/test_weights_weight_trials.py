@@ -11,7 +11,8 @@ from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.weight_variants import VARIANTS, Variant, with_variants
 from noyau.jobs.optimize.candidate import BindingTiming
 from noyau.jobs.optimize.onnx import weights
-from noyau.jobs.optimize.onnx.weights import equal_products, judge_variants, model_of, repeated, trial_loss
+from noyau.jobs.optimize.onnx.weights import equal_products, judge_variants, model_of, repeated
+from noyau.jobs.optimize.weight_choice import trial_loss
 from tests.hosts.onnxruntime.test_products import FORMS, WEIGHTS
 from tests.small_models import compared
 

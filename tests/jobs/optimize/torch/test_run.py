@@ -64,12 +64,12 @@ def test_of_a_module_that_is_slower_half_of_the_kernels_are_left_out_before_all(
     """The half that gains least, until it is not slower, or one kernel is left."""
     seen = []
 
-    def timed(slower, module, arguments, wishes, dynamic, dropped):
+    def timed(slower, module, arguments, wishes, dynamic, record):
+        dropped = record.dropped
         seen.append(dict(dropped))
         first = optimized.record.graphs[0]
         some = tuple(replace(one, kept=one.kept and one.planned.operator not in dropped) for one in first.candidates)
         seconds = 2.0 if len(seen) <= slower else 0.5
-        record = GraphRecord()
         record.tell(replace(first, candidates=some))
         return record, module, Comparison((1.0,) * 20, (seconds,) * 20)
 

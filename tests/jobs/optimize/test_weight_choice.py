@@ -7,8 +7,7 @@ import pytest
 
 from noyau.errors import InputError
 from noyau.hosts.onnxruntime.weight_variants import Variant
-from noyau.jobs.optimize.onnx.weight_choice import Agreement, Option, agreement, budget_of, choose, undoing
-from noyau.jobs.optimize.onnx.whole_model import distance
+from noyau.jobs.optimize.weight_choice import Agreement, Option, agreement, budget_of, choose, undoing
 
 EIGHT, FOUR = Variant(8, 32, 4), Variant(4, 32, 4)
 LOGITS = np.array([[[1.0, 3.0, 2.5], [4.0, 0.0, 1.0], [0.0, 0.25, 0.125]]], np.float32)
@@ -29,7 +28,7 @@ def test_budgets():
 def test_tokens_that_flip_are_counted_and_the_least_margin_of_the_others_is_said():
     moved = LOGITS.copy()
     moved[0, 0, 2] = 3.5  # of a margin of 0.5
-    found = agreement([({"logits": LOGITS}, {"logits": moved}), ({"logits": LOGITS}, {"logits": LOGITS})], distance)
+    found = agreement([({"logits": LOGITS}, {"logits": moved}), ({"logits": LOGITS}, {"logits": LOGITS})])
     assert (found.rows, found.flips, found.error, found.margin) == (6, 1, 0.25, 0.125 / 4)
     assert found.fault(None) == "1 of 6 tokens flip"
     assert found.fault(0.1) == "the outputs move by 0.25 of the largest"
@@ -41,7 +40,7 @@ def test_a_budget_is_held_on_512_rows_and_the_others_are_counted_apart():
     logits = np.tile(np.array([1.0, 0.0], np.float32), (1023, 1))
     moved = logits.copy()
     moved[1::2] = [0.0, 1.0]  # every second row is none of 512 evenly from 1023
-    found = agreement([({"y": logits[:700]}, {"y": moved[:700]}), ({"y": logits[700:]}, {"y": moved[700:]})], distance)
+    found = agreement([({"y": logits[:700]}, {"y": moved[:700]}), ({"y": logits[700:]}, {"y": moved[700:]})])
     assert (found.rows, found.flips, found.rows_beyond, found.flips_beyond) == (512, 0, 511, 511)
     assert not found.fault(None)
 
@@ -58,7 +57,7 @@ def test_a_budget_is_held_on_512_rows_and_the_others_are_counted_apart():
     ids=["tokens", "another count of tokens", "a cache of four axes", "one cell", "no number"],
 )
 def test_which_outputs_are_tokens(before, after, found):
-    assert agreement([({"y": before}, {"y": after})], distance) == found
+    assert agreement([({"y": before}, {"y": after})]) == found
 
 
 def test_without_tokens_a_budget_of_them_says_what_would_do():

@@ -1,0 +1,291 @@
+"""Products of few rows of a module as kernels of ours: the products of a graph that dynamo captured, weights as they
+are packed and read again, the operator that stands for some products while torch traces, and its launch in a graph."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+from torch import Tensor, fx
+
+from noyau.codegen.triton.row_products import MOST_ROWS, RowProducts, WeightForm, source
+from noyau.compiler.lowering.input_layouts import PACKED
+from noyau.frontends.torch.tensors import FROM_TORCH
+from noyau.hosts.torch.cuda.device_call import DeviceCall
+from noyau.hosts.torch.operator_registry import define
+from noyau.ir.loops import Kernel, Launch
+
+LEAST_BYTES = 1 << 16  # of weights: less is read in no time
+_MOST = 4  # products of a launch
+_LINEAR = (torch._C._nn.linear, torch.nn.functional.linear)
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+_WORDS = re.compile(r"^l_.*?(modules|parameters)_|^l_|_(modules|parameters)_|_+$")  # that dynamo puts into names
+_KEYS = itertools.count()
+_KNOWN: WeakValueDictionary[int, PackedProducts] = WeakValueDictionary()
+
+
+def pack(weight: Tensor, form: WeightForm) -> tuple[Tensor, ...]:
+    """Weights [channels, inputs] as cells and scales: of 8 bits u8[channels, inputs] and f32[channels]; of 4 bits
+    u8[channels, bytes] and bf16[channels, groups], as noyau.codegen.triton.row_products has them; or as they were."""
+    if not form.bits:
+        return (weight.detach(),)
+    wide, middle, largest = weight.detach().to(torch.float32), 1 << (form.bits - 1), (1 << (form.bits - 1)) - 1
+    if form.group:
+        padding = -wide.shape[1] % (2 * form.group)
+        wide = torch.nn.functional.pad(wide, (0, padding)).view(len(wide), -1, form.group)
+    scales = wide.abs().amax(-1) / largest
+    scales = scales.to(torch.bfloat16) if form.group else scales
+    scales[scales == 0] = 1
+    cells = (wide / scales.to(torch.float32).unsqueeze(-1)).round_().clamp_(-largest, largest).add_(middle)
+    cells = cells.to(torch.uint8).view(len(wide), -1)
+    if form.bits == 4:
+        low, high = cells.chunk(2, dim=1)
+        cells = low | (high << 4)
+    return cells.contiguous(), scales.contiguous()
+
+
+def unpack(packed: Sequence[Tensor], form: WeightForm, depth: int) -> Tensor:
+    """The weights f64[channels, depth] that packed ones stand for, exactly."""
+    if not form.bits:
+        return packed[0].double()
+    cells, scales = packed
+    if form.bits == 4:
+        cells = torch.cat((cells & 15, cells >> 4), dim=1)
+    wide = cells.double() - (1 << (form.bits - 1))
+    if not form.group:
+        return wide * scales.double().unsqueeze(-1)
+    groups = wide.view(len(wide), -1, form.group) * scales.double().unsqueeze(-1)
+    return groups.view(len(wide), -1)[:, :depth]
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class PackedProducts:
+    """Some products with their weights: `packed` of each, nothing where they are given with each call. It lives as long
+    as a graph that calls it."""
+
+    products: RowProducts
+    packed: tuple[tuple[Tensor, ...], ...]
+    call: DeviceCall
+    key: int
+
+    def arguments(self, x: Any, operands: Sequence[Any], packed: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
+        """Arguments of the kernel: `operands` are weights that are not packed and biases, product by product."""
+        rest, result = iter(operands), [x]
+        for own, has_bias in zip(packed, self.products.biased, strict=True):
+            result += [*(own or [next(rest)]), *([next(rest)] if has_bias else [])]
+        return tuple(result)
+
+    def __call__(self, x: Tensor, operands: Sequence[Tensor]) -> list[Tensor]:
+        """The results [rows, channels] for rows [rows, depth] that lie side by side."""
+        results = self.call(*self.arguments(x, operands, self.packed))
+        return list(results) if isinstance(results, tuple) else [results]
+
+
+def packed_products(products: RowProducts, weights: Sequence[Tensor]) -> PackedProducts:
+    """Products with these weights [channels, inputs], packed in their form."""
+    name, text = source(products)
+    own = tuple(pack(each, products.form) if products.form.bits else () for each in weights)
+    count = 1 + sum(2 if products.form.bits else 1 for _ in weights) + sum(products.biased)
+    call = DeviceCall(text, Kernel(name, (), (), (Launch(()),)), [PACKED] * count)
+    result = PackedProducts(products, own, call, next(_KEYS))
+    _KNOWN[result.key] = result
+    return result
+
+
+def _run(x: Tensor, operands: Sequence[Tensor], key: int) -> list[Tensor]:
+    return _KNOWN[key](x, operands)
+
+
+def _fake(x: Tensor, operands: Sequence[Tensor], key: int) -> list[Tensor]:
+    products = _KNOWN[key].products
+    return [x.new_empty((products.rows, width)) for width in products.widths]
+
+
+OPERATOR = define("row_products", "(Tensor x, Tensor[] operands, int key) -> Tensor[]", _run, _fake)
+
+
+def launch_products(module: fx.GraphModule) -> None:
+    """Let the products of a graph be calls of their kernels, whose packed weights the module holds: what a CUDA graph
+    records, and a flat function launches by numbers."""
+    for node in module.graph.find_nodes(op="call_function", target=OPERATOR):
+        x, operands, key = node.args
+        own = _KNOWN[key]
+        with module.graph.inserting_before(node):
+            held = [
+                [_held(module, f"_row_products_{key}_{at}_{place}", each) for place, each in enumerate(parts)]
+                for at, parts in enumerate(own.packed)
+            ]
+            call = module.graph.call_function(own.call, own.arguments(x, operands, held))
+        call.meta = dict(node.meta)
+        if len(own.packed) > 1:
+            node.replace_all_uses_with(call)
+        else:
+            for part in list(node.users):
+                call.meta = dict(part.meta)
+                part.replace_all_uses_with(call)
+                module.graph.erase_node(part)
+        module.graph.erase_node(node)
+    module.recompile()
+
+
+def _held(module: fx.GraphModule, name: str, tensor: Tensor) -> fx.Node:
+    module.register_buffer(name, tensor, persistent=False)
+    return module.graph.get_attr(name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowProduct:
+    """A product of a graph that reads few rows: its nodes, and its weights [channels, inputs]; `name` is that of its
+    parameter."""
+
+    name: str
+    node: fx.Node
+    source: fx.Node
+    weight: fx.Node
+    bias: fx.Node | None
+    values: Tensor
+
+    @property
+    def shift(self) -> Tensor | None:
+        """A bias of zeros, where there is one."""
+        return None if self.bias is None else self.values.new_zeros(len(self.values))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProductFamily:
+    """Products that read the same rows, which one launch makes."""
+
+    members: tuple[RowProduct, ...]
+
+    @property
+    def name(self) -> str:
+        first, *others = (each.name for each in self.members)
+        return " + ".join([first, *(each.rpartition(".")[2] for each in others)])
+
+    @property
+    def source(self) -> fx.Node:
+        return self.members[0].source
+
+    def operands(self, form: WeightForm) -> list[Tensor]:
+        """Operands of a kernel beside the rows and what is packed, its biases 0."""
+        pairs = ((None if form.bits else each.values, each.shift) for each in self.members)
+        return [each for pair in pairs for each in pair if each is not None]
+
+    def products(self, form: WeightForm) -> RowProducts:
+        """The products of the family as one kernel, with weights of a form."""
+        first, rows = self.members[0].values, math.prod(map(int, self.source.meta["example_value"].shape[:-1]))
+        widths, biased = (len(each.values) for each in self.members), (each.bias is not None for each in self.members)
+        return RowProducts(form, rows, first.shape[1], tuple(widths), tuple(biased), FROM_TORCH[first.dtype])
+
+
+def families_of(graph: fx.Graph, arguments: Sequence[Any]) -> tuple[list[ProductFamily], dict[str, str]]:
+    """The products of few rows of parameters of 64 KiB or more, those that read the same rows together, up to four;
+    and why others are left as they are, by name. `arguments` are those of the graph."""
+    values = dict(zip(graph.find_nodes(op="placeholder"), arguments, strict=True))
+    families, reasons, region = defaultdict[Any, list[RowProduct]](list), dict[str, str](), 0
+    for node in graph.nodes:
+        region += _may_change(node)
+        source, holder, bias, turned = _operands_of(node)
+        weight = values.get(holder)
+        if not isinstance(weight, Tensor) or weight.ndim != 2 or weight.nbytes < LEAST_BYTES or _rows(source) is None:
+            continue
+        name = _WORDS.sub(lambda match: "." if match.start() else "", holder.name).strip(".").removesuffix(".weight")
+        if reason := _refusal(node, source, bias, weight, values):
+            reasons[name] = reason
+            continue
+        product = RowProduct(name, node, source, holder, bias, weight.t() if turned else weight)
+        families[region, source, product.values.shape[1]].append(product)
+    parts = (each[at : at + _MOST] for each in families.values() for at in range(0, len(each), _MOST))
+    return [ProductFamily(tuple(each)) for each in parts], reasons
+
+
+def _may_change(node: fx.Node) -> bool:
+    """Whether a node may change what it reads, as far as names tell."""
+    name = str(node.target if node.op == "call_method" else getattr(node.target, "__name__", ""))
+    in_place = name.endswith("_") or name == "setitem" or (name in dir(operator) and name.startswith("i"))
+    return in_place or bool(node.kwargs.get("inplace")) or "out" in node.kwargs
+
+
+def _operands_of(node: fx.Node) -> tuple[Any, Any, Any, bool]:
+    """Rows, weights and bias of a product, and whether weights are [inputs, channels]; None for no product."""
+    if node.target in _LINEAR:
+        source, weight, bias = (*node.args, node.kwargs.get("bias"))[:3]
+        return source, weight, bias, False
+    if node.target is torch.addmm and len(node.args) == 3 and not node.kwargs:  # as Conv1D of transformers has it
+        bias, source, weight = node.args
+        return source, weight, bias, True
+    return None, None, None, False
+
+
+def _rows(source: Any) -> int | None:
+    """The number of rows of a value, where it is known and few."""
+    fake = source.meta.get("example_value")
+    if not isinstance(fake, Tensor) or not all(isinstance(each, int) for each in fake.shape) or not fake.numel():
+        return None
+    rows = math.prod(fake.shape[:-1])
+    return rows if rows <= MOST_ROWS else None
+
+
+def _refusal(node: fx.Node, source: fx.Node, bias: Any, weight: Tensor, values: Mapping[fx.Node, Any]) -> str:
+    """Why a product is left as it is, or nothing."""
+    dtypes = [each.meta["example_value"].dtype for each in (source, node)]
+    if type(weight) is not torch.nn.Parameter:
+        return f"its weights are a {type(weight).__name__}, and no plain parameter"
+    if weight.dtype not in _FLOATS or any(each != weight.dtype for each in dtypes):
+        return f"it makes {dtypes[1]} of {dtypes[0]} and {weight.dtype}"
+    channels = node.meta["example_value"].shape[-1:]
+    if bias is not None and not (isinstance(values.get(bias), Tensor) and values[bias].shape == channels):
+        return "its bias is no argument with a cell a channel"
+    if weight.is_inference():
+        return "its weights are of inference mode, and nothing counts their changes"
+    if weight.numel() >= 1 << 31:
+        return "its weights have 2**31 cells or more"
+    return "" if bool(weight.isfinite().all()) else "its weights have NaN or infinities"
+
+
+def with_products(
+    module: fx.GraphModule, chosen: Sequence[tuple[ProductFamily, PackedProducts]]
+) -> tuple[fx.GraphModule, tuple[int, ...]]:
+    """A graph in which each family is one product, and the places of the arguments that it takes: of weights that are
+    packed, none."""
+    graph, new = fx.Graph(), dict[fx.Node, fx.Node]()
+    graph.output(graph.graph_copy(module.graph, new))
+    packed = {each.weight for family, own in chosen if own.products.form.bits for each in family.members}
+    for family, own in chosen:
+        _join(graph, family, own, new)
+    places = list[int]()
+    for at, holder in enumerate(module.graph.find_nodes(op="placeholder")):
+        if holder in packed and not new[holder].users:
+            graph.erase_node(new[holder])
+            continue
+        places.append(at)
+        if hasattr(holder, "_dynamo_source"):  # AOTAutograd asks for it
+            new[holder]._dynamo_source = holder._dynamo_source
+    graph.lint()
+    return fx.GraphModule(module, graph), tuple(places)
+
+
+def _join(graph: fx.Graph, family: ProductFamily, packed: PackedProducts, new: Mapping[fx.Node, fx.Node]) -> None:
+    """Let the products of a family be one, in a graph whose nodes are `new`."""
+    products, bits = packed.products, packed.products.form.bits
+    with graph.inserting_before(new[family.members[0].node]):
+        rows = graph.call_method("reshape", (new[family.source], (products.rows, products.depth)))
+        rows = graph.call_method("contiguous", (rows,))
+        pairs = ((None if bits else each.weight, each.bias) for each in family.members)
+        operands = [new[each] for pair in pairs for each in pair if each is not None]
+        joint = graph.call_function(OPERATOR, (rows, operands, packed.key))
+        for at, each in enumerate(family.members):
+            part = graph.call_function(operator.getitem, (joint, at))
+            shown = graph.call_method("view", (part, tuple(map(int, each.node.meta["example_value"].shape))))
+            shown.meta = dict(each.node.meta)
+            new[each.node].replace_all_uses_with(shown)
+    for each in family.members:  # not before: the nodes above stand before the first
+        graph.erase_node(new[each.node])

@@ -1,0 +1,417 @@
+"""Weights in few bits for a graph that dynamo captured, on a GPU: products of few rows, each family of them tried as
+one kernel of ours, the fastest forms chosen, and undone from the worst until the outputs keep a budget. Weights as they
+were are a form too, which needs no budget.
+
+More than 16 rows use the weights as they were, which stay where they are: packed ones are held beside them. Choices are
+judged by torch's own run of the graph with those products in its place; what it changes are copies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx
+
+from noyau.codegen.triton.row_products import FORMS, MOST_ROWS, RowProducts, WeightForm
+from noyau.errors import CheckError, InputError, NoyauError
+from noyau.hosts.torch.cuda.device import beside_captures, guard
+from noyau.hosts.torch.cuda.guarded_memory import Room, answers
+from noyau.hosts.torch.cuda.launch_records import TAPE, foretell
+from noyau.hosts.torch.cuda.tensor_rotation import alike, shares_memory
+from noyau.hosts.torch.modules.row_products import (
+    PackedProducts,
+    ProductFamily,
+    families_of,
+    pack,
+    packed_products,
+    unpack,
+    with_products,
+)
+from noyau.jobs.optimize.candidate import BindingTiming
+from noyau.jobs.optimize.record import WeightRecord
+from noyau.jobs.optimize.weight_choice import (
+    LARGE,
+    TOKENS,
+    WEIGHTS,
+    Choice,
+    Outputs,
+    ProductTrials,
+    Trial,
+    agreement,
+    budget_of,
+    key_of,
+    trial_loss,
+)
+from noyau.text import several, unused
+from noyau.timing.verdict import Comparison
+from noyau.toolchain.triton.module import interprets
+from noyau.toolchain.triton.parallel_compile import COMPILER
+
+log = logging.getLogger("noyau")
+MOST_RUNS = 128  # with tokens that are made up
+ROUNDS = 20  # of a timing
+JUDGED_ROWS = 64
+_CHANNELS = 4096  # that are in float64 at a time: they take four times the memory
+Flow = Mapping[fx.Node, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class FewBits:
+    """A graph with some products of few rows in kernels of ours, `module`, of the arguments at `places`; None where all
+    are as they were. `weights`: the parameters that were packed, and how each lay and was counted then; `kept` holds
+    the kernels with what is packed, which gain `gain_s` seconds a call."""
+
+    record: WeightRecord
+    module: fx.GraphModule | None = None
+    places: tuple[int, ...] = ()
+    weights: tuple[tuple[int, tuple[int, int]], ...] = ()
+    kept: tuple[PackedProducts, ...] = ()
+    gain_s: float = 0.0
+
+    def picked(self, arguments: Sequence[Any]) -> list[Any]:
+        """The arguments that the module takes."""
+        return [arguments[at] for at in self.places]
+
+    def around(self, run: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+        """A run of the module, of all arguments; `plain` where a parameter was changed since it was packed."""
+
+        places, known = [at for at, _ in self.weights], [state for _, state in self.weights]
+
+        def call(*arguments: Any) -> Any:
+            states = [(arguments[at].data_ptr(), arguments[at]._version) for at in places]
+            return run(*self.picked(arguments)) if states == known else plain(*arguments)
+
+        return call
+
+
+def time_cold(before: Callable[[], Any], after: Callable[[], Any]) -> Comparison:
+    """Two calls on a device's clock, after its cache was overwritten: a model reads each weight once a call."""
+    from noyau.hosts.torch.cuda.clock import time_calls
+
+    times = time_calls({"before": before, "after": after}, rounds=ROUNDS, cold=True)
+    return Comparison(times["before"].samples_s, times["after"].samples_s)
+
+
+@dataclass(slots=True)
+class TorchWeightStage:
+    """The stage of one captured graph. `weights` and `budget` as CompileOptions has them; `calibration`: other
+    arguments of the graph; `clock` times two calls; `own`: families whose weights as they were are faster in a kernel
+    of ours; `before`: outputs of the graph as it was."""
+
+    module: fx.GraphModule
+    arguments: Sequence[Any]
+    weights: str
+    budget: str | float | None
+    calibration: Sequence[Sequence[Any]] = ()
+    clock: Callable[[Callable[[], Any], Callable[[], Any]], Comparison] = time_cold
+    tried: ProductTrials = field(default_factory=ProductTrials)
+    families: dict[str, ProductFamily] = field(default_factory=dict)
+    packed: dict[Any, PackedProducts] = field(default_factory=dict)
+    own: dict[str, Trial] = field(default_factory=dict)
+    before: list[Outputs] = field(default_factory=list)
+
+    def run(self) -> FewBits:
+        """The graph with the weights that stay in few bits, and what came of each product."""
+        if reason := self.refusal():
+            return self._result({}, reason)
+        gpus = [each.device for each in self.arguments if isinstance(each, Tensor) and each.is_cuda]
+        try:
+            noise = torch.random.fork_rng(devices=gpus[:1])
+            with torch.no_grad(), guard((*gpus, torch.device("cpu"))[0]), beside_captures(), noise:
+                return self._run()
+        except (NoyauError, torch.OutOfMemoryError) as error:
+            return self._result({}, str(error).splitlines()[0])
+
+    def _run(self) -> FewBits:
+        families, self.tried.reasons = families_of(self.module.graph, self.arguments)
+        for each in families:  # a layer may be called twice
+            self.families[unused(each.name, self.families)] = each
+        if not families:
+            return self._result({}, f"no product of {MOST_ROWS} rows or fewer has a parameter of 64 KiB or more")
+        products = {name: each.products(WeightForm()) for name, each in self.families.items()}
+        self.tried.shapes = {name: (each.depth, sum(each.widths)) for name, each in products.items()}
+        scenes = [] if self.weights == "none" else [self.arguments, *self.calibration]
+        self._try([flow_of(self.module, {each.source for each in families}, each) for each in scenes])
+        cases = self._cases() if any(self.tried.options().values()) else []
+        choice, reason = self.tried.choose(lambda choice: self._fault(choice, cases))
+        return self._result(choice, "" if choice else reason)
+
+    def refusal(self) -> str:
+        """Why no product of the graph is tried, or nothing."""
+        tensors = [each for each in self.arguments if isinstance(each, Tensor)]
+        if not interprets() and not any(each.is_cuda for each in tensors):
+            return "its tensors are not on a GPU"
+        if len({each.device for each in tensors if each.is_cuda}) > 1:
+            return "its tensors are on several GPUs"
+        if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
+            return "gradients are wanted: kernels of few rows are for inference, under torch.no_grad()"
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            return "a CUDA graph is being captured"
+        if any(isinstance(each, torch.SymInt) for each in self.arguments):
+            return "its sizes are names: give torch.compile dynamic=False"
+        own = [each for each in tensors if not isinstance(each, torch.nn.Parameter)]
+        if self.weights != "none" and any(shares_memory(a, b) for a, b in itertools.combinations(own, 2)):
+            return "an argument shares memory with another one, and is not copied"
+        return ""
+
+    def _try(self, flows: Sequence[Flow]) -> None:
+        """Time the forms of equal families, and judge them in each where they win."""
+        groups = defaultdict[RowProducts, list[ProductFamily]](list)
+        for family in self.families.values():
+            groups[family.products(WeightForm())].append(family)
+        forms = [WeightForm(), *(each for each in FORMS if each.bits in WEIGHTS[self.weights])]
+        self._compile([group[0] for group in groups.values()], forms)
+        for number, (products, group) in enumerate(groups.items(), 1):
+            log.info("timing products of few rows, %s of %s: %s", number, len(groups), several(len(group), "launch"))
+            own, *trials = (self._timed(group[0], form, flows[:1]) for form in forms)
+            right = [each.variant for each in trials if not each.reason]
+            for family in group:
+                self.own |= {} if own.reason else {family.name: own}
+                if trials:
+                    rows = torch.cat([flow[family.source].reshape(products.rows, -1) for flow in flows])
+                    self.tried.plain[family.name], *errors = judge(family, right, rows)
+                    known = dict(zip(right, errors, strict=True))
+                    self.tried.trials[family.name] = [
+                        replace(each, errors=known.get(each.variant, ())) for each in trials
+                    ]
+
+    def _compile(self, families: Sequence[ProductFamily], forms: Sequence[WeightForm]) -> None:
+        """Compile the kernels of families beside this process, all at once."""
+        events = list[Any]()
+        COMPILER.start()
+        for family, form in itertools.product(families, forms if torch.cuda.is_available() else ()):
+            packed = self._packed(family, form)
+            tensors = packed.arguments(family.members[0].values[0], family.operands(form), packed.packed)
+            with contextlib.suppress(Exception):  # an error is told where it is called
+                launches = foretell(packed.call.launcher.function, tensors)
+                events += filter(None, [COMPILER.begin(*each) for each in launches])
+        COMPILER.wait(events)
+
+    def _packed(self, family: ProductFamily, form: WeightForm) -> PackedProducts:
+        key = family, form
+        if key not in self.packed:
+            self.packed[key] = packed_products(family.products(form), [each.values for each in family.members])
+        return self.packed[key]
+
+    def _timed(self, family: ProductFamily, form: WeightForm, flows: Sequence[Flow]) -> Trial:
+        """A form, certified and timed on the rows of a call, or on numbers that are drawn where there is no flow."""
+        first = family.members[0].values
+        if not form.bits and not all(each.values.is_contiguous() for each in family.members):
+            return Trial(form, reason="its weights are [inputs, channels]")
+        try:
+            packed, operands, linear = self._packed(family, form), family.operands(form), torch.nn.functional.linear
+            rows = flows[0][family.source] if flows else torch.randn(packed.products.rows, first.shape[1])
+            rows = rows.reshape(packed.products.rows, -1).contiguous().to(first)
+            certify(packed, rows, family.operands(WeightForm()))
+            timing = self.clock(
+                lambda: [linear(rows, each.values, each.shift) for each in family.members],
+                lambda: packed(rows, operands),
+            )
+        except Exception as error:  # noqa: BLE001  of Triton's compiler too, whose own share no other class
+            line = next(iter(str(error).splitlines()), type(error).__name__)
+            return Trial(form, reason=f"{'is wrong' if isinstance(error, CheckError) else 'does not run'}: {line}")
+        timings = (BindingTiming({"rows": packed.products.rows}, timing),)
+        return Trial(form, timings, (timing.before_median_s,), reason=trial_loss(timings))
+
+    def _cases(self) -> list[Sequence[Any]]:
+        """The arguments that the outputs are held against: the calibration, or those of the call and more with tokens
+        that are made up, until there are enough rows of logits; the outputs as they are with each are kept."""
+        cases = [*self.calibration] or [self.arguments]
+        self.before = [outputs_of(self.module, each) for each in cases]
+        rows, tables = agreement([(self.before[0],) * 2]).rows, dict(tables_of(self.module.graph))
+        if not self.calibration and rows and tables:
+            for seed in range(1, min(MOST_RUNS, -(-TOKENS // rows))):
+                cases.append(with_tokens(self.arguments, tables, seed))
+                self.before.append(outputs_of(self.module, cases[-1]))
+        return cases
+
+    def _fault(self, choice: Choice, cases: Sequence[Sequence[Any]]) -> str:
+        """Why a choice is none that the budget allows, or nothing."""
+        key = key_of(choice)
+        if choice and key not in self.tried.known:
+            log.info("running the graph with weights of %s in few bits", several(len(choice), "launch"))
+            module, places = self._with(choice)
+            after = (outputs_of(module, [each[at] for at in places]) for each in cases)
+            self.tried.known[key] = agreement(zip(self.before, after, strict=True))
+        return self.tried.known[key].fault(budget_of(self.budget)) if choice else ""
+
+    def _with(self, choice: Choice) -> tuple[fx.GraphModule, tuple[int, ...]]:
+        chosen = ((self.families[name], form) for name, form in choice.items())
+        return with_products(self.module, [(family, self._packed(family, form)) for family, form in chosen])
+
+    def _result(self, choice: Choice, reason: str) -> FewBits:
+        record = self.tried.record(self.weights, self.budget, choice, reason)
+        packed = {each.weight for name in choice for each in self.families[name].members}
+        whole = {name: own.variant for name, own in self.own.items()} | dict(choice)
+        if not whole:
+            return FewBits(record)
+        holders = self.module.graph.find_nodes(op="placeholder")
+        places = [at for at, each in enumerate(holders) if each in packed]
+        weights = tuple((at, (self.arguments[at].data_ptr(), self.arguments[at]._version)) for at in places)
+        kept = tuple(self._packed(self.families[name], form) for name, form in whole.items())
+        trials = [each for name in choice for each in self.tried.trials[name] if each.variant == choice[name]]
+        trials += [own for name, own in self.own.items() if name not in choice]
+        return FewBits(record, *self._with(whole), weights, kept, sum(each.gain_s for each in trials))
+
+
+def key_of_graph(module: fx.GraphModule, arguments: Sequence[Any]) -> Any:
+    """Key of a graph: its code, and its parameters."""
+    return module.code, tuple(id(each) for each in arguments if isinstance(each, torch.nn.Parameter))
+
+
+def calibrate(
+    module: Callable[..., Any], inputs: Sequence[Any], calibration: Sequence[Sequence[Any]], dynamic: bool | None
+) -> dict[Any, list[list[Any]]]:
+    """The arguments of each graph that dynamo captures of a module, with the inputs of a calibration, run by torch.
+    InputError where these are of other shapes or dtypes than `inputs`, or the module is not on a GPU."""
+    own = list(module.parameters()) if isinstance(module, torch.nn.Module) else []
+    if not (interprets() or any(getattr(each, "is_cuda", False) for each in (*own, *_leaves(inputs)))):
+        message = "weights in few bits of a torch module are for a GPU, and this one is on the CPU"
+        raise InputError(f"{message}: move it there, or export it and run noyau optimize MODEL.onnx --weights auto")
+    for at, each in enumerate(calibration):
+        kinds = [[_kind(leaf) for leaf in _leaves(nested)] for nested in (each, inputs)]
+        if kinds[0] != kinds[1]:
+            one, other = next((pair for pair in zip(*kinds, strict=False) if pair[0] != pair[1]), map(len, kinds))
+            raise InputError(f"calibration {at} has {one} where the inputs have {other}: give it the same shapes")
+    graphs = dict[Any, list[list[Any]]]()
+
+    def backend(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        flows = graphs.setdefault(key_of_graph(graph, examples), [])
+
+        def call(*arguments: Any) -> Any:
+            flows.append(copies(arguments))
+            return graph.forward(*arguments)
+
+        return torch._dynamo.disable(call)  # type: ignore[no-any-return]
+
+    run = torch.compile(module, backend=backend, dynamic=dynamic)
+    with torch.no_grad():
+        for each in calibration:
+            run(*each)
+    return graphs
+
+
+def _leaves(nested: Any) -> list[Any]:
+    return list(torch.utils._pytree.tree_leaves(tuple(nested)))
+
+
+def _kind(value: Any) -> str:
+    is_tensor = isinstance(value, Tensor)
+    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}" if is_tensor else type(value).__name__
+
+
+def flow_of(module: fx.GraphModule, wanted: set[fx.Node], arguments: Sequence[Any]) -> Flow:
+    """The values of some nodes of a graph, run by torch on copies of its arguments."""
+    graph, new = fx.Graph(), dict[fx.Node, fx.Node]()
+    graph.graph_copy(module.graph, new)
+    graph.output([new[each] for each in wanted])
+    return dict(zip(wanted, fx.GraphModule(module, graph)(*copies(arguments)), strict=True))
+
+
+def copies(arguments: Sequence[Any]) -> list[Any]:
+    """Arguments of a run that changes none: parameters as they are, other tensors copied."""
+    return [
+        alike(each) if isinstance(each, Tensor) and not isinstance(each, torch.nn.Parameter) else each
+        for each in arguments
+    ]
+
+
+def outputs_of(module: fx.GraphModule, arguments: Sequence[Any]) -> Outputs:
+    """The outputs of a graph on copies of its arguments."""
+    leaves = torch.utils._pytree.tree_leaves(module(*copies(arguments)))
+    tensors = ((at, each.detach().cpu()) for at, each in enumerate(leaves) if isinstance(each, Tensor))
+    return {str(at): (each.float() if each.is_floating_point() else each).numpy() for at, each in tensors}
+
+
+def tables_of(graph: fx.Graph) -> Iterator[tuple[int, int]]:
+    """The arguments that are tokens, by their places, and how many tokens there are: what an embedding looks up."""
+    holders = list(graph.find_nodes(op="placeholder"))
+    for node in graph.find_nodes(op="call_function", target=torch.nn.functional.embedding):
+        tokens, table = node.args[:2]
+        while tokens.op == "call_method" and tokens.target in ("view", "reshape", "to", "long", "contiguous"):
+            tokens = tokens.args[0]
+        fake = table.meta.get("example_value")
+        if tokens in holders and isinstance(fake, Tensor):
+            yield holders.index(tokens), int(fake.shape[0])
+
+
+def with_tokens(arguments: Sequence[Any], tables: Mapping[int, int], seed: int) -> list[Any]:
+    """The arguments with other tokens."""
+    result, noise = list(arguments), torch.Generator().manual_seed(seed)
+    for at, count in tables.items():
+        drawn = torch.randint(0, count, result[at].shape, generator=noise, dtype=result[at].dtype)
+        result[at] = drawn.to(result[at].device)
+    return result
+
+
+def _exact(rows: Tensor, packed: Sequence[Tensor], form: WeightForm, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """The product in float64 of rows with weights that are packed; `change` is applied to both operands."""
+    parts = zip(*(each.split(_CHANNELS) for each in packed), strict=True)
+    wide = change(rows.double())
+    return torch.cat([wide @ change(unpack(each, form, rows.shape[1])).T for each in parts], dim=1)
+
+
+def certify(packed: PackedProducts, rows: Tensor, operands: Sequence[Tensor]) -> None:
+    """Try the kernel of some products on rows that it is given, on rows with large cells, zeros and NaN, its results
+    between guard zones; `operands`: its weights as they were, and biases that are 0.
+
+    CheckError where a cell is further from float64, with the packed weights, than sums in float32 may be: 2**-24 of the
+    terms' sizes for each term, and the rounding of the result."""
+    products, info = packed.products, torch.finfo(rows.dtype)
+    noise = torch.Generator().manual_seed(0)
+    drawn = torch.randn(rows.shape, generator=noise).to(rows)
+    odd, large = rows.clone(), rows.clone()
+    odd[:, -1], large[:, 0] = torch.nan, rows.abs().amax() * LARGE[-1]
+    weights = [each for each in operands if each.ndim > 1]
+    shifted = [each + 0.5 if each.ndim == 1 else each for each in operands if each.ndim == 1 or not products.form.bits]
+    for case in (rows, drawn, large, torch.zeros_like(rows), odd):
+        room = Room(0)
+        before, TAPE.empty = TAPE.empty, room.empty
+        try:
+            results = packed(case, shifted)
+        finally:
+            TAPE.empty = before
+        if faults := answers(list(room.flags())):
+            raise CheckError(f"its kernel {faults[0].note}", faults[0].kind)
+        for at, (result, own) in enumerate(zip(results, packed.packed, strict=True)):
+            own = own or (weights[at],)
+            bias = 0.5 * products.biased[at]
+            exact = _exact(case, own, products.form, lambda each: each) + bias
+            terms = _exact(case, own, products.form, torch.abs) + bias
+            allowed = (products.depth + 8) * 2.0**-24 * terms + info.eps * exact.abs() + info.tiny
+            right = ((result.double() - exact).abs() <= allowed) | (result.isnan() & exact.isnan())
+            right |= result.isinf() & (exact.abs() >= info.max)
+            if not bool(right.all()):
+                cell = tuple((~right).nonzero()[0].tolist())
+                got, want = float(result[cell]), float(exact[cell])
+                raise CheckError(f"at {cell} of product {at} got {got:.8g}, want {want:.8g} (float64)")
+
+
+def judge(family: ProductFamily, forms: Sequence[WeightForm], rows: Tensor) -> list[tuple[float, ...]]:
+    """The errors of a family, as a Trial has them: of torch's own products, then with weights of each form; on rows
+    that it reads, evenly from all, that are finite."""
+    if not len(rows := rows[rows.isfinite().all(dim=1)]):
+        raise CheckError(f"{family.name} reads rows that are not finite")
+    rows = rows[:: max(len(rows) // JUDGED_ROWS, 1)][:JUDGED_ROWS]
+    operands, most = [rows.clone() for _ in LARGE], torch.finfo(rows.dtype).max / 16
+    for times, each in zip(LARGE, operands, strict=True):
+        each[::2, rows.abs().amax(dim=0).argmax()] *= times
+        each.clamp_(-most, most)  # halves end soon
+    together, worst = torch.cat(operands), list[Any]()
+    for each in family.members:
+        exact = _exact(together, (each.values,), WeightForm(), lambda value: value)
+        largest = exact.abs().amax(dim=1)
+        largest = torch.where(largest > 0, largest, torch.inf)
+        results = [torch.nn.functional.linear(together, each.values)]
+        results += [_exact(together, pack(each.values, form), form, lambda value: value) for form in forms]
+        apart = [(result.to(rows.dtype).double() - exact).abs().amax(dim=1) / largest for result in results]
+        worst.append([[float(part.amax()) for part in one.split(len(rows))] for one in apart])
+    return [tuple(each) for each in np.max(worst, axis=0).tolist()]

@@ -1,0 +1,290 @@
+"""Choices of weights in few bits: the fastest, undone from the worst until the outputs keep a budget. They are the same
+for models in onnxruntime and for modules of torch: a form of weights, of either, is a variant here."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import InputError
+from noyau.jobs.optimize.candidate import BindingTiming, decisive, losing, overall
+from noyau.jobs.optimize.record import ProductRecord, VariantRecord, WeightRecord, binding
+from noyau.timing.output_checks import is_float
+from noyau.timing.verdict import Verdict
+
+SAME_TOKENS = "same-tokens"
+WEIGHTS = {"none": (), "auto": (4, 7, 8), "int8": (7, 8), "int4": (4,)}  # and the bits of each
+TOKENS = 512  # rows of logits that a budget of tokens is held on: of enough, any change flips one
+MOST_RETURNS = 8  # products that are tried once more after all
+LARGE = (1, 30, 1000)  # times a channel of every second row on which a product is judged
+Outputs = Mapping[str, np.ndarray]
+Choice = Mapping[str, Any]  # the variant of each product that is not as it was, by what it makes
+
+
+def budget_of(text: str | float | None) -> float | None:
+    """The largest error of the outputs that a budget allows; None for the same tokens. InputError for what is none."""
+    try:
+        budget = None if text in (None, SAME_TOKENS) else float(text or "")
+    except (TypeError, ValueError):
+        budget = 0.0
+    if budget is not None and not 0 < budget < np.inf:
+        message = f"the budget {text!r} is neither {SAME_TOKENS} nor a number above 0"
+        raise InputError(f"{message}: --budget 1e-2 lets the outputs move by so much of the largest")
+    return budget
+
+
+def require_wishes(weights: str, budget: str | float | None, calibration: object, option: str) -> None:
+    """InputError for weights or a budget that mean nothing, or for a budget without weights in few bits; `option` asks
+    for these."""
+    if weights not in WEIGHTS:
+        raise InputError(f"weights={weights!r} is none of {', '.join(WEIGHTS)}")
+    if weights == "none" and (budget is not None or calibration is not None):
+        raise InputError(f"a budget and a calibration are for weights in few bits: give {option} too")
+    budget_of(budget)
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Outputs of a model in few bits beside those in float32. `error`: the largest distance over the largest output, or
+    inf where what is no float differs. `flips`: of so many `rows` of logits (floats of two or three axes, the last of
+    two or more) those whose largest cell is another one, and integers that differ. `margin`: of the other rows the
+    least distance of the two largest cells, over the largest output. The rows are 512, evenly from all; `rows_beyond`
+    are the others, which no choice rests on, and `flips_beyond` flip there."""
+
+    error: float = 0.0
+    rows: int = 0
+    flips: int = 0
+    margin: float = np.inf
+    rows_beyond: int = 0
+    flips_beyond: int = 0
+
+    def fault(self, budget: float | None) -> str:
+        """Why a budget does not hold, or nothing."""
+        if budget is not None:
+            return "" if self.error <= budget else f"the outputs move by {self.error:.2g} of the largest"
+        if not self.rows:
+            return f"no output is logits or tokens: give --budget 1e-2 in place of {SAME_TOKENS}"
+        if self.flips:
+            return f"{self.flips} of {self.rows} tokens flip"
+        return "an output is no number where it was one" if self.error == np.inf else ""
+
+
+def distance(one: np.ndarray, other: np.ndarray) -> float:
+    """Largest distance of two outputs over the largest cell; inf where what is no float differs, or no number."""
+    if not is_float(one.dtype) or one.shape != other.shape:
+        return 0.0 if np.array_equal(one, other) else np.inf
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    finite = np.isfinite(one)
+    if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
+        return np.inf
+    largest = np.abs(one[finite]).max(initial=0.0) or 1.0
+    apart = float(np.abs(one[finite] - other[finite]).max(initial=0.0) / largest)
+    return np.inf if np.isnan(apart) else apart  # NaN is less than no bound, and greater than none
+
+
+def agreement(pairs: Iterable[tuple[Outputs, Outputs]]) -> Agreement:
+    """The agreement of runs, each with the outputs in float32 and in few bits."""
+    error, flips, margins = 0.0, [np.zeros(0, bool)], [np.zeros(0)]
+    for before, after in pairs:
+        for name, one in before.items():
+            other = after[name]
+            error = max(error, distance(one, other))
+            is_logits = is_float(one.dtype) and one.ndim in (2, 3) and one.shape[-1] > 1
+            if is_logits and one.shape == other.shape and one.size:
+                wide = one.astype(np.float64).reshape(-1, one.shape[-1])
+                flips.append(wide.argmax(axis=1) != other.astype(np.float64).reshape(wide.shape).argmax(axis=1))
+                second, first = np.partition(wide, -2, axis=1)[:, -2:].T
+                margins.append((first - second) / (np.abs(wide).max() or 1.0))
+            elif one.dtype.kind in "iu":
+                flips.append((one != other).ravel() if one.shape == other.shape else np.ones(one.size, bool))
+                margins.append(np.full(one.size, np.inf))
+    is_other, margin = np.concatenate(flips), np.concatenate(margins)
+    held = np.zeros(len(is_other), bool)
+    held[np.linspace(0, len(held) - 1, min(len(held), TOKENS)).round().astype(int)] = True
+    least = float(margin[held & ~is_other].min(initial=np.inf))
+    beyond = int((~held).sum()), int(is_other[~held].sum())
+    return Agreement(error, int(held.sum()), int(is_other[held].sum()), least, *beyond)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Form of a product: `gain` is the share of the time of all products that it saves, `error` what it adds."""
+
+    variant: Any
+    gain: float = 0.0
+    error: float = 0.0
+
+
+def undoing(options: Mapping[str, Sequence[Option]]) -> list[Choice]:
+    """Choices from the fastest to float32 everywhere: each undoes, in one product, what costs most error per second."""
+    fronts = {name: _front(each) for name, each in options.items()}
+    choice = {name: front[0].variant for name, front in fronts.items()}
+    choices, moves = [choice], [(_cost(front, 0), name, 0) for name, front in fronts.items() if len(front) > 1]
+    heapq.heapify(moves)
+    while moves:
+        _, name, place = heapq.heappop(moves)
+        choice = {**choice, name: fronts[name][place + 1].variant}
+        choices.append(choice)
+        if place + 2 < len(fronts[name]):
+            heapq.heappush(moves, (_cost(fronts[name], place + 1), name, place + 1))
+    return [{name: variant for name, variant in each.items() if variant is not None} for each in choices]
+
+
+def _front(options: Sequence[Option]) -> list[Option]:
+    """The options that none beats in both, the fastest first; the last is float32."""
+    front: list[Option] = []
+    gains = [each for each in options if each.gain > 0]
+    for each in [*sorted(gains, key=lambda each: (-each.gain, each.error)), Option(None)]:
+        if not front or each.variant is None or each.error < front[-1].error:
+            front.append(each)
+    return front
+
+
+def _cost(front: Sequence[Option], place: int) -> float:
+    """The error that is left out by an undoing, over what it loses; less than 0, so that the most comes first."""
+    before, after = front[place], front[place + 1]
+    return -(before.error - after.error) / max(before.gain - after.gain, 1e-12)
+
+
+def choose(choices: Sequence[Choice], fault_of: Callable[[Choice], str]) -> tuple[Choice, str]:
+    """The first of the choices with which nothing is at fault, by halves, the last of which has none; then what was
+    undone is tried once more, product by product, the fastest first. And what was at fault with the last one that was
+    not taken."""
+    fault = fault_of(choices[0]) if len(choices) > 1 else ""
+    if not fault:
+        return choices[0], ""
+    low, high = 0, len(choices) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if worse := fault_of(choices[middle]):
+            low, fault = middle, worse
+        else:
+            high = middle
+    choice = choices[high]
+    undone = [name for name in choices[0] if choice.get(name) != choices[0][name]]
+    for name in undone[:MOST_RETURNS]:
+        larger = {**choice, name: choices[0][name]}
+        if worse := fault_of(larger):
+            fault = worse
+        else:
+            choice = {each: larger[each] for each in choices[0] if each in larger}
+    return choice, fault
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Variant of the weights of a product, tried. `errors` is the largest one of a row over the largest value of the
+    row, on activations and with a channel of every second row times 30 and times 1000; `before_s`: of the product as
+    it was, at each of the timings; `reason`: why it is out."""
+
+    variant: Any
+    timings: tuple[BindingTiming, ...] = ()
+    before_s: tuple[float, ...] = ()
+    errors: tuple[float, ...] = ()
+    reason: str = ""
+
+    @property
+    def record(self) -> VariantRecord:
+        """The record of the variant, in seconds of one product."""
+        pairs = zip(self.timings, self.before_s, strict=True)
+        at = (replace(binding(each), before_s=one, after_s=one / each.comparison.speedup) for each, one in pairs)
+        return VariantRecord(str(self.variant), self.errors, tuple(at), self.reason)
+
+    @property
+    def gain_s(self) -> float:
+        """The seconds that the variant saves in one product, at the first binding."""
+        return self.before_s[0] * (1 - 1 / self.timings[0].comparison.speedup)
+
+    def gain(self, totals: Mapping[str, float]) -> float:
+        """The share of the time of all products that the variant saves in one, the mean over the bindings."""
+        pairs = zip(self.timings, self.before_s, strict=True)
+        return float(np.mean([one * (1 - 1 / at.comparison.speedup) / totals[str(at.sizes)] for at, one in pairs]))
+
+
+def trial_loss(timings: Sequence[BindingTiming]) -> str:
+    """Why a variant with these timings is not one to choose, or nothing: it is FASTER at one and SLOWER at none."""
+    decider = losing(timings) or decisive(timings)
+    if overall(each.verdict for each in timings) is Verdict.FASTER and losing(timings) is None:
+        return ""
+    return "not timed" if decider is None else str(decider)
+
+
+@dataclass(slots=True)
+class ProductTrials:
+    """The products of a model, by what each makes: `shapes`, all `trials`, the errors of each as it was (`plain`), the
+    `reasons` why one is not in its fastest form; and the agreement of the choices that were run, by their keys."""
+
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    trials: dict[str, list[Trial]] = field(default_factory=dict)
+    plain: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    known: dict[Any, Agreement] = field(default_factory=dict)
+
+    def options(self) -> dict[str, list[Option]]:
+        """The variants of each product that may be chosen, those that gain most first. A gain is the share of the time
+        of all products at a binding, so that none of them counts more than another."""
+        totals, options = dict[str, float](), dict[str, list[Option]]()
+        for trials in self.trials.values():
+            longest = max(trials, key=lambda each: len(each.timings))
+            for timing, before_s in zip(longest.timings, longest.before_s, strict=True):
+                totals[str(timing.sizes)] = totals.get(str(timing.sizes), 0.0) + before_s
+        for name, trials in self.trials.items():
+            right = [each for each in trials if not each.reason and np.isfinite(each.errors).all()]
+            options[name] = [Option(each.variant, each.gain(totals), each.errors[0]) for each in right]
+        return dict(sorted(options.items(), key=lambda item: -max((each.gain for each in item[1]), default=0.0)))
+
+    def choose(self, fault_of: Callable[[Choice], str]) -> tuple[Choice, str]:
+        """The choice that keeps the budget, and why a faster one does not, or why there is none. The reasons of the
+        products that were undone are noted."""
+        choices = undoing(self.options())
+        if not choices[0]:
+            return {}, "no product is faster so" if self.shapes else ""
+        choice, fault = choose(choices, fault_of)
+        self.reasons |= {name: f"{v}: {fault}" for name, v in choices[0].items() if choice.get(name) != v}
+        return choice, fault if choice else f"none keeps the budget: {fault}"
+
+    def record(self, weights: str, budget: str | float | None, choice: Choice, reason: str) -> WeightRecord:
+        """The record of all products for a choice; `reason`: why nothing is chosen."""
+        records = list[ProductRecord]()
+        for name in dict.fromkeys([*self.shapes, *self.reasons]):
+            trials, variant = self.trials.get(name, []), str(choice.get(name, ""))
+            why = self.reasons.get(name, "") or ("" if variant else _nearest(trials))
+            variants = tuple(each.record for each in trials)
+            records.append(
+                ProductRecord(name, self.shapes.get(name, ()), variant, why, self.plain.get(name, ()), variants)
+            )
+        apart = self.known.get(key_of(choice), Agreement())
+        margin = apart.margin if apart.rows else None
+        numbers = apart.error, apart.rows, apart.flips, margin, apart.rows_beyond, apart.flips_beyond
+        return WeightRecord(weights, str(budget or SAME_TOKENS), tuple(records), *numbers, reason)
+
+
+def key_of(choice: Choice) -> tuple[tuple[str, Any], ...]:
+    """A choice as a key, in whatever order it was made."""
+    return tuple(sorted(choice.items(), key=str))
+
+
+def _nearest(trials: Sequence[Trial]) -> str:
+    """Why a product as it was is as good, by the variant that came nearest."""
+    speeds = {min((one.comparison.speedup for one in each.timings), default=0.0): each for each in trials}
+    return f"{speeds[max(speeds)].variant}: {speeds[max(speeds)].reason}" if speeds else ""
+
+
+def together(records: Sequence[WeightRecord], loss: str) -> WeightRecord | None:
+    """One record of several graphs, None where there is none; none of them changed where there is a `loss`."""
+    if not records:
+        return None
+    products = [each for record in records for each in record.products]
+    if loss:
+        products = [replace(each, variant="", reason=loss if each.variant else each.reason) for each in products]
+    margins = [each.margin for each in records if each.margin is not None]
+    totals = {
+        name: sum(getattr(each, name) for each in records) for name in ("rows", "flips", "rows_beyond", "flips_beyond")
+    }
+    reason = loss or next((each.reason for each in records if each.reason), "")
+    error, margin = max(each.error for each in records), min(margins, default=None)
+    return replace(records[0], products=tuple(products), error=error, margin=margin, reason=reason, **totals)
