@@ -23,7 +23,7 @@ from noyau.hosts.numpy.dlpack import as_array, leading, return_like, speaks
 from noyau.hosts.numpy.fast_calls import MISS, in_caller_form, write
 from noyau.ir.sizes import Demand
 from noyau.kernels.programs.generate import Once, constants_key, fit_layouts, specialization_of
-from noyau.kernels.reference import Description, as_signed, runs_as_written
+from noyau.kernels.reference import Description, Reference, as_signed, runs_as_written
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch.choice import Explanation, Selection, Selector, explained, explained_without_signature
 from noyau.ops.dispatch.fast_entries import Entry, entry, run
@@ -234,7 +234,7 @@ class UnsignedCalls:
         else by the reference, with one warning."""
         if not runs_as_written():
             try:
-                return self.through(args, constants, sizes, out)
+                return self.through(*self.split(args, constants), sizes, out)
             except UnsupportedError as error:
                 results = self.trusted(args)
                 if results is not MISS:
@@ -246,9 +246,19 @@ class UnsignedCalls:
     def explain(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int]) -> Explanation:
         """Explain what a call with these would run."""
         try:
+            args, constants = self.split(args, constants)
             return self.signed(args, constants).explain(args, constants, sizes)
         except UnsupportedError as error:
             return explained_without_signature(self.description, self.returning(), str(error))
+
+    def split(self, args: Sequence[Any], constants: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """The arguments but the last ones that are no arrays and that no call need give: at their defaults, these are
+        constants like the others."""
+        reference = self.description.reference
+        end, least = len(args), max(1, reference.function.__code__.co_posonlyargcount)
+        while end > least and _is_default(reference, reference.parameters[end - 1], args[end - 1]):
+            end -= 1
+        return args[:end], {**constants, **dict(zip(reference.parameters[end:], args[end:], strict=False))}
 
     def through(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
         """By the way of an earlier call like it, else the whole way."""
@@ -278,21 +288,23 @@ class UnsignedCalls:
 
     def signature_calls(self, arrays: Mapping[str, Array], constants: Mapping[str, Any]) -> SignatureCalls:
         """Those of the signature that the reference has for these."""
-        description = self.description
-        known = {**description.reference.constants, **constants}
+        reference = self.description.reference
+        reference = replace(reference, parameters=tuple(arrays), constants={**reference.constants, **constants})
         shapes = {name: (_dtype(name, array), array.shape) for name, array in arrays.items()}
-        trace = trace_shapes(description.reference.function, shapes, known)
+        trace = trace_shapes(reference.function, shapes, reference.constants)
         signature = signature_of(trace)
-        return SignatureCalls(Calls(replace(description, signature=signature), signature), trace.graph.demands)
+        description = replace(self.description, reference=reference, signature=signature)
+        return SignatureCalls(Calls(description, signature), trace.graph.demands)
 
     def arrays(self, args: Sequence[Any]) -> dict[str, Array]:
         """The arguments by name. UnsupportedError for one that is no array: a number has no dtype of its own."""
         result = {}
-        for name, each in zip(self.description.reference.parameters, args, strict=True):
+        for name, each in zip(self.description.reference.parameters, args, strict=False):
             array = as_given(each, name)
             if not isinstance(array, np.ndarray | np.generic) or isinstance(array, np.ma.MaskedArray):
                 message = f"{name} is {kind_of(each)}, and without a signature it has no dtype"
-                raise UnsupportedError(f"{message}; sign it: @noyau.op('f32[n], f32 -> f32[n]')")
+                remedy = "sign it: @noyau.op('f32[n], f32 -> f32[n]'), or let it be a constant"
+                raise UnsupportedError(f"{message}; {remedy}: a keyword-only parameter with a default")
             result[name] = np.asarray(array)
         return result
 
@@ -318,6 +330,12 @@ def signature_of(trace: Trace) -> Signature:
     inputs = tuple(Term(node.output, node.dtype, node.shape) for node in trace.inputs)
     outputs = tuple(Term(node.output, node.dtype, node.shape or None) for node in trace.results)
     return Signature(inputs, outputs)
+
+
+def _is_default(reference: Reference, name: str, value: Any) -> bool:
+    """Whether a parameter is at its default, which is no array."""
+    default = reference.defaults.get(name, np.ndarray)
+    return value is default and not isinstance(value, np.ndarray | np.generic)
 
 
 def _kind(array: Array) -> tuple[Any, ...]:
