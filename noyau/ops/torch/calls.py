@@ -426,7 +426,8 @@ class UnsignedTensors:
     ) -> Any:
         """As signed calls; where the reference cannot be traced it runs as it is, but records no gradient."""
         description = self.calls.description
-        arguments, constants = self.calls.split(arguments, constants)
+        arrays, constants = self.calls.split(arguments, constants)
+        arguments = tuple(arrays)
         require_taken(description.name, description.reference.parameters[: len(arguments)], arguments)
         try:
             calls = self.calls.signed([stand_in(each) for each in arguments], constants)
