@@ -23,7 +23,7 @@ from noyau.hosts.numpy.dlpack import as_array, leading, return_like, speaks
 from noyau.hosts.numpy.fast_calls import MISS, in_caller_form, write
 from noyau.ir.sizes import Demand
 from noyau.kernels.programs.generate import Once, constants_key, fit_layouts, specialization_of
-from noyau.kernels.reference import Description, Reference, as_signed, runs_as_written
+from noyau.kernels.reference import Description, as_signed, runs_as_written
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch.choice import Explanation, Selection, Selector, explained, explained_without_signature
 from noyau.ops.dispatch.fast_entries import Entry, entry, run
@@ -254,11 +254,13 @@ class UnsignedCalls:
     def split(self, args: Sequence[Any], constants: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
         """The arguments but the last ones that are no arrays and that no call need give: at their defaults, these are
         constants like the others."""
-        reference = self.description.reference
-        end, least = len(args), max(1, reference.function.__code__.co_posonlyargcount)
-        while end > least and _is_default(reference, reference.parameters[end - 1], args[end - 1]):
+        reference, end = self.description.reference, len(args)
+        names, least = reference.parameters, max(1, reference.function.__code__.co_posonlyargcount)
+        while end > least and args[end - 1] is reference.defaults.get(names[end - 1], self):
+            if isinstance(args[end - 1], np.ndarray | np.generic):
+                break
             end -= 1
-        return args[:end], {**constants, **dict(zip(reference.parameters[end:], args[end:], strict=False))}
+        return args[:end], {**constants, **dict(zip(names[end:], args[end:], strict=False))}
 
     def through(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
         """By the way of an earlier call like it, else the whole way."""
@@ -330,12 +332,6 @@ def signature_of(trace: Trace) -> Signature:
     inputs = tuple(Term(node.output, node.dtype, node.shape) for node in trace.inputs)
     outputs = tuple(Term(node.output, node.dtype, node.shape or None) for node in trace.results)
     return Signature(inputs, outputs)
-
-
-def _is_default(reference: Reference, name: str, value: Any) -> bool:
-    """Whether a parameter is at its default, which is no array."""
-    default = reference.defaults.get(name, np.ndarray)
-    return value is default and not isinstance(value, np.ndarray | np.generic)
 
 
 def _kind(array: Array) -> tuple[Any, ...]:
