@@ -34,11 +34,15 @@ def rounds_to_integers(graph: Graph) -> bool:
     )
 
 
+def may_be_undefined(graph: Graph) -> bool:
+    return divides_integers(graph) or rounds_to_integers(graph)
+
+
 def undefined_cells(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:
     """For each output, where it depends on an undefined result; {} where the graph has none.
 
     An output cell depends on one if it changes when these become other numbers, at either float width."""
-    if not (divides_integers(graph) or rounds_to_integers(graph)):
+    if not may_be_undefined(graph):
         return {}
     undefined: dict[str, np.ndarray] = {}
     for wide in (False, True):

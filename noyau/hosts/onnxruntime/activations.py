@@ -55,7 +55,7 @@ class Activations:
         return self.fault or "what it reads could not be captured"
 
     def repeats(self, group: Group, bodies: Iterable[Body]) -> int:
-        """How often a run of the model runs a group: once for each iteration of the loops around it."""
+        """Count the runs of a group in one of the model: one for each iteration of the loops around it."""
         around = (body.name for body in bodies if group.outputs[0].startswith(body.prefix))
         return math.prod(int(self.arrays.get(name, 1)) for name in around)
 
