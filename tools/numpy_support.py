@@ -33,8 +33,9 @@ values.
 A reference is called once, on arrays that note what is asked of them. Dtypes are those of NumPy (NEP 50), also of
 Python's numbers, which are weak. Aliases (`import numpy as xp`, `from numpy import exp`) and functions of yours that
 the reference calls are followed; arrays that it sees in its globals or closures are constants, as they were when it was
-traced, and other ops are taken apart as their references. What cannot be traced is one message with the line; the op
-then runs as its reference.
+traced, and other ops are taken apart as their references. Without a signature the last parameters that no call gives
+(`axis=-1`) are constants too, as keyword-only ones are with any value. What cannot be traced is one message with the
+line; the op then runs as its reference.
 """
 _METHODS = """\
 `@noyau.op` in a class makes a method whose first parameter is `self`, with a signature of the others or without one.
@@ -64,6 +65,7 @@ Each round of such a loop is built by itself; one with more than some hundred st
 _DIFFERENT = (
     "The sign of a NaN is not seen by `signbit` and `copysign`.",
     "`x[mask].max()` of no cell gives the lowest number of the dtype; NumPy raises.",
+    "`np.histogram` without `range` of NaN or infinities gives edges of NaN; NumPy raises.",
     "`nanargmax` of NaN alone gives 0; NumPy raises. Integers to a negative power give 0, 1 or -1; NumPy raises.",
     "`np.average` without weights of an array of no rows gives no rows; NumPy raises a ZeroDivisionError.",
     "`np.empty` is filled with zeros.",

@@ -16,7 +16,7 @@ from noyau.ir.loops import Sizes
 from noyau.verify import patterns
 from noyau.verify.awkward_sizes import extents
 from noyau.verify.inputs import Maker
-from noyau.verify.lookup_tables import LookupTable, defined, index_range, tables_of, whole
+from noyau.verify.lookup_tables import LookupTable, defined, index_range, is_searched, tables_of, whole
 from noyau.verify.patterns import Floats
 from noyau.verify.undefined import divides_integers, shifts_integers, traps
 from noyau.verify.uses import Uses
@@ -46,6 +46,7 @@ class CaseMaker:
         self.multiplies = any(isinstance(n.kind, Reduce | Scan) and n.kind.monoid == "prod" for n in graph.nodes)
         self.looks_up = any(isinstance(node.kind, Gather | Scatter) for node in graph.nodes)
         self.indexes = any(tables_of(Uses(graph, {}, frozenset()), node) for node in graph.inputs)
+        self.searched = {node.output for node in graph.inputs if self.looks_up and is_searched(graph, node)}
         self.has_floats = any(node.dtype.is_float or node.dtype.is_float8 for node in graph.inputs)
 
     def inputs(self, sizes: Sizes, pattern: Pattern) -> Arrays | None:
@@ -56,7 +57,7 @@ class CaseMaker:
             array = self.array(maker, node, pattern, arrays)
             if array is None:
                 return None
-            arrays[node.output] = array
+            arrays[node.output] = np.sort(array) if node.output in self.searched else array
         if traps(self.graph, arrays) or (pattern is not BEYOND and not self.accepts(arrays)):
             return None
         return arrays if pattern is not BEYOND or self.matters(maker, arrays) else None

@@ -9,7 +9,7 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import InputError
-from noyau.ir.graph import Gather, Lookup, Map, Node, Scatter
+from noyau.ir.graph import Gather, Graph, Lookup, Map, Node, Scatter
 from noyau.ir.graph_interpreter import evaluate
 from noyau.verify.patterns import Array
 from noyau.verify.uses import Use, Uses, ancestry, keeps
@@ -43,6 +43,22 @@ def _looked_up(uses: Uses, use: Use) -> Iterator[LookupTable]:
         if isinstance(entry, Lookup) and entry.input == use.position:
             extent = int(dim.evaluate(uses.sizes)) if dim.names <= uses.sizes.keys() else 1
             yield LookupTable(use.node.inputs[use.position], extent, target.output)
+
+
+def is_searched(graph: Graph, table: Node) -> bool:
+    """Whether comparisons with cells of an input say where to look into it next, as a binary search does: such a vector
+    has to ascend."""
+    same, read, decided = {table.output}, set[str](), set[str]()
+    for node in graph.nodes if len(table.shape) == 1 else ():
+        if isinstance(node.kind, Gather) and node.inputs[0] in same:
+            if decided.intersection(node.inputs):
+                return True
+            read.add(node.output)
+        elif decided.intersection(node.inputs) or (node.dtype is DType.BOOL and read.intersection(node.inputs)):
+            decided.add(node.output)
+        elif keeps(Use(node, 0)) and node.inputs[0] in same | read:
+            (same if node.inputs[0] in same else read).add(node.output)
+    return False
 
 
 def _shifts(use: Use) -> bool:

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from noyau.dtypes import DType
-from noyau.verify.lookup_tables import defined, whole
+from noyau.verify.case_arrays import CaseMaker, Pattern
+from noyau.verify.lookup_tables import defined, is_searched, whole
+from noyau.verify.patterns import normal
+from tests.frontends.numpy.traces import found
 
 
 @pytest.mark.parametrize("dtype", [dtype for dtype in DType if dtype.kind in ("int", "uint")], ids=lambda d: d.value)
@@ -39,3 +42,13 @@ def test_divisors_are_neither_zero_nor_the_least_number(dtype):
     assert shifts.min() >= 0
     assert shifts.max() <= 7
     assert defined(given, divides=False, shifts=False) is given
+
+
+def test_a_vector_that_is_searched_ascends():
+    table, x = np.arange(9.0), np.linspace(-1, 9, 7)
+    graph = found(lambda a, v: np.interp(v, a, a * a) + np.searchsorted(a, v), table, x).graph
+    assert [is_searched(graph, node) for node in graph.inputs] == [True, False]
+    drawn = CaseMaker(graph, np.random.default_rng(0)).inputs({"x0_0": 9, "x1_0": 7}, Pattern("normal", normal))
+    assert drawn is not None and (np.diff(drawn["x0"]) > 0).all() and (np.diff(drawn["x1"]) < 0).any()
+    other = found(lambda a, k: a[k] + a[k + 1], table, np.arange(3)).graph  # places that follow from no cell
+    assert not is_searched(other, other.inputs[0])

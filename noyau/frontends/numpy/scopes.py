@@ -17,10 +17,11 @@ from noyau.frontends.numpy.creation import ALWAYS, WHERE_SYMBOLIC, creator
 from noyau.frontends.numpy.derived_ufuncs import OWN, noyau_function
 from noyau.frontends.numpy.getitem import as_table
 from noyau.frontends.numpy.objects import Reads
+from noyau.frontends.numpy.reductions import array_of
 from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, call, refusal, surely_scalar, tape_of
 from noyau.frontends.numpy.traced_sizes import Number, TracedSize, as_size, calculate_number
-from noyau.frontends.numpy.ufuncs import as_traced
+from noyau.frontends.numpy.ufuncs import as_traced, has_traced
 from noyau.ir.dims import maximum
 from noyau.ir.sizes import dim_of, is_whole
 
@@ -79,6 +80,8 @@ class ReplacedScope:
                 return self.arithmetic(name, value_)
             case MethodType() if isinstance(value.__func__, FunctionType) and not is_numpy(value.__func__):
                 return MethodType(self.function(value.__func__), value.__self__)
+            case np.ufunc():
+                return Ufunc(value)
             case Reads():
                 return value.within(self.replaced)
             case functools.partial():
@@ -171,6 +174,21 @@ class Brackets:
 _BRACKETS = ("numpy.lib._index_tricks_impl", "numpy.lib.index_tricks")  # where NumPy has them since 2.0, and before
 
 
+class Ufunc:
+    """A ufunc, or a method of one, as a traced function sees it: a list with traced arrays in it is an array."""
+
+    def __init__(self, ufunc: Any) -> None:
+        self._ufunc = ufunc
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        arrays = (array_of(each) if isinstance(each, list | tuple) and has_traced(each) else each for each in args)
+        return self._ufunc(*arrays, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._ufunc, name)
+        return Ufunc(value) if callable(value) and name != "at" else value  # whose places are a tuple
+
+
 class Module:
     """A module as a traced function sees it: its functions are replaced when they are asked for."""
 
@@ -181,8 +199,9 @@ class Module:
         value, inside = getattr(self._module, name), self._module.__name__
         if inside.startswith("numpy.random") or inside == "random" or value is np.random:
             raise UnsupportedError(RANDOM)
-        if inside == "numpy" and (name in ALWAYS or name in WHERE_SYMBOLIC or name in FUNCTIONS):
-            return creator(self._scope.tape, name, value)
+        full = f"{inside}.{name}".removeprefix("numpy.")
+        if full in ALWAYS or full in WHERE_SYMBOLIC or full in FUNCTIONS:
+            return creator(self._scope.tape, full, value)
         if inside == "time" and callable(value):
             raise UnsupportedError("it asks for the time, which would be asked once, when it is traced")
         return self._scope.replaced(value)

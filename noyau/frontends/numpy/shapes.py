@@ -50,6 +50,8 @@ def _reshape(a: Any, *shape: Any, order: str = "C", copy: Any = None, **options:
     if len(free) > 1:
         raise UnsupportedError("np.reshape can leave one extent open")
     if free:
+        for each in dims:
+            a.tape.demand_at_most(1, each)  # beside none any extent would do, which NumPy refuses
         dims[free[0]] = product(a.node.shape) // product(dims)
     return TracedArray(a.tape, a.tape.reshape(a.node, tuple(dims)))
 

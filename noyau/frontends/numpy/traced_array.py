@@ -147,6 +147,7 @@ class TracedArray(NDArrayOperatorsMixin):
     be, an array of no axes."""
 
     __array_priority__ = 1000
+    __slots__ = tuple("_dtype _node _seen _shape either fixed index looks memory scalar sure tape".split())  # no others
 
     def __init__(self, tape: Tape, node: Node, *, owner: str = "", scalar: bool = False) -> None:
         self.tape, self.scalar, self.fixed, self.sure, self.looks = tape, scalar, "", True, False

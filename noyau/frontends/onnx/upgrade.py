@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import chain
 
 import onnx
-from onnx import version_converter
+from onnx import inliner, version_converter
 
 from noyau.errors import ModelError
+from noyau.frontends.onnx.boundaries import subgraphs
 from noyau.frontends.onnx.function_bodies import opsets_of
 from noyau.text import printable
 
@@ -16,10 +18,14 @@ _IR_OF_CONSTANTS = 4  # from here on, an initializer that is listed as an input 
 
 
 def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same model in IR 4 and opset 13 or later, with open extents where it says -1; itself where it is so already.
+    """The same model in IR 4 and opset 13 or later, with open extents where it says -1, and with a Loop, which is what
+    onnxruntime runs, in place of a SequenceMap; itself where it is so already.
 
     ModelError where onnx cannot convert it."""
     opset = opset_of(model)
+    if _has_sequence_map(model.graph):
+        with suppress(TypeError):  # releases of onnx that cannot write it out
+            model = inliner.inline_selected_functions(model, [("", "SequenceMap")], inline_schema_functions=True)
     if model.ir_version >= _IR_OF_CONSTANTS and opset >= OLDEST_OPSET and not any(_unset(model)):
         return model
     result = onnx.ModelProto()
@@ -40,6 +46,11 @@ def conversion(model: onnx.ModelProto) -> str:
 def opset_of(model: onnx.ModelProto) -> int:
     """The version of ONNX's own operators; that of a model which has none of them is new enough."""
     return int(opsets_of(list(model.opset_import)).get("", OLDEST_OPSET))
+
+
+def _has_sequence_map(graph: onnx.GraphProto) -> bool:
+    """Whether a graph has such a node, or a graph inside it."""
+    return any(node.op_type == "SequenceMap" or any(map(_has_sequence_map, subgraphs(node))) for node in graph.node)
 
 
 def _unset(model: onnx.ModelProto) -> list[onnx.TensorShapeProto.Dimension]:

@@ -4,6 +4,7 @@ Operators that onnxruntime folds into the library call before them never run alo
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -52,6 +53,11 @@ class Activations:
         if (fault := fault_at(group.outputs[0], self.body_faults)) or self.of(group.original) is not None:
             return fault
         return self.fault or "what it reads could not be captured"
+
+    def repeats(self, group: Group, bodies: Iterable[Body]) -> int:
+        """Count the runs of a group in one of the model: one for each iteration of the loops around it."""
+        around = (body.name for body in bodies if group.outputs[0].startswith(body.prefix))
+        return math.prod(int(self.arrays.get(name, 1)) for name in around)
 
     def of(self, graph: Graph) -> tuple[np.ndarray, ...] | None:
         """The arrays of a graph's inputs, in order, or None where one is not known."""
@@ -163,8 +169,8 @@ class ActivationCapture:
 
     def capture(self, inputs: Mapping[str, np.ndarray], wanted: Iterable[str]) -> dict[str, np.ndarray]:
         """The arrays of some values, by name, for these inputs, and for those of bodies. Values that no node of
-        the model makes (its inputs, initializers) are left out, and those that need a node that does not run, or an
-        input that is not there. ModelError or InputError if onnxruntime does not run it."""
+        the model makes (its inputs, initializers) are left out, those that are no tensors, and those that need a node
+        that does not run, or an input that is not there. ModelError or InputError if onnxruntime does not run it."""
         stored = {tensor.name for tensor in self.model.graph.initializer}
         absent = {value.name for value in self.model.graph.input} - inputs.keys() - stored
         lost = lost_values(self.model, self.without, absent, inputs)
@@ -173,7 +179,9 @@ class ActivationCapture:
         if not names:
             return {}
         session = self._opened(names, inputs)
-        return run(session, {value.name: inputs[value.name] for value in session.get_inputs()}, names)
+        tensors = {end.name for end in session.get_outputs() if end.type.startswith("tensor")}
+        feeds, names = {end.name: inputs[end.name] for end in session.get_inputs()}, [n for n in names if n in tensors]
+        return run(session, feeds, names) if names else {}
 
     def entering(
         self, inputs: Mapping[str, np.ndarray], wanted: Iterable[str]

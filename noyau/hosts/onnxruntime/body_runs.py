@@ -31,26 +31,25 @@ _LAST = "noyau/last iteration"
 
 
 def entering(model: onnx.ModelProto, folder: Path, body: Body, capture: Capture) -> tuple[Arrays, str]:
-    """Values that enter a body of a flat model, by their names, or why they are not known; `capture` gives arrays that
-    its node reads. InputError or ModelError where the node does not run."""
+    """Values that enter a body of a flat model, by their names, and under its own how often it runs; or why these are
+    not known. `capture` gives arrays that its node reads. InputError or ModelError where the node does not run."""
     proto, values = model.graph.node[body.place], list[np.ndarray]()
     try:
         node = _Node(model, folder, body.place, capture(proto.input if proto.op_type == "If" else reads(proto)))
         match proto.op_type:
             case "If":
-                runs = bool(node.value(0, False)) is (body.attribute == "then_branch")
+                count = int(bool(node.value(0, False)) is (body.attribute == "then_branch"))
             case "Loop":
-                runs = bool(values := node.iteration())
+                count, values = node.iteration()
             case _:
-                runs = bool(values := node.step())
+                count, values = node.step()
     except (InputError, ModelError):
         raise
     except (GraphError, UnsupportedError, IndexError, ValueError) as error:  # it is no tensor, or the node is malformed
         return {}, f"what enters {printable(body.name)} could not be captured: {error}"
     names = (model.graph.node[position].output[0] for position in body.entries)
-    return dict(
-        zip(names, values, strict=False)
-    ), "" if runs else f"{printable(body.name)} does not run with these inputs"
+    entered = {body.name: np.asarray(count), **dict(zip(names, values, strict=False))}
+    return entered, "" if count else f"{printable(body.name)} does not run with these inputs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +78,28 @@ class _Node:
             raise GraphError(f"{printable(name)} is not known")
         return array
 
-    def iteration(self) -> list[np.ndarray]:
-        """Values that an iteration of a Loop in the middle of a run begins with; nothing where there is none."""
+    def iteration(self) -> tuple[int, list[np.ndarray]]:
+        """The iterations of a Loop, and the values that one in the middle begins with; nothing where there is none."""
         trips, goes = self.value(0, _ENDLESS), self.value(1, True)
-        states = [self.value(number, 0) for number in range(2, len(self.proto.input))]
         if not goes or trips.item() < 1:
-            return []
+            return 0, []
+        try:
+            states = [self.value(number, 0) for number in range(2, len(self.proto.input))]
+        except GraphError:
+            if trips.item() == _ENDLESS:
+                raise
+            middle = trips.item() // 2
+            return trips.item(), [np.asarray(middle), np.asarray(True)]  # it carries no tensor, as a SequenceMap's does
         (last,) = self.run([trips, goes, *states], [len(states)])
         middle = (int(last) + 1) // 2
         if last < 0:
-            return []
+            return 0, []
         if middle:
             states = self.run([np.full_like(trips, middle), goes, *states], range(len(states)))
-        return [np.asarray(middle, np.int64), np.asarray(True), *states]
+        return int(last) + 1, [np.asarray(middle, np.int64), np.asarray(True), *states]
 
-    def step(self) -> list[np.ndarray]:
-        """Values that a step of a Scan in the middle of a run begins with; nothing where there is none."""
+    def step(self) -> tuple[int, list[np.ndarray]]:
+        """The steps of a Scan, and the values that one in the middle begins with; nothing where there is none."""
         arrays = [self.value(number, 0) for number in range(len(self.proto.input))]
         count = integers(self.proto, "num_scan_inputs")[0]
         states, sequences = arrays[:-count], arrays[-count:]
@@ -102,7 +107,7 @@ class _Node:
         backwards = integers(self.proto, "scan_input_directions") or [0] * count
         length = sequences[0].shape[axes[0]]
         if not length:
-            return []
+            return 0, []
         middle, ways = length // 2, list(zip(sequences, axes, backwards, strict=True))
         if middle:
             before = [
@@ -110,7 +115,8 @@ class _Node:
                 for array, axis, back in ways
             ]
             states = self.run([*states, *before], range(len(states)))
-        return [*states, *(np.take(array, length - 1 - middle if back else middle, axis) for array, axis, back in ways)]
+        now = (np.take(array, length - 1 - middle if back else middle, axis) for array, axis, back in ways)
+        return length, [*states, *now]
 
     def run(self, arrays: Sequence[np.ndarray], results: Sequence[int]) -> list[np.ndarray]:
         """Results of the node by number where it reads these arrays. Behind the states of a Loop comes the number

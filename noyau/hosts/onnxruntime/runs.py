@@ -137,8 +137,8 @@ def bound_run(session: onnxruntime.InferenceSession, arrays: Arrays, like: Array
     """A callable that runs the session on copies of these arrays and allocates nothing for its ends.
 
     Its outputs are shaped as those of `like`, what a run of the session gave; without it the session runs once, to show
-    that. The outputs are poisoned. InputError where it refuses the arrays, UnsupportedError where an input is strings
-    or an output is no tensor. For timing, open the session with a number of threads."""
+    that. The outputs are poisoned. InputError where it refuses the arrays, UnsupportedError where an input is strings,
+    or an output no tensor or not as its model declares. For timing, open the session with a number of threads."""
     like = first_outputs(session, arrays) if like is None else like
     binding, held = session.io_binding(), []
     for name, array in arrays.items():
@@ -146,8 +146,13 @@ def bound_run(session: onnxruntime.InferenceSession, arrays: Arrays, like: Array
         copy[...] = array
         held.append(ort_value(copy))
         binding.bind_ortvalue_input(name, held[-1])
-    outputs = {}
+    outputs, declared = {}, {end.name: end.shape for end in session.get_outputs()}
     for name, array in like.items():
+        if any(isinstance(dim, int) and dim != n for dim, n in zip(declared[name], array.shape, strict=False)):
+            shapes = f"{list(array.shape)}, and declared to be {declared[name]}"
+            raise UnsupportedError(
+                f"the output {name!r} is {shapes}: onnxruntime warns of that, and writes none elsewhere"
+            )
         if array.dtype.hasobject:
             binding.bind_output(name)
             continue

@@ -20,7 +20,8 @@ BORDERLINE_FROM = 0.95  # up to where SLOWER begins: what costs so little is tim
 class BindingTiming:
     """Timing of a kernel at one binding: `sizes` by the model's own names. `cold`: on inputs that went through twice
     the last-level cache, where that may matter. `traffic`: the bytes that one call must move. `floor_s`: the least that
-    this machine needs for them; `idle_s`: of every time, what a run takes that does nothing. `timed_on`: a date, of an
+    this machine needs for them; `idle_s`: of every time, what a run takes that does nothing. `repeats`: how often a
+    run of the model runs the kernel in one place, more than once in bodies of loops. `timed_on`: a date, of an
     earlier run where it is `recalled`. `calls`: the operators before it, into which the runtime may fold some of what
     it replaces, that are in both times. `mistake`: why the time of the kernel cannot be."""
 
@@ -30,6 +31,7 @@ class BindingTiming:
     traffic: Traffic | None = None
     floor_s: float | None = None
     idle_s: float = 0.0
+    repeats: int = 1
     timed_on: str = ""
     recalled: bool = False
     calls: tuple[str, ...] = ()

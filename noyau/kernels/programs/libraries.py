@@ -180,7 +180,9 @@ def contract(equation: str, operands: Sequence[Array], dtype: np.dtype) -> Array
     how = product(equation)
     left, right = (how.matrices(at, np.asarray(each, dtype), np.transpose) for at, each in enumerate(operands))
     pair = [array if is_blas_s(array) else np.ascontiguousarray(array) for array in (left[0], right[0])]
-    return np.asarray(how.result(np.matmul(*pair), left[1] + right[2], np.transpose), order="C")
+    with np.errstate(all="ignore"):  # np.einsum warns of nothing
+        whole = np.matmul(*pair)
+    return np.asarray(how.result(whole, left[1] + right[2], np.transpose), order="C")
 
 
 def is_blas_s(array: Array) -> bool:

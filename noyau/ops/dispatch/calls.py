@@ -234,7 +234,7 @@ class UnsignedCalls:
         else by the reference, with one warning."""
         if not runs_as_written():
             try:
-                return self.through(args, constants, sizes, out)
+                return self.through(*self.split(args, constants), sizes, out)
             except UnsupportedError as error:
                 results = self.trusted(args)
                 if results is not MISS:
@@ -246,9 +246,21 @@ class UnsignedCalls:
     def explain(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int]) -> Explanation:
         """Explain what a call with these would run."""
         try:
+            args, constants = self.split(args, constants)
             return self.signed(args, constants).explain(args, constants, sizes)
         except UnsupportedError as error:
             return explained_without_signature(self.description, self.returning(), str(error))
+
+    def split(self, args: Sequence[Any], constants: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """The arguments but the last ones that are no arrays and that no call need give: at their defaults, these are
+        constants like the others."""
+        reference, end = self.description.reference, len(args)
+        names, least = reference.parameters, max(1, reference.function.__code__.co_posonlyargcount)
+        while end > least and args[end - 1] is reference.defaults.get(names[end - 1], self):
+            if isinstance(args[end - 1], np.ndarray | np.generic):
+                break
+            end -= 1
+        return args[:end], {**constants, **dict(zip(names[end:], args[end:], strict=False))}
 
     def through(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
         """By the way of an earlier call like it, else the whole way."""
@@ -278,21 +290,23 @@ class UnsignedCalls:
 
     def signature_calls(self, arrays: Mapping[str, Array], constants: Mapping[str, Any]) -> SignatureCalls:
         """Those of the signature that the reference has for these."""
-        description = self.description
-        known = {**description.reference.constants, **constants}
+        reference = self.description.reference
+        reference = replace(reference, parameters=tuple(arrays), constants={**reference.constants, **constants})
         shapes = {name: (_dtype(name, array), array.shape) for name, array in arrays.items()}
-        trace = trace_shapes(description.reference.function, shapes, known)
+        trace = trace_shapes(reference.function, shapes, reference.constants)
         signature = signature_of(trace)
-        return SignatureCalls(Calls(replace(description, signature=signature), signature), trace.graph.demands)
+        description = replace(self.description, reference=reference, signature=signature)
+        return SignatureCalls(Calls(description, signature), trace.graph.demands)
 
     def arrays(self, args: Sequence[Any]) -> dict[str, Array]:
         """The arguments by name. UnsupportedError for one that is no array: a number has no dtype of its own."""
         result = {}
-        for name, each in zip(self.description.reference.parameters, args, strict=True):
+        for name, each in zip(self.description.reference.parameters, args, strict=False):
             array = as_given(each, name)
             if not isinstance(array, np.ndarray | np.generic) or isinstance(array, np.ma.MaskedArray):
                 message = f"{name} is {kind_of(each)}, and without a signature it has no dtype"
-                raise UnsupportedError(f"{message}; sign it: @noyau.op('f32[n], f32 -> f32[n]')")
+                remedy = "sign it: @noyau.op('f32[n], f32 -> f32[n]'), or let it be a constant"
+                raise UnsupportedError(f"{message}; {remedy}: a keyword-only parameter with a default")
             result[name] = np.asarray(array)
         return result
 

@@ -426,7 +426,9 @@ class UnsignedTensors:
     ) -> Any:
         """As signed calls; where the reference cannot be traced it runs as it is, but records no gradient."""
         description = self.calls.description
-        require_taken(description.name, description.reference.parameters, arguments)
+        arrays, constants = self.calls.split(arguments, constants)
+        arguments = tuple(arrays)
+        require_taken(description.name, description.reference.parameters[: len(arguments)], arguments)
         try:
             calls = self.calls.signed([stand_in(each) for each in arguments], constants)
         except UnsupportedError as error:
@@ -443,9 +445,9 @@ class UnsignedTensors:
 
     def explain(self, arguments: Sequence[Any], constants: Mapping[str, Any]) -> Explanation:
         """Explain what a call with these tensors would run. UnsupportedError where the reference cannot be traced."""
-        explanation: Explanation = tensor_calls(
-            self.calls.signed([stand_in(each) for each in arguments], constants)
-        ).explain(arguments, constants)
+        arguments, constants = self.calls.split(arguments, constants)
+        calls = self.calls.signed([stand_in(each) for each in arguments], constants)
+        explanation: Explanation = tensor_calls(calls).explain(arguments, constants)
         return explanation
 
     def written(self, arguments: Sequence[Any], constants: Mapping[str, Any]) -> Any:

@@ -122,3 +122,8 @@ def test_the_line_of_a_helper_is_named():
     assert f"at line {line} of {file}: np.sort is not among the functions that are traced: it sorts" in str(
         caught.value
     )
+
+
+def test_a_list_of_arrays_is_an_array_to_a_ufunc():
+    found(lambda a: np.minimum.reduce([a, 2 * a, a[::-1]]) + np.add.accumulate((a, a))[1], x(3))
+    found(lambda a: np.exp([a, -a]) + np.add([a, a], 1) + np.linalg.norm([a, a], axis=(0, 1)), x(3))

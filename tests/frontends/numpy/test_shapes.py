@@ -3,7 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.trace import trace_shapes
 from tests.frontends.numpy.traces import agrees, found, traced_only, x
 
 
@@ -48,3 +50,9 @@ def test_what_is_not_traced(function, told):
 def test_axes_of_one_cell_are_dropped_where_they_are_of_one(shape):
     made = found(lambda a: np.squeeze(a[: a.shape[0]]), x(*shape))
     assert all(demand.relation == "at most" for demand in made.graph.demands)
+
+
+def test_no_extent_stands_beside_none():
+    found(lambda a: a.reshape(a.shape[0], -1), x(2, 0))
+    with pytest.raises(UnsupportedError, match="it needs 1 to be at most"):  # NumPy refuses it too
+        trace_shapes(lambda a: a.reshape(a.shape[0], -1), {"a": (DType.F32, (0, 3))}, {})

@@ -85,3 +85,16 @@ def test_arrays_without_axes_are_changed_in_place(make):
 @pytest.mark.parametrize("make", [np.reshape, np.transpose, lambda a, *shape: a.copy(), lambda a, *shape: a.T])
 def test_scalars_stay_scalars(make):
     found(lambda a: changed(make(a.sum(), ()), np.float64(0.5)), x(3))
+
+
+@pytest.mark.parametrize("name", ["flat", "real", "shape", "own"])
+def test_attributes_are_not_set(name):
+    def change(a):
+        b = np.zeros_like(a)
+        setattr(b, name, a)
+        return b
+
+    with pytest.raises(
+        UnsupportedError, match=f"'TracedArray' object has no attribute '{name}'|{name}.* has no setter"
+    ):
+        traced_only(change, x(3))

@@ -84,3 +84,16 @@ def test_what_onnx_does_not_convert_is_one_line():
     ) as told:
         upgrade(old)
     assert "\n" not in str(told.value)
+
+
+def test_a_sequence_map_is_the_loop_that_runs():
+    old = model(
+        """(float[a, b, c] x) => (float[d, b, c] y) { one = Constant <value_int = 1> () s = SplitToSequence (x, one)
+        r = SequenceMap <body = g (float[e, b, c] v) => (float[e, b, c] o) { t = Exp (v) o = Mul (t, v) }> (s)
+        y = ConcatFromSequence <axis = 0> (r) }""",
+        17,
+    )
+    new = upgrade(old)
+    assert [node.op_type for node in new.graph.node].count("Loop") == 1
+    assert all(node.op_type != "SequenceMap" for node in new.graph.node)
+    np.testing.assert_array_equal(run(new), run(old))

@@ -126,6 +126,19 @@ def test_what_is_no_tensor_is_refused():
         bound_run(open_session(model.SerializeToString()), {"a": np.ones(2, np.float32)})
 
 
+def test_an_output_of_another_shape_than_its_model_declares_is_not_bound():
+    node = helper.make_node("Neg", ["x"], ["y"])
+    ends = [helper.make_tensor_value_info("x", FLOAT, ["n"]), helper.make_tensor_value_info("y", FLOAT, [1])]
+    graph = helper.make_graph([node], "exported for one item", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    session = open_session(model.SerializeToString(), threads=1)
+    bound_run(session, {"x": np.float32([1])})()
+    arrays = {"x": np.float32([1, 2])}
+    with pytest.raises(UnsupportedError, match=r"the output 'y' is \[2\], and declared to be \[1\]: onnxruntime warns"):
+        bound_run(session, arrays)
+    runs.ends_run(session, arrays)()
+
+
 def test_arrays_that_do_not_fit_are_refused():
     node = helper.make_node("Add", ["a", "b"], ["y"])
     session = session_of([node], {"a": FLOAT, "b": FLOAT}, {"y": FLOAT})

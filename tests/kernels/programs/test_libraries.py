@@ -38,6 +38,8 @@ def test_a_product_of_matrices_copies_nothing():
     how = libraries.product("ab,cb->ac")
     assert how.orders == (None, (1, 0))
     assert np.array_equal(libraries.contract("ab,cb->ac", [x, y], np.dtype(np.float32)), x @ y.T)
+    with np.errstate(all="raise"):  # as np.einsum, it says nothing of what it meets
+        assert np.isnan(libraries.contract("ab,cb->ac", [x * np.inf, y * np.inf], np.dtype(np.float32))).any()
 
 
 @pytest.mark.parametrize(

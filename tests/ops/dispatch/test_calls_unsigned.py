@@ -148,3 +148,24 @@ def test_results_that_are_otherwise_for_other_sizes():
         got, want = op(numbers(extent)), op.reference(numbers(extent))
         assert np.shape(got) == np.shape(want)
         assert np.allclose(got, want, atol=1e-6)
+
+
+def test_what_stands_at_its_default_is_a_constant():
+    @noyau.op
+    def doubled(x, by=2, /):
+        return x * by
+
+    x = numbers(3, 4)
+    with pytest.warns(noyau.ReferenceWarning, match="by is an int, and without"):  # it is given by place alone
+        assert np.array_equal(doubled(x), 2 * x)
+
+    @noyau.op
+    def centred(x, axis=-1, by=None):
+        return x - x.mean(axis=axis, keepdims=True)
+
+    told = centred.explain(x)
+    assert told.kernel == "c" and "axis=-1; by=None" in str(told)
+    assert np.allclose(centred(x), centred.reference(x), atol=1e-6)
+    remedy = "or let it be a constant: a keyword-only parameter with a default"
+    with pytest.warns(noyau.ReferenceWarning, match=f"axis is an int, and .*{remedy}"):
+        assert np.array_equal(centred(x, 0), centred.reference(x, 0))

@@ -99,6 +99,7 @@ class OnnxBench:
             traffic=moved,
             floor_s=floor_s(moved.read_bytes, moved.written_bytes, self.threads),
             idle_s=self.idle_s,
+            repeats=self.activations.repeats(group, self.original.bodies),
             mistake=mistake(timing.hot.after_median_s, least.read_bytes, least.written_bytes, self.threads),
         )
 

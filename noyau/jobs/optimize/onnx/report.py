@@ -121,7 +121,9 @@ def ceiling(candidates: Iterable[Candidate], whole: BindingTiming) -> float | No
     if any(timing.calls for one in candidates for timing in one.timings):
         return None
     gains_s = [
-        len(one.planned.groups) * floors.gain_s(timing.hot.before_median_s - timing.idle_s, timing.floor_s)
+        len(one.planned.groups)
+        * timing.repeats
+        * floors.gain_s(timing.hot.before_median_s - timing.idle_s, timing.floor_s)
         for one in candidates
         for timing in one.timings
         if timing.sizes == whole.sizes and timing.floor_s is not None

@@ -252,7 +252,11 @@ def time_whole(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float
     except UnsupportedError:  # strings, or what is no tensor, cannot go to another process
         return replace(_timed_here(bench, scenes[0]), notes=notes)
     except NoyauError as error:
-        return Whole(notes=notes, untimed=str(error), fault=str(error) if isinstance(error, CheckError) else "")
+        if isinstance(error, CheckError) or len(scenes) == 1:
+            return Whole(notes=notes, untimed=str(error), fault=str(error) if isinstance(error, CheckError) else "")
+        whole = time_whole(bench, scenes[:1])
+        note = f"the whole model is timed at {spell(scenes[0].sizes)} alone, for it does not run at others: {error}"
+        return replace(whole, notes=(*whole.notes, note))
     late = [spell(scene.sizes) for scene, timing in zip(scenes, timings, strict=True) if timing is None]
     notes += tuple(f"the whole model is not timed at {at}: it takes long; --dim asks for that" for at in late)
     return Whole(tuple(timing for timing in timings if timing is not None), moved, notes)

@@ -56,6 +56,8 @@ def test_the_ceiling_is_every_place_at_its_floor(scene):
     assert ceiling(judged, whole) == pytest.approx(10 / (10 - 2 * (2 - 1e-3)))
     idle = [Candidate(plan.kernels[0], timings=(timing(2, idle_s=0.5),))]
     assert ceiling(idle, whole) == pytest.approx(10 / (10 - 2 * (2 - 0.5 - 1e-3)))
+    looped = [Candidate(plan.kernels[0], timings=(timing(2, repeats=2),))]
+    assert ceiling(looped, whole) == pytest.approx(10 / (10 - 2 * 2 * (2 - 1e-3)))
     assert ceiling([], whole) == 1
     assert ceiling(judged, timing(10, sizes={"rows": 7})) == 1
     assert ceiling([Candidate(plan.kernels[0], timings=(timing(50),))], whole) is None

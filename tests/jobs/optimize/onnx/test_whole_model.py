@@ -85,8 +85,21 @@ def test_a_whole_model_that_does_not_run_is_told(error, fault, bench, monkeypatc
 
     monkeypatch.setattr(OnnxBench, "compare", fail)
     found = time_whole(bench(), SCENES)
-    assert (found.comparison, found.notes) == (None, ())
+    assert found.comparison is None
     assert (found.fault, found.untimed) == (fault, "not with these")
+
+
+def test_sizes_at_which_a_model_does_not_run_are_left_out(bench, monkeypatch):
+    def compare(self, before, after, scenes, *_):
+        if len(scenes) > 1:
+            raise InputError("not with three rows")
+        return [took(9, 2.0, 1.0)]
+
+    monkeypatch.setattr(OnnxBench, "compare", compare)
+    found = time_whole(bench(), SCENES)
+    assert ([timing.sizes for timing in found.timings], found.untimed) == ([{"rows": 9}], "")
+    message = "the whole model is timed at rows=9 alone, for it does not run at others: not with three rows"
+    assert found.notes == (message,)
 
 
 def test_a_fused_model_that_does_not_open_is_no_secret(bench):
