@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -14,14 +14,17 @@ import numpy as np
 import torch
 
 from noyau.engines.chunk_kernels import ChunkKernels
-from noyau.engines.derived import Derived
+from noyau.engines.derived import Derived, derive
+from noyau.engines.reduction import overflow
+from noyau.engines.rows import RowPlan
 from noyau.engines.work import Work
 from noyau.errors import InputError, OutsideError, UnsupportedError
 from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.cuda.device import guard, missing_device
-from noyau.hosts.torch.tensors import array_of
+from noyau.hosts.torch.tensors import array_like, array_of
 from noyau.ir.dims import Dim
-from noyau.ir.graph import Gather, Graph, Lookup, Node, Reduce, Scatter
+from noyau.ir.graph import Gather, Graph, Input, Lookup, Node, Reduce, Scatter
+from noyau.ops.op import Op
 from noyau.ops.torch.graph_kernels import GraphKernels, draw_graph
 
 THREADS = 2  # of a device
@@ -116,3 +119,116 @@ def over(work: Work, parts: Iterable[Any], sink: Any, address: str) -> Iterator[
     devices = devices_of(address)
     wishes = work.value, work.columns, work.arguments, work.keep, work.reading, work.sample, work.engine
     return DeviceWork(*wishes, devices=devices).over(parts, sink, THREADS * len(devices))
+
+
+class SplitOp:
+    """An op over the devices of a machine, each of which computes its rows. `split` says how it is called."""
+
+    def __init__(self, op: Op[..., Any], devices: Sequence[torch.device]) -> None:
+        self.op, self.devices, self.names = op, list(devices), op.description.reference.parameters
+        self.plans: dict[Any, tuple[Derived | RowPlan, Sequence[Callable[..., Any]]]] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The results: of a map a list with those of each device; of a reduction the value, on the first device.
+        InputError where shards are not one a device, or do not lie there."""
+        given, _ = self.op.arguments(arguments, {})
+        shards = list(zip(*map(self.spread, self.names, given), strict=True))
+        plan, runs = self.plan(shards[0])
+        results = [run(*own) for run, own in zip(runs, shards, strict=False)]  # the last run may merge them
+        if not isinstance(plan, Derived):
+            return results
+        return self.merged(plan, shards, results) if len(runs) == len(results) else self.folded(runs[-1], results)
+
+    def spread(self, name: str, each: Any) -> Sequence[Any]:
+        """An argument for each device: its shard, or a number."""
+        if not isinstance(each, list | tuple):
+            return [each] * len(self.devices)
+        if [getattr(shard, "device", None) for shard in each] != self.devices:
+            lie, want = (", ".join(str(getattr(e, "device", e)) for e in side) for side in (each, self.devices))
+            raise InputError(f"{self.op.name}: the shards of {name} lie on {lie}, and the op runs on {want}")
+        return each
+
+    def plan(self, first: Sequence[Any]) -> tuple[Derived | RowPlan, Sequence[Callable[..., Any]]]:
+        """The way of the rows, and the kernels of each device, found once for these dtypes and ranks; then that which
+        folds their results, where there is one."""
+        key = tuple((each.dtype, each.ndim) if hasattr(each, "ndim") else each for each in first)
+        if key not in self.plans:
+            signed = [getattr(term.element, "numpy", None) for term in self.op.require_signature().inputs]
+            pairs = zip(first, signed, strict=True)
+            arrays = [array_like(e) if isinstance(e, torch.Tensor) else np.asarray(e, dtype) for e, dtype in pairs]
+            plan = derive(self.op, dict(zip(self.names, arrays, strict=True)))
+            count, runs = len(self.devices), list[Callable[..., Any]]()
+            if isinstance(plan, Derived):
+                graph = plan.before.graph
+                every = [*[graph] * count, *filter(None, [_fold_of_parts(plan)])]
+                runs = [GraphKernels(each, self.op.name, partial(draw_graph, each, {}, {})) for each in every]
+            self.plans[key] = plan, runs or [self.op] * count
+        return self.plans[key]
+
+    def folded(self, run: Callable[..., Any], results: Sequence[Any]) -> Any:
+        """The results of all devices, folded on the first of them; the host does not wait."""
+        parts = []
+        for values in zip(*(each if isinstance(each, tuple) else (each,) for each in results), strict=True):
+            parts.append(torch.empty((len(values), *values[0].shape), dtype=values[0].dtype, device=self.devices[0]))
+            for at, value in enumerate(values):
+                parts[-1][at].copy_(value, non_blocking=True)
+        return run(*parts)
+
+    def merged(self, plan: Derived, shards: Sequence[Any], results: Sequence[Any]) -> Any:
+        """The value of the states of all devices, merged in the order of the rows."""
+        state = plan.zero()
+        for own, result in zip(shards, results, strict=True):
+            values = [array_of(each.cpu()) for each in (result if isinstance(result, tuple) else (result,))]
+            columns = dict(zip(self.names, own, strict=True))
+            rows = [np.broadcast_to(np.int8(0), columns[name].shape) for name in plan.columns]
+            known = replace(plan, before=_Results(plan, values))
+            state = plan.merge(state, known.step(plan.zero(), *rows))
+        value = plan.finish(state)
+        every = value if isinstance(value, tuple) else (value,)
+        tensors = tuple(torch.as_tensor(np.asarray(each)).to(self.devices[0]) for each in every)
+        return tensors if len(tensors) > 1 else tensors[0]
+
+
+def _fold_of_parts(plan: Derived) -> Graph | None:
+    """The graph that folds the results of several devices, where they are sums or extremes of floats and no more."""
+    folds = plan.plan.folds
+    nodes = [plan.plan.graph[name] for name in plan.after.outputs if name in folds]
+    simple = all(node.dtype.is_float and folds[node.output] in ("sum", "min", "max") for node in nodes)
+    if not simple or plan.values != plan.after.outputs:
+        return None
+    parts = [
+        replace(node, output=f"{node.output}_parts", kind=Input(), inputs=(), shape=(Dim.of("devices"), *node.shape))
+        for node in nodes
+    ]
+    merged = [
+        replace(node, kind=Reduce(folds[node.output], (0,)), inputs=(part.output,))
+        for node, part in zip(nodes, parts, strict=True)
+    ]
+    return Graph((*parts, *merged), plan.after.outputs, ())
+
+
+class _Results(ChunkKernels):
+    """Kernels of a chunk that have run: the step of a reduction asks for their values once."""
+
+    def __init__(self, plan: Derived, values: list[np.ndarray]) -> None:
+        super().__init__(plan.before.graph, plan.name, plan.plan.size)
+        self.values = values
+
+    def __call__(self, arrays: Sequence[Any]) -> list[np.ndarray]:
+        if not self.values:  # it asks again for half of the rows
+            raise overflow(self.name, np.dtype(np.int64))
+        values, self.values = self.values, []
+        return values
+
+
+def split(op: Op[..., Any], devices: Sequence[str | int | torch.device] | None = None) -> SplitOp:
+    """An op over several GPUs, for rows that lie on them already: it takes a list of tensors in the place of each
+    tensor, one on each device, and computes where they are. A map gives such a list; the states of a reduction are
+    merged in the order of the devices. `devices`: all that there are, where nothing is said.
+
+    InputError for a device that is none; UnsupportedError for an op that needs all rows at once, with the value."""
+    numbers = range(max(torch.cuda.device_count(), 1)) if devices is None else devices
+    places = [torch.device("cuda", each) if isinstance(each, int) else torch.device(each) for each in numbers]
+    for fault in filter(None, map(missing_device, places)):
+        raise InputError(f"{op.name} cannot be split: {fault}")
+    return SplitOp(op, places)
