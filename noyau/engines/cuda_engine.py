@@ -15,19 +15,18 @@ import torch
 
 from noyau.engines.chunk_kernels import ChunkKernels
 from noyau.engines.derived import Derived, derive
-from noyau.engines.reduction import overflow
-from noyau.engines.rows import RowPlan
 from noyau.engines.work import Work
 from noyau.errors import InputError, OutsideError, UnsupportedError
 from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.cuda.device import guard, missing_device
 from noyau.hosts.torch.tensors import array_like, array_of
 from noyau.ir.dims import Dim
-from noyau.ir.graph import Gather, Graph, Input, Lookup, Node, Reduce, Scatter
+from noyau.ir.graph import Gather, Graph, Input, Lookup, Node, Reduce, Scatter, dims_of
 from noyau.ops.op import Op
 from noyau.ops.torch.graph_kernels import GraphKernels, draw_graph
 
 THREADS = 2  # of a device
+_FOLDED = ("sum", "min", "max")
 
 
 @dataclass
@@ -126,18 +125,18 @@ class SplitOp:
 
     def __init__(self, op: Op[..., Any], devices: Sequence[torch.device]) -> None:
         self.op, self.devices, self.names = op, list(devices), op.description.reference.parameters
-        self.plans: dict[Any, tuple[Derived | RowPlan, Sequence[Callable[..., Any]]]] = {}
+        self.plans: dict[Any, Sequence[Callable[..., Any]]] = {}
 
     def __call__(self, *arguments: Any) -> Any:
         """The results: of a map a list with those of each device; of a reduction the value, on the first device.
         InputError where shards are not one a device, or do not lie there."""
         given, _ = self.op.arguments(arguments, {})
         shards = list(zip(*map(self.spread, self.names, given), strict=True))
-        plan, runs = self.plan(shards[0])
-        results = [run(*own) for run, own in zip(runs, shards, strict=False)]  # the last run may merge them
-        if not isinstance(plan, Derived):
-            return results
-        return self.merged(plan, shards, results) if len(runs) == len(results) else self.folded(runs[-1], results)
+        runs, results = self.kernels(shards[0]), []
+        for device, run, own in zip(self.devices, runs, shards, strict=False):
+            with guard(device):
+                results.append(run(*own))
+        return self.folded(runs[-1], results) if len(runs) > len(results) else results
 
     def spread(self, name: str, each: Any) -> Sequence[Any]:
         """An argument for each device: its shard, or a number."""
@@ -148,21 +147,19 @@ class SplitOp:
             raise InputError(f"{self.op.name}: the shards of {name} lie on {lie}, and the op runs on {want}")
         return each
 
-    def plan(self, first: Sequence[Any]) -> tuple[Derived | RowPlan, Sequence[Callable[..., Any]]]:
-        """The way of the rows, and the kernels of each device, found once for these dtypes and ranks; then that which
-        folds their results, where there is one."""
+    def kernels(self, first: Sequence[Any]) -> Sequence[Callable[..., Any]]:
+        """The kernels of each device, found once for these dtypes and ranks; of a reduction then those that fold."""
         key = tuple((each.dtype, each.ndim) if hasattr(each, "ndim") else each for each in first)
         if key not in self.plans:
             signed = [getattr(term.element, "numpy", None) for term in self.op.require_signature().inputs]
             pairs = zip(first, signed, strict=True)
             arrays = [array_like(e) if isinstance(e, torch.Tensor) else np.asarray(e, dtype) for e, dtype in pairs]
             plan = derive(self.op, dict(zip(self.names, arrays, strict=True)))
-            count, runs = len(self.devices), list[Callable[..., Any]]()
+            graphs = list[Graph]()
             if isinstance(plan, Derived):
-                graph = plan.before.graph
-                every = [*[graph] * count, *filter(None, [_fold_of_parts(plan)])]
-                runs = [GraphKernels(each, self.op.name, partial(draw_graph, each, {}, {})) for each in every]
-            self.plans[key] = plan, runs or [self.op] * count
+                graphs = [*[plan.before.graph] * len(self.devices), _fold_of_parts(plan)]
+            runs = [GraphKernels(each, self.op.name, partial(draw_graph, each, {}, {})) for each in graphs]
+            self.plans[key] = runs or [self.op] * len(self.devices)
         return self.plans[key]
 
     def folded(self, run: Callable[..., Any], results: Sequence[Any]) -> Any:
@@ -174,59 +171,32 @@ class SplitOp:
                 parts[-1][at].copy_(value, non_blocking=True)
         return run(*parts)
 
-    def merged(self, plan: Derived, shards: Sequence[Any], results: Sequence[Any]) -> Any:
-        """The value of the states of all devices, merged in the order of the rows."""
-        state = plan.zero()
-        for own, result in zip(shards, results, strict=True):
-            values = [array_of(each.cpu()) for each in (result if isinstance(result, tuple) else (result,))]
-            columns = dict(zip(self.names, own, strict=True))
-            rows = [np.broadcast_to(np.int8(0), columns[name].shape) for name in plan.columns]
-            known = replace(plan, before=_Results(plan, values))
-            state = plan.merge(state, known.step(plan.zero(), *rows))
-        value = plan.finish(state)
-        every = value if isinstance(value, tuple) else (value,)
-        tensors = tuple(torch.as_tensor(np.asarray(each)).to(self.devices[0]) for each in every)
-        return tensors if len(tensors) > 1 else tensors[0]
 
-
-def _fold_of_parts(plan: Derived) -> Graph | None:
-    """The graph that folds the results of several devices, where they are sums or extremes of floats and no more."""
-    folds = plan.plan.folds
-    nodes = [plan.plan.graph[name] for name in plan.after.outputs if name in folds]
-    simple = all(node.dtype.is_float and folds[node.output] in ("sum", "min", "max") for node in nodes)
-    if not simple or plan.values != plan.after.outputs:
-        return None
-    parts = [
-        replace(node, output=f"{node.output}_parts", kind=Input(), inputs=(), shape=(Dim.of("devices"), *node.shape))
-        for node in nodes
-    ]
-    merged = [
-        replace(node, kind=Reduce(folds[node.output], (0,)), inputs=(part.output,))
-        for node, part in zip(nodes, parts, strict=True)
-    ]
-    return Graph((*parts, *merged), plan.after.outputs, ())
-
-
-class _Results(ChunkKernels):
-    """Kernels of a chunk that have run: the step of a reduction asks for their values once."""
-
-    def __init__(self, plan: Derived, values: list[np.ndarray]) -> None:
-        super().__init__(plan.before.graph, plan.name, plan.plan.size)
-        self.values = values
-
-    def __call__(self, arrays: Sequence[Any]) -> list[np.ndarray]:
-        if not self.values:  # it asks again for half of the rows
-            raise overflow(self.name, np.dtype(np.int64))
-        values, self.values = self.values, []
-        return values
+def _fold_of_parts(plan: Derived) -> Graph:
+    """The graph from the folds of several devices to the results. UnsupportedError where these are not sums or extremes
+    of floats (integers may overflow unseen), or what follows asks for the number of rows or another input."""
+    folds, size, name = plan.plan.folds, plan.plan.size, plan.op.name
+    nodes = [plan.plan.graph[each] for each in plan.values if each in folds]
+    rest = [node for node in plan.after.nodes if node.output not in folds]
+    simple = len(nodes) == len(plan.values) and all(n.dtype.is_float and folds[n.output] in _FOLDED for n in nodes)
+    if not simple or any(isinstance(n.kind, Input) or any(size in d.names for d in dims_of(n)) for n in rest):
+        remedy = f"noyau.stream({name}, ..., engine='cuda') merges every reduction"
+        raise UnsupportedError(f"{name} is split where it folds floats to sums or extremes and no more; {remedy}")
+    parts, merged = [], []
+    for node in nodes:
+        shape, part = (Dim.of("devices"), *node.shape), f"{node.output}_parts"
+        parts.append(replace(node, output=part, kind=Input(), inputs=(), shape=shape))
+        merged.append(replace(node, kind=Reduce(folds[node.output], (0,)), inputs=(part,)))
+    return Graph((*parts, *merged, *rest), plan.after.outputs, ())
 
 
 def split(op: Op[..., Any], devices: Sequence[str | int | torch.device] | None = None) -> SplitOp:
     """An op over several GPUs, for rows that lie on them already: it takes a list of tensors in the place of each
-    tensor, one on each device, and computes where they are. A map gives such a list; the states of a reduction are
-    merged in the order of the devices. `devices`: all that there are, where nothing is said.
+    tensor, one on each device, and computes where they are. A map gives such a list; sums and extremes are folded
+    on the first device, in the order of all. `devices`: all that there are, where nothing is said.
 
-    InputError for a device that is none; UnsupportedError for an op that needs all rows at once, with the value."""
+    InputError for a device that is none; UnsupportedError for an op that needs all rows at once, with the value, and
+    for other reductions."""
     numbers = range(max(torch.cuda.device_count(), 1)) if devices is None else devices
     places = [torch.device("cuda", each) if isinstance(each, int) else torch.device(each) for each in numbers]
     for fault in filter(None, map(missing_device, places)):

@@ -31,13 +31,12 @@ class PageableWarning(UserWarning):
 
 @dataclass(slots=True)
 class ChunkRun:
-    """A chunk under way. `marks`: events before and behind each stage; `held`: what its copies still read."""
+    """A chunk under way. `marks`: events before and behind each stage."""
 
     number: int
     lane: int
     marks: list[torch.cuda.Event]
     results: list[torch.Tensor]
-    held: list[torch.Tensor]
     is_numpy: bool
 
 
@@ -72,8 +71,7 @@ class Overlap:
                 to.copy_(each, non_blocking=True) for to, each in zip(self.room(computed), computed, strict=True)
             ]
             marks[3].record()
-        held = [each for each in staged if isinstance(each, torch.Tensor)]
-        return ChunkRun(number, lane, marks, results, held, is_numpy)
+        return ChunkRun(number, lane, marks, results, is_numpy)
 
     def staged(self, each: Any, number: int) -> Any:
         """An input in pinned memory: as it is, or copied there, of which a warning tells once."""

@@ -4,7 +4,7 @@ launched on the current stream; a launch beyond a limit of the device is refused
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from noyau.errors import MissingExtraError, SignatureError, UnsupportedError
@@ -23,18 +23,6 @@ except ImportError as error:
     raise MissingExtraError("torch is not installed; run: pip install torch") from error
 
 OPTIONS = ("flags", "shared_bytes", "cluster")
-
-
-@dataclass(frozen=True, slots=True)
-class Passed:
-    """An argument of CUDA C++: the value, or the place of an array or a run-time scalar, and the type of a number."""
-
-    value: Any
-    number: Callable[[Any], Any] | None
-
-    def __call__(self, arrays: Sequence[Any]) -> Any:
-        value = arrays[self.value.number] if isinstance(self.value, ArrayArgument) else self.value
-        return value.data_ptr() if self.number is None else self.number(value)
 
 
 class CudaTextKernel(GridKernel):
@@ -80,8 +68,9 @@ class CudaTextKernel(GridKernel):
             grid = compiler.Launch(kernel, clusters, config.block, config.shared_bytes, config.cluster)
         return self.passed(offers), {}, grid
 
-    def passed(self, offers: Mapping[str, Any]) -> tuple[Passed, ...]:
-        """The arguments in the order of the parameters. SignatureError for one that does not fit."""
+    def passed(self, offers: Mapping[str, Any]) -> tuple[tuple[Any, Any], ...]:
+        """The arguments in the order of the parameters, each with the type of its number, None for a pointer.
+        SignatureError for one that does not fit."""
         parameters, label = self.prototype.parameters, self.kernel.called
         if self.roles.names is None:
             values = user_kernel.arguments_by_author(self.kernel, offers)
@@ -91,11 +80,13 @@ class CudaTextKernel(GridKernel):
             takes = f"{self.kernel.entry} takes {len(parameters)}"
             raise SignatureError(f"args= of {label} gives {len(values)} arguments, and {takes}")
         pairs = zip(parameters, self.placed(values), strict=True)
-        return tuple(Passed(value, None if each.is_pointer else _number(each, label)) for each, value in pairs)
+        return tuple((value, None if each.is_pointer else _number(each, label)) for each, value in pairs)
 
     def launch(self, plan: LaunchPlan, arrays: Sequence[Any]) -> None:
         if plan.grid is not None:
-            plan.grid(torch.cuda.current_stream().cuda_stream, [each(arrays) for each in plan.arguments])
+            values = ((arrays[v.number] if isinstance(v, ArrayArgument) else v, kind) for v, kind in plan.arguments)
+            arguments = [value.data_ptr() if kind is None else kind(value) for value, kind in values]
+            plan.grid(torch.cuda.current_stream().cuda_stream, arguments)
 
 
 def _require_kernel(kernel: user_kernel.UserKernel) -> None:

@@ -167,9 +167,8 @@ def tune(
     On the inputs that are given; else on made-up ones of the `sizes`, each with each; else at four sizes, from a
     thousand to four million cells. Constants that are lists are tried each with each, once such a kernel has passed its
     check; of more than 16 choices a search tries a quarter, along lists in which neighbours are alike. What is not
-    faster than what runs by default does not take its place. Calls of this process know at once.
-    Tensors on a GPU are timed there, and made-up inputs where `device` says "cuda": then the generated kernel is tried
-    with a few sizes of tiles and numbers of warps, each told with its reason.
+    faster than what runs by default does not take its place. Tensors on a GPU are timed there, and made-up inputs where
+    `device` says "cuda": then the generated kernel is tried with a few sizes of tiles and numbers of warps.
     SignatureError for an op without a signature, or inputs that do not fit; InputError for more than 256 variants of a
     kernel."""
     if not isinstance(op, Op):
@@ -181,26 +180,22 @@ def tune(
         from noyau.hosts.torch.cuda.device import require_free
 
         require_free(op.name)
-    records, winners = list[BenchRecord](), list[Winner]()
-    left_out: dict[str, str] = {}
-
+    records, winners, left_out = list[BenchRecord](), list[Winner](), dict[str, str]()
     for arguments, numbers in _wishes(op, args, sizes):
         bound = _bind_arguments(op, arguments, numbers, seed)
-
-        trial = BenchOptions(arguments or None, [numbers], _TRIAL_S, seed=seed)
-        time_of = partial(_time_of, op, place=place, options=trial, say=report)
-        form, reasons = with_variants(op, bound, report, place or CPU, time_of)
-        left_out |= reasons
         wishes = BenchOptions(arguments or None, [numbers], budget_s, seed=seed, searches=True)
+        form, reasons = with_variants(op, bound, report, place or CPU, partial(_time_of, op, place, wishes, report))
+        left_out |= reasons
         records.append(timed(form, place, wishes, report, record=bool(place)))
         winners += _winners(op, form, records[-1].at[0], bound, place)
     op.calls.forget()
     return TuneRecord(tuple(records), tuple(winners), left_out)
 
 
-def _time_of(op: Op[..., Any], variant: UserKernel, place: str, options: BenchOptions, say: Say) -> float:
+def _time_of(op: Op[..., Any], place: str, options: BenchOptions, say: Say, variant: UserKernel) -> float:
     """The time of a call by one kernel, roughly; infinite where it does not run."""
     one: Op[..., Any] = Op(replace(op.description, kernels=(variant,)))
+    options = replace(options, budget_s=_TRIAL_S, searches=False)
     return timed(one, place, options, say, record=False).at[0].time_s(variant.name) or math.inf
 
 
