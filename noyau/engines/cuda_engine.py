@@ -130,8 +130,8 @@ class SplitOp:
     def __call__(self, *arguments: Any) -> Any:
         """The results: of a map a list with those of each device; of a reduction the value, on the first device.
         InputError where shards are not one a device, or do not lie there."""
-        given, _ = self.op.arguments(arguments, {})
-        shards = list(zip(*map(self.spread, self.names, given), strict=True))
+        inputs, _ = self.op.arguments(arguments, {})
+        shards = list(zip(*map(self.spread, self.names, inputs), strict=True))
         runs, results = self.kernels(shards[0]), []
         for device, run, own in zip(self.devices, runs, shards, strict=False):
             with guard(device):

@@ -55,11 +55,11 @@ class Overlap:
 
     def start(self, number: int, chunk: Any) -> ChunkRun:
         """Ask for the copies and the kernels of a chunk; nothing is waited for."""
-        given = chunk if isinstance(chunk, tuple) else (chunk,)
-        is_numpy = any(isinstance(each, np.ndarray) for each in given)
+        inputs = chunk if isinstance(chunk, tuple) else (chunk,)
+        is_numpy = any(isinstance(each, np.ndarray) for each in inputs)
         lane = number % len(self.lanes)
         marks = [torch.cuda.Event(enable_timing=True) for _ in range(len(STAGES) + 1)]
-        staged = [self.staged(each, number) for each in given]
+        staged = [self.staged(each, number) for each in inputs]
         with torch.cuda.device(self.device), torch.cuda.stream(self.lanes[lane]):
             marks[0].record()
             there = [e.to(self.device, non_blocking=True) if isinstance(e, torch.Tensor) else e for e in staged]

@@ -302,16 +302,16 @@ def _on_cuda(kind: str, layouts: tuple[str, ...]) -> KernelCaller:
     def cached(kernel: user_kernel.UserKernel, instance: Instance, constants: Constants) -> Any:
         return getattr(import_module("noyau.kernels.cuda_launches"), kind)(kernel, instance, dict(constants))
 
-    def made(kernel: user_kernel.UserKernel, instance: Instance, constants: Mapping[str, Any]) -> Any:
+    def on_tensors(kernel: user_kernel.UserKernel, instance: Instance, constants: Mapping[str, Any]) -> Any:
         return cached(kernel, instance, tuple(sorted(constants.items())))
 
     def launch(kernel: user_kernel.UserKernel, instance: Instance, constants: Mapping[str, Any], *arrays: Any) -> None:
-        import_module("noyau.kernels.cuda_grids").launch_on_copies(made(kernel, instance, constants), *arrays)
+        import_module("noyau.kernels.cuda_grids").launch_on_copies(on_tensors(kernel, instance, constants), *arrays)
 
     def prepare(*call: Any) -> None:
-        made(*call).ready()
+        on_tensors(*call).ready()
 
-    return KernelCaller(prepare, lambda kernel: layouts, _gpu_place, launch, made, has_driver)
+    return KernelCaller(prepare, lambda kernel: layouts, _gpu_place, launch, on_tensors, has_driver)
 
 
 CALLERS: Mapping[str, KernelCaller] = MappingProxyType(

@@ -122,7 +122,7 @@ def _launch(situation: Situation, *, is_meant: bool) -> list[Diagnostic]:
 
 
 def _resources(kernel: UserKernel) -> KernelResources | None:
-    """What a kernel in CUDA C++ takes of a multiprocessor, where NVRTC or nvcc is there to compile it."""
+    """The resources of a kernel in CUDA C++, where NVRTC or nvcc is there to compile it."""
     if kernel.function is not None:
         return None
     text, flags = constant_macros(kernel, {}) + kernel.text, tuple(kernel.usage.options.get("flags", ()))

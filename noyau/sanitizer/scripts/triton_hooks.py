@@ -158,7 +158,7 @@ class _TritonHooks:
         self.note_accesses(StreamWork(self.order.current, what, _place(), LANGUAGE), reads, writes)
 
     def note_accesses(self, work: StreamWork, reads: Sequence[torch.Tensor], writes: Sequence[torch.Tensor]) -> None:
-        """What work touches, by the storages of tensors; one that is gone has given its address to another."""
+        """Note the accesses of work, by the storages of tensors; one that is gone has given its address to another."""
         for tensor, is_written in [*((each, False) for each in reads), *((each, True) for each in writes)]:
             with torch._C.DisableTorchFunction():
                 storage = tensor.untyped_storage()
@@ -177,15 +177,15 @@ class _TritonHooks:
         """At each call of torch: what it reads and writes, in which stream, and whether the host waits for that."""
         is_there = triton_host.is_marked
         results = [each for each in triton_host.parts((result,)) if isinstance(each, torch.Tensor)]
-        given = [e for e in triton_host.parts((*args, *named.values())) if isinstance(e, torch.Tensor)]
-        places = {triton_host.storage_of(each) for each in given}
+        tensors = [e for e in triton_host.parts((*args, *named.values())) if isinstance(e, torch.Tensor)]
+        places = {triton_host.storage_of(each) for each in tensors}
         outputs = [each for each in results if triton_host.storage_of(each) not in places]
-        if _changes(name) and given and isinstance(args[0], torch.Tensor):
+        if _changes(name) and tensors and isinstance(args[0], torch.Tensor):
             outputs.append(args[0])
         outputs += [each for each in [named.get("out")] if isinstance(each, torch.Tensor)]
-        reads = [each for each in given if not any(each is other for other in outputs)]
-        if not any(map(is_there, (*given, *results))):
-            known = [each for each in given if triton_host.storage_of(each) in self.order.touched]
+        reads = [each for each in tensors if not any(each is other for other in outputs)]
+        if not any(map(is_there, (*tensors, *results))):
+            known = [each for each in tensors if triton_host.storage_of(each) in self.order.touched]
             outputs = [each for each in outputs if any(each is other for other in known)]
             host = StreamWork(HOST, "the host", _place() if known else "", LANGUAGE)
             self.note_accesses(host, [e for e in known if not any(e is o for o in outputs)], outputs)

@@ -176,6 +176,7 @@ def test_a_search_tries_a_quarter_and_finds_the_bottom_of_a_bowl():
     assert search((3,), lambda choice: -choice[0], 9) == (2,)
 
 
+@pytest.mark.long
 def test_of_many_choices_a_quarter_is_timed():
     op = more()
     waits = {"WAIT": [0, 0, 0, 4000, 1000], "ROUNDS": [1, 2, 3, 4]}
