@@ -14,6 +14,8 @@ from noyau.version import __version__
 
 if TYPE_CHECKING:
     from noyau.engines import reductions
+    from noyau.engines.cuda_engine import split
+    from noyau.engines.cuda_overlap import overlap
     from noyau.engines.reduction import reduction
     from noyau.engines.sql.functions import create_function
     from noyau.engines.stream import stream
@@ -53,6 +55,7 @@ __all__ = [
     "map",
     "op",
     "optimize",
+    "overlap",
     "patch",
     "profile",
     "range",
@@ -62,6 +65,7 @@ __all__ = [
     "reference",
     "session",
     "show",
+    "split",
     "stream",
     "threads",
     "tune",
@@ -79,11 +83,13 @@ _ELSEWHERE = {
     "create_function": "noyau.engines.sql.functions",
     "map": "noyau.ops.higher_order.ops",
     "op": "noyau.ops.op",
+    "overlap": "noyau.engines.cuda_overlap",
     "range": "noyau.timing.ranges",
     "reduce": "noyau.ops.higher_order.ops",
     "reduction": "noyau.engines.reduction",
     "reductions": "noyau.engines.reductions",
     "reference": "noyau.kernels.reference",
+    "split": "noyau.engines.cuda_engine",
     "stream": "noyau.engines.stream",
     "threads": "noyau.hosts.numpy.c_library",
     "tune": "noyau.jobs.bench.autotune",

@@ -43,6 +43,7 @@ REASONS = {
     "t": "locks are atomics of one's own there (`locked_sum` in "
     "`tests/sanitizer/triton/test_run_bare_call_tutorials.py` is right); "
     "what a lock does not order is a race as any other.",
+    "u": "found in scripts of torch, Triton and Numba-CUDA alike: `tests/sanitizer/scripts/test_streams.py`.",
 }
 
 
@@ -81,6 +82,7 @@ ROWS = (
     row("a gradient that forgets what comes from behind", *5 * [f"{IF}::gradient_broken"]),
     row("work is dealt in parts, and nobody does the rest", f"{OMP}::fours_broken", f"{PR}::add_without_tail",
         f"{NC}::quarters_broken", f"{CU}::streams_broken", f"{TR}::grid_broken"),
+    row("what another stream does is not waited for by an event", "d", "d", "u", f"{CU}::events_broken", "u"),
     row("a block for each cell", "d", "d", f"{NC}::strided_broken {HO}::launched_broken",
         f"{CU}::strided_broken {HC}::launched_broken", "p"),
     row("a clock around a launch that nobody waits for", "d", "d", f"{HO}::timed_broken",

@@ -48,6 +48,15 @@ PAGES = {
         "softmax[without_barriers]: race: ",
         "nothing orders them",
     ),
+    "streams": (
+        "doubled[with_an_event]: agreed on",
+        "doubled[without_an_event]: race: a kernel in stream 2 reads dx[0], written by a copy in stream 1 on line 15",
+        "let the later stream wait: cudaEventRecord",
+    ),
+    "load_inline": (
+        "square_matrix[square_matrix]: agreed on",
+        "square_matrix[rounded_down]: unwritten: never wrote 1 of the 1 cells of result",
+    ),
     "filter": ("clipped[select]: agreed on", "clipped[minimum]: wrong-value: ", "want nan", "branch: "),
     "cache_ladder": (
         "walked[walk]: agreed on",

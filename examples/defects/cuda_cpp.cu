@@ -207,3 +207,33 @@ void streams_mended(const float *x, float *out, int n) {
     cudaFree(dx);
     cudaFree(dout);
 }
+
+// The host's side: a kernel in one stream, and a copy of its result in another, which waits for no event of the first.
+void events_broken(const float *x, float *out, int n) {
+    float *dx, *dout;
+    cudaStream_t kernels, copies;
+    cudaStreamCreate(&kernels);
+    cudaStreamCreate(&copies);
+    cudaMalloc(&dx, n * sizeof(float));
+    cudaMalloc(&dout, n * sizeof(float));
+    cudaMemcpyAsync(dx, x, n * sizeof(float), cudaMemcpyHostToDevice, kernels);
+    strided_mended<<<(n + 63) / 64, 64, 0, kernels>>>(dx, dout, n);
+    cudaMemcpyAsync(out, dout, n * sizeof(float), cudaMemcpyDeviceToHost, copies); // defect: race
+    cudaDeviceSynchronize();
+}
+void events_mended(const float *x, float *out, int n) {
+    float *dx, *dout;
+    cudaStream_t kernels, copies;
+    cudaEvent_t computed;
+    cudaStreamCreate(&kernels);
+    cudaStreamCreate(&copies);
+    cudaEventCreate(&computed);
+    cudaMalloc(&dx, n * sizeof(float));
+    cudaMalloc(&dout, n * sizeof(float));
+    cudaMemcpyAsync(dx, x, n * sizeof(float), cudaMemcpyHostToDevice, kernels);
+    strided_mended<<<(n + 63) / 64, 64, 0, kernels>>>(dx, dout, n);
+    cudaEventRecord(computed, kernels);
+    cudaStreamWaitEvent(copies, computed);
+    cudaMemcpyAsync(out, dout, n * sizeof(float), cudaMemcpyDeviceToHost, copies);
+    cudaDeviceSynchronize();
+}

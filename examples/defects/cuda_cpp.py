@@ -91,6 +91,7 @@ for op, name, usage in (
     (middle, "rare", {"launch": blocks}),
     (row_sums, "row_sums", {"launch": (1, 32)}),
     (twice, "streams", {}),
+    (twice, "events", {}),
 ):
     op.kernel(FILE, entry=f"{name}_broken", **usage)
     op.kernel(FILE, entry=f"{name}_mended", **usage)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -14,17 +14,19 @@ import numpy as np
 import torch
 
 from noyau.engines.chunk_kernels import ChunkKernels
-from noyau.engines.derived import Derived
+from noyau.engines.derived import Derived, derive
 from noyau.engines.work import Work
 from noyau.errors import InputError, OutsideError, UnsupportedError
 from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.cuda.device import guard, missing_device
-from noyau.hosts.torch.tensors import array_of
+from noyau.hosts.torch.tensors import array_like, array_of
 from noyau.ir.dims import Dim
-from noyau.ir.graph import Gather, Graph, Lookup, Node, Reduce, Scatter
+from noyau.ir.graph import Gather, Graph, Input, Lookup, Node, Reduce, Scatter, dims_of
+from noyau.ops.op import Op
 from noyau.ops.torch.graph_kernels import GraphKernels, draw_graph
 
 THREADS = 2  # of a device
+_FOLDED = ("sum", "min", "max")
 
 
 @dataclass
@@ -116,3 +118,87 @@ def over(work: Work, parts: Iterable[Any], sink: Any, address: str) -> Iterator[
     devices = devices_of(address)
     wishes = work.value, work.columns, work.arguments, work.keep, work.reading, work.sample, work.engine
     return DeviceWork(*wishes, devices=devices).over(parts, sink, THREADS * len(devices))
+
+
+class SplitOp:
+    """An op over the devices of a machine, each of which computes its rows. `split` says how it is called."""
+
+    def __init__(self, op: Op[..., Any], devices: Sequence[torch.device]) -> None:
+        self.op, self.devices, self.names = op, list(devices), op.description.reference.parameters
+        self.plans: dict[Any, Sequence[Callable[..., Any]]] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The results: of a map a list with those of each device; of a reduction the value, on the first device.
+        InputError where shards are not one a device, or do not lie there."""
+        inputs, _ = self.op.arguments(arguments, {})
+        shards = list(zip(*map(self.spread, self.names, inputs), strict=True))
+        runs, results = self.kernels(shards[0]), []
+        for device, run, own in zip(self.devices, runs, shards, strict=False):
+            with guard(device):
+                results.append(run(*own))
+        return self.folded(runs[-1], results) if len(runs) > len(results) else results
+
+    def spread(self, name: str, each: Any) -> Sequence[Any]:
+        """An argument for each device: its shard, or a number."""
+        if not isinstance(each, list | tuple):
+            return [each] * len(self.devices)
+        if [getattr(shard, "device", None) for shard in each] != self.devices:
+            lie, want = (", ".join(str(getattr(e, "device", e)) for e in side) for side in (each, self.devices))
+            raise InputError(f"{self.op.name}: the shards of {name} lie on {lie}, and the op runs on {want}")
+        return each
+
+    def kernels(self, first: Sequence[Any]) -> Sequence[Callable[..., Any]]:
+        """The kernels of each device, found once for these dtypes and ranks; of a reduction then those that fold."""
+        key = tuple((each.dtype, each.ndim) if hasattr(each, "ndim") else each for each in first)
+        if key not in self.plans:
+            signed = [getattr(term.element, "numpy", None) for term in self.op.require_signature().inputs]
+            pairs = zip(first, signed, strict=True)
+            arrays = [array_like(e) if isinstance(e, torch.Tensor) else np.asarray(e, dtype) for e, dtype in pairs]
+            plan = derive(self.op, dict(zip(self.names, arrays, strict=True)))
+            graphs = list[Graph]()
+            if isinstance(plan, Derived):
+                graphs = [*[plan.before.graph] * len(self.devices), _fold_of_parts(plan)]
+            runs = [GraphKernels(each, self.op.name, partial(draw_graph, each, {}, {})) for each in graphs]
+            self.plans[key] = runs or [self.op] * len(self.devices)
+        return self.plans[key]
+
+    def folded(self, run: Callable[..., Any], results: Sequence[Any]) -> Any:
+        """The results of all devices, folded on the first of them; the host does not wait."""
+        parts = []
+        for values in zip(*(each if isinstance(each, tuple) else (each,) for each in results), strict=True):
+            parts.append(torch.empty((len(values), *values[0].shape), dtype=values[0].dtype, device=self.devices[0]))
+            for at, value in enumerate(values):
+                parts[-1][at].copy_(value, non_blocking=True)
+        return run(*parts)
+
+
+def _fold_of_parts(plan: Derived) -> Graph:
+    """The graph from the folds of several devices to the results. UnsupportedError where these are not sums or extremes
+    of floats (integers may overflow unseen), or what follows asks for the number of rows or another input."""
+    folds, size, name = plan.plan.folds, plan.plan.size, plan.op.name
+    nodes = [plan.plan.graph[each] for each in plan.values if each in folds]
+    rest = [node for node in plan.after.nodes if node.output not in folds]
+    simple = len(nodes) == len(plan.values) and all(n.dtype.is_float and folds[n.output] in _FOLDED for n in nodes)
+    if not simple or any(isinstance(n.kind, Input) or any(size in d.names for d in dims_of(n)) for n in rest):
+        remedy = f"noyau.stream({name}, ..., engine='cuda') merges every reduction"
+        raise UnsupportedError(f"{name} is split where it folds floats to sums or extremes and no more; {remedy}")
+    parts, merged = [], []
+    for node in nodes:
+        shape, part = (Dim.of("devices"), *node.shape), f"{node.output}_parts"
+        parts.append(replace(node, output=part, kind=Input(), inputs=(), shape=shape))
+        merged.append(replace(node, kind=Reduce(folds[node.output], (0,)), inputs=(part,)))
+    return Graph((*parts, *merged, *rest), plan.after.outputs, ())
+
+
+def split(op: Op[..., Any], devices: Sequence[str | int | torch.device] | None = None) -> SplitOp:
+    """An op over several GPUs, for rows that lie on them already: it takes a list of tensors in the place of each
+    tensor, one on each device, and computes where they are. A map gives such a list; sums and extremes are folded
+    on the first device, in the order of all. `devices`: all that there are, where nothing is said.
+
+    InputError for a device that is none; UnsupportedError for an op that needs all rows at once, with the value, and
+    for other reductions."""
+    numbers = range(max(torch.cuda.device_count(), 1)) if devices is None else devices
+    places = [torch.device("cuda", each) if isinstance(each, int) else torch.device(each) for each in numbers]
+    for fault in filter(None, map(missing_device, places)):
+        raise InputError(f"{op.name} cannot be split: {fault}")
+    return SplitOp(op, places)

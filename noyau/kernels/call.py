@@ -1,7 +1,8 @@
 """Hand-written kernels called on arrays of NumPy, plainly and between guards; and the callers of each language that
 runs here: how a kernel is built, and which arrays it takes.
 
-A language without a caller, such as CUDA C++, runs under the sanitizer alone.
+A language without a caller, such as C++, runs under the sanitizer alone, and where there is no GPU so do CUDA C++ and
+Numba-CUDA.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ Array = np.ndarray
 _LINES = 4  # of what a kernel raised, in a message
 Constants = tuple[tuple[str, Any], ...]
 Launch = Callable[[user_kernel.UserKernel, Instance, Mapping[str, Any], Sequence[Array], Sequence[Array]], None]
+Prepare = Callable[[user_kernel.UserKernel, Instance, Mapping[str, Any]], Any]
 SYMBOL = "noyau_hand"  # of the one kernel in a library of its own
 
 
@@ -84,13 +86,14 @@ class FunctionKernel:
     def run(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
         """One call. RaisedError where it raises."""
         function, caller = self.kernel.function, CALLERS.get(self.kernel.language)
-        if function is None or caller is None:
+        if caller is None or not caller.runs_here() or (function is None and caller.launch is None):
             raise UnsupportedError(
                 f"{self.kernel.called} is in {self.kernel.language}, which NumPy arrays cannot be given to"
             )
         before = self.prepared(arrays, outputs)
         try:
             if caller.launch is None:
+                assert function is not None
                 returned = self.returned(function, before, outputs)
             else:
                 returned = caller.launch(self.kernel, self.instance, self.constants, before, outputs)
@@ -239,14 +242,15 @@ class KernelCaller:
 
     `prepare` builds one for an instance and the op's constants: BuildError as the compiler says, SignatureError where
     it does not take the instance; `layouts`: of the arrays that it takes beside packed ones; `compiler`: the version of
-    what builds it, as far as a check depends on it; `launch` runs it on arrays, where Python does not call it."""
+    what builds it, as far as a check depends on it; `launch` runs it on arrays, where Python does not call it, and
+    `on_tensors` makes a function of tensors of it; `runs_here`: whether anything on this machine runs it."""
 
-    prepare: Callable[[user_kernel.UserKernel, Instance, Mapping[str, Any]], object] = (
-        lambda kernel, instance, constants: None
-    )
+    prepare: Prepare = lambda kernel, instance, constants: None
     layouts: Callable[[user_kernel.UserKernel], tuple[str, ...]] = lambda kernel: tuple(LAYOUTS)
     compiler: Callable[[], str] = lambda: ""
     launch: Launch | None = None
+    on_tensors: Prepare = lambda kernel, instance, constants: None
+    runs_here: Callable[[], bool] = lambda: True
 
 
 def library_of(kernel: user_kernel.UserKernel, instance: Instance, constants: Mapping[str, Any]) -> tuple[Path, str]:
@@ -270,19 +274,44 @@ def _c_compiler() -> str:
         return ""
 
 
+_NOT_FLIPPED = tuple(name for name in LAYOUTS if name != "flipped")  # torch has no strides below 0
+
+
 def _triton_layouts(kernel: user_kernel.UserKernel) -> tuple[str, ...]:
-    # torch has no strides below 0
-    return tuple(name for name in LAYOUTS if name != "flipped") if kernel.asks_strides else ()
+    return _NOT_FLIPPED if kernel.asks_strides else ()
 
 
 def _triton_place() -> str:
     """The machine that a check of a kernel in Triton depends on; torch is asked only where there may be a GPU."""
-    return str(_triton().where()) if has_driver() else interpreter_version()
+    return _gpu_place() or interpreter_version()
+
+
+def _gpu_place() -> str:
+    return str(import_module("noyau.kernels.cuda_grids").where()) if has_driver() else ""
 
 
 def _triton() -> Any:
     """The module that calls kernels in Triton: it needs triton and torch, which take seconds to import."""
     return import_module("noyau.kernels.triton.calls")
+
+
+def _on_cuda(kind: str, layouts: tuple[str, ...]) -> KernelCaller:
+    """The caller of kernels of a class of that module."""
+
+    @lru_cache(maxsize=256)
+    def cached(kernel: user_kernel.UserKernel, instance: Instance, constants: Constants) -> Any:
+        return getattr(import_module("noyau.kernels.cuda_launches"), kind)(kernel, instance, dict(constants))
+
+    def on_tensors(kernel: user_kernel.UserKernel, instance: Instance, constants: Mapping[str, Any]) -> Any:
+        return cached(kernel, instance, tuple(sorted(constants.items())))
+
+    def launch(kernel: user_kernel.UserKernel, instance: Instance, constants: Mapping[str, Any], *arrays: Any) -> None:
+        import_module("noyau.kernels.cuda_grids").launch_on_copies(on_tensors(kernel, instance, constants), *arrays)
+
+    def prepare(*call: Any) -> None:
+        on_tensors(*call).ready()
+
+    return KernelCaller(prepare, lambda kernel: layouts, _gpu_place, launch, on_tensors, has_driver)
 
 
 CALLERS: Mapping[str, KernelCaller] = MappingProxyType(
@@ -295,9 +324,18 @@ CALLERS: Mapping[str, KernelCaller] = MappingProxyType(
             _triton_layouts,
             _triton_place,
             lambda *call: _triton().launch_on_arrays(*call),
+            lambda *call: _triton().TritonKernel(*call),
         ),
+        "cuda": _on_cuda("CudaTextKernel", ()),
+        "numba_cuda": _on_cuda("NumbaGridKernel", _NOT_FLIPPED),
     }
 )
+
+
+def is_launched_here(kernel: user_kernel.UserKernel) -> bool:
+    """Whether a kernel is launched over a grid by something on this machine, a GPU or Triton's interpreter."""
+    caller = CALLERS.get(kernel.language)
+    return caller is not None and caller.launch is not None and caller.runs_here()
 
 
 def caller_of(kernel: user_kernel.UserKernel, *, gpu: bool = False) -> KernelCaller | None:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from noyau.codegen.language import LANGUAGES, Language
-from noyau.errors import SignatureError, UnsupportedError
+from noyau.errors import DeviceError, SignatureError, UnsupportedError
 from noyau.kernels.c.syntax import Prototype
 from noyau.signatures.types import Signature, Term
 
@@ -393,3 +393,62 @@ def buffer_of(name: str, array: np.ndarray) -> Buffer:
     """The Buffer of an array of NumPy."""
     strides = tuple(stride // max(1, array.itemsize) for stride in array.strides)
     return Buffer(name, array.shape, strides, array.dtype)
+
+
+Three: TypeAlias = tuple[int, int, int]
+EXTENTS_MOST = {"block": (1024, 1024, 64), "grid": (2**31 - 1, 65535, 65535)}  # along each axis
+CLUSTER_MOST = 8  # blocks of a cluster, that every device of compute capability 9.0 takes
+STATIC_BYTES = 48 << 10  # of shared memory, that a kernel has without being asked
+
+
+def three(extents: Any) -> Three:
+    """One to three extents as three."""
+    x, y, z = (*map(int, extents if isinstance(extents, tuple | list) else (extents,)), 1, 1)[:3]
+    return x, y, z
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchConfig:
+    """A grid of CUDA: blocks, threads of a block, bytes of shared memory that a block asks for, blocks of a cluster."""
+
+    grid: Three = (1, 1, 1)
+    block: Three = (1, 1, 1)
+    shared_bytes: int = 0
+    cluster: int = 1
+
+    def __str__(self) -> str:
+        grid, block = (str(part[0] if part[1:] == (1, 1) else part) for part in (self.grid, self.block))
+        return f"<<<{grid}, {block}{f', {self.shared_bytes}' if self.shared_bytes else ''}>>>"
+
+
+def config_of(config: Any, where: str, shared_bytes: int = 0) -> LaunchConfig:
+    """(grid, block) or (grid, block, bytes of shared memory) as a launch. SignatureError for anything else."""
+    if not isinstance(config, tuple) or len(config) not in (2, 3):
+        raise SignatureError(f"{where} gives {config!r}; give (grid, block), or (grid, block, bytes of shared memory)")
+    for part in config[:2]:
+        parts = tuple(part) if isinstance(part, tuple | list) else (part,)
+        if not 1 <= len(parts) <= 3 or not all(isinstance(each, int | np.integer) for each in parts):
+            raise SignatureError(f"{where} gives {part!r}; a grid or a block is one to three integers")
+    return LaunchConfig(three(config[0]), three(config[1]), int(config[2]) if len(config) == 3 else shared_bytes)
+
+
+def require_limits(config: LaunchConfig, device: DeviceProperties, label: str, threads_most: int = 0) -> None:
+    """DeviceError, with the limit and the value, for a launch that the device does not take; `threads_most`: of a
+    block, for the registers that the kernel has, where that is known."""
+    demands = [
+        (f"a {name} of {extent} along {axis}", extent, most)
+        for name in ("grid", "block")
+        for axis, extent, most in zip("xyz", getattr(config, name), EXTENTS_MOST[name], strict=True)
+    ]
+    threads, shared_most = math.prod(config.block), device.shared_bytes or STATIC_BYTES
+    clusters_most = CLUSTER_MOST if device.capability >= (9, 0) else 1
+    demands += [
+        (f"{threads} threads a block", threads, min(device.max_threads, threads_most or threads)),
+        (f"{config.shared_bytes} bytes of shared memory a block", config.shared_bytes, shared_most),
+        (f"{config.cluster} blocks a cluster", config.cluster, clusters_most),
+    ]
+    for demand, value, most in demands:
+        if value > most:
+            raise DeviceError(f"{label}: a launch asks for {demand}, and {device} takes {most}; ask for less")
+    if min(config.block) < 1 or min(config.grid) < 0 or config.grid[0] % config.cluster:
+        raise DeviceError(f"{label}: {config} is no launch: blocks have a thread at least, and fill whole clusters")

@@ -65,9 +65,20 @@ class OnTensors:
         if not kwargs and len(args) == len(reference.parameters):
             return calls(args, kwargs, op.sizes)
         kwargs = dict(kwargs)
+        names = {*reference.parameters, *reference.constants}
+        if "stream" in kwargs and "stream" not in names:
+            return self.on_stream(kwargs.pop("stream"), args, kwargs)
         out = None if "out" in reference.parameters else kwargs.pop("out", None)
         arguments, constants = op.arguments(args, kwargs)
         return calls(tuple(arguments), constants, op.known(constants), out)
+
+    def on_stream(self, stream: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """The results of a call on a stream: one of torch, CuPy or Numba, or its handle. SignatureError for others."""
+        from noyau.hosts.torch.cuda.device import on_stream
+
+        tensors = [each for each in (*args, *kwargs.values()) if hasattr(each, "record_stream")]
+        with on_stream(self.calls.description.name, stream, tensors):
+            return self.on_tensors(args, kwargs)
 
     def on_gpu_arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The results for arrays on a GPU that are none of torch's, in the kind of the first of them. MissingExtraError

@@ -43,6 +43,9 @@ _WITH_HOST = {
     "cuda": "wait for the grid before the host touches it: cudaDeviceSynchronize()",
     "numba_cuda": "wait for the grid before the host touches it: cuda.synchronize()",
 }
+_WITH_STREAMS = {
+    "cuda": "let the later stream wait: cudaEventRecord(event, first), cudaStreamWaitEvent(second, event)",
+}
 _OF_UPDATES = {
     "cuda": "use an atomic, or give each cell one thread",
     "numba_cuda": "use cuda.atomic, or give each cell one thread",
@@ -209,6 +212,8 @@ def _remedy(observation: Observation, route: Route, owners: Sequence[str], is_up
     usual = route.hint(observation) or route.remedies.get(kind) or kind.remedies.get(route.language, kind.remedy)
     if kind is not FindingKind.RACE:
         return usual
+    if any(" in stream " in owner for owner in owners):
+        return _WITH_STREAMS.get(route.language, usual)
     if "the host" in owners:
         return _WITH_HOST.get(route.language, usual)
     blocks = {owner.partition(" of block ")[2] for owner in owners} - {""}  # the host is of none

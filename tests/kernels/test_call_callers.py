@@ -2,9 +2,10 @@
 
 import pytest
 
-from noyau.kernels.call import CALLERS, caller_of
+from noyau.kernels.call import CALLERS, caller_of, is_launched_here
 from noyau.kernels.guarded_run import LAYOUTS
 from noyau.kernels.user_kernel import Target, Usage, UserKernel
+from noyau.workers.nvml import has_driver
 
 
 def kernel_in(language: str) -> UserKernel:
@@ -22,10 +23,16 @@ def test_kernels_in_triton_take_tensors_of_a_gpu():
     assert caller_of(kernel_in("triton")) is None
 
 
-@pytest.mark.parametrize("language", ["cpp", "cuda", "numba_cuda"])
+@pytest.mark.parametrize("language", ["cuda", "numba_cuda"])
+def test_kernels_of_a_grid_take_tensors_of_a_gpu_and_run_where_there_is_a_driver(language):
+    assert caller_of(kernel_in(language), gpu=True) is CALLERS[language]
+    assert caller_of(kernel_in(language)) is None
+    assert is_launched_here(kernel_in(language)) is has_driver()
+
+
 @pytest.mark.parametrize("gpu", [False, True])
-def test_kernels_that_run_under_the_sanitizer_alone_have_no_caller(language, gpu):
-    assert caller_of(kernel_in(language), gpu=gpu) is None
+def test_kernels_that_run_under_the_sanitizer_alone_have_no_caller(gpu):
+    assert caller_of(kernel_in("cpp"), gpu=gpu) is None
 
 
 def test_a_kernel_of_python_takes_every_layout_and_one_in_c_packed_arrays():

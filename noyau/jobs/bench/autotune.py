@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from noyau.errors import InputError, SignatureError
@@ -24,41 +26,96 @@ from noyau.signatures.binding import Bound, bind
 from noyau.text import Printed, as_json
 from noyau.timing.verdict import spell_s
 
-_MOST_VARIANTS = 64
+_MOST_VARIANTS = 256
+_TRIAL_S = 0.05  # of a choice in a search
 _CHECK_S = 5.0
+Choice = tuple[int, ...]  # a place in each list
 
 
-def with_variants(op: Op[..., Any], bound: Bound, say: Say, device: str) -> tuple[Op[..., Any], dict[str, str]]:
-    """The op with those attached kernels that may run, one for each choice of their constants; why others may not."""
+def with_variants(
+    op: Op[..., Any], bound: Bound, say: Say, device: str, time_of: Callable[[UserKernel], float]
+) -> tuple[Op[..., Any], dict[str, str]]:
+    """The op with those attached kernels that may run, one for each choice of their constants, of many the one that a
+    search by `time_of` finds; why others may not."""
     reference, kernels, left_out = op.description.reference, [], {}
+
+    def is_right(variant: UserKernel) -> bool:
+        say(f"checking {variant.name}")
+        right = variant.usage.trust or check(Op(replace(op.description, kernels=(variant,))), budget_s=_CHECK_S).ok
+        if not right:
+            left_out[variant.name] = "noyau.check finds it wrong"
+        return right
+
+    def cost(by_choice: Mapping[Choice, UserKernel], choice: Choice) -> float:
+        return time_of(by_choice[choice]) if is_right(by_choice[choice]) else math.inf
+
     for kernel in op.kernels.values():
         reason = ineligible(kernel, reference, bound.instance, reference.constants, device)
+        every = variants(kernel)
         if reason:
             left_out[kernel.name] = reason
-            continue
-        for variant in variants(kernel):
-            if variant is not kernel and not variant.usage.trust:
-                say(f"checking {variant.name}")
-                if not check(Op(replace(op.description, kernels=(variant,))), budget_s=_CHECK_S).ok:
-                    left_out[variant.name] = "noyau.check finds it wrong"
-                    continue
-            kernels.append(variant)
+        elif len(every) > _FEW:
+            extents = [len(value) for value in lists_of(kernel).values()]
+            by_choice = dict(zip(itertools.product(*map(range, extents)), every, strict=True))
+            kernels.append(by_choice[search(extents, partial(cost, by_choice), int(_SHARE * len(every)))])
+        else:
+            kernels += [each for each in every if each is kernel or is_right(each)]
     return Op(replace(op.description, kernels=tuple(kernels))), left_out
 
 
-def variants(kernel: UserKernel) -> Iterator[UserKernel]:
+def lists_of(kernel: UserKernel) -> dict[str, list[Any]]:
+    """The constants of a kernel that are lists, to choose from."""
+    return {name: value for name, value in kernel.usage.constants.items() if isinstance(value, list)}
+
+
+def variants(kernel: UserKernel) -> list[UserKernel]:
     """A kernel with each choice of those of its constants that are lists, named by them; itself where none is."""
-    lists = {name: value for name, value in kernel.usage.constants.items() if isinstance(value, list)}
+    lists = lists_of(kernel)
     if not lists:
-        yield kernel
-        return
+        return [kernel]
     choices = list(itertools.product(*lists.values()))
     if len(choices) > _MOST_VARIANTS:
         raise InputError(f"{kernel.called} has {len(choices)} choices of constants, and {_MOST_VARIANTS} are the most")
+    every = []
     for choice in choices:
         chosen = tuple(zip(lists, choice, strict=True))
         named = ", ".join(f"{name}={value}" for name, value in chosen)
-        yield replace(choose_constants(kernel, chosen), name=f"{kernel.name} ({named})")
+        every.append(replace(choose_constants(kernel, chosen), name=f"{kernel.name} ({named})"))
+    return every
+
+
+_FEW = 16  # choices that are all tried
+_SHARE = 0.25  # of more of them
+
+
+def search(extents: Sequence[int], cost: Callable[[Choice], float], most: int) -> Choice:
+    """The cheapest choice that a descent along the lists finds in `most` trials: from the middle of each it goes where
+    it is cheaper, a list at a time, first far and then near; then again from the choice that is farthest from all that
+    were tried. Values in a list stand in an order in which neighbours are alike, as sizes do."""
+    costs: dict[Choice, float] = {}
+    every = list(itertools.product(*map(range, extents)))
+
+    def tried(choice: Choice) -> float:
+        if choice not in costs and len(costs) < most:
+            costs[choice] = cost(choice)
+        return costs.get(choice, math.inf)
+
+    start = tuple(extent // 2 for extent in extents)
+    while len(costs) < min(most, len(every)):
+        best, step = start, max(extents) // 2
+        tried(best)
+        while step and len(costs) < most:
+            moves = [
+                (*best[:axis], place, *best[axis + 1 :])
+                for axis, extent in enumerate(extents)
+                for place in (best[axis] - step, best[axis] + step)
+                if 0 <= place < extent
+            ]
+            nearest = min([best, *moves], key=tried)
+            best, step = (nearest, step) if tried(nearest) < tried(best) else (best, step // 2)
+        left = [each for each in every if each not in costs]
+        start = max(left, key=lambda each: min(math.dist(each, other) for other in costs), default=start)
+    return min(costs, key=lambda each: costs[each])
 
 
 _CELLS = (1 << 10, 1 << 14, 1 << 18, 1 << 22)  # of the largest input, where nobody says sizes
@@ -109,10 +166,10 @@ def tune(
 
     On the inputs that are given; else on made-up ones of the `sizes`, each with each; else at four sizes, from a
     thousand to four million cells. Constants that are lists are tried each with each, once such a kernel has passed its
-    check. What is not faster than what runs by default does not take its place. Calls of this process know at once.
-    Tensors on a GPU are timed there, and made-up inputs where `device` says "cuda": then the generated kernel is tried
-    with a few sizes of tiles and numbers of warps, each told with its reason.
-    SignatureError for an op without a signature, or inputs that do not fit; InputError for more than 64 variants of a
+    check; of more than 16 choices a search tries a quarter, along lists in which neighbours are alike. What is not
+    faster than what runs by default does not take its place. Tensors on a GPU are timed there, and made-up inputs where
+    `device` says "cuda": then the generated kernel is tried with a few sizes of tiles and numbers of warps.
+    SignatureError for an op without a signature, or inputs that do not fit; InputError for more than 256 variants of a
     kernel."""
     if not isinstance(op, Op):
         raise SignatureError(f"noyau.tune takes an op, and this is of the type {type(op).__name__}")
@@ -123,18 +180,23 @@ def tune(
         from noyau.hosts.torch.cuda.device import require_free
 
         require_free(op.name)
-    records, winners = list[BenchRecord](), list[Winner]()
-    left_out: dict[str, str] = {}
-
+    records, winners, left_out = list[BenchRecord](), list[Winner](), dict[str, str]()
     for arguments, numbers in _wishes(op, args, sizes):
         bound = _bind_arguments(op, arguments, numbers, seed)
-        form, reasons = with_variants(op, bound, report, place or CPU)
-        left_out |= reasons
         wishes = BenchOptions(arguments or None, [numbers], budget_s, seed=seed, searches=True)
+        form, reasons = with_variants(op, bound, report, place or CPU, partial(_time_of, op, place, wishes, report))
+        left_out |= reasons
         records.append(timed(form, place, wishes, report, record=bool(place)))
         winners += _winners(op, form, records[-1].at[0], bound, place)
     op.calls.forget()
     return TuneRecord(tuple(records), tuple(winners), left_out)
+
+
+def _time_of(op: Op[..., Any], place: str, options: BenchOptions, say: Say, variant: UserKernel) -> float:
+    """The time of a call by one kernel, roughly; infinite where it does not run."""
+    one: Op[..., Any] = Op(replace(op.description, kernels=(variant,)))
+    options = replace(options, budget_s=_TRIAL_S, searches=False)
+    return timed(one, place, options, say, record=False).at[0].time_s(variant.name) or math.inf
 
 
 def _winners(op: Op[..., Any], form: Op[..., Any], at: BenchPoint, bound: Bound, place: str) -> Iterator[Winner]:

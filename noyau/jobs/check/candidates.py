@@ -22,7 +22,7 @@ from noyau.jobs.check.attempts import Attempt, Sizes, volume, work_of
 from noyau.jobs.check.isolated_kernels import KernelProcesses
 from noyau.jobs.check.sanitized_runs import SanitizedRuns, Watch, by_hand
 from noyau.kernels.c.parameters import roles_of
-from noyau.kernels.call import CALLERS, SYMBOL, KernelCaller, caller_of
+from noyau.kernels.call import CALLERS, SYMBOL, KernelCaller, caller_of, is_launched_here
 from noyau.kernels.guarded_run import LAYOUTS, End, Guards, How
 from noyau.kernels.programs import generate as programs
 from noyau.kernels.reference import Reference, bind_sizes
@@ -75,7 +75,8 @@ class ByHand:
 
     @property
     def caller(self) -> KernelCaller | None:
-        return CALLERS.get(self.language)
+        caller = CALLERS.get(self.language)
+        return caller if caller is not None and caller.runs_here() else None
 
     @property
     def called(self) -> str:
@@ -122,7 +123,7 @@ class ByHand:
         if self.caller is not None:
             self.caller.prepare(self.kernel, instance, self.reference.constants)
             if self.caller.launch is not None:
-                self.apart.chosen_for_triton()  # or it is not tried, which is no fault of its numbers
+                self.apart.chosen_for_grids()  # or it is not tried, which is no fault of its numbers
 
     def takes(self, instance: Instance, arrays: Sequence[Array], *, runs: bool = True) -> bool:
         """Whether there is a kernel for these arrays, to run or else to be watched; else `reason` says why not."""
@@ -188,7 +189,7 @@ class ByHand:
         revoke(self.kernel, self.reference, fault)
 
     def notes(self) -> list[str]:
-        way = self.apart.triton if caller_of(self.kernel, gpu=True) is not None else self.apart.way
+        way = self.apart.grids if is_launched_here(self.kernel) else self.apart.way
         alone = [way.note] if not LANGUAGES[self.language].is_native and way is not None and way.note else []
         packed = ["on packed arrays"] if not self.layouts else []
         configs = len(configs_of(self.kernel.function))

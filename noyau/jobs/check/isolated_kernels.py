@@ -23,7 +23,7 @@ import numpy as np
 
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import NoyauError, UnsupportedError
-from noyau.kernels.call import SYMBOL, FunctionKernel, caller_of, library_of
+from noyau.kernels.call import SYMBOL, FunctionKernel, is_launched_here, library_of
 from noyau.kernels.certificates import pack
 from noyau.kernels.guarded_run import End, Guards, How
 from noyau.kernels.interpretation import INTERPRETED
@@ -79,7 +79,7 @@ class KernelProcesses(AbstractContextManager["KernelProcesses"]):
         self.op, self.patience_s = op, patience_s
         self.native = self.copy(patience_s) if _IS_YOUNG[0] and not _no_copy(op) else Worker(op.name, patience_s)
         self.way: ProcessChoice | None = None
-        self.triton: ProcessChoice | None = None
+        self.grids: ProcessChoice | None = None
         self.seen: set[tuple[str, Instance, str]] = set()  # what numba has compiled by now
 
     def __exit__(self, *fault: object) -> None:
@@ -88,7 +88,7 @@ class KernelProcesses(AbstractContextManager["KernelProcesses"]):
     def renew(self, spares: type[Worker] | tuple[()] = ()) -> None:
         """End the processes, but those of a kind; new ones begin with the next run: a kernel that wrote where it must
         not may have spoilt what others of its process stand on."""
-        for worker in (self.native, *(way.worker for way in (self.way, self.triton) if way is not None)):
+        for worker in (self.native, *(way.worker for way in (self.way, self.grids) if way is not None)):
             if worker is not None and not isinstance(worker, spares):
                 worker.end()
         self.seen.clear()
@@ -104,7 +104,7 @@ class KernelProcesses(AbstractContextManager["KernelProcesses"]):
             self.native.patience_s = self.limit_s(guards, arrays)
             library, symbol = library_of(kernel, instance, constants)
             return self.native.ask(run_library, library, symbol, guards.inputs, guards.outputs, pack(arrays), how)
-        way = self.chosen_for_triton() if language.on_gpu else self.chosen()
+        way = self.chosen_for_grids() if language.on_gpu else self.chosen()
         if way.worker is None:
             with threaded(how.threads):
                 return guards.run(arrays, how)
@@ -134,33 +134,34 @@ class KernelProcesses(AbstractContextManager["KernelProcesses"]):
 
     def begin(self) -> None:
         """Start the process that takes seconds to begin, before any run is waited for."""
-        if any(caller_of(kernel, gpu=True) is not None for kernel in self.op.kernels.values()):
+        if any(map(is_launched_here, self.op.kernels.values())):
             with suppress(NoyauError):  # why it cannot be is told of each kernel
-                self.chosen_for_triton()
+                self.chosen_for_grids()
 
-    def chosen_for_triton(self) -> ProcessChoice:
-        """The way to run a kernel in Triton: where there is no GPU, in Triton's interpreter, which has to be asked for
+    def chosen_for_grids(self) -> ProcessChoice:
+        """The way to run a kernel of a grid: where there is no GPU, in Triton's interpreter, which has to be asked for
         before triton is imported; else on the GPU, of which a kernel that traps takes the process with it.
 
         UnsupportedError where another process cannot find the op, and this one does not interpret."""
-        home = home_of(self.op) if self.triton is None else None
+        home = home_of(self.op) if self.grids is None else None
         if home is not None:
-            self.triton = self.beside(home)
-        if self.triton is None:
-            from noyau.kernels.triton.calls import interprets_here, note
+            self.grids = self.beside(home)
+        if self.grids is None:
+            from noyau.kernels.cuda_grids import note
+            from noyau.kernels.triton.calls import interprets_here
 
             if not interprets_here():
                 reason = "it runs in a process of its own, which finds its op as a global of a file; put it into one"
                 raise UnsupportedError(reason)
-            self.triton = ProcessChoice(None, None, f"{note()}, in this process, which it could have ended")
-        return self.triton
+            self.grids = ProcessChoice(None, None, f"{note()}, in this process, which it could have ended")
+        return self.grids
 
     def beside(self, home: Home) -> ProcessChoice | None:
-        """Another process for kernels in Triton; None where it does not find the op. Without a driver of a GPU nothing
+        """Another process for kernels of a grid; None where it does not find the op. Without a driver of a GPU nothing
         here needs torch, which takes seconds to load."""
         place, compiles = INTERPRETED, False
         if has_driver():
-            from noyau.kernels.triton.calls import note, variables
+            from noyau.kernels.cuda_grids import note, variables
 
             place, compiles = note(), not variables()
         worker = Worker(self.op.name) if compiles else interpreter_of(home, self.op.name)

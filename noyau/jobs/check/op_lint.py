@@ -15,25 +15,27 @@ from typing import Any
 import numpy as np
 
 from noyau.codegen.language import LANGUAGES, Grid
-from noyau.errors import FindingKind
+from noyau.errors import FindingKind, NoyauError
 from noyau.jobs.check.attempts import Attempt
 from noyau.jobs.check.candidates import ByHand, KernelCandidate
+from noyau.kernels.c.text import constant_macros
 from noyau.kernels.reference import bind_sizes
-from noyau.kernels.user_kernel import GPU, UserKernel, python_function
+from noyau.kernels.user_kernel import EXTENTS_MOST, GPU, UserKernel, python_function
 from noyau.ops.op import Op
 from noyau.sanitizer.lint import launches
 from noyau.sanitizer.lint.arithmetic import Situation, diagnose_arithmetic, situation_or_none
 from noyau.sanitizer.lint.diagnostics import Diagnostic
 from noyau.sanitizer.lint.false_sharing import diagnose_false_sharing
-from noyau.sanitizer.lint.launches import EXTENTS_MOST
 from noyau.sanitizer.lint.values import INT32_END
 from noyau.sanitizer.scripts.lint import uncalled_methods
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance
 from noyau.text import sizes_text
+from noyau.toolchain.cuda.compiler import KernelResources, cubin_of, resources_in, symbol_of
 from noyau.verify.checks import KernelCheck
 from noyau.verify.findings import Finding
 
+ARCHITECTURE = f"sm_{GPU.capability[0]}{GPU.capability[1]}"
 LARGE = 1 << 20  # cells that a launch is asked for where nobody says how large arrays are
 
 
@@ -101,6 +103,7 @@ def _launch(situation: Situation, *, is_meant: bool) -> list[Diagnostic]:
     arrays = [each for each in situation.arguments.values() if isinstance(each, np.ndarray)]
     shape = max((each.shape for each in arrays), key=lambda each: int(np.prod(each, dtype=object)), default=())
     text = situation.kernel.text if situation.kernel.function is None else _source(situation.kernel)
+    resources = _resources(situation.kernel) if is_meant else None
     launch = launches.LaunchFacts(
         situation.grid,
         situation.block,
@@ -108,12 +111,26 @@ def _launch(situation: Situation, *, is_meant: bool) -> list[Diagnostic]:
         text,
         sm_count=GPU.sm_count if is_meant else 0,
         is_of_programs=LANGUAGES[situation.kernel.language].grid is Grid.PROGRAMS,
+        registers=resources.registers if resources else 0,
+        shared_bytes=resources.shared_bytes if resources else 0,
     )
     if not math.prod(situation.grid) or not 0 < math.prod(situation.block) <= GPU.max_threads:
         return []
     place, size = place_of(situation.kernel), sizes_text(situation.sizes)
     advice = launches.advise(launch)
     return [Diagnostic(FindingKind.LAUNCH, *place, f"{text}, for {size}", mend) for text, mend in advice]
+
+
+def _resources(kernel: UserKernel) -> KernelResources | None:
+    """The resources of a kernel in CUDA C++, where NVRTC or nvcc is there to compile it."""
+    if kernel.function is not None:
+        return None
+    text, flags = constant_macros(kernel, {}) + kernel.text, tuple(kernel.usage.options.get("flags", ()))
+    try:
+        cubin = cubin_of(text, ARCHITECTURE, flags)
+        return resources_in(cubin)[symbol_of(cubin, kernel.entry)]
+    except NoyauError:  # it is told by who compiles it for a call
+        return None
 
 
 def place_of(kernel: UserKernel) -> tuple[str, int]:

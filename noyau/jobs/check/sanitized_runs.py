@@ -24,11 +24,9 @@ from noyau.sanitizer.compute_sanitizer.driver import ENVIRONMENT, WISH
 from noyau.sanitizer.compute_sanitizer.tool import (
     TOOLS,
     ToolReport,
-    compiled,
     merge_witnesses,
     missing,
     run_tools,
-    written,
 )
 from noyau.sanitizer.records import Site, WatchedRun
 from noyau.sanitizer.routes import KernelCase, is_watched, watch
@@ -257,14 +255,9 @@ def _looked_at(op: Op[..., Any], check: KernelCheck, target: str) -> KernelCheck
 
 
 def _findings(op: Op[..., Any], kernel: UserKernel, target: str) -> tuple[list[Finding], str]:
-    instance, arrays, size = usual_case(op)
-    with tempfile.TemporaryDirectory(prefix="noyau-") as name:
-        folder = Path(name)
-        if LANGUAGES[kernel.language].is_text:
-            program, array_file = written(kernel, instance, arrays, {}, folder)
-            reports = run_tools([str(compiled(program, kernel)), str(array_file)])
-        else:
-            reports = run_tools(*_process(op, kernel, arrays, target, folder))
+    _, arrays, size = usual_case(op)
+    with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
+        reports = run_tools(*_process(op, kernel, arrays, target, Path(folder)))
     findings = [_of(each, op.name, kernel, size) for each in reports]
     return [each for each in findings if each is not None], size
 
@@ -272,7 +265,7 @@ def _findings(op: Op[..., Any], kernel: UserKernel, target: str) -> tuple[list[F
 def _process(
     op: Op[..., Any], kernel: UserKernel, arrays: Sequence[np.ndarray], target: str, folder: Path
 ) -> tuple[list[str], dict[str, str]]:
-    """The command that launches a kernel of Python, and its environment."""
+    """The command that launches a kernel, and its environment."""
     array_file = write_arrays({str(number): np.asarray(array) for number, array in enumerate(arrays)}, folder)
     wish = {"target": target.partition("::")[0], "op": op.name, "kernel": kernel.name, "given": array_file}
     return [sys.executable, "-m", "noyau.sanitizer.compute_sanitizer.driver"], {**ENVIRONMENT, WISH: json.dumps(wish)}
@@ -287,7 +280,7 @@ def _of(report: ToolReport, op: str, kernel: UserKernel, size: str) -> Finding |
 
 
 def _in_text(site: Site | None, kernel: UserKernel) -> Site | None:
-    """A line as noyau has it, where a text is in no file: nvcc takes its name for one of this folder."""
+    """A line as noyau has it, where a text is in no file: a compiler takes its name for one of this folder."""
     if site is None or Path(kernel.place).is_file() or Path(site.file).name != kernel.place:
         return site
     lines = kernel.text.splitlines()

@@ -26,6 +26,7 @@ from noyau.ir.dims import Dim, maximum, product, strides_of
 from noyau.ir.loops import Axis, Guard, Kernel, Launch, Let, Load, Loop, Role
 from noyau.ir.sizes import Size, plan, size_of
 from noyau.kernels.c.parameters import RANGE, Roles, misfit, narrow_limit, roles_of
+from noyau.kernels.c.parameters import prototype as find_prototype
 from noyau.kernels.c.syntax import Parameter, Prototype
 from noyau.kernels.user_kernel import Buffer, DeviceProperties, Number, UserKernel, ask, initial_values, number_text
 from noyau.signatures.types import Instance, Value
@@ -344,6 +345,14 @@ class _Wrapper:
             literal = _cell(value, output.dtype)
             line = f"for (int64_t noyau_i = {low}; noyau_i < {high}; ++noyau_i) {target}[noyau_i] = {literal};"
         return [line, "return NOYAU_OK;"] if pieces else [line]
+
+
+def constant_macros(kernel: UserKernel, constants: Mapping[str, Any]) -> str:
+    """The constants of a kernel that are none of its parameters, as macros above its text."""
+    numbers = kernel.numbers(constants)
+    parameters = {each.name for each in find_prototype(kernel).parameters}
+    names = [name for name in kernel.usage.constants if name not in parameters]
+    return "".join(f"#define {name} {number_text(numbers[name])}\n" for name in names)
 
 
 def _literal(value: Any) -> str:

@@ -20,7 +20,7 @@ from noyau.hosts.numpy.fast_calls import MISS, Argument, read_argument
 from noyau.hosts.torch.cuda.device import device_errors
 from noyau.hosts.torch.fast_calls import TensorFastCall, is_plain, through_arrays
 from noyau.hosts.torch.tensors import array_like, array_of, tensor_of
-from noyau.kernels.call import caller_of, library_of
+from noyau.kernels.call import CALLERS, caller_of, library_of
 from noyau.kernels.programs.generate import CPU, BuiltProgram, Specialization
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch import fast_entries
@@ -246,10 +246,8 @@ class HandFastCall(DeviceFastCall):
     """A kernel of a user's on tensors, and on numbers where `ends` says so: as `DeviceFastCall`."""
 
     def __init__(self, kernel: UserKernel, wanted: Specialization, ends: Sequence[Argument], called: str) -> None:
-        from noyau.kernels.triton.calls import TritonKernel
-
         self.ends, self.called, self.device = tuple(ends), called, torch.device(wanted.device)
-        self.kernel = TritonKernel(kernel, wanted.instance, wanted.constants)
+        self.kernel = CALLERS[kernel.language].on_tensors(kernel, wanted.instance, wanted.constants)
 
     def __call__(self, arguments: tuple[Any, ...]) -> Any:
         inputs = self.read(arguments)

@@ -180,9 +180,12 @@ static void keep_write(const block *b, int64_t offset, uint32_t owner) {
 }
 
 static void meet_grid(const block *b, const cell *c, int64_t offset, int how, int site);
+static void meet_work(const block *b, const cell *c, int64_t offset, int how, int site);
+static void keep_copied(cell *c, int how, int site);
 
 static void touch_cell(block *b, cell *c, int64_t offset, int how, int site, int is_scalar) {
     if (awaited_count && mode == SERIAL) meet_grid(b, c, offset, how, site);
+    if (is_in_work && b->kind != SHARED) meet_work(b, c, offset, how, site);
     const uint32_t round = b->kind == SHARED ? shared_round : now_round;
     if ((c->round & ~(uint32_t)FLAGS) != round) {
         const uint32_t flags = b->kind == SHARED ? 0 : c->round & FLAGS;
@@ -196,7 +199,10 @@ static void touch_cell(block *b, cell *c, int64_t offset, int how, int site, int
         c->round |= IS_SET; /* somebody who is not watched wrote it, or it is told already */
     }
     if (how != READ) c->round |= IS_SET | IS_WRITTEN;
-    if (mode == SERIAL) return;
+    if (mode == SERIAL) {
+        if (is_in_work) keep_copied(c, how, site);
+        return;
+    }
     const uint32_t owner = mode == GRID ? grid_block * grid_threads + (uint32_t)now->number + 1 : now->strand->owner;
     if (is_mapping && how != READ) keep_write(b, offset, mode == GRID ? owner - 1 : (uint32_t)now->number);
     meet_visit(b, offset, how, site, &c->write, WRITE, owner);

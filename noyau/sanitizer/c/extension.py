@@ -21,9 +21,10 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import FindingKind, SignatureError, UnsupportedError
 from noyau.kernels.c.syntax import blanked, syntax
+from noyau.kernels.user_kernel import LaunchConfig
 from noyau.sanitizer.c.build import InstrumentedProgram, Source, build_program, rewrite, source_name
 from noyau.sanitizer.c.reports import ReportContext, findings_of_runs
-from noyau.sanitizer.c.run import ArrayArgument, LaunchConfig, RunResult, WorkSharing, run
+from noyau.sanitizer.c.run import ArrayArgument, RunResult, WorkSharing, run
 from noyau.sanitizer.records import WatchedRun
 from noyau.verify.findings import Finding
 

@@ -17,14 +17,25 @@ from noyau.dtypes import DType, from_numpy
 from noyau.errors import FindingKind, SignatureError
 from noyau.kernels.c.parameters import RANGE, Roles, TextFunction, prototype, roles_of
 from noyau.kernels.c.syntax import Parameter, blanked, plain_name, syntax
+from noyau.kernels.c.text import constant_macros
 from noyau.kernels.call import FunctionKernel
 from noyau.kernels.reference import bind_sizes
-from noyau.kernels.user_kernel import CPU, GPU, Buffer, UserKernel, arguments_by_author, ask, number_text
+from noyau.kernels.user_kernel import (
+    CPU,
+    GPU,
+    Buffer,
+    LaunchConfig,
+    UserKernel,
+    arguments_by_author,
+    ask,
+    config_of,
+    number_text,
+)
 from noyau.sanitizer.access_map import AccessMap
 from noyau.sanitizer.c.build import OWN, InstrumentedProgram, Source, build_program, rewrite
 from noyau.sanitizer.c.reports import ReportContext, findings_of_runs, maps_of, site_of
-from noyau.sanitizer.c.run import BLOCKS, RANDOM, ROUND_ROBIN, ArrayArgument, LaunchConfig, RunResult, WorkSharing, run
-from noyau.sanitizer.lint.launches import LaunchFacts, Three, of_cells, three
+from noyau.sanitizer.c.run import BLOCKS, RANDOM, ROUND_ROBIN, ArrayArgument, RunResult, WorkSharing, run
+from noyau.sanitizer.lint.launches import LaunchFacts, of_cells
 from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import KernelCase
 from noyau.signatures.instances import shapes_of
@@ -86,9 +97,7 @@ def _watched(runs: Sequence[RunResult], program: InstrumentedProgram, context: R
 def _source(case: KernelCase, entries: Sequence[EntryCall]) -> Source:
     """The text that is built: the user's, on its own lines, and the calls below."""
     kernel = case.kernel
-    parameters, numbers = {each.name for each in prototype(kernel).parameters}, kernel.numbers(case.constants)
-    constants = [name for name in kernel.usage.constants if name not in parameters]
-    macros = "".join(f"#define {name} {number_text(numbers[name])}\n" for name in constants)
+    macros = constant_macros(kernel, case.constants)
     text = with_calls(rewrite(kernel.text, kernel.language, kernel.called), entries, kernel.language)
     folder = None if kernel.place == "a text" else Path(kernel.place).parent
     return Source(macros + text, kernel.language, tuple(kernel.usage.options.get("flags", ())), folder)
@@ -179,7 +188,7 @@ def _call_of(function: TextFunction, args: Sequence[Any], launch: Any) -> EntryC
         arguments.append(ArrayArgument(_RESULT, (), dtype.numpy, np.zeros((), dtype.numpy)))
         kind = TYPES.get(dtype, "bool" if LANGUAGES[function.language].is_cpp else "_Bool")
         statement = keeping_result(statement, kind, len(arguments) - 1)
-    configuration = launch_of(launch, f"launch= of {function.name}") if is_launched else LaunchConfig()
+    configuration = config_of(launch, f"launch= of {function.name}") if is_launched else LaunchConfig()
     return EntryCall(entry_text(0, statement), tuple(arguments), configuration, (), ())
 
 
@@ -416,22 +425,7 @@ class _CallBuilder:
         if launch is None:
             raise SignatureError(f"{self.kernel.called} runs over a grid; say with launch=(grid, block) over which one")
         config = ask(launch, self.offers, where) if callable(launch) else launch
-        return launch_of(config, where, int(self.kernel.usage.options.get("shared_bytes", 0)))
-
-
-def launch_of(config: Any, where: str, shared_bytes: int = 0) -> LaunchConfig:
-    """(grid, block) or (grid, block, bytes of shared memory) as a launch. SignatureError for anything else."""
-    if not isinstance(config, tuple) or len(config) not in (2, 3):
-        raise SignatureError(f"{where} gives {config!r}; give (grid, block), or (grid, block, bytes of shared memory)")
-    shared = int(config[2]) if len(config) == 3 else shared_bytes
-    return LaunchConfig(_triple(config[0], where), _triple(config[1], where), shared)
-
-
-def _triple(part: Any, where: str) -> Three:
-    parts = tuple(part) if isinstance(part, tuple | list) else (part,)
-    if not 1 <= len(parts) <= 3 or not all(isinstance(each, int | np.integer) for each in parts):
-        raise SignatureError(f"{where} gives {part!r}; a grid or a block is one to three integers")
-    return three(parts)
+        return config_of(config, where, int(self.kernel.usage.options.get("shared_bytes", 0)))
 
 
 def _pieces(number: int, line: str, place: int) -> tuple[list[str], str]:

@@ -12,7 +12,8 @@ static struct {
 static uint32_t lane_loops, site_loops[MOST_SITES];
 static int32_t site_places[MOST_SITES];
 
-static void name_sides(const char *format, uint32_t one, uint32_t other);
+#define ITERATION "iteration %u of a simd loop"
+static void name_sides(const char *format, uint32_t one, const char *other_format, uint32_t other);
 
 static void touch_lane(const block *b, int64_t offset, int how, int site) {
     const char *at = b->start + offset;
@@ -32,7 +33,7 @@ static void touch_lane(const block *b, int64_t offset, int how, int site) {
             const visit other = {.site = (uint16_t)lane_cells[slot].site};
             found("race", how, site, b, offset, &other, WRITE, "%s", "");
             if (found_last >= 0) table[found_last].changed += 1;
-            name_sides("iteration %u of a simd loop", l->iteration - 1, lane_cells[slot].iteration - 1);
+            name_sides(ITERATION, l->iteration - 1, ITERATION, lane_cells[slot].iteration - 1);
         }
         return;
     }

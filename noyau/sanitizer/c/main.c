@@ -85,10 +85,10 @@ static void found(const char *kind, int how, int site, const block *b, int64_t o
 }
 
 /* The sides of the last finding where they are no strands. */
-static void name_sides(const char *format, uint32_t one, uint32_t other) {
+static void name_sides(const char *format, uint32_t one, const char *other_format, uint32_t other) {
     if (found_last < 0 || table[found_last].count > 1) return;
     snprintf(owners[found_last][0], 96, format, one);
-    snprintf(owners[found_last][1], 96, format, other);
+    snprintf(owners[found_last][1], 96, other_format, other);
 }
 
 static uintptr_t pc_of(int site) { return site ? (uintptr_t)sites[site] - program_base : 0; }

@@ -13,12 +13,12 @@ import numpy as np
 
 from noyau.errors import FindingKind
 from noyau.kernels.c.syntax import blanked, syntax
+from noyau.kernels.user_kernel import LaunchConfig, three
 from noyau.sanitizer.access_map import AccessMap, Owner, Writes, map_of_writes, thread_owner
 from noyau.sanitizer.c.build import OWN
 from noyau.sanitizer.c.debug_info import LineTable
 from noyau.sanitizer.c.pragmas import remedy_of_race
-from noyau.sanitizer.c.run import Fault, LaunchConfig, RunResult
-from noyau.sanitizer.lint.launches import three
+from noyau.sanitizer.c.run import Fault, RunResult
 from noyau.sanitizer.records import PAIRS, Access, Observation, Route, Site, WatchedMemory, findings_of
 from noyau.text import several
 from noyau.verify.findings import Finding

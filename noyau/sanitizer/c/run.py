@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import CheckError, FindingKind, UnsupportedError
+from noyau.kernels.user_kernel import LaunchConfig, three
 from noyau.sanitizer.c.build import InstrumentedProgram, source_name
-from noyau.sanitizer.lint.launches import Three, three
 from noyau.text import several
 from noyau.workers.signals import wait_or_end
 
@@ -26,6 +26,7 @@ Array = np.ndarray
 BLOCKS, ROUND_ROBIN, RANDOM = 0, 1, 2
 WAITS_TIMES = 10  # on the clock, of its seconds of the processor
 MEMORY_MIB = 4096  # of a program with the shadow of its memory
+ONE_THREAD = LaunchConfig()
 WHOLE = -1  # instead of the number of a call: the program's own main()
 
 
@@ -53,19 +54,6 @@ class ArrayArgument:
     @property
     def bytes(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchConfig:
-    """A grid of CUDA: blocks, threads of a block, and bytes of shared memory that a block asks for."""
-
-    grid: Three = (1, 1, 1)
-    block: Three = (1, 1, 1)
-    shared_bytes: int = 0
-
-    def __str__(self) -> str:
-        grid, block = (str(part[0] if part[1:] == (1, 1) else part) for part in (self.grid, self.block))
-        return f"<<<{grid}, {block}{f', {self.shared_bytes}' if self.shared_bytes else ''}>>>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +129,7 @@ def run(
     program: InstrumentedProgram,
     arguments: Sequence[ArrayArgument | int | float],
     plan: WorkSharing,
-    launch: LaunchConfig = LaunchConfig(),
+    launch: LaunchConfig = ONE_THREAD,
     number: int = 0,
     patience_s: float = 5.0,
     *,

@@ -2,7 +2,7 @@
    -fsanitize=thread leaves in it, and the threads of OpenMP, of pthreads and of CUDA run one after the other.
 
    The files are one text: runtime.h, cells.c, lanes.c, memory.c, fibers.c, clocks.c, entries.c, teams.c, loops.c,
-   tasks.c, target.c, openmp.c, threads.c, cuda.c, device.c, grids.c, main.c. They are linked to the object of the user's
+   tasks.c, target.c, openmp.c, threads.c, cuda.c, device.c, streams.c, grids.c, main.c. They are linked to the object of the user's
    file, which is built as it is. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -160,7 +160,7 @@ enum { BLOCKS, TURNS, DRAWN }; /* how work that nobody says is dealt */
 static int plan;
 static int last_site, is_program; /* a whole program, with its own main() */
 static char has_accessed[MOST_SITES]; /* by site */
-static int launch_now = -1, awaited_count, is_of_host;
+static int launch_now = -1, awaited_count, is_of_host, is_in_work;
 
 static int site_of(const void *pc);
 static void found(const char *kind, int how, int site, const block *b, int64_t offset, const visit *other,

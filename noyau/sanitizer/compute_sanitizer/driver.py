@@ -6,14 +6,19 @@ import json
 import os
 import runpy
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from noyau.errors import InputError, NoyauError
+import numpy as np
+
+from noyau.errors import InputError
+from noyau.kernels.call import CALLERS
+from noyau.kernels.user_kernel import UserKernel
+from noyau.signatures.types import Instance
 from noyau.workers.array_files import read_arrays
 from noyau.workers.import_path import import_path
 
@@ -32,9 +37,7 @@ def _script(wish: Mapping[str, Any]) -> int:
     sys.argv = [str(path), *wish["arguments"]]
     del sys.path[0]
     with import_path(path.resolve()):
-        if find_spec("numba") is not None:
-            with suppress(NoyauError, ImportError):
-                import_module("noyau.sanitizer.compute_sanitizer.numba_cuda_launch").with_lines()
+        with_lines()
         runpy.run_path(str(path), run_name="__main__")
     return 0
 
@@ -43,15 +46,40 @@ def _kernel(wish: Mapping[str, Any]) -> int:
     from noyau.ops.op_files import load_ops
     from noyau.signatures.binding import bind
 
+    with_lines()
     op = next(each for each in load_ops(wish["target"]) if each.name == wish["op"])
     kernel = op.kernels[wish["kernel"]]
     arrays = list(read_arrays(wish["given"]).values())
     if op.signature is None:
         raise InputError(f"{op.name} has no signature")
     bound = bind(op.signature, arrays, op.known(op.description.reference.constants), op.name)
-    launcher = import_module(f"noyau.sanitizer.compute_sanitizer.{kernel.language}_launch")
-    launcher.launch(kernel, bound.instance, bound.arrays, {})
+    _launch(kernel, bound.instance, bound.arrays)
     return 0
+
+
+def _launch(kernel: UserKernel, instance: Instance, arrays: Sequence[np.ndarray]) -> None:
+    """One launch, each tensor in memory of its own."""
+    torch = import_module("torch")
+    arguments = [
+        np.asarray(array).item() if value.scalar else torch.from_numpy(np.ascontiguousarray(array)).cuda()
+        for value, array in zip(instance.inputs, arrays, strict=True)
+    ]
+    CALLERS[kernel.language].on_tensors(kernel, instance, {})(*arguments)
+    torch.cuda.synchronize()
+
+
+def with_lines() -> None:
+    """From here on kernels of Numba-CUDA are compiled with the lines of their source, if Numba is there."""
+    if find_spec("numba") is None:
+        return
+    with suppress(ImportError):
+        cuda: Any = import_module("numba.cuda")
+        plain = cuda.jit
+
+        def lined(*args: Any, **options: Any) -> Any:
+            return plain(*args, **{"lineinfo": not options.get("debug"), **options})
+
+        cuda.jit = lined
 
 
 if __name__ == "__main__":

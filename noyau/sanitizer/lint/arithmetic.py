@@ -19,13 +19,12 @@ from noyau.errors import FindingKind, NoyauError, UnsupportedError
 from noyau.kernels.c.parameters import prototype, roles_of
 from noyau.kernels.c.syntax import plain_name
 from noyau.kernels.call import FunctionKernel
-from noyau.kernels.user_kernel import GPU, Buffer, UserKernel, ask, python_function
+from noyau.kernels.user_kernel import GPU, Buffer, Three, UserKernel, ask, python_function, three
 from noyau.sanitizer.compiled_numbers import names_of
 from noyau.sanitizer.lint.abstract_interpreter import Dialect, Walk
 from noyau.sanitizer.lint.c_text import statements
 from noyau.sanitizer.lint.diagnostics import Diagnostic
 from noyau.sanitizer.lint.dialects import Numba, Triton, as_type, dialect_of
-from noyau.sanitizer.lint.launches import Three, three
 from noyau.sanitizer.lint.values import INT32_END, Float, Interval, Sum, Touch, Value
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from noyau.codegen.language import Grid, Language
+from noyau.kernels.user_kernel import Three
 from noyau.sanitizer.lint.abstract_interpreter import Walk
-from noyau.sanitizer.lint.launches import Three
 from noyau.sanitizer.lint.values import UNSIGNED, Float, Interval, Pointer, Value, cell_of
 
 _AXES = "xyz"

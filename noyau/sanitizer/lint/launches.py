@@ -2,7 +2,8 @@
 multiprocessor, a block for each cell, grids that leave multiprocessors idle.
 
 Source: NVIDIA, CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; a multiprocessor holds at most 32 blocks
-and 2048 threads (compute capabilities 8.0 and 9.0)."""
+and 2048 threads (compute capabilities 8.0 and 9.0). CUDA C++ Programming Guide, "Technical Specifications per Compute
+Capability": registers and shared memory."""
 
 from __future__ import annotations
 
@@ -10,14 +11,13 @@ import linecache
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
 
-from noyau.kernels.user_kernel import GPU
+from noyau.kernels.user_kernel import GPU, Three
 
 WARP, BLOCKS_MOST = 32, 32  # threads of a warp; blocks that a multiprocessor holds
+# Of a multiprocessor of compute capability 9.0: threads, registers, which warps get in units, bytes of shared memory.
+THREADS_MOST, REGISTERS_MOST, REGISTERS_UNIT, SHARED_MOST = 2048, 65536, 256, 228 << 10
 FEWEST_CELLS, WORK_CELLS = 16, 1 << 18  # from which a launch is judged by its cells, and by the machine
-EXTENTS_MOST = {"block": (1024, 1024, 64), "grid": (2**31 - 1, 65535, 65535)}  # along each axis
-Three = tuple[int, int, int]
 Advice = tuple[str, str]  # what is said, and what would do
 
 # A block means something to a kernel that shares memory within it, waits for it, or asks which one it is.
@@ -31,7 +31,8 @@ _FLAT = re.compile(
 @dataclass(frozen=True, slots=True)
 class LaunchFacts:
     """A launch. `shape`: of the largest array that it is given; `idle`: how many of its threads touched nothing, where
-    that was seen; `text`: of the kernel; `sm_count`: multiprocessors of the GPU, 0 where nobody says which."""
+    that was seen; `text`: of the kernel; `sm_count`: multiprocessors of the GPU, 0 where nobody says which;
+    `registers`: of a thread of the compiled kernel, 0 where it is not compiled; `shared_bytes`: of a block."""
 
     grid: Three
     block: Three
@@ -40,6 +41,8 @@ class LaunchFacts:
     idle: int | None = None
     sm_count: int = GPU.sm_count
     is_of_programs: bool = False
+    registers: int = 0
+    shared_bytes: int = 0
 
     @property
     def blocks(self) -> int:
@@ -77,6 +80,8 @@ def advise(launch: LaunchFacts) -> list[Advice]:
         machine = _of_the_machine(launch)
         return [] if machine is None else [(machine[0], "launch more programs, of fewer cells each")]
     advice = [_of_warps(launch), _of_small_blocks(launch), of_cells(launch), _of_the_machine(launch)]
+    if launch.registers and launch.sm_count and launch.threads <= THREADS_MOST // 2:
+        advice += [_of_occupancy(launch), _of_the_tail(launch)]
     return [each for each in advice if each is not None]
 
 
@@ -119,10 +124,39 @@ def _of_the_machine(launch: LaunchFacts) -> Advice | None:
     return f"{message} {left} have nothing to do", mend
 
 
-def three(extents: Any) -> Three:
-    """One to three extents as three."""
-    x, y, z = (*map(int, extents if isinstance(extents, tuple | list) else (extents,)), 1, 1)[:3]
-    return x, y, z
+def resident(launch: LaunchFacts) -> tuple[int, str]:
+    """The blocks that a multiprocessor of compute capability 9.0 holds at once, and what there are no more for."""
+    warps = -(-launch.threads // WARP)
+    of_a_warp = -(-launch.registers * WARP // REGISTERS_UNIT) * REGISTERS_UNIT
+    limits = {
+        f"the {launch.registers} registers of a thread": REGISTERS_MOST // (of_a_warp * warps),
+        f"the {launch.shared_bytes} bytes of shared memory of a block": SHARED_MOST // (launch.shared_bytes + 1024),
+        f"its {THREADS_MOST} threads": THREADS_MOST // (warps * WARP),
+        f"its {BLOCKS_MOST} blocks": BLOCKS_MOST,
+    }
+    limit = min(limits, key=lambda each: limits[each])
+    return limits[limit], limit
+
+
+def _of_occupancy(launch: LaunchFacts) -> Advice | None:
+    blocks, limit = resident(launch)
+    held = blocks * -(-launch.threads // WARP) * WARP
+    if 2 * held >= THREADS_MOST:
+        return None
+    message = f"{launch} keeps {held} of {THREADS_MOST} threads of a multiprocessor busy ({blocks} blocks)"
+    mend = "let a thread or a block hold less: __launch_bounds__(threads, blocks), smaller tiles, or other blocks"
+    return f"{message}: {limit} leave room for no more", mend
+
+
+def _of_the_tail(launch: LaunchFacts) -> Advice | None:
+    """The last wave of blocks: it takes as long as a full one."""
+    wave = max(resident(launch)[0], 1) * launch.sm_count
+    waves, rest = divmod(launch.blocks, wave)
+    if not waves or not rest or 4 * (wave - rest) <= launch.blocks + wave - rest:
+        return None
+    message = f"{launch} runs in {waves + 1} waves of up to {wave} blocks, and the last one has {rest}"
+    mend = f"launch a multiple of {wave} blocks, or as many as are at once, and loop with a stride of the grid"
+    return f"{message}: most multiprocessors wait for it", mend
 
 
 def short(extents: Three) -> str:

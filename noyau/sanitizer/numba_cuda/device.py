@@ -21,8 +21,8 @@ from numba.cuda.simulator.vector_types import vector_types
 from numba.np.numpy_support import as_dtype
 
 from noyau.errors import UnsupportedError
+from noyau.kernels.user_kernel import Three
 from noyau.sanitizer.compiled_numbers import MATH
-from noyau.sanitizer.lint.launches import Three
 from noyau.sanitizer.numba_cuda.arrays import DeviceArray, LaunchRecorder, fitted, number_of
 from noyau.sanitizer.numba_cuda.lockstep import WAITING, WARP
 from noyau.toolchain.libdevice import OF_PATTERNS, function_of

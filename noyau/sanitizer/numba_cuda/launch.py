@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import DeviceError, FindingKind, UnsupportedError
+from noyau.kernels.user_kernel import EXTENTS_MOST, Three, three
 from noyau.sanitizer.access_map import AccessMap, Writes, map_of_writes, place_in, thread_owner
 from noyau.sanitizer.engine import Shadow
-from noyau.sanitizer.lint.launches import EXTENTS_MOST, Three, short, three
+from noyau.sanitizer.lint.launches import short
 from noyau.sanitizer.numba_cuda.arrays import DeviceArray, LaunchRecorder
 from noyau.sanitizer.numba_cuda.device import SimulatedDevice, conversion_of, stand_ins, word_of
 from noyau.sanitizer.numba_cuda.lockstep import Lockstep

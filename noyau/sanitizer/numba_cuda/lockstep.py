@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from noyau.errors import FindingKind
+from noyau.kernels.user_kernel import Three
 from noyau.sanitizer.engine import ReplayEvent
-from noyau.sanitizer.lint.launches import Three
 from noyau.sanitizer.numba_cuda.arrays import LaunchRecorder
 from noyau.sanitizer.records import Access
 

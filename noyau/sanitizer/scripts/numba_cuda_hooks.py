@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from numba.cuda.dispatcher import CUDADispatcher
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 from numba.cuda.simulator.kernel import FakeCUDAKernel
 
+from noyau import errors
 from noyau.errors import DeviceError, NoyauError, RaisedError
 from noyau.kernels.interpretation import error_of
 from noyau.kernels.user_kernel import python_function
@@ -37,6 +38,7 @@ from noyau.sanitizer.numba_cuda.launch import (
 from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.numba_host import WORDS, in_numpy, stood_in
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
+from noyau.sanitizer.scripts.streams import DEFAULT, StreamWork, calling_line, order_of, stream_number
 from noyau.verify.findings import Finding
 
 # What of the simulator stands for numba.cuda; kernels themselves run thread by thread over the shadow.
@@ -44,6 +46,7 @@ _NEVER = frozenset({"jit", "reduce", "Reduce", "sys", "config", "kernel", "api"}
 _COMPILES = ("compile", "compile_all", "compile_for_current_device", "compile_ptx", "compile_ptx_for_current_device")
 _UNCOMPILED = "without a GPU nothing is compiled: texts of code and counts of registers that it asks for are empty"
 FORALL = 256  # threads of a block where a script leaves that to Numba
+_FOLDERS = tuple(str(Path(str(each.__file__)).parent) for each in (numba, cuda, errors))
 _OWN = [Path(each.__file__).parent for each in (numba, cuda) if each.__file__]
 
 
@@ -80,6 +83,7 @@ def install_hooks(session: ScriptSession, launch: Any = None) -> Iterator[None]:
         for name in ("device_array", "device_array_like"):  # what the host fills by itself holds values
             patch(undone, cuda, name, hooks.empty(getattr(simulator, name)))
         undone.enter_context(stood_in(session.note))
+        patch(undone, cuda, "to_device", hooks.sent(simulator.to_device))
         for name in ("copy_to_device", "__setitem__"):
             patch(undone, FakeCUDAArray, name, hooks.filled(getattr(FakeCUDAArray, name)))
         patch(undone, FakeCUDAArray, "copy_to_host", hooks.copied(FakeCUDAArray.copy_to_host))
@@ -92,6 +96,7 @@ class _CudaHooks:
     def __init__(self, session: ScriptSession, launch: Any) -> None:
         self.session, self.launch = session, launch
         self.fresh: dict[int, FreshArray] = {}
+        self.order, self.roots = order_of(session), dict[int, np.ndarray]()  # held, so that each has its own id
 
     def jit(self, function: Any = None, *args: Any, device: bool = False, **options: Any) -> Any:
         """numba.cuda.jit, with or without a signature: nothing is compiled."""
@@ -117,6 +122,33 @@ class _CudaHooks:
 
         return make_fresh
 
+    def note_work(
+        self, what: str, place: str, stream: Any, arrays: Sequence[tuple[np.ndarray, bool]], *, waits: bool
+    ) -> None:
+        """Work in a stream on arrays, each of them read or written; the host `waits` for it."""
+        number = DEFAULT if stream is None or isinstance(stream, int) else stream_number(stream)
+        self.order.begin(number)
+        for array, is_written in arrays:
+            root = root_of(array)
+            low, high = np.lib.array_utils.byte_bounds(array)
+            begin = low - root.__array_interface__["data"][0]
+            self.roots[id(root)] = root
+            name = f"an array of {array.dtype}{list(array.shape)}"
+            work = StreamWork(number, what, place, LANGUAGE)
+            self.order.touch(work, id(root), (begin, begin + high - low), name, writes=is_written)
+        if waits:
+            self.order.synchronize(number)
+
+    def sent(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """cuda.to_device, which the host waits for unless it names a stream."""
+
+        def send(value: Any, stream: Any = 0, *args: Any, **named: Any) -> Any:
+            array = plain(value, stream, *args, **named)
+            self.note_work("a copy", _place(), stream, [(in_numpy(array), True)], waits=isinstance(stream, int))
+            return array
+
+        return send
+
     def filled(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         """copy_to_device, and what the host assigns to an array of a device: its cells hold values from then on."""
 
@@ -125,6 +157,8 @@ class _CudaHooks:
             if fresh_array is not None:
                 cells = cells_of(array._ary, fresh_array.array)
                 fresh_array.is_set.reshape(-1)[cells[args[0]] if plain.__name__ == "__setitem__" else cells] = True
+            stream = named.get("stream", args[1] if len(args) > 1 and plain.__name__ != "__setitem__" else 0)
+            self.note_work("a copy", _place(), stream, [(array._ary, True)], waits=isinstance(stream, int))
             return plain(array, *args, **named)
 
         return fill
@@ -136,6 +170,8 @@ class _CudaHooks:
             fresh_array = self.fresh.get(id(root_of(array._ary)))
             if fresh_array is not None and fresh_array.kernel is not None:
                 self.report_unwritten(fresh_array, array._ary)
+            stream = named.get("stream", args[1] if len(args) > 1 else 0)
+            self.note_work("a copy", _place(), stream, [(array._ary, False)], waits=isinstance(stream, int))
             return plain(array, *args, **named)
 
         return copy
@@ -159,7 +195,8 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
 
     def __init__(self, function: Any, device: bool, hooks: _CudaHooks, signature: Any = None) -> None:
         super().__init__(function, device)
-        self._hooks, self._launch, self._signature = hooks, None, signature
+        self._hooks, self._signature = hooks, signature
+        self._launch: Any = None
         self.casts = None if signature is None or not device else normalize_signature(signature)
 
     def __getattr__(self, name: str) -> Any:
@@ -198,7 +235,13 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
         configuration = configuration_of(self._launch)
         try:
             traced = session.traced(name, place)
+            arrays = [each.value for each in arguments if isinstance(each.value, np.ndarray)]
+            before = [each.tobytes() for each in arrays]
             launch = launch_kernel(self.fn, configuration, arguments, MOST, traced, goes_on=True)
+            touched = [(a, False) for a in arrays]
+            touched += [(a, True) for a, old in zip(arrays, before, strict=True) if a.tobytes() != old]
+            stream = self._launch[2] if isinstance(self._launch, tuple) and len(self._launch) > 2 else 0
+            self._hooks.note_work(f"the kernel {name}", at, stream, touched, waits=False)
             self._report(launch, at, shapes)
         except Exception as fault:
             refusal = fault if isinstance(fault, NoyauError) else error_of(name, fault)
@@ -238,6 +281,11 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
         if fresh_array is not None:
             fresh_array.kernel = self.fn.__name__, place_of(self)
         return WatchedArgument(name, plain, True if fresh_array is None else fresh_array.is_set)
+
+
+def _place() -> str:
+    """The line that calls, which is none of Numba's or noyau's."""
+    return ":".join(map(str, calling_line(_FOLDERS)))
 
 
 def _without_a_launch(kernel: Any, *args: Any) -> None:

@@ -13,13 +13,13 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba.cuda.simulator.api import stream
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray, managed_array, pinned_array_like
 from numba.np.numpy_support import as_dtype
 from numba.np.ufunc.sigparse import parse_signature
 
 from noyau.errors import InputError
-from noyau.sanitizer.scripts.fakes import FakeEvent, patch
+from noyau.sanitizer.scripts.fakes import patch
+from noyau.sanitizer.scripts.streams import DEFAULT, FakeEvent, FakeStream
 
 
 class SimulatedGpu(SimpleNamespace):
@@ -82,6 +82,17 @@ def _mapped(*arrays: Any, **options: Any) -> Iterator[Any]:
     yield arrays[0] if len(arrays) == 1 else arrays
 
 
+class NumbaStream(FakeStream):
+    """A stream of Numba, which waits for the default one, and that for it."""
+
+    blocks = True
+
+    @contextmanager
+    def auto_synchronize(self) -> Iterator[NumbaStream]:
+        yield self
+        self.synchronize()
+
+
 _STREAMS = ("default_stream", "legacy_default_stream", "per_thread_default_stream", "external_stream")
 WORDS: dict[str, Any] = {
     "gpus": [DEVICE],
@@ -99,7 +110,9 @@ WORDS: dict[str, Any] = {
     "managed_array": managed_array,
     "pinned_array_like": pinned_array_like,
     "mapped": _mapped,
-    **dict.fromkeys(_STREAMS, lambda *number: stream()),
+    **dict.fromkeys(_STREAMS, lambda *_: NumbaStream(number=DEFAULT)),
+    "stream": lambda *_: NumbaStream(),
+    "synchronize": lambda *_: FakeStream.order.synchronize(),
     "profile_start": _ignored,
     "profile_stop": _ignored,
     "profiling": nullcontext,

@@ -15,16 +15,16 @@ from time import monotonic
 from noyau.codegen.language import BY_SUFFIX, LANGUAGES
 from noyau.errors import BuildError, CheckError, FindingKind, InputError, UnsupportedError
 from noyau.kernels.c.syntax import blanked, syntax
-from noyau.kernels.user_kernel import GPU
+from noyau.kernels.user_kernel import GPU, LaunchConfig, three
 from noyau.sanitizer.c.build import OWN, InstrumentedProgram, Source, build_program, rewrite
 from noyau.sanitizer.c.debug_info import LineTable
 from noyau.sanitizer.c.kernel import plans_for
 from noyau.sanitizer.c.reports import ReportContext, findings_of_runs, launched_name, maps_of, site_of, source_of
-from noyau.sanitizer.c.run import LaunchConfig, LaunchRecord, RunResult, run_whole
+from noyau.sanitizer.c.run import LaunchRecord, RunResult, run_whole
 from noyau.sanitizer.lint.c_clocks import diagnose_clocks
 from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of
 from noyau.sanitizer.lint.idle_lines import idle_lines_of_functions
-from noyau.sanitizer.lint.launches import LaunchFacts, advise, three
+from noyau.sanitizer.lint.launches import LaunchFacts, advise
 from noyau.sanitizer.records import Site
 from noyau.sanitizer.scripts.record import KernelSeen, ScriptCheck
 from noyau.text import several

@@ -7,13 +7,11 @@ from __future__ import annotations
 import inspect
 import math
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -24,12 +22,13 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from noyau import errors
 from noyau.errors import FindingKind, NoyauError, UnsupportedError
 from noyau.kernels.interpretation import error_of
-from noyau.kernels.user_kernel import python_function
+from noyau.kernels.user_kernel import python_function, three
 from noyau.sanitizer.lint.arithmetic import offsets_of_launch, phantom
 from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of
-from noyau.sanitizer.lint.launches import LaunchFacts, advise, sm_count_in, three
+from noyau.sanitizer.lint.launches import LaunchFacts, advise, sm_count_in
 from noyau.sanitizer.scripts import triton_host
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
+from noyau.sanitizer.scripts.streams import HOST, StreamWork, calling_line, order_of
 from noyau.sanitizer.triton.run import LANGUAGE, MOST, FreshTensor, launch_watched
 from noyau.toolchain.triton import interpreter
 from noyau.verify.findings import Finding
@@ -38,7 +37,7 @@ from noyau.verify.findings import Finding
 _READING = frozenset({"item", "tolist", "numpy", "equal", "allclose", "__repr__", "__bool__", "__float__", "__int__"})
 
 _SHARING = frozenset({"numpy", "__array__"})  # functions that give an array of NumPy on the same memory
-_FOLDERS = tuple(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (triton, errors))  # Triton, and noyau
+_FOLDERS = tuple(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (triton, torch, errors))
 
 
 @contextmanager
@@ -92,7 +91,8 @@ class _TritonHooks:
     """Stand-ins of Triton's own functions while a script runs."""
 
     def __init__(self, session: ScriptSession, grid: Sequence[int] | None) -> None:
-        self.session, self.grid, self.empties = session, grid, _Empties()
+        self.session, self.grid, self.empties, self.order = session, grid, _Empties(), order_of(session)
+        self.storages: dict[int, StorageWeakRef] = {}
 
     def run(
         self, function: Any, args: Sequence[Any], named: Mapping[str, Any], grid: Any
@@ -114,6 +114,8 @@ class _TritonHooks:
         session.advice |= {each.id: each for each in remarks if each.id not in session.advice}
         fresh = dict(self.fresh([*args, *own.values()], name, place))
         traced = session.traced(name, place)
+        tensors = [each for each in (*args, *own.values()) if isinstance(each, torch.Tensor)]
+        before = [self.bytes_of(each) for each in tensors]
         try:
             triton_launch = launch_watched(run, function, args, named, fresh, shadow=traced)
         except Exception as fault:
@@ -123,6 +125,8 @@ class _TritonHooks:
                 raise
             session.is_partial = True  # the script goes on without what it would have written
             return
+        written = [not np.array_equal(a, self.bytes_of(b)) for a, b in zip(before, tensors, strict=True)]
+        self.note_work(f"the kernel {name}", tensors, [t for t, is_new in zip(tensors, written, strict=True) if is_new])
         size = f"{shapes}; launched {triton_launch.grid}"
         watched = triton_launch.watched(session.script, name, size)
         notes = tuple(note for note in watched.notes if not note.startswith(("launched: ", "watched: ")))
@@ -142,9 +146,74 @@ class _TritonHooks:
                 with torch._C.DisableTorchFunction():
                     yield tensor.untyped_storage().data_ptr(), fresh_tensor
 
-    def look(self, function: Any, args: tuple[Any, ...], result: Any) -> None:
+    def bytes_of(self, tensor: torch.Tensor) -> np.ndarray:
+        """A copy of the cells of a tensor, as bytes."""
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            cells: np.ndarray = tensor.detach().contiguous().flatten().view(torch.uint8).numpy()
+            return cells.copy()
+
+    def note_work(self, what: str, reads: Sequence[torch.Tensor], writes: Sequence[torch.Tensor]) -> None:
+        """Work in the current stream, which reads and writes tensors."""
+        self.order.begin(self.order.current)
+        self.note_accesses(StreamWork(self.order.current, what, _place(), LANGUAGE), reads, writes)
+
+    def note_accesses(self, work: StreamWork, reads: Sequence[torch.Tensor], writes: Sequence[torch.Tensor]) -> None:
+        """Note the accesses of work, by the storages of tensors; one that is gone has given its address to another."""
+        for tensor, is_written in [*((each, False) for each in reads), *((each, True) for each in writes)]:
+            with torch._C.DisableTorchFunction():
+                storage = tensor.untyped_storage()
+                at, width = storage.data_ptr(), tensor.element_size()
+                steps = (step * (extent - 1) for step, extent in zip(tensor.stride(), tensor.shape, strict=True))
+                span = tensor.storage_offset() * width, (tensor.storage_offset() + sum(steps) + 1) * width
+                known = self.storages.get(at)
+                if known is None or known.expired():
+                    self.storages[at] = StorageWeakRef(storage)
+                    self.order.touched.pop(at, None)
+                name = f"a tensor of {str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+            if tensor.numel():
+                self.order.touch(work, at, span, name, writes=is_written)
+
+    def look_at_order(self, name: str, args: Sequence[Any], named: Mapping[str, Any], result: Any) -> None:
+        """At each call of torch: what it reads and writes, in which stream, and whether the host waits for that."""
+        is_there = triton_host.is_marked
+        results = [each for each in triton_host.parts((result,)) if isinstance(each, torch.Tensor)]
+        tensors = [e for e in triton_host.parts((*args, *named.values())) if isinstance(e, torch.Tensor)]
+        places = {triton_host.storage_of(each) for each in tensors}
+        outputs = [each for each in results if triton_host.storage_of(each) not in places]
+        if _changes(name) and tensors and isinstance(args[0], torch.Tensor):
+            outputs.append(args[0])
+        outputs += [each for each in [named.get("out")] if isinstance(each, torch.Tensor)]
+        reads = [each for each in tensors if not any(each is other for other in outputs)]
+        if not any(map(is_there, (*tensors, *results))):
+            known = [each for each in tensors if triton_host.storage_of(each) in self.order.touched]
+            outputs = [each for each in outputs if any(each is other for other in known)]
+            host = StreamWork(HOST, "the host", _place() if known else "", LANGUAGE)
+            self.note_accesses(host, [e for e in known if not any(e is o for o in outputs)], outputs)
+            return
+        if not outputs and name not in _READING | _SHARING:  # a view
+            return
+        self.note_transfer(name, args, named, reads, outputs)
+
+    def note_transfer(
+        self, name: str, args: Sequence[Any], named: Mapping[str, Any], reads: Sequence[Any], outputs: Sequence[Any]
+    ) -> None:
+        """Work of torch on a GPU. A copy to or from the host is waited for, but for one that does not block, of memory
+        that is pinned; of other memory it is read at once."""
+        here = [each for each in (*reads, *outputs) if not triton_host.is_marked(each) and each.dim()]
+        goes_on = bool(named.get("non_blocking")) or any(each is True for each in args[1:])
+        if goes_on and name in ("to", "cpu"):  # torch pins what it makes for them
+            self.order.pinned |= {triton_host.storage_of(each) for each in outputs if not triton_host.is_marked(each)}
+        pinned = [triton_host.storage_of(each) in self.order.pinned for each in here]
+        is_late = goes_on and all(pinned)
+        sides = [[each for each in side if is_late or triton_host.is_marked(each)] for side in (reads, outputs)]
+        self.note_work("a copy" if here else f"torch's {name}", *sides)
+        if name in _READING | _SHARING or (here and not is_late):
+            self.order.synchronize(self.order.current)
+
+    def look(self, function: Any, args: tuple[Any, ...], named: Mapping[str, Any], result: Any) -> None:
         """At each call of torch: what it made empty, and what it read that nobody wrote."""
         name = getattr(function, "__name__", "")
+        self.look_at_order(name, args, named, result)
         if name in triton_host.EMPTY and isinstance(result, torch.Tensor):
             self.empties.add(result)
         elif self.empties.known and not _writes(name):
@@ -221,8 +290,15 @@ def _flat(tensor: torch.Tensor) -> np.ndarray:
 
 
 def launching_line() -> tuple[str, int]:
-    """The innermost line that is neither Triton's nor noyau's."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_FOLDERS):
-        frame = frame.f_back
-    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
+    """The innermost line that is neither Triton's, torch's nor noyau's."""
+    return calling_line(_FOLDERS)
+
+
+def _place() -> str:
+    return ":".join(map(str, launching_line()))
+
+
+def _changes(name: str) -> bool:
+    """Whether a function of torch changes its first tensor."""
+    in_place = name.startswith("__i") and name.endswith("__") and name not in ("__index__", "__int__", "__invert__")
+    return name == "__setitem__" or in_place or (name.endswith("_") and not name.endswith("__"))

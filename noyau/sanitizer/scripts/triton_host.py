@@ -21,7 +21,8 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import autotuner
 
 from noyau.errors import MissingExtraError
-from noyau.sanitizer.scripts.fakes import FakeEvent, patch
+from noyau.sanitizer.scripts.fakes import patch
+from noyau.sanitizer.scripts.streams import DEFAULT, FakeEvent, FakeStream
 from noyau.text import sizes_text
 
 EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
@@ -30,7 +31,11 @@ Note = Callable[[str], None]
 GPU = torch.device("cuda", 0)
 _CPU = torch.device("cpu")
 _MARK = "_noyau_on_a_gpu"  # an attribute of tensors that a script has put there
-_SAME = {"pin_memory": lambda tensor, *_: tensor, "is_pinned": lambda *_: False, "record_stream": lambda *_: None}
+_SAME: dict[str, Callable[..., Any]] = {
+    "pin_memory": lambda tensor, *_: tensor,
+    "is_pinned": lambda tensor, *_: storage_of(tensor) in FakeStream.order.pinned,
+    "record_stream": lambda *_: None,
+}
 PROPERTIES = SimpleNamespace(
     name="no GPU: watched by noyau",
     major=9,
@@ -45,7 +50,8 @@ PROPERTIES = SimpleNamespace(
     regs_per_multiprocessor=65536,
     gcnArchName="",
 )
-Look = Callable[[Any, tuple[Any, ...], Any], None]  # at a call of torch: the function, its arguments, the result
+# At a call of torch: the function, its arguments, also those by name, the result.
+Look = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
 
 
 def is_marked(each: Any) -> bool:
@@ -63,6 +69,12 @@ def marked(each: Any) -> Any:
     return each
 
 
+def storage_of(tensor: Any) -> int:
+    """The address of the storage of a tensor."""
+    with torch._C.DisableTorchFunction():
+        return int(tensor.untyped_storage().data_ptr())
+
+
 class Devices(TorchFunctionMode):  # type: ignore[misc]
     """Calls of torch in which "cuda" is the CPU. `look` sees each of them once it is done."""
 
@@ -78,8 +90,11 @@ class Devices(TorchFunctionMode):  # type: ignore[misc]
             func(*args)
             _as(args[0], args[1])
             return None
+        is_pinned = named.pop("pin_memory", False) or name == "pin_memory"
         result = self.called(func, name, args, named)
-        self.look(func, args, result)
+        if is_pinned and isinstance(result, torch.Tensor):
+            FakeStream.order.pinned.add(storage_of(result))
+        self.look(func, args, named, result)
         return result
 
     def called(self, func: Any, name: str, args: Any, named: dict[str, Any]) -> Any:
@@ -103,7 +118,9 @@ class Devices(TorchFunctionMode):  # type: ignore[misc]
             named |= {"device": wished[0]} if wished[0] is not None else {}
         is_for_gpu = any(map(_is_gpu, wished))
         result = func(*map(_here, args), **{key: _here(each, key == "device") for key, each in named.items()})
-        is_there = is_for_gpu or (wished == [None] and any(map(is_marked, _parts(args))))
+        if result is first:  # changed in place, where it lies
+            return result
+        is_there = is_for_gpu or (wished == [None] and any(map(is_marked, parts(args))))
         return marked(result) if is_there else result
 
 
@@ -138,7 +155,7 @@ def _bare(tensor: Any) -> Any:
     return tensor
 
 
-def _parts(args: Any) -> Iterator[Any]:
+def parts(args: Any) -> Iterator[Any]:
     for each in args:
         if isinstance(each, tuple | list):
             yield from each
@@ -162,31 +179,14 @@ def _here(each: Any, is_device: bool = False) -> Any:
 # What is said to torch.cuda.
 
 
-class FakeStream:
-    """A queue of launches, each of which is done at once."""
+class TorchStream(FakeStream):
+    """A stream of torch, which the default one does not wait for."""
 
-    cuda_stream, device, device_index = 0, GPU, 0
+    device = GPU
 
-    def __init__(self, *wishes: Any, **named: Any) -> None: ...
 
-    def __enter__(self) -> FakeStream:
-        return self
-
-    def __exit__(self, *fault: Any) -> None: ...
-
-    def synchronize(self) -> None: ...
-
-    def wait_stream(self, stream: Any) -> None: ...
-
-    def wait_event(self, event: Any) -> None: ...
-
-    def query(self) -> bool:
-        return True
-
-    def record_event(self, event: Any = None) -> Any:
-        recorded_event = event or FakeEvent()
-        recorded_event.record()
-        return recorded_event
+def _number_now() -> int:
+    return FakeStream.order.current
 
 
 def _answer(value: Any = None) -> Callable[..., Any]:
@@ -231,21 +231,22 @@ WORDS: dict[str, Any] = {
     "get_device_properties": _answer(PROPERTIES),
     "get_device_capability": _answer((PROPERTIES.major, PROPERTIES.minor)),
     "mem_get_info": _answer((PROPERTIES.total_memory, PROPERTIES.total_memory)),
-    "current_stream": lambda *_: FakeStream(),
-    "default_stream": lambda *_: FakeStream(),
+    "current_stream": lambda *_: TorchStream(number=_number_now()),
+    "default_stream": lambda *_: TorchStream(number=DEFAULT),
+    "synchronize": lambda *_: FakeStream.order.synchronize(),
     "stream": lambda stream: stream or nullcontext(),
     "device": lambda *_: nullcontext(),
     "_DeviceGuard": lambda *_: nullcontext(),
     "default_generators": (fake_generator(),),
-    "Stream": FakeStream,
+    "Stream": TorchStream,
     "Event": FakeEvent,
 }
-_SILENT = """init _lazy_init synchronize set_device empty_cache manual_seed manual_seed_all reset_peak_memory_stats
+_SILENT = """init _lazy_init set_device empty_cache manual_seed manual_seed_all reset_peak_memory_stats
     reset_max_memory_allocated ipc_collect""".split()
 _ZERO = "current_device memory_allocated max_memory_allocated memory_reserved max_memory_reserved".split()
 WORDS |= {name: _answer() for name in _SILENT} | {name: _answer(0) for name in _ZERO}
 _ACCELERATOR = {"is_available": _answer(True), "current_accelerator": _answer(torch.device("cuda")),
-    "device_count": _answer(1), "current_device_index": _answer(0), "synchronize": _answer()}  # fmt: skip
+    "device_count": _answer(1), "current_device_index": _answer(0), "synchronize": WORDS["synchronize"]}  # fmt: skip
 
 
 def _empty_strided(size: Any, stride: Any, dtype: Any) -> Any:

@@ -7,7 +7,7 @@ import atexit
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from noyau.kernels.call import caller_of
+from noyau.codegen.language import LANGUAGES, Grid
 from noyau.ops.op_homes import Home, reload_op
 from noyau.workers.worker import Worker
 
@@ -54,6 +54,6 @@ def end() -> None:
 def load(home: Home) -> Op[..., Any]:
     """In the worker: the op at a place. InputError where it is not there."""
     op = reload_op(home)
-    if any(caller_of(kernel, gpu=True) is not None for kernel in op.kernels.values()):
+    if any(LANGUAGES[kernel.language].grid is Grid.PROGRAMS for kernel in op.kernels.values()):
         import_module("noyau.kernels.triton.calls")  # which takes seconds, that no run is waited for
     return op

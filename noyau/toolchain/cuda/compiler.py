@@ -1,55 +1,198 @@
-"""Texts of language `cuda` as machine code of a GPU, by NVRTC: a cubin, which stays in the cache.
+"""Texts of CUDA C++ as machine code of a GPU, a cubin, which stays in the cache: by NVRTC, or where that lacks a header
+or is not there, by nvcc. Neither needs a GPU.
 
 cuda.core is NVIDIA's own Python for it: it finds NVRTC, wherever the toolkit or torch has brought it, and loads.
 """
 
 from __future__ import annotations
 
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from noyau.errors import BuildError, MissingExtraError
 from noyau.toolchain.c.compiler import summary
 from noyau.toolchain.cache import cached, digest
 
-try:
-    import cuda.core as cuda_core
-except ImportError as error:
-    raise MissingExtraError("cuda-core is not installed; run: pip install 'noyau-kernels[cuda]'") from error
+NVCC_S = 300.0
+# NVRTC knows no header of the host; without any, these are the types that nvcc knows too.
+_TYPES = "".join(
+    f"typedef {sign}{kind} {sign and 'u'}int{bits}_t;\n"
+    for bits, kind in ((8, "char"), (16, "short"), (32, "int"), (64, "long"))
+    for sign in ("unsigned ", "")
+).replace("typedef char", "typedef signed char")
+_NO_HEADER = re.compile(r"could not open source file|cannot open source file|Failure finding|No such file")
 
 
 @cache
-def load(text: str, architecture: str) -> Any:
+def core() -> Any:
+    """The module cuda.core. MissingExtraError without it."""
+    try:
+        return import_module("cuda.core")
+    except ImportError as error:
+        raise MissingExtraError("cuda-core is not installed; run: pip install 'noyau-kernels[cuda]'") from error
+
+
+@cache
+def load(text: str, architecture: str, flags: tuple[str, ...] = ()) -> Any:
     """The kernels of a text, compiled for an architecture ("sm_90"), as an ObjectCode of cuda.core.
 
-    BuildError where NVRTC is not there, or refuses the text."""
-    key = digest("cubin", architecture, cuda_core.__version__, text)
-    path = cached(key, ".cubin", lambda at: at.write_bytes(_compiled(text, architecture)))
-    return cuda_core.ObjectCode.from_cubin(path.read_bytes())
+    BuildError where neither NVRTC nor nvcc is there, or the text is refused."""
+    return core().ObjectCode.from_cubin(cubin_of(text, architecture, flags))
 
 
-def _compiled(text: str, architecture: str) -> bytes:
-    options = cuda_core.ProgramOptions(std="c++17", arch=architecture)
+def cubin_of(text: str, architecture: str, flags: tuple[str, ...] = ()) -> bytes:
+    """The machine code of a text, from the cache or built. BuildError as `load`."""
+    key = digest("cubin", architecture, *flags, text)
+    return cached(key, ".cubin", lambda at: at.write_bytes(_compiled(text, architecture, flags))).read_bytes()
+
+
+def _compiled(text: str, architecture: str, flags: tuple[str, ...]) -> bytes:
+    nvcc = shutil.which("nvcc")
+    if flags:  # which are words for nvcc
+        return _by_nvcc(nvcc, text, architecture, flags)
     try:
-        code: bytes = cuda_core.Program(text, "c++", options).compile("cubin").code
-    except Exception as error:  # NVRTCError with its log, or what finds no library
-        raise BuildError(f"NVRTC makes no machine code for {architecture}: {summary(str(error))}") from error
+        options = core().ProgramOptions(std="c++17", arch=architecture, lineinfo=True)
+        whole = text if "#include" in text else f'{_TYPES}#line 1 "kernel.cu"\n{text}'
+        code: bytes = core().Program(whole, "c++", options).compile("cubin").code
+    except Exception as error:  # NVRTCError with its log, what finds no library, or no cuda.core
+        message = str(error)
+        if nvcc is not None and (isinstance(error, MissingExtraError) or _NO_HEADER.search(message)):
+            return _by_nvcc(nvcc, text, architecture, flags)
+        if isinstance(error, MissingExtraError):
+            raise
+        raise BuildError(f"NVRTC makes no machine code for {architecture}: {summary(message)}") from error
     return code
 
 
-class Launch:
-    """A kernel of compiled code over a grid of blocks of threads."""
+def _by_nvcc(nvcc: str | None, text: str, architecture: str, flags: Sequence[str]) -> bytes:
+    if nvcc is None:
+        raise BuildError(f"there is no nvcc on the PATH, which takes flags ({' '.join(flags)}); leave them out")
+    with tempfile.TemporaryDirectory() as folder:
+        source, code = Path(folder, "kernel.cu"), Path(folder, "kernel.cubin")
+        source.write_text(text, "utf-8")
+        words = [
+            nvcc,
+            "-std=c++17",
+            f"-arch={architecture}",
+            "-cubin",
+            "-lineinfo",
+            *flags,
+            "-o",
+            str(code),
+            str(source),
+        ]
+        ran = subprocess.run(words, capture_output=True, text=True, timeout=NVCC_S, check=False)
+        if ran.returncode:
+            message = summary(ran.stderr.replace(f"{folder}/", ""))
+            raise BuildError(f"nvcc makes no machine code for {architecture}: {message}")
+        return code.read_bytes()
 
-    def __init__(self, code: Any, name: str, blocks: int, block: tuple[int, int]) -> None:
-        self.kernel = code.get_kernel(name)
-        self.grid = cuda_core.LaunchConfig(grid=blocks, block=block)
+
+@dataclass(frozen=True, slots=True)
+class KernelResources:
+    """The resources of a compiled kernel: registers and bytes of local memory of a thread, bytes of shared memory of a
+    block, and, where a device said it, the threads that a block of it has at most."""
+
+    registers: int
+    shared_bytes: int
+    local_bytes: int = 0
+    threads_most: int = 0
+
+
+# Attributes in the section .nv.info of a cubin: a kernel's registers, and its frame in local memory.
+_REGISTERS, _FRAME, _SYMBOL_TABLE = 0x2F, 0x11, 2
+_SHARED = ".nv.shared."
+_USUAL_BYTES = 48 << 10
+
+
+def resources_in(cubin: bytes) -> dict[str, KernelResources]:
+    """The resources of each kernel of a cubin, by its symbol, read without a GPU from the sections of its ELF file."""
+    (start,), (size, count, names_at) = struct.unpack_from("<Q", cubin, 0x28), struct.unpack_from("<3H", cubin, 0x3A)
+    headers = [struct.unpack_from("<IIQQQQII", cubin, start + size * at) for at in range(count)]
+
+    def text_at(place: int) -> str:
+        return cubin[place : cubin.index(b"\0", place)].decode()
+
+    sections = {text_at(headers[names_at][4] + each[0]): each for each in headers}
+    table = next(each for each in headers if each[1] == _SYMBOL_TABLE)
+    names = headers[table[6]][4]
+    registers, frames = dict[str, int](), dict[str, int]()
+    _, _, _, _, at, length, *_ = sections[".nv.info"]
+    for place in range(at, at + length, 12):  # a format, an attribute, a length of 8, a symbol, a value
+        attribute, _, symbol, value = struct.unpack_from("<xBHII", cubin, place)
+        (name,) = struct.unpack_from("<I", cubin, table[4] + 24 * symbol)
+        known = {_REGISTERS: registers, _FRAME: frames}.get(attribute)
+        if known is not None:
+            known[text_at(names + name)] = value
+    reserved = 1024 if ".nv.shared.reserved.0" in sections else 0
+    shared = {name: section[5] - reserved for name, section in sections.items() if name.startswith(_SHARED)}
+    return {
+        name: KernelResources(count, shared.get(f"{_SHARED}{name}", 0), frames.get(name, 0))
+        for name, count in registers.items()
+    }
+
+
+def symbol_of(cubin: bytes, name: str) -> str:
+    """The symbol of a `__global__` function of a cubin. BuildError where it has none, or several of the name."""
+    mangled = re.compile(rf"(?:{re.escape(name)}|_Z{len(name)}{re.escape(name)}[a-zA-Z0-9_$]*)\Z")
+    symbols = [symbol for symbol in resources_in(cubin) if mangled.match(symbol)]
+    if len(symbols) != 1:
+        raise BuildError(f"the text has {len(symbols) or 'no'} kernels named {name}; give each a name of its own")
+    return symbols[0]
+
+
+def kernel_of(code: Any, name: str) -> Any:
+    """A kernel of compiled code by the name of its function. BuildError as `symbol_of`."""
+    return code.get_kernel(symbol_of(code.code, name))
+
+
+def resources_of(kernel: Any) -> KernelResources:
+    """The resources of a loaded kernel, as the current device says them."""
+    facts = kernel.attributes
+    threads_most = facts.max_threads_per_block
+    return KernelResources(facts.num_regs, facts.shared_size_bytes, facts.local_size_bytes, threads_most)
+
+
+class Launch:
+    """A loaded kernel over a grid of blocks of threads; `grid` in clusters where blocks are in such."""
+
+    def __init__(
+        self,
+        kernel: Any,
+        grid: int | tuple[int, ...],
+        block: tuple[int, ...],
+        shared_bytes: int = 0,
+        cluster: int = 1,
+    ) -> None:
+        self.kernel = kernel
+        if shared_bytes > _USUAL_BYTES:
+            _allow(kernel, shared_bytes)
+        in_clusters = {"cluster": cluster} if cluster > 1 else {}
+        self.grid = core().LaunchConfig(grid=grid, block=block, shmem_size=shared_bytes, **in_clusters)
 
     def __call__(self, stream: int, arguments: Sequence[Any]) -> None:
         """Launch on a stream, by its handle. Pointers are ints, sizes numbers of NumPy."""
-        cuda_core.launch(_stream(stream), self.grid, self.kernel, *arguments)
+        core().launch(_stream(stream), self.grid, self.kernel, *arguments)
+
+
+def _allow(kernel: Any, shared_bytes: int) -> None:
+    """Let a kernel have more dynamic shared memory than a kernel has without being asked, on the current device."""
+    driver = import_module("cuda.bindings.driver")
+    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    (status,) = driver.cuKernelSetAttribute(attribute, shared_bytes, kernel.handle, driver.cuCtxGetDevice()[1])
+    if status:
+        raise BuildError(f"a kernel gets no {shared_bytes} bytes of shared memory: {status.name}")
 
 
 @lru_cache(maxsize=64)
 def _stream(handle: int) -> Any:
-    return cuda_core.Stream.from_handle(handle)
+    return core().Stream.from_handle(handle)

@@ -8,7 +8,7 @@ import pytest
 
 import noyau
 from noyau.errors import InputError, SignatureError
-from noyau.jobs.bench.autotune import variants
+from noyau.jobs.bench.autotune import search, variants
 from noyau.kernels.programs.generate import specialization_of
 from noyau.ops.dispatch.winners import recall_winners
 from noyau.signatures.binding import bind
@@ -146,8 +146,8 @@ def test_what_cannot_be_tuned_is_told(call, kind, told):
 
 def test_too_many_choices_of_constants_are_refused():
     op = more()
-    op.kernel(WAITS, language="c", name="waits", constants={"WAIT": list(range(65))}, trust=True)
-    with pytest.raises(InputError, match=r"more\[waits\] has 65 choices of constants, and 64 are the most"):
+    op.kernel(WAITS, language="c", name="waits", constants={"WAIT": list(range(257))}, trust=True)
+    with pytest.raises(InputError, match=r"more\[waits\] has 257 choices of constants, and 256 are the most"):
         noyau.tune(op, np.zeros(3, np.float32))
 
 
@@ -162,3 +162,26 @@ def test_a_kernel_that_has_not_been_checked_is_not_timed_and_tune_says_so():
 def test_what_is_no_op_is_refused():
     with pytest.raises(SignatureError, match=r"noyau\.tune takes an op, and this is of the type int"):
         noyau.tune(3)
+
+
+def test_a_search_tries_a_quarter_and_finds_the_bottom_of_a_bowl():
+    tried = []
+
+    def cost(choice):
+        tried.append(choice)
+        return 1 + 0.2 * (choice[0] - 5) ** 2 + 0.1 * (choice[1] - 1) ** 2 + 0.05 * choice[0] * choice[1]
+
+    assert search((8, 6), cost, 12) in ((5, 0), (5, 1))
+    assert len(tried) == len(set(tried)) == 12
+    assert search((3,), lambda choice: -choice[0], 9) == (2,)
+
+
+@pytest.mark.long
+def test_of_many_choices_a_quarter_is_timed():
+    op = more()
+    waits = {"WAIT": [0, 0, 0, 4000, 1000], "ROUNDS": [1, 2, 3, 4]}
+    op.kernel(WAITS, language="c", name="waits", constants=waits, trust=True)
+    tuned = noyau.tune(op, np.zeros(3, np.float32), budget_s=0.05)
+    rows = [row.name for row in tuned.benched[0].at[0].rows if row.name.startswith("waits")]
+    assert len(rows) == 1
+    assert "WAIT=0" in rows[0]

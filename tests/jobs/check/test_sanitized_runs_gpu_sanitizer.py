@@ -46,7 +46,6 @@ def asked(monkeypatch):
         return [*read_reports(told[0], "memcheck"), *read_reports(told[1], "initcheck")]
 
     monkeypatch.setattr(sanitized_runs, "missing", lambda: "")
-    monkeypatch.setattr(sanitized_runs, "compiled", lambda program, kernel: program)
     monkeypatch.setattr(sanitized_runs, "run_tools", sanitized)
     return commands
 
@@ -61,9 +60,8 @@ def test_what_both_have_seen_is_one_finding(asked):
     assert kernel.seen == ("compute-sanitizer: memcheck, racecheck, initcheck, synccheck on n = 100",)
     assert other == CHECKED.kernels[1]
     assert "[seen by compute-sanitizer]" in str(found)
-    ((program, arrays),) = asked
-    assert program.endswith("program.cu")
-    assert arrays.endswith("arrays")
+    ((_, flag, driver),) = asked
+    assert (flag, driver) == ("-m", "noyau.sanitizer.compute_sanitizer.driver")
 
 
 def test_why_it_was_not_asked(monkeypatch):

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import noyau
-from noyau.kernels.triton.calls import variables
+from noyau.kernels.cuda_grids import variables
 from tests.kernels import triton_ops
 
 

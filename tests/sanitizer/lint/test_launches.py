@@ -73,3 +73,22 @@ def test_usual_launches(blocks):
 )
 def test_whether_a_kernel_asks_for_its_block(text, free):
     assert is_free(text) is free
+
+
+def test_what_a_compiled_kernel_leaves_room_for():
+    (few,) = told(1056, 256, 10_000_000, registers=168)
+    start = "[1056, 256] keeps 256 of 2048 threads of a multiprocessor busy (1 blocks): the 168 registers of a thread"
+    assert few.startswith(start)
+    (few,) = told(396, 128, 10_000_000, registers=32, shared_bytes=60_000)
+    assert "keeps 384 of 2048 threads of a multiprocessor busy (3 blocks): the 60000 bytes of shared memory" in few
+    assert told(528, 128, 10_000_000, registers=32) == []
+
+
+def test_the_last_wave_of_blocks():
+    (tail,) = told(1100, 256, 10_000_000, registers=32)
+    told_ = (
+        "[1100, 256] runs in 2 waves of up to 1056 blocks, and the last one has 44: most multiprocessors wait for it"
+    )
+    assert tail == told_
+    assert told(2112, 256, 10_000_000, registers=32) == []
+    assert told(20_000, 256, 10_000_000, registers=32) == []

@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from noyau.sanitizer.lint.launches import three
+from noyau.kernels.user_kernel import three
 from noyau.sanitizer.scripts.triton_hooks import lint_launch
 
 

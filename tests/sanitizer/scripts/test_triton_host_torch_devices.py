@@ -9,7 +9,7 @@ from noyau.sanitizer.scripts.triton_host import GPU, torch_stood_in
 @pytest.fixture
 def calls():
     seen = []
-    with torch_stood_in(lambda function, args, made: seen.append(function.__name__)):
+    with torch_stood_in(lambda function, args, named, made: seen.append(function.__name__)):
         yield seen
 
 

@@ -68,6 +68,6 @@ class CudaKernel:
                         f"{name} runs on clusters of blocks, which sm_{major}{minor} has not; sm_90 has them"
                     )
                 blocks = min(-(-items // block.rows), MOST_BLOCKS // block.blocks) * block.blocks
-                launches.append(compiler.Launch(code, name, blocks, (block.threads, block.rows)))
+                launches.append(compiler.Launch(code.get_kernel(name), blocks, (block.threads, block.rows)))
         numbers = tuple(np.int64(sizes[binding.size]) for binding in self.kernel.binding)
         return LaunchPlan(allocations_of((*self.outputs, *self.scratch), sizes), numbers, tuple(launches))

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from noyau.errors import DeviceError, MissingExtraError, NoyauError, UnsupportedError
+from noyau.errors import DeviceError, MissingExtraError, NoyauError, SignatureError, UnsupportedError
 from noyau.workers.import_path import LazyModule
 
 try:
@@ -88,6 +88,28 @@ def fault_of(error: Exception, called: str, device: object) -> str | None:
 def guard(device: torch.device) -> AbstractContextManager[Any]:
     """Make this device the current one, in a `with`."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+@contextmanager
+def on_stream(called: str, stream: Any, tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Make a stream of torch, CuPy or Numba, or of a handle, the current one, in a `with`, and note that it reads these
+    tensors, so that their memory is not given to others before. SignatureError for what is no stream, or where no
+    tensor lies on a GPU."""
+    on_gpu = [each for each in tensors if each.is_cuda]
+    if not on_gpu:
+        raise SignatureError(f"{called}: stream= is of a GPU, and no tensor lies on one; leave it out")
+    if not isinstance(stream, torch.cuda.Stream):
+        handle: Any = getattr(stream, "ptr", getattr(stream, "handle", stream))  # of CuPy, of Numba
+        handle = getattr(handle, "value", handle)
+        if isinstance(handle, bool) or not hasattr(handle, "__index__"):
+            raise SignatureError(
+                f"{called}: stream= is {stream!r}; give a stream of torch, CuPy or Numba, or its handle"
+            )
+        stream = torch.cuda.ExternalStream(int(handle), device=on_gpu[0].device)
+    for each in on_gpu:
+        each.record_stream(stream)
+    with torch.cuda.stream(stream):
+        yield
 
 
 def device_of(tensors: Sequence[torch.Tensor]) -> torch.device:

@@ -56,7 +56,7 @@ void noyau_device_wait(uint32_t until);
 #define NOYAU_AT static inline NOYAU_CALLED cudaError_t
 #define NOYAU_DO_NOTHING(name, ...) \
     NOYAU_HOST name(__VA_ARGS__) { return cudaSuccess; }
-NOYAU_UNSEEN static inline cudaError_t noyau_wait_all() { return noyau_device_wait(~0u), cudaSuccess; }
+NOYAU_UNSEEN static inline cudaError_t noyau_wait_all() { return noyau_device_wait(~0u), noyau_stream_host(-1), cudaSuccess; }
 
 /* The device. */
 enum cudaComputeMode { cudaComputeModeDefault = 0, cudaComputeModeExclusive = 1, cudaComputeModeProhibited = 2, cudaComputeModeExclusiveProcess = 3 };
@@ -297,27 +297,30 @@ enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
 NOYAU_HOST cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int) { return *pool = nullptr, cudaSuccess; }
 NOYAU_DO_NOTHING(cudaMemPoolSetAttribute, cudaMemPool_t, cudaMemPoolAttr, void *)
 
-/* Streams and events. A wait for one is a wait for all: what is told of the host is certain. */
+/* Streams and events. A wait of the host for one is a wait for all its grids: what is told of the host is certain. */
 enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1 };
 enum { cudaEventDefault = 0, cudaEventBlockingSync = 1, cudaEventDisableTiming = 2, cudaEventInterprocess = 4 };
 struct CUevent_st {
     uint32_t time;
     double at_ms;
     CUgraph_st *records;
+    noyau_history history;
 };
 typedef CUevent_st *cudaEvent_t;
-NOYAU_HOST cudaStreamCreateWithPriority(cudaStream_t *made, unsigned, int priority) {
+NOYAU_HOST cudaStreamCreateWithPriority(cudaStream_t *made, unsigned flags, int priority) {
     *made = new CUstream_st();
+    (*made)->number = noyau_stream_new(flags != cudaStreamNonBlocking);
     return (*made)->priority = priority, cudaSuccess;
 }
 NOYAU_HOST cudaStreamCreate(cudaStream_t *made) { return cudaStreamCreateWithPriority(made, 0, 0); }
-NOYAU_HOST cudaStreamCreateWithFlags(cudaStream_t *made, unsigned) { return cudaStreamCreateWithPriority(made, 0, 0); }
+NOYAU_HOST cudaStreamCreateWithFlags(cudaStream_t *made, unsigned flags) { return cudaStreamCreateWithPriority(made, flags, 0); }
 NOYAU_HOST cudaStreamGetPriority(cudaStream_t stream, int *priority) { return *priority = (uintptr_t)stream > 2 ? stream->priority : 0, cudaSuccess; }
-NOYAU_HOST cudaStreamSynchronize(cudaStream_t) { return noyau_wait_all(); }
-NOYAU_HOST cudaStreamQuery(cudaStream_t) { return noyau_wait_all(); }
+NOYAU_HOST cudaStreamSynchronize(cudaStream_t stream) { return noyau_device_wait(~0u), noyau_stream_host(noyau_number(stream)), cudaSuccess; }
+NOYAU_HOST cudaStreamQuery(cudaStream_t stream) { return cudaStreamSynchronize(stream); }
 NOYAU_DO_NOTHING(cudaStreamDestroy, cudaStream_t)
 NOYAU_HOST cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned = 0) {
     if ((uintptr_t)stream > 2 && event && event->records && event->records->is_open) stream->records = event->records;
+    else if (event && noyau_number(stream) >= 0) noyau_stream_wait(noyau_number(stream), &event->history);
     return cudaSuccess;
 }
 NOYAU_HOST cudaEventCreate(cudaEvent_t *made) { return *made = new CUevent_st(), cudaSuccess; }
@@ -326,10 +329,14 @@ NOYAU_HOST cudaEventCreateWithFlags(cudaEvent_t *made, unsigned) { return cudaEv
 NOYAU_HOST cudaEventRecord(cudaEvent_t event, cudaStream_t stream = 0) {
     timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    if (event) *event = {noyau_device_time(), (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6, noyau_recorder(stream)};
+    if (event) *event = {noyau_device_time(), (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6, noyau_recorder(stream), {}};
+    if (event) noyau_stream_record(noyau_number(stream), &event->history);
     return cudaSuccess;
 }
-NOYAU_HOST cudaEventSynchronize(cudaEvent_t event) { return noyau_device_wait(event ? event->time : ~0u), cudaSuccess; }
+NOYAU_HOST cudaEventSynchronize(cudaEvent_t event) {
+    if (event) noyau_stream_wait(-1, &event->history);
+    return noyau_device_wait(event ? event->time : ~0u), cudaSuccess;
+}
 NOYAU_HOST cudaEventQuery(cudaEvent_t event) { return cudaEventSynchronize(event); }
 NOYAU_HOST cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t stop) {
     if (!start || !stop) return cudaErrorInvalidResourceHandle;
@@ -476,8 +483,8 @@ template <class... More> NOYAU_HOST cudaGraphInstantiate(cudaGraphExec_t *made, 
 }
 NOYAU_HOST cudaGraphInstantiateWithFlags(cudaGraphExec_t *made, cudaGraph_t graph, unsigned long long) { return cudaGraphInstantiate(made, graph); }
 template <class... More> NOYAU_HOST cudaGraphExecUpdate(cudaGraphExec_t of, cudaGraph_t graph, More...) { return of->graph = graph, cudaSuccess; }
-NOYAU_HOST cudaGraphLaunch(cudaGraphExec_t of, cudaStream_t) {
-    for (cudaGraphNode_t each = of->graph->first; each; each = each->next) each->task->run();
+NOYAU_HOST cudaGraphLaunch(cudaGraphExec_t of, cudaStream_t stream) {
+    noyau_do(stream, [=]() { for (cudaGraphNode_t each = of->graph->first; each; each = each->next) each->task->run(); }, 0);
     return cudaSuccess;
 }
 NOYAU_DO_NOTHING(cudaGraphUpload, cudaGraphExec_t, cudaStream_t)

@@ -26,9 +26,19 @@ struct CUgraph_st {
         return made;
     }
 };
+struct noyau_history { uint32_t seen[64]; };
+extern "C" {
+int noyau_stream_new(int blocks);
+int noyau_stream_begin(int stream, int is_copy);
+void noyau_stream_end(void);
+void noyau_stream_record(int stream, noyau_history *event);
+void noyau_stream_wait(int stream, const noyau_history *event);
+void noyau_stream_host(int stream);
+}
 struct CUstream_st {
     int priority = 0;
     CUgraph_st *records = nullptr;
+    int number = 0;
 };
 typedef CUstream_st *cudaStream_t;
 #define cudaStreamLegacy ((cudaStream_t)1)
@@ -37,10 +47,17 @@ typedef CUstream_st *cudaStream_t;
 NOYAU_UNSEEN static inline CUgraph_st *noyau_recorder(cudaStream_t stream) {
     return (uintptr_t)stream > 2 && stream->records && stream->records->is_open ? stream->records : nullptr;
 }
+/* Its number: 0 of the default stream. */
+NOYAU_UNSEEN static inline int noyau_number(cudaStream_t stream) { return (uintptr_t)stream > 2 ? stream->number : 0; }
 /* Do it, unless the stream is being recorded. */
-template <class F> NOYAU_UNSEEN static inline void noyau_do(cudaStream_t stream, F what) {
-    if (CUgraph_st *graph = noyau_recorder(stream)) graph->add(new noyau_task_of<F>(what));
-    else what();
+template <class F> NOYAU_UNSEEN static inline void noyau_do(cudaStream_t stream, F what, int is_copy = 1) {
+    if (CUgraph_st *graph = noyau_recorder(stream)) {
+        graph->add(new noyau_task_of<F>(what));
+        return;
+    }
+    const int begins = noyau_stream_begin(noyau_number(stream), is_copy);
+    what();
+    if (begins) noyau_stream_end();
 }
 
 struct noyau_grid {
@@ -63,7 +80,7 @@ struct noyau_grid {
             noyau_run_grid(
                 own.grid, own.block, own.shared, own.cooperates,
                 [](void *at) NOYAU_UNSEEN { run_one(*(Call *)at, std::index_sequence_for<Given...>()); }, &what, pc);
-        });
+        }, 0);
     }
 
 private:

@@ -7,7 +7,6 @@ import torch
 
 from noyau.dtypes import DType
 from noyau.hosts.torch.cuda.numba_cuda_kernel import _Memory
-from noyau.ir.loops import Buffer, Role
 
 
 @pytest.mark.parametrize(
@@ -22,6 +21,6 @@ from noyau.ir.loops import Buffer, Role
     ids=["packed", "strided", "bf16", "no axes", "bool"],
 )
 def test_memory_is_described_with_its_own_layout(tensor, dtype, shape, strides, typestr):
-    memory = _Memory(tensor, Buffer("x", dtype, (), Role.INPUT)).__cuda_array_interface__
+    memory = _Memory(tensor, axes=1).__cuda_array_interface__
     assert (memory["shape"], memory["strides"], memory["typestr"]) == (shape, strides, typestr)
     assert memory["data"] == (tensor.data_ptr(), False)

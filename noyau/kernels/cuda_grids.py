@@ -1,0 +1,302 @@
+"""Hand-written kernels over a grid, on tensors: launched on the current stream of their device. A language says how its
+kernels are bound, compiled and launched; the rest is alike.
+
+Arrays of NumPy, as a check has them between guard zones, are launched on by a copy of all of their memory, the zones as
+well, that is copied back.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from noyau.compiler.lowering.input_layouts import packed_strides
+from noyau.errors import MissingExtraError, SignatureError, UnsupportedError
+from noyau.hosts.torch.cuda.device import guard, require_free
+from noyau.kernels import user_kernel
+from noyau.kernels.interpretation import INTERPRETED, interpreter_version
+from noyau.kernels.reference import bind_sizes
+from noyau.signatures.instances import shapes_of
+from noyau.signatures.types import Instance, Value
+from noyau.workers.import_path import LazyModule
+
+try:
+    if TYPE_CHECKING:
+        import torch
+    else:
+        torch = LazyModule("torch")
+except ImportError as error:
+    raise MissingExtraError("torch is not installed; run: pip install torch") from error
+
+MOST_PLANS = 256
+Array = np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayArgument:
+    """In the arguments of a launch: the input or output of that number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """The plan of a call whose shapes are known: `init` by number of the output; `arguments` with an ArrayArgument for
+    each array; `grid` as the language launches it; `offers`: what functions of the author may ask for."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    init: Mapping[int, Any]
+    arguments: tuple[Any, ...]
+    named: Mapping[str, Any]
+    grid: Any
+    offers: Mapping[str, Any]
+
+
+class GridKernel(ABC):
+    """A kernel for one instance, on tensors and numbers as a call has them."""
+
+    takes_strides = False
+
+    def __init__(self, kernel: user_kernel.UserKernel, instance: Instance, constants: Mapping[str, Any]) -> None:
+        self.kernel, self.instance, self.constants = kernel, instance, constants
+        self.plans: dict[Any, LaunchPlan] = {}
+        said = (kernel.usage.launch, kernel.usage.args, kernel.usage.init)
+        self.parameter_names = {
+            name for each in said if callable(each) for name in user_kernel.parameters_of(each, kernel.called)
+        }
+
+    # ---- what a language says
+
+    @property
+    def numbers(self) -> Mapping[str, Any]:
+        """The constants of the op and of the kernel."""
+        return self.kernel.numbers(self.constants)
+
+    @abstractmethod
+    def launching(self, offers: Mapping[str, Any], device: Any) -> tuple[tuple[Any, ...], Mapping[str, Any], Any]:
+        """The arguments by position and by name, and the grid, of calls that offer these. SignatureError where
+        something does not fit, DeviceError for a launch beyond a limit of the device."""
+
+    @abstractmethod
+    def launch(self, plan: LaunchPlan, arrays: Sequence[Any]) -> None:
+        """Launch on inputs and outputs, on the current stream."""
+
+    # ---- a call
+
+    def __call__(self, *arguments: Any) -> list[torch.Tensor]:
+        """Its results, in new tensors; updated inputs are copied. UnsupportedError where it cannot run on such."""
+        from noyau.frontends.torch.tensors import TO_TORCH
+
+        device = self.device_of(arguments)
+        inputs = self.laid(arguments)
+        plan = self.plan(inputs, device)
+        with guard(device):
+            outputs = [
+                torch.empty(shape, dtype=TO_TORCH[value.dtype], device="cpu" if device.type == "cpu" else device)
+                for shape, value in zip(plan.shapes, self.instance.outputs, strict=True)
+            ]
+            return self.fill(plan, inputs, outputs)
+
+    def into(self, arguments: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """One launch on arrays that are prepared: what is updated was copied, outputs hold what they should."""
+        device = self.device_of(arguments)
+        plan = self.plan(arguments, device)
+        with guard(device) if device.type == "cuda" else nullcontext():
+            self.launch(plan, (*arguments, *outputs))
+
+    def fill(self, plan: LaunchPlan, inputs: list[Any], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The results, once what they hold before is there."""
+        names = [value.name for value in self.instance.inputs]
+        for name in self.kernel.usage.updates:
+            inputs[names.index(name)] = inputs[names.index(name)].clone()
+        for number, value in plan.init.items():
+            if isinstance(value, str):
+                outputs[number].copy_(inputs[names.index(value)])
+            else:
+                outputs[number].fill_(value)
+        self.launch(plan, (*inputs, *outputs))
+        updated = [inputs[names.index(name)] for name in self.kernel.usage.updates]
+        return updated or outputs
+
+    # ---- what is found out once for calls that are alike
+
+    def plan(self, arguments: Sequence[Any], device: Any) -> LaunchPlan:
+        """The plan of a call with these shapes, made once."""
+        key = (device, *map(_key, arguments), *self.asked_numbers(arguments).items())
+        plan = self.plans.get(key)
+        if plan is None:
+            require_free(self.kernel.called)
+            plan = self.planned(arguments, device)
+            self.plans = {**(self.plans if len(self.plans) < MOST_PLANS else {}), key: plan}
+        return plan
+
+    def planned(self, arguments: Sequence[Any], device: Any) -> LaunchPlan:
+        sizes = bind_sizes(self.instance, [_shaped(each) for each in arguments])
+        shapes = shapes_of(self.instance.outputs, sizes)
+        numbers = {name: int(dim.evaluate(sizes)) for name, dim in self.instance.sizes}
+        numbers |= _integers(self.instance, arguments) | self.asked_numbers(arguments)
+        properties = device_properties(device)
+        offers = {**self.buffers(arguments, shapes, properties), **numbers, **self.numbers, "device": properties}
+        init = user_kernel.initial_values(self.kernel, lambda: offers)
+        by_number = {at: init[v.name] for at, v in enumerate(self.instance.outputs) if v.name in init}
+        return LaunchPlan(tuple(shapes), by_number, *self.launching(offers, device), offers)
+
+    def asked_numbers(self, arguments: Sequence[Any]) -> dict[str, Any]:
+        """The run-time scalars that the author's functions ask for, by name."""
+        pairs = zip(self.instance.inputs, arguments, strict=True)
+        return {v.name: number_of(v, each) for v, each in pairs if v.scalar and v.name in self.parameter_names}
+
+    def buffers(
+        self, arguments: Sequence[Any], shapes: Sequence[tuple[int, ...]], device: user_kernel.DeviceProperties
+    ) -> dict[str, user_kernel.Buffer]:
+        """The inputs and the outputs as the author's functions see them."""
+        views = {}
+        for value, each in zip(self.instance.inputs, arguments, strict=True):
+            shape, strides = (tuple(each.shape), tuple(each.stride())) if is_tensor(each) else ((), ())
+            views[value.name] = user_kernel.Buffer(value.name, shape, strides, value.dtype.numpy, device)
+        for value, shape in zip(self.instance.outputs, shapes, strict=True):
+            views[value.name] = user_kernel.Buffer(value.name, shape, packed_strides(shape), value.dtype.numpy, device)
+        return views
+
+    def placed(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Arguments with the places of arrays in the stead of Buffers."""
+        names = [value.name for value in (*self.instance.inputs, *self.instance.outputs)]
+        buffers = user_kernel.Buffer
+        return tuple(ArrayArgument(names.index(each.name)) if isinstance(each, buffers) else each for each in values)
+
+    def asked_grid(self, offers: Mapping[str, Any]) -> Any:
+        """The launch that the author says for calls that offer these. SignatureError where nothing says one."""
+        launch, label = self.kernel.usage.launch, self.kernel.called
+        if launch is None or isinstance(launch, str):
+            raise SignatureError(f"{label} runs over a grid; say with launch=(grid, block) over which one")
+        return user_kernel.ask(launch, offers, f"launch= of {label}") if callable(launch) else launch
+
+    # ---- what it takes
+
+    def device_of(self, arguments: Sequence[Any]) -> Any:
+        """The device of the tensors. UnsupportedError where it cannot run there."""
+        device = next((each.device for each in arguments if is_tensor(each)), None)
+        if device is None or device.type == "cpu":
+            label, language = self.kernel.called, self.kernel.language
+            raise UnsupportedError(f"{label} is in {language}, and its tensors lie on the CPU; move them to a GPU")
+        return device
+
+    def laid(self, arguments: Sequence[Any]) -> list[Any]:
+        """The inputs as it takes them: packed, unless it takes strides."""
+        values = zip(self.instance.inputs, arguments, strict=True)
+        strided = self.takes_strides
+        return [number_of(v, each) if v.scalar else each if strided else each.contiguous() for v, each in values]
+
+
+@cache
+def device_properties(device: Any) -> user_kernel.DeviceProperties:
+    """A device as `launch=` sees it; where Triton interprets, the GPU that is assumed."""
+    if device.type != "cuda":
+        return user_kernel.GPU
+    properties = torch.cuda.get_device_properties(device)
+    return user_kernel.DeviceProperties(
+        str(device),
+        properties.multi_processor_count,
+        properties.name,
+        int(getattr(properties, "L2_cache_size", 0)),
+        int(getattr(properties, "shared_memory_per_block_optin", 0)),
+        properties.total_memory,
+        (properties.major, properties.minor),
+    )
+
+
+def where() -> str:
+    """The machine that a check of a kernel depends on: the GPU, its driver and Triton, or Triton's interpreter."""
+    if not torch.cuda.is_available():
+        return interpreter_version()
+    from noyau.hosts.torch.cuda.clock import device_text
+
+    return device_text(torch.cuda.current_device())
+
+
+def variables() -> dict[str, str]:
+    """The environment variables that a process needs to run kernels here."""
+    return {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}
+
+
+def note() -> str:
+    """The place where kernels run, as a report says it."""
+    return f"on {torch.cuda.get_device_name()}" if torch.cuda.is_available() else INTERPRETED
+
+
+def is_tensor(each: Any) -> bool:
+    """Whether an argument is a tensor, or stands in for one: numbers and arrays of NumPy have no such method."""
+    return hasattr(each, "stride")
+
+
+def _key(each: Any) -> Any:
+    """The key of an argument: where a number is a size, its value."""
+    if is_tensor(each):
+        return each.shape, each.stride(), each.dtype
+    return each if isinstance(each, int) else type(each)
+
+
+def _shaped(each: Any) -> np.ndarray:
+    """An array with the shape of an argument that takes no memory."""
+    return np.broadcast_to(np.int8(0), tuple(each.shape) if is_tensor(each) else ())
+
+
+def _integers(instance: Instance, arguments: Sequence[Any]) -> dict[str, int]:
+    """Integer parameters, which may be sizes."""
+    pairs = zip(instance.inputs, arguments, strict=True)
+    return {v.name: int(each) for v, each in pairs if v.scalar and isinstance(each, int) and not isinstance(each, bool)}
+
+
+def number_of(value: Value, each: Any) -> Any:
+    """A run-time scalar as a number of Python."""
+    number = each.item() if hasattr(each, "item") else each
+    return float(number) if value.dtype.is_float else bool(number) if value.dtype.value == "bool" else int(number)
+
+
+def launch_on_copies(launcher: GridKernel, arrays: Sequence[Array], outputs: Sequence[Array]) -> None:
+    """One launch on the GPU, on copies of prepared arrays and of what lies around them, which are copied back."""
+    scalars = [value.scalar for value in launcher.instance.inputs]
+    copies = [None if s else DeviceCopy(a) for a, s in zip(arrays, scalars, strict=True)]
+    results = [DeviceCopy(each) for each in outputs]
+    arguments = [a.item() if c is None else c.tensor for a, c in zip(arrays, copies, strict=True)]
+    launcher.into(arguments, [each.tensor for each in results])
+    torch.cuda.synchronize()
+    for each in (*copies, *results):
+        if each is not None:
+            each.back()
+
+
+class DeviceCopy:
+    """An array on the GPU, with all of the memory that it is a view of."""
+
+    def __init__(self, array: Array) -> None:
+        from noyau.hosts.torch.tensors import tensor_of
+
+        self.host = _whole(array)
+        self.memory = torch.from_numpy(self.host.copy()).cuda()
+        start = array.__array_interface__["data"][0] - self.host.__array_interface__["data"][0]
+        like = tensor_of(np.empty(1, array.dtype))
+        size = like.element_size()
+        first = start % size  # cells are aligned where the memory may not be
+        cells = self.memory[first : first + (len(self.host) - first) // size * size].view(like.dtype)
+        strides = [step // size for step in array.strides]
+        self.tensor = cells.as_strided(array.shape, strides, start // size)
+
+    def back(self) -> None:
+        """Copy the memory to the host, as far as that may be written."""
+        if self.host.flags.writeable:
+            self.host[...] = self.memory.cpu().numpy()
+
+
+def _whole(array: Array) -> Array:
+    """The memory that an array is a view of, as bytes."""
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    return owner.reshape(-1).view(np.uint8)

@@ -1,0 +1,150 @@
+"""Hand-written kernels in CUDA C++ and for Numba-CUDA, on tensors of a GPU: compiled once for its architecture, and
+launched on the current stream; a launch beyond a limit of the device is refused with the limit and the value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from noyau.errors import MissingExtraError, SignatureError, UnsupportedError
+from noyau.kernels import user_kernel
+from noyau.kernels.c.parameters import prototype, roles_of
+from noyau.kernels.c.syntax import Parameter, plain_name, syntax
+from noyau.kernels.c.text import constant_macros
+from noyau.kernels.call import FunctionKernel
+from noyau.kernels.cuda_grids import ArrayArgument, GridKernel, LaunchPlan
+from noyau.kernels.user_kernel import config_of, require_limits
+from noyau.signatures.types import Instance
+
+try:
+    import torch
+except ImportError as error:
+    raise MissingExtraError("torch is not installed; run: pip install torch") from error
+
+OPTIONS = ("flags", "shared_bytes", "cluster")
+
+
+class CudaTextKernel(GridKernel):
+    """A `__global__` function of a text in CUDA C++.
+
+    SignatureError where its parameters do not fit the op; UnsupportedError for a function of the host, which launches
+    by itself."""
+
+    def __init__(self, kernel: user_kernel.UserKernel, instance: Instance, constants: Mapping[str, Any]) -> None:
+        super().__init__(kernel, instance, constants)
+        _require_kernel(kernel)
+        self.prototype = prototype(kernel)
+        usage = replace(kernel.usage, launch=None)  # which a function in C has another use for
+        self.roles = roles_of(self.prototype, usage, kernel.target, kernel.called)
+        place = kernel.place.replace("\\", "/").replace('"', "")  # in which the tools of CUDA name its lines
+        self.text = f'{constant_macros(kernel, constants)}#line 1 "{place}"\n{kernel.text}'
+
+    def ready(self) -> None:
+        """Build it for the current device. BuildError as the compiler says."""
+        self.compiled(torch.cuda.get_device_capability())
+
+    def compiled(self, capability: tuple[int, int]) -> Any:
+        """The kernel for a compute capability, from the cache or built. BuildError as the compiler says."""
+        from noyau.toolchain.cuda import compiler
+
+        flags = tuple(self.kernel.usage.options.get("flags", ()))
+        code = compiler.load(self.text, f"sm_{capability[0]}{capability[1]}", flags)
+        return compiler.kernel_of(code, plain_name(self.kernel.entry))
+
+    def launching(self, offers: Mapping[str, Any], device: Any) -> tuple[tuple[Any, ...], Mapping[str, Any], Any]:
+        """As every kernel of a grid has it; the grid is None where it has no blocks."""
+        from noyau.toolchain.cuda import compiler
+
+        properties, options, label = offers["device"], self.kernel.usage.options, self.kernel.called
+        where = f"launch= of {label}"
+        config = config_of(self.asked_grid(offers), where, int(options.get("shared_bytes", 0)))
+        config = replace(config, cluster=int(options.get("cluster", 1)))
+        kernel = self.compiled(properties.capability)
+        require_limits(config, properties, label, compiler.resources_of(kernel).threads_most)
+        grid = None
+        if 0 not in config.grid:
+            clusters = (config.grid[0] // config.cluster, *config.grid[1:])
+            grid = compiler.Launch(kernel, clusters, config.block, config.shared_bytes, config.cluster)
+        return self.passed(offers), {}, grid
+
+    def passed(self, offers: Mapping[str, Any]) -> tuple[tuple[Any, Any], ...]:
+        """The arguments in the order of the parameters, each with the type of its number, None for a pointer.
+        SignatureError for one that does not fit."""
+        parameters, label = self.prototype.parameters, self.kernel.called
+        if self.roles.names is None:
+            values = user_kernel.arguments_by_author(self.kernel, offers)
+        else:
+            values = tuple(offers[name] for name in self.roles.names)
+        if len(values) != len(parameters):
+            takes = f"{self.kernel.entry} takes {len(parameters)}"
+            raise SignatureError(f"args= of {label} gives {len(values)} arguments, and {takes}")
+        pairs = zip(parameters, self.placed(values), strict=True)
+        return tuple((value, None if each.is_pointer else _number(each, label)) for each, value in pairs)
+
+    def launch(self, plan: LaunchPlan, arrays: Sequence[Any]) -> None:
+        if plan.grid is not None:
+            values = ((arrays[v.number] if isinstance(v, ArrayArgument) else v, kind) for v, kind in plan.arguments)
+            arguments = [value.data_ptr() if kind is None else kind(value) for value, kind in values]
+            plan.grid(torch.cuda.current_stream().cuda_stream, arguments)
+
+
+def _require_kernel(kernel: user_kernel.UserKernel) -> None:
+    """Require a function of a grid, and options that there are."""
+    options = kernel.usage.options
+    unknown = next((name for name in options if name not in OPTIONS), None)
+    if unknown is not None:
+        raise SignatureError(f"options= of {kernel.called} has {unknown!r}; in CUDA C++ there are {', '.join(OPTIONS)}")
+    name = plain_name(kernel.entry)
+    marks = next((each.marks for each in syntax(kernel.text, "cuda").functions if each.name == name), ())
+    if "__global__" not in marks or name != kernel.entry:
+        what = "a template" if name != kernel.entry else "a function of the host"
+        raise UnsupportedError(
+            f"{kernel.called}: {kernel.entry} is {what}, which is watched without a GPU alone; on tensors of a GPU a "
+            "__global__ function runs: name it with entry=, and say launch=(grid, block)"
+        )
+
+
+def _number(parameter: Parameter, label: str) -> Callable[[Any], Any]:
+    if not parameter.dtypes:
+        known = "int, long long, float, double"
+        raise SignatureError(f"{label}: the parameter {str(parameter)!r} is no number that is known; take {known}")
+    return parameter.dtypes[0].numpy.type
+
+
+class NumbaGridKernel(GridKernel):
+    """A kernel of `numba.cuda.jit`, which takes arrays as they lie."""
+
+    takes_strides = True
+
+    def ready(self) -> None:
+        """Nothing: Numba compiles for the arguments that come."""
+        return
+
+    def launching(self, offers: Mapping[str, Any], device: Any) -> tuple[tuple[Any, ...], Mapping[str, Any], Any]:
+        """As every kernel of a grid has it."""
+        kernel, usage = self.kernel, self.kernel.usage
+        config = config_of(self.asked_grid(offers), f"launch= of {kernel.called}")
+        require_limits(config, offers["device"], kernel.called)
+        call = FunctionKernel(kernel, self.instance, self.constants)
+        if usage.args is None:
+            ends = (*self.instance.inputs, *(() if usage.updates else self.instance.outputs))
+            named = call.named_constants()
+            values = [offers[value.name] for value in ends]
+        else:
+            values = list(user_kernel.arguments_by_author(kernel, offers))
+            named = call.beside(len(values))
+        return (*self.placed(values), *named.values()), {}, config
+
+    def launch(self, plan: LaunchPlan, arrays: Sequence[Any]) -> None:
+        """BuildError where Numba does not compile it for such arguments."""
+        from noyau.hosts.torch.cuda.numba_cuda_kernel import launch
+
+        ends = (*self.instance.inputs, *self.instance.outputs)
+        typed = [a if hasattr(a, "data_ptr") else v.dtype.numpy.type(a) for v, a in zip(ends, arrays, strict=True)]
+        arguments = [typed[each.number] if isinstance(each, ArrayArgument) else each for each in plan.arguments]
+        config = plan.grid
+        if 0 not in config.grid:
+            device = next(each.device for each in typed if hasattr(each, "data_ptr"))
+            brackets = (config.grid, config.block, config.shared_bytes)
+            launch(self.kernel.called, self.kernel.function, brackets, arguments, device)
