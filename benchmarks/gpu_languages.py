@@ -4,7 +4,8 @@ the same bytes. What a language refuses is left out.
     python benchmarks/gpu_languages.py [--only softmax] [--rounds 15] [-o FILE]
 
 The cases are those of gpu.py whose rows are long, short, or begin at no multiple of 16 bytes. Each is timed with a
-flushed L2, the languages in turns with a plain copy (or read) of as many bytes. Writes results/gpu_languages.json.
+flushed L2, the languages in turns with a plain copy (or read) of as many bytes; then the scatters of gpu_scatters.py,
+of which language cuda alone has kernels. Writes results/gpu_languages.json.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gpu_scatters
 import torch
 from gpu import as_tuple, bytes_of, in_language, machine, plain, worst
 from gpu_cases import CASES, UNTUNED, Case
@@ -74,6 +76,10 @@ def main() -> int:
             continue
         rows.append(measured(case, given.rounds))
         torch.cuda.empty_cache()
+    for case in gpu_scatters.CASES:
+        if given.only in case.name:
+            rows.append(gpu_scatters.measured(case, given.rounds))
+            torch.cuda.empty_cache()
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
     write_record({"date": day, "machine": machine(), "rows": rows}, given.output)
     return 0

@@ -2,8 +2,9 @@
 ======================================================
 
 10,000 normal numbers, 10 bins, 128 blocks of 64 threads. Nobody knows beforehand which bin a number falls into, so the
-bins are shared, and adding to them takes an atomic. Two twins: one adds without it; the other takes the bin by
-truncation, which rounds towards zero: what lies just below the range lands in its first bin.
+bins are shared, and adding to them takes an atomic. The ladder: a race, atomics, bins of each block's own, and bins
+that each have an owner. Three twins: one adds without an atomic; one takes the bin by truncation, which rounds towards
+zero, so that what lies just below the range lands in its first bin; in one an owner's threads do not wait for others.
 
 No GPU is needed: ``python examples/gallery/plot_histogram.py`` (needs ``pip install 'noyau-kernels[numba]'``).
 """
@@ -76,6 +77,61 @@ def privatised(x, out):
 
 
 # %%
+# An owner for each bin
+# ---------------------
+# A block for each bin walks all numbers and counts those of its own: no two blocks meet, so there are no atomics, and
+# with floats in place of counts the sum would have the same bits in every run. Ten blocks read everything ten times.
+@histogram.kernel(launch=(BINS, 64))
+@cuda.jit
+def by_owners(x, out):
+    counts = cuda.shared.array(64, int32)
+    thread = cuda.threadIdx.x
+    own = int32(0)
+    for i in range(thread, x.size, 64):
+        if math.floor((float64(x[i]) - LOW) * PER_UNIT) == cuda.blockIdx.x:
+            own += 1
+    counts[thread] = own
+    cuda.syncthreads()
+    half = 32
+    while half > 0:
+        if thread < half:
+            counts[thread] += counts[thread + half]
+        cuda.syncthreads()
+        half //= 2
+    if thread == 0:
+        out[cuda.blockIdx.x] = counts[0]
+
+
+# %%
+# What noyau makes of it
+# ----------------------
+# Written with np.add.at, the histogram becomes bins of each block's own, in copies, so that each thread of a warp adds
+# in a bank of its own. Sums of floats by place have two texts: the one asks for the same bits in every run, and there
+# the updates are counted, placed in a list for each bucket of cells, and merged by the cells' owners.
+@noyau.op("f32[n] -> i32[10]", inputs=normals)
+def by_place(x):
+    place = np.floor((x - LOW) * PER_UNIT)
+    inside = (place >= 0) & (place < BINS)
+    out = np.zeros(BINS, np.int32)
+    np.add.at(out, np.where(inside, place, 0).astype(np.int64), inside.astype(np.int32))
+    return out
+
+
+def sums(x, at):
+    out = np.zeros(BINS, np.float32)
+    np.add.at(out, at, x)
+    return out
+
+
+def places(rng, n=1000):
+    return rng.standard_normal(n, np.float32), rng.integers(0, BINS, n)
+
+
+in_any_order = noyau.op("f32[n], i64[n] -> f32[10]", inputs=places)(sums)
+in_order = noyau.op("f32[n], i64[n] -> f32[10]", inputs=places, deterministic=True)(sums)
+
+
+# %%
 # The broken twins
 # ----------------
 # `racy` is right where no two numbers of one bin come at the same time, so on few numbers often. `truncated` has no
@@ -96,10 +152,26 @@ def truncated(x, out):
             cuda.atomic.add(out, place, 1)
 
 
+@cuda.jit
+def impatient(x, out):
+    counts = cuda.shared.array(64, int32)
+    thread = cuda.threadIdx.x
+    own = int32(0)
+    for i in range(thread, x.size, 64):
+        if math.floor((float64(x[i]) - LOW) * PER_UNIT) == cuda.blockIdx.x:
+            own += 1
+    counts[thread] = own
+    if thread == 0:
+        for other in range(1, 64):
+            own += counts[other]
+        out[cuda.blockIdx.x] = own
+
+
 def twin() -> noyau.Op:
     broken = noyau.op("f32[n] -> i32[10]", inputs=normals, name="histogram")(histogram.reference)
     for kernel in (racy, truncated):
         broken.kernel(launch=(128, 64), init={"out": 0})(kernel)
+    broken.kernel(launch=(BINS, 64))(impatient)
     return broken
 
 
@@ -116,6 +188,10 @@ def main() -> None:
     print(found)
     found.raise_if_bad()
     print(noyau.check(twin(), generated=False, budget_s=2))
+    for op in (by_place, in_any_order, in_order):
+        noyau.check(op, budget_s=0.5).raise_if_bad()
+        lines = (line.strip() for line in op.source("cuda").splitlines())
+        print(op.name, *(line for line in lines if "noyau_atomic_add(&" in line or "_order[" in line), sep="\n    ")
 
     # %%
     # The clock

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
@@ -22,6 +23,7 @@ from noyau.codegen.triton import printer as triton_printer
 from noyau.codegen.triton import tables as triton_tables
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options
 from noyau.compiler.schedules.gpu.blocks import in_blocks, in_threads
+from noyau.compiler.schedules.gpu.scatters import Way
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.ir.loops import Kernel
 from noyau.toolchain.c import compiler as c_compiler
@@ -45,12 +47,14 @@ class Grid(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Generation:
-    """The generation of kernels: `schedule` and `printer`; `reserved`: names that the printed text needs for itself."""
+    """The generation of kernels: `schedule` and `printer`; `deterministic`: the schedule for the same bits in each run,
+    where the other one has not that; `reserved`: names that the printed text needs for itself."""
 
     printer: TextPrinter
     schedule: Schedule
     reserved: frozenset[str] = frozenset()
     has_float8: bool = True
+    deterministic: Schedule | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +138,9 @@ _ALL = (
         flags=(*_CPP, "-Wno-attributes"),
         is_cpp=True,
         widening=_WIDER_IN_C,
-        generation=Generation(cuda_printer.together, in_blocks, cuda_expressions.RESERVED, has_float8=False),
+        generation=Generation(
+            cuda_printer.together, in_blocks, cuda_expressions.RESERVED, False, partial(in_blocks, way=Way.OWNER)
+        ),
     ),
     Language(
         "numba_cuda",

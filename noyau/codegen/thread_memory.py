@@ -13,6 +13,7 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, Shape
+from noyau.ir.walk import every_expression
 
 
 class ThreadExpressions(Expressions):
@@ -65,6 +66,10 @@ class ThreadStatements(Statements):
             case ir.If(condition, body) if all(isinstance(s, ir.Require) for s in body):
                 otherwise = self.unless.format(said.expr(condition), said.top(condition))
                 yield from (self.noted_inside(s, otherwise) for s in body if isinstance(s, ir.Require))
+            case ir.Store() if inside := self.of_updates(statement):
+                yield self.opens.format(inside)
+                yield from (f"{INDENT}{line}" for line in self.store(statement, last=False))
+                yield from self.closes
             case ir.Store() if (
                 self.alone
                 and not said.lane
@@ -75,6 +80,11 @@ class ThreadStatements(Statements):
                 yield from self.closes
             case _:
                 yield from super().statement(statement, last=last)
+
+    def of_updates(self, store: ir.Store) -> str:
+        """The condition that what a store names as an index was looked up inside, or nothing."""
+        dims = [expr.dim for expr in every_expression((store,)) if isinstance(expr, ir.Index)]
+        return self.expressions.all_inside((*store.index, *dims))
 
     def noted_inside(self, require: ir.Require, otherwise: str) -> str:
         """Whether an index lies inside, or need not: what is loaded there asks."""

@@ -88,9 +88,10 @@ class RaceDetector:
         key = self.meet(who, memory, index, self.readers, self.writers, self.mergers)
         self.writers[key] = who
 
-    def merges(self, who: int, memory: CheckedArray, *index: int) -> None:
-        """Threads may merge into one cell; lanes do it side by side, and all but one would be lost."""
-        others = (self.mergers,) if self.lanes else ()
+    def merges(self, who: int, is_atomic: bool, memory: CheckedArray, *index: int) -> None:
+        """Threads may merge into one cell; lanes do it side by side, and all but one would be lost unless each merge is
+        atomic."""
+        others = (self.mergers,) if self.lanes and not is_atomic else ()
         key = self.meet(who, memory, index, self.readers, self.writers, *others)
         self.mergers[key] = who if self.mergers.get(key, who) == who else -1
 

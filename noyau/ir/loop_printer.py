@@ -64,9 +64,9 @@ def _statement(statement: ir.Statement, margin: str) -> Iterator[str]:
             yield f"{margin}{_INDENT}yield {_expr(fold.value)}"
         case ir.Let(name, value):
             yield f"{margin}{name} = {_expr(value)}"
-        case ir.Store(buffers, index, values, merge):
+        case ir.Store(buffers, index, values, merge, is_atomic):
             cells = ", ".join(f"{buffer}[{listed(index)}]" for buffer in buffers)
-            how = f"{merge}=" if merge else "="
+            how = f"{'atomic ' * is_atomic}{merge}=" if merge else "="
             yield f"{margin}{cells} {how} {', '.join(map(_expr, values))}"
         case ir.Loop(var, extent, axis, body, tile, start, step):
             steps = "" if step == 1 else f" from {start} by {step}"

@@ -214,16 +214,17 @@ class Translator:
         match statement:
             case ir.Let(name, value, _):
                 self.bind(name, value)
-            case ir.Store(buffers, index, values, merge):
-                self.store(buffers, index, values, merge)
+            case ir.Store():
+                self.store(statement)
             case ir.Loop():
                 self.loop(statement)
             case ir.If(condition, body):
                 with self.block(f"if {self.condition(condition)}:"):
                     self.body(body)
             case ir.Alloc(name, _, shape, space):
-                if space is ir.Space.REGISTER and any(dim.constant is None for dim in shape):
-                    raise self.fault(f"{name} lies in registers, but its size is not known now")
+                if space in (ir.Space.REGISTER, ir.Space.BLOCK) and any(dim.constant is None for dim in shape):
+                    place = "in registers" if space is ir.Space.REGISTER else "with the lanes of a block"
+                    raise self.fault(f"{name} lies {place}, but its size is not known now")
                 text = self.let(f"R.memory({self.spell(statement)}, [{self.dims(shape)}])")
                 self.memories[name] = text, statement, len(self.loops)
             case ir.Prefetch(buffer, index):
@@ -243,7 +244,8 @@ class Translator:
             self.indices[name] = self.let(f"int({text})")
         self.values[name] = text, value.dtype
 
-    def store(self, buffers: tuple[str, ...], index: Shape, values: tuple[ir.Expr, ...], merge: str | None) -> None:
+    def store(self, store: ir.Store) -> None:
+        buffers, index, values, merge = store.buffers, store.index, store.values, store.merge
         count = len(MONOIDS[merge].init(DType.F32)) if merge else len(buffers)
         if not len(buffers) == len(values) == count:
             raise self.fault(f"a Store of {len(values)} values into {len(buffers)} buffers, of {count}")
@@ -257,7 +259,7 @@ class Translator:
         texts = [self.let(self.expression(value)) for value in values]
         if merge:
             for buffer, (memory, at) in zip(buffers, places, strict=True):
-                self.touch(buffer, f"merges({memory}, {at})")
+                self.touch(buffer, f"merges({store.is_atomic}, {memory}, {at})")
             old = _tuple(f"{memory}.load({at})" for memory, at in places)
             state = self.let(f"{self.spell(MONOIDS[merge])}.merge(R, {old}, {_tuple(texts)})")
             texts = [f"{state}[{part}]" for part in range(len(places))]

@@ -90,6 +90,7 @@ class Space(Enum):
     THREAD = "thread"  # a row or a tile of one thread
     CLUSTER = "cluster"  # a cell of each block of a cluster
     LANE = "lane"  # vectors of each lane, in registers: the last two axes are they and their cells
+    BLOCK = "block"  # cells that all lanes share, of a size known now
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +221,14 @@ class Let:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Values into one cell of each buffer; with `merge`, the monoid joins them, as a state, to what is there."""
+    """Values into one cell of each buffer; with `merge`, the monoid joins them, as a state, to what is there.
+    `is_atomic`: so that lanes may meet in a cell too, in any order."""
 
     buffers: tuple[str, ...]
     index: Shape
     values: tuple[Expr, ...]
     merge: str | None = None
+    is_atomic: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,7 +260,8 @@ def _poisoned(value: Value, shape: tuple[int, ...], wide: bool) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """An op. `sizes`: dims that no input binds; `inputs`: makes inputs; `file`, `line`: of its reference."""
+    """An op. `sizes`: dims that no input binds; `inputs`: makes inputs; `file`, `line`: of its reference;
+    `is_deterministic`: its kernels give the same bits in every run, on a GPU too."""
 
     name: str
     reference: Reference
@@ -271,6 +272,7 @@ class Description:
     line: int
     kernels: tuple[UserKernel, ...] = field(default=())
     gradient: Callable[..., Any] | None = None
+    is_deterministic: bool = False
 
     def __post_init__(self) -> None:
         """SignatureError for a name that is none."""

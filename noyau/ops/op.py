@@ -372,7 +372,12 @@ def _parts(op: Op[..., Any]) -> tuple[Any, ...]:
         said = {field.name: getattr(each.usage, field.name) for field in fields(each.usage)} | {"name": each.name}
         text = {} if each.function else {"entry": each.entry, "language": each.language}
         kernels.append((each.function or each.text, {**said, **text}))
-    words = {"sizes": dict(op.sizes), "inputs": op.inputs, "name": op.name}
+    words = {
+        "sizes": dict(op.sizes),
+        "inputs": op.inputs,
+        "name": op.name,
+        "deterministic": op.description.is_deterministic,
+    }
     return op.reference, op.signature and str(op.signature), words, kernels, op.description.gradient
 
 
@@ -400,21 +405,34 @@ def op(
     sizes: Mapping[str, int] = EMPTY,
     inputs: Inputs | None = None,
     name: str | None = None,
+    deterministic: bool = False,
 ) -> Callable[[Callable[P, R]], Op[P, R]]: ...
 def op(
-    signature: Any = None, *, sizes: Mapping[str, int] = EMPTY, inputs: Inputs | None = None, name: str | None = None
+    signature: Any = None,
+    *,
+    sizes: Mapping[str, int] = EMPTY,
+    inputs: Inputs | None = None,
+    name: str | None = None,
+    deterministic: bool = False,
 ) -> Any:
     """Make an op of a function written in NumPy, its reference: `@noyau.op`, or `@noyau.op("f32[n], f32 -> f32[n]")`.
 
     `sizes`: dims that no input binds; `inputs`: makes inputs where values are constrained, `(rng, n=500) -> arrays`;
-    `name`: else that of the function. SignatureError where the text is wrong or does not fit the function."""
+    `name`: else that of the function; `deterministic`: what its kernels merge has the same bits in every run, on a GPU
+    too, as torch.use_deterministic_algorithms asks of all ops. SignatureError where the text is wrong or does not fit
+    the function."""
     if signature is None or isinstance(signature, str):
-        return lambda function: _op_of(function, signature, sizes, inputs, name)
+        return lambda function: _op_of(function, signature, sizes, inputs, name, deterministic)
     return _op_of(signature, None, sizes, inputs, name)
 
 
 def _op_of(
-    function: Callable[..., Any], text: str | None, sizes: Mapping[str, int], inputs: Inputs | None, name: str | None
+    function: Callable[..., Any],
+    text: str | None,
+    sizes: Mapping[str, int],
+    inputs: Inputs | None,
+    name: str | None,
+    deterministic: bool = False,
 ) -> Op[Any, Any] | MethodOp:
     method = is_method(function)
     reference = reference_of(function, None if text is None else lambda names: parse(text, names[method:]))
@@ -426,7 +444,9 @@ def _op_of(
         raise SignatureError(f"sizes= of {title} is {sizes!r}; give each dim a number: sizes={{'bins': 10}}")
     numbers = {each: _whole(size, f"{title}: sizes={each}") for each, size in sizes.items()}
     place = (file if file.exists() else None, code.co_firstlineno)
-    description = Description(title, reference, signature, MappingProxyType(numbers), inputs, *place)
+    description = Description(
+        title, reference, signature, MappingProxyType(numbers), inputs, *place, is_deterministic=deterministic
+    )
     if signature is not None:
         _require_bound(signature, description)
     if inputs is not None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -18,6 +20,15 @@ def test_threads_may_merge_into_one_cell_and_lanes_may_not():
     made = kernel(start, loop("#i", "n", store("y", load("x", ROW), 0, merge="sum"), axis=Axis.LANES), outputs=ONE_CELL)
     with pytest.raises(GraphError, match=r"two lanes meet in y\[0\]"):
         run(made, [X8])
+
+
+def test_lanes_meet_in_a_cell_where_each_merge_is_atomic_but_no_load_does():
+    start, merge = store("y", Const(0.0, F32), 0), replace(store("y", load("x", ROW), 0, merge="sum"), is_atomic=True)
+    made = kernel(start, loop("#i", "n", merge, axis=Axis.LANES), outputs=ONE_CELL)
+    assert run(made, [X8])[0].tolist() == [28]
+    read = store("y", load("y", 0), 0)
+    with pytest.raises(GraphError, match=r"two lanes meet in y\[0\]"):
+        run(kernel(start, loop("#i", "n", merge, read, axis=Axis.LANES), outputs=ONE_CELL), [X8])
 
 
 def test_parallel_loops_run_in_another_order_for_each_seed():

@@ -76,6 +76,7 @@ STATEMENTS: dict[str, loops.Statement] = {
     "y = fold sum over #c < n:\n    y = x[#r, #c]\n    yield y": Let("y", FOLD),
     "y = exp(fold sum over #c < n {y = x[#r, #c]; yield y})": Let("y", Call("exp", (FOLD,), F32)),
     "out[#r] = y": Store(("out",), (Dim.of("#r"),), (Var("y", F32),)),
+    "out[0] atomic sum= y": Store(("out",), (Dim.of(0),), (Var("y", F32),), "sum", is_atomic=True),
     "a[0], b[0] argmax= y, z": Store(("a", "b"), (Dim.of(0),), (Var("y", F32), Var("z", F32)), "argmax"),
     "for #r < rows on threads:\n    prefetch x[#r, 0]": Loop(
         "#r", rows, Axis.THREADS, (Prefetch("x", (Dim.of("#r"), Dim.of(0))),)

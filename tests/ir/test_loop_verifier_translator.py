@@ -31,6 +31,7 @@ from tests.nodes import BOOL, F32, F64, I32
         (If(ONE, ()), "an If needs a bool, not f32"),
         (Let("#at", ONE), "the index #at is f32, not i64"),
         (Alloc("r", F32, shape_of(["n"]), Space.REGISTER), "r lies in registers, but its size is not known now"),
+        (Alloc("r", F32, shape_of(["n"]), Space.BLOCK), "r lies with the lanes of a block, but its size is not known"),
         (Store(("y",), (Dim.of(0),), (ONE,), "argmax"), "a Store of 1 values into 1 buffers, of 2"),
         (Store(("y",), (Dim.of(0),), (ONE, ONE)), "a Store of 2 values into 1 buffers, of 1"),
     ],

@@ -63,10 +63,8 @@ class CudaExpressions(ThreadExpressions, CExpressions):
         return self.ints is not None and all(dim.names <= self.ints for dim in dims)
 
     def cell(self, name: str, index: Shape) -> str:
-        if self.vector and any(self.vector in dim.names for dim in index):
-            first = tuple(dim.replace({self.vector: 0}) for dim in index)
-            if (name, first) in self.vectors:
-                return f"{self.vectors[name, first]}.at[{self.names.atom(self.vector)}]"
+        if own := self.vector_of(name, index):
+            return f"{own}.at[{self.names.atom(self.vector)}]"
         memory = self.memory[name]
         if isinstance(memory, ir.Alloc) and memory.space is ir.Space.CLUSTER:
             return self.names.value(name)
@@ -74,6 +72,12 @@ class CudaExpressions(ThreadExpressions, CExpressions):
             *_, vector, cell = index
             return f"{self.names.value(name)}[{self.dim(vector)}].at[{self.dim(cell)}]"
         return self.own_cell(name, index) if name in self.lanes else super().cell(name, index)
+
+    def vector_of(self, name: str, index: Shape) -> str:
+        """The vector that a cell is one of, or nothing."""
+        if not self.vector or not any(self.vector in dim.names for dim in index):
+            return ""
+        return self.vectors.get((name, tuple(dim.replace({self.vector: 0}) for dim in index)), "")
 
     def own(self, function: str, operands: tuple[ir.Expr, ...]) -> str | None:
         name, dtype = SCALARS.get(function), operands[0].dtype

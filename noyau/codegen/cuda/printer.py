@@ -8,7 +8,7 @@ through shared memory. Scalar functions are those of language `c`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
 from noyau.codegen.c.printer import CPrinter, indented
@@ -18,8 +18,7 @@ from noyau.codegen.identifiers import refuse_name, wish_of
 from noyau.codegen.statements import INDENT, is_variable
 from noyau.codegen.tables import closed
 from noyau.codegen.thread_memory import ThreadStatements
-from noyau.compiler.schedules.gpu.block_rows import LENGTH, WARP
-from noyau.compiler.schedules.gpu.blocks import BLOCK
+from noyau.compiler.schedules.gpu.block_rows import BLOCK, LENGTH, WARP
 from noyau.compiler.schedules.gpu.vectors import Place, places_along
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
@@ -39,12 +38,14 @@ def together(kernels: Sequence[ir.Kernel], comment: str = "") -> str:
     functions = functions_of({name for each in uses for name in each.functions})
     integers = sorted({key for each in uses for key in each.integers})
     states = dict(state for part in parts for state in part.states.items())
+    statements = [s for kernel in kernels for launch in kernel.launches for s in every_statement(launch.body)]
     pieces = [
         comment_text(comment),
         _snippet("noyau_cuda.h"),
         functions,
-        *(integer_function(*key).replace("static inline", "NOYAU_INLINE") for key in integers),
-        _snippet("merge_lanes.h") if states else "",
+        *(integer_function(*key).replace("static inline", "NOYAU_BOTH") for key in integers),
+        _snippet("merge_lanes.h") if any(isinstance(s, ir.MergeLanes) for s in statements) else "",
+        _snippet("atomics.h") if any(isinstance(s, ir.Store) and s.is_atomic for s in statements) else "",
         _snippet("merge_blocks.h") if any(part.has_meetings for part in parts) else "",
         *states.values(),
         *(body for part in parts for body in part.bodies),
@@ -146,7 +147,8 @@ class CudaPrinter(ThreadStatements, CPrinter):
 
     def first(self, left: list[ir.Statement]) -> tuple[Iterator[str], list[ir.Statement]]:
         """As of language `c`; states are declared with what is in them first."""
-        count = next((at for at, s in enumerate(left) if not isinstance(s, ir.Alloc) or is_variable(s)), 0)
+        own = (isinstance(s, ir.Alloc) and not is_variable(s) and s.space is not ir.Space.BLOCK for s in left)
+        count = next((at for at, is_own in enumerate(own) if not is_own), 0)
         match left[count:]:
             case [ir.Loop(axis=ir.Axis.LANES, body=(ir.Store(names, _, values, None) as store,)), *rest] if (
                 count
@@ -173,6 +175,10 @@ class CudaPrinter(ThreadStatements, CPrinter):
     def alloc(self, alloc: ir.Alloc) -> Iterator[str]:
         if alloc.space in (ir.Space.CLUSTER, ir.Space.LANE):
             yield from self.registers(alloc)
+            return
+        if alloc.space is ir.Space.BLOCK:
+            self.expressions.memory[alloc.name] = alloc
+            yield f"__shared__ {TYPES[alloc.dtype]} {self.names.bind(alloc.name)}[{product(alloc.shape)}];"
             return
         if alloc.space is not ir.Space.REGISTER:
             raise UnsupportedError(f"cuda has no memory of a thread for {alloc.name}, of a size that nobody knows now")
@@ -216,10 +222,10 @@ class CudaPrinter(ThreadStatements, CPrinter):
         states = any(isinstance(each, ir.Alloc) and product(each.shape) == loop.extent for each in held)
         yield from self.lanes(loop, states or loop.extent == Dim.of(self.block_threads), bool(held), is_innermost)
 
-    def keeps(self, body: Sequence[ir.Statement]) -> bool:
-        """Whether statements touch vectors of a thread."""
+    def keeps(self, body: Sequence[ir.Statement], space: ir.Space = ir.Space.LANE) -> bool:
+        """Whether statements touch vectors of a thread, or other memory."""
         memory = (self.expressions.memory.get(name) for name in touched(body))
-        return any(isinstance(each, ir.Alloc) and each.space is ir.Space.LANE for each in memory)
+        return any(isinstance(each, ir.Alloc) and each.space is space for each in memory)
 
     def steps(self, loop: ir.Loop) -> Iterator[str]:
         """A loop of a thread over every so many-th of some."""
@@ -268,11 +274,35 @@ class CudaPrinter(ThreadStatements, CPrinter):
             yield f"for (int64_t {name} = threadIdx.x; {name} < {extent}; {name} += blockDim.x) {{"
         yield from body
         yield "}"
+        if self.keeps(loop.body, ir.Space.BLOCK):  # what one thread has done there others see, or overwrite, after this
+            yield "__syncthreads();"
+
+    def store(self, store: ir.Store, *, last: bool) -> Iterator[str]:
+        """As of language `c`; an atomic merge is a call, of a vector after the loop over its cells."""
+        said = self.expressions
+        if not store.is_atomic:
+            yield from super().store(store, last=last)
+        elif said.vector_of(store.buffers[0], store.index):
+            yield f"{said.cell(store.buffers[0], store.index)} = {said.top(store.values[0])};"
+        else:
+            yield self.atomic(store, said.cell(store.buffers[0], store.index), said.top(store.values[0]))
+
+    def of_updates(self, store: ir.Store) -> str:
+        is_in_vector = self.expressions.vector_of(store.buffers[0], store.index)
+        return "" if is_in_vector else super().of_updates(store)  # the vector is stored where it is inside
+
+    def atomic(self, store: ir.Store, cell: str, values: str) -> str:
+        """An atomic merge of a value, or of a vector of them."""
+        monoid = str(store.merge)
+        if MONOIDS[monoid].function == "add":
+            return f"noyau_atomic_add(&{cell}, {values});"
+        state = self.state_of(monoid, [value.dtype for value in store.values])
+        return f"noyau_atomic_merge<{state}>(&{cell}, {values});"
 
     def vector(self, loop: ir.Loop) -> Iterator[str]:
         """A loop over the cells of vectors: these are loaded before, and stored after it."""
         said, names, after = self.expressions, self.names, list[str]()
-        stored = {name for s in loop.body if isinstance(s, ir.Store) for name in s.buffers}
+        stored = {name: s for s in loop.body if isinstance(s, ir.Store) for name in s.buffers}
         if (whole := self.kept_vector(loop)) is not None:
             yield whole
             return
@@ -288,7 +318,7 @@ class CudaPrinter(ThreadStatements, CPrinter):
                 vectors[name, index] = vector = names.fresh(f"{names.value(name)}_cells")
                 if name in stored:
                     yield f"noyau_vector{kind} {vector};"
-                    after.append(f"noyau_store{kind}(&{said.cell(name, index)}, {vector});")
+                    after += self.stored_vector(replace(stored[name], index=index), vector, kind)
                 else:
                     yield f"const noyau_vector{kind} {vector} = {self.vector_at(name, index, kind)};"
             said.vectors, said.vector = vectors, loop.var
@@ -299,6 +329,13 @@ class CudaPrinter(ThreadStatements, CPrinter):
             yield from body
             yield "}"
             yield from after
+
+    def stored_vector(self, store: ir.Store, vector: str, kind: str) -> Iterator[str]:
+        """A vector into memory; where what is looked up lies outside, nowhere."""
+        said = self.expressions
+        cell, inside = said.cell(store.buffers[0], store.index), said.all_inside(store.index)
+        line = self.atomic(store, cell, vector) if store.is_atomic else f"noyau_store{kind}(&{cell}, {vector});"
+        yield f"if ({inside}) {line}" if inside else line
 
     def kept_vector(self, loop: ir.Loop) -> str | None:
         """A vector that a thread keeps as it comes from memory, which is no loop."""

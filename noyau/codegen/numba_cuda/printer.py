@@ -20,7 +20,7 @@ from noyau.codegen.numba.spellings import KINDS, NUMPY, RESERVED, NumbaNames, in
 from noyau.codegen.statements import INDENT, is_variable
 from noyau.codegen.tables import SCALARS, closed
 from noyau.codegen.thread_memory import ThreadExpressions, ThreadStatements
-from noyau.compiler.schedules.gpu.blocks import BLOCK
+from noyau.compiler.schedules.gpu.block_rows import BLOCK
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir

@@ -13,7 +13,7 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir import walk
-from noyau.ir.dims import Dim, DimOp, Shape, maximum, product, strides_of
+from noyau.ir.dims import Dim, DimLike, DimOp, Shape, maximum, product, strides_of
 from noyau.ir.walk import rewrite, substitute
 
 Statements = tuple[ir.Statement, ...]
@@ -300,6 +300,15 @@ def tiled(loop: ir.Loop, size: int, outer: str, inner: str, count: str) -> tuple
     if extent.constant is not None:
         return tiles, (), ir.Loop(inner, extent, ir.Axis.SERIAL, body)
     return tiles, (ir.Let(count, ir.Index(extent)),), ir.Loop(inner, Dim.of(count), ir.Axis.SERIAL, body)
+
+
+def as_one(loops: Sequence[ir.Loop], body: Statements) -> tuple[list[ir.Loop], Statements]:
+    """Loops that stand alone in each other as one, over all their cells."""
+    extents, item = tuple(loop.extent for loop in loops), Dim.of("#item")
+    first, *others = zip(loops, strides_of(extents), strict=True)
+    index: dict[str, DimLike] = {first[0].var: item // first[1]}
+    index |= {loop.var: item // step % loop.extent for loop, step in others}
+    return [ir.Loop("#item", product(extents), ir.Axis.SERIAL, ())], substitute(body, index)
 
 
 def either(condition: ir.Expr, this: Statements, other: Statements) -> Statements:

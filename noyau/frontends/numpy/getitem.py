@@ -82,7 +82,7 @@ def _entries(key: Any) -> tuple[Any, ...]:
 
 def read(array: TracedArray, plan: Key) -> TracedArray:
     """The cells that a key names."""
-    tape, value, shape, index = array.tape, array.node, _result(plan), _index(plan)
+    tape, value, shape, index = array.tape, array.node, _result(plan), index_of(plan)
     operands = [value, *(each for each in plan.entries if isinstance(each, Node))]
     if len(operands) > 1:
         return TracedArray(tape, tape.gather(index, operands, shape))
@@ -100,7 +100,7 @@ def _is_axis(entry: Entry) -> bool:
     return entry is None or isinstance(entry, Slice)
 
 
-def _index(plan: Key) -> list[Dim | Lookup]:
+def index_of(plan: Key) -> list[Dim | Lookup]:
     """For each axis of the array, where it is read over the indices of the result."""
     index: list[Dim | Lookup] = []
     axis, looked_up = 0, 0

@@ -10,7 +10,7 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.getitem import Key, flat_places, is_mask, mask_of, parse, read, resolve_masks
+from noyau.frontends.numpy.getitem import Key, flat_places, index_of, is_mask, mask_of, parse, read, resolve_masks
 from noyau.frontends.numpy.masked_arrays import MaskedArray
 from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.traced_array import FUNCTIONS, METHODS, UFUNCS, TracedArray, Window, surely_scalar
@@ -119,11 +119,15 @@ def _merges_alike(monoid: str, dtype: DType, updates: Node) -> bool:
 
 
 def _scatter(tape: Tape, array: TracedArray, plan: Key, value: Node, monoid: str | None) -> Node:
-    """The array's value once `value` is merged in where the key looks up, through one index into flat cells."""
-    places = flat_places(array, plan)
+    """The array's value once `value` is merged in where the key looks up: by one array of indices, or else through one
+    index into flat cells."""
+    places, looked_up = flat_places(array, plan), [each for each in plan.entries if isinstance(each, Node)]
+    updates = fit(tape, value, places.shape)
+    if len(looked_up) == 1:
+        return tape.scatter(tuple(index_of(plan)), monoid, [array.node, *looked_up, updates])
     count = FUNCTIONS["ravel"](TracedArray(tape, places)).node
     flat = FUNCTIONS["ravel"](array).node
-    updates = FUNCTIONS["ravel"](TracedArray(tape, fit(tape, value, places.shape))).node
+    updates = FUNCTIONS["ravel"](TracedArray(tape, updates)).node
     merged = tape.scatter((Lookup(1, (Dim.of("#0"),)),), monoid, [flat, count, updates])
     return tape.reshape(merged, array.node.shape)
 

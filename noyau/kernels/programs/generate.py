@@ -16,16 +16,14 @@ from typing import Any, Protocol, TypeAlias, TypeVar, assert_never
 
 import numpy as np
 
-from noyau.codegen.language import GENERATIONS, LANGUAGES, generated_on
+from noyau.codegen.language import GENERATIONS, LANGUAGES, Schedule, generated_on
 from noyau.compiler.lowering.input_layouts import PACKED, Layout, laid_out, layout_of, strided_names
 from noyau.compiler.lowering.names import identifier
-from noyau.compiler.schedules.cpu.strategy_choice import Options
 from noyau.compiler.schedules.gpu.rows_and_columns import joined
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.frontends.numpy.trace import follow, holds
 from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, Scatter, View, constant
 from noyau.ir.loops import Kernel, Role, conditions_of, runs
-from noyau.ir.monoids import MONOIDS
 from noyau.kernels.programs import libraries
 from noyau.kernels.programs.program import KernelStep, LibraryStep, Program, Step, program, schedule_kernel
 from noyau.kernels.reference import Description, Reference
@@ -54,7 +52,7 @@ class Specialization:
     """The specialization of a program: dtypes and ranks settled, the op's constants, the integer parameters that give a
     dim as numbers, and how the inputs lie (nothing: packed). `sizes` are those of the call: they answer what a
     reference asks of sizes (`if n > 4`, `range(n)`), and what it was told then becomes a demand of the graph. `device`:
-    where the inputs lie, "cpu" or "cuda:0"."""
+    where the inputs lie, "cpu" or "cuda:0"; `is_deterministic`: what is merged has the same bits in every run."""
 
     instance: Instance
     constants: Mapping[str, Any] = field(default_factory=lambda: NONE)
@@ -62,6 +60,7 @@ class Specialization:
     layouts: tuple[Layout, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=lambda: NONE)
     device: str = CPU
+    is_deterministic: bool = False
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -101,6 +100,11 @@ class GeneratedProgram:
         run for long rows than for short ones, and those of the call that it was made for were tried."""
         return self.holds(sizes) and (not self.wanted.sizes or self.launches(sizes) == self.launches(self.wanted.sizes))
 
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether its results have the same bits in every run: where nothing is merged, or it was asked for."""
+        return self.wanted.is_deterministic or not any(isinstance(node.kind, Scatter) for node in self.graph.nodes)
+
     def launches(self, sizes: Mapping[str, int]) -> tuple[bool, ...]:
         """Tell for each launch that depends on sizes whether it runs at these."""
         kernels = self.program.kernels if LANGUAGES[self.language].on_gpu else ()
@@ -108,7 +112,7 @@ class GeneratedProgram:
 
 
 def generate(
-    description: Description, specialization: Specialization, language: str = "c", options: Options | None = None
+    description: Description, specialization: Specialization, language: str = "c", options: Schedule | None = None
 ) -> GeneratedProgram:
     """The kernels of an op's reference in a language, by its own schedule unless `options` say otherwise.
 
@@ -119,11 +123,14 @@ def generate(
         *others, last = GENERATIONS
         names = f"{', '.join(others)} and {last}"
         raise UnsupportedError(f"{description.name}: no kernels are generated in {language!r} yet; {names} are")
+    is_deterministic = specialization.is_deterministic or description.is_deterministic
+    specialization = replace(specialization, is_deterministic=is_deterministic)
     graph, specialised = trace_with_sizes(description.reference, specialization)
     if not generation.has_float8 and any(node.dtype.is_float8 for node in graph.nodes):
         raise UnsupportedError(f"{description.name}: {language} has no float8 here yet; cast outside of the op")
     layouts = [specialization.layout(at) for at in range(len(specialization.instance.inputs))]
     try:
+        options = options or schedule_of(language, is_deterministic=is_deterministic)
         kernels = program_in(laid_out(graph, layouts), _called(description.name, language), layouts, language, options)
     except UnsupportedError as error:
         raise UnsupportedError(str(error), partial(holds, specialised, graph.demands)) from error
@@ -153,21 +160,36 @@ def generate_from_graph(
     language: str,
     device: str = CPU,
     sizes: Mapping[str, int] = NONE,
+    *,
+    is_deterministic: bool = False,
 ) -> GeneratedProgram:
     """The kernels of a graph in a language, for such inputs and sizes. UnsupportedError for what has none."""
     values = tuple(Value(node.output, node.dtype, node.shape) for node in graph.inputs)
     results = tuple(Value(name, graph[name].dtype, graph[name].shape) for name in graph.outputs)
-    request = Specialization(Instance(values, results, ()), layouts=tuple(layouts), sizes=sizes, device=device)
-    kernels = program_in(laid_out(graph, layouts), identifier(label), layouts, language)
+    request = Specialization(
+        Instance(values, results, ()),
+        layouts=tuple(layouts),
+        sizes=sizes,
+        device=device,
+        is_deterministic=is_deterministic,
+    )
+    scheduling = schedule_of(language, is_deterministic=is_deterministic)
+    kernels = program_in(laid_out(graph, layouts), identifier(label), layouts, language, scheduling)
     text = print_program(kernels, language, f"{label}: {request.instance}")
     return GeneratedProgram(label, language, request, graph, {}, kernels, text)
 
 
+def schedule_of(language: str, *, is_deterministic: bool) -> Schedule:
+    """The schedule of a language, or that for the same bits in every run."""
+    generation = GENERATIONS[language]
+    return (generation.deterministic if is_deterministic else None) or generation.schedule
+
+
 def program_in(
-    memory: Graph, name: str, layouts: Sequence[Layout], language: str, options: Options | None = None
+    memory: Graph, name: str, layouts: Sequence[Layout], language: str, options: Schedule | None = None
 ) -> Program:
-    """The program of a graph that is laid out so. On a GPU, what no schedule there takes is cut into what some do, and
-    torch merges in memory. UnsupportedError for what has none."""
+    """The program of a graph that is laid out so. On a GPU, what no schedule there takes is cut into what some do.
+    UnsupportedError for what has none."""
     strided, scheduling = strided_names(memory, layouts), options or GENERATIONS[language].schedule
     if not LANGUAGES[language].on_gpu:
         return program(memory, name, strided, scheduling)
@@ -190,12 +212,7 @@ def _kernel_text(language: str, kernel: Kernel) -> str:
 
 def _is_torch_s(graph: Graph) -> bool:
     """Whether torch computes the values of a step on the device."""
-    return all(
-        node.kind.monoid in MONOIDS and MONOIDS[node.kind.monoid].is_arithmetic
-        if isinstance(node.kind, Scatter)
-        else isinstance(node.kind, Constant | Contract | Input | Iota | View)
-        for node in graph.nodes
-    )
+    return all(isinstance(node.kind, Constant | Contract | Input | Iota | View) for node in graph.nodes)
 
 
 def print_program(program: Program, language: str, comment: str) -> str:
@@ -261,6 +278,7 @@ def key_of(specialization: Specialization) -> Key:
         constants_key(specialization.constants),
         constants_key(specialization.integers),
         specialization.layouts,
+        specialization.is_deterministic,
         specialization.device,
     )
 

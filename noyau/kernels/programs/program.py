@@ -18,7 +18,7 @@ from noyau.compiler.passes.normal_form import own_sizes
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options, schedule
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import indices
-from noyau.ir.graph import Constant, Contract, Graph, Input, Map, Node, View, downstream
+from noyau.ir.graph import Constant, Contract, Graph, Input, Map, Node, Scatter, View, downstream
 from noyau.ir.graph_verifier import check
 from noyau.ir.loops import Kernel, Role
 from noyau.kernels.programs.libraries import slope_of
@@ -129,7 +129,8 @@ def program(
     `text_of`: as `partition` takes its `spelt`. `joining`: of which two kernels one is made.
 
     UnsupportedError where a size of a kernel does not follow from what it reads."""
-    tidy = check(own_sizes(repeat_cheap(_live(compose_views(_same_as_views(merge_equal(fold_constants(graph))))))))
+    live = _live(compose_views(_same_as_views(merge_equal(fold_constants(graph)))))
+    tidy = check(own_sizes(repeat_cheap(_scatters_as_outputs(live))))
     groups_and_cuts = partition(_as_model(tidy), alone_too=True, speller=text_of)
     groups = [group for group in groups_and_cuts.groups if not _is_seen_by_library(group, tidy, groups_and_cuts.groups)]
     if len(groups) == 1 and _is_whole(groups[0], tidy):
@@ -170,6 +171,25 @@ def _same_as_views(graph: Graph) -> Graph:
         for node in graph.nodes
     ]
     return replace(graph, nodes=tuple(nodes))
+
+
+def _scatters_as_outputs(graph: Graph) -> Graph:
+    """The graph in which a Scatter whose one reader shows all of it as an output is that output: nothing else may be in
+    the kernel that merges, so a view would be a copy."""
+    names = dict[str, str]()
+    for node in graph.nodes:
+        if node.output in graph.outputs and node.kind == View(indices(len(node.shape))):
+            source = graph[node.inputs[0]]
+            if isinstance(source.kind, Scatter) and source.shape == node.shape and _is_alone(graph, source.output):
+                names[source.output] = node.output
+    shown = set(names.values())
+    nodes = [replace(n, output=names.get(n.output, n.output)) for n in graph.nodes if n.output not in shown]
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _is_alone(graph: Graph, name: str) -> bool:
+    """Whether a value is read once, and returned by nothing."""
+    return sum(node.inputs.count(name) for node in graph.nodes) == 1 and name not in graph.outputs
 
 
 def _live(graph: Graph) -> Graph:
@@ -251,7 +271,7 @@ def _is_fresh(tidy: Graph, name: str, outputs: Collection[str]) -> bool:
     """Whether a value shows what a library makes for it alone."""
     while isinstance(tidy[name].kind, View):
         name = tidy[name].inputs[0]
-        if sum(node.inputs.count(name) for node in tidy.nodes) + tidy.outputs.count(name) > 1:
+        if not _is_alone(tidy, name):
             return False
     return name not in outputs and not isinstance(tidy[name].kind, Input | Constant)
 

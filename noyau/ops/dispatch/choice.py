@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from noyau.codegen.language import LANGUAGES
+from noyau.compiler.schedules.gpu.scatters import ways_in
 from noyau.errors import BuildError, MissingExtraError, NoyauError, OutputError, UnsupportedError, warn
 from noyau.hosts.numpy.c_library import AGAIN_S
 from noyau.kernels.programs.generate import (
@@ -201,7 +202,9 @@ class Selector:
                 continue
             program = self.program(specialization, key, language)
             if isinstance(program, BuiltProgram):
-                yield Choice(language, language, "generated; it passed its smoke certificate", program)
+                ways = [way.value for kernel in program.generated.program.kernels for way in ways_in(kernel)]
+                reason = "; ".join(["generated", "it passed its smoke certificate", *ways])
+                yield Choice(language, language, reason, program)
             else:
                 rejected[language] = program
         yield from (Choice(each.name, each.language, "it was checked", each) for each in free if not each.usage.trust)

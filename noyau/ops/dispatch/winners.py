@@ -99,8 +99,9 @@ def _key(description: Description, specialization: Specialization) -> str:
 
 def _facts(description: Description, specialization: Specialization) -> list[str]:
     """The reference, the signature, the key, the machine."""
-    instance, constants, integers, layouts, device = key_of(specialization)
+    instance, constants, integers, layouts, is_deterministic, device = key_of(specialization)
     parts = [str(part) for part in (instance, constants, integers, [str(layout) for layout in layouts])]
+    parts += ["deterministic"] * (is_deterministic or description.is_deterministic)
     return [source_of(description.reference.function), str(description.signature), *parts, *machine_of(device)]
 
 

@@ -190,6 +190,7 @@ class TensorCalls:
         ]
         bound = self.bound(shapes, constants)
         wanted = generate.specialization_of(self.signature, bound, self.calls.all(constants), device)
+        wanted = replace(wanted, is_deterministic=torch.are_deterministic_algorithms_enabled())
         return self.calls.choosing.choose(wanted), bound.largest
 
     def explain(self, arguments: Given, constants: Constants) -> Explanation:

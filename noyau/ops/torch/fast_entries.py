@@ -118,7 +118,8 @@ _ALIGNED = 15
 class DeviceFastCall:
     """A built program on tensors of a GPU: `fast_call(arguments)` takes a tuple of them, and Python numbers where
     `ends` says so, and gives a new tensor, or a tuple of several; MISS where an argument is not as `ends` says, sizes
-    are refused, or launches run for them that its certificate is not of. A tensor without axes may lie on the CPU."""
+    are refused, launches run for them that its certificate is not of, or torch asks for the same bits in every run and
+    it has not these. A tensor without axes may lie on the CPU."""
 
     def __init__(self, built: BuiltProgram, ends: Sequence[Argument], called: str, tiles: Mapping[str, int]) -> None:
         self.ends, self.called = tuple(ends), called
@@ -129,7 +130,7 @@ class DeviceFastCall:
         self.repeats = all(end.equals is None for end in self.ends)  # else a cell says which kernel it is
 
     def __call__(self, arguments: tuple[Any, ...]) -> Any:
-        kinds: list[Any] = []
+        kinds: list[Any] = [torch.are_deterministic_algorithms_enabled()]
         are_tensors = True
         for each in arguments:
             if type(each) in _PLAIN:
@@ -155,7 +156,8 @@ class DeviceFastCall:
         if tensors is None:
             return MISS
         try:
-            if not self.generated.certified_at(self.sizes(tensors)):
+            is_other = torch.are_deterministic_algorithms_enabled() and not self.generated.is_deterministic
+            if is_other or not self.generated.certified_at(self.sizes(tensors)):
                 self.keep(key, missed)
                 return MISS
             results, plan = self.run.followed(tensors)

@@ -150,7 +150,7 @@ class GraphKernels:
     def built(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> generate.BuiltProgram:
         """The kernels for inputs that lie so, certified, once: on a GPU, once for sizes that have the same launches."""
         with self.lock:
-            programs = self.programs.setdefault((layouts, device), [])
+            programs = self.programs.setdefault((layouts, device, torch.are_deterministic_algorithms_enabled()), [])
             built = next((each for each in programs if each.generated.certified_at(sizes)), None)
             if built is None:
                 built = certify(self.first(layouts, device, sizes), self.draw)
@@ -160,12 +160,11 @@ class GraphKernels:
     def first(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> generate.BuiltProgram:
         """Those of the first language that can be built here."""
         faults: list[UnsupportedError | BuildError | MissingExtraError] = []
-        languages = generate.languages_on(device)
+        languages, is_deterministic = generate.languages_on(device), torch.are_deterministic_algorithms_enabled()
         for language in languages:
             try:
-                return generate.build(
-                    generate.generate_from_graph(self.graph, self.called, layouts, language, device, sizes)
-                )
+                call = (self.graph, self.called, layouts, language, device, sizes)
+                return generate.build(generate.generate_from_graph(*call, is_deterministic=is_deterministic))
             except (UnsupportedError, BuildError, MissingExtraError) as error:
                 faults.append(error)
         message = "; ".join(f"{language}: {error}" for language, error in zip(languages, faults, strict=True))

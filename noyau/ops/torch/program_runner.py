@@ -18,7 +18,7 @@ from noyau.hosts.numpy.fast_calls import MISS, Argument
 from noyau.hosts.torch.fast_calls import TensorFastCall
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.ir.dims import Dim
-from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Lookup, Node, Scatter, View
+from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, View
 from noyau.ir.graph_interpreter import Evaluator
 from noyau.ir.loops import Kernel, Role
 from noyau.kernels.programs.generate import BuiltKernel, BuiltProgram
@@ -26,67 +26,6 @@ from noyau.kernels.programs.libraries import product, shows, slope_of
 from noyau.kernels.programs.program import KernelStep, LibraryStep
 from noyau.ops.dispatch.choice import USUAL
 from noyau.ops.dispatch.program_runner import ProgramRunner
-
-_REDUCES = {"prod": "prod", "max": "amax", "min": "amin"}
-
-
-def scatter(kind: Scatter, operands: Sequence[torch.Tensor], dtype: DType, sizes: Mapping[str, int]) -> torch.Tensor:
-    """A copy of operand 0 in which operand 2 is merged; half types are summed in float32. Updates outside are left out,
-    as all kernels on a GPU do. Deterministic where torch.use_deterministic_algorithms asks for it."""
-    base, updates = operands[0], operands[2]
-    inner = _rows(kind.index, base.shape, updates.shape)
-    rows, width = base.shape[: base.dim() - inner], int(np.prod(base.shape[base.dim() - inner :]))
-    lead = updates.shape[: updates.dim() - inner]
-    at, inside = _places(kind.index[: len(rows)], rows, lead, operands, sizes)
-    count = int(np.prod(rows))
-    at = torch.where(inside, at, count).reshape(-1)  # one row more takes what is outside
-    wide = TO_TORCH[dtype.compute]
-    room = torch.zeros((count + 1, width), dtype=wide, device=base.device)
-    room[:count] = base.reshape(count, width)
-    cells = updates.to(wide).expand(updates.shape).reshape(at.numel(), width)
-    if kind.monoid == "sum":
-        room.index_add_(0, at, cells)
-    else:
-        room.scatter_reduce_(0, at[:, None].expand_as(cells), cells, _REDUCES[str(kind.monoid)])
-    return room[:count].reshape(base.shape).to(TO_TORCH[dtype])
-
-
-def _rows(index: Sequence[Dim | Lookup], shape: Sequence[int], updates: Sequence[int]) -> int:
-    """Number of the last axes that are the same in both, cell by cell."""
-    inner = 0
-    while inner < min(len(shape), len(updates)):
-        axis = len(updates) - 1 - inner
-        same = index[len(shape) - 1 - inner] == Dim.of(f"#{axis}") and shape[len(shape) - 1 - inner] == updates[axis]
-        others = index[: len(shape) - 1 - inner]
-        dims = (dim for entry in others for dim in (entry.at if isinstance(entry, Lookup) else (entry,)))
-        names = any(f"#{axis}" in dim.names for dim in dims)
-        if not same or names:
-            break
-        inner += 1
-    return inner
-
-
-def _places(
-    index: Sequence[Dim | Lookup],
-    rows: Sequence[int],
-    lead: Sequence[int],
-    operands: Sequence[torch.Tensor],
-    sizes: Mapping[str, int],
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """For each update, the number of the row that it goes to, and whether there is such a row."""
-    device = operands[0].device
-    at = torch.zeros(tuple(lead), dtype=torch.int64, device=device)
-    inside = torch.ones(tuple(lead), dtype=torch.bool, device=device)
-    for entry, extent in zip(index, rows, strict=True):
-        if isinstance(entry, Lookup):
-            looked = operands[entry.input]
-            where = tuple(along(dim, lead, sizes, device) for dim in entry.at)
-            place = (looked[where] if where else looked).to(torch.int64)
-        else:
-            place = along(entry, lead, sizes, device)
-        inside = inside & (place >= 0) & (place < extent)
-        at = at * extent + place
-    return at.expand(tuple(lead)), inside.expand(tuple(lead))
 
 
 def along(dim: Dim, extents: Sequence[int], sizes: Mapping[str, int], device: torch.device) -> torch.Tensor:
@@ -226,8 +165,6 @@ def _value(node: Node, operands: list[Tensor], evaluator: Evaluator, device: tor
             seen = view(operands[0], index, evaluator.shape(node), sizes)
             if seen is not None:
                 return seen
-        case Scatter() if device.type == "cuda":
-            return scatter(node.kind, operands, node.dtype, sizes)
         case Iota(index) if device.type == "cuda":
             array = along(index, evaluator.shape(node), sizes, device)
             return array.to(TO_TORCH[node.dtype]).expand(evaluator.shape(node)).contiguous()

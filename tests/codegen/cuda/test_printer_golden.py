@@ -17,15 +17,23 @@ from noyau.codegen.cuda import printer as cuda_printer
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.gpu.blocks import in_blocks
+from noyau.compiler.schedules.gpu.scatters import Way
+from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.loops import Role
 from tests.codegen.kernels import GOLDEN, LAYOUTS
-from tests.compiler.schedules.groups import inputs_of
+from tests.compiler.schedules.groups import inputs_of, scattered, scattered_cells
 from tests.judged import Judge
 from tests.sanitizer.c.cases import Wanted, told, watched
 
-REFUSED = ("scattered_rows", "scattered_cells", "running_sum")
-KEPT = [name for name in GOLDEN if name not in REFUSED]
+REFUSED = ("running_sum",)
+WAYS = {  # of scatters, beside those that the schedule chooses
+    "scattered_rows_atomic": (scattered(), Way.ATOMIC),
+    "scattered_maxima_atomic": (scattered_cells(0, "max"), Way.ATOMIC),
+    "scattered_counts": (scattered_cells(1, dtype=DType.I32), Way.PRIVATE),
+}
+GRAPHS = {name: graph for name, (graph, _) in {**GOLDEN, **WAYS}.items()}
+KEPT = [name for name in GRAPHS if name not in REFUSED]
 WATCHED = (
     "log_softmax_kept",
     "full_sum",
@@ -36,6 +44,7 @@ WATCHED = (
     "rotary",
     "log_softmax_streamed",
 )
+WATCHED_LONG = ("scattered_rows", "scattered_cells", *WAYS)
 LONG = {  # rows that a block has, and two blocks; those of others a warp
     "log_softmax_kept": {"rows": 3, "n": 1100},
     "log_softmax_streamed": {"rows": 2, "n": 4200},
@@ -44,7 +53,7 @@ EXTENT = 37
 
 
 def kernel_of(name):
-    return in_blocks(lower(normalise(GOLDEN[name][0]), name, LAYOUTS.get(name)))
+    return in_blocks(lower(normalise(GRAPHS[name]), name, LAYOUTS.get(name)), way=WAYS.get(name, (None, None))[1])
 
 
 @pytest.mark.parametrize("name", KEPT)
@@ -81,7 +90,7 @@ def called_from_host(kernel):
 
 def wanted(name, kernel):
     """A call of that function, and the judge of its results."""
-    graph = GOLDEN[name][0]
+    graph = GRAPHS[name]
     inputs = inputs_of(graph, {binding.size: EXTENT for binding in kernel.binding} | LONG.get(name, {}), seed=1)
     ends = [
         [f"{b.name}: {b.dtype.value}[{', '.join(map(str, b.shape))}]" for b in kernel.of(role)]
@@ -93,9 +102,13 @@ def wanted(name, kernel):
     return Wanted(f"host_{name}", signature, parameters, arrays), Judge(graph, inputs)
 
 
-def test_run_as_a_gpu_would_they_are_right_and_have_no_race(tmp_path):
-    """Scratch, merges in shared memory, states of two values, an index that is looked up, indices that are divided."""
-    kernels = {name: kernel_of(name) for name in WATCHED}
+@pytest.mark.parametrize(
+    "names", [WATCHED, pytest.param(WATCHED_LONG, marks=pytest.mark.long)], ids=["some", "scatters"]
+)
+def test_run_as_a_gpu_would_they_are_right_and_have_no_race(names, tmp_path):
+    """Scratch, merges in shared memory, atomics, lists of owners, states of two values, an index that is looked up,
+    indices that are divided."""
+    kernels = {name: kernel_of(name) for name in names}
     file = tmp_path / "kernels.cu"
     hosts = "\n".join(map(called_from_host, kernels.values()))
     file.write_text(cuda_printer.together(list(kernels.values())) + "\n" + hosts, "ascii")
@@ -105,7 +118,7 @@ def test_run_as_a_gpu_would_they_are_right_and_have_no_race(tmp_path):
         run = seen[call.entry]
         assert told(run) == [], name
         assert run.accesses > EXTENT
-        outputs = normalise(GOLDEN[name][0]).outputs
+        outputs = normalise(GRAPHS[name]).outputs
         for output, got in zip(outputs, run.outputs[-len(outputs) :], strict=True):
             assert judge.wrong(output, np.asarray(got)) is None, name
 

@@ -5,9 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import noyau
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.trace import trace_shapes
+from noyau.ir.dims import Dim
+from noyau.ir.graph import Lookup, Scatter
 from tests.frontends.numpy.traces import found, traced_only, x
 
 
@@ -84,6 +87,17 @@ def test_places_that_are_looked_up():
         return out
 
     found(scattered, x(5, 3), np.array([4, 0, -2, 2]), x(4, 3))
+
+
+def test_rows_that_one_array_looks_up_are_merged_as_rows():
+    @noyau.op("i64[n], f32[n, c] -> f32[7, c]")
+    def summed(k, v):
+        out = np.zeros((7, v.shape[1]), np.float32)
+        np.add.at(out, k, v)
+        return out
+
+    (scatter,) = (node for node in summed.generated("c").graph.nodes if isinstance(node.kind, Scatter))
+    assert scatter.kind.index == (Lookup(1, (Dim.of("#0"),)), Dim.of("#1"))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int16, np.uint32])

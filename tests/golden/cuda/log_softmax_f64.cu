@@ -27,6 +27,7 @@ static inline unsigned noyau_blocks(int64_t items, int64_t of_block)
 }
 #endif
 #define NOYAU_INLINE [[maybe_unused]] static __device__ __forceinline__
+#define NOYAU_BOTH static __host__ __device__ __forceinline__
 
 /* Neighbouring cells, which move at once where their place is a multiple of their size. */
 template <class T, int CELLS> struct alignas(sizeof(T) * CELLS < 16 ? sizeof(T) * CELLS : 16) noyau_vector {
@@ -95,12 +96,12 @@ NOYAU_INLINE double noyau_maximum_f64(double x, double y) {
     return ((x > y) | (x != x)) ? x : y;
 }
 
-NOYAU_INLINE int64_t noyau_maximum_i64(int64_t a, int64_t b)
+NOYAU_BOTH int64_t noyau_maximum_i64(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
 
-NOYAU_INLINE int64_t noyau_minimum_i64(int64_t a, int64_t b)
+NOYAU_BOTH int64_t noyau_minimum_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }

@@ -27,6 +27,7 @@ static inline unsigned noyau_blocks(int64_t items, int64_t of_block)
 }
 #endif
 #define NOYAU_INLINE [[maybe_unused]] static __device__ __forceinline__
+#define NOYAU_BOTH static __host__ __device__ __forceinline__
 
 /* Neighbouring cells, which move at once where their place is a multiple of their size. */
 template <class T, int CELLS> struct alignas(sizeof(T) * CELLS < 16 ? sizeof(T) * CELLS : 16) noyau_vector {
@@ -90,21 +91,21 @@ __device__ __forceinline__ float noyau_near_exp(float x)
 #endif
 }
 
-NOYAU_INLINE int64_t noyau_floor_divide_i64(int64_t a, int64_t b)
+NOYAU_BOTH int64_t noyau_floor_divide_i64(int64_t a, int64_t b)
 {
     if (b == -1) return (int64_t)(0 - (uint64_t)a);
     if (!b) return a;
     return (int64_t)(a / b - (a % b != 0 && (a < 0) != (b < 0)));
 }
 
-NOYAU_INLINE int64_t noyau_floor_mod_i64(int64_t a, int64_t b)
+NOYAU_BOTH int64_t noyau_floor_mod_i64(int64_t a, int64_t b)
 {
     if (b == -1 || !b) return 0;
     const int64_t m = (int64_t)(a % b);
     return m != 0 && (m < 0) != (b < 0) ? (int64_t)(m + b) : m;
 }
 
-NOYAU_INLINE int64_t noyau_minimum_i64(int64_t a, int64_t b)
+NOYAU_BOTH int64_t noyau_minimum_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }

@@ -27,6 +27,7 @@ static inline unsigned noyau_blocks(int64_t items, int64_t of_block)
 }
 #endif
 #define NOYAU_INLINE [[maybe_unused]] static __device__ __forceinline__
+#define NOYAU_BOTH static __host__ __device__ __forceinline__
 
 /* Neighbouring cells, which move at once where their place is a multiple of their size. */
 template <class T, int CELLS> struct alignas(sizeof(T) * CELLS < 16 ? sizeof(T) * CELLS : 16) noyau_vector {

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from noyau.compiler.autodiff.adjoints import derive
 from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.kernels.programs.generate import Specialization, generate, languages_on, print_program, program_in
+from noyau.kernels.programs.generate import Specialization, generate, key_of, languages_on, print_program, program_in
 from noyau.kernels.programs.program import LibraryStep
 from tests.ops.dispatch.ops import generated, numbers, scale_op, softmax_op
 
@@ -80,12 +82,35 @@ def added(x, at, y):
     return y + 1
 
 
-def test_on_a_gpu_a_library_merges_in_memory_and_kernels_do_the_rest():
-    program = added.generated("triton").program
-    left = [step for step in program.steps if isinstance(step, LibraryStep)]
-    assert any("no strategy for GPUs scatters" in step.reason for step in left)
-    assert program.kernels
-    assert not any(isinstance(step, LibraryStep) for step in added.generated("c").program.steps)
+def test_on_a_gpu_language_cuda_merges():
+    with pytest.raises(UnsupportedError, match="no strategy for programs on a GPU scatters; language cuda has three"):
+        added.generated("triton")
+    for language in ("c", "cuda"):
+        assert not any(isinstance(step, LibraryStep) for step in added.generated(language).program.steps)
+
+
+def test_what_is_merged_with_the_same_bits_in_every_run_is_another_program():
+    wanted = Specialization(added.usual(), added.description.reference.constants)
+    same = replace(wanted, is_deterministic=True)
+    usual, ordered = (generate(added.description, each, "cuda") for each in (wanted, same))
+    assert (usual.is_deterministic, ordered.is_deterministic) == (False, True)
+    assert "noyau_atomic_add(" in usual.text
+    assert "_order[" in ordered.text
+    assert "_order[" not in usual.text
+    assert key_of(wanted) != key_of(same)
+    assert generate(added.description, same, "c").text == generate(added.description, wanted, "c").text
+
+
+def test_a_scatter_that_is_the_result_is_one_kernel():
+    @noyau.op("f32[k, c], i64[n], f32[n, c] -> f32[k, c]", deterministic=True)
+    def summed(a, at, x):
+        out = a.copy()
+        np.add.at(out, at, x)
+        return out
+
+    assert summed.generated("c").program.single is not None
+    assert summed.generated("cuda").program.single is not None
+    assert summed.generated("cuda").is_deterministic
 
 
 def test_on_a_gpu_what_no_schedule_takes_is_cut():

@@ -22,7 +22,7 @@ from noyau.ir import walk
 from noyau.ir.dims import Dim, Shape, maximum
 from noyau.text import unused
 
-WARP = 32  # threads
+WARP, BLOCK = 32, 256  # threads
 RESIDENT = 4  # blocks of clusters on a multiprocessor: while one waits for its cluster, others compute
 RANK = Dim.of("#rank")  # of a block in its cluster
 LENGTH, UNTIL, VECTORS, ENDS = "#length", "#until", "#vectors", "#ends"  # of its piece of a row, in cells

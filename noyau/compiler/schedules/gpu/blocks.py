@@ -17,16 +17,16 @@ from noyau.compiler.schedules.cpu.blocked_folds import in_two, rows_before
 from noyau.compiler.schedules.cpu.scatters import merges
 from noyau.compiler.schedules.cpu.strategies import columns
 from noyau.compiler.schedules.cpu.strategy_choice import is_columns
-from noyau.compiler.schedules.gpu.block_rows import WARP, KeptRow, RowSchedule, Share
+from noyau.compiler.schedules.gpu.block_rows import BLOCK, WARP, KeptRow, RowSchedule, Share
+from noyau.compiler.schedules.gpu.scatters import Way, scatter
 from noyau.compiler.schedules.gpu.strategies import is_loose
 from noyau.compiler.schedules.gpu.vectors import Place, Steps
 from noyau.compiler.schedules.primitives import Statements
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir import walk
-from noyau.ir.dims import Dim, DimLike, product, strides_of
+from noyau.ir.dims import Dim
 
-BLOCK = 256  # threads
 SHORT = 1024  # cells of a row that one warp takes
 FEW = 64  # values of a fold that one thread takes in
 TILE = 2 * BLOCK  # vectors of a map that one block computes: a thread loads several before it waits for one
@@ -37,11 +37,10 @@ ROWS = 256  # of a column that one thread adds up
 WIDE = 128  # cells of an innermost loop that are worth blocks of their own
 
 
-def in_blocks(kernel: ir.Kernel) -> ir.Kernel:
-    """The kernel, flat, as grids of blocks of threads, each launch by the strategy that fits it.
-
-    UnsupportedError where a launch merges into an output, stores at an index that is looked up, or carries a state."""
-    return BlockSchedule(BLOCK).schedule(kernel)
+def in_blocks(kernel: ir.Kernel, way: Way | None = None) -> ir.Kernel:
+    """The kernel, flat, as grids of blocks of threads, each launch by the strategy that fits it; `way`: of scatters, as
+    `ways_of` takes it. UnsupportedError where a launch carries a state, or scatters what it folds."""
+    return BlockSchedule(BLOCK, way).schedule(kernel)
 
 
 def in_threads(kernel: ir.Kernel) -> ir.Kernel:
@@ -58,13 +57,19 @@ class BlockSchedule:
     row: ClassVar[type[RowSchedule]] = RowSchedule
     chunk: ClassVar[str] = "#block"
 
-    def __init__(self, threads: int) -> None:
-        self.share = Share(1, threads)
+    def __init__(self, threads: int, way: Way | None = None) -> None:
+        self.share, self.way = Share(1, threads), way
 
     def schedule(self, kernel: ir.Kernel) -> ir.Kernel:
         """Schedule each launch of a kernel."""
         flat = primitives.flatten(kernel)
+        if len(flat.launches) == 2 and merges(flat.launches[1].body):
+            return self.scatter(flat)
         return primitives.each(flat, [launch.body for launch in flat.launches], self.one)
+
+    def scatter(self, kernel: ir.Kernel) -> ir.Kernel:
+        """Schedule a kernel that copies and merges."""
+        return scatter(kernel, self.one, self.nest, self.way)
 
     def one(self, kernel: ir.Kernel) -> ir.Kernel:
         """Schedule a kernel of one launch."""
@@ -132,6 +137,9 @@ class ThreadSchedule(BlockSchedule):
     row = PlainRow
     chunk = "#chunks"
 
+    def scatter(self, kernel: ir.Kernel) -> ir.Kernel:
+        return primitives.each(kernel, [launch.body for launch in kernel.launches], self.one)
+
     def nest(self, kernel: ir.Kernel, body: Statements) -> ir.Kernel:
         loops, inner = primitives.chain(body)
         if all(primitives.is_small(s, FEW) for s in inner):
@@ -188,7 +196,7 @@ def _cells(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
     is_narrow = ir.at_most(loops[-1].extent, Dim.of(WIDE))
     cases = (
         (_tiled(kernel, loops, body), ir.opposite(is_narrow)),
-        (_tiled(kernel, *_as_one(loops, body)), is_narrow),
+        (_tiled(kernel, *primitives.as_one(loops, body)), is_narrow),
     )
     return tuple(
         ir.Launch(statements, ir.when(case), hints=hints, threads=BLOCK)
@@ -207,12 +215,3 @@ def _tiled(kernel: ir.Kernel, loops: Sequence[ir.Loop], body: Statements) -> Sta
     blocks, length, cells = primitives.tiled(replace(last, body=body), size, variable, last.var, f"{variable}_length")
     own = block.spread(cells.var, cells.extent, Steps(cells.body), variable, block.places(cells.var, cells.body))
     return primitives.nested([*outer, blocks], (*length, *own))
-
-
-def _as_one(loops: Sequence[ir.Loop], body: Statements) -> tuple[list[ir.Loop], Statements]:
-    """Loops that stand alone in each other as one, over all their cells."""
-    extents, item = tuple(loop.extent for loop in loops), Dim.of("#item")
-    first, *others = zip(loops, strides_of(extents), strict=True)
-    index: dict[str, DimLike] = {first[0].var: item // first[1]}
-    index |= {loop.var: item // step % loop.extent for loop, step in others}
-    return [ir.Loop("#item", product(extents), ir.Axis.SERIAL, ())], walk.substitute(body, index)

@@ -13,6 +13,7 @@ from math import inf
 
 from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu.folds import are_alike, is_ordered, lets_of_folds
+from noyau.compiler.schedules.cpu.scatters import merges
 from noyau.compiler.schedules.cpu.strategy_choice import reads_along
 from noyau.compiler.schedules.gpu import tiles as gpu_tiles
 from noyau.compiler.schedules.gpu.rows import SHORT, lead_of, rows, side_by_side
@@ -122,13 +123,8 @@ def on_gpu(kernel: ir.Kernel) -> ir.Kernel:
 
     UnsupportedError where a launch merges into an output, or stores at an index that is looked up: programs in any
     order would meet there."""
-    outputs = {buffer.name for buffer in kernel.buffers if buffer.role is not ir.Role.SCRATCH}
-    for launch in kernel.launches:
-        statements = list(walk.every_statement(launch.body))
-        indices = {s.name for s in statements if isinstance(s, ir.Let) and s.name.startswith("#")}
-        for store in (s for s in statements if isinstance(s, ir.Store) and outputs & set(s.buffers)):
-            if store.merge or any(dim.names & indices for dim in store.index):
-                raise UnsupportedError(f"{kernel.name}: no strategy for GPUs scatters into {store.buffers[0]} yet")
+    if any(merges(launch.body) for launch in kernel.launches):
+        raise UnsupportedError(f"{kernel.name}: no strategy for programs on a GPU scatters; language cuda has three")
     flat = primitives.with_bodies(primitives.flatten(kernel), lambda body: walk.rewrite(body, _plain))
     both = both_in(*(launch.body for launch in flat.launches)) if len(flat.launches) == 2 else None
     if both is not None and not any(

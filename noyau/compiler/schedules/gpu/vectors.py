@@ -47,8 +47,8 @@ def width_of(buffers: Sequence[ir.Buffer]) -> int:
 
 
 def is_straight(body: Statements) -> bool:
-    """Whether statements only compute and store."""
-    return all(isinstance(s, ir.Let | ir.Store) and not walk.folds_in((s,)) for s in body)
+    """Whether statements only compute, look up and store."""
+    return all(isinstance(s, ir.Let | ir.Require | ir.Store) and not walk.folds_in((s,)) for s in body)
 
 
 def is_along(memory: ir.Buffer | ir.Alloc, index: Shape, variable: str) -> bool:
@@ -64,7 +64,8 @@ def places_along(memory: Memory, body: Statements, variable: str) -> list[Place]
     if not is_straight(body):
         return []
     loads = [(load.buffer, load.index) for load in walk.loads_of(body) if load.where is None]
-    stores = [(name, s.index) for s in body if isinstance(s, ir.Store) and not s.merge for name in s.buffers]
+    whole = (s for s in body if isinstance(s, ir.Store) and (s.is_atomic or not s.merge))
+    stores = [(name, s.index) for s in whole for name in s.buffers]
     named = {s.name for s in body if isinstance(s, ir.Let)}
     return list(
         dict.fromkeys(

@@ -1,0 +1,442 @@
+"""Scatters on a GPU, in one of three ways: updates are merged at once where they go, in cells of each block's own that
+are merged at the end, or by the owner of each cell or row, one after the other in their order.
+
+The first two merge in any order, so the bits of a sum of floats may differ from run to run; those of an owner do not.
+For owners the updates are sorted, by counting: each of some pieces counts its updates in each of some buckets of
+owners; then it is known where in the list of all updates those of each piece and bucket begin, and each piece places
+its own there. Where a bucket is of several owners, each takes those that are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from noyau.compiler.schedules import primitives
+from noyau.compiler.schedules.cpu import folds
+from noyau.compiler.schedules.gpu.block_rows import BLOCK, WARP, RowSchedule, Share
+from noyau.compiler.schedules.gpu.vectors import BYTES, NARROWEST, Steps, is_straight
+from noyau.compiler.schedules.primitives import Statements
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.ir import loops as ir
+from noyau.ir import walk
+from noyau.ir.dims import Dim, maximum, product
+from noyau.ir.monoids import MONOIDS
+
+NARROW = 127  # cells of a row for which a place in a list costs more than atomics
+PRIVATE_BYTES = 1 << 15  # of the cells that a block has of its own
+COPIES = 32  # of the cells of a block at most: then each thread of a warp has a bank of its own
+PRIVATE_PIECES = 256  # of the updates, each with cells of its own
+PRIVATE_THREADS = 1024  # of a block that has such cells
+ATOMIC_BYTES = (4, 8)  # of a cell that a GPU changes at once
+NUMBER = "#item"  # of an update
+OWNER = "#owner"
+PIECE, FIRST, LENGTH = Dim.of("#piece"), Dim.of("#first"), Dim.of("#length")
+SEVERAL, BUCKETS = Dim.of("#several"), Dim.of("#buckets")
+MOST_BUCKETS = 4096
+PIECES = 128  # of the updates
+THREADS = 256  # of a block that counts or places, which looks at as many updates for the rank of one
+SHORT_ROW = 256  # cells of a row that a warp has
+ZERO, ONE = Dim.of(0), Dim.of(1)
+Strategy = Callable[[ir.Kernel], ir.Kernel]
+Cells = Callable[[ir.Kernel, Statements], ir.Kernel]
+
+
+class Way(Enum):
+    """The ways to merge updates, each with its reason."""
+
+    ATOMIC = "each update is merged at once in memory: there are too many cells for a block to have its own"
+    PRIVATE = "each block merges into cells of its own, and these at the end: they fit in its shared memory"
+    OWNER = "each cell has one owner, which merges its updates in their order: counted, placed in lists, folded"
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """The updates of a Scatter, `count` of them: an update looks up what `lets` say, and then merges at `store` what
+    `steps` compute: at `width` neighbouring cells, over which `column` runs, of the `cells` that there are."""
+
+    count: Dim
+    lets: Statements
+    column: str
+    width: Dim
+    steps: Statements
+    store: ir.Store
+    cells: Dim
+
+    @property
+    def owners(self) -> Dim:
+        return self.cells // self.width
+
+    @property
+    def owner(self) -> Dim:
+        """The owner of the cells that an update goes to."""
+        return (self.store.index[0] - (Dim.of(self.column) if self.column else 0)) // self.width
+
+
+def scatter(kernel: ir.Kernel, copied: Strategy, cells: Cells, way: Way | None) -> ir.Kernel:
+    """The kernel, flat, of two launches: one copies, by a strategy for loops, the other merges, in a way as `ways_of`
+    has it; `cells`: a strategy for cells that threads compute. UnsupportedError where no way does."""
+    copy, merge = kernel.launches
+    updates, copies = updates_of(kernel, merge.body), replace(kernel, launches=(copy,))
+    ways, launches = ways_of(kernel, updates, way), list[ir.Launch]()
+    fits = Way.PRIVATE in ways and ir.at_most(updates.cells, Dim.of(_most_private(kernel, updates)))
+    wide: ir.Asked = Way.OWNER in ways
+    if wide and Way.ATOMIC in ways:
+        wide = ir.opposite(ir.at_most(updates.width, Dim.of(NARROW)))
+    if wide is not False:
+        owned = by_owners(copies, updates, copied)
+        kernel, launches = replace(kernel, buffers=owned.buffers), _where(wide, owned.launches)
+    if wide is not True:
+        launches += _where(ir.opposite(wide), copied(copies).launches)
+        launches += _where(fits, [_privatised(kernel, updates)]) if fits is not False else []
+        rest = ir.all_of((ir.opposite(wide), ir.opposite(fits)))
+        launches += _where(rest, _atomically(kernel, updates, cells))
+    return replace(kernel, launches=tuple(launches))
+
+
+def _where(case: ir.Asked, launches: Sequence[ir.Launch]) -> list[ir.Launch]:
+    """Launches that run in a case alone."""
+    cases = [(each, ir.all_of((case, each.when or True))) for each in launches]
+    return [replace(each, when=ir.when(both)) for each, both in cases if both is not False]
+
+
+def ways_of(kernel: ir.Kernel, updates: Updates, way: Way | None) -> list[Way]:
+    """Choose ways: of several the first whose cells fit, as sizes say. The way that is asked for, but owners only where
+    order matters: they give the same bits in every run. Wide rows have owners, which read and write each cell once."""
+    monoid, dtype = updates.store.merge, kernel[updates.store.buffers[0]].dtype
+    if monoid is None or not MONOIDS[monoid].is_arithmetic or dtype.bytes not in ATOMIC_BYTES:
+        return [Way.OWNER]
+    if way and (way is not Way.OWNER or (dtype.is_float and not MONOIDS[monoid].exact)):
+        return [way]
+    return [Way.PRIVATE if updates.width == Dim.of(1) else Way.OWNER, Way.ATOMIC]
+
+
+def ways_in(kernel: ir.Kernel) -> list[Way]:
+    """Find the ways that updates go in a scheduled kernel, of which sizes choose one."""
+    outputs, ways = {buffer.name for buffer in kernel.of(ir.Role.OUTPUT)}, list[Way]()
+    for launch in kernel.launches:
+        stores = [s for s in walk.every_statement(launch.body) if isinstance(s, ir.Store) and s.is_atomic]
+        if names := {name for store in stores for name in store.buffers}:
+            ways.append(Way.OWNER if not names & outputs else Way.PRIVATE if names - outputs else Way.ATOMIC)
+    return list(dict.fromkeys(ways))
+
+
+def updates_of(kernel: ir.Kernel, body: Statements) -> Updates:
+    """Read the updates off a nest that merges them. UnsupportedError where it is none, or folds."""
+    loops, before, statements = list[ir.Loop](), list[Statements](), primitives.coalesce(body)
+    while statements and isinstance(loop := statements[-1], ir.Loop):
+        loops.append(loop)
+        before.append(statements[:-1])
+        statements = loop.body
+    before.append(statements[:-1])
+    store = statements[-1] if statements else None
+    lets = [s for some in before for s in some]
+    is_nest = isinstance(store, ir.Store) and all(isinstance(s, ir.Let | ir.Require) for s in lets)
+    if not is_nest or walk.folds_in(body) or not isinstance(store, ir.Store) or len(store.buffers) != 1:
+        raise UnsupportedError(f"{kernel.name}: no strategy for threads of a GPU scatters what is no plain update yet")
+    column, inner = ir.Loop("", Dim.of(1), ir.Axis.SERIAL, ()), tuple[ir.Statement, ...]()
+    all_cells = product(kernel[store.buffers[0]].shape)
+    if loops and _is_along_row(loops[-1], before[-1], store, all_cells):
+        column, inner = loops.pop(), before.pop()
+    key = tuple(s for some in before for s in some)
+    one = [ir.Loop(NUMBER, Dim.of(1), ir.Axis.SERIAL, ())]
+    (number,), whole = primitives.as_one(loops or one, (*key, *inner, store))
+    *steps, last = whole[len(key) :]
+    assert isinstance(last, ir.Store)
+    return Updates(number.extent, whole[: len(key)], column.var, column.extent, tuple(steps), last, all_cells)
+
+
+def _is_along_row(loop: ir.Loop, inner: Statements, store: ir.Store, cells: Dim) -> bool:
+    """Whether the innermost loop runs along whole rows of the cells, each of which one update goes to."""
+    looked_up = {s.name for s in inner if isinstance(s, ir.Let) and s.name.startswith("#")}
+    at, width = store.index[0], loop.extent
+    begins = at - Dim.of(loop.var)
+    is_plain = loop.var not in begins.names and not (at.names & looked_up)
+    return is_plain and begins % width == ZERO and cells % width == ZERO
+
+
+def _privatised(kernel: ir.Kernel, updates: Updates) -> ir.Launch:
+    """Pieces of the updates, each a block's: it merges them into cells of its own, and then these."""
+    (name,), monoid = updates.store.buffers, str(updates.store.merge)
+    dtype, own = kernel[name].dtype, f"{name}.own"
+    most, count = _most_private(kernel, updates), updates.cells.constant
+    copies = 1 << min(COPIES, most // max(count, 1)).bit_length() - 1 if count is not None and count <= most else 1
+    memory = ir.Alloc(own, dtype, (Dim.of((count or most) * copies),), ir.Space.BLOCK)
+    empty = (ir.Const(MONOIDS[monoid].init(dtype)[0], dtype),)
+    place = (updates.store.index[0] * copies + Dim.of("#lane_piece") % copies,)
+    body = (*updates.lets, *updates.steps, replace(updates.store, buffers=(own,), index=place, is_atomic=True))
+    row = RowSchedule(kernel, [], body, Share(1, PRIVATE_THREADS))
+    unit = PRIVATE_THREADS * row.width
+    pieces = primitives.minimum(Dim.of(PRIVATE_PIECES), (updates.count + (unit - 1)) // unit)
+    step, begin = Dim.of("#step"), Dim.of("#begin")
+    lets = (
+        ir.Let("#step", ir.Index((updates.count // (PRIVATE_PIECES * unit) + 1) * unit)),
+        ir.Let("#begin", ir.Index(Dim.of("#piece") * step)),
+    )
+    extent = maximum(ZERO, primitives.minimum(step, updates.count - begin))
+    body = walk.substitute(body, {NUMBER: begin + Dim.of("#own")})
+    taken = (*lets, *row.spread("#own", extent, Steps(body), "piece", row.places("#own", body)))
+
+    cell, copy = Dim.of("#cell"), Dim.of("#copy")
+    first = ir.Loop("#clear", updates.cells * copies, ir.Axis.LANES, (ir.Store((own,), (Dim.of("#clear"),), empty),))
+    fold = ir.Fold(monoid, (("#copy", Dim.of(copies)),), (), ir.Load(own, (cell * copies + copy,), dtype), dtype)
+    total = folds.expand_folds((ir.Let("of_copies", fold),), 1, wide=False)
+    merged = ir.Store((name,), (cell,), (ir.Var("of_copies", dtype),), monoid, is_atomic=True)
+    last = ir.Loop("#cell", updates.cells, ir.Axis.LANES, (*total, merged))
+    piece = ir.Loop("#piece", pieces, ir.Axis.THREADS, (memory, first, *taken, last))
+    return ir.Launch((piece,), hints=ir.Hints(is_narrow=True), threads=PRIVATE_THREADS)
+
+
+def _most_private(kernel: ir.Kernel, updates: Updates) -> int:
+    return PRIVATE_BYTES // kernel[updates.store.buffers[0]].dtype.bytes
+
+
+def _atomically(kernel: ir.Kernel, updates: Updates, cells: Cells) -> list[ir.Launch]:
+    """Each update merged where it goes: by a thread, or by a warp or a block where it is a row."""
+    store, numbers = replace(updates.store, is_atomic=True), ir.Loop(NUMBER, updates.count, ir.Axis.SERIAL, ())
+    if updates.width == Dim.of(1):
+        return list(cells(kernel, (replace(numbers, body=(*updates.lets, *updates.steps, store)),)).launches)
+    row = (*updates.lets, ir.Loop(updates.column, updates.width, ir.Axis.SERIAL, (*updates.steps, store)))
+    is_short = ir.at_most(updates.width, Dim.of(SHORT_ROW))
+    warps, blocks = (RowSchedule(kernel, [numbers], row, Share(1, each)).launch(None) for each in (WARP, BLOCK))
+    return [*_where(is_short, [warps]), *_where(ir.opposite(is_short), [blocks])]
+
+
+def by_owners(kernel: ir.Kernel, updates: Updates, strategy: Strategy) -> ir.Kernel:
+    """The kernel, whose one launch copies what is merged into, with updates merged by their owners."""
+    lists, (copy,), first = Lists(updates), kernel.launches, tuple[ir.Launch, ...]()
+    kernel = replace(kernel, buffers=(*kernel.buffers, *lists.buffers))
+    match primitives.coalesce(copy.body):
+        case (ir.Loop(at, extent, _, (*lets, ir.Store() as store)),) if (
+            extent == updates.cells and is_straight(tuple(lets)) and store.index == (Dim.of(at),)
+        ):  # an owner computes its cells
+            variable, value = at, (*lets, store)
+        case _:
+            output, variable = kernel[updates.store.buffers[0]], "#copied"
+            first, place = strategy(replace(kernel, launches=(copy,))).launches, (Dim.of(variable),)
+            value = (replace(updates.store, index=place, values=(ir.Load(output.name, place, output.dtype.compute),)),)
+    owners = Owners(kernel, updates, lists, lambda cell: walk.substitute(value, {variable: cell}))
+    launches = (lists.piece(lists.counting()), *lists.adding(kernel), lists.piece(lists.placing()))
+    return replace(kernel, launches=(*first, *launches, *owners.launches()))
+
+
+class Lists:
+    """The list of all updates, in which those of a bucket of owners follow each other in their order: `order` their
+    numbers, `starts` where each bucket begins."""
+
+    def __init__(self, updates: Updates) -> None:
+        self.updates, name = updates, updates.store.buffers[0]
+        self.several = maximum(ONE, (updates.owners + (MOST_BUCKETS - 1)) // MOST_BUCKETS)  # owners of a bucket
+        self.count = (updates.owners + (self.several - 1)) // self.several  # of buckets
+        self.pieces = primitives.minimum(Dim.of(PIECES), updates.count // THREADS + 1)
+        self.counts, self.before, self.starts, self.order = (
+            f"{name}.{what}" for what in ("counts", "before", "starts", "order")
+        )
+
+    @property
+    def buffers(self) -> tuple[ir.Buffer, ...]:
+        shapes = {
+            self.counts: (DType.I32, self.count * self.pieces),
+            self.before: (DType.I64, self.count * (self.pieces + 1)),
+            self.starts: (DType.I64, self.count + 1),
+            self.order: (DType.I64, self.updates.count),
+        }
+        return tuple(ir.Buffer(name, dtype, (size,), ir.Role.SCRATCH) for name, (dtype, size) in shapes.items())
+
+    def piece(self, body: Statements) -> ir.Launch:
+        """A launch of a block for each piece of the updates."""
+        step = (self.updates.count // (PIECES * THREADS) + 1) * THREADS
+        length = maximum(ZERO, primitives.minimum(step, self.updates.count - FIRST))
+        names = ((FIRST, PIECE * step), (LENGTH, length), (SEVERAL, self.several), (BUCKETS, self.count))
+        lets = tuple(ir.Let(str(name), ir.Index(dim)) for name, dim in names)
+        memory = ir.Alloc("of_bucket", DType.I32, (Dim.of(self.count.constant or MOST_BUCKETS),), ir.Space.BLOCK)
+        clear = ir.Store(("of_bucket",), (Dim.of("#clear"),), (ir.Const(0, DType.I32),))
+        whole = (*lets, memory, ir.Loop("#clear", BUCKETS, ir.Axis.LANES, (clear,)), *body)
+        whole = primitives.drop_unused(folds.expand_folds(whole, 1))
+        return ir.Launch((ir.Loop(str(PIECE), self.pieces, ir.Axis.THREADS, whole),), threads=THREADS)
+
+    def in_bucket(self, number: Dim, store: Callable[[Dim], ir.Store]) -> Statements:
+        """The lookups of an update, and a store for its bucket."""
+        whole = primitives.drop_unused((*self.updates.lets, store(self.updates.owner // SEVERAL)))
+        return walk.substitute(whole, {NUMBER: FIRST + number})
+
+    def counting(self) -> Statements:
+        """The updates of a piece in each bucket."""
+        cell, lane = Dim.of("#cell"), Dim.of("#lane")
+        body = self.in_bucket(Dim.of("#own"), _one_more)
+        own = ir.Loop("#own", LENGTH, ir.Axis.SERIAL, body, start=lane, step=THREADS)
+        saved = ir.Store((self.counts,), (PIECE * BUCKETS + cell,), (ir.Load("of_bucket", (cell,), DType.I32),))
+        lanes = ir.Loop(str(lane), Dim.of(THREADS), ir.Axis.LANES, (own,))
+        return (lanes, ir.Loop(str(cell), BUCKETS, ir.Axis.LANES, (saved,)))
+
+    def adding(self, kernel: ir.Kernel) -> tuple[ir.Launch, ...]:
+        """The updates of a bucket before those of each piece, and of all pieces; where buckets begin."""
+        bucket, state = Dim.of("#bucket"), ("before",)
+        place, total = PIECE * self.count + bucket, ir.Load("before", (ZERO,), DType.I64)
+        count = ir.Call("cast", (ir.Load(self.counts, (place,), DType.I32),), DType.I64)
+        of_piece = (ir.Store((self.before,), (place,), (total,)), ir.Store(state, (ZERO,), (count,), "sum"))
+        column = (
+            ir.Alloc("before", DType.I64, (ONE,), ir.Space.REGISTER),
+            ir.Store(state, (ZERO,), (ir.Const(0, DType.I64),)),
+            ir.Loop(str(PIECE), self.pieces, ir.Axis.SERIAL, of_piece),
+            ir.Store((self.before,), (self.pieces * self.count + bucket,), (total,)),
+        )
+        one = in_lanes(str(bucket), self.count, WARP, column)
+        earlier = ir.Load(self.before, (self.pieces * self.count + Dim.of("#earlier"),), DType.I64)
+        start = ir.Let("start", ir.Fold("sum", (("#earlier", bucket),), (), earlier, DType.I64))
+        row = (start, ir.Store((self.starts,), (bucket,), (ir.Var("start", DType.I64),)))
+        rows = [ir.Loop(str(bucket), self.count + 1, ir.Axis.SERIAL, ())]
+        return (one, RowSchedule(kernel, rows, row, Share(1, WARP)).launch(None))
+
+    def placing(self) -> Statements:
+        """The updates of a piece in their places, as many at a time as a block has threads: each after the earlier ones
+        of its bucket."""
+        memory = ir.Alloc("bucket_of", DType.I32, (Dim.of(THREADS),), ir.Space.BLOCK)
+        turn = Dim.of("#turn") * THREADS
+        lanes = (("#lane", self.looked_up(turn)), ("#own", self.placed(turn)), ("#again", self.counted()))
+        body = tuple(ir.Loop(name, Dim.of(THREADS), ir.Axis.LANES, each) for name, each in lanes)
+        return (memory, ir.Loop("#turn", (LENGTH + (THREADS - 1)) // THREADS, ir.Axis.SERIAL, body))
+
+    def looked_up(self, turn: Dim) -> Statements:
+        """The bucket of an update: a further one where there is no update, or it goes nowhere."""
+        lane = Dim.of("#lane")
+
+        def store(bucket: Dim) -> ir.Store:
+            return ir.Store(("bucket_of",), (lane,), (ir.Call("cast", (ir.Index(bucket),), DType.I32),))
+
+        return store(BUCKETS), ir.If(_less(turn + lane, LENGTH), self.in_bucket(turn + lane, store))
+
+    def placed(self, turn: Dim) -> Statements:
+        """The place of an update: where its bucket begins, after those of earlier pieces, turns and threads."""
+        lane, bucket = Dim.of("#own"), Dim.of("#bucket")
+        bucket_of, of_other = (ir.Load("bucket_of", (at,), DType.I32) for at in (lane, Dim.of("#other")))
+        own = ir.Let("bucket", bucket_of), ir.Let(str(bucket), _wide(ir.Var("bucket", DType.I32)))
+        same = ir.Call("cast", (ir.Call("equal", (of_other, ir.Var("bucket", DType.I32)), DType.BOOL),), DType.I32)
+        threads = ir.Let("threads", ir.Fold("sum", (("#other", lane),), (), same, DType.I32))
+        place: ir.Expr = _wide(ir.Var("threads", DType.I32))
+        for earlier in (
+            ir.Load(self.starts, (bucket,), DType.I64),
+            ir.Load(self.before, (PIECE * BUCKETS + bucket,), DType.I64),
+            _wide(ir.Load("of_bucket", (bucket,), DType.I32)),
+        ):
+            place = ir.Call("add", (place, earlier), DType.I64)
+        put = ir.Store((self.order,), (Dim.of("#place"),), (ir.Index(FIRST + turn + lane),))
+        return (*own, ir.If(_less(bucket, BUCKETS), (threads, ir.Let("#place", place), put)))
+
+    def counted(self) -> Statements:
+        """An update that is placed, for those of later turns."""
+        own = ir.Let("#bucket", _wide(ir.Load("bucket_of", (Dim.of("#again"),), DType.I32)))
+        return (own, ir.If(_less(Dim.of("#bucket"), BUCKETS), (_one_more(Dim.of("#bucket")),)))
+
+
+def _one_more(bucket: Dim) -> ir.Store:
+    return ir.Store(("of_bucket",), (bucket,), (ir.Const(1, DType.I32),), "sum", is_atomic=True)
+
+
+def _wide(value: ir.Expr) -> ir.Expr:
+    return ir.Call("cast", (value,), DType.I64)
+
+
+def _less(left: Dim, right: Dim) -> ir.Expr:
+    return ir.Call("less", (ir.Index(left), ir.Index(right)), DType.BOOL)
+
+
+def in_lanes(variable: str, extent: Dim, threads: int, body: Statements) -> ir.Launch:
+    """A launch of a thread for each round of a loop."""
+    block, lane = Dim.of("#block"), Dim.of("#lane")
+    at = block * threads + lane
+    own = ir.If(_less(at, extent), walk.substitute(body, {variable: at}))
+    lanes = ir.Loop(str(lane), Dim.of(threads), ir.Axis.LANES, (own,))
+    blocks = ir.Loop(str(block), (extent + (threads - 1)) // threads, ir.Axis.THREADS, (lanes,))
+    return ir.Launch((blocks,), threads=threads)
+
+
+class Owners:
+    """The launches in which owners merge: `copy` gives the statements that compute a cell of what they merge into, and
+    store it."""
+
+    def __init__(self, kernel: ir.Kernel, updates: Updates, lists: Lists, copy: Callable[[Dim], Statements]) -> None:
+        self.kernel, self.updates, self.lists, self.copy = kernel, updates, lists, copy
+        self.output = kernel[updates.store.buffers[0]]
+
+    def launches(self) -> list[ir.Launch]:
+        """By the owners of a bucket, one or several, and the length of rows."""
+        alone, width = ir.at_most(self.updates.owners, Dim.of(MOST_BUCKETS)), self.updates.width
+        is_short = True if width == ONE else ir.at_most(width, Dim.of(SHORT_ROW))
+        result = []
+        for is_alone, case in ((True, alone), (False, ir.opposite(alone))):
+            for threads, fits in ((WARP, is_short), (BLOCK, ir.opposite(is_short))):
+                if (can := ir.all_of((case, fits))) is not False:
+                    own = (*self.ends, *self.folded(ZERO, ONE, is_alone)) if width == ONE else ()
+                    one = in_lanes(OWNER, self.updates.owners, BLOCK, own) if own else self.row(threads, is_alone)
+                    result.append(replace(one, when=ir.when(can)))
+        return result
+
+    def row(self, threads: int, is_alone: bool) -> ir.Launch:
+        """Owners of a row each, a warp or a block, whose threads have vectors of it where all rows begin with one."""
+        arrays = self.arrays()
+        width = BYTES // max(NARROWEST, min(self.kernel[name].dtype.bytes for name in arrays))
+        place, most = (ZERO,), Dim.of(width)
+        untils = [ir.Let(f"#until_{at}", ir.UntilAligned(width, a, place, most)) for at, a in enumerate(arrays)]
+        rests = [rest for rest in (self.updates.width % width, *(Dim.of(let.name) for let in untils)) if rest != ZERO]
+        whole = ir.all_of(ir.Call("equal", (ir.Index(rest), ir.Index(ZERO)), DType.BOOL) for rest in rests)
+        assert not isinstance(whole, bool)
+
+        def lanes(cells: int, tag: str) -> Statements:
+            lane, vector = Dim.of(f"#lane_{tag}"), f"#vector_{tag}"
+            own = self.folded(Dim.of(vector) * cells, Dim.of(cells), is_alone)
+            each = ir.Loop(vector, self.updates.width // cells, ir.Axis.SERIAL, own, start=lane, step=threads)
+            return (ir.Loop(str(lane), Dim.of(threads), ir.Axis.LANES, (each,)),)
+
+        either = primitives.either(whole, lanes(width, "of_vectors"), lanes(1, "of_cells"))
+        row = ir.Loop(OWNER, self.updates.owners, ir.Axis.THREADS, (*self.ends, *untils, *either))
+        return ir.Launch((row,), threads=threads)
+
+    @property
+    def ends(self) -> Statements:
+        """The ends of the list of a bucket."""
+        bucket = Dim.of(OWNER) // self.lists.several
+        starts = [ir.Load(self.lists.starts, (at,), DType.I64) for at in (bucket, bucket + 1)]
+        return tuple(ir.Let(at, start) for at, start in zip(("#begin", "#end"), starts, strict=True))
+
+    def arrays(self) -> list[str]:
+        """The arrays that run along a row."""
+        copied = self.copy(Dim.of(self.updates.column))
+        loads = walk.loads_of((*copied, *self.updates.steps, self.updates.store))
+        along = [each.buffer for each in loads if primitives.stride_of(each, self.updates.column) == ONE]
+        return list(dict.fromkeys([self.output.name, *along]))
+
+    def folded(self, column: Dim, cells: Dim, is_alone: bool) -> Statements:
+        """Neighbouring cells of an owner: what is merged into, its updates in their order, and their Store."""
+        updates, name, dtype = self.updates, self.output.name, self.output.dtype.compute
+        begin = Dim.of(OWNER) * updates.width + column
+        memory = ir.Alloc("total", dtype, (cells,), ir.Space.REGISTER)
+
+        def each(cell: str, statements: Callable[[Dim], Statements]) -> Statements:
+            """Statements for each cell: a vector of them, or one."""
+            if cells == ONE:
+                return statements(ZERO)
+            return (ir.Loop(cell, cells, ir.Axis.VECTOR, statements(Dim.of(cell))),)
+
+        def first(cell: Dim) -> Statements:
+            *lets, last = self.copy(begin + cell)
+            assert isinstance(last, ir.Store)
+            return (*lets, replace(last, buffers=("total",), index=(cell,)))
+
+        def merge(cell: Dim) -> Statements:
+            whole = (*updates.steps, replace(updates.store, buffers=("total",), index=(cell,)))
+            return walk.substitute(whole, {updates.column: column + cell}) if updates.column else whole
+
+        number = ir.Let(NUMBER, ir.Load(self.lists.order, (Dim.of("#begin") + Dim.of("#turn"),), DType.I64))
+        own = ir.Call("equal", (ir.Index(updates.owner), ir.Index(Dim.of(OWNER))), DType.BOOL)
+        merged = each("#merged", merge)
+        lets = [s for s in updates.lets if not is_alone or isinstance(s, ir.Let)]  # its place is inside
+        merged = primitives.drop_unused((*lets, *merged)) if is_alone else (*lets, ir.If(own, merged))
+        turns = ir.Loop("#turn", Dim.of("#end") - Dim.of("#begin"), ir.Axis.SERIAL, (number, *merged))
+
+        def last(cell: Dim) -> Statements:
+            return (ir.Store((name,), (begin + cell,), (ir.Load("total", (cell,), dtype),)),)
+
+        return (memory, *each("#before", first), turns, *each("#after", last))

@@ -1,0 +1,718 @@
+/* the kernel scattered_rows */
+
+/* What NVRTC has no headers for, and nvcc finds in them. */
+#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#define INT64_MIN (-9223372036854775807LL - 1)
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fc00000)
+#else
+#include <cuda_runtime.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+/* As many blocks as hold all items, or as a grid can have: each takes several rounds then. */
+static inline unsigned noyau_blocks(int64_t items, int64_t of_block)
+{
+    const int64_t blocks = (items + of_block - 1) / of_block;
+    return (unsigned)(blocks < 2147483647 ? blocks : 2147483647);
+}
+#endif
+#define NOYAU_INLINE [[maybe_unused]] static __device__ __forceinline__
+#define NOYAU_BOTH static __host__ __device__ __forceinline__
+
+/* Neighbouring cells, which move at once where their place is a multiple of their size. */
+template <class T, int CELLS> struct alignas(sizeof(T) * CELLS < 16 ? sizeof(T) * CELLS : 16) noyau_vector {
+    T at[CELLS];
+};
+template <int BYTES> struct noyau_word { typedef uint4 type; };
+template <> struct noyau_word<8> { typedef uint2 type; };
+template <> struct noyau_word<4> { typedef unsigned type; };
+template <> struct noyau_word<2> { typedef unsigned short type; };
+
+template <class T, int CELLS> __device__ __forceinline__ noyau_vector<T, CELLS> noyau_load(const T *place)
+{
+    typedef typename noyau_word<sizeof(T) * CELLS>::type word;
+    noyau_vector<T, CELLS> cells;
+    #pragma unroll
+    for (int at = 0; at < (int)(sizeof cells / sizeof(word)); ++at) {
+        const word bits = ((const word *)place)[at];
+        memcpy((char *)&cells + at * sizeof(word), &bits, sizeof(word));
+    }
+    return cells;
+}
+
+template <class T, int CELLS> __device__ __forceinline__ void noyau_store(T *place, const noyau_vector<T, CELLS> &cells)
+{
+    typedef typename noyau_word<sizeof(T) * CELLS>::type word;
+    #pragma unroll
+    for (int at = 0; at < (int)(sizeof cells / sizeof(word)); ++at) {
+        word bits;
+        memcpy(&bits, (const char *)&cells + at * sizeof(word), sizeof(word));
+        __stcg((word *)place + at, bits); /* else the compiler may move 4 bytes at once */
+    }
+}
+
+/* A cell of a vector of bfloat16 as a float. */
+template <int CELLS> __device__ __forceinline__ float noyau_bf16_of(const noyau_vector<uint16_t, CELLS> &cells, int cell)
+{
+    uint32_t both;
+    memcpy(&both, cells.at + (cell & ~1), 4);
+    const uint32_t bits = cell & 1 ? both & 0xffff0000u : both << 16;
+    float wide;
+    memcpy(&wide, &bits, 4);
+    return wide;
+}
+
+/* The cells from a place on that are before such a place; at most so many. */
+template <int CELLS, class T> __device__ __forceinline__ int noyau_until_aligned(const T *place, int64_t most)
+{
+    const int cells = -(int)((unsigned long long)place / sizeof(T)) & (CELLS - 1);
+    return cells < most ? cells : (int)most;
+}
+
+/* e^x, within 2**-17 of it. */
+__device__ __forceinline__ float noyau_near_exp(float x)
+{
+#ifndef NOYAU_WATCHED
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.442695041f));
+    return power;
+#else
+    return expf(x);
+#endif
+}
+
+NOYAU_BOTH int64_t noyau_floor_divide_i64(int64_t a, int64_t b)
+{
+    if (b == -1) return (int64_t)(0 - (uint64_t)a);
+    if (!b) return a;
+    return (int64_t)(a / b - (a % b != 0 && (a < 0) != (b < 0)));
+}
+
+NOYAU_BOTH int64_t noyau_maximum_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+NOYAU_BOTH int64_t noyau_minimum_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The states of the threads of a block, merged by halves: those of a warp by registers, then those of its warps. All
+   threads come here, and each gets the result. Where a warp has an item of its own it waits for nobody. */
+template <int LANES, class State> __device__ State noyau_merge_lanes(State own)
+{
+    for (int half = (LANES < 32 ? LANES : 32) / 2; half > 0; half /= 2) own.merge(own.of_lane(threadIdx.x % 32 + half));
+    if (LANES > 32) {
+        __shared__ State states[LANES > 32 ? LANES / 32 : 1];
+        if (threadIdx.x % 32 == 0) states[threadIdx.x / 32] = own;
+        __syncthreads();
+        own = states[threadIdx.x % (LANES > 32 ? LANES / 32 : 1)];
+        for (int half = LANES / 64; half > 0; half /= 2) own.merge(own.of_lane(threadIdx.x % 32 + half));
+        __syncthreads(); /* before the next merge takes the memory */
+    }
+    return own.of_lane(0);
+}
+
+/* Merges into cells that others merge into too, each of them whole; a value has the type of its cell. */
+template <class T> struct noyau_of_cell { typedef T type; };
+
+template <class T> __device__ __forceinline__ void noyau_atomic_add(T *place, typename noyau_of_cell<T>::type value)
+{
+    if constexpr (sizeof(T) == 8 && T(1) / 2 == 0) /* whole numbers of 64 bits, which CUDA has of one kind alone */
+        atomicAdd((unsigned long long *)place, (unsigned long long)value);
+    else
+        atomicAdd(place, value);
+}
+
+template <class T, int CELLS>
+__device__ __forceinline__ void noyau_atomic_add(T *place, const noyau_vector<T, CELLS> &cells)
+{
+#if !defined(NOYAU_WATCHED) && __CUDA_ARCH__ >= 900
+    if constexpr (sizeof(T) == 4 && T(1) / 2 != 0 && CELLS % 4 == 0) {
+        #pragma unroll
+        for (int at = 0; at < CELLS; at += 4)
+            atomicAdd((float4 *)(place + at), make_float4(cells.at[at], cells.at[at + 1], cells.at[at + 2], cells.at[at + 3]));
+    } else
+#endif
+    {
+        #pragma unroll
+        for (int at = 0; at < CELLS; ++at) noyau_atomic_add(place + at, cells.at[at]);
+    }
+}
+
+/* By comparing: the cell changes where nobody has changed it since. */
+template <int BYTES> struct noyau_cell_bits { typedef unsigned type; };
+template <> struct noyau_cell_bits<8> { typedef unsigned long long type; };
+
+template <class State, class T>
+__device__ __forceinline__ void noyau_atomic_merge(T *place, typename noyau_of_cell<T>::type value)
+{
+    typedef typename noyau_cell_bits<sizeof(T)>::type bits;
+    const State other = {value};
+    bits was = 0, before;
+    do {
+        State both;
+        bits next;
+        memcpy(&both.s0, &was, sizeof was);
+        both.merge(other);
+        memcpy(&next, &both.s0, sizeof next);
+        before = was;
+        was = atomicCAS((bits *)place, before, next);
+    } while (was != before);
+}
+
+template <class State, class T, int CELLS>
+__device__ __forceinline__ void noyau_atomic_merge(T *place, const noyau_vector<T, CELLS> &cells)
+{
+    #pragma unroll
+    for (int at = 0; at < CELLS; ++at) noyau_atomic_merge<State>(place + at, cells.at[at]);
+}
+
+struct noyau_sum_i64 {
+    int64_t s0;
+    __device__ void merge(const noyau_sum_i64 &other)
+    {
+        int64_t next0 = s0 + other.s0;
+        s0 = next0;
+    }
+    __device__ noyau_sum_i64 of_lane(int from) const
+    {
+        noyau_sum_i64 state;
+        state.s0 = __shfl_sync(0xffffffffu, s0, from);
+        return state;
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(256) scattered_rows_0(const float *__restrict__ data, const int64_t *__restrict__ ids, const float *__restrict__ scale, const float *__restrict__ x, const float *__restrict__ v6, int32_t *__restrict__ v6_counts, const int64_t *__restrict__ v6_before, const int64_t *__restrict__ v6_starts, const int64_t *__restrict__ v6_order, int64_t words, int64_t n, int64_t rows)
+{
+    const int lane = threadIdx.x;
+    for (int64_t piece = blockIdx.x; piece < noyau_minimum_i64((rows / 256) + 1, 128); piece += gridDim.x) {
+        const int64_t first = piece * (rows / 32768) * 256 + piece * 256;
+        const int64_t length = noyau_maximum_i64(0, noyau_minimum_i64((rows / 32768) * 256 + 256, rows - first));
+        const int64_t several = noyau_maximum_i64((words + 4095) / 4096, 1);
+        const int64_t buckets = noyau_floor_divide_i64(words - 1, noyau_maximum_i64((words + 4095) / 4096, 1)) + 1;
+        __shared__ int32_t of_bucket[4096];
+        #pragma unroll 4
+        for (int64_t clear = threadIdx.x; clear < buckets; clear += blockDim.x) {
+            of_bucket[clear] = 0;
+        }
+        __syncthreads();
+        {
+            #pragma unroll 4
+            for (int64_t own = lane; own < length; own += 256) {
+                const int64_t ids_i = ids[first + own];
+                const int64_t at = ids_i;
+                [[maybe_unused]] const bool inside = (at >= 0 && at < words);
+                if (inside) {
+                    noyau_atomic_add(&of_bucket[noyau_floor_divide_i64(at, several)], 1);
+                }
+            }
+        }
+        __syncthreads();
+        #pragma unroll 4
+        for (int64_t cell = threadIdx.x; cell < buckets; cell += blockDim.x) {
+            v6_counts[buckets * piece + cell] = of_bucket[cell];
+        }
+        __syncthreads();
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) scattered_rows_1(const float *__restrict__ data, const int64_t *__restrict__ ids, const float *__restrict__ scale, const float *__restrict__ x, const float *__restrict__ v6, const int32_t *__restrict__ v6_counts, int64_t *__restrict__ v6_before, const int64_t *__restrict__ v6_starts, const int64_t *__restrict__ v6_order, int64_t words, int64_t n, int64_t rows)
+{
+    const int lane = threadIdx.x;
+    for (int64_t block = (int64_t)blockIdx.x * 8 + threadIdx.y; block < noyau_floor_divide_i64(noyau_floor_divide_i64(words - 1, noyau_maximum_i64((words + 4095) / 4096, 1)), 32) + 1; block += (int64_t)gridDim.x * 8) {
+        {
+            if ((block * 32 + lane) < (noyau_floor_divide_i64(words - 1, noyau_maximum_i64((words + 4095) / 4096, 1)) + 1)) {
+                int64_t before = 0LL;
+                #pragma unroll 4
+                for (int64_t piece = 0; piece < noyau_minimum_i64((rows / 256) + 1, 128); ++piece) {
+                    v6_before[noyau_floor_divide_i64(words - 1, noyau_maximum_i64((words + 4095) / 4096, 1)) * piece + block * 32 + lane + piece] = before;
+                    before += (int64_t)v6_counts[noyau_floor_divide_i64(words - 1, noyau_maximum_i64((words + 4095) / 4096, 1)) * piece + block * 32 + lane + piece];
+                }
+                v6_before[block * 32 + lane + noyau_minimum_i64((rows / 256) + 1, 128) - noyau_floor_divide_i64(words - 1, noyau_maximum_i64((words + 4095) / 4096, 1)) * noyau_maximum_i64(-(rows / 256) - 1, -128)] = before;
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) scattered_rows_2(const float *__restrict__ data, const int64_t *__restrict__ ids, const float *__restrict__ scale, const float *__restrict__ x, const float *__restrict__ v6, const int32_t *__restrict__ v6_counts, const int64_t *__restrict__ v6_before, int64_t *__restrict__ v6_starts, const int64_t *__restrict__ v6_order, int64_t words, int64_t n, int64_t rows)
+{
+    const int lane = threadIdx.x;
+    for (int64_t bucket = (int64_t)blockIdx.x * 8 + threadIdx.y; bucket < noyau_floor_divide_i64(words - 1, noyau_maximum_i64((words + 4095) / 4096, 1)) + 2; bucket += (int64_t)gridDim.x * 8) {
+        int64_t start_sum;
+        const int length = bucket;
+        const int until_start = noyau_until_aligned<2>(&v6_before[noyau_minimum_i64((rows / 256) + 1, 128) - noyau_floor_divide_i64(words - 1, noyau_maximum_i64((words + 4095) / 4096, 1)) * noyau_maximum_i64(-(rows / 256) - 1, -128)], length);
+        const int vectors_start = ((length + until_start) / 2) - until_start;
+        {
+            start_sum = 0LL;
+            #pragma unroll 4
+            for (int earlier = lane; earlier < vectors_start; earlier += 32) {
+                const noyau_vector<int64_t, 2> v6_before_cells = noyau_load<int64_t, 2>(&v6_before[earlier * 2 + noyau_minimum_i64((rows / 256) + 1, 128) + until_start - noyau_floor_divide_i64(words - 1, noyau_maximum_i64((words + 4095) / 4096, 1)) * noyau_maximum_i64(-(rows / 256) - 1, -128)]);
+                #pragma unroll
+                for (int cell = 0; cell < 2; ++cell) {
+                    start_sum += v6_before_cells.at[cell];
+                }
+            }
+            #pragma unroll 4
+            for (int earlier_rest = lane; earlier_rest < length - vectors_start * 2; earlier_rest += 32) {
+                const int earlier_at = earlier_rest < until_start ? earlier_rest : (vectors_start * 2 + earlier_rest);
+                start_sum += v6_before[earlier_at + noyau_minimum_i64((rows / 256) + 1, 128) - noyau_floor_divide_i64(words - 1, noyau_maximum_i64((words + 4095) / 4096, 1)) * noyau_maximum_i64(-(rows / 256) - 1, -128)];
+            }
+        }
+        start_sum = noyau_merge_lanes<32>(noyau_sum_i64{start_sum}).s0;
+        if (threadIdx.x == 0) {
+            v6_starts[bucket] = start_sum;
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) scattered_rows_3(const float *__restrict__ data, const int64_t *__restrict__ ids, const float *__restrict__ scale, const float *__restrict__ x, const float *__restrict__ v6, const int32_t *__restrict__ v6_counts, const int64_t *__restrict__ v6_before, const int64_t *__restrict__ v6_starts, int64_t *__restrict__ v6_order, int64_t words, int64_t n, int64_t rows)
+{
+    const int lane = threadIdx.x;
+    for (int64_t piece = blockIdx.x; piece < noyau_minimum_i64((rows / 256) + 1, 128); piece += gridDim.x) {
+        const int64_t first = piece * (rows / 32768) * 256 + piece * 256;
+        const int64_t length = noyau_maximum_i64(0, noyau_minimum_i64((rows / 32768) * 256 + 256, rows - first));
+        const int64_t several = noyau_maximum_i64((words + 4095) / 4096, 1);
+        const int64_t buckets = noyau_floor_divide_i64(words - 1, noyau_maximum_i64((words + 4095) / 4096, 1)) + 1;
+        __shared__ int32_t of_bucket[4096];
+        #pragma unroll 4
+        for (int64_t clear = threadIdx.x; clear < buckets; clear += blockDim.x) {
+            of_bucket[clear] = 0;
+        }
+        __syncthreads();
+        __shared__ int32_t bucket_of[256];
+        for (int64_t turn = 0; turn < noyau_floor_divide_i64(length + 255, 256); ++turn) {
+            {
+                bucket_of[lane] = (int32_t)buckets;
+                if ((turn * 256 + lane) < length) {
+                    const int64_t ids_i = ids[turn * 256 + first + lane];
+                    const int64_t at = ids_i;
+                    [[maybe_unused]] const bool inside = (at >= 0 && at < words);
+                    if (inside) {
+                        bucket_of[lane] = (int32_t)noyau_floor_divide_i64(at, several);
+                    }
+                }
+            }
+            __syncthreads();
+            {
+                const int32_t bucket = bucket_of[lane];
+                const int64_t bucket_2 = (int64_t)bucket;
+                if (bucket_2 < buckets) {
+                    int32_t threads_sum = 0;
+                    #pragma unroll 4
+                    for (int64_t other = 0; other < lane; ++other) threads_sum += (int32_t)(bucket_of[other] == bucket);
+                    const int32_t threads = threads_sum;
+                    const int64_t place = ((((int64_t)threads) + v6_starts[bucket_2]) + v6_before[buckets * piece + bucket_2]) + ((int64_t)of_bucket[bucket_2]);
+                    v6_order[place] = turn * 256 + first + lane;
+                }
+            }
+            __syncthreads();
+            {
+                const int64_t bucket = (int64_t)bucket_of[lane];
+                if (bucket < buckets) {
+                    noyau_atomic_add(&of_bucket[bucket], 1);
+                }
+            }
+            __syncthreads();
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) scattered_rows_4(const float *__restrict__ data, const int64_t *__restrict__ ids, const float *__restrict__ scale, const float *__restrict__ x, float *__restrict__ v6, const int32_t *__restrict__ v6_counts, const int64_t *__restrict__ v6_before, const int64_t *__restrict__ v6_starts, const int64_t *__restrict__ v6_order, int64_t words, int64_t n, int64_t rows)
+{
+    const int lane = threadIdx.x;
+    for (int64_t owner = (int64_t)blockIdx.x * 8 + threadIdx.y; owner < words; owner += (int64_t)gridDim.x * 8) {
+        const int64_t v6_starts_i = v6_starts[owner / noyau_maximum_i64((words + 4095) / 4096, 1)];
+        const int64_t v6_starts_i_2 = v6_starts[(owner / noyau_maximum_i64((words + 4095) / 4096, 1)) + 1];
+        const int64_t until_0 = noyau_until_aligned<4>(&v6[0], 4);
+        const int64_t until_1 = noyau_until_aligned<4>(&data[0], 4);
+        const int64_t until_2 = noyau_until_aligned<4>(&x[0], 4);
+        if (((((n % 4) == 0) & (until_0 == 0)) & (until_1 == 0)) & (until_2 == 0)) {
+            {
+                for (int64_t vector_of_vectors = lane; vector_of_vectors < n / 4; vector_of_vectors += 32) {
+                    float total[4];
+                    const noyau_vector<float, 4> data_cells = noyau_load<float, 4>(&data[n * owner + vector_of_vectors * 4]);
+                    #pragma unroll
+                    for (int cell = 0; cell < 4; ++cell) {
+                        total[cell] = data_cells.at[cell];
+                    }
+                    #pragma unroll 4
+                    for (int64_t turn = 0; turn < v6_starts_i_2 - v6_starts_i; ++turn) {
+                        const int64_t v6_order_i = v6_order[turn + v6_starts_i];
+                        const float scale_i = scale[v6_order_i];
+                        const noyau_vector<float, 4> x_cells = noyau_load<float, 4>(&x[n * v6_order_i + vector_of_vectors * 4]);
+                        #pragma unroll
+                        for (int cell = 0; cell < 4; ++cell) {
+                            const float x_i = x_cells.at[cell];
+                            const float v5 = scale_i * x_i;
+                            total[cell] += v5;
+                        }
+                    }
+                    noyau_vector<float, 4> v6_cells;
+                    #pragma unroll
+                    for (int cell = 0; cell < 4; ++cell) {
+                        v6_cells.at[cell] = total[cell];
+                    }
+                    noyau_store<float, 4>(&v6[n * owner + vector_of_vectors * 4], v6_cells);
+                }
+            }
+        } else {
+            {
+                for (int64_t vector_of_cells = lane; vector_of_cells < n; vector_of_cells += 32) {
+                    float total;
+                    total = data[n * owner + vector_of_cells];
+                    #pragma unroll 4
+                    for (int64_t turn = 0; turn < v6_starts_i_2 - v6_starts_i; ++turn) {
+                        const int64_t v6_order_i = v6_order[turn + v6_starts_i];
+                        const float scale_i = scale[v6_order_i];
+                        const float x_i = x[n * v6_order_i + vector_of_cells];
+                        const float v5 = scale_i * x_i;
+                        total += v5;
+                    }
+                    v6[n * owner + vector_of_cells] = total;
+                }
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) scattered_rows_5(const float *__restrict__ data, const int64_t *__restrict__ ids, const float *__restrict__ scale, const float *__restrict__ x, float *__restrict__ v6, const int32_t *__restrict__ v6_counts, const int64_t *__restrict__ v6_before, const int64_t *__restrict__ v6_starts, const int64_t *__restrict__ v6_order, int64_t words, int64_t n, int64_t rows)
+{
+    const int lane = threadIdx.x;
+    for (int64_t owner = blockIdx.x; owner < words; owner += gridDim.x) {
+        const int64_t v6_starts_i = v6_starts[owner / noyau_maximum_i64((words + 4095) / 4096, 1)];
+        const int64_t v6_starts_i_2 = v6_starts[(owner / noyau_maximum_i64((words + 4095) / 4096, 1)) + 1];
+        const int64_t until_0 = noyau_until_aligned<4>(&v6[0], 4);
+        const int64_t until_1 = noyau_until_aligned<4>(&data[0], 4);
+        const int64_t until_2 = noyau_until_aligned<4>(&x[0], 4);
+        if (((((n % 4) == 0) & (until_0 == 0)) & (until_1 == 0)) & (until_2 == 0)) {
+            {
+                for (int64_t vector_of_vectors = lane; vector_of_vectors < n / 4; vector_of_vectors += 256) {
+                    float total[4];
+                    const noyau_vector<float, 4> data_cells = noyau_load<float, 4>(&data[n * owner + vector_of_vectors * 4]);
+                    #pragma unroll
+                    for (int cell = 0; cell < 4; ++cell) {
+                        total[cell] = data_cells.at[cell];
+                    }
+                    #pragma unroll 4
+                    for (int64_t turn = 0; turn < v6_starts_i_2 - v6_starts_i; ++turn) {
+                        const int64_t v6_order_i = v6_order[turn + v6_starts_i];
+                        const float scale_i = scale[v6_order_i];
+                        const noyau_vector<float, 4> x_cells = noyau_load<float, 4>(&x[n * v6_order_i + vector_of_vectors * 4]);
+                        #pragma unroll
+                        for (int cell = 0; cell < 4; ++cell) {
+                            const float x_i = x_cells.at[cell];
+                            const float v5 = scale_i * x_i;
+                            total[cell] += v5;
+                        }
+                    }
+                    noyau_vector<float, 4> v6_cells;
+                    #pragma unroll
+                    for (int cell = 0; cell < 4; ++cell) {
+                        v6_cells.at[cell] = total[cell];
+                    }
+                    noyau_store<float, 4>(&v6[n * owner + vector_of_vectors * 4], v6_cells);
+                }
+            }
+        } else {
+            {
+                for (int64_t vector_of_cells = lane; vector_of_cells < n; vector_of_cells += 256) {
+                    float total;
+                    total = data[n * owner + vector_of_cells];
+                    #pragma unroll 4
+                    for (int64_t turn = 0; turn < v6_starts_i_2 - v6_starts_i; ++turn) {
+                        const int64_t v6_order_i = v6_order[turn + v6_starts_i];
+                        const float scale_i = scale[v6_order_i];
+                        const float x_i = x[n * v6_order_i + vector_of_cells];
+                        const float v5 = scale_i * x_i;
+                        total += v5;
+                    }
+                    v6[n * owner + vector_of_cells] = total;
+                }
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) scattered_rows_6(const float *__restrict__ data, const int64_t *__restrict__ ids, const float *__restrict__ scale, const float *__restrict__ x, float *__restrict__ v6, const int32_t *__restrict__ v6_counts, const int64_t *__restrict__ v6_before, const int64_t *__restrict__ v6_starts, const int64_t *__restrict__ v6_order, int64_t words, int64_t n, int64_t rows)
+{
+    const int lane = threadIdx.x;
+    for (int64_t owner = (int64_t)blockIdx.x * 8 + threadIdx.y; owner < words; owner += (int64_t)gridDim.x * 8) {
+        const int64_t v6_starts_i = v6_starts[owner / noyau_maximum_i64((words + 4095) / 4096, 1)];
+        const int64_t v6_starts_i_2 = v6_starts[(owner / noyau_maximum_i64((words + 4095) / 4096, 1)) + 1];
+        const int64_t until_0 = noyau_until_aligned<4>(&v6[0], 4);
+        const int64_t until_1 = noyau_until_aligned<4>(&data[0], 4);
+        const int64_t until_2 = noyau_until_aligned<4>(&x[0], 4);
+        if (((((n % 4) == 0) & (until_0 == 0)) & (until_1 == 0)) & (until_2 == 0)) {
+            {
+                for (int64_t vector_of_vectors = lane; vector_of_vectors < n / 4; vector_of_vectors += 32) {
+                    float total[4];
+                    const noyau_vector<float, 4> data_cells = noyau_load<float, 4>(&data[n * owner + vector_of_vectors * 4]);
+                    #pragma unroll
+                    for (int cell = 0; cell < 4; ++cell) {
+                        total[cell] = data_cells.at[cell];
+                    }
+                    #pragma unroll 4
+                    for (int64_t turn = 0; turn < v6_starts_i_2 - v6_starts_i; ++turn) {
+                        const int64_t v6_order_i = v6_order[turn + v6_starts_i];
+                        const int64_t ids_i = ids[v6_order_i];
+                        const int64_t at = ids_i;
+                        [[maybe_unused]] const bool inside = (at >= 0 && at < words);
+                        const float scale_i = scale[v6_order_i];
+                        if (at == owner) {
+                            const noyau_vector<float, 4> x_cells = noyau_load<float, 4>(&x[n * v6_order_i + vector_of_vectors * 4]);
+                            #pragma unroll
+                            for (int cell = 0; cell < 4; ++cell) {
+                                const float x_i = x_cells.at[cell];
+                                const float v5 = scale_i * x_i;
+                                total[cell] += v5;
+                            }
+                        }
+                    }
+                    noyau_vector<float, 4> v6_cells;
+                    #pragma unroll
+                    for (int cell = 0; cell < 4; ++cell) {
+                        v6_cells.at[cell] = total[cell];
+                    }
+                    noyau_store<float, 4>(&v6[n * owner + vector_of_vectors * 4], v6_cells);
+                }
+            }
+        } else {
+            {
+                for (int64_t vector_of_cells = lane; vector_of_cells < n; vector_of_cells += 32) {
+                    float total;
+                    total = data[n * owner + vector_of_cells];
+                    #pragma unroll 4
+                    for (int64_t turn = 0; turn < v6_starts_i_2 - v6_starts_i; ++turn) {
+                        const int64_t v6_order_i = v6_order[turn + v6_starts_i];
+                        const int64_t ids_i = ids[v6_order_i];
+                        const int64_t at = ids_i;
+                        [[maybe_unused]] const bool inside = (at >= 0 && at < words);
+                        const float scale_i = scale[v6_order_i];
+                        if (at == owner) {
+                            const float x_i = x[n * v6_order_i + vector_of_cells];
+                            const float v5 = scale_i * x_i;
+                            total += v5;
+                        }
+                    }
+                    v6[n * owner + vector_of_cells] = total;
+                }
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) scattered_rows_7(const float *__restrict__ data, const int64_t *__restrict__ ids, const float *__restrict__ scale, const float *__restrict__ x, float *__restrict__ v6, const int32_t *__restrict__ v6_counts, const int64_t *__restrict__ v6_before, const int64_t *__restrict__ v6_starts, const int64_t *__restrict__ v6_order, int64_t words, int64_t n, int64_t rows)
+{
+    const int lane = threadIdx.x;
+    for (int64_t owner = blockIdx.x; owner < words; owner += gridDim.x) {
+        const int64_t v6_starts_i = v6_starts[owner / noyau_maximum_i64((words + 4095) / 4096, 1)];
+        const int64_t v6_starts_i_2 = v6_starts[(owner / noyau_maximum_i64((words + 4095) / 4096, 1)) + 1];
+        const int64_t until_0 = noyau_until_aligned<4>(&v6[0], 4);
+        const int64_t until_1 = noyau_until_aligned<4>(&data[0], 4);
+        const int64_t until_2 = noyau_until_aligned<4>(&x[0], 4);
+        if (((((n % 4) == 0) & (until_0 == 0)) & (until_1 == 0)) & (until_2 == 0)) {
+            {
+                for (int64_t vector_of_vectors = lane; vector_of_vectors < n / 4; vector_of_vectors += 256) {
+                    float total[4];
+                    const noyau_vector<float, 4> data_cells = noyau_load<float, 4>(&data[n * owner + vector_of_vectors * 4]);
+                    #pragma unroll
+                    for (int cell = 0; cell < 4; ++cell) {
+                        total[cell] = data_cells.at[cell];
+                    }
+                    #pragma unroll 4
+                    for (int64_t turn = 0; turn < v6_starts_i_2 - v6_starts_i; ++turn) {
+                        const int64_t v6_order_i = v6_order[turn + v6_starts_i];
+                        const int64_t ids_i = ids[v6_order_i];
+                        const int64_t at = ids_i;
+                        [[maybe_unused]] const bool inside = (at >= 0 && at < words);
+                        const float scale_i = scale[v6_order_i];
+                        if (at == owner) {
+                            const noyau_vector<float, 4> x_cells = noyau_load<float, 4>(&x[n * v6_order_i + vector_of_vectors * 4]);
+                            #pragma unroll
+                            for (int cell = 0; cell < 4; ++cell) {
+                                const float x_i = x_cells.at[cell];
+                                const float v5 = scale_i * x_i;
+                                total[cell] += v5;
+                            }
+                        }
+                    }
+                    noyau_vector<float, 4> v6_cells;
+                    #pragma unroll
+                    for (int cell = 0; cell < 4; ++cell) {
+                        v6_cells.at[cell] = total[cell];
+                    }
+                    noyau_store<float, 4>(&v6[n * owner + vector_of_vectors * 4], v6_cells);
+                }
+            }
+        } else {
+            {
+                for (int64_t vector_of_cells = lane; vector_of_cells < n; vector_of_cells += 256) {
+                    float total;
+                    total = data[n * owner + vector_of_cells];
+                    #pragma unroll 4
+                    for (int64_t turn = 0; turn < v6_starts_i_2 - v6_starts_i; ++turn) {
+                        const int64_t v6_order_i = v6_order[turn + v6_starts_i];
+                        const int64_t ids_i = ids[v6_order_i];
+                        const int64_t at = ids_i;
+                        [[maybe_unused]] const bool inside = (at >= 0 && at < words);
+                        const float scale_i = scale[v6_order_i];
+                        if (at == owner) {
+                            const float x_i = x[n * v6_order_i + vector_of_cells];
+                            const float v5 = scale_i * x_i;
+                            total += v5;
+                        }
+                    }
+                    v6[n * owner + vector_of_cells] = total;
+                }
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) scattered_rows_8(const float *__restrict__ data, const int64_t *__restrict__ ids, const float *__restrict__ scale, const float *__restrict__ x, float *__restrict__ v6, const int32_t *__restrict__ v6_counts, const int64_t *__restrict__ v6_before, const int64_t *__restrict__ v6_starts, const int64_t *__restrict__ v6_order, int64_t words, int64_t n, int64_t rows)
+{
+    const int lane = threadIdx.x;
+    for (int64_t i1b = blockIdx.x; i1b < (n * words + 2047) / 2048; i1b += gridDim.x) {
+        const int64_t length = noyau_minimum_i64(2048, n * words - i1b * 2048);
+        const int length_2 = length;
+        const int until_i1b = noyau_until_aligned<4>(&data[i1b * 2048], length_2);
+        const int until1_i1b = noyau_until_aligned<4>(&v6[i1b * 2048], length_2);
+        const int vectors_i1b = until_i1b == until1_i1b ? (((until_i1b * 3 + length_2) / 4) - until_i1b) : 0;
+        {
+            #pragma unroll 4
+            for (int i1 = lane; i1 < vectors_i1b; i1 += 256) {
+                const noyau_vector<float, 4> data_cells = noyau_load<float, 4>(&data[i1b * 2048 + i1 * 4 + until_i1b]);
+                noyau_vector<float, 4> v6_cells;
+                #pragma unroll
+                for (int cell = 0; cell < 4; ++cell) {
+                    v6_cells.at[cell] = data_cells.at[cell];
+                }
+                noyau_store<float, 4>(&v6[i1b * 2048 + i1 * 4 + until_i1b], v6_cells);
+            }
+            #pragma unroll 4
+            for (int i1_rest = lane; i1_rest < length_2 - vectors_i1b * 4; i1_rest += 256) {
+                const int i1_at = i1_rest < until_i1b ? i1_rest : (vectors_i1b * 4 + i1_rest);
+                v6[i1b * 2048 + i1_at] = data[i1b * 2048 + i1_at];
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) scattered_rows_9(const float *__restrict__ data, const int64_t *__restrict__ ids, const float *__restrict__ scale, const float *__restrict__ x, float *__restrict__ v6, const int32_t *__restrict__ v6_counts, const int64_t *__restrict__ v6_before, const int64_t *__restrict__ v6_starts, const int64_t *__restrict__ v6_order, int64_t words, int64_t n, int64_t rows)
+{
+    const int lane = threadIdx.x;
+    for (int64_t v_item = (int64_t)blockIdx.x * 8 + threadIdx.y; v_item < rows; v_item += (int64_t)gridDim.x * 8) {
+        const int64_t ids_i = ids[v_item];
+        const int64_t at = ids_i;
+        [[maybe_unused]] const bool inside = (at >= 0 && at < words);
+        const float scale_i = scale[v_item];
+        const int length = n;
+        const int until_i1 = noyau_until_aligned<4>(&x[n * v_item], length);
+        const int until1_i1 = noyau_until_aligned<4>(&v6[at * n], length);
+        const int vectors_i1 = until_i1 == until1_i1 ? (((until_i1 * 3 + length) / 4) - until_i1) : 0;
+        {
+            #pragma unroll 4
+            for (int i1 = lane; i1 < vectors_i1; i1 += 32) {
+                const noyau_vector<float, 4> x_cells = noyau_load<float, 4>(&x[n * v_item + i1 * 4 + until_i1]);
+                noyau_vector<float, 4> v6_cells;
+                #pragma unroll
+                for (int cell = 0; cell < 4; ++cell) {
+                    const float x_i = x_cells.at[cell];
+                    const float v5 = scale_i * x_i;
+                    v6_cells.at[cell] = v5;
+                }
+                if (inside) noyau_atomic_add(&v6[at * n + i1 * 4 + until_i1], v6_cells);
+            }
+            #pragma unroll 4
+            for (int i1_rest = lane; i1_rest < length - vectors_i1 * 4; i1_rest += 32) {
+                const int i1_at = i1_rest < until_i1 ? i1_rest : (vectors_i1 * 4 + i1_rest);
+                const float x_i = x[n * v_item + i1_at];
+                const float v5 = scale_i * x_i;
+                if (inside) {
+                    noyau_atomic_add(&v6[at * n + i1_at], v5);
+                }
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) scattered_rows_10(const float *__restrict__ data, const int64_t *__restrict__ ids, const float *__restrict__ scale, const float *__restrict__ x, float *__restrict__ v6, const int32_t *__restrict__ v6_counts, const int64_t *__restrict__ v6_before, const int64_t *__restrict__ v6_starts, const int64_t *__restrict__ v6_order, int64_t words, int64_t n, int64_t rows)
+{
+    const int lane = threadIdx.x;
+    for (int64_t v_item = blockIdx.x; v_item < rows; v_item += gridDim.x) {
+        const int64_t ids_i = ids[v_item];
+        const int64_t at = ids_i;
+        [[maybe_unused]] const bool inside = (at >= 0 && at < words);
+        const float scale_i = scale[v_item];
+        const int64_t length = n;
+        const int64_t until_i1 = noyau_until_aligned<4>(&x[n * v_item], length);
+        const int64_t until1_i1 = noyau_until_aligned<4>(&v6[at * n], length);
+        const int64_t vectors_i1 = until_i1 == until1_i1 ? (((until_i1 * 3 + length) / 4) - until_i1) : 0;
+        {
+            #pragma unroll 4
+            for (int64_t i1 = lane; i1 < vectors_i1; i1 += 256) {
+                const noyau_vector<float, 4> x_cells = noyau_load<float, 4>(&x[n * v_item + i1 * 4 + until_i1]);
+                noyau_vector<float, 4> v6_cells;
+                #pragma unroll
+                for (int cell = 0; cell < 4; ++cell) {
+                    const float x_i = x_cells.at[cell];
+                    const float v5 = scale_i * x_i;
+                    v6_cells.at[cell] = v5;
+                }
+                if (inside) noyau_atomic_add(&v6[at * n + i1 * 4 + until_i1], v6_cells);
+            }
+            #pragma unroll 4
+            for (int64_t i1_rest = lane; i1_rest < length - vectors_i1 * 4; i1_rest += 256) {
+                const int64_t i1_at = i1_rest < until_i1 ? i1_rest : (vectors_i1 * 4 + i1_rest);
+                const float x_i = x[n * v_item + i1_at];
+                const float v5 = scale_i * x_i;
+                if (inside) {
+                    noyau_atomic_add(&v6[at * n + i1_at], v5);
+                }
+            }
+        }
+    }
+}
+
+#ifndef __CUDACC_RTC__
+/* Launches the kernels on a stream, with arrays of the device. */
+extern "C" cudaError_t scattered_rows(const float *__restrict__ data, const int64_t *__restrict__ ids, const float *__restrict__ scale, const float *__restrict__ x, float *__restrict__ v6, int64_t words, int64_t n, int64_t rows, cudaStream_t stream)
+{
+    int32_t *v6_counts = 0;
+    int64_t *v6_before = 0;
+    int64_t *v6_starts = 0;
+    int64_t *v6_order = 0;
+    if (cudaError_t error = cudaMallocAsync((void **)&v6_counts, sizeof(*v6_counts) * (noyau_minimum_i64((rows / 256) + 1, 128) - noyau_floor_divide_i64(words - 1, noyau_maximum_i64((words + 4095) / 4096, 1)) * noyau_maximum_i64(-(rows / 256) - 1, -128)), stream)) return error;
+    if (cudaError_t error = cudaMallocAsync((void **)&v6_before, sizeof(*v6_before) * (noyau_floor_divide_i64(words - 1, noyau_maximum_i64((words + 4095) / 4096, 1)) + noyau_minimum_i64((rows / 256) + 1, 128) + 1 - noyau_floor_divide_i64(words - 1, noyau_maximum_i64((words + 4095) / 4096, 1)) * noyau_maximum_i64(-(rows / 256) - 1, -128)), stream)) return error;
+    if (cudaError_t error = cudaMallocAsync((void **)&v6_starts, sizeof(*v6_starts) * (noyau_floor_divide_i64(words - 1, noyau_maximum_i64((words + 4095) / 4096, 1)) + 2), stream)) return error;
+    if (cudaError_t error = cudaMallocAsync((void **)&v6_order, sizeof(*v6_order) * rows, stream)) return error;
+    if ((!(n <= 127)) && noyau_minimum_i64((rows / 256) + 1, 128) > 0) scattered_rows_0<<<noyau_blocks(noyau_minimum_i64((rows / 256) + 1, 128), 1), 256, 0, stream>>>(data, ids, scale, x, v6, v6_counts, v6_before, v6_starts, v6_order, words, n, rows);
+    if ((!(n <= 127)) && noyau_floor_divide_i64(noyau_floor_divide_i64(words - 1, noyau_maximum_i64((words + 4095) / 4096, 1)), 32) + 1 > 0) scattered_rows_1<<<noyau_blocks(noyau_floor_divide_i64(noyau_floor_divide_i64(words - 1, noyau_maximum_i64((words + 4095) / 4096, 1)), 32) + 1, 8), dim3(32, 8), 0, stream>>>(data, ids, scale, x, v6, v6_counts, v6_before, v6_starts, v6_order, words, n, rows);
+    if ((!(n <= 127)) && noyau_floor_divide_i64(words - 1, noyau_maximum_i64((words + 4095) / 4096, 1)) + 2 > 0) scattered_rows_2<<<noyau_blocks(noyau_floor_divide_i64(words - 1, noyau_maximum_i64((words + 4095) / 4096, 1)) + 2, 8), dim3(32, 8), 0, stream>>>(data, ids, scale, x, v6, v6_counts, v6_before, v6_starts, v6_order, words, n, rows);
+    if ((!(n <= 127)) && noyau_minimum_i64((rows / 256) + 1, 128) > 0) scattered_rows_3<<<noyau_blocks(noyau_minimum_i64((rows / 256) + 1, 128), 1), 256, 0, stream>>>(data, ids, scale, x, v6, v6_counts, v6_before, v6_starts, v6_order, words, n, rows);
+    if (((!(n <= 127)) & ((words <= 4096) & (n <= 256))) && words > 0) scattered_rows_4<<<noyau_blocks(words, 8), dim3(32, 8), 0, stream>>>(data, ids, scale, x, v6, v6_counts, v6_before, v6_starts, v6_order, words, n, rows);
+    if (((!(n <= 127)) & ((words <= 4096) & (!(n <= 256)))) && words > 0) scattered_rows_5<<<noyau_blocks(words, 1), 256, 0, stream>>>(data, ids, scale, x, v6, v6_counts, v6_before, v6_starts, v6_order, words, n, rows);
+    if (((!(n <= 127)) & ((!(words <= 4096)) & (n <= 256))) && words > 0) scattered_rows_6<<<noyau_blocks(words, 8), dim3(32, 8), 0, stream>>>(data, ids, scale, x, v6, v6_counts, v6_before, v6_starts, v6_order, words, n, rows);
+    if (((!(n <= 127)) & ((!(words <= 4096)) & (!(n <= 256)))) && words > 0) scattered_rows_7<<<noyau_blocks(words, 1), 256, 0, stream>>>(data, ids, scale, x, v6, v6_counts, v6_before, v6_starts, v6_order, words, n, rows);
+    if ((!(!(n <= 127))) && (n * words + 2047) / 2048 > 0) scattered_rows_8<<<noyau_blocks((n * words + 2047) / 2048, 1), 256, 0, stream>>>(data, ids, scale, x, v6, v6_counts, v6_before, v6_starts, v6_order, words, n, rows);
+    if (((!(!(n <= 127))) & (n <= 256)) && rows > 0) scattered_rows_9<<<noyau_blocks(rows, 8), dim3(32, 8), 0, stream>>>(data, ids, scale, x, v6, v6_counts, v6_before, v6_starts, v6_order, words, n, rows);
+    if (((!(!(n <= 127))) & (!(n <= 256))) && rows > 0) scattered_rows_10<<<noyau_blocks(rows, 1), 256, 0, stream>>>(data, ids, scale, x, v6, v6_counts, v6_before, v6_starts, v6_order, words, n, rows);
+    cudaFreeAsync(v6_counts, stream);
+    cudaFreeAsync(v6_before, stream);
+    cudaFreeAsync(v6_starts, stream);
+    cudaFreeAsync(v6_order, stream);
+    return cudaGetLastError();
+}
+#endif
