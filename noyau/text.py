@@ -25,6 +25,10 @@ class Printed:
     def __repr__(self) -> str:
         return str(self)
 
+    def headline(self) -> str:
+        """The verdict in one line, or in one for each part: the first line of the text."""
+        return str(self).strip().partition("\n")[0]
+
 
 def printable(name: str) -> str:
     """A name as it may be printed: one with control characters in it is escaped."""
@@ -53,10 +57,10 @@ def sizes_text(sizes: Mapping[str, Any]) -> str:
     return ", ".join(f"{printable(name)} = {value}" for name, value in sizes.items())
 
 
-def counted(number: int) -> str:
-    """A count as it is read: 812, 43 k, 2.1 M."""
+def counted(number: float) -> str:
+    """A count or a rate as it is read: 812, 43 k, 2.1 M."""
     if number < 10_000:
-        return str(number)
+        return f"{number:.3g}" if number < 1000 else f"{number:.0f}"
     return f"{number / 1e3:.0f} k" if number < 1e6 else f"{number / 1e6:.1f} M"
 
 

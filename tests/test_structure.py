@@ -43,6 +43,7 @@ OPTIONAL = {
     **dict.fromkeys(("pandas", "xarray"), ()),
     "duckdb": ("duckdb*",),
     "mcp": ("mcp",),
+    "shtab": ("completion",),
     **dict.fromkeys(("dask", "distributed"), ("dask*",)),
     "pyspark": ("spark*",),
     **dict.fromkeys(("tree_sitter", "tree_sitter_c", "tree_sitter_cpp"), ("syntax",)),

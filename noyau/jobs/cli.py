@@ -11,9 +11,10 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 from noyau.errors import NoyauError, OutputError
-from noyau.jobs import command_line, doctor, mcp
+from noyau.jobs import command_line, completion, doctor, mcp
 from noyau.jobs.bench import command as bench_command
 from noyau.jobs.check import command as check_command
 from noyau.jobs.diff import command as diff_command
@@ -89,12 +90,29 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit status: 0 right; 1 wrong, racy, or slower than asked; 2 unusable arguments.",
     )
     parser.add_argument("--version", action="version", version=f"noyau {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    parser.set_defaults(parser=parser)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_CommandParser)
     for name, command in COMMANDS.items():
         own = commands.add_parser(name, help=command.summary, description=command.summary)
         command.declare(own)
         own.add_argument("--color", choices=("auto", *_COLORS), default="auto", help="as NO_COLOR and FORCE_COLOR say")
     return parser
+
+
+class _CommandParser(argparse.ArgumentParser):
+    """The parser of a command, whose options may stand before, between and behind its arguments."""
+
+    is_inner = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        if self.is_inner:
+            return super().parse_known_args(args, namespace)
+        self.is_inner = True  # parse_known_intermixed_args parses twice, by this very function
+        try:
+            read, left = super().parse_known_args(args, namespace)  # all that stands first behind -- is an argument
+            return self.parse_known_intermixed_args(args, namespace) if left else (read, left)
+        finally:
+            self.is_inner = False
 
 
 def _complain(message: str, status: int) -> int:
@@ -118,6 +136,7 @@ COMMANDS = {
     "bench": bench_command.COMMAND,
     "stream": stream_command.COMMAND,
     "mcp": mcp.COMMAND,
+    "completion": completion.COMMAND,
     "demo": optimize_command.DEMO,
     "machine": doctor.MACHINE,
     "cache": doctor.CACHE,

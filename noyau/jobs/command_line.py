@@ -53,9 +53,10 @@ def declare_between(parser: argparse.ArgumentParser) -> None:
 
 
 def declare_record(parser: argparse.ArgumentParser, detail: str = "", *, page: bool = False) -> None:
-    """`--json`, and `--html` where there is a `page`; `detail`: how far the record goes."""
+    """`--quiet`, `--json`, and `--html` where there is a `page`; `detail`: how far the record goes."""
     message = f"write the full record here{f', {detail}' if detail else ''}"
     parser.add_argument("--json", type=Path, metavar="F", help=message)
+    parser.add_argument("--quiet", action="store_true", help="print the verdict, in a line, and errors alone")
     if page:
         parser.add_argument("--html", type=Path, metavar="F.html", help="write a page for a browser here: one file")
 
@@ -88,28 +89,45 @@ def require_record_places(model: Path, *records: Path | None) -> None:
             raise OutputError(f"{record} cannot be written: it is a folder, or lies in one that is read-only")
 
 
+class Step(str):
+    """A step of some work in words, of which so many of `total` parts are done."""
+
+    def __new__(cls, words: str, done: int, total: int) -> Step:
+        step = super().__new__(cls, words)
+        step.done, step.total = done, total
+        return step
+
+    done: int
+    total: int
+
+
 @contextlib.contextmanager
-def progress(say: Callable[[str], None] | None = None) -> Iterator[Callable[[str], None]]:
+def progress(say: Callable[[str], None] | None = None, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """Yield a function that tells of each step: `say`, or one line on stderr that changes in a terminal, with the time
-    that has passed, and is not there elsewhere."""
-    if say is not None or sys.stderr is None or not sys.stderr.isatty():
+    that has passed and, once a `Step` is done, about that which is left; elsewhere, and where `quiet`, nothing."""
+    if say is not None or quiet or sys.stderr is None or not sys.stderr.isatty():
         yield say or (lambda step: None)
         return
     from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    looks = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    looks = (
+        SpinnerColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
     console = Console(stderr=True)
     with Progress(*looks, console=console, transient=True, refresh_per_second=4) as shown:  # nothing a clock would see
         task = shown.add_task("starting", total=None)
-        yield lambda step: shown.update(task, description=plain(step)[: max(console.width - 20, 20)])
 
+        def tell(step: str) -> None:
+            if isinstance(step, Step):
+                shown.update(task, completed=step.done, total=step.total)
+            shown.update(task, description=plain(step)[: max(console.width - 30, 20)])
 
-def print_rich(record: object) -> None:
-    """Print a record as a terminal shows it."""
-    from rich.console import Console
-
-    Console().print(record)
+        yield tell
 
 
 def plain(text: str) -> str:

@@ -54,10 +54,10 @@ def share_of(text: str, option: str) -> float:
     return float(match[1]) / 100
 
 
-def size_of_each(texts: list[str]) -> dict[str, int]:
-    """One number for each size. InputError for several, where what flows is captured in one run."""
-    by_name = sizes_of(texts)
+def size_of_each(texts: list[str], option: str = "--dim") -> dict[str, int]:
+    """One number for each size. InputError for several, where only one can be meant."""
+    by_name = sizes_of(texts, option)
     for name, values in by_name.items():
         if len(values) > 1:
-            raise InputError(f"--dim {name} has several numbers, and the path is captured in one run: give one")
+            raise InputError(f"{option} {name} has {len(values)} numbers, and here a size has one: {option} {name}=N")
     return {name: values[0] for name, values in by_name.items()}

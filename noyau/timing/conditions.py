@@ -50,9 +50,9 @@ def unsteady(before: Conditions, after: Conditions, cores: int) -> str:
             f"the processor became {max(change, 1 / change):.2f}x {'slower' if change > 1 else 'faster'} meanwhile"
         )
     if after.load is not None and after.load > cores + 0.5:
-        doubts.append(f"{after.load:.1f} processes wanted to run on {cores} cores")
+        doubts.append(f"other work ran, {after.load:.1f} processes on {cores} cores")
     if before.stolen_s is not None and after.stolen_s is not None and after.stolen_s - before.stolen_s > 0.1:
-        doubts.append(f"the host took {after.stolen_s - before.stolen_s:.1f} s away")
+        doubts.append(f"other virtual machines of this host ran for {after.stolen_s - before.stolen_s:.1f} s instead")
     return "; ".join(doubts)
 
 

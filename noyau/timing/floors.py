@@ -72,6 +72,12 @@ def gain_s(time_s: float, floor_s: float) -> float:
     return max(time_s - floor_s, 0.0)
 
 
+def gain_text(total_s: float, gains_s: float) -> str:
+    """The most that the whole gains when a part of it takes no time, in words."""
+    most = ceiling(total_s, [gains_s])
+    return f"that makes the whole {'more than 20x' if most is None else f'at most {most:.2f}x'} as fast"
+
+
 def ceiling(total_s: float, gains_s: Iterable[float]) -> float | None:
     """The greatest speed-up of the whole, when its parts gain so many seconds; None above 20 times.
 

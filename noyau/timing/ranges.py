@@ -19,24 +19,33 @@ _RECORDING: list[list[Event]] = []  # of the whole process: what events are adde
 
 class range:  # noqa: A001  as users call it
     """A range of time under a name, as a context or a decorator. It is an event of the timelines that are recorded
-    meanwhile (`noyau profile --trace`), and a range of NVTX where torch has a GPU; else it costs less than 1 us."""
+    meanwhile (`noyau profile --trace`, torch's profiler), and a range of NVTX where torch has a GPU; else it costs less
+    than 1 us."""
 
-    __slots__ = ("name", "nvtx", "start_s")
+    __slots__ = ("mark", "name", "nvtx", "start_s")
 
     def __init__(self, name: str) -> None:
         self.name, self.start_s = name, 0.0
         self.nvtx: Any = None
+        self.mark: Any = None
 
     def __enter__(self) -> None:
-        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        torch = sys.modules.get("torch")
+        cuda = getattr(torch, "cuda", None)
         self.nvtx = cuda.nvtx if cuda is not None and cuda.is_initialized() else None
         if self.nvtx is not None:
             self.nvtx.range_push(self.name)
+        if torch is not None and torch.autograd._profiler_enabled():
+            self.mark = torch.profiler.record_function(self.name)
+            self.mark.__enter__()
         self.start_s = time.perf_counter() if _RECORDING else 0.0
 
     def __exit__(self, *_: object) -> None:
         for events in _RECORDING if self.start_s else ():
             events.append(event(self.name, self.start_s, time.perf_counter()))
+        if self.mark is not None:
+            self.mark.__exit__(None, None, None)
+            self.mark = None
         if self.nvtx is not None:
             self.nvtx.range_pop()
 

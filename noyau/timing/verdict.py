@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
 import numpy as np
+
+from noyau.text import counted
 
 _RESAMPLES = 2000
 _CONFIDENCE = 0.95
@@ -50,6 +53,29 @@ class Verdict(Enum):
     AMBIGUOUS = "AMBIGUOUS"
 
 
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Seconds per call that half, nine tenths and 99 of a hundred samples do not exceed, and the calls per second, one
+    after the other. A sample is one call, or the mean of several `calls` where one alone is too short for the clock:
+    the greatest quantiles of single calls are then not known."""
+
+    p50_s: float
+    p90_s: float
+    p99_s: float
+    calls_per_s: float
+    calls: int = 1
+
+    def __str__(self) -> str:
+        return f"p90 {spell_s(self.p90_s)}, p99 {spell_s(self.p99_s)}, {counted(self.calls_per_s)} calls/s"
+
+
+def latency_of(seconds: Sequence[float], calls: int = 1) -> Latency:
+    """The latency of samples in seconds per call."""
+    p50_s, p90_s, p99_s = map(float, np.quantile(seconds, (0.5, 0.9, 0.99)))
+    mean_s = float(np.mean(seconds))
+    return Latency(p50_s, p90_s, p99_s, 1 / mean_s if mean_s > 0 else math.nan, calls)
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Seconds per call of each side, pair by pair; each sample is the mean of `calls` calls.
@@ -85,6 +111,11 @@ class Comparison:
         """Quantiles of the seconds per call, before and after: `quantiles_s(0.1, 0.9)` for p10 and p90."""
         before, after = (np.quantile(side, shares) for side in (self.before_s, self.after_s))
         return tuple(map(float, before)), tuple(map(float, after))
+
+    @property
+    def latencies(self) -> tuple[Latency, Latency]:
+        """The latency before and after."""
+        return latency_of(self.before_s, self.calls), latency_of(self.after_s, self.calls)
 
     @cached_property
     def ratios(self) -> np.ndarray:

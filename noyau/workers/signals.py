@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from math import inf
 from types import FrameType
 
+INTERRUPTED = "it was interrupted"
 GRACE_S = 5.0
 _ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGINT") if hasattr(signal, name))
 
@@ -66,7 +67,7 @@ def wait_or_end(process: subprocess.Popen[bytes], time_s: float, number: int = s
         process.wait(time_s)
         return ""
     except (KeyboardInterrupt, Termination):
-        reason = "it was interrupted"
+        reason = INTERRUPTED
     except subprocess.TimeoutExpired:
         reason = f"it did not end within {time_s:g} s"
     process.send_signal(number)

@@ -57,8 +57,8 @@ def test_help_is_status_0(argv, capsys):
 
 def test_help_names_every_command(capsys):
     cli.main(["--help"])
-    told = capsys.readouterr().out
-    assert all(f"    {name} " in told and command.summary in told for name, command in cli.COMMANDS.items())
+    told = " ".join(capsys.readouterr().out.split())
+    assert all(f" {name} {command.summary} " in told for name, command in cli.COMMANDS.items())
 
 
 def test_an_error_of_noyau_is_one_line_and_status_2(command, capsys):
@@ -151,3 +151,25 @@ def test_color_is_as_no_color_has_it_and_an_option_decides(choice, no_color, for
         monkeypatch.delenv(name)
     assert cli.main(["cache", "--color", choice]) == 0
     assert (os.environ.get("NO_COLOR"), os.environ.get("FORCE_COLOR")) == (no_color, force)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--top 3 work.py a b -- --own",
+        "work.py --top 3 a b -- --own",
+        "work.py a b --top 3 -- --own",
+        "work.py a --top 3 b -- --own",
+    ],
+)
+@pytest.mark.parametrize("name", ["profile", "check"])
+def test_options_stand_before_between_and_behind_arguments(name, words):
+    words = words.replace("--top 3", "--top 3" if name == "profile" else "--launch 3,4")
+    read = cli._parser().parse_args([name, *words.split()])
+    assert read.arguments == ["a", "b", "--own"] and vars(read).get("target", read.__dict__.get("model")) == "work.py"
+    assert (read.top == 3) if name == "profile" else (read.launch == "3,4")
+
+
+def test_what_stands_behind_two_dashes_is_no_option(capsys):
+    assert cli.main(["show", "--", "--help"]) == 2
+    assert "--help" in capsys.readouterr().err

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import argparse
+import io
+import time
 from pathlib import Path
 
 import pytest
 
 import noyau
 from noyau.errors import InputError, OutputError
-from noyau.jobs.command_line import declare_inputs, declare_record, require_record_places
+from noyau.jobs.command_line import Step, declare_inputs, declare_record, progress, require_record_places
 from noyau.text import path_of
 
 
@@ -38,12 +40,37 @@ def test_a_record_has_a_place_of_its_own(tmp_path):
             require_record_places(model, record)
 
 
+def test_progress_is_one_line_in_a_terminal_with_the_time_that_is_left_and_nothing_elsewhere(monkeypatch):
+    """Elsewhere, and where it is to be quiet, nobody is told."""
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "100")
+    with progress() as say:
+        for done in range(3):
+            say(Step(f"timing [red]kernel_{done}", done, 4))
+            time.sleep(0.02)
+    told = terminal.getvalue()
+    assert "timing [red]kernel_2" in told and "0:00:0" in told.partition("left ")[2]
+    for options in ({"quiet": True}, {}):
+        terminal.truncate(0)
+        with progress(**options) as say:
+            monkeypatch.setattr(terminal, "isatty", lambda: False)
+            if options:
+                say("reading")
+                assert terminal.getvalue() == ""
+    said = []
+    with progress(said.append) as say:
+        say(Step("checking", 1, 2))
+    assert said == ["checking"] and (said[0].done, said[0].total) == (1, 2)
+
+
 @pytest.mark.parametrize("wrong", [3, None, b"model.onnx", ["model.onnx"]])
 def test_what_is_no_path(wrong, tmp_path):
     """One clear error of each public function that takes a path."""
     told = f"the path of a file, and this is of the type {type(wrong).__name__}: give a text or a Path"
     calls = {
-        "noyau.optimize takes a torch.nn.Module or": lambda: noyau.optimize(wrong),
+        "noyau.optimize takes a torch.nn.Module, an onnx.ModelProto or": lambda: noyau.optimize(wrong),
         "noyau.load takes": lambda: noyau.load(wrong),
         "noyau.show takes": lambda: noyau.show(wrong),
         "noyau.extract takes": lambda: noyau.extract(wrong, (["A"], ["B"])),

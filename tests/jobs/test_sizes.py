@@ -46,5 +46,5 @@ def test_a_share_of_the_time():
 def test_a_size_is_given_once_and_its_option_is_named():
     with pytest.raises(InputError, match="--sizes n is given twice: give it once, as n=N,N for several"):
         sizes_of(["n=1", "n=2"], "--sizes")
-    with pytest.raises(InputError, match="--dim n has several numbers, and the path is captured in one run: give one"):
+    with pytest.raises(InputError, match="--dim n has 2 numbers, and here a size has one: --dim n=N"):
         size_of_each(["n=1,2"])

@@ -37,8 +37,8 @@ def test_the_pulse_is_the_best_of_some_tries():
         (Conditions(2000.0, 1.05e-4, 2.4, 10.05), ""),
         (Conditions(2000.0, 1.2e-4, 0.5, 10.0), "1.20x slower"),
         (Conditions(None, 0.8e-4, None, None), "1.25x faster"),
-        (Conditions(2000.0, 1e-4, 5.5, 10.0), "5.5 processes wanted to run on 2 cores"),
-        (Conditions(2000.0, 1e-4, 0.5, 10.4), "the host took 0.4 s away"),
+        (Conditions(2000.0, 1e-4, 5.5, 10.0), "other work ran, 5.5 processes on 2 cores"),
+        (Conditions(2000.0, 1e-4, 0.5, 10.4), "other virtual machines of this host ran for 0.4 s instead"),
     ],
 )
 def test_what_makes_times_doubtful_is_told(after, told):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from noyau.timing.verdict import FEWEST_PAIRS, Comparison, Verdict, spell_s
+from noyau.timing.verdict import FEWEST_PAIRS, Comparison, Verdict, latency_of, spell_s
 
 
 @pytest.mark.parametrize(
@@ -35,3 +36,12 @@ def test_it_prints_itself():
 )
 def test_times_have_units_that_suit_them(time_s, text):
     assert spell_s(time_s) == text
+
+
+def test_latencies_are_quantiles_and_calls_a_second():
+    after = tuple(np.linspace(1e-3, 2e-3, 101))
+    before, latency = Comparison((2e-3,) * 101, after, calls=3).latencies
+    assert (before.p50_s, before.p99_s, before.calls_per_s) == pytest.approx((2e-3, 2e-3, 500.0))
+    assert (latency.p50_s, latency.p90_s, latency.p99_s) == pytest.approx((1.5e-3, 1.9e-3, 1.99e-3))
+    assert latency.calls == 3 and str(latency) == "p90 1.9 ms, p99 1.99 ms, 667 calls/s"
+    assert np.isnan(latency_of([0.0]).calls_per_s)

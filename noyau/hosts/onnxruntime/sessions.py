@@ -1,4 +1,4 @@
-"""Sessions of onnxruntime, opened. The only file that imports onnxruntime.
+"""Sessions of onnxruntime, opened: no other file opens one.
 
 For a runtime that looks for external data nowhere else, a model's bytes become a file beside links to its data."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from noyau.codegen.plan import Planned
 from noyau.compiler.partition.cut import Partition, partition
 from noyau.dtypes import from_onnx
-from noyau.errors import ModelError
+from noyau.errors import InputError, ModelError
 from noyau.frontends import onnx as frontend
 from noyau.hosts.onnxruntime.bodies import Body, laid_flat, loosened
 from noyau.hosts.onnxruntime.function_bodies import every_node, subgraphs
 from noyau.hosts.onnxruntime.model_files import Provenance, provenance_of, take_apart
 from noyau.hosts.onnxruntime.runs import run_bodies
 from noyau.hosts.onnxruntime.sessions import open_session
+from noyau.text import printable
 
 if TYPE_CHECKING:
     import onnx
@@ -125,10 +126,10 @@ class SourceModel:
         return open_session(content, library, threads=threads, folder=self.folder, prepacked=self.prepacked)
 
 
-def open_model(path: Path, *, flat: bool = False) -> SourceModel:
-    """The model of a file, read and imported, its bodies `flat` or not looked into; ModelError where it is none that
-    can be used."""
-    raw = frontend.parse(path)
+def open_model(path: Path, *, flat: bool = False, sizes: Mapping[str, int] | None = None) -> SourceModel:
+    """The model of a file, read and imported, its bodies `flat` or not looked into, some `sizes` numbers from here on;
+    ModelError where it is none that can be used, InputError for a size that it has not."""
+    raw = with_fixed_sizes(frontend.parse(path), sizes) if sizes else frontend.parse(path)
     model = frontend.verify(frontend.upgrade(raw))
     plain = take_apart(model)
     if plain is not model:
@@ -145,6 +146,22 @@ def open_model(path: Path, *, flat: bool = False) -> SourceModel:
         while loosened(laid, bodies, imported.graph):
             imported = frontend.import_model(laid, path.parent, run=run_bodies, inference=inference)
     return SourceModel(path.name, path.parent, laid, imported, provenance, older, bodies, plain if bodies else None)
+
+
+def with_fixed_sizes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
+    """The model with numbers in place of some of its sizes, in the shapes of all its values. InputError for a size that
+    no input has, or that is no extent."""
+    from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed
+
+    dims = (dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim)
+    known = dict.fromkeys(filter(None, dims))
+    for name, size in sizes.items():
+        if name not in known or size < 1:
+            what = "is no extent, from 1 on" if name in known else "is the size of no input"
+            there = ", ".join(map(printable, known)) or "none: all are numbers already"
+            raise InputError(f"--fix-dim {printable(name)}={size}: {printable(name)} {what}; the sizes are: {there}")
+        make_dim_param_fixed(model.graph, name, size)
+    return model
 
 
 def external_bytes(model: onnx.ModelProto) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from noyau.errors import InputError
-from noyau.jobs.command_line import Command, declare_record, print_rich, progress, require_record_places
+from noyau.jobs.command_line import Command, declare_record, progress, require_record_places
 from noyau.jobs.sizes import share_of, sizes_of
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         help="run the saved text beside the present one, in turns; it is a program: name a baseline you trust",
     )
     limit = "with --compare: status 1 where a candidate takes surely longer, by more than this (default: 5%%)"
-    add("--fail-if-slower", default="5%", metavar="P%", help=limit)
+    add("--fail-if-slower", default="5%", metavar="P%%", help=limit)
     for kind, what in (("markdown", "a summary for a pull request"), ("junit", "JUnit's XML"), ("csv", "all timings")):
         add(f"--{kind}", type=Path, metavar="F", help=f"write {what} here")
     declare_record(parser, "with every sample", page=True)
@@ -57,7 +57,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     """0 where every candidate that runs is right, and none slower than asked; else 1."""
     from noyau.jobs.bench.exports import EXPORTS
-    from noyau.jobs.report.text import write_text
+    from noyau.jobs.report.text import print_record, write_text
 
     target, file = arguments.target, Path(arguments.target.partition("::")[0])
     exports = {kind: getattr(arguments, kind) for kind in EXPORTS if getattr(arguments, kind) is not None}
@@ -68,7 +68,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.compare and (arguments.against or arguments.device or arguments.save or arguments.html):
         problem = "--compare goes without --against, --device, --save and --html"
         raise InputError(f"{problem}: it times what was saved, on this CPU, and --markdown writes its table")
-    with progress() as say:
+    with progress(quiet=arguments.quiet) as say:
         say(f"reading {target}")
         record = _timed(arguments, limit, say)
     for kind, place in exports.items():
@@ -77,8 +77,8 @@ def _run(arguments: argparse.Namespace) -> int:
         record.write(arguments.json)
     if arguments.html is not None:  # a comparison has no page, and was refused above
         cast("BenchRecord", record).save_html(arguments.html)
-    print_rich(record)
-    if arguments.save:
+    print_record(record, quiet=arguments.quiet)
+    if arguments.save and not arguments.quiet:
         again = shlex.join(["noyau", "bench", target, "--compare", arguments.save])
         print(f"\nKept as a baseline. After a change: {again}")
     return 0 if record.ok else 1

@@ -14,7 +14,7 @@ from noyau.text import as_json, fields_json
 from noyau.timing.conditions import Conditions, unsteady
 from noyau.timing.machine import Machine
 from noyau.timing.rounds import Series
-from noyau.timing.verdict import Comparison, Verdict
+from noyau.timing.verdict import Comparison, Latency, Verdict, latency_of
 
 RETURNING, FILLING = "returns", "out="  # the ways in which a candidate is called
 HOT, COLD = "hot", "cold"
@@ -54,6 +54,10 @@ class Race:
 
     sides: tuple[RotatingSide, ...]
     series: Series
+
+    def latency(self, side: RotatingSide) -> Latency | None:
+        at = self.sides.index(side) if side in self.sides else None
+        return None if at is None else latency_of(self.series.seconds[at], self.series.calls[at])
 
     def median_s(self, side: RotatingSide) -> float | None:
         return self.series.median_s(self.sides.index(side)) if side in self.sides else None
@@ -112,6 +116,11 @@ class BenchPoint:
         race = self.races.get(temperature or self.usual)
         return None if race is None else race.median_s((name, way))
 
+    def latency(self, name: str) -> Latency | None:
+        """The latency of a candidate as users call it, or None where it was not timed."""
+        race = self.races.get(self.usual)
+        return None if race is None else race.latency((name, RETURNING))
+
     def least_s(self, name: str, temperature: str = "") -> float | None:
         """The median seconds of the faster of the ways in which it was called."""
         times = [self.time_s(name, way, temperature) for way in (RETURNING, FILLING)]
@@ -150,7 +159,8 @@ class BenchPoint:
     def _timed_json(self, name: str, way: str, temperature: str) -> dict[str, Any]:
         race = self.races[temperature]
         at = race.sides.index((name, way))
-        record = {"way": way, "temperature": temperature, "median_s": race.series.median_s(at)}
+        record: dict[str, Any] = {"way": way, "temperature": temperature, "median_s": race.series.median_s(at)}
+        record["latency"] = as_json(race.latency((name, way)))
         if (self.against, way) in race.sides:
             comparison = self.comparison(name, way=way, temperature=temperature)
             record |= {name: getattr(comparison, name) for name in ("verdict", "speedup", "low", "high")}

@@ -12,13 +12,13 @@ from rich.text import Text
 from noyau.jobs.bench.record import COLD, FILLING, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes
 from noyau.jobs.page import document
 from noyau.jobs.page.document import Page, SizedTime
-from noyau.jobs.report.text import Show, TableRow, fits, hanging, shorten, show_of, table
+from noyau.jobs.report.text import Show, TableRow, hanging, shorten, show_of, table
 from noyau.text import printable, sizes_text
 from noyau.timing.verdict import Verdict, spell_s
 
 _GIGA = 1e9
 HOST = "host"
-_FLOPS, _CANDIDATE = "GFLOP/s", "candidate"
+_FLOPS = "GFLOP/s"
 _LONGEST_RIVAL = 15  # as wide as an AMBIGUOUS beside its ratio
 _SLOW_START_S = 0.05  # of a first call, from which it is worth a word
 
@@ -56,13 +56,10 @@ def _at(name: str, at: BenchPoint, width: int, show: Show) -> Iterator[Renderabl
 
 def _ranked(at: BenchPoint, width: int, show: Show) -> Iterator[Text]:
     """The table; without its flops where a line has no room for them."""
-    columns = _columns(at)
-    for left in (columns, tuple(name for name in columns if name != _FLOPS)):
-        rows = [TableRow(show(row.title), _cells(row, at, left), show(remark(row, at))) for row in at.ranked]
-        headings = [name or show(shorten(f"vs {at.against}", _LONGEST_RIVAL)) for name in left]
-        if fits(_CANDIDATE, headings, rows, width):
-            break
-    yield from table(_CANDIDATE, headings, rows, width)
+    rows = [TableRow(show(row.title), _cells(row, at), show(remark(row, at))) for row in at.ranked]
+    rival = show(shorten(f"vs {at.against}", _LONGEST_RIVAL))
+    headings = (RETURNING, FILLING, HOT, HOST, "GB/s", "floor", _FLOPS, rival)
+    yield from table("candidate", headings, rows, width, (_FLOPS,))
 
 
 def floor_text(at: BenchPoint) -> str:
@@ -75,31 +72,19 @@ def floor_text(at: BenchPoint) -> str:
     return f"{text}; this machine needs {spell_s(at.floor_s)} for them, {rate:.1f} GB/s"
 
 
-def _columns(at: BenchPoint) -> tuple[str, ...]:
-    """The headings: a way or a temperature that nobody was timed in has none."""
-    names = [row.name for row in at.ranked]
-    columns = [RETURNING]
-    columns += [FILLING] if any(at.time_s(name, FILLING) is not None for name in names) else []
-    columns += [HOT] if len(at.races) > 1 else []
-    columns += [HOST] if any(row.host_s is not None for row in at.ranked) else []
-    columns += ["GB/s", "floor"] if at.floor_s else []
-    columns += [_FLOPS] if at.work.flops else []
-    return (*columns, "") if len(names) > 1 else tuple(columns)
-
-
-def _cells(row: CandidateTimes, at: BenchPoint, columns: tuple[str, ...]) -> tuple[str, ...]:
+def _cells(row: CandidateTimes, at: BenchPoint) -> tuple[str, ...]:
+    """The cells of a candidate; nothing in those of a way or a temperature in which it was not timed."""
     best_s = at.least_s(row.name) or float("nan")
-    cells = {
-        RETURNING: _spell(at.time_s(row.name)),
-        FILLING: _spell(at.time_s(row.name, FILLING)),
-        HOT: _spell(at.time_s(row.name, temperature=HOT)),
-        HOST: _spell(row.host_s),
-        "GB/s": f"{at.work.bytes_moved / best_s / _GIGA:.1f}",
-        "floor": f"{(at.floor_s or 0.0) / best_s:.0%}",
-        _FLOPS: f"{(at.work.flops or 0.0) / best_s / _GIGA:.1f}",
-        "": "-" if row.name == at.against else verdict_text(row, at),
-    }
-    return tuple(cells[column] for column in columns)
+    return (
+        _spell(at.time_s(row.name)),
+        _spell(at.time_s(row.name, FILLING)),
+        _spell(at.time_s(row.name, temperature=HOT)) if len(at.races) > 1 else "",
+        _spell(row.host_s),
+        f"{at.work.bytes_moved / best_s / _GIGA:.1f}" if at.floor_s else "",
+        f"{at.floor_s / best_s:.0%}" if at.floor_s else "",
+        f"{at.work.flops / best_s / _GIGA:.1f}" if at.work.flops else "",
+        "" if len(at.ranked) == 1 else "-" if row.name == at.against else verdict_text(row, at),
+    )
 
 
 def verdict_text(row: CandidateTimes, at: BenchPoint) -> str:
@@ -114,6 +99,7 @@ def remark(row: CandidateTimes, at: BenchPoint) -> str:
         temperature, comparison = at.deciding(row.name)
         where = f", {temperature}" if len(at.races) > 1 else ""
         remarks.insert(0, f"[{comparison.low:.2f}, {comparison.high:.2f}] over {comparison.pairs} rounds{where}")
+    remarks += filter(None, [str(at.latency(row.name) or "")])
     if row.first_s is not None and row.first_s > max(_SLOW_START_S, 10 * (at.time_s(row.name) or 0.0)):
         remarks.append(f"its first call took {spell_s(row.first_s)}")
     return "; ".join(remarks)
@@ -130,12 +116,16 @@ def _bytes(count: int) -> str:
     return f"{count} bytes"
 
 
+def headline(record: BenchRecord) -> str:
+    """The fastest candidate, a line for each set of sizes."""
+    return "\n".join(f"{sizes_text(at.sizes)}: {_winner(at)}" if at.sizes else _winner(at) for at in record.at)
+
+
 def page(record: BenchRecord) -> Page:
     """The page of a record, size by size."""
     machine, at = record.machine, record.at
     facts = {"machine": f"{machine.cpu}, {machine.cores} cores, {machine.level}"}
     facts |= {"GPU": str(record.gpu["device"])} if record.gpu else {}
-    heads = [f"{sizes_text(each.sizes)}: {_winner(each)}" if each.sizes else _winner(each) for each in at]
     floors = (f"{sizes_text(each.sizes)}: {floor_text(each)}" for each in at)
     state = "bad" if not record.ok else "doubt" if any(each.doubts for each in at) else "good"
     varying = [name for name in at[0].sizes if len({each.sizes.get(name) for each in at}) > 1]
@@ -144,8 +134,9 @@ def page(record: BenchRecord) -> Page:
     for point in at:
         for row in point.ranked:
             times.setdefault(printable(row.title), []).append(_time(point, row, size))
+    head, *heads = headline(record).splitlines()
     sections = [
-        document.summary(heads[0], state, (*heads[1:], *floors), facts),
+        document.summary(head, state, (*heads, *floors), facts),
         document.table("Candidates", (_row(row, point) for point in at for row in point.rows)),
         document.sweeps("Times and rates", size, times),
         document.lines(
@@ -165,7 +156,7 @@ def _winner(point: BenchPoint) -> str:
 
 def _row(row: CandidateTimes, point: BenchPoint) -> dict[str, Any]:
     compared = None if row.out or row.name == point.against else point.deciding(row.name)[1]
-    least_s = None if row.out else point.least_s(row.name)
+    least_s, latency = (None, None) if row.out else (point.least_s(row.name), point.latency(row.name))
     return {
         "sizes": sizes_text(point.sizes),
         "candidate": printable(row.title),
@@ -174,6 +165,9 @@ def _row(row: CandidateTimes, point: BenchPoint) -> dict[str, Any]:
         "returns_s": None if row.out else point.time_s(row.name),
         "out_s": None if row.out else point.time_s(row.name, FILLING),
         "hot_s": None if row.out else point.time_s(row.name, temperature=HOT),
+        "p90_s": None if latency is None else latency.p90_s,
+        "p99_s": None if latency is None else latency.p99_s,
+        "calls_per_s": None if latency is None else latency.calls_per_s,
         "bytes_per_s": point.work.bytes_moved / least_s if least_s else None,
         "floor_share": point.floor_s / least_s if least_s and point.floor_s else None,
         "remark": printable(row.out or remark(row, point)),

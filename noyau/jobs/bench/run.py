@@ -16,7 +16,7 @@ from noyau.jobs.bench.record import BenchPoint, BenchRecord
 from noyau.jobs.bench.tasks import Arguments, BenchOptions, function_tasks, functions_of, op_tasks
 from noyau.jobs.bench.track import Say, name_of, pools, race
 from noyau.jobs.bench.winners import record_winner
-from noyau.jobs.command_line import progress
+from noyau.jobs.command_line import Step, progress
 from noyau.ops.op import Op
 from noyau.timing.machine import this_machine
 from noyau.workers.resources import processors
@@ -74,7 +74,8 @@ def timed(
         return result
     cores, points = processors(), list[BenchPoint]()
     tasks = op_tasks(what, wishes) if isinstance(what, Op) else function_tasks(functions_of(what, wishes), wishes)
-    for task in tasks:
+    for done, task in enumerate(tasks):
+        say(Step(f"timing {name_of(what)}", done, len(wishes.sizes)))
         track = NumpyTrack(task, wishes.cold, wishes.seed, cores)
         points.append(race(track, task.entries, budget_s=wishes.budget_s, cores=cores, say=say))
         if record:

@@ -102,8 +102,6 @@ def _declare_verdict(add: Callable[..., Any]) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     """0 where nothing differs, 1 where something does."""
-    from rich.console import Console
-
     if arguments.time is not None and not 0 < arguments.time < math.inf:
         raise InputError(f"--time {arguments.time:g} is no limit: give a number of seconds above 0")
     if submissions.is_submission(arguments):
@@ -125,12 +123,13 @@ def _run(arguments: argparse.Namespace) -> int:
         raise InputError(f"{target} is checked against another model: noyau check {target} --against B.onnx")
     require_record_places(target, arguments.json, arguments.html)
     from noyau.jobs.check.model_difference import model_difference
+    from noyau.jobs.report.text import print_record
 
-    with progress() as say:
+    with progress(quiet=arguments.quiet) as say:
         say(f"running {target.name} and {arguments.against.name}")
         difference = model_difference(target, arguments.against, dims=sizes_of(arguments.dim), inputs=arguments.inputs)
         difference.write_where(arguments.json, arguments.html)
-    Console().print(difference)
+    print_record(difference, quiet=arguments.quiet)
     return 0 if difference.ok else 1
 
 
@@ -188,6 +187,7 @@ def _report(
     verdict: ExitStatus,
 ) -> int:
     """Write and print a check: its verdict, where warnings that count make it 1, and unseen parts that do not 0."""
+    from noyau.jobs.check.page import verdict_text
     from noyau.jobs.report.text import print_lines, write_json
     from noyau.verify.findings import sarif
 
@@ -196,10 +196,10 @@ def _report(
         write_json(record, arguments.json)
     if arguments.sarif is not None:
         write_json(sarif(findings), arguments.sarif)
-    print_lines(text)
     status = ExitStatus.WRONG if arguments.strict and findings else verdict
     if status is ExitStatus.UNVERIFIED and arguments.allow_unseen:
         status = ExitStatus.RIGHT
+    print_lines(f"{path.name}: {verdict_text(findings, status)}" if arguments.quiet else text)
     if arguments.html is not None:
         from noyau.jobs.check.page import check_page
         from noyau.verify.checks import LIMITS
@@ -262,7 +262,7 @@ def _checked(arguments: argparse.Namespace) -> list[OpCheck]:
     from noyau.verify.checks import OpCheck
 
     sizes = {name: values[0] for name, values in sizes_of(arguments.dim).items()}
-    with progress() as say:
+    with progress(quiet=arguments.quiet) as say:
         say(f"loading {arguments.target}")
         ops, reductions = load_checked(arguments.target)
         _require_sizes(sizes, {name for op in ops for name in size_names(op)}, arguments.target)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from noyau.jobs.check.submissions.problem import Verdict
 from noyau.jobs.page.document import Page, Section, lines, summary, table
 from noyau.sanitizer.access_map import AccessMap, svg
 from noyau.text import printable, several
@@ -17,21 +18,25 @@ from noyau.verify.reports import Report
 STATES = {0: ("right", "good"), 1: ("wrong", "bad"), 3: ("not verified", "doubt")}  # by the exit status
 
 
+def verdict_text(findings: Sequence[Finding], status: int) -> str:
+    """The verdict of a check that ends with a status, and how much was found, in one line."""
+    counts = Counter(each.severity for each in findings)
+    known = [several(counts[each], each) for each in ("error", "warning") if counts[each]]
+    return f"{STATES[status][0]}: {' and '.join(known) or 'no finding'}"
+
+
 def check_page(
     title: str, checks: Sequence[Report], maps: Sequence[AccessMap], status: int, limits: Sequence[str]
 ) -> Page:
     """The page of a check of ops, of a script or of a program; `status`: with which the command ends."""
     findings = [finding for each in checks for _, group in each.groups for finding in group]
-    counts = Counter(each.severity for each in findings)
-    known = [several(counts[each], each) for each in ("error", "warning") if counts[each]]
-    word, state = STATES[status]
     verdicts = [line for each in checks for line in each.verdicts(everything=False)]
     kernels = [(each, kernel) for each in checks if isinstance(each, OpCheck) for kernel in each.kernels]
     note = "Choose a kernel for its file and certificate."
     drawn = [each for each in maps if each.arrays]
     pictures = [{"title": f"{each.kernel}{each.launch}", "svg": svg([each]), "text": str(each)} for each in drawn]
     sections = [
-        summary(f"{word}: {' and '.join(known) or 'no finding'}", state, verdicts),
+        summary(verdict_text(findings, status), STATES[status][1], verdicts),
         _findings(findings),
         {"kind": "pictures", "title": "Who writes which cell", "pictures": pictures},
         table("Kernels", (_row(each, kernel) for each, kernel in kernels), note),
@@ -40,6 +45,25 @@ def check_page(
     return Page(
         printable(title), "check", sections, {f"{each.op}[{one.name}]": _source(each, one) for each, one in kernels}
     )
+
+
+def submissions_page(title: str, verdicts: Sequence[Verdict], headline: str, status: int, limit: str) -> Page:
+    """The page of a check of submissions: the verdict on each, and the findings on the lines of its source."""
+    rows = []
+    for each in verdicts:
+        words = {
+            name: ", ".join(text) if isinstance(text, list) else text or "" for name, text in each.to_json().items()
+        }
+        rows.append(words | {"notes": "; ".join((*each.skipped, *each.notes))})
+    findings = [one.finding for each in verdicts for one in each.complaints]
+    texts = [printable(line) for each in verdicts for line in [next(each.lines())]]
+    sections = [
+        summary(headline, STATES[status][1], texts),
+        table("Submissions", rows),
+        _findings(findings),
+        lines("Limits", [limit]),
+    ]
+    return Page(printable(title), "check", sections)
 
 
 def report_page(check: Any) -> Page:

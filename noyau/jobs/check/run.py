@@ -28,6 +28,7 @@ from noyau.jobs.check.candidates import ByHand, FromReference, KernelCandidate, 
 from noyau.jobs.check.gradients import check_formula, check_gradient_kernels, place_of_gradient
 from noyau.jobs.check.isolated_kernels import KernelProcesses
 from noyau.jobs.check.kernel import OneKernel
+from noyau.jobs.command_line import Step
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.ops.op_homes import end_loading
@@ -245,8 +246,8 @@ def _run(parts: Sequence[_Part], say: Say, numbers: Iterable[int]) -> Iterator[l
                 opened[-1].begin()
             return opened[-1]
 
-        for part in map(parts.__getitem__, numbers):
-            say(f"checking {part.called}")
+        for done, part in enumerate(map(parts.__getitem__, numbers)):
+            say(Step(f"checking {part.called}", done, len(parts)))
             checks = part.run(apart)
             if opened and any(error.kind in SPOILING for each in checks for error in each.errors):
                 opened[-1].renew()

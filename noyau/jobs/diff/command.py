@@ -19,14 +19,15 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     """0 where nothing differs but names, 1 where something does."""
     from noyau.jobs.diff.run import diff
+    from noyau.jobs.report.text import print_record
 
     for model in (arguments.model, arguments.against):
         command_line.require_record_places(model, arguments.json, arguments.html)
-    with command_line.progress() as say:
+    with command_line.progress(quiet=arguments.quiet) as say:
         say(f"comparing {arguments.model.name} and {arguments.against.name}")
         result = diff(arguments.model, arguments.against, dims=sizes_of(arguments.dim), inputs=arguments.inputs)
     result.write_where(arguments.json, arguments.html)
-    command_line.print_rich(result)
+    print_record(result, quiet=arguments.quiet)
     return 0 if result.same else 1
 
 

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from noyau.jobs.diff.record import ModelsDiff
 from noyau.jobs.page import document
-from noyau.jobs.page.document import Page, Section
-from noyau.jobs.page.graphs import Node, graphs, model_drawing
+from noyau.jobs.page.document import Node, Page, Section, graphs
+from noyau.jobs.page.graphs import model_drawing
 from noyau.jobs.report.text import hanging, show_of
 from noyau.text import as_json, several
 

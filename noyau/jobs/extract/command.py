@@ -37,7 +37,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from noyau.jobs.report.text import write_found
 
     require_room(arguments.output, force=arguments.force)
-    with progress() as say:
+    with progress(quiet=arguments.quiet) as say:
         say(f"running {arguments.model.name} up to the path")
         path = extract(arguments.model, arguments.between, dims=size_of_each(arguments.dim), inputs=arguments.inputs)
         files = path.save(arguments.output, force=arguments.force)
@@ -49,7 +49,7 @@ def _run(arguments: argparse.Namespace) -> int:
         *(f"  {plain(note)}" for note in path.notes),
         f"Next: noyau optimize {plain(str(arguments.model))} --with {plain(op)}",
     ]
-    Console(soft_wrap=True).print("\n".join(lines), markup=False, highlight=False)
+    Console(soft_wrap=True).print("\n".join(lines[:1] if arguments.quiet else lines), markup=False, highlight=False)
     return 0
 
 

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import tempfile
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from noyau.errors import InputError, OutputError
 from noyau.jobs import command_line
 from noyau.jobs.command_line import make_folder, plain
-from noyau.jobs.sizes import sizes_of
+from noyau.jobs.sizes import size_of_each, sizes_of
 
 if TYPE_CHECKING:
     from noyau.jobs.optimize.record import Report
@@ -47,6 +47,8 @@ def declare_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     sizes = "or with each of these; can be repeated (default: small, usual and large in turn)"
     command_line.declare_inputs(parser, "check and time", sizes)
+    fixed = "write the model with this size alone, as a number: onnxruntime folds what follows from it; can be repeated"
+    add("--fix-dim", action="append", default=[], metavar="NAME=SIZE", help=fixed)
     add(
         "--keep",
         choices=("faster", "not-slower", "all"),
@@ -101,15 +103,22 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
     within_s = math.inf if within is None else _number(within, fault)
     own = {each.name: getattr(arguments, each.name) for each in fields(OptimizeOptions) if each.name in arguments}
     converted = {"dims": sizes_of(arguments.dim), "within_s": within_s, "weights": arguments.weights or "none"}
+    converted["fix_dims"] = size_of_each(arguments.fix_dim, "--fix-dim")
     wishes = OptimizeOptions(**{**own, **converted})
-    with command_line.progress() as say:
+    with command_line.progress(quiet=arguments.quiet) as say:
         result = optimize(model, wishes, say)
         result.save(output)
-        result.report.write_where(arguments.json, arguments.html)
-    command_line.print_rich(result.report)
-    if keep:
-        print(f"\n{_written(output, result.library is not None, result.report)}")
-    return _verdict(result.report, required)
+    files = _written(output, result.library is not None, result.report) if keep else ""
+    return _finish(arguments, replace(result.report, written=files), required)
+
+
+def _finish(arguments: argparse.Namespace, report: Report, required: float | None) -> int:
+    """Write and print a report; the exit status is 1 where the whole model is not as much faster as was asked."""
+    from noyau.jobs.report.text import print_record
+
+    report.write_where(arguments.json, arguments.html)
+    print_record(report, quiet=arguments.quiet)
+    return _verdict(report, required)
 
 
 def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
@@ -122,6 +131,7 @@ def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
         "only": "--only",
         "drop": "--drop",
         "weights": "--weights",
+        "fix_dim": "--fix-dim",
     }.items():
         if getattr(arguments, name):
             raise InputError(f"{option} is for models in onnxruntime: leave it, or --device, out")
@@ -131,16 +141,15 @@ def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
     dims = {name: number for name, (number,) in sizes.items()}
     require_places(model, output, arguments.json, arguments.html)
     required = _required(arguments.require)
-    with command_line.progress() as say:
+    with command_line.progress(quiet=arguments.quiet) as say:
         say(f"hosting {model.name} on {arguments.device}")
         wishes = {} if arguments.inputs is None else {"inputs": arguments.inputs}
         hosting = job("onnx_model")
         result = hosting.optimize_model(model, device=arguments.device, dims=dims, keep=arguments.keep, **wishes)
         result.save(output)
-        result.report.write_where(arguments.json, arguments.html)
-    command_line.print_rich(result.report)
-    print(f"\nWrote {plain(str(output))}; noyau.load({plain(str(output))!r}) is called with the model's inputs.")
-    return _verdict(result.report, required)
+    name = plain(str(output))
+    files = f"Wrote {name}; noyau.load({name!r}) is called with the model's inputs."
+    return _finish(arguments, replace(result.report, written=files), required)
 
 
 def require_places(model: Path, output: Path, record: Path | None, page: Path | None = None) -> None:
@@ -174,12 +183,13 @@ def _written(output: Path, fused: bool, report: Report) -> str:
     library = plain(str(place) if len(place.parts) > 1 else f"./{place}")
     return (
         f"Wrote {plain(str(output))} and {library}.\n"
-        f"The kernels run in sessions with options.register_custom_ops_library({library!r}); others run as before."
+        f"They run by noyau.session({plain(str(output))!r}), or in any session of onnxruntime after\n"
+        f"options.register_custom_ops_library({library!r}); without that the model runs as before."
     )
 
 
 def _verdict(report: Report, required: float | None) -> int:
-    """The exit status: 1 where the whole model is not as much faster as was asked."""
+    """1, and a line on stderr, where the whole model is not as much faster as was asked; else 0."""
     speedup = report.end_to_end.speedup if report.is_changed else 1.0
     if required is None or (speedup is not None and speedup >= required):
         return 0
@@ -219,15 +229,29 @@ def _run_demo(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="noyau-demo-") as temporary:
         folder = arguments.folder or Path(temporary)
         make_folder(folder)
+        if arguments.folder is not None and arguments.html is None:
+            arguments.html = folder / "llama_tiny.html"
         source = folder / "llama_tiny.onnx"
         save_files({source: model.read_bytes()}, source)
         status = optimize_file(arguments, source, folder / "llama_tiny.fused.onnx", keep=arguments.folder is not None)
-    print(
-        "\nNext: noyau profile MODEL.onnx   where the time of a model of yours goes, nothing is compiled\n"
-        "      noyau optimize MODEL.onnx  the same as here; noyau show MODEL.onnx says why not more is fused\n"
-        "      noyau check FILE.py        kernels of your own against float64, without a GPU"
-    )
+    if not arguments.quiet:
+        print(f"\n{_next(arguments)}")
     return status
+
+
+def _next(arguments: argparse.Namespace) -> str:
+    """Lines on what to do next, with the files of the demo where they are kept."""
+    folder, page = arguments.folder, arguments.html
+    name = "MODEL.onnx" if folder is None else plain(str(folder / "llama_tiny.onnx"))
+    steps = {
+        f"noyau show {name}": "why not more is fused",
+        f"noyau profile {name}": "where the time goes; nothing is compiled",
+        "noyau optimize MODEL.onnx": "the same with a model of yours",
+        "noyau check FILE.py": "kernels of your own against float64, without a GPU",
+    }
+    first = {f"open {plain(str(page))} in a browser": "graphs, sources, certificates"} if page else {}
+    first = first or {"noyau demo --folder F": "the same, and the models and a page stay in F"}
+    return "\n".join(["Next:", *(f"  {command}\n      {what}" for command, what in (first | steps).items())])
 
 
 COMMAND = command_line.Command("fuse a model, check and time it, write it", _declare, _run)

@@ -16,6 +16,7 @@ from noyau.codegen.plan import Plan, Planned
 from noyau.compiler.partition.cut import Partition
 from noyau.errors import CheckError, NoyauError
 from noyau.hosts.onnxruntime.inputs import spell
+from noyau.jobs.command_line import Step
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decide
 from noyau.timing.verdict import Verdict
 
@@ -85,25 +86,29 @@ def optimize(
 def race(host: Host[Installed], candidates: Sequence[Candidate], keep: str, say: Say) -> list[Candidate]:
     """The candidates timed in rounds, one for each binding of the sizes, and kept or not: one that loses a round is
     not timed again."""
-    for sizes in host.bindings():
+    rounds = list(host.bindings())
+    for done, sizes in enumerate(rounds):
         bench = host.bench(sizes, candidates)
         if bench is None:
             continue
         doing = f"timing at {spell(bench.sizes)}" if bench.sizes else "timing"
-        turn = announce(doing, len(candidates), say, partial(time_at, bench=bench, keep=keep))
+        step = partial(time_at, bench=bench, keep=keep)
+        turn = announce(doing, len(candidates), say, step, (done, len(rounds)))
         candidates = [turn(numbered) for numbered in enumerate(candidates, 1)]
     return [decide(each, keep) for each in candidates]
 
 
 def announce(
-    doing: str, count: int, say: Say, step: Callable[[Candidate], Candidate]
+    doing: str, count: int, say: Say, step: Callable[[Candidate], Candidate], rounds: tuple[int, int] = (0, 1)
 ) -> Callable[[tuple[int, Candidate]], Candidate]:
-    """`step` on one of so many candidates and its number, said as its turn comes while nothing speaks against it."""
+    """`step` on one of so many candidates and its number, said as its turn comes while nothing speaks against it;
+    `rounds`: those that are done, and all."""
 
     def turn(numbered: tuple[int, Candidate]) -> Candidate:
         number, candidate = numbered
         if not candidate.reason:
-            say(f"{doing}, {number} of {count}: {candidate.planned.operator}")
+            words = f"{doing}, {number} of {count}: {candidate.planned.operator}"
+            say(Step(words, rounds[0] * count + number - 1, rounds[1] * count))
         return step(candidate)
 
     return turn

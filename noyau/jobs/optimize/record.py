@@ -15,7 +15,7 @@ from noyau.jobs.report.text import PagedRecord
 from noyau.text import fields_json
 from noyau.timing.conditions import Conditions, unsteady
 from noyau.timing.machine import Machine
-from noyau.timing.verdict import Verdict
+from noyau.timing.verdict import Latency, Verdict
 
 if TYPE_CHECKING:
     import onnx
@@ -29,7 +29,7 @@ SCHEMA_VERSION = 1
 class BindingRecord:
     """Timing at one binding of the sizes. `cold`: the speed-up with cold caches and its interval, where it
     was timed with them too; the verdict is of both. `ceiling`, of a whole model: what fusing could gain there, about.
-    `timed_on`: the day, of an earlier run where it is `recalled`."""
+    `timed_on`: the day, of an earlier run where it is `recalled`. Latencies are of calls with warm caches."""
 
     sizes: Mapping[str, int]
     verdict: Verdict
@@ -43,6 +43,8 @@ class BindingRecord:
     ceiling: float | None = None
     timed_on: str = ""
     recalled: bool = False
+    latency_before: Latency | None = None
+    latency_after: Latency | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +173,16 @@ class GraphSplit:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """For the page of a report alone: its kernels with sources and certificates, each as often as a record of them; and
-    of a model in onnxruntime, it as it came, its groups, and the model with the kernels that are kept."""
+    """For the page of a report alone: its kernels with sources and certificates, each as often as a record of them; of
+    a model in onnxruntime, it as it came, its groups, and the model with the kernels that are kept; of a module of
+    torch, drawings of each kind of graph before and after."""
 
     candidates: tuple[Candidate, ...]
     original: SourceModel | None = None
     partition: Partition | None = None
     plan: Plan | None = None
     after: onnx.ModelProto | None = None
+    drawings: Mapping[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -186,7 +190,8 @@ class Report(PagedRecord):
     """Report on a model; prints itself. `ceiling`: about what fusing could gain for the whole model, were each kernel
     at its floor (Amdahl) and all else as it was. `inputs`: a line on each, where it came from or how it was made up.
     `conditions`: how the machine was before and after. `weights`: what came of weights in few bits, where asked for;
-    `graphs`: of a module of torch, each that was captured; `evidence`: for a page alone."""
+    `graphs`: of a module of torch, each that was captured; `evidence`: for a page alone;
+    `written`: the files that were written, in words, for the terminal alone."""
 
     machine: Machine
     model: str
@@ -201,6 +206,7 @@ class Report(PagedRecord):
     weights: WeightRecord | None = None
     graphs: tuple[GraphSplit, ...] = ()
     evidence: Evidence | None = field(default=None, compare=False)
+    written: str = ""
     schema_version: int = field(default=SCHEMA_VERSION, init=False)
 
     @property
@@ -221,7 +227,7 @@ class Report(PagedRecord):
         return bool(self.kept or (self.weights and self.weights.changed))
 
     def to_json(self) -> dict[str, Any]:
-        without = ["evidence", *(name for name in ("weights", "graphs") if not getattr(self, name))]
+        without = ["evidence", "written", *(name for name in ("weights", "graphs") if not getattr(self, name))]
         return {"schema_version": self.schema_version, **fields_json(self, without)}
 
 
@@ -266,8 +272,10 @@ def binding(timing: BindingTiming) -> BindingRecord:
         timing.floor_ratio,
         *hot.medians_s,
         None if cold is None else (cold.speedup, cold.low, cold.high),
-        timed_on=timing.timed_on,
-        recalled=timing.recalled,
+        None,
+        timing.timed_on,
+        timing.recalled,
+        *hot.latencies,
     )
 
 

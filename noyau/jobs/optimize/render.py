@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
@@ -30,39 +29,39 @@ from noyau.jobs.optimize.record import (
 )
 from noyau.jobs.page import document
 from noyau.jobs.page.document import Page, Section, SizedTime
-from noyau.jobs.report.text import WIDE, Show, TableRow, hanging, shorten, spell_bytes, table
-from noyau.text import printable, several
+from noyau.jobs.report.text import WIDE, Show, TableRow, beginnings, hanging, shorten, show_of, spell_bytes, table
+from noyau.text import counted, fields_json, printable, several
 from noyau.timing.verdict import Verdict, spell_s
 
 if TYPE_CHECKING:
-    from noyau.jobs.page.graphs import Node
+    from noyau.jobs.page.document import Node
 
 _STYLES = {Verdict.FASTER: "green", Verdict.SAME: "default", Verdict.SLOWER: "red", Verdict.AMBIGUOUS: "yellow"}
-_LONGEST_NAME, _SHORTEST_NAME = 36, 24
+_LONGEST_NAME = 36
 _MOST_REASONS = 12
 _MOST_REPLACED = 12
-_GAP = 2
+_LEGEND = (
+    "speed-up: the time of a call before over that after, the least and the greatest of all sizes, or [95 % interval]. "
+    "floor: the time in which this machine copies as many bytes as must move, over that of the kernel; 100 % is the "
+    "limit. GB/s: those bytes in a second. error: the largest against float64, over the largest value; unfused: that "
+    "of the operators before. The beginning of a name is enough for --only, --drop and --kernel."
+)
+_SIZES_LEGEND = (
+    "before, after: medians of a run. p50, p90, p99: what so many of a hundred runs with the kernels do not exceed "
+    "(of runs below 0.2 ms: means of several). runs/s: one after the other. could: an estimate of what fusing can gain."
+)
+_NAMES = {100: 36, 70: 24, 0: 20}  # letters of the name of a kernel, by the columns of the terminal
 _FAR = 1e-2  # of the largest: more than rounding comes to, but in models that magnify it
 STATES = {Verdict.FASTER: "good", Verdict.SLOWER: "bad", Verdict.AMBIGUOUS: "doubt", Verdict.SAME: "plain"}
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A heading, and the cell of each kernel under it, as text and style."""
-
-    heading: str
-    cells: tuple[tuple[str, str], ...]
-    right: bool = True
-
-    @property
-    def width(self) -> int:
-        return max(cell_len(text) for text in (self.heading, *(text for text, _ in self.cells)))
-
-
 def render(report: Report, width: int, *, ascii_only: bool = False) -> Iterator[RenderableType]:
     """The report in the order in which it is read, for a terminal of so many columns (80 or more look best)."""
-    show = _escaped if ascii_only else _printable
+    show = show_of(ascii_only=ascii_only)
     yield from summary(report, width, show)
+    for line in report.written.splitlines():
+        yield Text(line, no_wrap=True, overflow="ignore")  # paths are whole, to be pasted
+    yield from _at_sizes(report.end_to_end.bindings, width, show)
     yield Text()
     yield from header(report, width, show)
     if report.kernels:
@@ -109,29 +108,60 @@ def header(report: Report, width: int, show: Show) -> Iterator[Text]:
     yield from hanging(show("; ".join(filter(None, facts))), width, rest="  ", style="dim")
 
 
+def headline(report: Report) -> str:
+    """The verdict on the whole model."""
+    return next(summary(report, WIDE, printable)).plain
+
+
 def _kernels(kernels: Sequence[KernelRecord], width: int, show: Show) -> Iterator[RenderableType]:
-    """Each kernel in two or three lines: its name, on the line of its numbers where there is room; what it replaces."""
-    columns = _columns(kernels)
-    room = width - sum(column.width + _GAP for column in columns)
-    beside = room >= _SHORTEST_NAME
-    names = [shorten(show(kernel.name), room if beside else max(width, 8)) for kernel in kernels]
-    if beside:
-        columns.insert(0, Column("kernel", tuple((name, "bold") for name in names), right=False))
-    indent = Text("" if beside else "  ")
-    lines = [columns] if beside else _lines(columns, width - len(indent))
-    for line in lines:
-        yield indent + _line([(each.heading, "dim") for each in line], line)
-    for place, kernel in enumerate(kernels):
-        if not beside:
-            yield Text(names[place], style="bold")
-        for line in lines:
-            yield indent + _line([column.cells[place] for column in line], line)
-        yield from hanging(f"for {replaced(kernel.replaces, show)}", width, "    ", "      ", "dim")
+    """A line for each kernel and what its columns mean; then the operators that each replaces, and why it is out."""
+    longest = next(most for least, most in _NAMES.items() if width >= least)
+    names = beginnings([show(kernel.name) for kernel in kernels], longest)
+    headings = ("places", "verdict", "speed-up", "GB/s", "floor", "error", "unfused", "")
+    rows = [TableRow(name, _cells(kernel)) for name, kernel in zip(names, kernels, strict=True)]
+    yield from table("kernel", headings, rows, width, ("unfused", "places", "GB/s", "error", "floor"), longest)
+    yield from hanging(_LEGEND, width, rest="  ", style="dim")
+    yield Text()
+    yield Text("What they replace", style="bold")
+    for kernel in kernels:
+        yield from hanging(f"{show(kernel.name)}: {replaced(kernel.replaces, show)}", width, "    ", "      ")
         if kernel.reason:
             message = f"{'kept' if kernel.kept else 'dropped'}: {show(kernel.reason)}"
             # One that was not even timed is wrong, or cannot be built.
             style = "yellow" if kernel.verdict is not None or kernel.kept else "red"
-            yield from hanging(message, width, "    ", "      ", style)
+            yield from hanging(message, width, "      ", "        ", style)
+
+
+def _cells(kernel: KernelRecord) -> tuple[str | Text, ...]:
+    return (
+        str(kernel.places),
+        Text(kernel.verdict.value, _STYLES[kernel.verdict]) if kernel.verdict else "-",
+        spell_speedup(kernel),
+        "-" if kernel.rate is None else f"{kernel.rate * 1e-9:.3g}",
+        "-" if kernel.floor_ratio is None else f"{100 * kernel.floor_ratio:.0f}%",
+        "-" if kernel.error is None else spell_error(kernel.error),
+        "-" if kernel.error_unfused is None else spell_error(kernel.error_unfused),
+        Text("kept", "green") if kernel.kept else Text("dropped", "yellow"),
+    )
+
+
+def _at_sizes(bindings: Sequence[BindingRecord], width: int, show: Show) -> Iterator[Text]:
+    """A line for the whole model at each of its sizes, and what the columns mean."""
+    rows = [TableRow(show(spell(each.sizes)) or "its only sizes", tuple(_size_cells(each))) for each in bindings]
+    if rows:
+        yield Text()
+        headings = ("before", "after", "verdict", "could", "p50", "p90", "p99", "runs/s")
+        yield from table("the whole model at", headings, rows, width, ("p50", "p90", "could", "runs/s", "p99"), 24)
+        yield from hanging(_SIZES_LEGEND, width, rest="  ", style="dim")
+
+
+def _size_cells(each: BindingRecord) -> Iterator[str | Text]:
+    yield from ("-" if time_s is None else spell_s(time_s) for time_s in (each.before_s, each.after_s))
+    yield Text(f"{each.verdict.value} {spell_ratio(each.speedup)}", _STYLES[each.verdict])
+    yield "-" if each.ceiling is None else spell_ratio(each.ceiling)
+    after = each.latency_after
+    yield from map(spell_s, (after.p50_s, after.p90_s, after.p99_s)) if after else ("-",) * 3
+    yield counted(after.calls_per_s) if after else "-"
 
 
 def _weights(weights: WeightRecord, width: int, show: Show) -> Iterator[RenderableType]:
@@ -164,46 +194,6 @@ def _product(product: ProductRecord) -> tuple[str, ...]:
     return (shape, chosen.variant, ratios, *errors)
 
 
-def _columns(kernels: Sequence[KernelRecord]) -> list[Column]:
-    def column(heading: str, texts: Iterable[str], *, right: bool = True) -> Column:
-        return Column(heading, tuple((text, "default") for text in texts), right)
-
-    verdicts = tuple((k.verdict.value, _STYLES[k.verdict]) if k.verdict else ("-", "dim") for k in kernels)
-    return [
-        column("places", (str(kernel.places) for kernel in kernels)),
-        Column("verdict", verdicts, right=False),
-        column("speed-up", map(spell_speedup, kernels), right=False),
-        column("GB/s", ("-" if kernel.rate is None else f"{kernel.rate * 1e-9:.3g}" for kernel in kernels)),
-        column("floor", ("-" if k.floor_ratio is None else f"{100 * k.floor_ratio:.0f}%" for k in kernels)),
-        column("error (unfused)", map(spell_errors, kernels), right=False),
-        Column(
-            "", tuple(("kept", "green") if kernel.kept else ("dropped", "yellow") for kernel in kernels), right=False
-        ),
-    ]
-
-
-def _lines(columns: Sequence[Column], width: int) -> list[list[Column]]:
-    """The columns in as many lines as they need, each no wider than `width` where it has more than one column."""
-    lines: list[list[Column]] = [[]]
-    for column in columns:
-        if lines[-1] and sum(each.width + _GAP for each in lines[-1]) + column.width > width:
-            lines.append([])
-        lines[-1].append(column)
-    return lines
-
-
-def _line(cells: Sequence[tuple[str, str]], columns: Sequence[Column]) -> Text:
-    line = Text()
-    for place, ((text, style), column) in enumerate(zip(cells, columns, strict=True)):
-        space = " " * (column.width - cell_len(text))
-        line.append(" " * _GAP if place else "")
-        line.append(space if column.right else "")
-        line.append(text, style=style)
-        line.append("" if column.right else space)
-    line.rstrip()
-    return line
-
-
 def _end_to_end(whole: EndToEnd, width: int, fused: str, show: Show) -> Iterator[Text]:
     """`fused`: what there is to say of a model that was not timed; nothing where no kernel was made."""
     if whole.before_s is None or whole.after_s is None:
@@ -211,24 +201,12 @@ def _end_to_end(whole: EndToEnd, width: int, fused: str, show: Show) -> Iterator
         message = f"The whole model: {fused}{reason}." if fused else "No kernel: nothing in this model could be fused."
         yield from hanging(message, width, rest="  ", style="yellow" if reason else "default")
         return
-    line = _moved("The whole model: ", whole.before_s, whole.after_s, whole.verdict, whole.speedup)
+    line = Text(f"The whole model: {spell_s(whole.before_s)} -> {spell_s(whole.after_s)}, ")
+    if whole.verdict is not None:
+        line.append(whole.verdict.value, style=_STYLES[whole.verdict])
+    line.append("" if whole.speedup is None else f" {spell_ratio(whole.speedup)}")
     line.append(_apart(whole.apart), style="yellow" if (whole.apart or 0.0) > _FAR else "default")
     yield from hanging(line, width, rest="  ")
-    for each in whole.bindings if len(whole.bindings) > 1 else ():
-        at = f"  at {spell(each.sizes)}: "
-        line = _moved(at, each.before_s or 0.0, each.after_s or 0.0, each.verdict, each.speedup)
-        if each.ceiling is not None:
-            more = ", more than" if each.speedup > each.ceiling else " of"
-            line.append(f"{more} {spell_ratio(each.ceiling)} estimated")
-        yield from hanging(line, width, rest="    ")
-
-
-def _moved(head: str, before_s: float, after_s: float, verdict: Verdict | None, speedup: float | None) -> Text:
-    line = Text(f"{head}{spell_s(before_s)} -> {spell_s(after_s)}, ")
-    if verdict is not None:
-        line.append(verdict.value, style=_STYLES[verdict])
-    line.append("" if speedup is None else f" {spell_ratio(speedup)}")
-    return line
 
 
 def _apart(apart: float | None) -> str:
@@ -236,7 +214,7 @@ def _apart(apart: float | None) -> str:
         return ""
     if not math.isfinite(apart):
         return "; its outputs are not those it had, beyond rounding"
-    return f"; its outputs move by {spell_error(apart)} of the largest" if apart else "; its outputs keep every bit"
+    return f"; its outputs are within {spell_error(apart)} of the largest" if apart else "; its outputs keep every bit"
 
 
 def _ceiling(report: Report, width: int) -> Iterator[Text]:
@@ -301,37 +279,20 @@ def spell_ratio(value: float) -> str:
     return f"{value:.2f}x" if value < 99.995 else f"{value:.0f}x"
 
 
-def spell_errors(kernel: KernelRecord) -> str:
-    if kernel.error is None:
-        return "-"
-    beside = "" if kernel.error_unfused is None else f" ({spell_error(kernel.error_unfused)})"
-    return spell_error(kernel.error) + beside
-
-
 def spell_error(value: float) -> str:
     """`1.2e-7`"""
     return f"{value:.2g}".replace("e-0", "e-")
 
 
-def _printable(text: str) -> str:
-    """The text with an escape in place of each letter that would not print."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
-
-
-def _escaped(text: str) -> str:
-    """As _printable, for a terminal that has no letters beyond ASCII."""
-    return _printable(text).encode("ascii", "backslashreplace").decode("ascii")
-
-
 def page(report: Report) -> Page:
     """The page of a report."""
-    head, *rest = (line.plain.strip() for line in summary(report, WIDE, printable))
+    _, *rest = (line.plain.strip() for line in summary(report, WIDE, printable))
     facts = dict(zip(("model", "machine"), (line.plain for line in header(report, WIDE, printable)), strict=False))
     verdict, evidence = report.end_to_end.verdict, report.evidence or Evidence(())
     state = "doubt" if report.doubts else STATES[verdict] if verdict else "plain"
     times = {one.planned.operator: list(_times(one, evidence)) for one in evidence.candidates}
     sections: list[Section] = [
-        document.summary(head, state, rest, facts),
+        document.summary(headline(report), state, rest, facts),
         *_graphs(evidence, report),
         document.table("Kernels", map(_row, report.kernels), "Choose a kernel for its source and certificate."),
         document.table("The whole model at each size", map(_binding, report.end_to_end.bindings)),
@@ -384,14 +345,20 @@ def _decider(kernel: KernelRecord) -> BindingRecord | None:
 def _binding(each: BindingRecord) -> dict[str, Any]:
     ends = {"before_s": each.before_s, "after_s": each.after_s, "estimated_speedup": each.ceiling}
     ratio = (each.speedup, each.low, each.high)
+    ends |= {} if each.latency_after is None else fields_json(each.latency_after, without=("calls",))
     return {"sizes": spell(each.sizes) or "its only sizes", "verdict": each.verdict, "speedup": ratio, **ends}
 
 
 def _graphs(evidence: Evidence, report: Report) -> Iterator[Section]:
     """The model as it came beside the model with the kernels that are kept."""
+    if not evidence.drawings and (evidence.original is None or evidence.plan is None or evidence.after is None):
+        return
+    from noyau.jobs.page.document import graphs
+    from noyau.jobs.page.graphs import model_drawing, plan_drawing  # with onnx, which a text does without
+
+    yield from (graphs(f"The {kind} graph before and after", each) for kind, each in evidence.drawings.items())
     if evidence.original is None or evidence.partition is None or evidence.plan is None or evidence.after is None:
         return
-    from noyau.jobs.page.graphs import graphs, model_drawing, plan_drawing  # with onnx, which a text does without
 
     known = {kernel.name: _node(kernel) for kernel in report.kernels}
     extra = {

@@ -26,7 +26,11 @@ FORMAT = 1  # of the document: the script draws no other
 TEXT_MOST = 1_000_000  # letters of all sources together: a page stays below 2 MB
 LEFT_OUT = "(left out, for the page would be too large: noyau show --kernel prints it)"
 
+MOST = 1_500  # nodes of a drawing: what a browser lays out in seconds
+_COLOURS = "A colour is a kernel. A dashed edge is a cut between two: choose one of its ends to read why."
+
 Section = dict[str, Any]
+Node = dict[str, Any]  # of a drawing: lines; and as wanted name, group, tone, facts, source
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,11 @@ def table(title: str, rows: Iterable[Mapping[str, Any]], note: str = "") -> Sect
         "rows": [list(each.values()) for each in every],
         "note": note,
     }
+
+
+def graphs(title: str, drawings: Sequence[Section], note: str = _COLOURS) -> Section:
+    """Drawings side by side; a node that is chosen in one shows its group in all."""
+    return {"kind": "graphs", "title": title, "drawings": drawings, "note": note}
 
 
 def lines(title: str, texts: Iterable[str]) -> Section:

@@ -7,30 +7,22 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from noyau.codegen.plan import Plan
 from noyau.compiler.partition.cut import Cut
 from noyau.hosts.onnxruntime.function_bodies import is_own, reads
 from noyau.hosts.onnxruntime.source_model import SourceModel
-from noyau.jobs.page.document import Section
+from noyau.jobs.page.document import MOST, Node, Section
 from noyau.text import printable, several
 
 if TYPE_CHECKING:
     import onnx
 
-MOST = 1_500  # nodes of a drawing: what a browser lays out in seconds
 FEWEST = 24  # scopes that say enough about a large graph
 _SCOPES = "pkg.torch.onnx.name_scopes"  # where torch.export leaves them
-_COLOURS = "A colour is a kernel. A dashed edge is a cut between two: choose one of its ends to read why."
 
-Node = dict[str, Any]  # lines; and as wanted name, group, tone, facts, source
 Key = tuple[str | int, ...]
-
-
-def graphs(title: str, drawings: Sequence[Section], note: str = _COLOURS) -> Section:
-    """Drawings side by side; a node that is chosen in one shows its group in all."""
-    return {"kind": "graphs", "title": title, "drawings": drawings, "note": note}
 
 
 def plan_drawing(

@@ -27,12 +27,13 @@ _MOST_VALUES = 5
 @dataclass(frozen=True, slots=True)
 class BrokenDown:
     """The nodes that ran, the fusable paths, the seconds of a run that are in no node, and what the times of the nodes
-    were multiplied by, so that all add up to a run."""
+    were multiplied by, so that all add up to a run; the nodes of the file by the name of the node that ran."""
 
     nodes: tuple[TimedNodes, ...]
     paths: tuple[PathTime, ...]
     between_s: float
     scaled: float
+    labels: Mapping[str, tuple[str, ...]]
 
 
 def break_down(
@@ -54,7 +55,8 @@ def break_down(
         nodes.append(TimedNodes(record, attribution.positions))
     shapes = source_shapes(subject.original, inputs)
     shapes |= {name: shape for name, _, shape in run_values(runs, standing)}
-    return BrokenDown(tuple(nodes), tuple(paths(subject, nodes, inputs, shapes, threads)), between_s, scaled)
+    names = {run.name: node.record.stands_for for run, node in zip(runs, nodes, strict=True)}
+    return BrokenDown(tuple(nodes), tuple(paths(subject, nodes, inputs, shapes, threads)), between_s, scaled, names)
 
 
 def shared_out(ran: TimedSession, runs: Sequence[NodeRuns], overhead: Overhead) -> tuple[list[float], float, float]:

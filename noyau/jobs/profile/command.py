@@ -3,60 +3,101 @@
 from __future__ import annotations
 
 import argparse
+import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from noyau.errors import InputError
 from noyau.jobs import command_line
 from noyau.jobs.sizes import sizes_of
 
+if TYPE_CHECKING:
+    from noyau.jobs.profile.record import Profile, Wall
+    from noyau.jobs.profile.script import ScriptProfile
+
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    what = "the model, which runs in onnxruntime, nothing compiled; or a script, which runs as it is"
-    add("model", type=Path, metavar="MODEL.onnx|SCRIPT.py", help=what)
-    add("arguments", nargs="*", default=[], metavar="ARGS", help="of a script; its options stand behind --")
-    add("--trace", type=Path, metavar="F.json", help="of a script: write its ranges here, a timeline for Perfetto")
+    what = (
+        "the model, which runs in onnxruntime, nothing compiled; a torch module, whose inputs the file names `inputs`"
+    )
+    add("model", metavar="MODEL.onnx|FILE.py::MODULE|SCRIPT.py", help=f"{what}; or a script, which runs as it is")
+    add("arguments", nargs="*", default=[], metavar="ARGS", help="of a script; its own options stand behind --")
+    add("--trace", type=Path, metavar="F.json", help="write a timeline here, which Perfetto opens (ui.perfetto.dev)")
     command_line.declare_inputs(
         parser, "run", "or with several in turn: sequence=1,128,1024 (default: a usual one); can be repeated"
     )
     add("--between", metavar="A,B:C", help="look at the path from the values A and B to C alone")
     add("--threads", type=int, default=1, metavar="N", help="threads of onnxruntime (default: 1; 0: as it likes)")
     add("--top", type=int, default=12, metavar="N", help="rows of a table (default: 12)")
+    add("--time", type=float, metavar="S", help="of a script: end it after S seconds, and tell what was seen")
+    native = "of a script: sample it with py-spy, native functions and all threads (default: where py-spy is there)"
+    add("--native", action=argparse.BooleanOptionalAction, default=None, help=native)
     command_line.declare_record(parser, "node by node", page=True)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    command_line.require_record_places(arguments.model, arguments.json, arguments.html, arguments.trace)
-    if arguments.model.suffix == ".py":
-        return _run_script(arguments)
-    if arguments.trace is not None or arguments.arguments:
-        raise InputError(f"{arguments.model} is no script: it takes no --trace and no arguments")
+    place, _, module = arguments.model.partition("::")
+    path = Path(place)
+    command_line.require_record_places(path, arguments.json, arguments.html, arguments.trace)
+    if path.suffix == ".json":
+        raise InputError(f"{path} is no model and no script; a timeline, of noyau or another tool, opens in Perfetto")
+    if path.suffix == ".py" and not module:
+        return _run_script(arguments, path)
+    if arguments.arguments or arguments.time or arguments.native:
+        raise InputError(f"{place} is no script: it takes no arguments, no --time and no --native")
+    with command_line.progress(quiet=arguments.quiet) as say:
+        result = _profile(arguments, path, say)
+    result.write_where(arguments.json, arguments.html)
+    return _finish(arguments, result, 0)
+
+
+def _profile(arguments: argparse.Namespace, path: Path, say: Callable[[str], None]) -> Profile | Wall:
+    """The profile of a model in onnxruntime, or of a call of a torch module of a file."""
+    if path.suffix == ".py":
+        from noyau.jobs.optimize.torch import job
+        from noyau.ops.op_files import load_op_or_module
+
+        say(f"loading {arguments.model}")
+        target = load_op_or_module(arguments.model)
+        if not isinstance(target, tuple):
+            raise InputError(f"{arguments.model} is an op: noyau bench {arguments.model} times its kernels")
+        say("running it")
+        return job("explain").profile(*target, timeline=arguments.trace is not None)  # type: ignore[no-any-return]
     from noyau.jobs.profile.run import ProfileOptions, profile
 
-    wishes = ProfileOptions(
-        sizes_of(arguments.dim), arguments.inputs, arguments.threads, arguments.between, top=arguments.top
-    )
-    with command_line.progress() as say:
-        result = profile(arguments.model, wishes, say)
-    result.write_where(arguments.json, arguments.html)
-    command_line.print_rich(result)
-    return 0
+    sizes = sizes_of(arguments.dim)
+    wishes = ProfileOptions(sizes, arguments.inputs, arguments.threads, arguments.between, top=arguments.top)
+    return profile(path, wishes, say)
 
 
-def _run_script(arguments: argparse.Namespace) -> int:
+def _finish(arguments: argparse.Namespace, result: Profile | Wall | ScriptProfile, status: int) -> int:
+    """Write the timeline, where that is wanted, and print a profile."""
+    from noyau.jobs.profile.timeline import write_trace
+    from noyau.jobs.report.text import print_record
+
+    if arguments.trace is not None:
+        write_trace(result.events, arguments.trace)
+    print_record(result, quiet=arguments.quiet)
+    if arguments.trace is not None and not arguments.quiet:
+        print(f"Wrote {command_line.plain(str(arguments.trace))}: open it at https://ui.perfetto.dev")
+    return status
+
+
+def _run_script(arguments: argparse.Namespace, path: Path) -> int:
     """The exit status of the script; its profile is printed however it ends."""
     if arguments.html is not None:
-        raise InputError(f"{arguments.model} is a script, whose profile has no page: say --json or --trace F.json")
+        raise InputError(f"{path} is a script, whose profile has no page: say --json or --trace F.json")
+    if arguments.time is not None and not 0 < arguments.time < math.inf:
+        raise InputError(f"--time {arguments.time:g} is no limit: give a number of seconds above 0")
     from noyau.jobs.profile.script import profile_script
-    from noyau.jobs.report.text import write_json
 
-    result = profile_script(arguments.model, arguments.arguments, arguments.top)
+    time_s = math.inf if arguments.time is None else arguments.time
+    result = profile_script(path, arguments.arguments, arguments.top, time_s=time_s, native=arguments.native)
     if arguments.json is not None:
         result.write(arguments.json)
-    if arguments.trace is not None:
-        write_json({"traceEvents": list(result.events), "displayTimeUnit": "ms"}, arguments.trace)
-    command_line.print_rich(result)
-    return result.status
+    return _finish(arguments, result, result.status)
 
 
-COMMAND = command_line.Command("where a model's time goes", _declare, _run)
+COMMAND = command_line.Command("where the time of a model, module or script goes", _declare, _run)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
+from rich.text import Text
 
-from noyau.jobs.report.text import PagedRecord, Record, hanging
+from noyau.jobs.report.text import PagedRecord, Show, TableRow, hanging, show_of, spell_bytes, table
 from noyau.text import as_json, fields_json, several
-from noyau.timing.floors import ceiling
+from noyau.timing.floors import ceiling, gain_text
 from noyau.timing.machine import Machine
+from noyau.timing.ranges import Event
+from noyau.timing.verdict import spell_s
 
 if TYPE_CHECKING:
     from noyau.jobs.profile.paths import ProfiledModel
 
+_MOST_NAMES = 6  # of a path
+_WORTH = 0.02  # share of the wall from which on a path is worth a word
 _MANY = 0.3  # share of the wall from which on something is what would help
 HELP = {
     "gaps": "launches recorded as one CUDA graph (the option graphs), or fewer kernels",
@@ -23,6 +28,31 @@ HELP = {
     "others": "kernels that are no products fused with their neighbours",
     "products": "faster products: fewer and larger ones, or weights in fewer bits",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class CallTime:
+    """A function or a kernel: its file, its calls (None: it was sampled), the seconds in itself and with all that it
+    calls, the bytes that it allocates where that is known, and where it runs."""
+
+    name: str
+    file: str
+    calls: int | None
+    self_s: float
+    total_s: float
+    bytes: int | None = None
+    where: str = "host"
+
+
+def call_table(title: str, rows: Sequence[CallTime], wall_s: float, width: int, show: Show) -> Iterator[Text]:
+    """The rows of functions or kernels, with shares of the wall time."""
+    on_both = len({each.where for each in rows}) > 1
+    lines = []
+    for each in rows:
+        counts = "" if each.calls is None else str(each.calls), spell_bytes(each.bytes) if each.bytes else ""
+        times = spell_s(each.self_s), spell_s(each.total_s), f"{each.self_s / wall_s:.0%}" if wall_s else "-"
+        lines.append(TableRow(show(each.name), (*times, *counts, each.where if on_both else "")))
+    yield from table(title, ("self", "total", "share", "calls", "allocates", "on"), lines, width, ("allocates", "on"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +176,7 @@ class ProfiledSize:
 @dataclass(frozen=True, slots=True, repr=False)
 class Profile(PagedRecord):
     """The profile of a model; prints itself. `nodes`: of the file; `top`: rows of a table that are shown; `subject`:
-    the model itself, for a page alone."""
+    the model itself, for a page alone; `events`: the timeline of some runs, for a file of its own."""
 
     machine: Machine
     model: str
@@ -155,24 +185,28 @@ class Profile(PagedRecord):
     at: tuple[ProfiledSize, ...]
     top: int = 12
     subject: ProfiledModel | None = field(default=None, compare=False)
+    events: tuple[Event, ...] = field(default=(), compare=False)
     schema_version: int = field(default=1, init=False)
 
     def to_json(self) -> dict[str, Any]:
-        return {"schema_version": self.schema_version, **fields_json(self, without=("top", "subject"))}
+        return {"schema_version": self.schema_version, **fields_json(self, without=("top", "subject", "events"))}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Wall(Record):
+class Wall(PagedRecord):
     """Shares of the `wall_s` of a call: `kernels`, of which `products` are a part, `gaps` with no kernel, and
-    `synchronisation`, in which the host waits though a kernel is not all that runs. `longest`: the kernels that take
-    most, with their seconds and how often they are launched."""
+    `synchronisation`, in which the host waits though a kernel is not all that runs. `longest`: the kernels and
+    operators that take most; `hottest`: the neighbours without a product among them that take most together, and their
+    seconds; `events`: the timeline of some calls, for a file of its own."""
 
     wall_s: float
     kernels: float
     products: float
     synchronisation: float
     launches: int
-    longest: tuple[tuple[str, float, int], ...] = ()
+    longest: tuple[CallTime, ...] = ()
+    hottest: tuple[tuple[str, ...], float] = ((), 0.0)
+    events: tuple[Event, ...] = ()
 
     @property
     def gaps(self) -> float:
@@ -188,7 +222,7 @@ class Wall(Record):
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order."""
-        longest = [{"kernel": name, "s": spent_s, "launches": count} for name, spent_s, count in self.longest]
+        longest = [{"kernel": each.name, "s": each.self_s, "launches": each.calls} for each in self.longest]
         shares = {"kernels": self.kernels, "products": self.products, "gaps": self.gaps}
         rest = {"synchronisation": self.synchronisation, "launches": self.launches, "next": self.next}
         return {"wall_s": self.wall_s, **shares, **rest, "longest": longest}
@@ -197,8 +231,14 @@ class Wall(Record):
         shares = f"kernels {self.kernels:.0%} (products {self.products:.0%}), gaps {self.gaps:.0%}"
         rest = f"synchronisation {self.synchronisation:.0%}, {several(self.launches, 'launch')}"
         yield from hanging(f"{1e3 * self.wall_s:.3g} ms: {shares}, {rest}", width, "", "  ")
-        for name, spent_s, count in self.longest:
-            yield from hanging(f"{1e6 * spent_s:8.0f} us {count:5d}  {name[:100]}", width, "  ", "    ")
+        show, (path, path_s) = show_of(ascii_only=ascii_only), self.hottest
+        yield from call_table("kernel", self.longest, self.wall_s, width, show)
+        if len(path) > 1 and path_s > _WORTH * self.wall_s:
+            names = ", ".join(path[:_MOST_NAMES]) + (
+                f" and {len(path) - _MOST_NAMES} more" if path[_MOST_NAMES:] else ""
+            )
+            gain = gain_text(self.wall_s, path_s)
+            yield from hanging(show(f"The hottest path that could be fused is {names}: {gain}."), width, rest="  ")
         yield from hanging(f"would help next: {self.next}", width, "", "  ")
 
 

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from noyau.hosts.onnxruntime.inputs import spell
 from noyau.jobs.page import document
-from noyau.jobs.page.document import Page, Section, SizedTime
-from noyau.jobs.page.graphs import Node, graphs, plan_drawing
+from noyau.jobs.page.document import Node, Page, Section, SizedTime, graphs
+from noyau.jobs.page.graphs import plan_drawing
 from noyau.jobs.profile.record import LargeValue, NodeMemory, OperatorTime, PathTime, Profile, ProfiledSize, Wall
 from noyau.jobs.report.text import WIDE, Show, TableRow, hanging, show_of, spell_bytes, table
 from noyau.text import fields_json, printable
@@ -208,11 +208,19 @@ def _few(operators: Sequence[str], show: Show) -> str:
     return ", ".join(counts[:_MOST_OPERATORS]) + (f" and {more} more" if more > 0 else "")
 
 
+def headline(profile: Profile | Wall) -> str:
+    """The most that fusing could gain, a line for each of the sizes; of a call of a module of torch, how it splits."""
+    if isinstance(profile, Wall):
+        return str(profile).partition("\n")[0]
+    wheres = [f"with {spell(each.sizes)}" if each.sizes else "here" for each in profile.at]
+    return "\n".join(ceiling_text(at, where, printable).plain for at, where in zip(profile.at, wheres, strict=True))
+
+
 def page(profile: Profile | Wall) -> Page:
     """The page of a profile, size by size; of a call of a module of torch, its kernels."""
     if isinstance(profile, Wall):
         head, *rest = str(profile).splitlines()
-        kernels = ({"kernel": name, "time_s": time_s, "launches": count} for name, time_s, count in profile.longest)
+        kernels = map(fields_json, profile.longest)
         return Page(
             "a call",
             "profile",
@@ -220,7 +228,7 @@ def page(profile: Profile | Wall) -> Page:
         )
     facts = dict(zip(("model", "machine"), (each.plain for each in header(profile, WIDE, printable)), strict=False))
     wheres = {id(each): f"with {spell(each.sizes)}" if each.sizes else "here" for each in profile.at}
-    gains = [ceiling_text(each, wheres[id(each)], printable).plain for each in profile.at]
+    gains = headline(profile).splitlines()
     runs = [
         text
         for each in profile.at

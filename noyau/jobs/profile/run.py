@@ -15,20 +15,23 @@ from noyau.codegen.plan import plan
 from noyau.dtypes import from_onnx
 from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime.function_bodies import subgraphs
-from noyau.hosts.onnxruntime.inputs import sizes_for
+from noyau.hosts.onnxruntime.inputs import sizes_for, spell
 from noyau.hosts.onnxruntime.path_ends import Between
 from noyau.hosts.onnxruntime.sessions import version
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
 from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable
+from noyau.jobs.command_line import Step
 from noyau.jobs.profile.breakdown import break_down, by_operator, largest_values, removed
 from noyau.jobs.profile.onnx_overheads import Overhead, measure_overhead
 from noyau.jobs.profile.paths import ProfiledModel
 from noyau.jobs.profile.record import NodeMemory, NodeTime, Profile, ProfiledSize
 from noyau.jobs.profile.session_runs import SessionBench
+from noyau.jobs.profile.timeline import model_events
 from noyau.text import printable
 from noyau.timing.conditions import conditions, unsteady
 from noyau.timing.machine import this_machine
+from noyau.timing.ranges import Event
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.input_files import first_sample
 from noyau.verify.inputs import Inputs, make_inputs
@@ -125,12 +128,22 @@ def profile(path: str | Path, wishes: ProfileOptions = _USUAL, say: Say = log.in
         say("measuring what onnxruntime's profiler adds to each node")
         overhead = measure_overhead(bench)
         profiles = []
-        for inputs in requests:
+        for done, inputs in enumerate(requests):
             sizes = ", ".join(f"{name}={size}" for name, size in named(original, inputs.sizes).items())
-            say(f"running the model{f' with {sizes}' if sizes else ''}")
+            say(Step(f"running the model{f' with {sizes}' if sizes else ''}", done, len(requests)))
             profiles.append(profile_size(subject, inputs, overhead, bench, wishes))
+    events = [{**each, "pid": pid} for pid, (_, own) in enumerate(profiles, 1) for each in own]
     nodes = sum(map(bool, original.labels))
-    return Profile(machine, original.name, nodes, wishes.threads, tuple(profiles), wishes.top, subject)
+    return Profile(
+        machine,
+        original.name,
+        nodes,
+        wishes.threads,
+        tuple(size for size, _ in profiles),
+        wishes.top,
+        subject,
+        tuple(events),
+    )
 
 
 def subject_of(original: SourceModel, between: Between | None) -> ProfiledModel:
@@ -148,8 +161,8 @@ def named(original: SourceModel, sizes: Mapping[str, int]) -> dict[str, int]:
 
 def profile_size(
     subject: ProfiledModel, inputs: Inputs, overhead: Overhead, bench: SessionBench, wishes: ProfileOptions
-) -> ProfiledSize:
-    """The model with these inputs."""
+) -> tuple[ProfiledSize, list[Event]]:
+    """The model with these inputs, and the timeline of some runs."""
     original, before = subject.original, conditions()
     try:
         # First the file itself, so that what onnxruntime may complain of has the names of the file.
@@ -175,7 +188,8 @@ def profile_size(
     memory = NodeMemory(weights_bytes(original), **steps, largest=largest_values(ran))
     notes = (*inputs.notes, *remarks(original, records, unrun, doubt))
     sizes = named(original, inputs.sizes)
-    return ProfiledSize(sizes, *run, records, operators, result.paths, memory, result.scaled, unrun, notes)
+    record = ProfiledSize(sizes, *run, records, operators, result.paths, memory, result.scaled, unrun, notes)
+    return record, list(model_events(ran, result.labels, f"{original.name} {spell(sizes)}".strip(), 1))
 
 
 def every_operator(*graphs: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str]:

@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import cProfile
+import json
+import math
+import os
 import pstats
 import runpy
+import shutil
+import signal
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from noyau.errors import InputError
-from noyau.jobs.report.text import Record, TableRow, hanging, show_of, table
-from noyau.text import fields_json
-from noyau.timing.floors import ceiling
+from noyau.errors import InputError, MissingExtraError, OutputError
+from noyau.jobs.profile.record import CallTime, call_table
+from noyau.jobs.profile.timeline import stack_events
+from noyau.jobs.report.text import Record, hanging, show_of
+from noyau.text import as_json, fields_json, from_json
+from noyau.timing.floors import gain_text
 from noyau.timing.ranges import Event, event, recorded
 from noyau.timing.verdict import spell_s
 from noyau.workers.import_path import import_path
 from noyau.workers.resources import peak_bytes
+from noyau.workers.signals import INTERRUPTED, TimeIsUp, time_limit, wait_or_end
 
-
-@dataclass(frozen=True, slots=True)
-class FunctionTime:
-    """A function: its calls, and the seconds in itself, ufuncs of NumPy among them, and with all that it calls."""
-
-    name: str
-    file: str
-    calls: int
-    self_s: float
-    total_s: float
+_START_S = 10.0  # for Python to start, and for what stands in C to end
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,55 +48,118 @@ class ScriptProfile(Record):
     end: str
     status: int
     peak_bytes: int | None
-    functions: tuple[FunctionTime, ...]
     events: tuple[Event, ...]
-    top: int
+    functions: tuple[CallTime, ...]
+    top: int = 12
     schema_version: int = field(default=1, init=False)
 
     def to_json(self) -> dict[str, Any]:
         return fields_json(self, without=("top", "events"))
 
+    def headline(self) -> str:
+        """The time and the memory of the script, and why it ended early."""
+        memory = "" if self.peak_bytes is None else f", at most {self.peak_bytes / 1e6:.0f} MB"
+        early = f"; it ended early: {self.end}" if self.end else ""
+        return f"{self.script} ran for {spell_s(self.wall_s)}{memory}{early}"
+
     def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         show, own = show_of(ascii_only=ascii_only), str(Path(self.script).resolve().parent)
-        memory = "" if self.peak_bytes is None else f", at most {self.peak_bytes / 1e6:.0f} MB"
-        yield from hanging(Text(show(f"{self.script} ran for {spell_s(self.wall_s)}{memory}"), "bold"), width)
-        yield from hanging(show(f"It ended early: {self.end}"), width, style="red") if self.end else ()
-        rows = []
-        for each in self.functions[: self.top]:
-            cells = (str(each.calls), spell_s(each.self_s), spell_s(each.total_s), f"{each.self_s / self.wall_s:.0%}")
-            rows.append(TableRow(show(each.name), cells))
-        yield from table("function", ("calls", "self", "total", "share"), rows, width)
-        if hottest := next((each for each in self.functions if str(Path(each.file).resolve()).startswith(own)), None):
-            most = ceiling(self.wall_s, [hottest.self_s])
-            gain = "more than 20x" if most is None else f"at most {most:.2f}x"
-            advice = f"fused into one @noyau.op, the whole would be {gain} as fast"
-            yield from hanging(show(f"The hottest of your own is {hottest.name}: {advice}."), width, rest="  ")
+        yield from hanging(Text(show(self.headline()), "bold red" if self.end else "bold"), width, rest="  ")
+        shown = sorted(self.functions, key=lambda each: -each.self_s)[: self.top]
+        yield from call_table("function", shown, self.wall_s, width, show)
+        whose = [each for each in self.functions if each.file.endswith(".py") and not each.name.startswith("<module>")]
+        inside = [each for each in whose if str(Path(each.file).resolve()).startswith(own)]
+        if hottest := max(inside, key=lambda each: each.total_s if each.calls is None else each.self_s, default=None):
+            spent_s = hottest.total_s if hottest.calls is None else hottest.self_s  # with its native functions
+            gain = gain_text(self.wall_s, spent_s)
+            text = f"The hottest of your own is {hottest.name}: fused into one @noyau.op, {gain}."
+            yield from hanging(show(text), width, rest="  ")
 
 
-def profile_script(path: Path, arguments: Sequence[str], top: int) -> ScriptProfile:
-    """Run a script as Python would, in this process, and profile its main thread. InputError where there is none."""
+def profile_script(
+    path: Path, arguments: Sequence[str], top: int, *, time_s: float = math.inf, native: bool | None = None
+) -> ScriptProfile:
+    """Run a script as Python would, in a process of its own, and profile it: by py-spy, which sees native functions and
+    all threads, where it is there, unless `native` says no; else the main thread by cProfile. `time_s`: end it after so
+    long. InputError where there is no script, MissingExtraError where `native` asks for a py-spy that is not there,
+    OutputError where nothing is left of the run."""
     if not path.is_file():
         raise InputError(f"there is no script {path}")
-    profiler, end, status, before = cProfile.Profile(), "", 0, sys.argv
+    places = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    spy = None if native is False else shutil.which("py-spy", path=places)
+    if native and spy is None:
+        raise MissingExtraError("--native needs py-spy, which is not there; run: pip install py-spy")
+    with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
+        trace, record, said = (Path(folder) / name for name in ("trace.json", "run.json", "said.txt"))
+        ends = os.dup(1), os.dup(2)  # of the script: on its own py-spy says what it does
+        line = [sys.executable, "-m", __name__, str(record), "" if spy else "1", str(time_s), *map(str, ends)]
+        line += [str(path), *arguments]
+        if spy is not None:
+            options = ["--native", "--idle", "--function", "--full-filenames", "--format", "chrometrace"]
+            line = [spy, "record", *options, "--rate", "100", "--output", str(trace), "--", *line]
+        root = os.pathsep.join(filter(None, (str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", ""))))
+        own, start_s = {**os.environ, "PYTHONPATH": root}, time.perf_counter()
+        with said.open("wb") as out, subprocess.Popen(line, stdout=out, stderr=out, env=own, pass_fds=ends) as process:
+            cut = wait_or_end(process, time_s + _START_S, signal.SIGINT)
+        for end in ends:
+            os.close(end)
+        if not record.exists() and not cut:
+            raise OutputError(f"{path} left no profile: it crashed, or ended its process without Python's exit")
+        try:
+            if record.exists():
+                ran = from_json(ScriptProfile, json.loads(record.read_text("utf-8")))
+            else:  # it was ended, and py-spy has seen it
+                ran = ScriptProfile(str(path), time.perf_counter() - start_s, cut, 1, None, (), ())
+            samples = [] if spy is None else json.loads(trace.read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            last = next(iter(said.read_text("utf-8", "replace").split("\n")[-2:]), "")
+            raise OutputError(f"py-spy did not profile {path}: {last}; --no-native does without it") from error
+    return replace(ran if spy is None else _with_samples(ran, samples), top=top)
+
+
+def _with_samples(ran: ScriptProfile, samples: Sequence[Mapping[str, Any]]) -> ScriptProfile:
+    """The run with the functions of its samples; both begin at the same moment, but for a sample."""
+    events, functions = stack_events(samples, ran.script)
+    begin_us = min((each["ts"] for each in events), default=0.0) - (ran.events[0]["ts"] if ran.events else 0.0)
+    moved = ({**each, "ts": each["ts"] + begin_us} for each in ran.events)
+    return replace(ran, events=(*moved, *events), functions=tuple(functions))
+
+
+def run_script(
+    path: Path, arguments: Sequence[str], limit_s: float, profiler: cProfile.Profile | None
+) -> ScriptProfile:
+    """Run a script in this process, however it ends, for so long at most; under a profiler, if there is one."""
+    end, status, run = "", 0, partial(runpy.run_path, str(path), run_name="__main__")
     sys.argv = [str(path), *arguments]
     with recorded() as events, import_path(path):
         start_s = time.perf_counter()
         try:
-            profiler.runcall(runpy.run_path, str(path), run_name="__main__")
+            with time_limit(limit_s):
+                run() if profiler is None else profiler.runcall(run)
         except SystemExit as stop:
             status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         except KeyboardInterrupt:
-            end, status = "interrupted", 130
+            end, status = INTERRUPTED, 130
+        except TimeIsUp:
+            end, status = f"it did not end within {limit_s:g} s", 1
         except Exception as fault:  # noqa: BLE001  whatever a script raises
             end, status = f"{type(fault).__name__}: {fault}", 1
         end_s = time.perf_counter()
-    sys.argv = before
     spans = (event(path.name, start_s, end_s), *events)
-    rows = sorted(_rows(vars(pstats.Stats(profiler))["stats"]), key=lambda each: -each.self_s)
-    return ScriptProfile(str(path), end_s - start_s, end, status, peak_bytes(), tuple(rows), spans, top)
+    functions = () if profiler is None else tuple(_rows(vars(pstats.Stats(profiler))["stats"]))
+    return ScriptProfile(str(path), end_s - start_s, end, status, peak_bytes(), spans, functions)
 
 
-def _rows(stats: Mapping[tuple[str, int, str], tuple[int, int, float, float, Any]]) -> Iterator[FunctionTime]:
+def _rows(stats: Mapping[tuple[str, int, str], tuple[int, int, float, float, Any]]) -> Iterator[CallTime]:
     for (file, line, name), (_, calls, self_s, total_s, _) in stats.items():
         where = "" if file == "~" else f" ({Path(file).name}:{line})"
-        yield FunctionTime(f"{name}{where}", file, calls, self_s, total_s)
+        yield CallTime(f"{name}{where}", file, calls, self_s, total_s)
+
+
+if __name__ == "__main__":
+    place, is_profiled, limit_s, out, err, script, *words = sys.argv[1:]
+    os.dup2(int(out), 1)
+    os.dup2(int(err), 2)
+    ended = run_script(Path(script), words, float(limit_s), cProfile.Profile() if is_profiled else None)
+    kept = {each.name: as_json(getattr(ended, each.name)) for each in fields(ended) if each.init}
+    Path(place).write_text(json.dumps(kept), encoding="utf-8")

@@ -5,29 +5,38 @@ On a GPU a kernel is one of the device, on the CPU an operator of torch's or noy
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
+import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.autograd import DeviceType
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity, profile, schedule
 
-from noyau.jobs.profile.record import Wall, by_name
+from noyau.jobs.profile.record import CallTime, Wall
+from noyau.jobs.profile.timeline import gaps, label
+from noyau.timing.ranges import Event
 
 CALLS, MOST_S = 5, 2.0  # that are timed without the profiler, which takes time of its own, and when no more are
 _PRODUCTS = re.compile(
-    r"gemm|cutlass|nvjet|xmma|cublas|fmha|flash|attention|conv|winograd|splitK|aten::(addmm|mm|bmm|baddbmm|_scaled_dot)",
+    r"gemm|cutlass|nvjet|xmma|cublas|fmha|flash|attention|conv|winograd|splitK|aten::(linear|matmul|addmm|mm|bmm|baddbmm|_scaled_dot)",
     re.IGNORECASE,
 )
 _WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
-_MOST = 6  # kernels that are named
+_MOST = 12  # kernels that are named
 
 
-def measure_wall(call: Callable[[], Any]) -> Wall:
-    """Split the wall time of a call; it is called some times more."""
+def measure_wall(call: Callable[[], Any], active: int = 1, *, timeline: bool = False) -> Wall:
+    """Split the wall time of a call; it is called some times more: without the profiler, then once unseen, once to warm
+    it up, and `active` times under it, with a `timeline` of these where that is wanted."""
     with_gpu = torch.cuda.is_available()
     wait = torch.cuda.synchronize if with_gpu else lambda: None
     call()
@@ -39,35 +48,99 @@ def measure_wall(call: Callable[[], Any]) -> Wall:
         wait()
         times.append(time.perf_counter() - start_s)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if with_gpu else [])]
-    with profile(activities=activities) as seen:
-        call()
-        wait()
-    return split(statistics.median(times), list(seen.events()))
+    steps = schedule(wait=1, warmup=1, active=active, repeat=1)
+    events = list[Any]()
+    trace = list[Event]()
+
+    def ready(seen: profile) -> None:
+        events.extend(seen.events() or ())
+        trace.extend(timeline_of(seen) if timeline else ())
+
+    with profile(activities=activities, schedule=steps, on_trace_ready=ready, profile_memory=timeline) as seen:
+        for _ in range(2 + active):
+            call()
+            wait()
+            seen.step()
+    return replace(split(statistics.median(times), events, active), events=tuple(trace))
 
 
-def split(wall_s: float, events: Iterable[Any]) -> Wall:
-    """The wall time by the events of a profiler."""
+def timeline_of(seen: profile) -> list[Event]:
+    """Events that torch's profiler has seen, in Chrome's trace format, and on a thread of its own the gaps: between
+    kernels of a GPU, where there are any, else between operators."""
+    with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
+        place = Path(folder) / "trace.json"
+        seen.export_chrome_trace(str(place))
+        events: list[Event] = json.loads(place.read_text("utf-8"))["traceEvents"]
+    on_gpu = [each for each in events if each.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+    busy = on_gpu or [each for each in events if each.get("cat") == "cpu_op"]
+    if busy:
+        pid, tid = busy[0]["pid"], 1 << 20
+        name = "gaps between kernels" if on_gpu else "gaps between operators"
+        spans = ((each["ts"], each["ts"] + each["dur"]) for each in busy)
+        events += [label("thread_name", name, pid, tid), *gaps(spans, pid, tid)]
+    return events
+
+
+def split(wall_s: float, events: Iterable[Any], calls: int = 1) -> Wall:
+    """The wall time of a call by the events of a profiler, of so many calls."""
     events = list(events)
     kernels = [each for each in events if each.device_type == DeviceType.CUDA and not _is_mark(each)]
     if kernels:
-        spent = [(each.name, each.time_range.start, each.time_range.end) for each in kernels]
-        busy_s = 1e-6 * _covered((start, end) for _, start, end in spent)
-        rows = [(name, 1e-6 * (end - start)) for name, start, end in spent]
+        own = {id(each): _lasted_us(each) for each in kernels}
+        busy_us = _covered((each.time_range.start, each.time_range.end) for each in kernels)
     else:
-        rows = [(each.name, 1e-6 * each.self_cpu_time_total) for each in events if "::" in each.name]
-        busy_s = sum(spent_s for _, spent_s in rows)
-    waits_s = 1e-6 * sum(each.self_cpu_time_total for each in events if each.name in _WAITS) if kernels else 0.0
-    busy_s = min(busy_s, wall_s)
-    products_s = min(sum(spent_s for name, spent_s in rows if _PRODUCTS.search(name)), busy_s)
+        kernels = [each for each in events if "::" in each.name]
+        own = {id(each): float(each.self_cpu_time_total) for each in kernels}
+        busy_us = sum(own.values())
+    scale_s, on_gpu = 1e-6 / calls, any(each.device_type == DeviceType.CUDA for each in kernels)
+    waits_s = scale_s * sum(each.self_cpu_time_total for each in events if each.name in _WAITS) if on_gpu else 0.0
+    busy_s = min(scale_s * busy_us, wall_s)
+    products_s = min(scale_s * sum(own[id(each)] for each in kernels if _PRODUCTS.search(each.name)), busy_s)
     idle_s = min(max(waits_s - busy_s, 0.0), wall_s - busy_s)
+    shares = (busy_s / wall_s, products_s / wall_s, idle_s / wall_s)
     return Wall(
         wall_s,
-        busy_s / wall_s,
-        products_s / wall_s,
-        idle_s / wall_s,
-        len(rows),
-        tuple((name, sum(each), len(each)) for name, each in by_name(rows)[:_MOST]),
+        *shares,
+        len(kernels) // calls,
+        _rows(events, own, scale_s, calls)[:_MOST],
+        _hottest(kernels, scale_s, busy_s),
     )
+
+
+def _rows(events: Iterable[Any], own: Mapping[int, float], scale_s: float, calls: int) -> tuple[CallTime, ...]:
+    """The kernels and operators by name, those of a GPU and that take longest first; of one call."""
+    by_kernel: dict[tuple[str, str], list[tuple[float, float, int]]] = defaultdict(list)
+    for each in events:
+        if id(each) in own or "::" in each.name:
+            where = "gpu" if each.device_type == DeviceType.CUDA else "host"
+            times = own.get(id(each), float(each.self_cpu_time_total)), _lasted_us(each)
+            by_kernel[each.name, where].append((*times, max(getattr(each, "self_cpu_memory_usage", 0), 0)))
+    rows = []
+    for (name, where), those in by_kernel.items():
+        self_us, total_us, taken = map(sum, zip(*those, strict=True))
+        facts = (scale_s * self_us, scale_s * total_us, taken // calls or None, where)
+        rows.append(CallTime(name, "", len(those) // calls, *facts))
+    return tuple(sorted(rows, key=lambda row: (row.where != "gpu", -row.self_s)))
+
+
+def _lasted_us(event: Any) -> float:
+    return float(event.time_range.end - event.time_range.start)
+
+
+def _hottest(kernels: Iterable[Any], scale_s: float, busy_s: float) -> tuple[tuple[str, ...], float]:
+    """The neighbours in time, without a product among them and within no other operator, that take most together, and
+    their share of the `busy_s` of one call."""
+    paths: dict[tuple[str, ...], float] = defaultdict(float)
+    whole = [each for each in kernels if "::" not in str(getattr(getattr(each, "cpu_parent", None), "name", ""))]
+    running = sorted(filter(_lasted_us, whole), key=lambda each: each.time_range.start)
+    for is_product, those in groupby(running, key=lambda each: bool(_PRODUCTS.search(each.name))):
+        path = list(those)
+        if not is_product:
+            spent_us = sum(_lasted_us(each) for each in path)
+            paths[tuple(each.name for each in path)] += scale_s * spent_us
+    names, most_s = max(paths.items(), key=lambda item: item[1], default=((), 0.0))
+    every_s = scale_s * sum(_lasted_us(each) for each in running)
+    return names, busy_s * most_s / every_s if every_s else 0.0
 
 
 def _is_mark(event: Any) -> bool:

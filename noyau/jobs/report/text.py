@@ -11,7 +11,7 @@ import secrets
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from rich.text import Text
 
 from noyau.errors import OutputError
 from noyau.jobs.command_line import is_stream, make_folder
+from noyau.jobs.command_line import plain as plain_line
 from noyau.text import Printed, printable
 
 Show = Callable[[str], str]
@@ -52,8 +53,17 @@ def spell_bytes(size: int, digits: int = 3) -> str:
     """`1.2 MiB`"""
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if size >= 1 << power:
-            return f"{size / (1 << power):.{digits}g} {unit}"
+            count = size / (1 << power)
+            return f"{count:.{digits if count < 1000 else 4}g} {unit}"
     return f"{size} B"
+
+
+def print_record(record: Printed, *, quiet: bool = False) -> None:
+    """Print a record as a terminal shows it; `quiet`: its verdict alone."""
+    if quiet:
+        print_lines("\n".join(plain_line(line) for line in record.headline().splitlines()))
+    else:
+        Console().print(record, crop=False)
 
 
 def print_lines(text: str) -> None:
@@ -83,6 +93,7 @@ def plain_lines(text: str) -> str:
 
 _GAP = 2
 _LONGEST_NAME, _SHORTEST_NAME = 36, 16
+Cell = str | Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,52 +101,76 @@ class TableRow:
     """A name, the cells beside it, and a remark under it."""
 
     name: str
-    cells: tuple[str, ...]
+    cells: tuple[Cell, ...]
     remark: str = ""
 
 
-def table(title: str, headings: Sequence[str], rows: Sequence[TableRow], width: int) -> Iterator[Text]:
-    """The lines of a table with a heading for each cell; nothing where there are no rows. Names are cut in their middle
-    where a line would be too long, and have a line of their own where they would be cut too much."""
+def table(
+    title: str,
+    headings: Sequence[str],
+    rows: Sequence[TableRow],
+    width: int,
+    optional: Sequence[str] = (),
+    shortest: int = _SHORTEST_NAME,
+) -> Iterator[Text]:
+    """The lines of a table with a heading for each cell; nothing where there are no rows. Columns without anything in
+    them are left out, and those that are `optional`, one after the other, until each row is a line. Names are cut in
+    their middle, to `shortest` at least, where a line would be too long; where even that would not do, the cells of a
+    row stand below its name."""
     if not rows:
         return
-    widths, longest = _widths(headings, rows), _longest(title, rows)
-    room = width - sum(each + _GAP for each in widths)
-    if not fits(title, headings, rows, width):
+    empty = [name for at, name in enumerate(headings) if not any(str(row.cells[at]) for row in rows)]
+    for heading in (*empty, *optional):
+        if heading not in empty and _fits(title, headings, rows, width, shortest):
+            break
+        kept = [at for at, name in enumerate(headings) if name != heading]
+        headings = [headings[at] for at in kept]
+        rows = [replace(row, cells=tuple(row.cells[at] for at in kept)) for row in rows]
+    if not _fits(title, headings, rows, width, _SHORTEST_NAME):
         yield Text(title, style="bold")
         for row in rows:
             yield from _stack(row, headings, width)
         return
-    beside = min(room, longest, max(_LONGEST_NAME, cell_len(title)))
-    yield Text.assemble((title.ljust(beside), "bold"), (_align(headings, widths), "dim"))
+    widths = _widths(headings, rows)
+    room = width - sum(each + _GAP for each in widths)
+    beside = min(room, _longest(title, rows), max(_LONGEST_NAME, cell_len(title)))
+    head = Text(title.ljust(beside), style="bold") + _align(headings, widths, "dim")
+    head.rstrip()
+    yield head
     for row in rows:
         name = shorten(row.name, beside)
-        line = Text(name + " " * (beside - cell_len(name)) + _align(row.cells, widths))
+        line = Text(name + " " * (beside - cell_len(name))) + _align(row.cells, widths)
         line.rstrip()
         yield line
         yield from _remark(row, width)
 
 
-def fits(title: str, headings: Sequence[str], rows: Sequence[TableRow], width: int) -> bool:
-    """Whether each row is a line of so many columns."""
+def _fits(title: str, headings: Sequence[str], rows: Sequence[TableRow], width: int, shortest: int) -> bool:
+    """Whether each row is a line of so many columns, with names of `shortest` or longer."""
     room = width - sum(each + _GAP for each in _widths(headings, rows))
-    return room >= min(_SHORTEST_NAME, _longest(title, rows)) and room >= cell_len(title)
+    return room >= min(shortest, _longest(title, rows)) and room >= cell_len(title)
 
 
 def _widths(headings: Sequence[str], rows: Sequence[TableRow]) -> list[int]:
-    return [max(map(cell_len, column)) for column in zip(headings, *(row.cells for row in rows), strict=True)]
+    columns = zip(headings, *(row.cells for row in rows), strict=True)
+    return [max(cell_len(str(cell)) for cell in column) for column in columns]
 
 
 def _longest(title: str, rows: Sequence[TableRow]) -> int:
     return max(cell_len(text) for text in (title, *(row.name for row in rows)))
 
 
-def _align(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "".join(" " * (width - cell_len(text) + _GAP) + text for text, width in zip(cells, widths, strict=True))
+def _align(cells: Sequence[Cell], widths: Sequence[int], style: str = "") -> Text:
+    line = Text()
+    for cell, width in zip(cells, widths, strict=True):
+        line.append(" " * (width - cell_len(str(cell)) + _GAP))
+        line.append(cell if isinstance(cell, Text) else Text(cell, style))
+    return line
 
 
 def _stack(row: TableRow, headings: Sequence[str], width: int) -> Iterator[Text]:
-    lines = [f"{heading} {' '.join(cell.split())}" for heading, cell in zip(headings, row.cells, strict=True) if cell]
+    cells = [" ".join(str(cell).split()) for cell in row.cells]
+    lines = [f"{heading} {cell}".strip() for heading, cell in zip(headings, cells, strict=True) if cell]
     yield Text(shorten(row.name, max(width, 8)))
     yield from hanging(", ".join(lines), width, "    ")
     yield from _remark(row, width)
@@ -144,6 +179,18 @@ def _stack(row: TableRow, headings: Sequence[str], width: int) -> Iterator[Text]
 def _remark(row: TableRow, width: int) -> Iterator[Text]:
     if row.remark:
         yield from hanging(row.remark, width, "    ", "      ", "dim")
+
+
+def beginnings(names: Sequence[str], longest: int) -> list[str]:
+    """For each name a beginning that no other name has, which commands take for it: without what stands behind its last
+    underscore, and at most so long, where that is enough."""
+
+    def is_own(text: str) -> bool:
+        return text != "" and sum(name.startswith(text) for name in names) == 1
+
+    stems = (name.rpartition("_")[0] for name in names)
+    choices = ((stem[:longest], name[:longest], stem, name) for stem, name in zip(stems, names, strict=True))
+    return [next(filter(is_own, each), each[-1]) for each in choices]
 
 
 def shorten(name: str, longest: int) -> str:
@@ -158,13 +205,18 @@ _PLAIN_WIDTH = 100
 WIDE = 1_000_000  # columns: no line is broken
 
 
+def _render_of(record: object) -> Any:
+    """The module that prints and draws a record: `render`, beside its own."""
+    return import_module(f"{type(record).__module__.rpartition('.')[0]}.render")
+
+
 class Paged:
     """A record that is a page for a browser, by the function `page` of the module `render` beside the record's own."""
 
     __slots__ = ()
 
     def _page(self) -> Any:
-        return import_module(f"{type(self).__module__.rpartition('.')[0]}.render").page(self)
+        return _render_of(self).page(self)
 
     def save_html(self, path: str | os.PathLike[str]) -> None:
         """Write it as one HTML page that needs no network; its folder is made. OutputError where that cannot be."""
@@ -186,9 +238,12 @@ class Record(Printed, ABC):
 
     def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         """The lines that are printed, of at most `width` columns, by the module `render` beside the record's own."""
-        render = import_module(f"{type(self).__module__.rpartition('.')[0]}.render")
-        lines: Iterator[RenderableType] = render.render(self, width, ascii_only=ascii_only)
+        lines: Iterator[RenderableType] = _render_of(self).render(self, width, ascii_only=ascii_only)
         return lines
+
+    def headline(self) -> str:
+        """The verdict by `headline` of the module `render` beside the record's own."""
+        return str(_render_of(self).headline(self))
 
     def write(self, path: Path) -> None:
         """Write it as JSON, whole or not at all; OutputError where the folder is missing, read-only or full."""
@@ -255,5 +310,5 @@ def plain(record: object) -> str:
     width = min(room, _PLAIN_WIDTH)
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
     with console.capture() as captured:
-        console.print(record)
+        console.print(record, crop=False)
     return captured.get().rstrip("\n")

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from noyau.errors import InputError
-from noyau.jobs.command_line import Command, declare_between, declare_record, print_rich, require_record_places
+from noyau.jobs.command_line import Command, declare_between, declare_record, require_record_places
+from noyau.text import Printed
 
 if TYPE_CHECKING:
     from noyau.jobs.show.stages import Staged
@@ -67,9 +68,9 @@ def _print(shown: Staged, arguments: argparse.Namespace, source: Callable[[], st
         shown.save_html(arguments.html)
     if arguments.stage is not None and arguments.diff is not None:
         raise InputError("--stage prints stages one after the other, --diff two side by side: give one of them")
-    from noyau.jobs.report.text import write_found
+    from noyau.jobs.report.text import print_record, write_found
 
-    view: object = shown
+    view: Printed | str = shown
     if arguments.stage is not None:
         view = shown.stage(arguments.stage, arguments.kernel)
     elif arguments.diff is not None:
@@ -81,7 +82,10 @@ def _print(shown: Staged, arguments: argparse.Namespace, source: Callable[[], st
         view = source()
     names = ("kernel", "stage", "diff", "language")
     write_found(arguments.json, {each: getattr(arguments, each) for each in ("model", *names)} | {"text": str(view)})
-    print(view, end="") if isinstance(view, str) else print_rich(view)
+    if isinstance(view, str):
+        print(view if not arguments.quiet else view.partition("\n")[0], end="")
+    else:
+        print_record(view, quiet=arguments.quiet)
     return 0
 
 

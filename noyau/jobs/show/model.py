@@ -24,8 +24,8 @@ from noyau.ir.loops import Role
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels
 from noyau.jobs.page import document
-from noyau.jobs.page.document import Page, Section
-from noyau.jobs.page.graphs import graphs, plan_drawing
+from noyau.jobs.page.document import Page, Section, graphs
+from noyau.jobs.page.graphs import plan_drawing
 from noyau.jobs.report.text import hanging
 from noyau.jobs.show.stages import TRY, KernelStages, Staged, stages_of
 from noyau.text import few, printable, several

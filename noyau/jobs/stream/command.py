@@ -82,7 +82,9 @@ def _run(arguments: argparse.Namespace) -> int:
     looks = (TextColumn("{task.completed:.3g} rows"), BarColumn(), TextColumn("{task.fields[rate]}"))
     op = load_target(arguments.target, values)
     memory = "1G" if arguments.memory is None else _room(arguments.memory)
-    with Progress(*looks, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
+    with Progress(
+        *looks, TimeRemainingColumn(), console=Console(stderr=True, quiet=arguments.quiet), transient=True
+    ) as progress:
         task = progress.add_task("", total=None, rate="")
         result = stream(
             *(op, arguments.source, arguments.output),

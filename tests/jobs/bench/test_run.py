@@ -242,7 +242,7 @@ def test_what_cannot_be_timed_is_told(call, kind, told):
 def test_progress_is_told():
     steps: list[str] = []
     noyau.bench({"a": np.exp}, (np.ones(9),), budget_s=0.05, say=steps.append)
-    assert steps == ["first call of a", "timing 1 candidates, hot", "verifying runs that were timed"]
+    assert steps == ["timing a", "first call of a", "timing 1 candidates, hot", "verifying runs that were timed"]
 
 
 def test_what_is_neither_an_op_nor_functions_by_name_is_refused():

@@ -35,7 +35,7 @@ def test_a_path_is_extracted_and_put_back(model, tmp_path, capsys):
     [
         (["--between", "a:n"], "s reads r, which is an input of the model"),
         (["--between", "a,r:s", "-o", "path.onnx"], "end it in .py"),
-        (["--between", "a,r:s", "--dim", "rows=1,2"], "--dim rows has several numbers"),
+        (["--between", "a,r:s", "--dim", "rows=1,2"], "--dim rows has 2 numbers"),
         (["--between", "a,r:s", "--dim", "no=1"], "the model has no size no"),
         (["--between", "a,r:s", "--inputs", "no.npz"], "no.npz cannot be read"),
     ],

@@ -316,3 +316,46 @@ def test_seconds_and_ratios():
 
 def test_text_of_a_file_is_one_line_that_prints():
     assert optimize_command.plain("a\n b\x1b[31m\u202e") == "a b?[31m?"
+
+
+def test_quiet_leaves_the_verdict_and_errors(model, capsys):
+    assert optimize(model, "--quiet", "--require", "9x") == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("The whole model: ") and out.count("\n") == 1 and "FASTER 2.00x" in out
+    assert err == "noyau: the whole model is 2.00x as fast; --require asks for 9.00x\n"
+
+
+def test_sizes_are_numbers_in_the_model_that_is_written(model, capsys):
+    assert optimize(model, "--fix-dim", "rows=3") == 0
+    fused = onnx.load(model.with_name("twice.fused.onnx"))
+    ends = [dim for end in (*fused.graph.input, *fused.graph.output) for dim in end.type.tensor_type.shape.dim]
+    assert ends and not any(dim.dim_param for dim in ends)
+    session = noyau.session(model.with_name("twice.fused.onnx"))
+    assert session.get_inputs()[0].shape == [3, 6]
+    assert "rows" in {dim.dim_param for end in onnx.load(model).graph.input for dim in end.type.tensor_type.shape.dim}
+    capsys.readouterr()
+    for words, told in {
+        "x=3": "--fix-dim x=3: x is the size of no input; the sizes are: rows",
+        "rows=0": "--fix-dim rows=0: rows is no extent, from 1 on; the sizes are: rows",
+        "rows=1,2": "--fix-dim rows has 2 numbers, and here a size has one: --fix-dim rows=N",
+    }.items():
+        assert optimize(model, "--fix-dim", words) == 2
+        assert told in capsys.readouterr().err
+
+
+def test_a_model_in_memory_is_optimized_as_a_file_is(tmp_path):
+    model = twice()
+    before = model.SerializeToString()
+    result = noyau.optimize(model, fix_dims={"rows": 2})
+    assert model.SerializeToString() == before and len(result.report.kept) == 2
+    result.save(tmp_path / "out.onnx")
+    x = np.ones((2, 6), np.float32)
+    (expected,) = onnxruntime.InferenceSession(before).run(None, {"x": x})
+    (got,) = noyau.session(tmp_path / "out.onnx").run(None, {"x": x})
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+    assert result.session().run(None, {"x": x})
+    with pytest.raises(InputError, match="takes the path of a model: save it"):
+        noyau.optimize(model, device="cuda")
+    model.graph.initializer[0].data_location = onnx.TensorProto.EXTERNAL
+    with pytest.raises(InputError, match="the model names weights in other files: give its path"):
+        noyau.optimize(model)

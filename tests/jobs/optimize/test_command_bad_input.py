@@ -323,7 +323,7 @@ EACH_STEP_A_LINE = """
 import contextlib, sys
 from noyau.jobs import command_line
 @contextlib.contextmanager
-def progress(say=None):
+def progress(say=None, quiet=False):
     yield lambda step: print(step, file=sys.stderr, flush=True)
 command_line.progress = progress
 from noyau.jobs.cli import main

@@ -32,11 +32,15 @@ def test_demo_leaves_nothing_unless_it_is_asked_to(tmp_path, capsys, monkeypatch
     assert main(["demo"]) == 0
     told = capsys.readouterr().out
     assert "llama_tiny.onnx: 10 nodes before, 5 after; 2 of 2 kernels kept" in told
-    assert "Wrote" not in told and "\nNext: noyau profile MODEL.onnx " in told
+    assert "Wrote" not in told and "\nNext:\n  noyau demo --folder F\n" in told and "\n  noyau check FILE.py\n" in told
     assert files(tmp_path / "temporary") == []
     assert main(["demo", "--folder", str(tmp_path / "new" / "kept"), "--exporter", "torchscript"]) == 0
-    assert "Wrote" in capsys.readouterr().out
-    assert files(tmp_path / "new" / "kept") == ["llama_tiny.fused.onnx", "llama_tiny.fused.so", "llama_tiny.onnx"]
+    told, kept = capsys.readouterr().out, tmp_path / "new" / "kept"
+    assert "Wrote" in told and f"\nNext:\n  open {kept / 'llama_tiny.html'} in a browser\n" in told
+    left = ["llama_tiny.fused.onnx", "llama_tiny.fused.so", "llama_tiny.html", "llama_tiny.onnx"]
+    assert files(kept) == left
+    assert main(["demo", "--folder", str(kept), "--quiet"]) == 0
+    assert capsys.readouterr().out.splitlines() == [" ".join(told.partition("\nFusing")[0].split())]
     assert main(["demo", "--folder", str(tmp_path / "new" / "kept" / "llama_tiny.onnx" / "deeper")]) == 2
     assert "is no folder and cannot be made one" in capsys.readouterr().err
 

@@ -19,7 +19,10 @@ KERNEL_KEYS = (
     "name places replaces language verdict speedup speedup_low speedup_high bytes floor_ratio error error_unfused "
     "kept reason bindings"
 ).split()
-BINDING_KEYS = "sizes verdict speedup low high floor_ratio before_s after_s cold ceiling timed_on recalled".split()
+BINDING_KEYS = (
+    "sizes verdict speedup low high floor_ratio before_s after_s cold ceiling timed_on recalled "
+    "latency_before latency_after"
+).split()
 CALM = Conditions(None, 1e-4, 0.1, None)
 
 
@@ -78,7 +81,7 @@ def test_doubts_are_told_with_what_to_do_where_anything_was_timed():
     busy = dataclasses.replace(CALM, load=99.0)
     assert REPORT.doubts == dataclasses.replace(REPORT, conditions=(CALM, CALM)).doubts == ""
     assert dataclasses.replace(REPORT, conditions=(CALM, busy)).doubts == (
-        f"the times are doubtful: 99.0 processes wanted to run on {REPORT.machine.cores} cores; "
+        f"the times are doubtful: other work ran, 99.0 processes on {REPORT.machine.cores} cores; "
         "end other work on this machine and run it again with --fresh"
     )
     assert dataclasses.replace(BARE, conditions=(CALM, busy)).doubts == ""

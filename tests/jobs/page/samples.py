@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from noyau.jobs.page.document import Page, Section, SizedTime, lines, summary, sweeps, table
-from noyau.jobs.page.graphs import graphs
+from noyau.jobs.page.document import Page, Section, SizedTime, graphs, lines, summary, sweeps, table
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u2028&amp;\ud800"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from onnx import helper, numpy_helper
 
-from noyau.jobs.page.graphs import FEWEST, MOST, clusters, draw, model_drawing, scope_of
+from noyau.jobs.page.document import MOST
+from noyau.jobs.page.graphs import FEWEST, clusters, draw, model_drawing, scope_of
 from noyau.jobs.show.model import show
 from tests.small_models import NODE, chain, model_of, twice, value, written
 

@@ -15,8 +15,7 @@ from queue import Queue
 
 import pytest
 
-from noyau.jobs.page.document import Page, summary
-from noyau.jobs.page.graphs import graphs
+from noyau.jobs.page.document import Page, graphs, summary
 from tests.jobs.page.samples import EVIL, chain, page
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

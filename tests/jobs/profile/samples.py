@@ -61,3 +61,25 @@ def at(sequence: int = 128, memory: NodeMemory = MEMORY, **others: object) -> Pr
 
 def profile(*sequences: int, top: int = 12) -> Profile:
     return Profile(MACHINE, "llama.onnx", 12, 1, tuple(at(each) for each in sequences or (128,)), top)
+
+
+_NUMBER = {"type": "number", "minimum": 0}
+_OF_ALL = {"name": {"type": "string"}, "ph": {"enum": ["X", "M", "i", "s", "f"]}, "args": {"type": "object"}}
+# Complete events and metadata of Chrome's trace event format, and what torch's profiler writes beside them.
+TRACE = {
+    "type": "object",
+    "required": ["traceEvents"],
+    "properties": {
+        "traceEvents": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "required": ["name", "ph", "pid", "tid"],
+                "properties": _OF_ALL,
+                "if": {"properties": {"ph": {"const": "X"}}},
+                "then": {"required": ["ts", "dur"], "properties": {"ts": _NUMBER, "dur": _NUMBER}},
+            },
+        },
+        "displayTimeUnit": {"enum": ["ms", "ns"]},
+    },
+}

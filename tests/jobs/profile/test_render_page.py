@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from noyau.hosts.onnxruntime.source_model import open_model
-from noyau.jobs.profile.record import NodeTime, Wall
+from noyau.jobs.profile.record import CallTime, NodeTime, Wall
 from noyau.jobs.profile.render import page
 from noyau.jobs.profile.run import subject_of
 from tests.jobs.profile.samples import at, profile
@@ -39,6 +39,6 @@ def test_times_stand_on_the_nodes_of_the_file(tmp_path):
 
 
 def test_a_call_of_a_module_has_its_kernels():
-    document = page(Wall(1e-3, 0.5, 0.25, 0.1, 3, (("gemm", 5e-4, 2),)))
+    document = page(Wall(1e-3, 0.5, 0.25, 0.1, 3, (CallTime("gemm", "", 2, 5e-4, 6e-4),)))
     assert document.sections[0]["headline"].startswith("1 ms: kernels 50%")
-    assert document.sections[1]["rows"] == [["gemm", 5e-4, 2]]
+    assert document.sections[1]["rows"] == [["gemm", "", 2, 5e-4, 6e-4, None, "host"]]

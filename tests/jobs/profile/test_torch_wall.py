@@ -1,13 +1,38 @@
 from __future__ import annotations
 
+import json
+from collections import Counter
 from types import SimpleNamespace
 
+import jsonschema
 import pytest
 import torch
 from torch.autograd import DeviceType
 
+from noyau.jobs.cli import main
 from noyau.jobs.profile.record import HELP
 from noyau.jobs.profile.torch_wall import measure_wall, split
+from tests.jobs.profile.samples import TRACE
+
+NET = """
+import noyau, torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one = torch.nn.Linear(16, 16)
+
+    def forward(self, x):
+        with noyau.range("first"):
+            return torch.nn.functional.gelu(self.one(x)) * 2
+
+@noyau.op("f32[n] -> f32[n]")
+def op(x):
+    return x + 1
+
+net = Net().eval()
+inputs = torch.ones(4, 16)
+"""
 
 
 def event(name, start, end, device=DeviceType.CUDA):
@@ -26,7 +51,8 @@ def test_kernels_that_run_beside_each_other_are_counted_once():
     wall = split(1e-4, events)
     assert (wall.kernels, wall.products, wall.synchronisation) == pytest.approx((0.5, 0.4, 0.3))
     assert wall.next == HELP["products"]
-    assert wall.longest[0][0] == "nvjet_tst_128x256"
+    assert (wall.longest[0].name, wall.longest[0].where) == ("nvjet_tst_128x256", "gpu")
+    assert wall.hottest == (("void at::native::elementwise<int>",), pytest.approx(5e-5 / 3))
 
 
 def test_gaps_are_what_would_help_where_they_are_large():
@@ -39,5 +65,24 @@ def test_without_a_gpu_operators_are_kernels():
     x = torch.randn(64, 64)
     wall = measure_wall(lambda: x @ x + 1)
     assert 0 < wall.products <= wall.kernels <= 1
-    assert any("mm" in name for name, _, _ in wall.longest)
+    assert any("mm" in each.name for each in wall.longest)
     assert "would help next" in str(wall)
+
+
+def test_a_timeline_of_a_module_has_its_operators_ranges_and_gaps(tmp_path, capsys):
+    file = tmp_path / "net.py"
+    file.write_text(NET)
+    trace, record = tmp_path / "t.json", tmp_path / "p.json"
+    assert main(["profile", f"{file}::net", "--trace", str(trace), "--json", str(record)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "aten::addmm" in out and f"Wrote {trace}: open it at https://ui.perfetto.dev" in out
+    assert "The hottest path that could be fused is aten::gelu, aten::mul" in out
+    document = json.loads(trace.read_text())
+    jsonschema.validate(document, TRACE)
+    kinds = Counter((each.get("cat"), each["name"]) for each in document["traceEvents"])
+    assert kinds["cpu_op", "aten::addmm"] == kinds["user_annotation", "first"] == 3
+    assert any(kind == "gap" for kind, _ in kinds)
+    assert json.loads(record.read_text())["wall_s"] > 0
+    assert main(["profile", f"{file}::sum"]) == 2
+    assert main(["profile", f"{file}::op"]) == 2
+    assert "is an op: noyau bench" in capsys.readouterr().err

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from noyau.jobs.check.submissions.problem import Problem, Submission, Verdict
 
 _GIB = 1 << 30
-_OTHERS = "arguments launch flags map against dim inputs sizes tolerance gradient sanitizer sarif html".split()
+_OTHERS = "arguments launch flags map against dim inputs sizes tolerance gradient sanitizer sarif".split()
 _TIME_S, _GIB_MOST = 10.0, 2.0  # for each kernel: of the processor, and of memory
 
 
@@ -54,7 +54,10 @@ def check_and_print(arguments: argparse.Namespace) -> int:
     _require(arguments, path)
     problems = list(_problems(path, arguments))
     verdicts: list[Verdict] = []
-    with progress() as say, referee(arguments.time or _TIME_S, int((arguments.memory or _GIB_MOST) * _GIB)) as judge:
+    with (
+        progress(quiet=arguments.quiet) as say,
+        referee(arguments.time or _TIME_S, int((arguments.memory or _GIB_MOST) * _GIB)) as judge,
+    ):
         root = path if path.is_dir() else path.parent
         for problem, submissions in problems:
             verdicts += check_submissions(problem, submissions, judge, root.resolve(), say)
@@ -66,8 +69,15 @@ def check_and_print(arguments: argparse.Namespace) -> int:
     for place, records in lines.items():
         if place is not None:
             write_text("".join(f"{json.dumps(each, allow_nan=False)}\n" for each in records), place)
+    if arguments.html is not None:
+        from noyau.jobs.check.page import submissions_page
+
+        submissions_page(path.name, verdicts, summary(verdicts), status, LIMIT).save(arguments.html)
     if arguments.gate:
         sys.stdout.write("no\n" if status else "yes\n")
+        return status
+    if arguments.quiet:
+        print_lines(f"{path.name}: {summary(verdicts)}")
         return status
     counts = [summary(verdicts)] if len(verdicts) > 1 else []
     print_lines("\n".join([*(line for verdict in verdicts for line in verdict.lines()), *counts, f"limits: {LIMIT}"]))
@@ -81,7 +91,7 @@ def _require(arguments: argparse.Namespace, path: Path) -> None:
     wrong = next((name for name in _OTHERS if getattr(arguments, name)), None)
     if wrong is not None:
         raise InputError(f"{path} is a problem of a benchmark: it takes no --{wrong}")
-    require_record_places(path, arguments.json, arguments.jsonl, arguments.trace)
+    require_record_places(path, arguments.json, arguments.jsonl, arguments.trace, arguments.html)
 
 
 def _problems(path: Path, arguments: argparse.Namespace) -> Iterator[tuple[Problem, list[Submission]]]:

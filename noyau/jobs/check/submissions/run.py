@@ -30,6 +30,7 @@ from noyau.jobs.check.submissions.problem import (
     wish_of,
 )
 from noyau.jobs.check.submissions.process import read_results, run_job, write_results
+from noyau.jobs.command_line import Step
 from noyau.text import counted, few, from_json, printable, several
 from noyau.verify.findings import Finding
 from noyau.workers.confinement import Ending, Limits
@@ -86,7 +87,7 @@ def check_submissions(
             elif fault:
                 verdicts.append(Verdict(problem, submission.name, *fault))
             else:
-                say(f"checking {submission.name}")
+                say(Step(f"checking {submission.name}", number, len(submissions)))
                 verdicts.append(_heard(_Hearing(problem, submission, judge, folder, Path(name) / str(number))))
         return verdicts
 

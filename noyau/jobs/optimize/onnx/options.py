@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
@@ -23,9 +23,9 @@ from noyau.ops.op import Op
 @dataclass(frozen=True, slots=True)
 class OptimizeOptions:
     """The options of one optimization. `keep`: "faster", "not-slower" or "all"; `dims` are sizes to time with, one
-    number each or several, `inputs` instead an .npz file of arrays, or a .py file that yields samples of them; `only`
-    and `drop` name kernels, or values that a kernel writes, for that place alone; `between` are the ends of the path
-    to work on, (["A", "B"], ["C"]) or "A,B:C";
+    number each or several, `fix_dims` sizes that are numbers in the model that is written; `inputs` instead an .npz
+    file of arrays, or a .py file that yields samples of them; `only` and `drop` name kernels, or values that a kernel
+    writes, for that place alone; `between` are the ends of the path to work on, (["A", "B"], ["C"]) or "A,B:C";
     `ops` have kernels of one's own, which go where their files say: "path.py::op", or the ops themselves;
     `budget_s` is for the clock, a kernel and binding, `within_s` for everything; `fresh`: no timing of an earlier run
     is taken; `tune`: whether options of the schedules are tried, None for those found best before; `weights`: "auto",
@@ -35,6 +35,7 @@ class OptimizeOptions:
 
     keep: str = "faster"
     dims: Dims = field(default_factory=dict)
+    fix_dims: Mapping[str, int] = field(default_factory=dict)
     inputs: str | Path | None = None
     target: str = "native"
     threads: int = 1
@@ -57,6 +58,7 @@ class ModelKeywords(TypedDict, total=False):
 
     keep: str
     dims: Dims
+    fix_dims: Mapping[str, int]
     target: str
     threads: int
     budget_s: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from noyau.codegen import plan as codegen_plan
+from noyau.errors import InputError
 from noyau.hosts.onnxruntime import model_files
 from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.model_files import save
@@ -46,6 +48,7 @@ class OptimizedModel:
     folder: Path
     report: Report
     candidates: tuple[Candidate, ...]
+    home: tempfile.TemporaryDirectory[str] | None = None  # of a model that came without a file: where it is put
 
     def __repr__(self) -> str:
         count = sum(one.kept for one in self.candidates)
@@ -68,6 +71,26 @@ class OptimizedModel:
         return planned.explained(next(one.evidence for one in self.candidates if one.planned is planned))
 
 
+def optimize_proto(model: onnx.ModelProto, wishes: OptimizeOptions = DEFAULTS) -> OptimizedModel:
+    """As `optimize`, of a model in memory, which is not changed; its external data has to be loaded."""
+    from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+
+    from noyau.frontends.onnx.reader import tensors_of
+    from noyau.frontends.onnx.tensors import is_external
+
+    if any(map(is_external, tensors_of(model.graph))):
+        raise InputError(
+            "the model names weights in other files: give its path, or onnx.load_external_data_for_model(model, FOLDER)"
+        )
+    home = tempfile.TemporaryDirectory(prefix="noyau-")
+    path = Path(home.name) / "model.onnx"
+    try:
+        path.write_bytes(model.SerializeToString())
+    except (ValueError, EncodeError) as error:
+        raise InputError("the model has more than 2 GB: save it with external data, and give its path") from error
+    return replace(optimize(path, wishes), home=home)
+
+
 def optimize(path: str | Path, wishes: OptimizeOptions = DEFAULTS, say: Say = log.info) -> OptimizedModel:
     """Fuse what can be fused, keep the kernels that are right and win.
 
@@ -77,7 +100,7 @@ def optimize(path: str | Path, wishes: OptimizeOptions = DEFAULTS, say: Say = lo
     wishes = replace(wishes, budget_s=allowed_s(wishes.budget_s))
     deadline = Deadline(wishes.within_s)
     say(f"reading {Path(path).name}")
-    original, calibration = open_model(Path(path), flat=True), []
+    original, calibration = open_model(Path(path), flat=True, sizes=wishes.fix_dims), []
     if wishes.calibration is not None:
         stored = frozenset(original.imported.initializers)
         samples = load_samples(Path(wishes.calibration), original.called.graph, without=stored)

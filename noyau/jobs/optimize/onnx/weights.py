@@ -21,6 +21,7 @@ from noyau.hosts.onnxruntime.products import Product, products_of
 from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.weight_variants import VARIANTS, Variant, with_variants
+from noyau.jobs.command_line import Step
 from noyau.jobs.optimize import weight_choice
 from noyau.jobs.optimize.candidate import losing
 from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench
@@ -81,7 +82,8 @@ class WeightStage:
         places = [(scene.sizes, flow) for scene, flow in zip(self.scenes, flows, strict=False)]
         groups = equal_products(products, flows[: len(self.scenes)])
         for number, group in enumerate(groups, 1):
-            self.say(f"timing weights in few bits, {number} of {len(groups)}: {several(len(group), 'product')}")
+            words = f"timing weights in few bits, {number} of {len(groups)}: {several(len(group), 'product')}"
+            self.say(Step(words, number - 1, len(groups)))
             quick = replace(bench, budget_s=self.wishes.budget_s)
             total_bytes = sum(each.bytes for each in products)
             trials = time_variants(quick, group, variants, places, total_bytes, self.limit_s)

@@ -31,6 +31,7 @@ from noyau.jobs.show.stages import KernelStages, Staged, stages_of
 from noyau.text import few, printable, several
 from noyau.toolchain.c import compiler as c_compiler
 
+_PROFILED = 3  # calls
 _MOST = 4  # names after one reason
 
 
@@ -83,11 +84,11 @@ def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = N
     return ModuleExplanation(name, tuple(graphs), breaks, tuple(walls))
 
 
-def profile(module: Callable[..., Any], inputs: Any) -> Wall:
-    """Split of the wall time of a call of a module as it is, compiled by anyone or not. It is called some ten times,
-    without gradients. InputError for inputs that are none."""
+def profile(module: Callable[..., Any], inputs: Any, *, timeline: bool = False) -> Wall:
+    """Split of the wall time of a call of a module as it is, compiled by anyone or not, with a `timeline` where that is
+    wanted. It is called some dozen times, without gradients. InputError for inputs that are none."""
     with torch.no_grad():
-        return measure_wall(until_done(module, as_inputs(inputs)))
+        return measure_wall(until_done(module, as_inputs(inputs)), _PROFILED, timeline=timeline)
 
 
 def explain_graph(program: fx.Graph, kind: str) -> CompiledGraph:

@@ -22,7 +22,9 @@ from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.torch.candidates import AheadOfTime
 from noyau.jobs.optimize.torch.host import TorchHost
 from noyau.jobs.optimize.torch.options import CompileOptions
+from noyau.jobs.page.document import MOST, Node, Section
 from noyau.jobs.profile.record import Wall
+from noyau.text import printable, several
 
 if TYPE_CHECKING:
     from noyau.jobs.optimize.cuda.host import CudaHost
@@ -110,3 +112,42 @@ class GraphRecord:
             self.gains[name] = self.gains.get(name, 0.0) + len(one.planned.groups) * (before_s - after_s)
         if not self.forgets:
             self.graphs.append(graph)
+
+
+def drawing_of(graph: CompiledGraph, title: str, *, is_fused: bool) -> Section:
+    """The drawing of a graph of torch's in the colours of its kernels; `is_fused`: each place of a kernel that is kept
+    as one node. A graph of more nodes than a browser lays out has none, and says so."""
+    operators = graph.source.nodes if graph.source else ()
+    kept = {one.planned.operator for one in graph.kept}
+    groups = {
+        position: (number, kernel.operator)
+        for number, (kernel, group) in enumerate(
+            (kernel, group) for kernel in graph.plan.kernels for group in kernel.groups
+        )
+        for position in group.positions
+        if not is_fused or kernel.operator in kept
+    }
+    left_out = len(operators) > MOST
+    places = {node: position for position, node in enumerate(() if left_out else operators) if node.op != "get_attr"}
+    keys = {node: -1 - groups[at][0] if is_fused and at in groups else at for node, at in places.items()}
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys.values()))}
+    nodes: list[Node] = [{} for _ in numbers]
+    edges: dict[tuple[int, int], str] = {}
+    for node, at in places.items():
+        kernel, number = groups.get(at, (0, ""))[1], numbers[keys[node]]
+        name = kernel if is_fused and kernel else printable(str(node.target)).removeprefix("aten.")
+        facts = {
+            "node": node.name,
+            "kernel": kernel,
+            "shape": printable(str(getattr(node.meta.get("val"), "shape", ""))),
+        }
+        end = {"tone": "end"} if node.op in ("placeholder", "output") else {}
+        nodes[number] = {"lines": [name], "name": node.name, "facts": facts, "group": kernel, "source": kernel, **end}
+        waiting = list(node.all_input_nodes)
+        for other in waiting:
+            if other not in keys:  # one of several results
+                waiting += other.all_input_nodes
+            elif numbers[keys[other]] != number:
+                edges.setdefault((numbers[keys[other]], number), other.name)
+    note = f"{several(len(operators), 'node')} are more than a browser lays out." if left_out else ""
+    return {"title": title, "nodes": nodes, "edges": [[*ends, name, ""] for ends, name in edges.items()], "note": note}

@@ -28,7 +28,7 @@ from noyau.jobs.optimize.record import EndToEnd, Evidence, GraphSplit, Report, l
 from noyau.jobs.optimize.torch import saved_module
 from noyau.jobs.optimize.torch.backend import PRODUCTS, compile_captured
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, ends_of
-from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, optimize_graph
+from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, drawing_of, optimize_graph
 from noyau.jobs.optimize.torch.options import CompileKeywords, CompileOptions, options_from
 from noyau.jobs.optimize.torch.saved_module import export
 from noyau.jobs.optimize.torch.whole import ATTEMPTS, loses, loss_of, settle
@@ -292,6 +292,11 @@ def report_of(
     gone = sum(len(group.positions) - 1 for graph in graphs for one in graph.kept for group in one.planned.groups)
     machine = this_machine(c_compiler.DEFAULTS)
     candidates = left_out(distinct(graphs), loss)
+    drawings = {
+        graph.kind: tuple(drawing_of(graph, title, is_fused=title == "After") for title in ("Before", "After"))
+        for graph in graphs
+        if graph.source
+    }
     return Report(
         replace(machine, versions={**machine.versions, "torch": torch.__version__}),
         name,
@@ -301,7 +306,7 @@ def report_of(
         end_to_end=EndToEnd() if whole is None else EndToEnd(*whole.medians_s, whole.verdict, whole.speedup),
         not_fused=not_fused(_left_to_torch(graphs)),
         inputs=tuple(notes),
-        evidence=Evidence(candidates),
+        evidence=Evidence(candidates, drawings=drawings),
     )
 
 

@@ -117,6 +117,7 @@ function spellCell(cell, name) {
   if (Array.isArray(cell)) return cell[1] === null ? ratio(cell[0]) : `${ratio(cell[0])} [${cell[1].toFixed(2)}, ${cell[2].toFixed(2)}]`;
   if (typeof cell === "boolean") return cell ? "yes" : "no";
   if (typeof cell !== "number") return String(cell);
+  if (name.endsWith("calls_per_s")) return spell(cell, "");
   if (name.endsWith("_per_s")) return spell(cell, "B/s");
   if (name.endsWith("_s")) return spell(cell, "s");
   if (name.endsWith("bytes")) return spell(cell, "B");
@@ -522,9 +523,10 @@ const short = text => text.length > 30 ? `${text.slice(0, 17)}...${text.slice(-1
 const extent = node => ({width: Math.max(60, 20 + Math.max(...node.lines.map((line, n) => (n ? LETTER : BOLD) * short(line).length))), height: 12 + LINE * node.lines.length});
 
 // In a worker, so that the page stays alive. A deep graph is laid out in bands one below the other: dagre recurses along
-// chains, and a worker's stack holds some hundreds of calls. The edges between bands are straight.
+// chains, and a worker's stack holds some hundreds of calls. The edges between bands, and those of a chain, are straight.
 const BAND = 200;  // ranks
-const LAYOUT = `function places(task, most) {
+const LAYOUT = `const GAP = 24;
+function places(task, most) {
   const ranks = task.nodes.map(() => 0), after = task.nodes.map(() => []);
   task.edges.forEach(([start, end]) => after[start].push(end));
   const waiting = task.nodes.map(() => 0), ready = [];
@@ -540,12 +542,30 @@ const LAYOUT = `function places(task, most) {
     const graph = new dagre.graphlib.Graph();
     graph.setGraph({ranksep: 34, nodesep: 22, marginx: 12, marginy: 12});
     graph.setDefaultEdgeLabel(() => ({}));
-    task.nodes.forEach((node, k) => bands[k] === band && graph.setNode(String(k), {...node}));
+    const own = task.nodes.map((node, k) => k).filter(k => bands[k] === band);
     const inside = task.edges.map((edge, n) => [...edge, n]).filter(([start, end]) => bands[start] === band && bands[end] === band);
-    inside.forEach(([start, end]) => graph.setEdge(String(start), String(end)));
+    // A chain, in which each node has one edge from the one before and that no other, is one tall node to dagre.
+    const outs = {}, ins = {}, follows = {}, head = {}, chains = new Map();
+    inside.forEach(([start, end]) => { outs[start] = (outs[start] || 0) + 1; ins[end] = (ins[end] || 0) + 1; });
+    inside.forEach(([start, end]) => { if (outs[start] === 1 && ins[end] === 1) follows[end] = start; });
+    own.sort((a, b) => ranks[a] - ranks[b]).forEach(k => {
+      head[k] = k in follows ? head[follows[k]] : k;
+      chains.has(head[k]) ? chains.get(head[k]).push(k) : chains.set(head[k], [k]);
+    });
+    chains.forEach((chain, k) => graph.setNode(String(k), {
+      width: Math.max(...chain.map(each => task.nodes[each].width)),
+      height: chain.reduce((sum, each) => sum + task.nodes[each].height + GAP, -GAP),
+    }));
+    inside.forEach(([start, end]) => head[start] === head[end] || graph.setEdge(String(head[start]), String(head[end])));
     dagre.layout(graph);
-    graph.nodes().forEach(k => { const node = graph.node(k); at[k] = [node.x, node.y + top]; });
-    inside.forEach(([start, end, n]) => { points[n] = graph.edge(String(start), String(end)).points.map(p => [p.x, p.y + top]); });
+    chains.forEach((chain, k) => {
+      const {x, y, height} = graph.node(String(k));
+      let from = y - height / 2 + top;
+      chain.forEach(each => { at[each] = [x, from + task.nodes[each].height / 2]; from += task.nodes[each].height + GAP; });
+    });
+    inside.forEach(([start, end, n]) => {
+      if (head[start] !== head[end]) points[n] = graph.edge(String(head[start]), String(head[end])).points.map(p => [p.x, p.y + top]);
+    });
     width = Math.max(width, graph.graph().width);
     top += graph.graph().height;
   }

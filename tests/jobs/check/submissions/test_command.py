@@ -26,7 +26,7 @@ def folder(tmp_path):
 
 
 def test_a_definition_and_its_solutions(folder, capsys):
-    places = {name: folder / f"{name}.txt" for name in ("json", "jsonl", "trace")}
+    places = {name: folder / f"{name}.txt" for name in ("json", "jsonl", "trace", "html")}
     options = [word for name, place in places.items() for word in (f"--{name}", str(place))]
     status = main(
         ["check", str(folder / "definition.json"), "--solution", str(folder / "solutions"), "--time", "4", *options]
@@ -43,6 +43,8 @@ def test_a_definition_and_its_solutions(folder, capsys):
         ("right", "PASSED"),
         ("wrong", "INCORRECT_NUMERICAL"),
     }
+    page = places["html"].read_text()
+    assert "2 submissions: 1 right, 1 wrong" in page and "return x + x + 1" in page
     assert [each["status"] for each in json.loads(places["json"].read_text())["verdicts"]] == ["right", "wrong"]
 
 

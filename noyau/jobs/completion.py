@@ -1,0 +1,42 @@
+"""`noyau completion bash`: the script with which a shell completes commands, options and files, by shtab."""
+
+from __future__ import annotations
+
+import argparse
+
+from noyau.errors import MissingExtraError
+from noyau.jobs.command_line import Command
+
+# Where each shell looks for it.
+_PLACES = {
+    "bash": "noyau completion bash > ~/.local/share/bash-completion/completions/noyau",
+    "zsh": "noyau completion zsh > ~/.zfunc/_noyau, with fpath+=~/.zfunc before compinit in ~/.zshrc",
+    "fish": "noyau completion fish > ~/.config/fish/completions/noyau.fish",
+}
+
+
+def _declare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=tuple(_PLACES), help="; ".join(_PLACES.values()))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    print(completion(arguments.parser, arguments.shell))
+    return 0
+
+
+def completion(parser: argparse.ArgumentParser, shell: str) -> str:
+    """The script of a shell for a parser: what takes a value and has no choices is completed as a file.
+    MissingExtraError without shtab."""
+    try:
+        import shtab
+    except ImportError as error:
+        advice = "run: pip install 'noyau-kernels[completion]'"
+        raise MissingExtraError(f"noyau completion needs shtab, which is not installed; {advice}") from error
+    (commands,) = (each.choices.values() for each in parser._actions if isinstance(each, argparse._SubParsersAction))
+    for action in (action for command in commands for action in command._actions):
+        if action.nargs != 0 and action.choices is None:
+            action.complete = shtab.FILE
+    return str(shtab.complete(parser, shell=shell))
+
+
+COMMAND = Command("print a script that completes commands in a shell", _declare, _run)

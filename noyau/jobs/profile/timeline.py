@@ -1,0 +1,98 @@
+"""Timelines in Chrome's trace format, which Perfetto opens: events of nodes, samples of stacks, gaps in which the host
+does something else. Times are in microseconds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from noyau.jobs.profile.record import CallTime
+from noyau.jobs.report.text import write_json
+from noyau.timing.ranges import Event
+
+if TYPE_CHECKING:
+    from noyau.jobs.profile.session_runs import TimedSession
+
+NODES, GAPS = 1, 2  # the threads of the timeline of a model
+_MOST_RUNS = 5  # of a model, in a timeline
+_Frame = tuple[str, str]
+
+
+def write_trace(events: Iterable[Event], path: Path) -> None:
+    """Write events as a timeline, whole or not at all. OutputError where that cannot be."""
+    write_json({"traceEvents": list(events), "displayTimeUnit": "ms"}, path)
+
+
+def span(name: str, start_us: float, end_us: float, pid: int, tid: int, cat: str, **args: Any) -> Event:
+    """A complete event."""
+    times = {"ts": start_us, "dur": max(end_us - start_us, 0.0)}
+    return {"name": name, "ph": "X", "cat": cat, **times, "pid": pid, "tid": tid, "args": args}
+
+
+def label(kind: str, name: str, pid: int, tid: int = 0) -> Event:
+    """The name of a process or a thread: `kind` is process_name or thread_name."""
+    return {"name": kind, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def gaps(spans: Iterable[tuple[float, float]], pid: int, tid: int) -> Iterator[Event]:
+    """The times between some spans, in which none of them runs."""
+    until = None
+    for start, end in sorted(spans):
+        if until is not None and start > until:
+            yield span("gap", until, start, pid, tid, "gap")
+        until = end if until is None else max(until, end)
+
+
+def model_events(ran: TimedSession, labels: Mapping[str, Sequence[str]], name: str, pid: int) -> Iterator[Event]:
+    """The last runs of a model in onnxruntime: its nodes, with the nodes of the file that each stands for, by its name,
+    and the gaps between nodes."""
+    yield label("process_name", name, pid)
+    yield from (label("thread_name", each, pid, tid) for tid, each in ((NODES, "nodes"), (GAPS, "gaps between nodes")))
+    for run in ran.runs[-_MOST_RUNS:]:
+        spans = [(each.start_us, each.start_us + each.lasted_us) for each in run]
+        if spans:
+            yield span("a run", min(spans)[0], max(end for _, end in spans), pid, NODES, "run")
+        for each, (start, end) in sorted(zip(run, spans, strict=True), key=lambda pair: (pair[1][0], -pair[1][1])):
+            inputs, outputs = ([f"{kind}{list(shape)}" for kind, shape in side] for side in (each.inputs, each.outputs))
+            nodes = list(labels.get(each.name, ()))
+            yield span(each.operator, start, end, pid, NODES, "node", nodes=nodes, inputs=inputs, outputs=outputs)
+        yield from gaps(spans, pid, GAPS)
+
+
+def stack_events(samples: Iterable[Mapping[str, Any]], script: str) -> tuple[list[Event], list[CallTime]]:
+    """The spans and the times of functions, native ones too, from the samples of stacks that py-spy writes: of the
+    script's own thread what its module calls, of other threads all."""
+    events, self_us, total_us = list[Event](), defaultdict[_Frame, float](float), defaultdict[_Frame, float](float)
+    threads = defaultdict[int, list[Mapping[str, Any]]](list)
+    for sample in samples:
+        threads[sample["tid"]].append(sample)
+    for number, thread in enumerate(threads.values()):
+        body = next((_frame(each) for each in thread if each["name"] == "<module>" and _frame(each)[1] == script), None)
+        stack, last_us = list[tuple[_Frame, float]](), 0.0
+        for sample in thread:
+            frames = [frame for frame, _ in stack]
+            seen = frames[frames.index(body) :] if body in frames else [] if body else frames
+            for frame in dict.fromkeys(seen):
+                total_us[frame] += sample["ts"] - last_us
+            if seen:
+                self_us[seen[-1]] += sample["ts"] - last_us
+            last_us = sample["ts"]
+            if sample["ph"] == "B":
+                stack.append((_frame(sample), last_us))
+            elif stack:
+                (name, file), start_us = stack.pop()
+                pid = sample["pid"]
+                events += [span(name, start_us, last_us, pid, pid + number, "stack", file=file)] if seen else []
+    rows = [CallTime(*frame, None, 1e-6 * self_us[frame], 1e-6 * us) for frame, us in total_us.items()]
+    return events, rows
+
+
+def _frame(sample: Mapping[str, Any]) -> _Frame:
+    """The name of a function with its place, and its file."""
+    name, file, line = sample["name"], sample["args"]["filename"], sample["args"]["line"]
+    if file.endswith(".py"):
+        return f"{name} ({Path(file).name}:{line})", file
+    library = Path(file).name.partition(".")[0]
+    return f"({library})" if name.startswith("0x") else f"{name} ({library})", file
