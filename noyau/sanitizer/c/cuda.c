@@ -323,6 +323,8 @@ static void touch_volatile(void *at, int bytes, int how, int site) {
 
 void noyau_atomic(void *at, int bytes, int reads, const void *pc) {
     may_wait(at);
-    touch(at, bytes, ATOMIC, site_of(pc), reads);
+    is_swap = reads == 2;
+    touch(at, bytes, ATOMIC, site_of(pc), reads != 0);
+    is_swap = 0;
     meet_blocks(at);
 }
