@@ -105,6 +105,25 @@ void noyau_device_copy(void *to, const void *from, int64_t bytes, const void *pc
     if (bytes > 0) __real_memmove(to, from, (size_t)bytes);
     close_device(to, a), close_device(from, b);
 }
+/* The host's side of a copy that goes on when its call returns: memory that is not paged out, which the host may touch
+   once it has waited. */
+static void leave_copy(const void *at, int64_t bytes, int how, int site) {
+    const block *b = block_at(at);
+    if (bytes <= 0 || mode != SERIAL || !b || b->kind != HEAP || !b->is_mapped || !b->cells) return;
+    const int64_t first = ((const char *)at - b->start) >> b->shift, last = ((const char *)at - b->start + bytes - 1) >> b->shift;
+    now_round += 1 << 2;
+    for (int64_t i = first; i <= last; ++i) {
+        cell *c = b->cells + i;
+        *c = (cell){.round = now_round | (c->round & FLAGS)};
+        *(how == WRITE ? &c->write : c->reads) = (visit){.owner = BY_COPY, .site = (uint16_t)site};
+    }
+    await_grid(now_round, now_round);
+    now_round += 1 << 2;
+}
+void noyau_device_copy_on(void *to, const void *from, int64_t bytes, const void *pc) {
+    noyau_device_copy(to, from, bytes, pc);
+    leave_copy(from, bytes, READ, site_of(pc)), leave_copy(to, bytes, WRITE, site_of(pc));
+}
 void noyau_device_set(void *to, int value, int64_t bytes, const void *pc) {
     const int8_t a = open_device(to);
     begin_copy();

@@ -19,6 +19,8 @@ static fiber program;
 static void spell_owner(char *into, size_t room, uint32_t owner) {
     if (!owner) {
         *into = 0;
+    } else if (owner == BY_COPY) {
+        snprintf(into, room, "a copy that was not waited for");
     } else if (mode == GRID || is_of_host) {
         const uint32_t b = (owner - 1) / grid_threads, t = (owner - 1) % grid_threads;
         const triple at = thread_places[t];

@@ -42,6 +42,7 @@ typedef struct {
 
 /* `round`: the region of the program in which the rest holds, and the flags. */
 enum { IS_SET = 1, IS_WRITTEN = 2, FLAGS = 3 };
+#define BY_COPY UINT32_MAX /* an owner: a copy between the host and a device */
 typedef struct {
     visit write, reads[2], atomics[2];
     uint32_t round;
