@@ -38,7 +38,14 @@ def test_writes_of_parallel_regions_are_remembered(traced):
 def test_notes_that_are_played(traced):
     memory = traced.memory(3, is_set=True)
     write = ACCESSES * memory + Access.WRITE
-    rows = [(write, 0, 5, 0), (-1, 0, 0, 0), (write, 1, 6, 0), (ACCESSES * memory, 2, 6, 0), (-1, 1, 0, 0), (write, 2, 7, 0)]
+    rows = [
+        (write, 0, 5, 0),
+        (-1, 0, 0, 0),
+        (write, 1, 6, 0),
+        (ACCESSES * memory, 2, 6, 0),
+        (-1, 1, 0, 0),
+        (write, 2, 7, 0),
+    ]
     traced.replay(array("q", [each for row in rows for each in row]), len(rows))
     assert traced.writers(memory, 3)[0].tolist() == [-1, 6, -1]
     assert traced.accesses == 4
