@@ -42,7 +42,7 @@ _UNDECLARED = re.compile(
     r"['\u2018]((?:cuda|cu[A-Z]|CU|nv[A-Z]|__|atomic|tex[1-3C]|surf[1-3C])\w*)['\u2019] "
     r"(?:was not declared|has not been declared|does not name|is not a member)"
 )
-_LIBRARIES = r"cuda\w*|cooperative_groups|nvcuda|noyau_\w+|torch|at|c10|caffe2|pybind11|py|tvm"
+_LIBRARIES = r"cuda\w*|cub|cooperative_groups|nvcuda|noyau_\w+|torch|at|c10|caffe2|pybind11|py|tvm"
 _OF_CUDA = re.compile(rf"\b(?:{_LIBRARIES})(?:::|['\u2019])|\bnoyau_\w+|\bTORCH_|\bTVM_|static assertion failed")
 _MISSING = re.compile(r"^(\S+): No such file or directory")
 _UNKNOWN = re.compile(r"undefined reference to `([\w:]+)")
@@ -219,7 +219,7 @@ _REFUSED = {
     r"\basm\b\s*(?:volatile)?\s*\(": "PTX",
     r"\btex[123]D\w*\s*[<(]|\bcudaTextureObject_t\b|\btexture\s*<": "textures",
     r"\bcurand\w*\s*\(": "cuRAND",
-    r"\bthrust::|\bcub::": "thrust and cub",
+    r"\bthrust::|\bcub::(?!(?:Block|Warp)(?:Reduce|Scan)\b|Sum\b|M(?:ax|in)\b|BLOCK_)": "thrust and the rest of cub",
 }
 # What a text has for GPUs alone: where it is watched, NOYAU_WATCHED is defined, and something else is to stand there.
 _FOR_GPUS = re.compile(

@@ -85,6 +85,7 @@ const uint64_t *noyau_gather(unsigned mask, uint64_t value, const void *pc);
 uint64_t noyau_warp(int operation, unsigned mask, uint64_t value, int lane, int width, const void *pc);
 unsigned noyau_active(const void *pc);
 void noyau_fence(void);
+void noyau_touch(const void *at, int bytes, int writes, const void *pc);
 void noyau_atomic(void *at, int bytes, int reads, const void *pc); /* reads: 2 where it compares and swaps */
 void noyau_run_grid(uint3 grid, uint3 block, int64_t shared, int cooperates, void (*run)(void *), void *argument, const void *pc);
 }
