@@ -131,7 +131,7 @@ class PrangeRuntime:
             return
         recorder, loop = self.recorder, self.loops[file, line]
         first, is_counted = self.begin(), len(steps) == 0 or min(steps[0], steps[-1]) >= 0
-        dealt = Random(0)  # Numba promises no order, and a buffer may have a row for each thread that there is
+        dealt = Random(0)  # noqa: S311  in no order that Numba promises, to threads that there are
         self.inside = True
         try:
             for ordinal, step in enumerate(steps):

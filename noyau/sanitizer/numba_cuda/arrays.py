@@ -257,7 +257,7 @@ class DeviceArray(Recording):
     def change(
         self, key: Any, change: Callable[[Any], Any], frame: FrameType, *, sums: bool = False, how: int = _ATOMIC
     ) -> Any:
-        """An atomic: the cell becomes `change` of what it holds, which is given back. `sums`: it adds; `how`: the access."""
+        """An atomic: the cell becomes `change` of what it holds, which is given back. `sums`: it adds."""
         site = self.recorder.site(frame)
         if sums and self.data.dtype.kind == "f":
             self.launch.unordered.add(site)

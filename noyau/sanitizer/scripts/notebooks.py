@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import linecache
+import re
 import sys
 import types
 from collections.abc import Sequence
@@ -13,6 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from noyau.errors import InputError
+
+
+_OPTIONS = re.compile(r"^(?:-[a-z]+ *\d* +)+")  # of %timeit
+_ASSIGNED = re.compile(r"([\w, ]+= *)([%!].*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +42,27 @@ def cells_of(path: Path) -> list[Cell]:
 
 def _cell(number: int, text: str) -> Cell:
     """A cell with its magic lines blanked, so that the others keep their numbers. Of a cell magic that times or checks
-    (%%time, %%timeit, %%check, %%capture) the rest is run; of others (%%bash, %%html) nothing is."""
+    (%%time, %%timeit, %%check, %%capture) the rest is run; %%writefile writes its file, which later cells may import;
+    of others (%%bash, %%html) nothing is run."""
     lines = text.splitlines()
     first = next((line.strip() for line in lines if line.strip()), "")
+    name, _, file = first.partition(" ")
+    if name == "%%writefile" and not file.startswith("-"):
+        rest = text.lstrip().partition("\n")[2]
+        written = f"__import__('pathlib').Path({file.strip()!r}).write_text({rest!r}, encoding='utf-8')"
+        return Cell(number, f"{written} and None; __import__('importlib').invalidate_caches()")
     if first.startswith("%%") and first.split()[0] not in ("%%time", "%%timeit", "%%check", "%%capture", "%%prun"):
         return Cell(number, "", len(lines))
     code_lines, out = [], 0
     for line in lines:
         bare = line.strip()
-        if bare.startswith(("%", "!", "?")) or bare.endswith("?"):
-            indent = line[: len(line) - len(line.lstrip())]
+        assigned = _ASSIGNED.match(bare)
+        indent = line[: len(line) - len(line.lstrip())]
+        if assigned:
+            plain = _plain(assigned[2])
+            code_lines.append(f"{indent}{assigned[1]}{'None' if plain == 'pass' else plain}")
+            out += plain == "pass"
+        elif bare.startswith(("%", "!", "?")) or bare.endswith("?"):
             code_lines.append(f"{indent}{_plain(bare)}")
             out += _plain(bare) == "pass"
         else:
@@ -55,10 +71,10 @@ def _cell(number: int, text: str) -> Cell:
 
 
 def _plain(magic: str) -> str:
-    """The code that a timed line runs: `%timeit f(x)` runs f(x) once; other lines run nothing."""
+    """The code that a timed line runs: `%timeit -n 3 f(x)` runs f(x) once; other lines run nothing."""
     name, _, rest = magic.partition(" ")
-    if name in ("%time", "%timeit", "%prun") and not rest.lstrip().startswith("-"):
-        return rest.strip()
+    if name in ("%time", "%timeit", "%prun"):
+        return _OPTIONS.sub("", rest.strip())
     return "pass"
 
 
