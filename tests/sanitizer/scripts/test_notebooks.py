@@ -26,6 +26,7 @@ def test_lines_keep_their_numbers(tmp_path):
     ("text", "kept"),
     [
         ("t = %timeit -n 3 -o f(x)\nfiles = !ls\n%timeit -r2 -n 5 f(x)\n", ["t = f(x)", "files = None", "f(x)"]),
+        ("f(x)  # or not?\nx = (10\n  % 3)\nf?\n", ["f(x)  # or not?", "x = (10", "  % 3)", "pass"]),
         ("%%time\nx = 1\n", ["pass", "x = 1"]),
         ("%%bash\nrm x\n", []),
         ("%%check\ny = 2\n", ["pass", "y = 2"]),
