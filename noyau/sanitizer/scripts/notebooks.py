@@ -15,7 +15,9 @@ from typing import Any
 
 from noyau.errors import InputError
 
-_MAGIC = re.compile(r"(\s*)([\w, ]+= *)?(%+\w.*|[!?].*|[\w.]+\?+\s*$)")  # its indent, the name that it is assigned to, itself
+_MAGIC = re.compile(
+    r"(\s*)([\w, ]+= *)?(%+\w.*|[!?].*|[\w.]+\?+\s*$)"
+)  # its indent, the name that it is assigned to, itself
 _TIMED = re.compile(r"%(?:time|timeit|prun) +(?:-[a-z]+ *\d* +)*")  # with its options; what it runs follows
 
 
