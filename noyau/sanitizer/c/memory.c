@@ -206,9 +206,9 @@ static void touch(const void *address, int64_t bytes, int how, int site, int is_
         touch_block(stack, at - stack->start, bytes, how, site, 0);
     } else if (at >= data_start && at < data_end) {
         block *b = among(globals, global_count, at);
-        if (!b || at >= b->start + b->bytes + 64) return;
+        if (!b || at >= b->start + b->bytes + b->gap) return;
         if (at + bytes > b->start + b->bytes) {
-            if (b->unit) found("out-of-bounds", how, site, b, at - b->start, 0, 0, "%s", "");
+            found("out-of-bounds", how, site, b, at - b->start, 0, 0, "%s", "");
             return;
         }
         touch_block(b, at - b->start, bytes, how, site, is_scalar);
