@@ -129,7 +129,7 @@ static int is_volatile;
 static const char *access_at; /* of the access that is looked at, which may be of several cells */
 static int64_t access_bytes;
 
-/* In a grid, who reads a cell and then compares and swaps it has guessed what it holds, and the swap proves the guess:
+/* Who reads a cell and then compares and swaps it has guessed what it holds, and the swap proves the guess:
    reads by that line are no conflict with atomics, whoever makes them. */
 static uint8_t is_guess[MOST_SITES + 1];
 static int is_swap;
@@ -189,6 +189,7 @@ static void keep_write(const block *b, int64_t offset, uint32_t owner) {
 static void meet_grid(const block *b, const cell *c, int64_t offset, int how, int site);
 static void meet_work(const block *b, const cell *c, int64_t offset, int how, int site);
 static void keep_copied(cell *c, int how, int site);
+static void prove_guesses(const void *at);
 
 static void touch_cell(block *b, cell *c, int64_t offset, int how, int site, int is_scalar) {
     if (awaited_count && mode == SERIAL) meet_grid(b, c, offset, how, site);

@@ -41,12 +41,24 @@ static void meet_grid(const block *b, const cell *c, int64_t offset, int how, in
         if (round < awaited[i].first || round > awaited[i].last) continue;
         const visit *other = c->write.owner ? &c->write : how == WRITE && c->reads[0].owner ? c->reads : 0;
         if (!other && how != ATOMIC && c->atomics[0].owner) other = c->atomics;
-        if (!other) return;
+        if (!other || (how == READ && other == c->atomics && is_guess[site])) return;
         is_of_host = 1;
         found("race", how, site, b, offset, other, other == &c->write ? WRITE : other == c->reads ? READ : ATOMIC, "%s", "");
         is_of_host = 0;
         if (found_last >= 0) table[found_last].changed += 1;
         return;
+    }
+}
+
+static const block *block_of(int32_t number);
+
+/* The host compares and swaps a cell: what it read there while a grid was at it is no finding. */
+static void prove_guesses(const void *at) {
+    const block *b = awaited_count && mode == SERIAL ? among(blocks, block_count, at) : 0;
+    for (int i = 0; b && i < found_count; ++i) {
+        finding *f = table + i;
+        if (f->how != READ || f->other_how != ATOMIC || block_of(f->block) != b || b->start + f->offset != at) continue;
+        f->count = 0, is_guess[f->site] = 1;
     }
 }
 

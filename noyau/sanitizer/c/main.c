@@ -132,6 +132,7 @@ static void write_found(void) {
     for (int i = 0; i < found_count; ++i) {
         const finding *f = table + i;
         const block *b = block_of(f->block);
+        if (!f->count) continue;
         fprintf(out, "F\t%s\t%d\t%d\t%llx\t%llx\t%s\t%lld\t%lld\t%lld\t%llx\t%lld\t%lld\t%d\t%s\t%s\t%s\n", f->kind, f->how,
                 f->other_how, (unsigned long long)pc_of(f->site), (unsigned long long)pc_of(f->other_site),
                 b ? b->name : "", (long long)f->offset, (long long)(b ? b->bytes : 0),
