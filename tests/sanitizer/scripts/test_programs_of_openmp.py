@@ -58,7 +58,8 @@ def test_a_region_of_one_thread_is_not_clean(tmp_path, capfd):
 
 def test_globals_have_an_end_and_a_swap_proves_what_was_read_before_it(tmp_path, capfd):
     """`most` is read as any number is, and then compared and swapped; `counts` has ten cells."""
-    text = """static int counts[10], most;
+    text = """static int counts[10];
+_Alignas(64) int most; /* so that nothing lies right behind counts */
 double whole[10], next[10];
 void raise(int value) {
     int old;
