@@ -274,7 +274,8 @@ class Syntax:
                 continue
             kinds = [each for each in node.children if each.end_byte <= declarator.start_byte]
             kind = " ".join(word for each in kinds for word in words(each) if word != "extern")
-            arrays.append(DynamicArray(kind, *open_ended.groups(), node.start_byte, declarator.end_byte))
+            name, row = open_ended.groups()
+            arrays.append(DynamicArray(kind, name, row, node.start_byte, declarator.end_byte))
         return tuple(arrays)
 
     def _everywhere(self, name: str) -> list[Node]:
