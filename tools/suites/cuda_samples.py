@@ -1,7 +1,8 @@
 """CUDA's samples (NVIDIA), their programs that need the runtime alone: `python -m tools.suites.cuda_samples CHECKOUT`.
 
 All of them are right, but for one whose assertion is to fail. Those that use a library, a driver's module, a window, a
-texture or launches in a grid have no label: what cannot be watched without a GPU is to be said of them, and nothing else."""
+texture or launches in a grid have no label: what cannot be watched without a GPU is to be said of them, and
+nothing else."""
 
 from __future__ import annotations
 
