@@ -166,12 +166,8 @@ class LaunchRecorder(Recorder):
 
     def touch_all(self, memory: int, cells: np.ndarray, access: int, site: int) -> None:
         rows = np.empty((cells.size, 4), np.int64)
-        rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3] = (
-            ACCESSES * memory + access,
-            cells.ravel(),
-            self.queue.owner,
-            site,
-        )
+        word = ACCESSES * memory + access
+        rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3] = word, cells.ravel(), self.queue.owner, site
         self.play()
         self.queue.touched()
         self._replay(rows, len(rows))
