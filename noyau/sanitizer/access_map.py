@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from noyau.sanitizer.engine import ReplayEvent, Shadow
-from noyau.sanitizer.records import Access, WatchedMemory
+from noyau.sanitizer.records import ACCESSES, Access, WatchedMemory
 
 MOST = 200_000  # writes that are remembered; later ones are not
-_WRITES = (Access.WRITE, Access.ATOMIC, Access.SAME_WRITE)
+_WRITES = (Access.WRITE, Access.ATOMIC, Access.SAME_WRITE, Access.SWAP)
 
 
 class Writes:
@@ -79,8 +79,8 @@ class TracingShadow(Writes, Shadow):
         for start, end in zip([0, *(starts + 1)], ends, strict=True):
             part = notes[start:end]
             if not self.is_serial:
-                part = part[(part[:, 0] >= 0) & np.isin(part[:, 0] & 3, _WRITES)]
-                self.keep(np.stack([part[:, 0] >> 2, part[:, 1], part[:, 2]], 1))
+                part = part[(part[:, 0] >= 0) & np.isin(part[:, 0] % ACCESSES, _WRITES)]
+                self.keep(np.stack([part[:, 0] // ACCESSES, part[:, 1], part[:, 2]], 1))
             if end < len(notes):
                 self.is_serial = bool(notes[end, 1])
 

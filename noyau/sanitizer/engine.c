@@ -45,6 +45,8 @@ struct shadow {
     int64_t meeting_count, meeting_room;
     uint8_t *fenced; /* a bit for each owner that has passed a fence in this region */
     int64_t fenced_bytes;
+    uint8_t *guessing; /* a bit for each site of reads that a swap of their owner proved */
+    int64_t guessing_bytes;
     int64_t accesses, count, dropped;
     shadow_finding findings[MOST_FINDINGS];
 };
@@ -61,6 +63,7 @@ void shadow_free(shadow *s) {
     free(s->memories);
     free(s->meetings);
     free(s->fenced);
+    free(s->guessing);
     free(s);
 }
 
@@ -142,7 +145,7 @@ static void keep(shadow *s, const shadow_finding *found) {
 static shadow_finding found_by(const shadow *s, int32_t kind, int32_t memory, int32_t access, int32_t site) {
     shadow_finding made = {0};
     made.kind = kind, made.memory = memory, made.site = site;
-    made.access = access == SHADOW_SAME_WRITE ? SHADOW_WRITE : access;
+    made.access = access == SHADOW_SAME_WRITE ? SHADOW_WRITE : access == SHADOW_SWAP ? SHADOW_ATOMIC : access;
     made.owner = (int64_t)s->now.owner - 1, made.block = s->now.block;
     made.other_owner = -1, made.other_site = -1, made.axis = -1;
     made.changed = access != SHADOW_SAME_WRITE;
@@ -167,16 +170,26 @@ static void race(shadow *s, int32_t memory, int64_t cell, int32_t access, int32_
 
 /* The algorithm. */
 
-void shadow_fence(shadow *s) {
-    const int64_t byte = s->now.owner / 8;
-    if (byte >= s->fenced_bytes) {
-        const int64_t bytes = 2 * byte + 64;
-        uint8_t *grown = realloc(s->fenced, (size_t)bytes);
+static void set_bit(uint8_t **bits, int64_t *bytes, uint32_t number) {
+    const int64_t byte = number / 8;
+    if (byte >= *bytes) {
+        const int64_t more = 2 * byte + 64;
+        uint8_t *grown = realloc(*bits, (size_t)more);
         if (!grown) return;
-        memset(grown + s->fenced_bytes, 0, (size_t)(bytes - s->fenced_bytes));
-        s->fenced = grown, s->fenced_bytes = bytes;
+        memset(grown + *bytes, 0, (size_t)(more - *bytes));
+        *bits = grown, *bytes = more;
     }
-    s->fenced[byte] |= (uint8_t)(1 << s->now.owner % 8);
+    (*bits)[byte] |= (uint8_t)(1 << number % 8);
+}
+
+static int has_bit(const uint8_t *bits, int64_t bytes, uint32_t number) {
+    return number / 8 < bytes && bits[number / 8] >> number % 8 & 1;
+}
+
+void shadow_fence(shadow *s) { set_bit(&s->fenced, &s->fenced_bytes, s->now.owner); }
+
+static int is_guess(const shadow *s, int32_t site) {
+    return site >= 0 && has_bit(s->guessing, s->guessing_bytes, (uint32_t)site);
 }
 
 /* Notes an atomic, which may publish and may learn. */
@@ -188,8 +201,7 @@ static void meet(shadow *s, int32_t memory, int64_t cell) {
         if (!grown) return;
         s->meetings = grown, s->meeting_room = room;
     }
-    const int64_t byte = s->now.owner / 8;
-    const int is_fenced = byte < s->fenced_bytes && s->fenced[byte] >> s->now.owner % 8 & 1;
+    const int is_fenced = has_bit(s->fenced, s->fenced_bytes, s->now.owner);
     s->meetings[s->meeting_count++] =
         (meeting){s->now.owner, s->now.stamp, s->now.block, s->now.epoch, memory, is_fenced, cell};
 }
@@ -243,7 +255,7 @@ static void touch_cell(shadow *s, memory_shadow *m, int32_t memory, int64_t cell
     cell_shadow *c = m->cells + cell;
     const crowd *now = &s->now;
     s->now.stamp = (uint32_t)s->accesses;
-    const int reads = access == SHADOW_READ || access == SHADOW_ATOMIC;
+    const int reads = access == SHADOW_READ || access == SHADOW_ATOMIC || access == SHADOW_SWAP;
     if (reads && !(c->flags & IS_SET) && !m->is_set) {
         shadow_finding made = found_by(s, SHADOW_UNSET, memory, access, site);
         made.cell = cell;
@@ -255,10 +267,14 @@ static void touch_cell(shadow *s, memory_shadow *m, int32_t memory, int64_t cell
         const uint32_t flags = c->flags;
         *c = (cell_shadow){.region = s->region, .flags = flags};
     }
+    const int is_swap = access == SHADOW_SWAP, is_of_guess = access == SHADOW_READ && is_guess(s, site);
+    if (is_swap) access = SHADOW_ATOMIC;
+    if (is_swap && c->readers.owner == now->owner && c->readers.site >= 0)
+        set_bit(&s->guessing, &s->guessing_bytes, (uint32_t)c->readers.site);
     if (conflicts(s, &c->writer, now)) race(s, memory, cell, access, site, &c->writer, SHADOW_WRITE);
-    if (access != SHADOW_ATOMIC && c->atomics.owner != now->owner && conflicts(s, &c->atomics, now))
+    if (access != SHADOW_ATOMIC && !is_of_guess && c->atomics.owner != now->owner && conflicts(s, &c->atomics, now))
         race(s, memory, cell, access, site, &c->atomics, SHADOW_ATOMIC);
-    if (access != SHADOW_READ && conflicts(s, &c->readers, now))
+    if (access != SHADOW_READ && !(access == SHADOW_ATOMIC && is_guess(s, c->readers.site)) && conflicts(s, &c->readers, now))
         race(s, memory, cell, access, site, &c->readers, SHADOW_READ);
     if (access == SHADOW_READ) {
         join(s, &c->readers, now, site);

@@ -6,7 +6,9 @@
    (syncwarps passed), and the end of a region. Where there are no blocks, give each owner a block of its own, or block 0
    and epoch 0 to all: nothing is ordered then. Among blocks, who has passed a fence and then touches a cell by an atomic
    publishes what its block did before; who touches that cell by an atomic later has it from there on, and so has its
-   block past its next barrier. After one's own atomic on a cell, earlier ones by others are no conflict.
+   block past its next barrier. After one's own atomic on a cell, earlier ones by others are no conflict. Who reads a cell
+   and then compares and swaps it has guessed what it holds, and the swap proves the guess: reads by that line are no
+   conflict with atomics, whoever makes them.
 
    A cell is the unit of what is watched (an element of an array, or a byte), a site a number of the caller's for a place
    in the source. Nothing here is safe for threads: owners run one after the other. */
@@ -23,8 +25,8 @@
 #endif
 
 /* How a cell is touched. A write that leaves what the cell held is SAME_WRITE: two of them race, and only deserve a
-   warning. An ATOMIC reads and writes; atomics do not conflict with each other. */
-enum { SHADOW_READ = 0, SHADOW_WRITE = 1, SHADOW_ATOMIC = 2, SHADOW_SAME_WRITE = 3, SHADOW_ACCESSES = 4 };
+   warning. An ATOMIC reads and writes; atomics do not conflict with each other. A SWAP is one that compares first. */
+enum { SHADOW_READ = 0, SHADOW_WRITE = 1, SHADOW_ATOMIC = 2, SHADOW_SAME_WRITE = 3, SHADOW_SWAP = 4, SHADOW_ACCESSES = 8 };
 
 /* Kinds of findings, in the order of engine.py. */
 enum { SHADOW_RACE = 1, SHADOW_OUTSIDE = 2, SHADOW_NEGATIVE = 3, SHADOW_UNSET = 4, SHADOW_BARRIER = 5 };

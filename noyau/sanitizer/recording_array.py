@@ -16,7 +16,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from noyau.errors import FindingKind, UnsupportedError
 from noyau.sanitizer.engine import Shadow
-from noyau.sanitizer.records import Access, Site, WatchedMemory
+from noyau.sanitizer.records import ACCESSES, Access, Site, WatchedMemory
 
 READ, WRITE, ATOMIC = int(Access.READ), int(Access.WRITE), int(Access.ATOMIC)
 SAME = int(Access.SAME_WRITE)
@@ -82,7 +82,7 @@ class Recorder:
     def touch_all(self, memory: int, cells: np.ndarray, access: int, site: int) -> None:
         """Each of these cells, in order."""
         rows = np.empty((cells.size, 4), np.int64)
-        rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3] = 4 * memory + access, cells.ravel(), self.owner, site
+        rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3] = ACCESSES * memory + access, cells.ravel(), self.owner, site
         self.notes.extend(rows.ravel().tolist())
         if len(self.notes) >= NOTES:
             self.play()
@@ -122,7 +122,7 @@ class Recording(NDArrayOperatorsMixin):
 
     def __init__(self, recorder: Recorder, memory: int, data: np.ndarray, cells: np.ndarray) -> None:
         self.recorder, self.memory, self.data, self.cells = recorder, memory, data, cells
-        self.shape, self.noted = data.shape, 4 * memory
+        self.shape, self.noted = data.shape, ACCESSES * memory
         self.start = cells.item((0,) * cells.ndim) if cells.size else 0
         self.steps = tuple([step // 8 for step in cells.strides])  # cells is a view of 0, 1, 2...: each axis has a step
         self.length: int = data.shape[0] if data.ndim == 1 else 0  # the short way

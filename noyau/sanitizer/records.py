@@ -26,13 +26,17 @@ class Access(IntEnum):
     WRITE = 1
     ATOMIC = 2
     SAME_WRITE = 3
+    SWAP = 4
 
+
+ACCESSES = 8  # of a row of notes: it begins with the number of a memory times this, and the access
 
 _VERBS = {
     Access.READ: ("reads", "read"),
     Access.WRITE: ("writes", "written"),
     Access.ATOMIC: ("merges into", "merged into"),
     Access.SAME_WRITE: ("writes", "written"),
+    Access.SWAP: ("merges into", "merged into"),
 }
 # Remedies of races by what meets: blocks, which no barrier orders, and updates of one cell.
 _BETWEEN_BLOCKS = {

@@ -8,7 +8,7 @@ import pytest
 from noyau.errors import BuildError
 from noyau.sanitizer import access_map
 from noyau.sanitizer.access_map import TracingShadow
-from noyau.sanitizer.records import Access
+from noyau.sanitizer.records import ACCESSES, Access
 
 
 @pytest.fixture
@@ -37,8 +37,15 @@ def test_writes_of_parallel_regions_are_remembered(traced):
 
 def test_notes_that_are_played(traced):
     memory = traced.memory(3, is_set=True)
-    write = 4 * memory + Access.WRITE
-    rows = [(write, 0, 5, 0), (-1, 0, 0, 0), (write, 1, 6, 0), (4 * memory, 2, 6, 0), (-1, 1, 0, 0), (write, 2, 7, 0)]
+    write = ACCESSES * memory + Access.WRITE
+    rows = [
+        (write, 0, 5, 0),
+        (-1, 0, 0, 0),
+        (write, 1, 6, 0),
+        (ACCESSES * memory, 2, 6, 0),
+        (-1, 1, 0, 0),
+        (write, 2, 7, 0),
+    ]
     traced.replay(array("q", [each for row in rows for each in row]), len(rows))
     assert traced.writers(memory, 3)[0].tolist() == [-1, 6, -1]
     assert traced.accesses == 4

@@ -27,6 +27,26 @@ def kinds(*touches, **options):
     return [seen.kind for seen in run(*touches, **options)]
 
 
+def test_a_read_that_a_swap_of_its_owner_proves_is_a_guess():
+    guess, swap, check = 0, 1, 2
+
+    def seen(*touches):
+        shadow = Shadow()
+        memory = shadow.memory(1, is_set=True)
+        shadow.region()
+        for owner, access, site in touches:
+            shadow.enter(owner, owner)
+            shadow.touch(memory, 0, access, site)
+        return [(str(each.kind), each.access, each.site) for each in shadow.seen()]
+
+    loop = [(0, READ, guess), (0, Access.SWAP, swap)]
+    assert seen(*loop, (1, READ, guess), (2, READ, guess), (2, Access.SWAP, swap)) == []
+    assert seen((1, READ, guess), *loop) == []  # who guessed first did not swap
+    assert seen(*loop, (1, READ, check)) == [("race", READ, check)]
+    assert seen(*loop, (1, WRITE, check)) == [("race", WRITE, check)] * 2
+    assert seen((0, READ, guess), (0, ATOMIC, swap), (1, READ, guess)) == [("race", READ, guess)]
+
+
 @pytest.mark.parametrize(
     ("first", "second", "found"),
     [

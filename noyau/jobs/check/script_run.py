@@ -133,7 +133,9 @@ def check_script(
         wish = {"path": str(path), "arguments": list(arguments), "launch": launch, "record": str(record), "maps": maps}
         cut, end = _ended(json.dumps(wish), time_s)
         record_read = _read(record, path)
-    return replace(record_read, fault=cut or record_read.fault or end, advice=(*record_read.advice, *lint_script(path)))
+    place = re.search(r" \((?:.*, )?line \d+\)$", record_read.fault) if cut else None
+    fault = f"{cut}{place[0] if place else ''}" or record_read.fault or end
+    return replace(record_read, fault=fault, advice=(*record_read.advice, *lint_script(path)))
 
 
 def _ended(wish: str, time_s: float) -> tuple[str, str]:

@@ -39,7 +39,7 @@ _QUERY = """
 (ERROR (function_declarator) @cut)
 [(preproc_def value: (preproc_arg)) (preproc_function_def value: (preproc_arg))] @macro
 (call_expression) @call
-(declaration (storage_class_specifier) declarator: (array_declarator !size)) @array
+(declaration (storage_class_specifier) declarator: (array_declarator)) @array
 """
 
 _QUALIFIERS = frozenset(
@@ -151,12 +151,17 @@ class LaunchSyntax:
         return (node if node.parent is not None else self.call).end_point.row + 1
 
 
+_OPEN_ENDED = re.compile(r"(\w+)\s*\[\s*\]((?:\[.*\])?)", re.DOTALL)
+
+
 @dataclass(frozen=True, slots=True)
 class DynamicArray:
-    """`extern __shared__ TYPE NAME[]`: memory that a launch asks for, and its place in the text."""
+    """`extern __shared__ TYPE NAME[]ROW`: memory that a launch asks for, and its place in the text; `row`: `[N]`, or
+    nothing."""
 
     type: str
     name: str
+    row: str
     start: int
     end: int
 
@@ -264,12 +269,13 @@ class Syntax:
         arrays = []
         for node in self._everywhere("array"):
             declarator = node.child_by_field_name("declarator")
-            name = declarator.child_by_field_name("declarator") if declarator else None
-            if declarator is None or name is None or "__shared__" not in self.source(node):
+            open_ended = _OPEN_ENDED.fullmatch(self.source(declarator)) if declarator else None
+            if declarator is None or open_ended is None or "__shared__" not in self.source(node):
                 continue
             kinds = [each for each in node.children if each.end_byte <= declarator.start_byte]
             kind = " ".join(word for each in kinds for word in words(each) if word != "extern")
-            arrays.append(DynamicArray(kind, self.source(name), node.start_byte, declarator.end_byte))
+            name, row = open_ended.groups()
+            arrays.append(DynamicArray(kind, name, row, node.start_byte, declarator.end_byte))
         return tuple(arrays)
 
     def _everywhere(self, name: str) -> list[Node]:

@@ -42,7 +42,7 @@ _UNDECLARED = re.compile(
     r"['\u2018]((?:cuda|cu[A-Z]|CU|nv[A-Z]|__|atomic|tex[1-3C]|surf[1-3C])\w*)['\u2019] "
     r"(?:was not declared|has not been declared|does not name|is not a member)"
 )
-_LIBRARIES = r"cuda\w*|cooperative_groups|nvcuda|noyau_\w+|torch|at|c10|caffe2|pybind11|py|tvm"
+_LIBRARIES = r"cuda\w*|cub|cooperative_groups|nvcuda|noyau_\w+|torch|at|c10|caffe2|pybind11|py|tvm"
 _OF_CUDA = re.compile(rf"\b(?:{_LIBRARIES})(?:::|['\u2019])|\bnoyau_\w+|\bTORCH_|\bTVM_|static assertion failed")
 _MISSING = re.compile(r"^(\S+): No such file or directory")
 _UNKNOWN = re.compile(r"undefined reference to `([\w:]+)")
@@ -219,12 +219,13 @@ _REFUSED = {
     r"\basm\b\s*(?:volatile)?\s*\(": "PTX",
     r"\btex[123]D\w*\s*[<(]|\bcudaTextureObject_t\b|\btexture\s*<": "textures",
     r"\bcurand\w*\s*\(": "cuRAND",
-    r"\bthrust::|\bcub::": "thrust and cub",
+    r"\bthrust::|\bcub::(?!(?:Block|Warp)(?:Reduce|Scan)\b|Sum\b|M(?:ax|in)\b|BLOCK_)": "thrust and the rest of cub",
 }
 # What a text has for GPUs alone: where it is watched, NOYAU_WATCHED is defined, and something else is to stand there.
 _FOR_GPUS = re.compile(
     r"^#if(?:ndef NOYAU_WATCHED| !defined\(NOYAU_WATCHED\)).*?(?=^#else|^#endif)", re.MULTILINE | re.DOTALL
 )
+_ALIGNED = re.compile(r"\b(__shared__)\s+(alignas\s*\((?:[^()]|\([^()]*\))*\))")
 _NOT_INLINE = re.compile(r"(?<![(\w])__noinline__\b")
 _OWN_SHAPES = {
     name: re.compile(rf"\b(?:dim3|auto|int|unsigned)\b(?:[^;{{}}()]|\([^;{{}}]*\))*?\b{name}\b\s*[({{=;,)]")
@@ -244,6 +245,7 @@ def rewrite(text: str, language: str, kernel: str) -> str:
         return with_iterations(text)
     require_supported(text, kernel)
     text = _MEMBER.sub(r"\1of_\2", with_own_shapes(text))  # else they are words of CUDA, which are macros here
+    text = _ALIGNED.sub(r"\2 \1", text)  # attributes of C++ stand first
     text = _NOT_INLINE.sub("__attribute__((__noinline__))", text)  # no macro: headers of C++ have it as an attribute
     return with_kernel_addresses(with_launch_calls(with_dynamic_pointers(text), kernel))
 
@@ -282,10 +284,11 @@ def require_supported(text: str, kernel: str) -> None:
 
 def with_dynamic_pointers(text: str) -> str:
     """`extern __shared__ float s[];` as a pointer."""
-    spans = [
-        (each.start, each.end, f"{each.type} *const {each.name} = ({each.type} *)noyau_dynamic_shared()")
-        for each in syntax(text, "cuda").dynamic_arrays
-    ]
+    spans = []
+    for each in syntax(text, "cuda").dynamic_arrays:
+        name, cast = (f"(*const {each.name})", " (*)") if each.row else (f"*const {each.name}", " *")
+        pointer = f"{each.type} {name}{each.row} = ({each.type}{cast}{each.row})"
+        spans.append((each.start, each.end, f"{pointer}noyau_dynamic_shared()"))
     return _splice(text, spans)
 
 

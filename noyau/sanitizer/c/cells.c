@@ -129,8 +129,15 @@ static int is_volatile;
 static const char *access_at; /* of the access that is looked at, which may be of several cells */
 static int64_t access_bytes;
 
+/* Who reads a cell and then compares and swaps it has guessed what it holds, and the swap proves the guess:
+   reads by that line are no conflict with atomics, whoever makes them. */
+static uint8_t is_guess[MOST_SITES + 1];
+static int is_swap;
+
 static void meet_visit(const block *b, int64_t offset, int how, int site, const visit *other, int other_how, uint32_t owner) {
     if (!other->owner || (other->owner == owner && (mode == GRID || other->time >= now->strand->begun))) return;
+    if ((how == READ && other_how == ATOMIC && is_guess[site]) || (how == ATOMIC && other_how == READ && is_guess[other->site]))
+        return;
     if (is_volatile && (other_how == ATOMIC || (how == ATOMIC && other->locks == BY_VOLATILE))) return;
     const int order = order_of(other);
     if (order == IN_ORDER) return;
@@ -182,6 +189,7 @@ static void keep_write(const block *b, int64_t offset, uint32_t owner) {
 static void meet_grid(const block *b, const cell *c, int64_t offset, int how, int site);
 static void meet_work(const block *b, const cell *c, int64_t offset, int how, int site);
 static void keep_copied(cell *c, int how, int site);
+static void prove_guesses(const void *at);
 
 static void touch_cell(block *b, cell *c, int64_t offset, int how, int site, int is_scalar) {
     if (awaited_count && mode == SERIAL) meet_grid(b, c, offset, how, site);
@@ -205,6 +213,8 @@ static void touch_cell(block *b, cell *c, int64_t offset, int how, int site, int
     }
     const uint32_t owner = mode == GRID ? grid_block * grid_threads + (uint32_t)now->number + 1 : now->strand->owner;
     if (is_mapping && how != READ) keep_write(b, offset, mode == GRID ? owner - 1 : (uint32_t)now->number);
+    for (int i = 0; is_swap && i < 2; ++i)
+        if (c->reads[i].owner == owner) is_guess[c->reads[i].site] = 1;
     meet_visit(b, offset, how, site, &c->write, WRITE, owner);
     for (int i = 0; i < 2; ++i) {
         if (how != ATOMIC) meet_visit(b, offset, how, site, c->atomics + i, ATOMIC, owner);

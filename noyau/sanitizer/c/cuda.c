@@ -321,8 +321,13 @@ static void touch_volatile(void *at, int bytes, int how, int site) {
     meet_blocks(at);
 }
 
+/* An access of what stands in for a library, by the line that calls it. */
+void noyau_touch(const void *at, int bytes, int writes, const void *pc) { touch(at, bytes, writes ? WRITE : READ, site_of(pc), 1); }
+
 void noyau_atomic(void *at, int bytes, int reads, const void *pc) {
     may_wait(at);
-    touch(at, bytes, ATOMIC, site_of(pc), reads);
+    is_swap = reads == 2;
+    touch(at, bytes, ATOMIC, site_of(pc), reads != 0);
+    is_swap = 0;
     meet_blocks(at);
 }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ class ProgramObject:
     is_tls: bool
     is_local: bool
     group: int  # the linked file that a local object is of
+    gap: int = 0  # bytes behind it that are of no object, 64 at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,10 @@ def objects_of(path: Path) -> list[ProgramObject]:
             elif kind in ("STT_OBJECT", "STT_TLS") and symbol["st_size"] and symbol["st_shndx"] != "SHN_UNDEF":
                 place = symbol["st_value"], symbol["st_size"]
                 objects.append(ProgramObject(symbol.name, *place, kind == "STT_TLS", is_local, group))
-    return objects
+    following = dict(pairwise(sorted({each.offset for each in objects if not each.is_tls})))
+    return [
+        replace(each, gap=min(max(following.get(each.offset, 0) - each.offset - each.size, 0), 64)) for each in objects
+    ]
 
 
 @contextmanager

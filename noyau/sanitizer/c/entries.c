@@ -78,7 +78,9 @@ static void fence(int order) {
     }                                                                                                    \
     static int swap##bits(volatile type *at, type *was, type value, int order, int site) {               \
         may_spin(), let_others_pass();                                                                   \
+        is_swap = 1, prove_guesses((const void *)at);                                                    \
         touch((const void *)at, sizeof *at, ATOMIC, site, 1), meet(at, order, 1, 1); \
+        is_swap = 0;                                                                                     \
         return __atomic_compare_exchange_n(at, was, value, 0, 5, 5);                                     \
     }                                                                                                    \
     int __tsan_atomic##bits##_compare_exchange_strong(volatile type *at, type *was, type value, int order, int no) { \

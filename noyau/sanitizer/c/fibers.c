@@ -91,20 +91,21 @@ static fiber *open_fiber(int number, void (*run)(void *), void *argument) {
     if (made) free_fibers = made->next;
     else {
         if (!pool) {
-            pool = pages(POOL * sizeof *pool), fiber_stacks = pages((size_t)POOL * POOL_STACK_BYTES);
+            pool = pages(POOL * sizeof *pool);
+            while (!(fiber_stacks = pages(POOL * pool_stack_bytes)) && pool_stack_bytes > LEAST_STACK_BYTES) pool_stack_bytes /= 2;
             if (!pool || !fiber_stacks) fatal("there is no room for the stacks of threads");
-            fiber_stacks_end = fiber_stacks + (size_t)POOL * POOL_STACK_BYTES;
+            fiber_stacks_end = fiber_stacks + POOL * pool_stack_bytes;
         }
         if (pool_count == POOL) fatal("more than 4096 threads at a time are too many to watch");
         made = pool + pool_count;
-        made->stack = fiber_stacks + (size_t)pool_count++ * POOL_STACK_BYTES;
+        made->stack = fiber_stacks + (size_t)pool_count++ * pool_stack_bytes;
         mprotect(made->stack, STACK_GUARD, PROT_NONE);
-        made->memory = stack_block(made->stack, POOL_STACK_BYTES);
+        made->memory = stack_block(made->stack, pool_stack_bytes);
     }
-    clear_stack(&made->memory, made->stack + POOL_STACK_BYTES);
+    clear_stack(&made->memory, made->stack + pool_stack_bytes);
     *made = (fiber){.stack = made->stack, .run = run, .argument = argument, .state = RUNS, .number = number,
                     .own_tls = made->own_tls, .memory = made->memory};
-    made->top = first_top(made->stack + POOL_STACK_BYTES, begin_fiber);
+    made->top = first_top(made->stack + pool_stack_bytes, begin_fiber);
     if (tls_block.bytes) {
         if (!made->own_tls) made->own_tls = __real_malloc((size_t)tls_block.bytes);
         __real_memcpy(made->own_tls, tls_image, (size_t)tls_block.bytes);

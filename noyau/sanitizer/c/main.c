@@ -19,6 +19,8 @@ static fiber program;
 static void spell_owner(char *into, size_t room, uint32_t owner) {
     if (!owner) {
         *into = 0;
+    } else if (owner == BY_COPY) {
+        snprintf(into, room, "a copy that was not waited for");
     } else if (mode == GRID || is_of_host) {
         const uint32_t b = (owner - 1) / grid_threads, t = (owner - 1) % grid_threads;
         const triple at = thread_places[t];
@@ -130,6 +132,7 @@ static void write_found(void) {
     for (int i = 0; i < found_count; ++i) {
         const finding *f = table + i;
         const block *b = block_of(f->block);
+        if (!f->count) continue;
         fprintf(out, "F\t%s\t%d\t%d\t%llx\t%llx\t%s\t%lld\t%lld\t%lld\t%llx\t%lld\t%lld\t%d\t%s\t%s\t%s\n", f->kind, f->how,
                 f->other_how, (unsigned long long)pc_of(f->site), (unsigned long long)pc_of(f->other_site),
                 b ? b->name : "", (long long)f->offset, (long long)(b ? b->bytes : 0),
@@ -272,12 +275,12 @@ static void add_array(const char *line, FILE *in) {
 static void add_global(const char *line) {
     unsigned long long offset;
     long long bytes;
-    int is_tls, unit;
+    int is_tls, gap;
     char name[64] = "";
-    if (sscanf(line, "global %llx %lld %d %d %63s", &offset, &bytes, &is_tls, &unit, name) != 5) fatal("a bad global");
+    if (sscanf(line, "global %llx %lld %d %d %63s", &offset, &bytes, &is_tls, &gap, name) != 5) fatal("a bad global");
     block *b = add_block(&globals, &global_count, &global_room);
     b->start = is_tls ? tls_block.start + offset : (char *)(program_base + offset);
-    b->bytes = bytes, b->unit = unit, b->kind = is_tls ? SHARED : GLOBAL, b->is_fresh = (int8_t)(is_tls && *name != '?'); /* what the compiler guards is none of theirs */
+    b->bytes = bytes, b->gap = gap, b->kind = is_tls ? SHARED : GLOBAL, b->is_fresh = (int8_t)(is_tls && *name != '?'); /* what the compiler guards is none of theirs */
     snprintf(b->name, sizeof b->name, "%s", name);
 }
 

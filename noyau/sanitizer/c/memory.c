@@ -8,7 +8,8 @@ static int64_t block_count, block_room, global_count, global_room;
 static block main_stack, tls_block;
 static char *fiber_stacks, *fiber_stacks_end; /* of OpenMP and POSIX */
 static fiber *pool;
-enum { POOL = 4096, POOL_STACK_BYTES = 1 << 23 };
+enum { POOL = 4096, LEAST_STACK_BYTES = 1 << 17 };
+static size_t pool_stack_bytes = 1 << 23; /* less where the process may not take that much */
 static char *data_start, *data_end; /* of the program's own writable segment */
 
 static void *pages(size_t bytes) {
@@ -161,7 +162,7 @@ static void clear_stack(block *b, const char *top) {
 
 /* The stack that an address lies in. */
 static block *stack_at(const char *at) {
-    if (at >= fiber_stacks && at < fiber_stacks_end) return &pool[(at - fiber_stacks) / POOL_STACK_BYTES].memory;
+    if (at >= fiber_stacks && at < fiber_stacks_end) return &pool[(at - fiber_stacks) / pool_stack_bytes].memory;
     return at >= main_stack.start && at < main_stack.start + main_stack.bytes ? &main_stack : 0;
 }
 
@@ -205,9 +206,9 @@ static void touch(const void *address, int64_t bytes, int how, int site, int is_
         touch_block(stack, at - stack->start, bytes, how, site, 0);
     } else if (at >= data_start && at < data_end) {
         block *b = among(globals, global_count, at);
-        if (!b || at >= b->start + b->bytes + 64) return;
+        if (!b || at >= b->start + b->bytes + b->gap) return;
         if (at + bytes > b->start + b->bytes) {
-            if (b->unit) found("out-of-bounds", how, site, b, at - b->start, 0, 0, "%s", "");
+            found("out-of-bounds", how, site, b, at - b->start, 0, 0, "%s", "");
             return;
         }
         touch_block(b, at - b->start, bytes, how, site, is_scalar);
@@ -286,6 +287,7 @@ static void release_block(void *at, int site) {
 void __wrap_free(void *at) { release_block(at, HERE); }
 
 void *__wrap_realloc(void *at, size_t bytes) {
+    if (at && ((char *)at < arena || (char *)at >= arena_end)) return __real_realloc(at, bytes); /* as of strdup */
     block *made = heap_block((int64_t)bytes, 16, 1, HERE), *b = at ? owned(at) : 0;
     if (made && b) {
         __real_memcpy(made->start, b->start, (size_t)(b->bytes < (int64_t)bytes ? b->bytes : (int64_t)bytes));
@@ -322,6 +324,8 @@ void _ZdlPv(void *at) { release_block(at, HERE); }
 void _ZdaPv(void *at) { release_block(at, HERE); }
 void _ZdlPvm(void *at, size_t bytes) { (void)bytes, release_block(at, HERE); }
 void _ZdaPvm(void *at, size_t bytes) { (void)bytes, release_block(at, HERE); }
+void _ZdlPvSt11align_val_t(void *at, size_t align) { (void)align, release_block(at, HERE); }
+void _ZdaPvSt11align_val_t(void *at, size_t align) { (void)align, release_block(at, HERE); }
 void _ZdlPvmSt11align_val_t(void *at, size_t bytes, size_t align) { (void)bytes, (void)align, release_block(at, HERE); }
 void _ZdaPvmSt11align_val_t(void *at, size_t bytes, size_t align) { (void)bytes, (void)align, release_block(at, HERE); }
 

@@ -221,7 +221,7 @@ def _request(
     lines += [f"grid {' '.join(map(str, (*launch.grid, *launch.block)))} {launch.shared_bytes}"]
     for owned in program.globals:
         name = "?" if owned.name.startswith("_ZGV") else source_name(owned.name)[:60] or "?"
-        lines.append(f"global {owned.offset:x} {owned.size} {int(owned.is_tls)} 0 {name}")
+        lines.append(f"global {owned.offset:x} {owned.size} {int(owned.is_tls)} {owned.gap} {name}")
     data = []
     for each in arguments:
         if not isinstance(each, ArrayArgument):

@@ -42,6 +42,7 @@ typedef struct {
 
 /* `round`: the region of the program in which the rest holds, and the flags. */
 enum { IS_SET = 1, IS_WRITTEN = 2, FLAGS = 3 };
+#define BY_COPY UINT32_MAX /* an owner: a copy between the host and a device */
 typedef struct {
     visit write, reads[2], atomics[2];
     uint32_t round;
@@ -53,6 +54,7 @@ typedef struct {
     cell *cells;
     int32_t shift;    /* a cell has 1 << shift bytes; -1 while nobody has touched it */
     int32_t unit;     /* bytes of an element, 0 where that is not known */
+    int32_t gap;      /* of a global: bytes behind it that are of no object */
     int8_t kind, is_fresh, is_freed, is_output;
     int8_t is_mapped, is_of_device; /* a grid may touch it; the host may not */
     int32_t site;     /* where it was allocated */

@@ -21,7 +21,7 @@ from noyau.sanitizer import engine
 from noyau.sanitizer.compiled_numbers import names_of
 from noyau.sanitizer.engine import Shadow, number_of
 from noyau.sanitizer.numba.interpreter import error_model, is_prange, plain_of
-from noyau.sanitizer.numba.rewrite import is_signed, makes_container, parsed
+from noyau.sanitizer.numba.rewrite import asks_thread, is_signed, makes_container, parsed
 from noyau.sanitizer.records import Access, Site, WatchedMemory
 
 _PREFIX = "_noyau_"
@@ -177,6 +177,8 @@ class _AccessRewriter(ast.NodeTransformer):
         is_region = self.function is not None and not self.inside and isinstance(node.iter, ast.Call)
         if not is_region or not is_prange(node.iter.func, self.function):  # type: ignore[attr-defined]
             return self.generic_visit(node)
+        if asks_thread(node.body):
+            raise UnsupportedError(f"{self.file}:{node.lineno}: iterations of threads are watched in Python")
         self.inside = True
         self.generic_visit(node)
         self.inside = False

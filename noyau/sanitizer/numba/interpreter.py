@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from random import Random
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -35,6 +36,11 @@ _OF_SETS = (
     "intersection_update difference_update symmetric_difference_update"
 )
 _MADE_OF_SETS = "__or__ __and__ __sub__ __xor__ copy union intersection difference symmetric_difference"
+
+
+def owner_text(number: int) -> str:
+    """An owner of a prange in words."""
+    return f"thread {number - _FIRST_THREAD}" if number >= _FIRST_THREAD else f"iteration {number}"
 
 
 def wrap_container(value: Any, hold: Callable[[Any], Any], require_own: Callable[[], None]) -> Any:
@@ -79,6 +85,7 @@ _KINDS: dict[type, Any] = {
 
 
 THREADS = 4  # that a watched kernel is told there are
+_FIRST_THREAD = 1 << 30  # of the numbers of owners that are threads, not iterations
 _OWN = "numba", "numpy", "math", "cmath", "operator", "builtins", "llvmlite"
 _MERGES: dict[str, Callable[[Any, Any], Any]] = {
     "sum": operator.add,
@@ -124,10 +131,13 @@ class PrangeRuntime:
             return
         recorder, loop = self.recorder, self.loops[file, line]
         first, is_counted = self.begin(), len(steps) == 0 or min(steps[0], steps[-1]) >= 0
+        dealt = Random(0)  # noqa: S311  in no order that Numba promises, to threads that there are
         self.inside = True
         try:
             for ordinal, step in enumerate(steps):
                 recorder.owner = step if is_counted else ordinal
+                if loop.asks_thread:
+                    recorder.owner = _FIRST_THREAD + dealt.randrange(min(THREADS, numba.get_num_threads()))
                 yield step
         except GeneratorExit:  # an iteration has failed
             with suppress(TooManyError):
@@ -179,6 +189,13 @@ class PrangeRuntime:
     def turn(self) -> tuple[int, int] | None:
         """The iteration that runs, by its region; None outside of one."""
         return (len(self.regions), self.recorder.owner) if self.inside else None
+
+    def thread(self) -> int:
+        """numba.get_thread_id. UnsupportedError where a function asks that a loop calls, by another name or file."""
+        if self.inside and self.recorder.owner < _FIRST_THREAD:
+            place = self.recorder.site_of(sys._getframe(1)).place
+            raise UnsupportedError(f"{place}: ask for get_thread_id in the body of the prange itself")
+        return self.recorder.owner - _FIRST_THREAD if self.inside else 0
 
     # What the text sees.
 
@@ -242,6 +259,8 @@ class PrangeRuntime:
             return _Refused(self.recorder, f"a typed {value.__name__}")
         if value is numba.get_num_threads:
             return lambda: THREADS
+        if value is numba.get_thread_id:
+            return self.thread
         if value is numba.literal_unroll:
             return lambda items: items
         package = str(getattr(value, "__module__", "")).partition(".")[0]

@@ -18,7 +18,7 @@ from noyau.kernels.call import FunctionKernel
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.access_map import AccessMap, Owner, TracingShadow, map_of_writes
 from noyau.sanitizer.numba.compiled import Fast, run_compiled
-from noyau.sanitizer.numba.interpreter import PrangeRuntime, Region, plain_of, require_seen, rewritten_of
+from noyau.sanitizer.numba.interpreter import PrangeRuntime, Region, owner_text, plain_of, require_seen, rewritten_of
 from noyau.sanitizer.numba.rewrite import PrangeLoop
 from noyau.sanitizer.recording_array import Recorder, Recording, TooManyError
 from noyau.sanitizer.records import Access, Observation, Route, Site, WatchedMemory, WatchedRun, findings_of, unwritten
@@ -162,7 +162,7 @@ class Watching:
         return WatchedRun(tuple(findings), self.accesses, tuple(allowed), tuple(notes), lines=lines, is_cut=is_cut)
 
     def route(self, op: str, kernel: str, size: str) -> Route:
-        return Route("numba", op, kernel, size, self.recorder.sites, self.recorder.memories, "iteration {}".format)
+        return Route("numba", op, kernel, size, self.recorder.sites, self.recorder.memories, owner_text)
 
     def findings(self, op: str, kernel: str, size: str) -> tuple[list[Finding], list[str]]:
         """The findings, those of one update of a line as one, and notes on what marks allow."""

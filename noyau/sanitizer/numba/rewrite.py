@@ -28,13 +28,15 @@ _OPERATIONS = {ast.Add: "sum", ast.Sub: "difference", ast.Mult: "product", ast.D
 @dataclass(frozen=True, slots=True)
 class PrangeLoop:
     """A prange in the source. `reductions`: names that its iterations only update, and how; `private`: names that they
-    assign; `running`: of the reductions those that an iteration also reads, and the line where."""
+    assign; `running`: of the reductions those that an iteration also reads, and the line where; `asks_thread`: whether
+    an iteration asks which thread it runs on, so that those of one thread follow one another."""
 
     file: str
     line: int
     reductions: tuple[tuple[str, str], ...]
     private: tuple[str, ...]
     running: tuple[tuple[str, int], ...]
+    asks_thread: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,14 @@ def _loop(node: ast.For, file: str) -> PrangeLoop:
     reductions = {name: kind for name, kind, _ in updates if name not in private}
     reads = [each for each in _names(node.body) if isinstance(each.ctx, ast.Load) and id(each) not in spent]
     running = {each.id: each.lineno for each in reads if each.id in reductions}
-    return PrangeLoop(file, node.lineno, tuple(reductions.items()), tuple(sorted(private)), tuple(running.items()))
+    merged, own = tuple(reductions.items()), tuple(sorted(private))
+    return PrangeLoop(file, node.lineno, merged, own, tuple(running.items()), asks_thread(node.body))
+
+
+def asks_thread(body: Sequence[ast.AST]) -> bool:
+    """Whether numba.get_thread_id is named."""
+    nodes = [node for part in body for node in ast.walk(part)]
+    return any(getattr(node, "attr", getattr(node, "id", "")) == "get_thread_id" for node in nodes)
 
 
 def _updates(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str, list[ast.AST]]]:

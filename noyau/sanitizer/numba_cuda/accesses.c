@@ -30,7 +30,7 @@ static struct {
     int64_t head, at_data, at_layout; /* bytes of the head of an object, and where an array has these two */
 } python;
 
-enum { MOST_AXES = 4, READ = 0, WRITE = 1, SAME = 3, ENTER = -2 };
+enum { MOST_AXES = 4, READ = 0, WRITE = 1, SAME = 3, ACCESSES = 8, ENTER = -2 };
 enum { OTHER, SIGNED, UNSIGNED, BOOLEAN, FLOAT };
 
 /* The layout of a plain array, as accesses.py writes it: an element is `width` cells of its memory, a step counts cells,
@@ -66,7 +66,7 @@ static int touch(queue *q, const layout *a, int64_t how, int64_t cell, py *site)
     const int64_t number = python.long_value(site);
     q->has_just_entered = 0;
     for (int64_t i = 0; i < a->width; ++i)
-        if (!add(q, 4 * a->memory + how, cell + i, q->owner, number)) return 0;
+        if (!add(q, ACCESSES * a->memory + how, cell + i, q->owner, number)) return 0;
     return 1;
 }
 

@@ -21,7 +21,7 @@ from noyau.errors import FindingKind, UnsupportedError
 from noyau.hosts.numpy.c_library import Library, reads_scalars
 from noyau.sanitizer.engine import ReplayEvent, Shadow
 from noyau.sanitizer.recording_array import Recorder, Recording, TooManyError
-from noyau.sanitizer.records import Access, WatchedMemory
+from noyau.sanitizer.records import ACCESSES, Access, WatchedMemory
 from noyau.toolchain.c import compiler as c_compiler
 
 ROWS = 4096  # that wait before they are handed on
@@ -166,7 +166,8 @@ class LaunchRecorder(Recorder):
 
     def touch_all(self, memory: int, cells: np.ndarray, access: int, site: int) -> None:
         rows = np.empty((cells.size, 4), np.int64)
-        rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3] = 4 * memory + access, cells.ravel(), self.queue.owner, site
+        word = ACCESSES * memory + access
+        rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3] = word, cells.ravel(), self.queue.owner, site
         self.play()
         self.queue.touched()
         self._replay(rows, len(rows))
@@ -249,7 +250,9 @@ class DeviceArray(Recording):
         else:
             self.put(key, value if isinstance(value, Recording) else fitted(value, self.data.dtype), site)
 
-    def change(self, key: Any, change: Callable[[Any], Any], frame: FrameType, *, sums: bool = False) -> Any:
+    def change(
+        self, key: Any, change: Callable[[Any], Any], frame: FrameType, *, sums: bool = False, how: int = _ATOMIC
+    ) -> Any:
         """An atomic: the cell becomes `change` of what it holds, which is given back. `sums`: it adds."""
         site = self.recorder.site(frame)
         if sums and self.data.dtype.kind == "f":
@@ -261,7 +264,7 @@ class DeviceArray(Recording):
         if isinstance(before, np.ndarray):
             raise UnsupportedError("an atomic of numba.cuda takes the index of one cell")
         number = self.number(before)
-        self._store(key, self.cells.item(key), change(number), _ATOMIC, site)
+        self._store(key, self.cells.item(key), change(number), how, site)
         return number
 
     def field(self, name: str) -> DeviceArray:

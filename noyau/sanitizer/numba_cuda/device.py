@@ -25,6 +25,7 @@ from noyau.kernels.user_kernel import Three
 from noyau.sanitizer.compiled_numbers import MATH
 from noyau.sanitizer.numba_cuda.arrays import DeviceArray, LaunchRecorder, fitted, number_of
 from noyau.sanitizer.numba_cuda.lockstep import WAITING, WARP
+from noyau.sanitizer.records import Access
 from noyau.toolchain.libdevice import OF_PATTERNS, function_of
 
 AXES = ("x", "y", "z")
@@ -195,12 +196,13 @@ def _extreme(choose: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
 
 def _cas(array: DeviceArray, index: Any, old: Any, value: Any) -> Any:
-    return array.change(index, lambda now: value if now == old else now, sys._getframe(1))
+    return array.change(index, lambda now: value if now == old else now, sys._getframe(1), how=Access.SWAP)
 
 
 def _compare_and_swap(array: DeviceArray, old: Any, value: Any) -> Any:
     """On the first cell, as numba.cuda has it."""
-    return array.change((0,) * array.data.ndim, lambda now: value if now == old else now, sys._getframe(1))
+    first = (0,) * array.data.ndim
+    return array.change(first, lambda now: value if now == old else now, sys._getframe(1), how=Access.SWAP)
 
 
 ATOMIC = SimpleNamespace(

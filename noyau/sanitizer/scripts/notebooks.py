@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import linecache
+import re
 import sys
 import types
 from collections.abc import Sequence
@@ -13,6 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from noyau.errors import InputError
+
+_MAGIC = re.compile(
+    r"(\s*)([\w, ]+= *)?(%+\w.*|[!?].*|[\w.]+\?+\s*$)"
+)  # its indent, the name that it is assigned to, itself
+_TIMED = re.compile(r"%(?:time|timeit|prun) +(?:-[a-z]+ *\d* +)*")  # with its options; what it runs follows
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,30 +42,28 @@ def cells_of(path: Path) -> list[Cell]:
 
 
 def _cell(number: int, text: str) -> Cell:
-    """A cell with its magic lines blanked, so that the others keep their numbers. Of a cell magic that times or checks
-    (%%time, %%timeit, %%check, %%capture) the rest is run; of others (%%bash, %%html) nothing is."""
+    """A cell with its magic lines blanked, so that the others keep their numbers, but for what they time: `%timeit -n 3
+    f(x)` runs f(x) once. Of a cell magic that times or checks (%%time, %%timeit, %%check, %%capture) the rest is run;
+    %%writefile writes its file, which later cells may import; of others (%%bash, %%html) nothing is run."""
     lines = text.splitlines()
     first = next((line.strip() for line in lines if line.strip()), "")
-    if first.startswith("%%") and first.split()[0] not in ("%%time", "%%timeit", "%%check", "%%capture", "%%prun"):
+    word, _, file = first.partition(" ")
+    if word == "%%writefile" and not file.startswith("-"):
+        rest = text.lstrip().partition("\n")[2]
+        written = f"__import__('pathlib').Path({file.strip()!r}).write_text({rest!r}, encoding='utf-8')"
+        return Cell(number, f"{written} and None; __import__('importlib').invalidate_caches()")
+    if word.startswith("%%") and word not in ("%%time", "%%timeit", "%%check", "%%capture", "%%prun"):
         return Cell(number, "", len(lines))
     code_lines, out = [], 0
     for line in lines:
-        bare = line.strip()
-        if bare.startswith(("%", "!", "?")) or bare.endswith("?"):
-            indent = line[: len(line) - len(line.lstrip())]
-            code_lines.append(f"{indent}{_plain(bare)}")
-            out += _plain(bare) == "pass"
-        else:
-            code_lines.append(line)
+        magic = _MAGIC.match(line)
+        if magic is not None:
+            indent, name, own = magic[1], magic[2] or "", magic[3]
+            timed = _TIMED.match(own)
+            line = indent + name + (own[timed.end() :].strip() if timed else "None" if name else "pass")
+            out += timed is None
+        code_lines.append(line)
     return Cell(number, "\n".join(code_lines), out)
-
-
-def _plain(magic: str) -> str:
-    """The code that a timed line runs: `%timeit f(x)` runs f(x) once; other lines run nothing."""
-    name, _, rest = magic.partition(" ")
-    if name in ("%time", "%timeit", "%prun") and not rest.lstrip().startswith("-"):
-        return rest.strip()
-    return "pass"
 
 
 def remembered(cells: Sequence[Cell], name: str) -> dict[str, str]:

@@ -104,7 +104,7 @@ class _LoopHooks:
                 self.session.draw(map_of(name, recorder, traced, arguments.arguments, is_cut), place)
         except Exception as fault:  # noqa: BLE001  whatever it is, the script goes on as Numba has it
             raised = "" if isinstance(fault, NoyauError) else f"in Python it raised {type(fault).__name__}: "
-            self.session.add(name, "numba", place, shapes, None, f"{raised}{fault}")
+            self.session.add(name, "numba", place, shapes, None, f"{raised}{fault}".partition("\n")[0])
             restore(arguments.args, before)
             return plain(function, *args, **named)
         finally:

@@ -113,7 +113,7 @@ class ScriptCheck(Report):
             lines.append(f"{self.script}: not verified: {nothing}")
         lines += [f"{self.script}: {note}" for note in self.notes]
         if self.fault:
-            early = "" if self.kernels else ", before any launch or parallel loop"
+            early = "" if self.kernels else ", before any launch or parallel loop was over"
             lines.append(f"{self.script}: {self.fault}{early}")
         return lines
 

@@ -111,7 +111,7 @@ class Hooks:
     ) -> Any:
         """It takes no mask: lanes that lie outside are left out."""
         self.fence(pointers, rest)
-        inside = self.noted(pointers, np.ones(1, bool), Access.ATOMIC)
+        inside = self.noted(pointers, np.ones(1, bool), Access.SWAP)
         if inside.all():
             return plain(pointers, expected, value, *rest, **options)
         handles = pointers, expected, value

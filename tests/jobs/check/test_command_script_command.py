@@ -131,7 +131,7 @@ def test_what_is_wrong_counts_for_more_than_a_map_that_cannot_be(tmp_path, capsy
     monkeypatch.setattr("noyau.jobs.check.script_run.check_script", lambda *_, **__: ended)
     assert main(["check", str(script), "--map", str(tmp_path / "map.svg")]) == 1
     printed = capsys.readouterr()
-    assert "script.py: it ended with status 3, before any launch or parallel loop\n" in printed.out
+    assert "script.py: it ended with status 3, before any launch or parallel loop was over\n" in printed.out
     assert f"noyau: there is nothing to draw of {script}: no kernel wrote to an array\n" in printed.err
 
 

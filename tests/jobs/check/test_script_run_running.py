@@ -119,7 +119,8 @@ def test_a_script_that_crashes_or_never_ends(tmp_path):
     crash = written(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     assert check_script(crash).fault == "it crashed (signal 11)"
     assert (
-        check_script(written(tmp_path, "import time\ntime.sleep(60)\n"), time_s=3).fault == "it did not end within 3 s"
+        check_script(written(tmp_path, "import time\ntime.sleep(60)\n"), time_s=3).fault
+        == "it did not end within 3 s (line 2)"
     )
     assert check_script(written(tmp_path, "raise SystemExit(3)\n")).fault == "it ended with status 3"
     assert (

@@ -99,7 +99,10 @@ HEAD = "__global__ void f(const float *x, float *out, int n) {\n"
     ("text", "message"),
     [
         (HEAD + 'asm("nop;");}', "line 2 uses asm: PTX cannot be watched without a GPU"),
-        (HEAD + "thrust::sort(x, x + n);}", "line 2 uses thrust: thrust and cub cannot be watched without a GPU"),
+        (
+            HEAD + "thrust::sort(x, x + n);}",
+            "line 2 uses thrust: thrust and the rest of cub cannot be watched without a GPU",
+        ),
         ("__device__ int g;\nvoid f(const float *x, float *out, int n) {\n<<<1, 2>>>(x); }", "the launch on line 3"),
         (
             "extern float other(float);\n" + HEAD + "out[0] = other(x[0]);}",

@@ -161,7 +161,16 @@ def nested(x, out):
             out[i, j] = 2 * x[i, j]
 
 
+@njit(parallel=True)
+def counted_by_thread(x, out):
+    rows = np.zeros((numba.get_num_threads(), 4), np.int64)
+    for i in prange(x.size):
+        rows[numba.get_thread_id(), i % 4] += 1
+    out[:] = rows.sum(axis=0)
+
+
 RIGHT = {
+    "row of a thread": (counted_by_thread, (X, np.zeros(4)), (1,)),
     "copy": (copied, (X, OUT), (1,)),
     "sum": (summed, (X,), ()),
     "largest": (largest, (X,), ()),
@@ -296,7 +305,20 @@ def last_one(x, out):
     out[0] = k
 
 
+@njit(parallel=True)
+def carried_by_thread(x, rows):
+    for i in prange(1, x.size):
+        rows[numba.get_thread_id()] += 1
+        x[i] = x[i - 1]
+
+
 WRONG = {
+    "neighbour of a thread": (
+        carried_by_thread,
+        (X, np.zeros(numba.get_num_threads())),
+        (),
+        [("race", "x[i] = x[i - 1]", "x[i] = x[i - 1]")],
+    ),
     "one cell": (one_cell, (X, np.zeros(1)), (), [("race", "c[0] += x[i]", "c[0] += x[i]")]),
     "running sum": (
         running_sum,

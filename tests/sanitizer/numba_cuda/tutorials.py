@@ -321,6 +321,18 @@ def lock_free_max(x, out):
         cuda.atomic.max(out, 0, x[i])
 
 
+@cuda.jit
+def max_by_swaps(x, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        old = out[0]
+        while x[i] > old:
+            guess = old
+            old = cuda.atomic.cas(out, 0, guess, x[i])
+            if old == guess:
+                break
+
+
 X, Y, A, C = f32(N), f32(N), f32(19, 21), f32(21, 18)
 ROWS, LINE = f32(3, B), f32(B)
 
@@ -381,5 +393,11 @@ TUTORIALS = {
     "convolve": (convolve, (GRID, B), (X, zeros(N)), convolved),
     "any_above": (any_above, (GRID, B), (X, zeros(GRID, dtype=np.int32)), counted),
     "dynamic": (dynamic, (GRID, B, 0, 4 * B), (X, zeros(N)), lambda: X),
+    "max_by_swaps": (
+        max_by_swaps,
+        (GRID, B),
+        (np.int32(9 * X), zeros(1, dtype=np.int32)),
+        lambda: np.int32(9 * X).max(),
+    ),
     "lock_free_max": (lock_free_max, (GRID, B), (X, zeros(1)), lambda: max(X.max(), 0)),
 }

@@ -24,7 +24,13 @@ def test_lines_keep_their_numbers(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "kept"),
-    [("%%time\nx = 1\n", ["pass", "x = 1"]), ("%%bash\nrm x\n", []), ("%%check\ny = 2\n", ["pass", "y = 2"])],
+    [
+        ("t = %timeit -n 3 -o f(x)\nfiles = !ls\n%timeit -r2 -n 5 f(x)\n", ["t = f(x)", "files = None", "f(x)"]),
+        ("f(x)  # or not?\nx = (10\n  % 3)\nf?\n", ["f(x)  # or not?", "x = (10", "  % 3)", "pass"]),
+        ("%%time\nx = 1\n", ["pass", "x = 1"]),
+        ("%%bash\nrm x\n", []),
+        ("%%check\ny = 2\n", ["pass", "y = 2"]),
+    ],
 )
 def test_a_cell_magic_runs_its_cell_where_it_is_python(tmp_path, text, kept):
     (cell,) = cells_of(book(tmp_path, text))
@@ -38,6 +44,16 @@ def test_cells_share_a_namespace_and_print_their_last_value(tmp_path, capsys, mo
     left = run_cells(cells_of(book(tmp_path, "x = 20", "y = x + 1\ny * 2", "None", "!ls")), "book.ipynb")
     assert capsys.readouterr().out == "42\n"
     assert left == ["a line of IPython's own (%..., !...) was not run"]
+
+
+def test_a_file_that_a_cell_writes_is_there_for_the_next_one(tmp_path, capsys, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    monkeypatch.chdir(tmp_path)
+    cells = cells_of(book(tmp_path, "%%writefile two.py\ndef two():\n    return 2\n", "print(open('two.py').read())"))
+    assert run_cells(cells, "book.ipynb") == []
+    assert capsys.readouterr().out == "def two():\n    return 2\n\n"
 
 
 def test_the_text_of_a_cell_is_found_by_its_name(tmp_path):

@@ -13,6 +13,7 @@ RIGHT = r"""
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <mma.h>
+#include <cub/cub.cuh>
 namespace cg = cooperative_groups;
 using namespace nvcuda;
 __global__ void steps(float *a, float *b, int n) {
@@ -65,7 +66,42 @@ __global__ void product(const half *a, const half *b, float *c) {
     wmma::mma_sync(z, x, y, z);
     wmma::store_matrix_sync(c, z, 16, wmma::mem_row_major);
 }
+__device__ double add_by_swaps(double *sum, double value) {
+    unsigned long long *bits = (unsigned long long *)sum, old = *bits, guess;
+    do {
+        guess = old;
+        old = atomicCAS(bits, guess, (unsigned long long)__double_as_longlong(value + __longlong_as_double(guess)));
+    } while (guess != old);
+    return __longlong_as_double(old);
+}
+template <class T> __device__ T max(const T &a, const T &b) { return a > b ? a : b; }
+struct Most {
+    __device__ float operator()(float a, float b) const { return max(max(a, b), 0.5f); }
+};
+__global__ void of_cub(double *sum, int *places) {
+    using Reduce = cub::BlockReduce<float, 64>;
+    using Scan = cub::BlockScan<int, 64>;
+    using Warps = cub::WarpReduce<int>;
+    __shared__ Reduce::TempStorage reduces;
+    __shared__ Scan::TempStorage scans;
+    __shared__ Warps::TempStorage warps[2];
+    const int t = threadIdx.x;
+    float most = Reduce(reduces).Reduce((float)(t * 37 % 64), Most());
+    if (t == 0) add_by_swaps(sum, most);
+    __syncthreads();
+    float few[2] = {1, 2}, all = Reduce(reduces).Sum(few);
+    if (t == 0) add_by_swaps(sum, all);
+    int place, count, both;
+    Scan(scans).ExclusiveSum(t % 3 == 0, place, count);
+    __syncthreads();
+    Scan(scans).InclusiveScan(t, both, cub::Max());
+    if (t % 3 == 0) places[place] = both + count;
+    int ones = Warps(warps[t / 32]).Sum(1);
+    if (t % 32 == 0) add_by_swaps(sum, ones);
+}
 __global__ void add(int *x, int by) { x[threadIdx.x] += by; }
+__global__ void add_system(int *x) { atomicAdd_system(x, 1); }
+void count_up(cudaStream_t, cudaError_t, void *x) { *(int *)x += 1; }
 void launch(void (*kernel)(int *, int), int *x) { kernel<<<1, 32>>>(x, 1); }
 template <class T> T *managed(size_t n) {
     T *made;
@@ -100,6 +136,26 @@ int main() {
     for (int i = 0; i < 2; ++i) cudaGraphLaunch(exec, stream);
     launch(add, x);
     cudaStreamSynchronize(stream);
+    double *total = managed<double>(1);
+    int *places = managed<int>(22), *pinned, *back;
+    *total = 0;
+    of_cub<<<2, 64>>>(total, places);
+    cudaMallocHost(&pinned, 128), cudaMallocHost(&back, 128), cudaMalloc(&flags, 128);
+    cudaEvent_t is_sent;
+    cudaEventCreate(&is_sent);
+    add_system<<<1, 32>>>(places);
+    for (int old = -1, now = 0; old != now;) old = *places, now = __sync_val_compare_and_swap(places, old, 63);
+    for (int k = 0; k < 2; ++k) {
+        for (int i = 0; i < 32; ++i) pinned[i] = i;
+        cudaMemcpyAsync(flags, pinned, 128, cudaMemcpyHostToDevice, stream);
+        cudaEventRecord(is_sent, stream);
+        add<<<1, 32, 0, stream>>>(flags, 1);
+        cudaMemcpyAsync(back, flags, 128, cudaMemcpyDeviceToHost, stream);
+        cudaEventSynchronize(is_sent);
+    }
+    cudaStreamAddCallback(stream, count_up, back, 0);
+    cudaStreamSynchronize(stream);
+    printf("%g %d %d %d\n", *total, places[21], back[0], back[31]);
     printf("%g %d %g %g %g %d\n", b[7], last, (float)y[5], *sum, c[17], x[0]);
 }
 """
@@ -114,7 +170,30 @@ __global__ void doubles(int *x) { x[threadIdx.x] *= 2; }
 __global__ void counts(volatile int *x) { *x = *x + 1; }
 __global__ void shared() { A::counter += 1; }
 __global__ void of_host(float *x) { x[threadIdx.x] = 1; }
+__global__ void adds_late(int *x) {
+    if (*x < 99) atomicAdd(x, 1);
+}
+#include <cub/block/block_reduce.cuh>
+__global__ void reduces_twice(float *x) {
+    __shared__ cub::BlockReduce<float, 64>::TempStorage own;
+    float s = cub::BlockReduce<float, 64>(own).Sum(x[threadIdx.x]);
+    s += cub::BlockReduce<float, 64>(own).Sum(1);
+    if (threadIdx.x == 0) x[0] = s;
+}
 int main() {
+    int *pinned, *of_it;
+    cudaMallocHost(&pinned, 64);
+    cudaMalloc(&of_it, 64);
+    for (int k = 0; k < 2; ++k) {
+        for (int i = 0; i < 16; ++i) pinned[i] = i;
+        cudaMemcpyAsync(of_it, pinned, 64, cudaMemcpyHostToDevice);
+    }
+    cudaDeviceSynchronize();
+    float *f;
+    cudaMallocManaged(&f, 256);
+    for (int i = 0; i < 64; ++i) f[i] = i;
+    reduces_twice<<<1, 64>>>(f);
+    adds_late<<<1, 32>>>(of_it);
     float h[30], *x, *y, *of_malloc = (float *)malloc(64);
     cudaMalloc(&x, sizeof h);
     cudaMalloc((void **)&y, sizeof h);
@@ -142,24 +221,28 @@ def checked(tmp_path, text):
 
 def test_blocks_that_wait_for_one_another_are_right(tmp_path, capfd):
     found = checked(tmp_path, RIGHT)
-    assert capfd.readouterr().out == "8 5 10 8320 34.5 210\n"
+    assert capfd.readouterr().out == "638 85 2 32\n8 5 10 8320 34.5 210\n"
     assert [str(each) for each in found.errors] == []
     assert found.is_verified
     names = [each.name for each in found.kernels]
-    assert names == ["steps", "chain", "halves", "product", "phases", "add", "kernel"]
-    assert {each.name: each.calls for each in found.kernels}["add"] == 2
+    assert names == ["steps", "chain", "halves", "product", "phases", "add", "kernel", "of_cub", "add_system"]
+    assert {each.name: each.calls for each in found.kernels}["add"] == 4
 
 
 def test_each_finding_names_its_kernel_and_what_is_wrong(tmp_path, capfd):
     found = checked(tmp_path, WRONG)
     assert capfd.readouterr().out == "6\n"
     said = {each.kernel: (str(each.kind), each.message) for each in found.errors}
+    messages = "\n".join(each.message for each in found.errors)
     assert said["tail"] == (
         "unwritten",
         "the host copies 2 of the 30 cells of y, which nobody wrote; the first is y[28]",
     )
     assert said["prog"][0] == "race"
     assert said["prog"][1].startswith("the host reads m[3], written by thread 3 of block 0 on line 8")
+    assert "read by a copy that was not waited for" in messages
+    assert "own[1], read by thread 0 of block 0" in said["reduces_twice"][1]
+    assert said["adds_late"][0] == "race"
     assert said["counts"][1].startswith("thread 0 of block 1 writes m[0], written by thread 0 of block 0")
     assert "A::counter, written by thread 0 of block 0" in said["shared"][1]
     assert said["of_host"][0] == "crash"

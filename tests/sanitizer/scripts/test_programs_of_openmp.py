@@ -56,6 +56,32 @@ def test_a_region_of_one_thread_is_not_clean(tmp_path, capfd):
     assert not checked(tmp_path, text, arguments=["x"]).ok
 
 
+def test_globals_have_an_end_and_a_swap_proves_what_was_read_before_it(tmp_path, capfd):
+    """`most` is read as any number is, and then compared and swapped; `counts` has ten cells."""
+    text = """static int counts[10];
+_Alignas(64) int most; /* so that nothing lies right behind counts */
+double whole[10], next[10];
+void raise(int value) {
+    int old;
+    do old = most;
+    while (value > old && !__sync_bool_compare_and_swap(&most, old, value));
+}
+int main(void) {
+#pragma omp parallel for
+    for (int i = 0; i < 50; ++i) {
+        raise(i * 7 % 50);
+        if (i < 10) whole[i] = next[i];
+#pragma omp atomic
+        counts[i % LAST] += 1;
+    }
+    return most - 49;
+}
+"""
+    assert checked(tmp_path, text, flags="-DLAST=10").is_verified
+    (found,) = checked(tmp_path, text, flags="-DLAST=11").errors
+    assert "merges into counts at 10, which has 10 cells" in found.message
+
+
 def test_optimisation_is_as_the_flags_say(tmp_path, capfd):
     text = """int main(void) {
     int init, local;

@@ -69,16 +69,22 @@ FUTURES = """\
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <future>
 #include <memory>
 #include <semaphore>
 #include <thread>
 using namespace std::chrono_literals;
 std::atomic<int> is_there{0};
+struct alignas(64) Line {
+    int at;
+};
 std::counting_semaphore<4> left(0);
 int *cells;
 int main() {
     cells = new int[4]();
+    std::unique_ptr<Line[]> lines(new Line[2]());
+    free(realloc(strdup("of a library"), 99));
     std::promise<int> made, never;
     std::future<int> of_it = made.get_future(), of_none = never.get_future();
     auto owned = std::make_shared<int>(5);
@@ -130,7 +136,7 @@ def test_what_is_done_once_is_waited_for_and_seen(tmp_path, capfd):
 
 def test_futures_and_waits_at_atomics_give_way_and_owners_are_counted_by_atomics(tmp_path, capfd):
     found = checked(tmp_path, FUTURES, "-std=c++20")
-    assert seen(found) == [("crash", 12), ("race", 36)]
+    assert seen(found) == [("crash", 16), ("race", 42)]
     assert "its threads wait for each other" in found.findings[1].message
     assert capfd.readouterr().out == "247 1\n"
 

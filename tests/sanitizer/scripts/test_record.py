@@ -69,7 +69,7 @@ def test_a_script_without_kernels():
         == "s.py: not verified: no parallel loop of Numba ran in it, and no kernel was launched"
     )
     fault = "it ended with ValueError: no (line 3)"
-    assert str(ScriptSession("s.py").finished(fault)) == f"s.py: {fault}, before any launch or parallel loop"
+    assert str(ScriptSession("s.py").finished(fault)) == f"s.py: {fault}, before any launch or parallel loop was over"
 
 
 def test_a_warning_does_not_make_it_bad():

@@ -85,7 +85,8 @@ const uint64_t *noyau_gather(unsigned mask, uint64_t value, const void *pc);
 uint64_t noyau_warp(int operation, unsigned mask, uint64_t value, int lane, int width, const void *pc);
 unsigned noyau_active(const void *pc);
 void noyau_fence(void);
-void noyau_atomic(void *at, int bytes, int reads, const void *pc);
+void noyau_touch(const void *at, int bytes, int writes, const void *pc);
+void noyau_atomic(void *at, int bytes, int reads, const void *pc); /* reads: 2 where it compares and swaps */
 void noyau_run_grid(uint3 grid, uint3 block, int64_t shared, int cooperates, void (*run)(void *), void *argument, const void *pc);
 }
 
@@ -205,7 +206,7 @@ NOYAU_ATOMIC(atomicOr, was | value)
 NOYAU_ATOMIC(atomicXor, was ^ value)
 #define NOYAU_SWAP(name)                                                                        \
     template <class T, class A, class B> NOYAU_CALLED T name(T *at, A compare, B value) {       \
-        noyau_atomic((void *)at, sizeof *at, 1, NOYAU_PC);                                      \
+        noyau_atomic((void *)at, sizeof *at, 2, NOYAU_PC);                                      \
         const T was = *at;                                                                      \
         if (was == (T)compare) *at = (T)value;                                                  \
         return was;                                                                             \

@@ -48,6 +48,7 @@ int noyau_last_error(int is_taken);
 void *noyau_device_memory(int64_t bytes, int is_unified, int unit, const void *pc);
 void noyau_device_free(void *at, const void *pc);
 void noyau_device_copy(void *to, const void *from, int64_t bytes, const void *pc);
+void noyau_device_copy_on(void *to, const void *from, int64_t bytes, const void *pc); /* when its call returns */
 void noyau_device_set(void *to, int value, int64_t bytes, const void *pc);
 uint32_t noyau_device_time(void);
 void noyau_device_wait(uint32_t until);
@@ -199,7 +200,7 @@ NOYAU_AT cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind = c
 }
 NOYAU_AT cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind = cudaMemcpyDefault, cudaStream_t stream = 0) {
     const void *pc = NOYAU_PC;
-    return noyau_do(stream, [=]() NOYAU_UNSEEN { noyau_device_copy(to, from, (int64_t)bytes, pc); }), cudaSuccess;
+    return noyau_do(stream, [=]() NOYAU_UNSEEN { noyau_device_copy_on(to, from, (int64_t)bytes, pc); }), cudaSuccess;
 }
 NOYAU_AT cudaMemcpyPeer(void *to, int, const void *from, int, size_t bytes) {
     return noyau_device_copy(to, from, (int64_t)bytes, NOYAU_PC), cudaSuccess;
@@ -346,7 +347,7 @@ NOYAU_DO_NOTHING(cudaEventDestroy, cudaEvent_t)
 typedef void (*cudaStreamCallback_t)(cudaStream_t, cudaError_t, void *);
 typedef void (*cudaHostFn_t)(void *);
 NOYAU_HOST cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t f, void *data, unsigned) {
-    return noyau_do(stream, [=]() { f(stream, cudaSuccess, data); }), cudaSuccess;
+    return noyau_do(stream, [=]() { noyau_wait_all(), f(stream, cudaSuccess, data); }), cudaSuccess;
 }
 NOYAU_HOST cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t f, void *data) {
     return noyau_do(stream, [=]() { noyau_wait_all(), f(data); }), cudaSuccess;

@@ -8,9 +8,18 @@ using std::isnan;
 using std::max;
 using std::min;
 using std::signbit;
+/* No templates, so that those of a program by these names stand behind them, as they do in CUDA. */
 #define NOYAU_MIXED(a, b, both)                                                  \
     static inline constexpr both min(a x, b y) { return (both)x < (both)y ? (both)x : (both)y; } \
     static inline constexpr both max(a x, b y) { return (both)x < (both)y ? (both)y : (both)x; }
+NOYAU_MIXED(int, int, int)
+NOYAU_MIXED(unsigned, unsigned, unsigned)
+NOYAU_MIXED(long, long, long)
+NOYAU_MIXED(unsigned long, unsigned long, unsigned long)
+NOYAU_MIXED(long long, long long, long long)
+NOYAU_MIXED(unsigned long long, unsigned long long, unsigned long long)
+NOYAU_MIXED(float, float, float)
+NOYAU_MIXED(double, double, double)
 NOYAU_MIXED(int, unsigned, unsigned)
 NOYAU_MIXED(unsigned, int, unsigned)
 NOYAU_MIXED(int, long long, long long)
@@ -27,6 +36,8 @@ NOYAU_MIXED(long long, unsigned long long, unsigned long long)
 NOYAU_MIXED(unsigned long long, long long, unsigned long long)
 NOYAU_MIXED(float, double, double)
 NOYAU_MIXED(double, float, double)
+NOYAU_MIXED(float, int, float)
+NOYAU_MIXED(int, float, float)
 /* Templates, for a program may have its own of that name. */
 template <int = 0> inline unsigned umin(unsigned x, unsigned y) { return x < y ? x : y; }
 template <int = 0> inline unsigned umax(unsigned x, unsigned y) { return x < y ? y : x; }
