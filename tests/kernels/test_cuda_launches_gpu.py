@@ -92,10 +92,13 @@ def test_on_a_stream_in_autograd_compiled_and_captured(name):
 def test_arrays_of_others_give_arrays_of_theirs(package, name):
     x = np.arange(1000, dtype=np.float32)
     if package == "cupy":
-        there = pytest.importorskip("cupy").asarray(x)
+        cupy = pytest.importorskip("cupy", reason="cupy needs a GPU, which these tests are for")
+        there = cupy.asarray(x)
         result = chosen(cuda_ops.scaled, name)(there, 2.0).get()
     else:
-        there = pytest.importorskip("numba.cuda").to_device(x)
+        from numba import cuda
+
+        there = cuda.to_device(x)
         result = chosen(cuda_ops.scaled, name)(there, 2.0).copy_to_host()
     assert np.array_equal(result, 2 * x)
 
