@@ -23,7 +23,7 @@ from noyau.frontends.onnx import onnx
 from noyau.hosts.onnxruntime.function_bodies import FusedNode, domain_of, is_own
 from noyau.hosts.onnxruntime.model_files import save, sign
 from noyau.hosts.onnxruntime.sessions import open_session
-from noyau.hosts.onnxruntime.trials import require_opening
+from noyau.hosts.onnxruntime.source_model import require_opening
 from noyau.hosts.onnxruntime.write_back import cached_library, value_info, value_type, write_back
 from noyau.ir.graph import Constant, Graph
 from noyau.kernels.c.text import c_source, require_plain_build
@@ -34,7 +34,7 @@ from noyau.kernels.reference import Description
 from noyau.kernels.trust import ineligible
 from noyau.kernels.user_kernel import UserKernel
 from noyau.signatures.instances import USUAL_DTYPES, instance_of, sizing_integers
-from noyau.signatures.types import ELEMENTS, Family, Instance, Signature, Term
+from noyau.signatures.types import ELEMENTS, Family, Instance, Signature
 from noyau.text import Printed, path_of
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.certificate import Certificate
@@ -105,7 +105,7 @@ def to_onnx(
     SignatureError for what does not fit the op; InputError for a kernel that may not run; CheckError for a generated
     one that is wrong; BuildError without a compiler; MissingExtraError without onnx or onnxruntime."""
     description = op.description
-    wanted = _wanted(description, dtypes, dims, axes, constants)
+    wanted = _wanted(op, dtypes, dims, axes, constants)
     if not OLDEST <= opset <= onnx.defs.onnx_opset_version():
         message = f"opsets {OLDEST} to {onnx.defs.onnx_opset_version()} are written"
         raise UnsupportedError(f"{op.name} does not become a model of opset {opset}: {message}")
@@ -121,16 +121,14 @@ def to_onnx(
 
 
 def _wanted(
-    description: Description,
+    op: Op[Any, Any],
     dtypes: Mapping[str, str],
     dims: Mapping[str, int],
     axes: Mapping[str, int],
     constants: Mapping[str, Any],
 ) -> Specialization:
     """The op's signature settled. SignatureError for what it does not have."""
-    signature, name = description.signature, description.name
-    if signature is None:
-        raise SignatureError(f"{name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
+    signature, description, name = op.require_signature(), op.description, op.name
     for what, names in {"dtypes": dtypes, "dims": dims, "axes": axes, "constants": constants}.items():
         if not isinstance(names, Mapping):
             raise SignatureError(f"{name}: {what}={names!r} names nothing; give a dict of names and values")
@@ -161,14 +159,11 @@ def _instance(
     rests = {term.rest.name: term.rest for term in signature.inputs if term.rest}
     _require_known(dtypes, families, f"{name} has no family")
     _require_known(axes, rests, f"{name} has no axes")
-    chosen = {families[key]: _dtype(text, families[key]) for key, text in dtypes.items()}
-
-    def dtype(term: Term) -> DType:
-        element = term.element
-        return {**USUAL_DTYPES, **chosen}[element] if isinstance(element, Family) else element
-
+    chosen = {**USUAL_DTYPES, **{families[key]: _dtype(text, families[key]) for key, text in dtypes.items()}}
+    elements = (term.element for term in signature.inputs)
+    settled = tuple(chosen[each] if isinstance(each, Family) else each for each in elements)
     ranks = [len(term.fixed) + (axes.get(term.rest.name, 1) if term.rest else 0) for term in signature.inputs]
-    return instance_of(signature, tuple(map(dtype, signature.inputs)), tuple(ranks), tuple(sorted(known.items())))
+    return instance_of(signature, settled, tuple(ranks), tuple(sorted(known.items())))
 
 
 def _dtype(text: str, family: Family) -> DType:
@@ -241,12 +236,9 @@ class _Maker:
         text_digest = hashlib.sha256(f"{self.target}\n{plain}".encode()).hexdigest()
         operator = f"{self.stem}_{text_digest[:8]}"
         positions = spell(self.graph, self.writer, self.called)
-        inputs = [
-            self.writer.constant(np.array(specialization.integers[v.name], v.dtype.numpy))
-            if v.name in specialization.integers
-            else v.name
-            for v in specialization.instance.inputs
-        ]
+        sizes = [specialization.integers.get(value.name) for value in specialization.instance.inputs]
+        pairs = zip(specialization.instance.inputs, sizes, strict=True)
+        inputs = [v.name if n is None else self.writer.constant(np.array(n, v.dtype.numpy)) for v, n in pairs]
         fused = self.fused(operator, positions, inputs, self.graph)
         return ModelKernel(fused, c_source(kernel, specialization.instance, operator, specialization.constants))
 

@@ -29,8 +29,10 @@ from noyau.ir.graph import Graph, names_of
 from noyau.verify.inputs import Inputs
 
 if TYPE_CHECKING:
-    import onnx
     import onnxruntime
+    from onnx import ModelProto
+
+Arrays = Mapping[str, np.ndarray]  # by the names of values
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +93,13 @@ def capture_twice(
     ends = [group for kernel in kernels for group in end_places(kernel)]
     if feeds.small.sizes != feeds.full.sizes:
         with suppress(InputError):
-            small = _look(original, ends, feeds.small, capturing, feeds.made_up)
+            small = look(original, _read(original, ends), feeds.small, capturing, feeds.made_up)
     try:
         if whole and kernels:
             ends_of_model = [end.name for end in original.runnable.graph.output if end.type.HasField("tensor_type")]
             capturing.capture(feeds.full.arrays, ends_of_model)
-        full = _look(original, ends if small is None else first, feeds.full, capturing, feeds.made_up)
+        names = _read(original, ends if small is None else first)
+        full = look(original, names, feeds.full, capturing, feeds.made_up)
         return full if small is None else small, full
     except InputError as error:
         advice = "other sizes (--dim NAME=N) or arrays of your own (--inputs F.npz) may do"
@@ -112,7 +115,7 @@ def capture_at(
 ) -> Activations:
     """Capture what kernels read in their first places, with other inputs. Errors as of `capture_twice`."""
     first = [kernel.groups[0] for kernel in kernels]
-    return _look(original, first, inputs, capturing or capture_of(original), made_up)
+    return look(original, _read(original, first), inputs, capturing or capture_of(original), made_up)
 
 
 def capture_of(original: SourceModel) -> ActivationCapture:
@@ -125,17 +128,13 @@ def end_places(kernel: Planned) -> tuple[Group, ...]:
     return kernel.groups if len(kernel.groups) < 2 else (kernel.groups[0], kernel.groups[-1])
 
 
-def _look(
-    original: SourceModel, groups: Sequence[Group], inputs: Inputs, capturing: ActivationCapture, made_up: bool
-) -> Activations:
-    """Capture what some groups read, and the calls that are timed with them: in a run on these inputs, or tensors of
-    the model."""
+def _read(original: SourceModel, groups: Sequence[Group]) -> set[str]:
+    """The names of what some groups read, and the calls that are timed with them."""
     nodes = original.model.graph.node
     names = {name for group in groups for name in group.inputs}
     read = [position for group in groups for position in group.positions]
     read += [call for group in groups for call in folding_calls(original.model, group)]
-    names |= {name for position in read for name in nodes[position].input}
-    return look(original, names, inputs, capturing, made_up)
+    return names | {name for position in read for name in nodes[position].input}
 
 
 def look(
@@ -160,14 +159,14 @@ class ActivationCapture:
     """Captures of a model's values; nothing is optimised, and what they do not need does not run. The session of one is
     that of the next, if it has what is asked for there. Nodes at the positions `without` do not run."""
 
-    model: onnx.ModelProto
+    model: ModelProto
     folder: Path
     without: Collection[int] = ()
     bodies: Sequence[Body] = ()
     _inputs: frozenset[str] = frozenset()
     _session: onnxruntime.InferenceSession | None = None
 
-    def capture(self, inputs: Mapping[str, np.ndarray], wanted: Iterable[str]) -> dict[str, np.ndarray]:
+    def capture(self, inputs: Arrays, wanted: Iterable[str]) -> dict[str, np.ndarray]:
         """The arrays of some values, by name, for these inputs, and for those of bodies. Values that no node of
         the model makes (its inputs, initializers) are left out, those that are no tensors, and those that need a node
         that does not run, or an input that is not there. ModelError or InputError if onnxruntime does not run it."""
@@ -183,14 +182,12 @@ class ActivationCapture:
         feeds, names = {end.name: inputs[end.name] for end in session.get_inputs()}, [n for n in names if n in tensors]
         return run(session, feeds, names) if names else {}
 
-    def entering(
-        self, inputs: Mapping[str, np.ndarray], wanted: Iterable[str]
-    ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    def entering(self, inputs: Arrays, wanted: Iterable[str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         """Values that enter the bodies in which others are, for these inputs of the model; and why nothing is known of
         a body, by how the names of its values begin. Errors as of `capture`."""
         wanted, known, arrays, faults = set(wanted), dict(inputs), dict[str, np.ndarray](), dict[str, str]()
 
-        def capture(names: Iterable[str]) -> Mapping[str, np.ndarray]:
+        def capture(names: Iterable[str]) -> Arrays:
             return {**known, **self.capture(known, names)}
 
         for body in self.bodies:
@@ -201,7 +198,7 @@ class ActivationCapture:
             faults |= {body.prefix: fault} if fault else {}
         return arrays, faults
 
-    def _opened(self, names: Sequence[str], arrays: Mapping[str, np.ndarray]) -> onnxruntime.InferenceSession:
+    def _opened(self, names: Sequence[str], arrays: Arrays) -> onnxruntime.InferenceSession:
         session, inputs = self._session, frozenset(arrays)
         known = () if session is None or inputs != self._inputs else [output.name for output in session.get_outputs()]
         if session is None or not set(names) <= set(known):
@@ -225,7 +222,7 @@ FOLDED = {
 }
 
 
-def folding_calls(model: onnx.ModelProto, group: Group) -> tuple[int, ...]:
+def folding_calls(model: ModelProto, group: Group) -> tuple[int, ...]:
     """The positions of the calls into which onnxruntime may fold an operator of a group: the group alone reads what
     they make. A MatMul is one where it makes a matrix."""
     nodes, inside = model.graph.node, frozenset(group.positions)

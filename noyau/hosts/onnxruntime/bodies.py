@@ -1,13 +1,13 @@
 """Bodies of If, Loop and Scan laid flat behind the main graph, to be fused as it is, and put back into their nodes.
 
 The flat model is for planning: all values of all graphs are of one graph, those of a body under names that begin with
-its own. Main nodes keep their positions. What enters a body is made by an operator of a domain that nothing runs.
-"""
+its own. Main nodes keep their positions. What enters a body is made by an operator of a domain that nothing runs."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from noyau.ir.dims import equal
 from noyau.ir.graph import Graph
 
 if TYPE_CHECKING:
-    import onnx
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,10 @@ class Body:
         return f"{self.name}/"
 
 
-def laid_flat(model: onnx.ModelProto, typed: Sequence[onnx.NodeProto]) -> tuple[onnx.ModelProto, tuple[Body, ...]]:
+def laid_flat(model: ModelProto, typed: Sequence[NodeProto]) -> tuple[ModelProto, tuple[Body, ...]]:
     """The model with its bodies behind its main graph, at any depth, outer ones first. `typed`: its nodes with bodies,
     in which there are the types of all values, as far as ONNX infers them."""
-    result, bodies, nodes = type(model)(), list[Body](), {"": typed}
-    result.CopyFrom(model)
+    result, bodies, nodes = deepcopy(model), list[Body](), {"": typed}
     graph, names, place = result.graph, value_names(model.graph), 0
     while place < len(graph.node):  # those of a body are added behind, and looked at in turn
         node = graph.node[place]
@@ -63,14 +62,14 @@ def laid_flat(model: onnx.ModelProto, typed: Sequence[onnx.NodeProto]) -> tuple[
     return result, tuple(bodies)
 
 
-def _is_control(node: onnx.NodeProto) -> bool:
+def _is_control(node: NodeProto) -> bool:
     """Whether a node has bodies, of which every node makes something, as it does itself."""
     nodes = [node, *(inner for graph in subgraphs(node) for inner in graph.node)]
     is_named = node.domain in CORE_DOMAINS and node.op_type in ("If", "Loop", "Scan")
     return is_named and all(any(each.output) for each in nodes)
 
 
-def _name(node: onnx.NodeProto, place: int, outer: Body | None, bodies: Sequence[Body], names: set[str]) -> str:
+def _name(node: NodeProto, place: int, outer: Body | None, bodies: Sequence[Body], names: set[str]) -> str:
     """A name for a node with bodies that no other has, and no value begins with."""
     label = node.name or f"{node.op_type}_{place if outer is None else place - outer.operators.start}"
     wanted = name = label if outer is None else outer.prefix + label
@@ -81,9 +80,7 @@ def _name(node: onnx.NodeProto, place: int, outer: Body | None, bodies: Sequence
     return name
 
 
-def _twin(
-    nodes: Sequence[onnx.NodeProto], node: onnx.NodeProto, outer: Body | None, attribute: onnx.AttributeProto
-) -> onnx.GraphProto:
+def _twin(nodes: Sequence[NodeProto], node: NodeProto, outer: Body | None, attribute: AttributeProto) -> GraphProto:
     """A body where its values have types; the body itself where nothing infers them."""
     names = outer.locals if outer else {}
     own = {names.get(name, name) for name in node.output if name}
@@ -91,9 +88,7 @@ def _twin(
     return next((twin.g for twin in twins if twin.name == attribute.name), attribute.g)
 
 
-def _added(
-    graph: onnx.GraphProto, place: int, attribute: onnx.AttributeProto, name: str, twin: onnx.GraphProto
-) -> Body:
+def _added(graph: GraphProto, place: int, attribute: AttributeProto, name: str, twin: GraphProto) -> Body:
     """The nodes, the tensors and, of its twin, the types of a body added to a graph under new names."""
     body, start = attribute.g, len(graph.node)
     own = [value.name for value in chain(body.input, body.initializer)]
@@ -117,7 +112,7 @@ def _added(
     return Body(name, place, attribute.name, owner, entries, range(entries.stop, len(graph.node)), outputs, local)
 
 
-def _enter(graph: onnx.GraphProto, node: onnx.NodeProto, number: int, value: onnx.ValueInfoProto, name: str) -> None:
+def _enter(graph: GraphProto, node: NodeProto, number: int, value: ValueInfoProto, name: str) -> None:
     """Add what stands for an input of a body: as the body says, or as what enters it first."""
     entry = graph.node.add(domain=ENTRIES, op_type="Open", output=[name])
     typed = type(value)(name=name, type=value.type)
@@ -136,21 +131,20 @@ def _enter(graph: onnx.GraphProto, node: onnx.NodeProto, number: int, value: onn
             entry.attribute.add(name="axis", type=2, i=axes.get(number - states, 0))
 
 
-def integers(node: onnx.NodeProto, name: str) -> list[int]:
+def integers(node: NodeProto, name: str) -> list[int]:
     """The integers of an attribute of a node, or nothing."""
     attributes = [each for each in node.attribute if each.name == name]
     return [number for each in attributes for number in (each.ints or [each.i])]
 
 
-def renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
+def renamed(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
     """A copy of a node with other names for values, also where its subgraphs read them and have none of that name."""
-    copy = type(node)()
-    copy.CopyFrom(node)
+    copy = deepcopy(node)
     _rename(copy, names)
     return copy
 
 
-def _rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
+def _rename(node: NodeProto, names: Mapping[str, str]) -> None:
     for ends in (node.input, node.output):
         ends[:] = [names.get(name, name) for name in ends]
     for graph in subgraphs(node):
@@ -163,7 +157,7 @@ def _rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
             value.name = visible.get(value.name, value.name)
 
 
-def loosened(model: onnx.ModelProto, bodies: Sequence[Body], graph: Graph) -> bool:
+def loosened(model: ModelProto, bodies: Sequence[Body], graph: Graph) -> bool:
     """Whether a flat model takes for granted what a Loop does not keep, by its graph: that what it carries leaves an
     iteration with the shape with which it enters. The model is changed: such axes are open, and all of a value of which
     not even the rank is the same."""
@@ -187,7 +181,7 @@ def loosened(model: onnx.ModelProto, bodies: Sequence[Body], graph: Graph) -> bo
     return loose
 
 
-def graphs_of(model: onnx.ModelProto, bodies: Sequence[Body]) -> Iterator[tuple[Body, onnx.GraphProto]]:
+def graphs_of(model: ModelProto, bodies: Sequence[Body]) -> Iterator[tuple[Body, GraphProto]]:
     """Each of the bodies with its graph in a model that has them in their nodes; outer ones first."""
     graphs = [(range(len(model.graph.node)), model.graph)]
     for body in bodies:
@@ -197,10 +191,9 @@ def graphs_of(model: onnx.ModelProto, bodies: Sequence[Body]) -> Iterator[tuple[
         yield body, graphs[-1][1]
 
 
-def named_alike(model: onnx.ModelProto, bodies: Sequence[Body]) -> onnx.ModelProto:
+def named_alike(model: ModelProto, bodies: Sequence[Body]) -> ModelProto:
     """A copy of a model, in which nodes with bodies have the names of those that make the same in another one."""
-    result, names = type(model)(), {body.owner: body.name.rpartition("/")[0] for body in bodies}
-    result.CopyFrom(model)
+    result, names = deepcopy(model), {body.owner: body.name.rpartition("/")[0] for body in bodies}
     graphs = [("", result.graph)]
     for prefix, graph in graphs:  # it grows meanwhile
         for node in graph.node:
@@ -210,7 +203,7 @@ def named_alike(model: onnx.ModelProto, bodies: Sequence[Body]) -> onnx.ModelPro
     return result
 
 
-def restored(fused: onnx.ModelProto, bodies: Sequence[Body]) -> onnx.ModelProto:
+def restored(fused: ModelProto, bodies: Sequence[Body]) -> ModelProto:
     """A flat model with its bodies in their nodes again; those without a fused node are as they were."""
     homes = {name: body.name for body in bodies for name in body.locals}
     inner = {name: local for body in bodies for name, local in body.locals.items()}
@@ -220,11 +213,11 @@ def restored(fused: onnx.ModelProto, bodies: Sequence[Body]) -> onnx.ModelProto:
             homes[name] = max((body.name for body in bodies if name.startswith(body.prefix)), key=len, default="")
         return homes[name]
 
-    nodes: dict[str, list[onnx.NodeProto]] = defaultdict(list)
+    nodes: dict[str, list[NodeProto]] = defaultdict(list)
     for node in fused.graph.node:
         if node.domain != ENTRIES:
             nodes[home(next(filter(None, node.output), ""))].append(renamed(node, {}))
-    changed, result = set[str](), type(fused)()
+    changed, result = set[str](), deepcopy(fused)
     for body in reversed(bodies):  # those inside first
         own = nodes[body.name]
         if any(is_own(node.domain) for node in own) or any(name.startswith(body.prefix) for name in changed):
@@ -232,16 +225,15 @@ def restored(fused: onnx.ModelProto, bodies: Sequence[Body]) -> onnx.ModelProto:
             node = next(each for each in nodes[home(body.owner)] if body.owner in each.output)
             graph = next(each.g for each in node.attribute if each.name == body.attribute)
             _fill(graph, fused.graph, own, inner, lambda name, at=body.name: home(name) == at)  # type: ignore[misc]
-    result.CopyFrom(fused)
     _fill(result.graph, fused.graph, nodes[""], inner, lambda name: not home(name))
     drop(result.graph.output, lambda value: bool(home(value.name)))
     return result
 
 
 def _fill(
-    graph: onnx.GraphProto,
-    source: onnx.GraphProto,
-    nodes: Iterable[onnx.NodeProto],
+    graph: GraphProto,
+    source: GraphProto,
+    nodes: Iterable[NodeProto],
     names: Mapping[str, str],
     holds: Callable[[str], bool],
 ) -> None:
@@ -249,8 +241,7 @@ def _fill(
 
     A body gets no types but those that it had and those of fused nodes, as they were inferred: of a Loop that does not
     run once, what it would have made gets the rank that onnxruntime knows, or none."""
-    before = type(graph)()
-    before.CopyFrom(graph)
+    before = deepcopy(graph)
     for messages in (graph.node, graph.initializer, graph.value_info):
         del messages[:]
     graph.node.extend(renamed(node, names) for node in nodes)

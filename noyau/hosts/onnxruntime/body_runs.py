@@ -22,7 +22,7 @@ from noyau.hosts.onnxruntime.write_back import value_info
 from noyau.text import printable
 
 if TYPE_CHECKING:
-    import onnx
+    from onnx import ModelProto, NodeProto
 
 Arrays = Mapping[str, np.ndarray]
 Capture = Callable[[Iterable[str]], Arrays]
@@ -30,7 +30,7 @@ _ENDLESS = np.iinfo(np.int64).max
 _LAST = "noyau/last iteration"
 
 
-def entering(model: onnx.ModelProto, folder: Path, body: Body, capture: Capture) -> tuple[Arrays, str]:
+def entering(model: ModelProto, folder: Path, body: Body, capture: Capture) -> tuple[Arrays, str]:
     """Values that enter a body of a flat model, by their names, and under its own how often it runs; or why these are
     not known. `capture` gives arrays that its node reads. InputError or ModelError where the node does not run."""
     proto, values = model.graph.node[body.place], list[np.ndarray]()
@@ -56,13 +56,13 @@ def entering(model: onnx.ModelProto, folder: Path, body: Body, capture: Capture)
 class _Node:
     """A node of a flat model with the arrays that it reads."""
 
-    model: onnx.ModelProto
+    model: ModelProto
     folder: Path
     place: int
     known: Arrays
 
     @property
-    def proto(self) -> onnx.NodeProto:
+    def proto(self) -> NodeProto:
         return self.model.graph.node[self.place]
 
     def value(self, number: int, otherwise: object) -> np.ndarray:
@@ -110,10 +110,8 @@ class _Node:
             return 0, []
         middle, ways = length // 2, list(zip(sequences, axes, backwards, strict=True))
         if middle:
-            before = [
-                np.take(array, range(length - middle, length) if back else range(middle), axis)
-                for array, axis, back in ways
-            ]
+            parts = (range(middle), range(length - middle, length))  # the first steps forwards, and backwards
+            before = [np.take(array, parts[back], axis) for array, axis, back in ways]
             states = self.run([*states, *before], range(len(states)))
         now = (np.take(array, length - 1 - middle if back else middle, axis) for array, axis, back in ways)
         return length, [*states, *now]

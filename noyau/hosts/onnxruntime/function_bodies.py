@@ -1,7 +1,6 @@
 """The original subgraph of a fused node, as the body of a model-local function.
 
-It needs no import of onnx: messages are made from those of the model.
-"""
+It needs no import of onnx: messages are made from those of the model."""
 
 from __future__ import annotations
 
@@ -9,6 +8,7 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from noyau.errors import GraphError
 from noyau.text import unused
 
 if TYPE_CHECKING:
-    import onnx
+    from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 DOMAIN = "noyau"  # and those that begin so: each model's library has one of its own, to be registered beside others
 CORE_DOMAINS = ("", "ai.onnx")
@@ -50,8 +50,7 @@ class FusedNode:
 
     `nodes` are the positions of its nodes in `model.graph.node`; `inputs` and `outputs` are values of the model, in the
     order of the kernel's. `output_types`, where given, are written for outputs that the model has no types of.
-    `stand_ins`: inner values of which others read the shape alone, and the outputs that have the same.
-    """
+    `stand_ins`: inner values of which others read the shape alone, and the outputs that have the same."""
 
     operator: str
     nodes: tuple[int, ...]
@@ -68,14 +67,14 @@ class ModelValues:
     `fused` are the functions of nodes that are fused already; `folder` is where external data lies, None if not known.
     """
 
-    nodes: tuple[onnx.NodeProto, ...]
+    nodes: tuple[NodeProto, ...]
     producers: dict[str, int]
-    constants: dict[str, onnx.TensorProto]
-    fused: dict[tuple[str, str], onnx.FunctionProto]
+    constants: dict[str, TensorProto]
+    fused: dict[tuple[str, str], FunctionProto]
     folder: Path | None
 
     @staticmethod
-    def of(model: onnx.ModelProto, folder: Path | None = None) -> ModelValues:
+    def of(model: ModelProto, folder: Path | None = None) -> ModelValues:
         nodes = tuple(model.graph.node)
         producers = {name: position for position, node in enumerate(nodes) for name in node.output if name}
         inputs = {value.name for value in model.graph.input}
@@ -88,13 +87,13 @@ class ModelValues:
 class FunctionBody:
     """The nodes of a function, as the model spells them. `extras` are inputs that the kernel itself does not read."""
 
-    nodes: tuple[onnx.NodeProto, ...]
+    nodes: tuple[NodeProto, ...]
     inputs: tuple[str, ...]
     extras: tuple[str, ...]
     outputs: tuple[str, ...]
 
 
-def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
     """The graphs among the attributes of a node: the branches of an If, the body of a Loop."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
@@ -102,7 +101,7 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         yield from attribute.graphs
 
 
-def every_node(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+def every_node(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
     """Nodes, each before those of its subgraphs."""
     for node in nodes:
         yield node
@@ -110,7 +109,7 @@ def every_node(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
             yield from every_node(graph.node)
 
 
-def value_names(graph: onnx.GraphProto) -> set[str]:
+def value_names(graph: GraphProto) -> set[str]:
     """The names of all values of a graph and of its subgraphs."""
     names = {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
     for node in graph.node:
@@ -135,20 +134,19 @@ def is_own(domain: str) -> bool:
     return f"{domain}.".startswith(f"{DOMAIN}.")
 
 
-def domain_of(model: onnx.ModelProto) -> str:
+def domain_of(model: ModelProto) -> str:
     """The domain of the nodes that are fused in a model: onnxruntime takes a domain from one library alone, and two
     models of one architecture have the same kernels."""
     return f"{DOMAIN}.m{hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()[:12]}"
 
 
-def reads(node: onnx.NodeProto) -> set[str]:
+def reads(node: NodeProto) -> set[str]:
     """The values that a node reads, those that its subgraphs take from outside included."""
     entries = {name for name in node.input if name}
     for graph in subgraphs(node):
         inner = {name for each in graph.node for name in reads(each)} | {value.name for value in graph.output}
         own = {name for each in graph.node for name in each.output}
-        own.update(value.name for value in graph.input)
-        own.update(tensor.name for tensor in graph.initializer)
+        own.update(value.name for value in (*graph.input, *graph.initializer))
         own.update(tensor.values.name for tensor in graph.sparse_initializer)
         entries |= inner - own
     return entries
@@ -180,10 +178,8 @@ def body_of(fused: FusedNode, values: ModelValues) -> FunctionBody:
     """The nodes of a part, and the constants and shape arithmetic that they need. What else they read is an extra."""
     positions, extras, constants = set(fused.nodes), list[str](), list[str]()
     names = {name for position in fused.nodes for name in values.nodes[position].output} | set(fused.inputs)
-    wanted = {name: None for position in sorted(positions) for name in values.nodes[position].input if name}
-    for name in wanted:
-        if name in names:
-            continue
+    wanted = [name for position in sorted(positions) for name in values.nodes[position].input if name]
+    for name in dict.fromkeys(name for name in wanted if name not in names):
         origin = recompute(name, values, names)
         if origin is None:
             extras.append(name)
@@ -217,19 +213,17 @@ def recompute(name: str, values: ModelValues, names: Iterable[str] = ()) -> tupl
 
 
 def function_of(
-    body: FunctionBody, operator: str, model: onnx.ModelProto, renamed: Callable[[str], str], domain: str = DOMAIN
-) -> onnx.FunctionProto:
+    body: FunctionBody, operator: str, model: ModelProto, renamed: Callable[[str], str], domain: str = DOMAIN
+) -> FunctionProto:
     """The body as a function of a new kind, its values and nodes renamed."""
     function = type(model)().functions.add()
     function.domain, function.name = domain, operator
     function.input.extend(renamed(name) for name in (*body.inputs, *body.extras))
     function.output.extend(renamed(name) for name in body.outputs)
     for node in body.nodes:
-        copy = function.node.add()
-        copy.op_type, copy.domain = node.op_type, node.domain
+        copy = function.node.add(op_type=node.op_type, domain=node.domain, attribute=node.attribute)
         copy.input.extend(renamed(name) if name else "" for name in node.input)
         copy.output.extend(renamed(name) if name else "" for name in node.output)
-        copy.attribute.extend(node.attribute)
         for attribute in copy.attribute:
             _clear(attribute)
     _import_domains(function, model)
@@ -249,20 +243,18 @@ def _spelling(body: FunctionBody) -> list[str]:
         operands = [names.get(name, name) for name in node.input]
         operands = sorted(operands) if node.op_type in _COMMUTATIVE else operands
         attributes = sorted(_attribute(attribute) for attribute in node.attribute)
-        text = repr((node.domain, node.op_type, operands, attributes)).encode()
-        node_digest = hashlib.sha256(text).hexdigest()
+        node_digest = hashlib.sha256(repr((node.domain, node.op_type, operands, attributes)).encode()).hexdigest()
         names.update((name, f"{node_digest} {number}") for number, name in enumerate(node.output))
     return [names[name] for name in body.outputs]
 
 
-def _attribute(attribute: onnx.AttributeProto) -> bytes:
-    copy = type(attribute)()
-    copy.CopyFrom(attribute)
+def _attribute(attribute: AttributeProto) -> bytes:
+    copy = deepcopy(attribute)
     _clear(copy)
     return bytes(copy.SerializeToString(deterministic=True))
 
 
-def _clear(attribute: onnx.AttributeProto) -> None:
+def _clear(attribute: AttributeProto) -> None:
     """Drop what an attribute is called, and what is told of it."""
     attribute.ClearField("doc_string")
     if attribute.HasField("t"):
@@ -285,12 +277,12 @@ def clean() -> Callable[[str], str]:
     return renamed
 
 
-def _is_shape_arithmetic(node: onnx.NodeProto) -> bool:
+def _is_shape_arithmetic(node: NodeProto) -> bool:
     small = all(attribute.ByteSize() <= _SMALL_BYTES for attribute in node.attribute)
     return node.domain in CORE_DOMAINS and node.op_type in _SHAPE_ARITHMETIC and small
 
 
-def _is_small(tensor: onnx.TensorProto, folder: Path | None) -> bool:
+def _is_small(tensor: TensorProto, folder: Path | None) -> bool:
     """Whether an initializer can be repeated in a body; one that is external has to be read for it."""
     if tensor.data_location != tensor.EXTERNAL:
         return bool(tensor.ByteSize() <= _SMALL_BYTES)
@@ -300,7 +292,7 @@ def _is_small(tensor: onnx.TensorProto, folder: Path | None) -> bool:
     return bool(math.prod(tensor.dims) * dtype.bytes <= _SMALL_BYTES)
 
 
-def _constant_node(values: ModelValues, name: str) -> onnx.NodeProto:
+def _constant_node(values: ModelValues, name: str) -> NodeProto:
     tensor = values.constants[name]
     node = type(values.nodes[0])(op_type="Constant", output=[name])
     attribute = node.attribute.add()
@@ -318,7 +310,7 @@ def _constant_node(values: ModelValues, name: str) -> onnx.NodeProto:
     return node
 
 
-def is_foreign(node: onnx.NodeProto, values: ModelValues) -> bool:
+def is_foreign(node: NodeProto, values: ModelValues) -> bool:
     """Whether a node claims to be fused already, without the plain body that such a node has."""
     if not is_own(node.domain):
         return False
@@ -328,7 +320,7 @@ def is_foreign(node: onnx.NodeProto, values: ModelValues) -> bool:
     return any(is_own(each.domain) or any(subgraphs(each)) for each in function.node)
 
 
-def unfuse(node: onnx.NodeProto, values: ModelValues, occupied: set[str]) -> list[onnx.NodeProto]:
+def unfuse(node: NodeProto, values: ModelValues, occupied: set[str]) -> list[NodeProto]:
     """The node itself; of one that is fused already the nodes of its body, under names of their own."""
     if not is_own(node.domain):
         return [node]
@@ -338,8 +330,7 @@ def unfuse(node: onnx.NodeProto, values: ModelValues, occupied: set[str]) -> lis
     names |= {formal: name for formal, name in zip(function.output, node.output, strict=False) if name}
     nodes = []
     for inner in function.node:
-        copy = type(node)()
-        copy.CopyFrom(inner)
+        copy = deepcopy(inner)
         for ends in (copy.input, copy.output):
             for number, name in enumerate(ends):
                 if name not in names:
@@ -350,7 +341,7 @@ def unfuse(node: onnx.NodeProto, values: ModelValues, occupied: set[str]) -> lis
     return nodes
 
 
-def _import_domains(function: onnx.FunctionProto, model: onnx.ModelProto) -> None:
+def _import_domains(function: FunctionProto, model: ModelProto) -> None:
     names = {core(node.domain) for node in function.node}
     for entry in model.opset_import:
         domain = core(entry.domain)
@@ -361,7 +352,7 @@ def _import_domains(function: onnx.FunctionProto, model: onnx.ModelProto) -> Non
         raise GraphError(f"the model imports no operator set of the domain {min(names)!r}, which its nodes use")
 
 
-def used_functions(nodes: Sequence[onnx.NodeProto], model: onnx.ModelProto) -> list[onnx.FunctionProto]:
+def used_functions(nodes: Sequence[NodeProto], model: ModelProto) -> list[FunctionProto]:
     """The model's own functions that some nodes call, directly or through one another, in the model's order."""
     by_name = {(function.domain, function.name): function for function in model.functions}
     pending, keys = list(every_node(nodes)), set[tuple[str, str]]()

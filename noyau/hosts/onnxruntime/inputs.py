@@ -34,6 +34,7 @@ Bound = tuple[Dim, Dim]  # the first is at most the second
 Sizes = Mapping[str, int]
 Dims = Mapping[str, int | Sequence[int]]
 Images = tuple[frozenset[str], frozenset[str]]  # sizes of batches and of edges
+NO_IMAGES: Images = (frozenset(), frozenset())
 USUAL = 128  # what a size is where nobody says
 SMALLEST, MANY, LARGE = 1, 128, 1024
 IMAGES = 4, 16  # of which a batch has more than one
@@ -44,8 +45,7 @@ _MOST_MOVES = 64
 
 
 def sizes_for(imported: ImportedModel, dims: Mapping[str, int]) -> dict[str, int]:
-    """A number for each size that the inputs of a model have; smaller than usual where nobody asks and inputs are
-    large."""
+    """A number for each size of a model's inputs; smaller than usual where nobody asks and inputs are large."""
     lead, shapes = leading(imported), _shapes(imported)
     sizes = {name: 1 if name in lead else USUAL for shape in shapes for dim in shape for name in dim.names}
     for (name, value), size in zip(dims.items(), graph_names(imported, dims), strict=True):
@@ -86,16 +86,13 @@ def fits(sizes: Sizes, imported: ImportedModel) -> bool:
 
 
 def _bounds_of(sizes: Sizes, imported: ImportedModel) -> list[Bound]:
-    return [bound for bound in _bounds(imported) if bound[0].names | bound[1].names <= sizes.keys()]
-
-
-def _bounds(imported: ImportedModel) -> Iterator[Bound]:
+    bounds = list[Bound]()
     for demand in chain.from_iterable(imported.demands.values()):
-        yield demand.left, demand.right
+        bounds.append((demand.left, demand.right))
         if demand.relation != "at most":
-            yield demand.right, demand.left
-    for guard in guards(replace(imported.graph, demands=())):
-        yield guard.left, guard.right
+            bounds.append((demand.right, demand.left))
+    bounds += [(guard.left, guard.right) for guard in guards(replace(imported.graph, demands=()))]
+    return [bound for bound in bounds if bound[0].names | bound[1].names <= sizes.keys()]
 
 
 def _excess(bound: Bound, sizes: Mapping[str, int]) -> int:
@@ -122,8 +119,7 @@ def bindings(imported: ImportedModel, dims: Dims) -> list[dict[str, int]]:
 
     Where sizes are asked for, each of those with each; a size that is not asked for has its usual number. Where none
     is: the usual ones, then those that `vary` gives, halved while the inputs would be larger than 16 MiB; at most 6.
-    Sizes move where they would not fit together. InputError for a size that the model does not have, or for more than
-    16 bindings."""
+    Sizes move where they would not fit together. InputError for a size that the model has not, or over 16 bindings."""
     combinations = [dict(zip(dims, values, strict=True)) for values in itertools.product(*map(_numbers, dims.values()))]
     if not combinations:
         raise InputError("a size is asked for, and no number of it: give one or more")
@@ -143,9 +139,7 @@ def first_of(dims: Dims) -> dict[str, int]:
     return {name: next(iter(_numbers(value)), 0) for name, value in dims.items()}
 
 
-def vary(
-    usual: Sizes, lead: Collection[str], pictures: Images = (frozenset(), frozenset())
-) -> Iterator[dict[str, int]]:
+def vary(usual: Sizes, lead: Collection[str], pictures: Images = NO_IMAGES) -> Iterator[dict[str, int]]:
     """All sizes at 1, then each at 1024 in turn while the others are 1; the leading ones last, at 128 where there are
     others; a lone size at 128 too. Batches of images are 4 and 16, and their edges go together: 32 and 256."""
     batches, edges = pictures
@@ -213,8 +207,7 @@ class ModelInputs:
     """Inputs of a model: `small` to check its kernels, `full` to time them. A user's arrays are both, the first of
     several samples; `others`: the others, and `notes` what there is to say of them.
 
-    `missing`: inputs of types that cannot be made up. `searched`: the usual sizes do not run, and these were found by
-    trying."""
+    `missing`: inputs of types that cannot be made up. `searched`: found by trying, for the usual sizes do not run."""
 
     small: Inputs
     full: Inputs
@@ -246,12 +239,10 @@ def model_inputs(
     full = fit_sizes(sizes_for(imported, dims), imported, graph_names(imported, dims))
     inputs = [node for node in imported.graph.inputs if node.output not in names]
     missing = tuple(node.output for node in inputs if node.dtype is DType.OTHER) if graphs else ()
-    left_out = {*names, *missing} if graphs else {node.output for node in imported.graph.inputs}
+    left_out = missing if graphs else tuple(node.output for node in inputs)
     less = fit_sizes(small_sizes(full, graphs), imported)
     less = less if fits(less, imported) or not fits(full, imported) else full
-    small, large = (
-        make_inputs(imported.graph, sizes, np.random.default_rng(seed), without=left_out) for sizes in (less, full)
-    )
+    small, large = (inputs_at(imported, sizes, left_out, seed) for sizes in (less, full))
     return ModelInputs(small, large, True, missing, notes=large.notes)
 
 
@@ -272,18 +263,14 @@ def _capped(sizes: Mapping[str, int], most: int) -> dict[str, int]:
 
 def inputs_at(imported: ImportedModel, sizes: Sizes, missing: Iterable[str], seed: int) -> Inputs:
     """Inputs that are made up for these sizes; `missing` are those that cannot be. InputError as `make_inputs`."""
-    names = {*imported.initializers, *missing}
-    return make_inputs(imported.graph, sizes, np.random.default_rng(seed), without=names)
+    return make_inputs(imported.graph, sizes, np.random.default_rng(seed), without={*imported.initializers, *missing})
 
 
 def largest_bytes(graph: Graph, sizes: Sizes) -> int:
     """Bytes of the largest value of a graph, of those whose shapes the sizes tell."""
-    sizes_bytes = (
-        math.prod(max(int(dim.evaluate(sizes)), 0) for dim in node.shape) * node.dtype.bytes
-        for node in graph.nodes
-        if all(dim.names <= sizes.keys() for dim in node.shape)
-    )
-    return max(sizes_bytes, default=0)
+    known = (node for node in graph.nodes if all(dim.names <= sizes.keys() for dim in node.shape))
+    shapes = ((node.dtype.bytes, [max(int(dim.evaluate(sizes)), 0) for dim in node.shape]) for node in known)
+    return max((cell_bytes * math.prod(extents) for cell_bytes, extents in shapes), default=0)
 
 
 # Lengths of windows of sound, edges of images and heights of lines that models are made for; then small ones.

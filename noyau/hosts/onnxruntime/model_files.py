@@ -1,7 +1,6 @@
 """A model, its library and its external data written to a folder, whole or not at all.
 
-Metadata of a model that noyau has written, and such a model with its fused nodes taken apart.
-"""
+Metadata of a model that noyau has written, and such a model with its fused nodes taken apart."""
 
 from __future__ import annotations
 
@@ -13,6 +12,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -24,8 +24,7 @@ from noyau.hosts.onnxruntime import function_bodies
 from noyau.version import __version__
 
 if TYPE_CHECKING:
-    import onnx
-
+    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
 _CHUNK_BYTES, _RANGE_BYTES = 1 << 20, 1 << 30
 
@@ -43,11 +42,7 @@ Trial = Callable[[Path, "Path | None"], None]
 
 
 def save(
-    model: onnx.ModelProto,
-    library: Path | None,
-    path: Path,
-    source: Path | None = None,
-    trial: Trial = lambda *_: None,
+    model: ModelProto, library: Path | None, path: Path, source: Path | None = None, trial: Trial = lambda *_: None
 ) -> None:
     """Write the model to `path` and a copy of its library beside it, with the same stem.
 
@@ -55,8 +50,7 @@ def save(
     it is copied into the new one, without being loaded: onnx refuses data that has a second link, in both places.
     `trial` is made on the files before they take their names. All files appear or none does, and those that were there
     before come back. OutputError where the folder is missing, read-only or full, or holds other
-    data under the same name; ModelError where the data points outside `source` or the model is too large for a file.
-    """
+    data under the same name; ModelError where the data points outside `source` or the model is too large for a file."""
     library_file = library_path(path)
     if library_file == path:
         raise OutputError(f"{path} cannot be written: that name is for the library; end the model's in .onnx")
@@ -68,8 +62,7 @@ def save(
     with _output_errors(path), contextlib.ExitStack() as leftovers, contextlib.ExitStack() as undo:
         for origin, target in copies:
             _make_folders(target.parent, path.parent, leftovers)
-            copied = _written(partial(_copy_into, origin), target.parent, leftovers)
-            _install(copied, target, undo, leftovers)
+            _install(_written(partial(_copy_into, origin), target.parent, leftovers), target, undo, leftovers)
         fresh = _written(partial(_pour, data), path.parent, leftovers)
         library_copy = None if library is None else _written(partial(_copy_into, library), path.parent, leftovers)
         trial(fresh, library_copy)
@@ -86,14 +79,13 @@ def save_files(contents: Mapping[Path, bytes], path: Path) -> None:
     OutputError, which names `path`, where the folder is missing, read-only or full."""
     with _output_errors(path), contextlib.ExitStack() as leftovers, contextlib.ExitStack() as undo:
         for final, data in contents.items():
-            fresh = _written(partial(_pour, data), final.parent, leftovers)
-            _install(fresh, final, undo, leftovers)
+            _install(_written(partial(_pour, data), final.parent, leftovers), final, undo, leftovers)
         _settle(path.parent)
         undo.pop_all()
 
 
-def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    pending: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
+def _tensors(model: ModelProto) -> Iterator[TensorProto]:
+    pending: list[GraphProto | FunctionProto] = [model.graph, *model.functions]
     while pending:
         graph = pending.pop()
         for node in graph.node:
@@ -106,18 +98,16 @@ def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
             yield from _parts(graph.sparse_initializer)
 
 
-def _parts(tensors: Iterable[onnx.SparseTensorProto]) -> Iterator[onnx.TensorProto]:
+def _parts(tensors: Iterable[SparseTensorProto]) -> Iterator[TensorProto]:
     for tensor in tensors:
         yield from (tensor.values, tensor.indices)
 
 
-def _data_files(model: onnx.ModelProto, source: Path | None, folder: Path) -> list[tuple[Path, Path]]:
+def _data_files(model: ModelProto, source: Path | None, folder: Path) -> list[tuple[Path, Path]]:
     """The data files to bring into `folder`: from where, to where."""
-    external = (tensor for tensor in _tensors(model) if tensor.data_location == tensor.EXTERNAL)
-    tensors = {
-        str({entry.key: entry.value for entry in tensor.external_data}.get("location", "")): tensor
-        for tensor in external
-    }
+    external = [tensor for tensor in _tensors(model) if tensor.data_location == tensor.EXTERNAL]
+    facts = ({entry.key: entry.value for entry in tensor.external_data} for tensor in external)
+    tensors = {str(each.get("location", "")): tensor for each, tensor in zip(facts, external, strict=True)}
     if not tensors:
         return []
     if source is None:
@@ -151,12 +141,9 @@ def _make_folders(folder: Path, within: Path, leftovers: contextlib.ExitStack) -
 def _written(pour: Callable[[int], None], folder: Path, leftovers: contextlib.ExitStack) -> Path:
     """A new file in the folder, filled and on the disk; it goes with `leftovers` unless it was renamed."""
     fresh = _fresh(folder, leftovers)
-    file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        pour(file)
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb", buffering=0) as file:
+        pour(file.fileno())
         os.fsync(file)
-    finally:
-        os.close(file)
     return fresh
 
 
@@ -245,9 +232,7 @@ class Provenance:
     library_sha256: str = ""
 
 
-def sign(
-    model: onnx.ModelProto, source: Path | None, target: str, texts: Mapping[str, str], library: Path | None
-) -> None:
+def sign(model: ModelProto, source: Path | None, target: str, texts: Mapping[str, str], library: Path | None) -> None:
     """Write into a model where it comes from: this version of noyau, the CPU level `target`, the file `source` (None:
     no file) and the library; into each fused function the level and the SHA-256 of its kernel's text, which `texts` has
     by the function's name. A model without a library is left as it is."""
@@ -261,7 +246,7 @@ def sign(
             _write(function, {"target": target, "text_sha256": digest})
 
 
-def provenance_of(model: onnx.ModelProto) -> Provenance | None:
+def provenance_of(model: ModelProto) -> Provenance | None:
     """Origin that a model states; None where noyau has not written it."""
     entries = {entry.key: entry.value for entry in model.metadata_props}
     facts = {key.removeprefix(_PREFIX): entry for key, entry in entries.items() if key.startswith(_PREFIX)}
@@ -272,11 +257,8 @@ def provenance_of(model: onnx.ModelProto) -> Provenance | None:
 
 def sha256_of(path: Path) -> str:
     """The digest of a file, in hexadecimal."""
-    total = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(_CHUNK_BYTES):
-            total.update(piece)
-    return total.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def library_state(path: Path, provenance: Provenance) -> str:
@@ -287,7 +269,7 @@ def library_state(path: Path, provenance: Provenance) -> str:
         return "missing"
 
 
-def take_apart(model: onnx.ModelProto) -> onnx.ModelProto:
+def take_apart(model: ModelProto) -> ModelProto:
     """The model with the body of each fused node in its place, so that it can be optimised as if it never was; itself
     where no node is fused. What it said of where it comes from goes."""
     values = function_bodies.ModelValues.of(model)
@@ -295,10 +277,9 @@ def take_apart(model: onnx.ModelProto) -> onnx.ModelProto:
     if not any(_is_plain(node, model, values) for node in fused):
         return model
     occupied, shared = function_bodies.value_names(model.graph), dict[bytes, str]()
-    result = type(model)()
-    result.CopyFrom(model)
+    result = deepcopy(model)
 
-    def fill(graph: onnx.GraphProto, source: onnx.GraphProto) -> None:
+    def fill(graph: GraphProto, source: GraphProto) -> None:
         del graph.node[:]
         for node in source.node:
             if function_bodies.is_own(node.domain) and _is_plain(node, model, values):
@@ -316,8 +297,8 @@ def take_apart(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _with_shared(
-    body: Iterable[onnx.NodeProto], node: onnx.NodeProto, graph: onnx.GraphProto, shared: dict[bytes, str]
-) -> Iterator[onnx.NodeProto]:
+    body: Iterable[NodeProto], node: NodeProto, graph: GraphProto, shared: dict[bytes, str]
+) -> Iterator[NodeProto]:
     """The nodes of a body; a constant becomes an initializer, and only one with all that are equal: each body has its
     own. `shared` has those that there are, by content."""
     names: dict[str, str] = {}
@@ -337,7 +318,7 @@ def _with_shared(
             yield each
 
 
-def _is_plain(node: onnx.NodeProto, model: onnx.ModelProto, values: function_bodies.ModelValues) -> bool:
+def _is_plain(node: NodeProto, model: ModelProto, values: function_bodies.ModelValues) -> bool:
     """Whether a fused node has a body that noyau could have written, in the operator sets of the model."""
     if function_bodies.is_foreign(node, values):
         return False
@@ -346,18 +327,16 @@ def _is_plain(node: onnx.NodeProto, model: onnx.ModelProto, values: function_bod
     return all(own.get(function_bodies.core(entry.domain)) == entry.version for entry in imported)
 
 
-def _drop_functions(model: onnx.ModelProto) -> None:
+def _drop_functions(model: ModelProto) -> None:
     """Remove the fused functions that no node calls any more, and the domain with the last of them."""
     nodes = chain(model.graph.node, *(function.node for function in model.functions))
     names = {node.op_type for node in function_bodies.every_node(nodes) if function_bodies.is_own(node.domain)}
-    function_bodies.drop(
-        model.functions, lambda function: function_bodies.is_own(function.domain) and function.name not in names
-    )
+    function_bodies.drop(model.functions, lambda each: function_bodies.is_own(each.domain) and each.name not in names)
     if not names:
         function_bodies.drop(model.opset_import, lambda entry: function_bodies.is_own(entry.domain))
 
 
-def _write(message: onnx.ModelProto | onnx.FunctionProto, facts: Mapping[str, str]) -> None:
+def _write(message: ModelProto | FunctionProto, facts: Mapping[str, str]) -> None:
     """Put these facts in place of those that were there; a function of an old release of onnx has no place for them."""
     if not hasattr(message, "metadata_props"):
         return

@@ -53,8 +53,7 @@ def closest(name: str, names: Collection[str], *, cutoff: float = 0.0) -> list[s
     """The known names that are most like one: at most three, the best first."""
     if len(names) > 20_000 or len(name) > 500:
         names = [each for each in names if name.lower() in each.lower()][:2000]
-    short = [each for each in names if len(each) <= 500]
-    return difflib.get_close_matches(name, short, SHOWN, cutoff)
+    return difflib.get_close_matches(name, [each for each in names if len(each) <= 500], SHOWN, cutoff)
 
 
 def no_value(name: str, names: Collection[str]) -> InputError:
@@ -131,9 +130,8 @@ def _lists(letters: Sequence[Letter], known: frozenset[str]) -> list[tuple[str, 
     text = _text(letters)
     ways: dict[int, list[tuple[str, ...]]] = {0: [()]}  # up to where -> the names before it
     for end in (*_places(letters, ","), len(letters)):
-        results = [
-            (*names, text[start:end]) for start, before in ways.items() if text[start:end] in known for names in before
-        ]
+        starts = [start for start in ways if text[start:end] in known]
+        results = [(*names, text[start:end]) for start in starts for names in ways[start]]
         if results:
             ways[end + 1] = results[:2]
     return ways.get(len(letters) + 1, [])

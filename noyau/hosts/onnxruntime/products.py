@@ -14,7 +14,7 @@ from noyau.frontends.onnx.tensors import array_of
 from noyau.hosts.onnxruntime.function_bodies import CORE_DOMAINS, ModelValues
 
 if TYPE_CHECKING:
-    import onnx
+    from onnx import ModelProto, NodeProto, TensorProto
 
 LEAST_BYTES, MOST_BYTES = 1 << 16, 1 << 30  # of the weights in float32: smaller ones are in a cache anyway
 MOST_TOTAL_BYTES = 5 << 30  # of all: a file ends at 2 GB, and in 8 bits they take at most 9 / 32 of that
@@ -29,8 +29,8 @@ class Product:
     It goes by the value that it makes, `output`. `tensor` holds the matrix, or the transposed one where `swapped`.
     `bias`: what a Gemm adds, or nothing."""
 
-    node: onnx.NodeProto
-    tensor: onnx.TensorProto
+    node: NodeProto
+    tensor: TensorProto
     swapped: bool
     shape: tuple[int, int]
     operand: str
@@ -49,7 +49,7 @@ class Product:
         return np.ascontiguousarray(array.T if self.swapped else array)
 
 
-def products_of(model: onnx.ModelProto, folder: Path | None) -> tuple[list[Product], dict[str, str]]:
+def products_of(model: ModelProto, folder: Path | None) -> tuple[list[Product], dict[str, str]]:
     """The products of a model's main graph; and those that are left alone, by what they make, each with the reason."""
     values, products, refused = ModelValues.of(model, folder), list[Product](), dict[str, str]()
     stored, total_bytes = {tensor.name: tensor for tensor in model.graph.initializer}, 0
@@ -78,7 +78,7 @@ def products_of(model: onnx.ModelProto, folder: Path | None) -> tuple[list[Produ
     return products, refused
 
 
-def _origin(name: str, values: ModelValues) -> tuple[str, onnx.TensorProto | None, bool]:
+def _origin(name: str, values: ModelValues) -> tuple[str, TensorProto | None, bool]:
     """The constant that is viewed as a matrix: its name, its tensor, and whether it is transposed on the way."""
     swapped, tensor = False, None
     while (at := values.producers.get(name)) is not None and values.nodes[at].op_type in _ON_THE_WAY:
@@ -91,7 +91,7 @@ def _origin(name: str, values: ModelValues) -> tuple[str, onnx.TensorProto | Non
     return name, tensor, swapped
 
 
-def _number(node: onnx.NodeProto, name: str, usual: float) -> float:
+def _number(node: NodeProto, name: str, usual: float) -> float:
     """A number among the attributes of a node."""
     return next((float(each.f or each.i) for each in node.attribute if each.name == name), usual)
 

@@ -19,8 +19,8 @@ from noyau.hosts.onnxruntime.function_bodies import subgraphs
 from noyau.hosts.onnxruntime.sessions import load_onnxruntime, one_line, open_session
 
 if TYPE_CHECKING:
-    import onnx
     import onnxruntime
+    from onnx import ModelProto
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -52,7 +52,7 @@ def run(session: onnxruntime.InferenceSession, feeds: Arrays, names: Sequence[st
     return {name: _array(name, value) for name, value in zip(names, values, strict=True)}
 
 
-def run_bodies(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> Sequence[Any]:
+def run_bodies(model: ModelProto, feeds: Mapping[str, Any]) -> Sequence[Any]:
     """Results of a model of one node with bodies; UnsupportedError for another one, or where it does not run."""
     if not any(subgraphs(model.graph.node[0])):
         raise UnsupportedError(f"{model.graph.node[0].op_type} has no bodies")

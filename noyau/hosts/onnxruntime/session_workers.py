@@ -135,12 +135,6 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         """Write what a process needs to open a session, and yield the request."""
         with self.written(job.arrays) as (folder, inputs):
             (folder / "model.onnx").write_bytes(job.content)
-            yield {
-                "model": folder / "model.onnx",
-                "inputs": inputs,
-                "library": job.library and job.library.absolute(),
-                "folder": job.folder and job.folder.absolute(),
-                "threads": job.threads,
-                "prepacked": job.prepacked,
-                "cold": job.cold,
-            }
+            paths = {"library": job.library and job.library.absolute(), "folder": job.folder and job.folder.absolute()}
+            options = {"threads": job.threads, "prepacked": job.prepacked, "cold": job.cold}
+            yield {"model": folder / "model.onnx", "inputs": inputs, **paths, **options}

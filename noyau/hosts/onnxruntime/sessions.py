@@ -60,8 +60,7 @@ def open_session(
     a file there on when each node ran.
 
     `threads` 0 leaves the number to onnxruntime. Idle threads sleep: sessions in one process would slow each other.
-    ModelError where onnxruntime refuses the model, BuildError where the library.
-    """
+    ModelError where onnxruntime refuses the model, BuildError where the library."""
     runtime = load_onnxruntime()
     options = _options(threads, optimized, folder, prepacked)
     if trace is not None:
@@ -76,9 +75,8 @@ def open_session(
             raise BuildError(f"onnxruntime does not load {str(library)!r}: {one_line(error)}") from error
     with _with_data(model, folder, runtime.__version__) as content:
         try:
-            return runtime.InferenceSession(
-                content if isinstance(content, bytes) else str(content), options, providers=["CPUExecutionProvider"]
-            )
+            source = content if isinstance(content, bytes) else str(content)
+            return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         except Exception as error:
             title = "the model" if isinstance(model, bytes) else repr(str(model))
             raise ModelError(f"onnxruntime does not open {title}: {one_line(error)}") from error
@@ -86,15 +84,10 @@ def open_session(
 
 def _with_data(model: Path | bytes, folder: Path | None, release: str) -> AbstractContextManager[Path | bytes]:
     """The model as this release of onnxruntime opens it: before 1.22, it finds external data beside a file alone."""
-    if isinstance(model, bytes) and folder is not None and _minor(release) < 22:
+    numbers = [int(part) for part in re.findall(r"\d+", release)]
+    if isinstance(model, bytes) and folder is not None and [1] <= numbers < [1, 22]:
         return beside_its_data(model, folder)
     return nullcontext(model)
-
-
-def _minor(release: str) -> int:
-    """17 of 1.17.3; of another major release one that is newer than all that are known."""
-    major, minor, *_ = [int(part) for part in re.findall(r"\d+", release)] + [0, 0]
-    return minor if major == 1 else 1000
 
 
 def _options(threads: int, optimized: bool, folder: Path | None, prepacked: bool) -> Any:

@@ -1,4 +1,5 @@
-"""A model as it came, opened: its message, where it lies, its graph."""
+"""A model as it came, opened: its message, where it lies, its graph. Trials of a fused model before it is handed over:
+it opens with its library and without, and onnx takes it."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.text import printable
 
 if TYPE_CHECKING:
-    import onnx
     import onnxruntime
+    from onnx import ModelProto
 
 # What onnxruntime brings; operators of other domains come in libraries that noyau does not have.
 DOMAINS = ("ai.onnx", "com.microsoft", "com.ms", "noyau")
@@ -42,21 +43,21 @@ class SourceModel:
 
     name: str
     folder: Path
-    model: onnx.ModelProto
+    model: ModelProto
     imported: frontend.ImportedModel
     written: Provenance | None = None
-    raw: onnx.ModelProto | None = None
+    raw: ModelProto | None = None
     bodies: tuple[Body, ...] = ()
-    nested: onnx.ModelProto | None = None
+    nested: ModelProto | None = None
     as_run: bool = False
 
     @property
-    def runnable(self) -> onnx.ModelProto:
+    def runnable(self) -> ModelProto:
         """The model with its bodies in their nodes."""
         return self.nested or self.model
 
     @property
-    def before(self) -> onnx.ModelProto:
+    def before(self) -> ModelProto:
         """The model that a fused one has to beat, and that is handed back where none does."""
         return self.raw or self.runnable
 
@@ -108,9 +109,8 @@ class SourceModel:
 
     def cut(self, within: Collection[int] | None = None) -> Partition:
         """Its groups, and why they end where they do; `within` has the positions of the only operators to be fused."""
-        wired = frontend.partition_model(self.model, self.imported)
         scopes = {position: body.name for body in self.bodies for position in body.operators}
-        wired = replace(wired, scopes=scopes)
+        wired = replace(frontend.partition_model(self.model, self.imported), scopes=scopes)
         if within is not None:
             others = {place.position for place in wired.places} - set(within) - wired.arithmetic
             wired = replace(wired, opaque={**wired.opaque, **dict.fromkeys(sorted(others), OUTSIDE)})
@@ -119,7 +119,7 @@ class SourceModel:
         return replace(result, cuts=tuple(cuts))
 
     def session(
-        self, model: onnx.ModelProto, library: Path | None = None, *, threads: int = 0
+        self, model: ModelProto, library: Path | None = None, *, threads: int = 0
     ) -> onnxruntime.InferenceSession:
         """A session of the model itself, of a part or of a fused twin. ModelError where onnxruntime refuses it."""
         content = model.SerializeToString()
@@ -148,7 +148,7 @@ def open_model(path: Path, *, flat: bool = False, sizes: Mapping[str, int] | Non
     return SourceModel(path.name, path.parent, laid, imported, provenance, older, bodies, plain if bodies else None)
 
 
-def with_fixed_sizes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
+def with_fixed_sizes(model: ModelProto, sizes: Mapping[str, int]) -> ModelProto:
     """The model with numbers in place of some of its sizes, in the shapes of all its values. InputError for a size that
     no input has, or that is no extent."""
     from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed
@@ -164,14 +164,14 @@ def with_fixed_sizes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.M
     return model
 
 
-def external_bytes(model: onnx.ModelProto) -> int:
+def external_bytes(model: ModelProto) -> int:
     """Bytes of the initializers that lie in other files."""
     outside = (tensor for tensor in model.graph.initializer if tensor.data_location == tensor.EXTERNAL)
     sizes = ((math.prod(tensor.dims), from_onnx(tensor.data_type)) for tensor in outside)
     return sum(count * dtype.bytes for count, dtype in sizes if dtype is not None)
 
 
-def foreign_operators(model: onnx.ModelProto) -> dict[int, str]:
+def foreign_operators(model: ModelProto) -> dict[int, str]:
     """The operators that only a library of the user's own can run, by the positions of their nodes."""
     own = {(function.domain, function.name) for function in model.functions}
     by_name: dict[int, str] = {}
@@ -183,7 +183,34 @@ def foreign_operators(model: onnx.ModelProto) -> dict[int, str]:
     return by_name
 
 
-def fused_operators(model: onnx.ModelProto) -> dict[str, int]:
+def fused_operators(model: ModelProto) -> dict[str, int]:
     """Count the nodes of each operator that onnxruntime's optimizer made."""
     names = [node.op_type for node in model.graph.node if node.domain in OPTIMIZED or node.op_type in IN_DEFAULT_DOMAIN]
     return {name: names.count(name) for name in dict.fromkeys(names)}
+
+
+def fault_alone(original: SourceModel, fused: ModelProto) -> str:
+    """Why a fused twin of a model does not open where its library is not at hand, or nothing."""
+    if foreign_operators(original.runnable):
+        return ""  # nor does the original
+    try:
+        open_session(fused.SerializeToString(), folder=original.folder, optimized=False, prepacked=False)
+    except ModelError as error:
+        return str(error)
+    return ""
+
+
+def require_opening(path: Path, library: Path | None, before: Path | None = None) -> None:
+    """ModelError where a written model does not open with its library, if there is one, or without, as a user opens it,
+    or where onnx's checker refuses it and not the file `before`."""
+    model = frontend.parse(path)
+    text = "the fused model is not fit to be used, and nothing is written: {}; leave out a group of it and report this"
+    if (fault := frontend.checker_fault(path)) and not (before and frontend.checker_fault(before)):
+        raise ModelError(text.format(f"onnx's checker says {fault}"))
+    if foreign_operators(model):
+        return
+    for kernels in dict.fromkeys((library, None)):
+        try:
+            open_session(path, kernels, threads=1, prepacked=external_bytes(model) < LARGE)
+        except ModelError as error:
+            raise ModelError(text.format(f"{'with' if kernels else 'without'} its library, {error}")) from error

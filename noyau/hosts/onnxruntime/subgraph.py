@@ -122,9 +122,8 @@ class _Ways:
         for name in self.ends.sources:
             if name not in entering:
                 results = ", ".join(map(printable, self.ends.results))
-                raise InputError(
-                    f"{printable(name)} leads to {results} through other ends alone, if at all: leave it out"
-                )
+                fault = f"leads to {results} through other ends alone, if at all: leave it out"
+                raise InputError(f"{printable(name)} {fault}")
 
     def require_closed(self, positions: Iterable[int]) -> None:
         leaks: dict[str, str] = {}
@@ -133,10 +132,8 @@ class _Ways:
                 leaks.setdefault(name, reader.partition("~")[0] or reader)
         if not leaks:
             return
-        messages = [
-            f"{printable(reader)} reads {printable(name)}, which {self._origin(name)}"
-            for name, reader in list(leaks.items())[:LEAKS_SHOWN]
-        ]
+        shown = list(leaks.items())[:LEAKS_SHOWN]
+        messages = [f"{printable(end)} reads {printable(name)}, which {self._origin(name)}" for name, end in shown]
         more = f" (and {len(leaks) - LEAKS_SHOWN} more leak)" if len(leaks) > LEAKS_SHOWN else ""
         added = Ends((*self.ends.sources, *leaks), self.ends.results)
         fault = f"{printable(str(self.ends))} encloses no graph: {'; '.join(messages)}{more}"

@@ -13,18 +13,15 @@ from noyau.hosts.onnxruntime.function_bodies import ModelValues, ValueType, read
 from noyau.hosts.onnxruntime.write_back import value_info
 
 if TYPE_CHECKING:
-    import onnx
+    from onnx import GraphProto, ModelProto
 
+Types = Mapping[str, ValueType]  # by the names of values
 _IR_OF_LOOSE_INITIALIZERS, _IR_OF_FUNCTIONS = 4, 8
 
 
 def extract(
-    model: onnx.ModelProto,
-    nodes: Sequence[int],
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    types: Mapping[str, ValueType] | None = None,
-) -> onnx.ModelProto:
+    model: ModelProto, nodes: Sequence[int], inputs: Sequence[str], outputs: Sequence[str], types: Types | None = None
+) -> ModelProto:
     """The nodes at some positions as a model with these inputs and outputs.
 
     Initializers that it reads come along unless they are among the inputs, external ones by reference, so that such a
@@ -53,7 +50,7 @@ def extract(
 
 
 def _closure(
-    values: ModelValues, graph: onnx.GraphProto, nodes: Sequence[int], inputs: Sequence[str]
+    values: ModelValues, graph: GraphProto, nodes: Sequence[int], inputs: Sequence[str]
 ) -> tuple[set[int], set[str]]:
     """All node positions and the initializers that the part needs."""
     stored = {each.name for each in graph.initializer} | {each.values.name for each in graph.sparse_initializer}
@@ -76,11 +73,7 @@ def _reads_of(values: ModelValues, positions: Iterable[int]) -> set[str]:
 
 
 def _write_ends(
-    graph: onnx.GraphProto,
-    original: onnx.GraphProto,
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    types: Mapping[str, ValueType],
+    graph: GraphProto, original: GraphProto, inputs: Sequence[str], outputs: Sequence[str], types: Types
 ) -> None:
     """Write the inputs and outputs with their types; onnxruntime infers the type of an output that has none."""
     from onnx import helper
@@ -112,9 +105,7 @@ def types_of(arrays: Mapping[str, np.ndarray]) -> dict[str, ValueType]:
     return {name: ValueType(dtype, (None,) * a.ndim) for name, a in arrays.items() if (dtype := from_numpy(a.dtype))}
 
 
-def part_for(
-    model: onnx.ModelProto, wanted: Iterable[str], entries: Mapping[str, ValueType] | None = None
-) -> onnx.ModelProto:
+def part_for(model: ModelProto, wanted: Iterable[str], entries: Types | None = None) -> ModelProto:
     """The nodes that make some values, as a model with these outputs and the inputs that are needed for them; values
     of `entries` are inputs too."""
     graph = model.graph
@@ -135,7 +126,7 @@ def part_for(
 
 
 def lost_values(
-    model: onnx.ModelProto, without: Collection[int], absent: Iterable[str], entries: Collection[str] = ()
+    model: ModelProto, without: Collection[int], absent: Iterable[str], entries: Collection[str] = ()
 ) -> set[str]:
     """The values that need a node at one of some positions, or one of some values; none of the `entries`."""
     lost = set(absent)

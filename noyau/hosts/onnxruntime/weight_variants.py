@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -70,8 +71,7 @@ def pack(weights: np.ndarray, variant: Variant) -> tuple[np.ndarray, np.ndarray]
 
 def with_variants(model: onnx.ModelProto, variants: Mapping[str, Variant], folder: Path | None) -> onnx.ModelProto:
     """The model with the weights of some products, by what they make, in few bits; all else is as it was."""
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
+    result = deepcopy(model)
     occupied = {each.name for each in (*model.graph.initializer, *model.graph.input, *model.graph.node)}
     occupied.update(name for node in model.graph.node for name in node.output)
     opset = max((each.version for each in model.opset_import if each.domain in CORE_DOMAINS), default=1)
@@ -89,9 +89,8 @@ def with_variants(model: onnx.ModelProto, variants: Mapping[str, Variant], folde
         nodes += several
     alive = live(nodes, {value.name for value in model.graph.output})  # a view of weights goes with its last reader
     del result.graph.node[:]
-    result.graph.node.extend(
-        node for node, is_live in zip(nodes, alive, strict=True) if is_live or not any(node.output)
-    )
+    pairs = zip(nodes, alive, strict=True)
+    result.graph.node.extend(node for node, is_live in pairs if is_live or not any(node.output))
     drop_unread(result.graph, model.graph)
     if MICROSOFT not in {each.domain for each in result.opset_import}:
         result.opset_import.append(onnx.helper.make_opsetid(MICROSOFT, 1))
@@ -103,9 +102,8 @@ def _in_few_bits(
 ) -> tuple[list[onnx.TensorProto], list[onnx.NodeProto]]:
     """Tensors and nodes in place of a product, whose names begin with `stem`.
 
-    Blocks at level 4 are standard DequantizeLinear and MatMul where the model's opset has them: onnxruntime makes
-    MatMulNBits of the two as it loads them, with the same bits, by default at that level. All else are its own
-    operators."""
+    Blocks at level 4 are standard DequantizeLinear and MatMul where the model's opset has them, of which onnxruntime
+    makes MatMulNBits as it loads them, with the same bits, at that level. All else are its own operators."""
     (depth, width), bias, (cells, scales) = product.shape, product.bias, pack(product.weights(), variant)
     names = [f"{stem}_cells", f"{stem}_scales", f"{stem}_middles"]
     node, tensor = partial(onnx.helper.make_node, name=stem), onnx.numpy_helper.from_array

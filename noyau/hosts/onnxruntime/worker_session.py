@@ -40,8 +40,7 @@ class ServedSession:
     """Bound runs of one session, taken in turn; now and then, at random, the outputs of a timed run are looked at.
     `run_s`: what a run took on what it is fed, the second one where the first did not take long; `cold`: as in a Job.
 
-    `expected`: what the first run gave, without what is random by nature; `unsure`: that is not known yet, for a run
-    takes long."""
+    `expected`: what the first run gave, without what is random; `unsure`: that is not known yet, for runs are long."""
 
     runs: Sequence[Callable[[], None] | BoundRun]
     open_s: float

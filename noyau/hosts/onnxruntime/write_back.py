@@ -3,8 +3,7 @@
 A fused node is an operator of the domain "noyau" and a model-local function of the same name, whose body is the
 original subgraph: with the library onnxruntime runs the kernel, without it the body.
 
-Planned kernels put into a model: their nodes, and the library that onnxruntime loads.
-"""
+Planned kernels put into a model: their nodes, and the library that onnxruntime loads."""
 
 from __future__ import annotations
 
@@ -12,6 +11,7 @@ import heapq
 import platform
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -22,75 +22,61 @@ from noyau.compiler.partition.cut import Group
 from noyau.dtypes import DType
 from noyau.errors import GraphError, ModelError
 from noyau.hosts.onnxruntime import function_bodies
-from noyau.hosts.onnxruntime.function_bodies import DOMAIN
+from noyau.hosts.onnxruntime.function_bodies import DOMAIN, FunctionBody, FusedNode, ModelValues, is_own, reads
 from noyau.ir.graph import Node
 from noyau.text import unused
 from noyau.toolchain.c import compiler as c_compiler
 
 if TYPE_CHECKING:
-    import onnx
-
+    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 _FUNCTIONS_SINCE = 8  # the first IR version with model-local functions
 
 
-def refusals(
-    model: onnx.ModelProto, fused: Sequence[function_bodies.FusedNode], folder: Path | None = None
-) -> dict[int, str]:
+def refusals(model: ModelProto, fused: Sequence[FusedNode], folder: Path | None = None) -> dict[int, str]:
     """The parts that `write_back` would refuse, by their places in `fused`, each with the reason."""
-    values, views = function_bodies.ModelValues.of(model, folder), _views(model, fused, folder)
+    values, views = ModelValues.of(model, folder), _views(model, fused, folder)
     # The operators of noyau's domain that no part covers
     covered = {position for part in fused for position in part.nodes}
     rest = [node for position, node in enumerate(model.graph.node) if position not in covered]
     rest += [node for function in model.functions for node in function.node]
-    used = {node.op_type for node in function_bodies.every_node(rest) if function_bodies.is_own(node.domain)}
-    by_name: dict[int, str] = {}
-    for place, part in enumerate(fused):
-        reason = _name_refusal(part, used) or function_bodies.refusal(part, values)
-        if reason:
-            by_name[place] = reason
+    used = {node.op_type for node in function_bodies.every_node(rest) if is_own(node.domain)}
+    reasons = [_name_refusal(part, used) or function_bodies.refusal(part, values) for part in fused]
+    by_name = {place: reason for place, reason in enumerate(reasons) if reason}
     right = [place for place in range(len(fused)) if place not in by_name]
     by_name |= _twice_made(fused, right)
     bodies = {place: function_bodies.body_of(fused[place], views[place]) for place in right if place not in by_name}
     chosen = _chosen({place: fused[place].operator for place in bodies}, bodies)
-    for place, body in bodies.items():
-        if not _fits(body, bodies[chosen[fused[place].operator]]):
-            by_name[place] = (
-                "another place of its operator reads other values from outside, so they cannot share a body"
-            )
+    alone = [place for place, body in bodies.items() if not _fits(body, bodies[chosen[fused[place].operator]])]
+    reason = "another place of its operator reads other values from outside, so they cannot share a body"
+    by_name |= dict.fromkeys(alone, reason)
     while True:  # what lies on a cycle is known once all others are in
         left = [place for place in bodies if place not in by_name]
-        extras = [bodies[place].extras for place in left]
-        guilty = _arranged(model, [fused[place] for place in left], extras)[1]
+        guilty = _arranged(model, [fused[place] for place in left], [bodies[place].extras for place in left])[1]
         if guilty is None:
             return by_name
         by_name[left[guilty]] = "a path leaves it and comes back to it"
 
 
 def write_back(
-    model: onnx.ModelProto,
-    fused: Sequence[function_bodies.FusedNode],
-    folder: Path | None = None,
-    domain: str = function_bodies.DOMAIN,
-) -> onnx.ModelProto:
+    model: ModelProto, fused: Sequence[FusedNode], folder: Path | None = None, domain: str = DOMAIN
+) -> ModelProto:
     """The model with one node of a domain in place of each part; `model` itself is unchanged.
 
     A covered node whose results something outside still reads stays beside the fused node. Constants and shape
     arithmetic that lose their last reader go. `folder` is where the model's external data lies: onnxruntime wants small
-    constants of a body in the body. GraphError where a part cannot become a node (see `refusals`).
-    """
+    constants of a body in the body. GraphError where a part cannot become a node (see `refusals`)."""
     for place, reason in sorted(refusals(model, fused, folder).items()):
         raise GraphError(f"{fused[place].operator!r} cannot be put back into the model: {reason}")
     views = _views(model, fused, folder)
     bodies = {place: function_bodies.body_of(part, views[place]) for place, part in enumerate(fused)}
     chosen = _chosen({place: part.operator for place, part in enumerate(fused)}, bodies)
     extras = [bodies[place].extras if bodies[chosen[part.operator]].extras else () for place, part in enumerate(fused)]
-    result = type(model)()
-    result.CopyFrom(model)
+    result = deepcopy(model)
     if fused:
         ordered = _arranged(model, fused, extras)[0]
         for node in ordered:
-            if function_bodies.is_own(node.domain) and node.op_type in chosen:
+            if is_own(node.domain) and node.op_type in chosen:
                 node.domain = domain
         del result.graph.node[:]
         result.graph.node.extend(ordered)
@@ -100,29 +86,24 @@ def write_back(
     return result
 
 
-def _views(
-    model: onnx.ModelProto, fused: Sequence[function_bodies.FusedNode], folder: Path | None
-) -> list[function_bodies.ModelValues]:
+def _views(model: ModelProto, fused: Sequence[FusedNode], folder: Path | None) -> list[ModelValues]:
     """The model as the body of each part sees it: shape arithmetic outside reads what stands for values that live
     within other parts, but not what the part itself makes in place of its own."""
-    values, nodes = function_bodies.ModelValues.of(model, folder), model.graph.node
+    values, nodes = ModelValues.of(model, folder), model.graph.node
     readers = shape_readers(model, fused)
-    everywhere = replace(values, nodes=tuple(_redirected(nodes, readers, _stand_ins(fused))))
-    return [
-        replace(values, nodes=tuple(_redirected(nodes, readers, _stand_ins(fused, but=part))))
-        if part.stand_ins
-        else everywhere
-        for part in fused
-    ]
+
+    def view(but: FusedNode | None = None) -> ModelValues:
+        return replace(values, nodes=tuple(_redirected(nodes, readers, _stand_ins(fused, but))))
+
+    everywhere = view()
+    return [view(part) if part.stand_ins else everywhere for part in fused]
 
 
-def _stand_ins(
-    fused: Sequence[function_bodies.FusedNode], but: function_bodies.FusedNode | None = None
-) -> dict[str, str]:
+def _stand_ins(fused: Sequence[FusedNode], but: FusedNode | None = None) -> dict[str, str]:
     return {name: other for part in fused if part is not but for name, other in part.stand_ins.items()}
 
 
-def shape_readers(model: onnx.ModelProto, fused: Sequence[function_bodies.FusedNode]) -> frozenset[int]:
+def shape_readers(model: ModelProto, fused: Sequence[FusedNode]) -> frozenset[int]:
     """The positions of the nodes outside that read the shape of a value which lives within a part."""
     inside = {position for part in fused for position in part.nodes}
     names = _stand_ins(fused).keys()
@@ -130,25 +111,22 @@ def shape_readers(model: onnx.ModelProto, fused: Sequence[function_bodies.FusedN
     return frozenset(readers) - inside
 
 
-def _redirected(
-    nodes: Sequence[onnx.NodeProto], readers: Collection[int], stand_ins: Mapping[str, str]
-) -> list[onnx.NodeProto]:
+def _redirected(nodes: Sequence[NodeProto], readers: Collection[int], stand_ins: Mapping[str, str]) -> list[NodeProto]:
     """The nodes, of which those that are `readers` read what stands for a value."""
     changed = list(nodes)
     for position in readers:
-        changed[position] = type(nodes[position])()
-        changed[position].CopyFrom(nodes[position])
+        changed[position] = deepcopy(nodes[position])
         changed[position].input[:] = [stand_ins.get(name, name) for name in nodes[position].input]
     return changed
 
 
-def _name_refusal(part: function_bodies.FusedNode, names: set[str]) -> str | None:
+def _name_refusal(part: FusedNode, names: set[str]) -> str | None:
     if not IDENTIFIER.fullmatch(part.operator):
         return "its operator's name is not made of letters, digits and _"
     return "the model has an operator of this name already" if part.operator in names else None
 
 
-def _twice_made(fused: Sequence[function_bodies.FusedNode], right: Iterable[int]) -> dict[int, str]:
+def _twice_made(fused: Sequence[FusedNode], right: Iterable[int]) -> dict[int, str]:
     """The parts with an output that an earlier one gives already."""
     result: set[str] = set()
     by_name: dict[int, str] = {}
@@ -160,7 +138,7 @@ def _twice_made(fused: Sequence[function_bodies.FusedNode], right: Iterable[int]
     return by_name
 
 
-def _chosen(operators: Mapping[int, str], bodies: Mapping[int, function_bodies.FunctionBody]) -> dict[str, int]:
+def _chosen(operators: Mapping[int, str], bodies: Mapping[int, FunctionBody]) -> dict[str, int]:
     """The place whose body each operator's function has: the first that reads what the kernel reads, or the first."""
     chosen: dict[str, int] = {}
     for place, operator in operators.items():
@@ -169,15 +147,15 @@ def _chosen(operators: Mapping[int, str], bodies: Mapping[int, function_bodies.F
     return chosen
 
 
-def _fits(body: function_bodies.FunctionBody, chosen: function_bodies.FunctionBody) -> bool:
+def _fits(body: FunctionBody, chosen: FunctionBody) -> bool:
     """Whether a place can call the function of another: it has the same inputs, and the extras where there are any."""
     alike = len(body.inputs) == len(chosen.inputs) and len(body.outputs) == len(chosen.outputs)
     return alike and (not chosen.extras or body is chosen or function_bodies.same_text(body, chosen))
 
 
 def _arranged(
-    model: onnx.ModelProto, fused: Sequence[function_bodies.FusedNode], extras: Sequence[tuple[str, ...]]
-) -> tuple[list[onnx.NodeProto], int | None]:
+    model: ModelProto, fused: Sequence[FusedNode], extras: Sequence[tuple[str, ...]]
+) -> tuple[list[NodeProto], int | None]:
     """The nodes of the model with those of the parts, producers before readers; or the smallest part on a cycle.
 
     A reader of a shape reads what stands for the value within a part, unless that would need the reader itself: it then
@@ -198,11 +176,8 @@ def _arranged(
 
 
 def _remaining(
-    model: onnx.ModelProto,
-    before: Sequence[onnx.NodeProto],
-    fused: Sequence[function_bodies.FusedNode],
-    extras: Sequence[tuple[str, ...]],
-) -> list[tuple[int, onnx.NodeProto]]:
+    model: ModelProto, before: Sequence[NodeProto], fused: Sequence[FusedNode], extras: Sequence[tuple[str, ...]]
+) -> list[tuple[int, NodeProto]]:
     """The nodes of the parts, and those of `before` that are needed beside them, each with its position."""
     graph = model.graph
     covered = {position for part in fused for position in part.nodes}
@@ -211,41 +186,33 @@ def _remaining(
     names.update(*(node.output for node in graph.node))
     nodes = [(max(part.nodes), _fused_node(part, more, graph, names)) for part, more in zip(fused, extras, strict=True)]
     count = len(nodes)
-    nodes += [
-        (position, _without(node, provided, names) if position in covered else node)
-        for position, node in enumerate(before)
-    ]
+    nodes += [(at, _without(node, provided, names) if at in covered else node) for at, node in enumerate(before)]
     always = live(before, {value.name for value in graph.output})
-    roots = {value.name for value in graph.output}.union(*(function_bodies.reads(node) for _, node in nodes[:count]))
+    roots = {value.name for value in graph.output}.union(*(reads(node) for _, node in nodes[:count]))
     dead = [position for position, alive in enumerate(always) if not alive and position not in covered]
-    roots.update(name for at in dead for name in (*before[at].output, *function_bodies.reads(before[at])))
+    roots.update(name for at in dead for name in (*before[at].output, *reads(before[at])))
     alive = live([node for _, node in nodes], roots)
     kept = [entry for number, entry in enumerate(nodes) if number < count or alive[number] or not any(entry[1].output)]
     # GraphError where a node that was there before would now call the function of one of the first `made` nodes
     operators = {node.op_type for _, node in kept[:count]}
     for _, node in kept[count:]:
-        if function_bodies.is_own(node.domain) and node.op_type in operators:
+        if is_own(node.domain) and node.op_type in operators:
             raise GraphError(f"{node.op_type!r} cannot be put back: a node of the model has an operator of this name")
     return kept
 
 
-def _fused_node(
-    part: function_bodies.FusedNode, extras: tuple[str, ...], graph: onnx.GraphProto, names: set[str]
-) -> onnx.NodeProto:
+def _fused_node(part: FusedNode, extras: tuple[str, ...], graph: GraphProto, names: set[str]) -> NodeProto:
     name = unused(part.operator, names)
     names.add(name)
-    node = type(graph)().node.add(op_type=part.operator, domain=function_bodies.DOMAIN, name=name)
-    node.input.extend((*part.inputs, *extras))
-    node.output.extend(part.outputs)
-    return node
+    ends = {"input": (*part.inputs, *extras), "output": part.outputs}
+    return type(graph)().node.add(op_type=part.operator, domain=DOMAIN, name=name, **ends)
 
 
-def _without(node: onnx.NodeProto, provided: set[str], names: set[str]) -> onnx.NodeProto:
+def _without(node: NodeProto, provided: set[str], names: set[str]) -> NodeProto:
     """The node with other names for the outputs that a fused node gives."""
     if provided.isdisjoint(node.output):
         return node
-    copy = type(node)()
-    copy.CopyFrom(node)
+    copy = deepcopy(node)
     for number, name in enumerate(node.output):
         if name in provided:
             copy.output[number] = unused(f"{name}_unread", names)
@@ -253,7 +220,7 @@ def _without(node: onnx.NodeProto, provided: set[str], names: set[str]) -> onnx.
     return copy
 
 
-def live(nodes: Sequence[onnx.NodeProto], roots: Iterable[str]) -> list[bool]:
+def live(nodes: Sequence[NodeProto], roots: Iterable[str]) -> list[bool]:
     """For each node, whether one of the values `roots` needs it."""
     producers = {name: number for number, node in enumerate(nodes) for name in node.output if name}
     alive, pending = [False] * len(nodes), list(roots)
@@ -261,14 +228,14 @@ def live(nodes: Sequence[onnx.NodeProto], roots: Iterable[str]) -> list[bool]:
         number = producers.get(pending.pop())
         if number is not None and not alive[number]:
             alive[number] = True
-            pending.extend(function_bodies.reads(nodes[number]))
+            pending.extend(reads(nodes[number]))
     return alive
 
 
-def _in_order(nodes: Sequence[tuple[int, onnx.NodeProto]]) -> tuple[list[onnx.NodeProto], list[int]]:
+def _in_order(nodes: Sequence[tuple[int, NodeProto]]) -> tuple[list[NodeProto], list[int]]:
     """The nodes, producers before readers, otherwise by their positions; and the numbers of those on cycles, if any."""
     producers = {name: number for number, (_, node) in enumerate(nodes) for name in node.output if name}
-    needs = [{producers[name] for name in function_bodies.reads(node) if name in producers} for _, node in nodes]
+    needs = [{producers[name] for name in reads(node) if name in producers} for _, node in nodes]
     readers: list[set[int]] = [set() for _ in nodes]
     for number, needed in enumerate(needs):
         for producer in needed:
@@ -282,8 +249,7 @@ def _in_order(nodes: Sequence[tuple[int, onnx.NodeProto]]) -> tuple[list[onnx.No
 
 
 def _ready_first(needs: Sequence[set[int]], readers: Sequence[set[int]], places: Sequence[int]) -> list[int]:
-    """The numbers of what can run, in the order in which it can, otherwise by place; what lies on or behind a cycle
-    cannot."""
+    """The numbers of what can run, in its order, otherwise by place; what lies on or behind a cycle cannot."""
     missing = [len(needed) for needed in needs]
     ready = [(places[number], number) for number, count in enumerate(missing) if count == 0]
     heapq.heapify(ready)
@@ -298,19 +264,18 @@ def _ready_first(needs: Sequence[set[int]], readers: Sequence[set[int]], places:
     return ordered
 
 
-def drop_unread(graph: onnx.GraphProto, before: onnx.GraphProto) -> None:
+def drop_unread(graph: GraphProto, before: GraphProto) -> None:
     """Remove the initializers and types that only nodes which are gone have used."""
-    was_read = {name for node in before.node for name in function_bodies.reads(node)}
+    was_read = {name for node in before.node for name in reads(node)}
     was_made = {name for node in before.node for name in node.output}
     kept = {value.name for value in (*graph.output, *graph.input)}
-    kept.update(name for node in graph.node for name in function_bodies.reads(node))
-    names = {name for node in graph.node for name in node.output}
-    unread, unmade = was_read - kept, was_made - names
+    kept.update(name for node in graph.node for name in reads(node))
+    unread, unmade = was_read - kept, was_made - {name for node in graph.node for name in node.output}
     function_bodies.drop(graph.initializer, lambda tensor: tensor.name in unread)
     function_bodies.drop(graph.value_info, lambda value: value.name in unmade)
 
 
-def _write_types(graph: onnx.GraphProto, fused: Sequence[function_bodies.FusedNode]) -> None:
+def _write_types(graph: GraphProto, fused: Sequence[FusedNode]) -> None:
     typed = {value.name for value in (*graph.output, *graph.value_info) if value.HasField("type")}
     for part in fused:
         for name, kind in zip(part.outputs, part.output_types, strict=False):
@@ -318,7 +283,7 @@ def _write_types(graph: onnx.GraphProto, fused: Sequence[function_bodies.FusedNo
                 graph.value_info.append(value_info(graph, name, kind))
 
 
-def value_info(graph: onnx.GraphProto, name: str, kind: function_bodies.ValueType) -> onnx.ValueInfoProto:
+def value_info(graph: GraphProto, name: str, kind: function_bodies.ValueType) -> ValueInfoProto:
     """A value's type as a message of the same kind as those of `graph`."""
     value = type(graph)().value_info.add(name=name)
     value.type.tensor_type.elem_type = kind.dtype.onnx
@@ -332,13 +297,9 @@ def value_info(graph: onnx.GraphProto, name: str, kind: function_bodies.ValueTyp
     return value
 
 
-def _add_functions(
-    result: onnx.ModelProto, bodies: Mapping[str, function_bodies.FunctionBody], own_domain: str
-) -> None:
+def _add_functions(result: ModelProto, bodies: Mapping[str, FunctionBody], own_domain: str) -> None:
     """Add one function an operator; one of the same name that nothing uses any more makes room for it."""
-    function_bodies.drop(
-        result.functions, lambda function: function_bodies.is_own(function.domain) and function.name in bodies
-    )
+    function_bodies.drop(result.functions, lambda each: is_own(each.domain) and each.name in bodies)
     for operator, body in bodies.items():
         function = function_bodies.function_of(body, operator, result, function_bodies.clean(), own_domain)
         result.functions.append(function)
@@ -347,28 +308,26 @@ def _add_functions(
     result.ir_version = max(result.ir_version, _FUNCTIONS_SINCE)
 
 
-def put_back(model: onnx.ModelProto, kernels: Iterable[Planned], folder: Path) -> onnx.ModelProto:
+def put_back(model: ModelProto, kernels: Iterable[Planned], folder: Path) -> ModelProto:
     """The model with a node in each place of each kernel; `folder` is where its external data lies."""
     return write_back(model, fused_of(kernels), folder, function_bodies.domain_of(model))
 
 
-def installable(plan: Plan, model: onnx.ModelProto, folder: Path) -> Plan:
+def installable(plan: Plan, model: ModelProto, folder: Path) -> Plan:
     """The plan without the places that cannot become nodes of the model, which are among the refused."""
     places = [group for kernel in plan.kernels for group in kernel.groups]
     reasons = refusals(model, fused_of(plan.kernels), folder)
     return without(plan, [(places[number], reason) for number, reason in sorted(reasons.items())])
 
 
-def fused_of(kernels: Iterable[Planned]) -> list[function_bodies.FusedNode]:
+def fused_of(kernels: Iterable[Planned]) -> list[FusedNode]:
     """A Fused for each place of each kernel."""
     return [fused(kernel.operator, group) for kernel in kernels for group in kernel.groups]
 
 
-def fused(operator: str, group: Group) -> function_bodies.FusedNode:
+def fused(operator: str, group: Group) -> FusedNode:
     types = tuple(value_type(group.graph[name]) for name in group.outputs)
-    return function_bodies.FusedNode(
-        operator, group.positions, group.inputs, group.outputs, types, dict(group.stand_ins)
-    )
+    return FusedNode(operator, group.positions, group.inputs, group.outputs, types, dict(group.stand_ins))
 
 
 def value_type(node: Node) -> function_bodies.ValueType:
@@ -378,14 +337,14 @@ def value_type(node: Node) -> function_bodies.ValueType:
     return function_bodies.ValueType(node.dtype, tuple(extents))
 
 
-def library(kernels: Sequence[Planned], options: c_compiler.CompilerOptions, fused: onnx.ModelProto) -> Path | None:
+def library(kernels: Sequence[Planned], options: c_compiler.CompilerOptions, fused: ModelProto) -> Path | None:
     """The library of these kernels, which `put_back` put into `fused`, in the disk cache; None for no kernels.
     BuildError where it cannot be built."""
     if not kernels:
         return None
     texts = {kernel.operator: kernel.text for kernel in kernels}
     domains = (function.domain for function in fused.functions if function.name in texts)
-    return cached_library(texts, options, next(domains, function_bodies.DOMAIN))
+    return cached_library(texts, options, next(domains, DOMAIN))
 
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")

@@ -17,8 +17,7 @@ from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.model_files import save
 from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.hosts.onnxruntime.sessions import open_session
-from noyau.hosts.onnxruntime.source_model import open_model
-from noyau.hosts.onnxruntime.trials import require_opening
+from noyau.hosts.onnxruntime.source_model import open_model, require_opening
 from noyau.jobs.optimize import pipeline
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.host import OnnxHost

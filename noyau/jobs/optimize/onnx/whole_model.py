@@ -16,8 +16,7 @@ from noyau.hosts.onnxruntime.bodies import restored
 from noyau.hosts.onnxruntime.inputs import spell
 from noyau.hosts.onnxruntime.runs import BoundRun, PlainRun, ends_run
 from noyau.hosts.onnxruntime.sessions import open_session
-from noyau.hosts.onnxruntime.source_model import foreign_operators
-from noyau.hosts.onnxruntime.trials import fault_alone
+from noyau.hosts.onnxruntime.source_model import fault_alone, foreign_operators
 from noyau.hosts.onnxruntime.write_back import library, put_back
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive, losing, overall
 from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench, stamps

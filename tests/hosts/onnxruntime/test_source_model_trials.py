@@ -12,8 +12,7 @@ from noyau.codegen import plan as codegen_plan
 from noyau.errors import ModelError
 from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.model_files import save
-from noyau.hosts.onnxruntime.source_model import open_model
-from noyau.hosts.onnxruntime.trials import fault_alone, require_opening
+from noyau.hosts.onnxruntime.source_model import fault_alone, open_model, require_opening
 from noyau.hosts.onnxruntime.write_back import library, put_back
 from noyau.toolchain.c import compiler as c_compiler
 from tests.small_models import KINDS, twice, written
