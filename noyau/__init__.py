@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from noyau.errors import InputError
-from noyau.ops import lazy_arrays
+from noyau.ops import labelled
 from noyau.version import __version__
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ _ELSEWHERE = {
     "zip": "noyau.ops.higher_order.ops",
 }
 
-lazy_arrays.CALLS["dask"] = lambda: importlib.import_module("noyau.engines.dask_arrays").call
+labelled.CALLS["dask"] = lambda: importlib.import_module("noyau.engines.dask_arrays").call
 logging.getLogger("noyau").addHandler(logging.NullHandler())
 
 

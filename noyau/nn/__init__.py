@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from noyau.nn import functional
 from noyau.nn.functional import (
     add_layer_norm,
     add_rms_norm,
@@ -51,21 +52,4 @@ __all__ = [
 ]
 
 # every op, for who goes through all of them
-CATALOGUE: tuple[Op[..., Any], ...] = (
-    rms_norm,
-    add_rms_norm,
-    layer_norm,
-    add_layer_norm,
-    softmax,
-    log_softmax,
-    cross_entropy_mean,
-    cross_entropy_sum,
-    cross_entropy_each,
-    gelu,
-    silu,
-    swiglu,
-    geglu,
-    rope,
-    piecewise_linear,
-    log_sigmoid_mul_sum,
-)
+CATALOGUE: tuple[Op[..., Any], ...] = tuple(each for each in vars(functional).values() if isinstance(each, Op))

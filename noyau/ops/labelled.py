@@ -1,8 +1,10 @@
-"""Calls with columns of pandas or arrays of xarray: computed on their values; results of their shape are labelled."""
+"""Calls with columns of pandas or arrays of xarray: computed on their values; results of their shape are labelled.
+
+Arrays that are computed later, as Dask's: a call of an op on one gives others, by the package that knows how."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -44,7 +46,6 @@ def on_labelled(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether two arguments have the same labels."""
     if not hasattr(one, "dims") or not hasattr(other, "dims"):
         return hasattr(one, "dims") == hasattr(other, "dims") and bool(one.index.equals(other.index))
     pairs = [(one.indexes.get(dim), other.indexes.get(dim)) for dim in one.dims]
@@ -71,3 +72,17 @@ def _relabel(like: Any, name: str | None, result: Any) -> Any:
     return (
         type(column)(result, index=like.index, name=name or like.name) if np.shape(result) == column.shape else result
     )
+
+
+# By the package of an array's class: gives the function that calls an op, `(op, arguments, options)`. The top of noyau
+# fills it, for what calls them stands above ops.
+CALLS: dict[str, Callable[[], Callable[..., Any]]] = {}
+
+
+def lazy_call(arguments: Iterable[Any]) -> Callable[..., Any] | None:
+    """The function that calls an op on such arguments; None where all are there already."""
+    for each in arguments:
+        find = CALLS.get(type(each).__module__.partition(".")[0])
+        if find is not None and hasattr(each, "chunks"):
+            return find()
+    return None

@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from noyau.dtypes import from_numpy
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.objects import Object, Path, Reads, bound, recorded
 from noyau.ir.dims import Dim
 from noyau.kernels.reference import Description, runs_as_written
-from noyau.ops.dispatch.calls import as_given, warn
+from noyau.ops.dispatch.calls import as_given, dtype_of, warn
 from noyau.ops.dispatch.choice import Explanation
 from noyau.signatures.types import Term
 
@@ -73,14 +72,12 @@ class MethodOp:
             name = "_".join(("self", *(str(key) for key in path)))
             names[name if name.isidentifier() and name not in names else f"self_{len(names)}"] = path
         function = bound(self.function, reads, len(reference.parameters))
-        parameters = (*reference.parameters, *names)
+        reference = replace(reference, function=function, parameters=(*reference.parameters, *names))
         signature = description.signature
         if signature is not None:
             terms = [_term(name, np.asarray(_as_plain(values[path]))) for name, path in names.items()]
             signature = replace(signature, inputs=(*signature.inputs, *terms))
-        return replace(
-            description, reference=replace(reference, function=function, parameters=parameters), signature=signature
-        )
+        return replace(description, reference=reference, signature=signature)
 
 
 def _as_plain(value: Any) -> Any:
@@ -88,11 +85,8 @@ def _as_plain(value: Any) -> Any:
 
 
 def _term(name: str, array: np.ndarray) -> Term:
-    """An array of the object in a signature."""
-    dtype = from_numpy(array.dtype)
-    if dtype is None:
-        raise UnsupportedError(f"{name} is of the dtype {array.dtype}, which noyau has not")
-    return Term(name, dtype, tuple(Dim.of(1 if n == 1 else f"{name}_{k}") for k, n in enumerate(array.shape)))
+    dims = tuple(Dim.of(1 if n == 1 else f"{name}_{k}") for k, n in enumerate(array.shape))
+    return Term(name, dtype_of(name, array), dims)
 
 
 class BoundOp:

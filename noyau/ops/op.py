@@ -27,10 +27,9 @@ from noyau.kernels.user_kernel import EMPTY, Arguments, Init, Launch, UserKernel
 from noyau.ops import portable
 from noyau.ops.dispatch.calls import ReferenceWarning, calls_of
 from noyau.ops.dispatch.choice import Explanation, as_written
-from noyau.ops.labelled import is_labelled, on_labelled
-from noyau.ops.lazy_arrays import lazy_call
+from noyau.ops.labelled import is_labelled, lazy_call, on_labelled
 from noyau.ops.methods import MethodOp, is_method
-from noyau.ops.torch_entry import OnTensors, traced
+from noyau.ops.torch_entry import OnTensors, tensor_calls, traced
 from noyau.signatures import instances
 from noyau.signatures.types import Instance, Signature, brief, parse
 
@@ -228,7 +227,7 @@ class Op(OnTensors, Generic[P, R]):
         SignatureError as a call."""
         arguments, constants = self.arguments(args, kwargs)
         if are_tensors(arguments):
-            explanation = self.explained_on_tensors(arguments, constants)
+            explanation: Explanation = tensor_calls(self.calls).explain(arguments, constants)
         else:
             explanation = self.calls.explain(arguments, constants, self.known(constants))
         return as_written(explanation) if runs_as_written() else explanation
@@ -254,11 +253,10 @@ class Op(OnTensors, Generic[P, R]):
 
     def known(self, constants: Mapping[str, Any]) -> dict[str, int]:
         """The sizes that no shape gives: those of the op, and integer constants of their names."""
-        sizes = dict(self.sizes)
-        for name, value in {**self.description.reference.constants, **constants}.items():
-            if self.signature is not None and name in self.signature.sizes:
-                sizes[name] = _whole(value, f"{self.name}: {name}")
-        return sizes
+        names = () if self.signature is None else self.signature.sizes
+        every = {**self.description.reference.constants, **constants}
+        own = {name: _whole(value, f"{self.name}: {name}") for name, value in every.items() if name in names}
+        return {**self.sizes, **own}
 
     def instance(self, dtypes: Sequence[DType], ranks: Sequence[int]) -> Instance:
         """The signature for inputs of these dtypes and ranks. SignatureError where they do not fit."""
@@ -323,14 +321,12 @@ class Op(OnTensors, Generic[P, R]):
         entry, language, name = (said.pop(each, None) for each in ("entry", "language", "name"))
         usage, target = usage_of(said, self.name), self.description.target
         if isinstance(what, str | Path):
-            folder = self.file.parent if self.file else Path()
-            written = read_text(what, language, entry, folder, self.name)
+            written = read_text(what, language, entry, self.file.parent if self.file else Path(), self.name)
             return self.attach(attach_text(written, usage, target, name, self.kernels))
         # a tuner of Triton is called by its grid alone
         if not callable(what) and LANGUAGES[language_of(what)].grid is not Grid.PROGRAMS:
-            raise SignatureError(
-                f"{self.name}: {what!r} is no kernel; give a function, a path, or a text with language="
-            )
+            remedy = "give a function, a path, or a text with language="
+            raise SignatureError(f"{self.name}: {what!r} is no kernel; {remedy}")
         if entry or language:
             raise SignatureError(f"{self.name}: entry= and language= are of texts, and {what!r} is a function")
         self.attach(attach_function(what, usage, target, name, self.kernels))
@@ -456,8 +452,7 @@ def _op_of(
 
 def _require_bound(signature: Signature, description: Description) -> None:
     """SignatureError where a dim has no number, or a size no dim."""
-    names = {*description.sizes, *description.reference.constants}
-    unbound = instances.unbound_names(signature, names)
+    unbound = instances.unbound_names(signature, {*description.sizes, *description.reference.constants})
     if unbound:
         message = f"nothing gives the size {unbound[0]}"
         remedy = f"say sizes={{{unbound[0]!r}: ...}}, or let an integer parameter be named so"
@@ -470,8 +465,7 @@ def _require_bound(signature: Signature, description: Description) -> None:
 def _require_maker(inputs: Inputs, title: str) -> None:
     """SignatureError where `inputs=` is no function of `rng` and sizes with usual values."""
     parameters = list(parameters_of(inputs, f"inputs= of {title}").values()) if callable(inputs) else []
-    sized = all(type(parameter.default) is int for parameter in parameters[1:])
-    if not parameters or not sized:
+    if not parameters or not all(type(parameter.default) is int for parameter in parameters[1:]):
         raise SignatureError(f"inputs= of {title} is a function of rng, then of sizes with usual values: rng, n=500")
 
 

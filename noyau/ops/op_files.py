@@ -11,6 +11,7 @@ from noyau.errors import InputError
 from noyau.ops.op import Op
 from noyau.workers.import_path import run_file
 
+Functions = dict[str, Callable[..., Any]]
 _OPS = "an op is a function under @noyau.op"
 
 
@@ -18,8 +19,7 @@ def load_op(target: str, values: Mapping[str, Any] | None = None) -> Op[Any, Any
     """The op of "path.py::name", or of "path.py" where it has one alone; the file is run, under a name of its own, but
     where it has: then `values` are what it defines.
 
-    InputError where there is no such file or op, or where the file fails; MissingExtraError where it needs a package
-    that an extra brings."""
+    InputError where there is no such file or op, or the file fails; MissingExtraError where it needs a package."""
     place, _, wanted = target.partition("::")
     path = Path(place)
     if not path.is_file():
@@ -60,9 +60,8 @@ def load_op_or_module(target: str) -> Op[Any, Any] | tuple[Any, Any]:
 
 def _is_torch_module(value: object) -> bool:
     """Whether it is a torch.nn.Module, found out without torch."""
-    return any(
-        (each.__module__, each.__name__) == ("torch.nn.modules.module", "Module") for each in type(value).__mro__
-    )
+    module = ("torch.nn.modules.module", "Module")
+    return any((each.__module__, each.__name__) == module for each in type(value).__mro__)
 
 
 def load_ops(target: str, values: Mapping[str, Any] | None = None) -> list[Op[Any, Any]]:
@@ -80,9 +79,7 @@ def load_ops(target: str, values: Mapping[str, Any] | None = None) -> list[Op[An
     return list(ops.values())
 
 
-def load_ops_or_functions(
-    target: str,
-) -> tuple[Op[Any, Any] | dict[str, Callable[..., Any]], Callable[..., Any] | None]:
+def load_ops_or_functions(target: str) -> tuple[Op[Any, Any] | Functions, Callable[..., Any] | None]:
     """The op of "path.py::name" or "path.py", or the functions of "path.py::f,g" by name; and the function `inputs` of
     the file that makes their arguments, `(rng, n=500) -> arguments`, where there is one and they take any.
 

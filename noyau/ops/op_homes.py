@@ -55,11 +55,9 @@ def home_of(op: Op[..., Any]) -> Home | None:
 def _origin(op: Op[..., Any], scope: Mapping[str, Any]) -> str | None:
     """The global that an op is a part of: of the same reference, with its kernels among others."""
     texts = {kernel.text for kernel in op.kernels.values()}
-    for name, value in scope.items():
-        is_like = isinstance(value, type(op)) and value.reference is op.reference
-        if is_like and texts <= {kernel.text for kernel in value.kernels.values()}:
-            return name
-    return None
+    ops = {name: value for name, value in scope.items() if isinstance(value, type(op))}
+    alike = [name for name, value in ops.items() if value.reference is op.reference]
+    return next((name for name in alike if texts <= {kernel.text for kernel in ops[name].kernels.values()}), None)
 
 
 def runs_as_script(op: Op[..., Any]) -> bool:
@@ -73,10 +71,8 @@ def reload_op(home: Home) -> Op[..., Any]:
     module = _module_of(home)
     _IS_LOADING[0] = True
     try:
-        with import_path(Path(home.file)):
+        with import_path(Path(home.file)), contextlib.suppress(Enough):
             module.__spec__.loader.exec_module(module)  # type: ignore[union-attr]
-    except Enough:
-        pass
     except (Exception, SystemExit) as fault:
         raise InputError(f"{home.file} fails when it is loaded again, with {type(fault).__name__}: {fault}") from fault
     finally:

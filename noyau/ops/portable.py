@@ -1,7 +1,6 @@
 """Functions and classes as texts that another process makes again, be they of a file, a notebook or `__main__`.
 
-A function is its text with the globals and the cells that it reads; a class is its members. What other packages define
-goes by its name, as in any pickle."""
+A function is its text with the globals and the cells that it reads, a class its members, what packages have a name."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ from typing import Any
 from noyau.errors import UnsupportedError
 
 _PLACE = "noyau_place"  # of a function that was made again: its file need not be here
-# Of a class, what Python makes anew.
-_OWN = {"__dict__", "__weakref__", "__module__", "__qualname__", "__static_attributes__", "__firstlineno__"}
+_OWN = {f"__{name}__" for name in "dict weakref module qualname static_attributes firstlineno".split()}  # made anew
 Place = tuple[str, str, int]  # a text, its file, and the line that it begins at
 
 
@@ -94,7 +92,7 @@ def _names(code: CodeType) -> Iterator[str]:
 def _text(code: CodeType) -> Place:
     """The text of a function. OSError where there is none, or it is another one by now."""
     lines, _ = inspect.findsource(code)
-    nodes = [node for node in _functions("".join(lines)) if _first_line(node) == code.co_firstlineno]
+    nodes = [node for line, node in _functions("".join(lines)) if line == code.co_firstlineno]
     for node in nodes:
         text = textwrap.dedent("".join(lines[node.lineno - 1 : node.end_lineno]))
         if isinstance(node, ast.Lambda):
@@ -108,12 +106,10 @@ def _text(code: CodeType) -> Place:
 
 
 @lru_cache(maxsize=4)
-def _functions(text: str) -> list[Any]:
-    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.Lambda)]
-
-
-def _first_line(node: Any) -> int:
-    return int(min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]))
+def _functions(text: str) -> list[tuple[int, Any]]:
+    """Functions, each with the line that it begins at, a decorator's if it has any."""
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.Lambda)]
+    return [(min(each.lineno for each in (node, *getattr(node, "decorator_list", ()))), node) for node in nodes]
 
 
 def _code(place: Place, name: str, free: tuple[str, ...]) -> CodeType:

@@ -12,7 +12,6 @@ from noyau.hosts.torch import require_torch
 
 if TYPE_CHECKING:
     from noyau.ops.dispatch.calls import Calls, UnsignedCalls
-    from noyau.ops.dispatch.choice import Explanation
     from noyau.ops.op import Op
 
 
@@ -90,11 +89,6 @@ class OnTensors:
         if kwargs.get("out") is not None:
             return kwargs["out"]
         return arrays.gpu_result_like(results, next(each for each in (*args, *kwargs.values()) if lies_on_gpu(each)))
-
-    def explained_on_tensors(self, arguments: Sequence[Any], constants: Mapping[str, Any]) -> Explanation:
-        """Explain what a call with tensors would run."""
-        explanation: Explanation = tensor_calls(self.calls).explain(arguments, constants)
-        return explanation
 
     # Dynamo calls these as it traces, and takes what they give as constants (torch.compiler.assume_constant_result). Of
     # the op itself it guards nothing then; but the token, a text, it does, since that is an argument.

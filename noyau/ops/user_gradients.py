@@ -33,8 +33,7 @@ def derived_by(
     gradients = _gradients(function, list(arrays), there)
     follow(gradients, inputs, None, own_constants, sizes)  # called once to see which it gives
     wanted = _wanted(function, graph, there)
-    results = [_result(node, arrays) for node in wanted]
-    traced = follow(gradients, inputs, results, own_constants, sizes).graph
+    traced = follow(gradients, inputs, [_result(node, arrays) for node in wanted], own_constants, sizes).graph
     own = {parameter: node.output for parameter, node in arrays.items()}
     backward = with_sizes(_with_gradients(_renamed(traced, graph, own), graph), graph)
     grads = {gradient_name(name) for name in graph.outputs}
@@ -48,9 +47,8 @@ def _parameters(function: Callable[..., Any], graph: Graph, constants: Mapping[s
     roles: dict[str, Node | None] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise SignatureError(
-                f"{_called(function)} takes {parameter}; its parameters are found by name: write them out"
-            )
+            remedy = "its parameters are found by name: write them out"
+            raise SignatureError(f"{_called(function)} takes {parameter}; {remedy}")
         if name in known:
             roles[name] = known[name]
         elif name in constants:
@@ -134,8 +132,7 @@ def _with_gradients(backward: Graph, graph: Graph) -> Graph:
     read = {node.output: node for node in backward.inputs}
     inputs = [read.get(name, node) for name, node in known.items() if name in read or name in grads]
     rest = [node for node in backward.nodes if not isinstance(node.kind, Input)]
-    demands = tuple(dict.fromkeys((*graph.demands, *backward.demands)))
-    return Graph((*inputs, *rest), backward.outputs, demands)
+    return Graph((*inputs, *rest), backward.outputs, tuple(dict.fromkeys((*graph.demands, *backward.demands))))
 
 
 def _whole(graph: Graph, backward: Graph) -> Graph:

@@ -15,6 +15,7 @@ from noyau.signatures.instances import bindings_of, dtype_fault, instance_of, ra
 from noyau.signatures.types import Family, Instance, Rest, Signature, Term, brief
 
 Array = np.ndarray
+Fitting = Sequence[tuple[Term, Array]]  # the arguments that fit, with their terms
 _WEAK = {bool: DType.BOOL, int: DType.I64, float: DType.F64}  # Python numbers, and their dtypes where nothing else says
 _OTHERS = {
     "c": "complex numbers are not computed with: give .real and .imag",
@@ -65,9 +66,7 @@ def describe(argument: object) -> str:
         own = argument.dtype.name if argument.dtype.isnative else argument.dtype.str
         name = own if dtype in (None, DType.OTHER) else dtype_of(np.asarray(argument)).value
         return f"{name}{list(argument.shape)}" if isinstance(argument, np.ndarray) else name
-    if type(argument) in _WEAK:
-        return repr(argument)
-    return kind_of(argument)
+    return repr(argument) if type(argument) in _WEAK else kind_of(argument)
 
 
 def kind_of(argument: object) -> str:
@@ -107,8 +106,8 @@ def _admitted(terms: Sequence[Term], arguments: Sequence[object]) -> tuple[Array
     families: dict[Family, DType] = {}
     axes: dict[str, tuple[Dim, ...]] = {}
     fitting: list[tuple[Term, Array]] = []
-    strong = [(term, value) for term, value in zip(terms, arguments, strict=True) if not _is_weak(term, value)]
-    for term, value in strong:
+    pairs = list(zip(terms, arguments, strict=True))
+    for term, value in [pair for pair in pairs if not _is_weak(*pair)]:
         array = _array(value)
         if array is None or dtype_fault(term, dtype_of(array), families) or rank_fault(term, array.ndim, axes):
             raise _misfit(term, value, fitting, families)
@@ -118,10 +117,7 @@ def _admitted(terms: Sequence[Term], arguments: Sequence[object]) -> tuple[Array
         if term.rest is not None:
             axes.setdefault(term.rest.name, (Dim.of(0),) * (array.ndim - len(term.fixed)))
     arrays = iter([array for _, array in fitting])
-    return tuple(
-        _scalar(term, value, families, fitting) if _is_weak(term, value) else next(arrays)
-        for term, value in zip(terms, arguments, strict=True)
-    )
+    return tuple(_scalar(*pair, families, fitting) if _is_weak(*pair) else next(arrays) for pair in pairs)
 
 
 def _is_weak(term: Term, value: object) -> bool:
@@ -136,14 +132,12 @@ def _array(value: object) -> Array | None:
     return array if from_numpy(array.dtype) not in (None, DType.OTHER) else None
 
 
-def _scalar(term: Term, value: object, families: dict[Family, DType], fitting: Sequence[tuple[Term, Array]]) -> Array:
+def _scalar(term: Term, value: object, families: dict[Family, DType], fitting: Fitting) -> Array:
     """A Python number in the dtype of its term, as NumPy takes it beside arrays of that dtype."""
     assert isinstance(value, bool | int | float)
-    if isinstance(term.element, Family):
-        usual = DType.F64 if term.element is Family.FLOAT else _WEAK[type(value)]
-        dtype = families.setdefault(term.element, usual)
-    else:
-        dtype = term.element
+    dtype = term.element
+    if isinstance(dtype, Family):
+        dtype = families.setdefault(dtype, DType.F64 if dtype is Family.FLOAT else _WEAK[type(value)])
     fits = type(value) in TAKES[dtype.kind] and not dtype_fault(term, dtype, {})
     if fits and dtype.kind in ("int", "uint"):
         limits = np.iinfo(dtype.numpy)
@@ -154,9 +148,7 @@ def _scalar(term: Term, value: object, families: dict[Family, DType], fitting: S
         return np.array(value).astype(dtype.numpy)
 
 
-def _misfit(
-    term: Term, value: object, fitting: Sequence[tuple[Term, Array]], families: Mapping[Family, DType] = _NONE
-) -> SignatureError:
+def _misfit(term: Term, value: object, fitting: Fitting, families: Mapping[Family, DType] = _NONE) -> SignatureError:
     bindings = bindings_of_arrays([each for each, _ in fitting], [array for _, array in fitting])
     lines = [f"{t.name}: {describe(a)} binds {line}" for (t, a), line in zip(fitting, bindings, strict=True) if line]
     remedy = _remedy(term, value, families)
@@ -176,7 +168,6 @@ def _remedy(term: Term, value: object, families: Mapping[Family, DType]) -> list
 
 
 def _cast(term: Term, value: Array | np.generic, families: Mapping[Family, DType]) -> list[str]:
-    """Name the cast that makes a dtype fit."""
     dtype = from_numpy(value.dtype)
     if dtype in (None, DType.OTHER):
         return [_OTHERS.get(value.dtype.kind, "what may be given are bools, integers and floats")]
@@ -221,16 +212,12 @@ def _solved(signature: Signature, instance: Instance, arrays: Sequence[Array]) -
         if agrees and _fits(value.shape, array.shape, sizes):
             continue
         bindings = bindings_of_arrays(signature.inputs, arrays)
-        lines = [
-            f"{other.name}: {describe(arrays[at])} binds {line}"
-            for at, (other, line) in enumerate(zip(signature.inputs, bindings, strict=True))
-            if line and at != k
-        ]
+        others = [at for at, line in enumerate(bindings) if line and at != k]
+        lines = [f"{signature.inputs[at].name}: {describe(arrays[at])} binds {bindings[at]}" for at in others]
         own = f" binds {bindings[k]} and" if bindings[k] else ""
         origin = int(array) if value.scalar else describe(array)
-        raise SignatureError(
-            "; ".join([*lines, f"{value.name}: {origin}{own} does not fit {brief(signature.inputs[k])}"])
-        )
+        fault = f"{value.name}: {origin}{own} does not fit {brief(signature.inputs[k])}"
+        raise SignatureError("; ".join([*lines, fault]))
     return sizes
 
 

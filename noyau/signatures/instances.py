@@ -16,6 +16,8 @@ from noyau.ir.sizes import Binding, plan
 from noyau.signatures.types import ELLIPSIS, Family, Instance, Rest, Signature, Term, Value, brief, spell_dim
 
 Known = tuple[tuple[str, int], ...]
+Sizes = Mapping[str, int]
+Families = Mapping[Family, DType]
 _STAND_IN = 7  # for a number that is only known in a call
 Maker = Callable[..., Any]
 USUAL_DTYPES = {Family.FLOAT: DType.F32, Family.INT: DType.I64, Family.ANY: DType.F32}
@@ -41,8 +43,7 @@ def sizing_integers(signature: Signature) -> tuple[str, ...]:
 def unbound_names(signature: Signature, known: Iterable[str]) -> list[str]:
     """The names of dims that neither the shapes of the inputs nor `known` give, in order."""
     known = {*known, *signature.integers}
-    rests = {term.rest.name for term in signature.inputs if term.rest}
-    bound = bound_names(signature, known) | known | rests
+    bound = bound_names(signature, known) | known | {term.rest.name for term in signature.inputs if term.rest}
     return [name for name in signature.sizes if name not in bound]
 
 
@@ -57,7 +58,10 @@ def instance_of(signature: Signature, dtypes: tuple[DType, ...], ranks: tuple[in
         fault = dtype_fault(term, dtype, families) or rank_fault(term, rank, axes)
         if fault:
             raise SignatureError(f"{term.name}: {dtype.value} of rank {rank} does not fit {brief(term)}{fault}")
-        _settle(signature, term, dtype, rank, families, axes)
+        if isinstance(term.element, Family):
+            families[term.element] = dtype
+        if term.rest is not None and term.rest.name not in axes:
+            axes[term.rest.name] = _axes(signature, term.rest, rank - len(term.fixed))
     numbers = dict(known)
     inputs = tuple(_value(term, families, axes, numbers) for term in signature.inputs)
     outputs = tuple(_value(term, families, axes, numbers) for term in signature.outputs)
@@ -81,14 +85,11 @@ def bindings_of(instance: Instance) -> tuple[Binding, ...]:
     return plan([value.shape for value in instance.inputs])
 
 
-def dtype_fault(term: Term, dtype: DType, families: Mapping[Family, DType]) -> str:
+def dtype_fault(term: Term, dtype: DType, families: Families) -> str:
     """Why a term cannot be of this dtype, or nothing; no reason is needed where the term names another."""
-    match term.element:
-        case Family() as family:
-            fits = dtype in family.members and families.get(family, dtype) is dtype
-        case expected:
-            fits = dtype is expected
-    return "" if fits else " in its dtype"
+    element = term.element
+    is_member = isinstance(element, Family) and dtype in element.members and families.get(element, dtype) is dtype
+    return "" if is_member or dtype is element else " in its dtype"
 
 
 def rank_fault(term: Term, rank: int, axes: Mapping[str, Shape]) -> str:
@@ -100,15 +101,6 @@ def rank_fault(term: Term, rank: int, axes: Mapping[str, Shape]) -> str:
     return "" if left >= 0 and (expected is None or len(expected) == left) else " in its rank"
 
 
-def _settle(
-    signature: Signature, term: Term, dtype: DType, rank: int, families: dict[Family, DType], axes: dict[str, Shape]
-) -> None:
-    if isinstance(term.element, Family):
-        families[term.element] = dtype
-    if term.rest is not None and term.rest.name not in axes:
-        axes[term.rest.name] = _axes(signature, term.rest, rank - len(term.fixed))
-
-
 def _axes(signature: Signature, rest: Rest, count: int) -> Shape:
     """The names of the axes of a Rest: `batch_0`, `batch_1`..., like no other size."""
     stem = "rest" if rest.name == ELLIPSIS else rest.name
@@ -117,14 +109,11 @@ def _axes(signature: Signature, rest: Rest, count: int) -> Shape:
     return tuple(Dim.of(f"{stem}_{k}") for k in range(count))
 
 
-def _value(
-    term: Term, families: Mapping[Family, DType], axes: Mapping[str, Shape], numbers: Mapping[str, int]
-) -> Value:
-    dtype = families[term.element] if isinstance(term.element, Family) else term.element
+def _value(term: Term, families: Families, axes: Mapping[str, Shape], numbers: Sizes) -> Value:
     shape: list[Dim] = []
     for dim in term.dims or ():
         shape += axes[dim.name] if isinstance(dim, Rest) else (_replaced(dim, numbers),)
-    return Value(term.name, dtype, tuple(shape), term.dims is None)
+    return Value(term.name, _dtype(term, families), tuple(shape), term.dims is None)
 
 
 def _replaced(dim: Dim, numbers: Mapping[str, int]) -> Dim:
@@ -156,9 +145,7 @@ def shapes_of(values: Sequence[Value], sizes: Mapping[str, int]) -> list[tuple[i
     return shapes
 
 
-def usual_instance(
-    signature: Signature, known: Mapping[str, int], families: Mapping[Family, DType] = USUAL_DTYPES, axes: int = 1
-) -> Instance:
+def usual_instance(signature: Signature, known: Sizes, families: Families = USUAL_DTYPES, axes: int = 1) -> Instance:
     """The instance of a dtype for each family and so many axes for each Rest; `known` has integers that give a dim."""
     dtypes = tuple(_dtype(term, families) for term in signature.inputs)
     ranks = tuple(len(term.fixed) + axes * (term.rest is not None) for term in signature.inputs)
@@ -202,9 +189,7 @@ def integers_of(signature: Signature, requested: Mapping[str, int]) -> dict[str,
     return {name: requested.get(name, USUAL_SIZES[at % len(USUAL_SIZES)]) for at, name in enumerate(names)}
 
 
-def make(
-    instance: Instance, sizes: Mapping[str, int], integers: Mapping[str, int], rng: np.random.Generator
-) -> tuple[np.ndarray, ...]:
+def make(instance: Instance, sizes: Sizes, integers: Sizes, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
     """An array for each input: floats standard normal, integers within 100 of 0, bools even. `integers`: the values of
     parameters that give a dim. SignatureError where an extent would be negative."""
     shapes = shapes_of(instance.inputs, sizes)
@@ -212,11 +197,7 @@ def make(
 
 
 def draw_inputs(
-    maker: Callable[..., Any],
-    rng: np.random.Generator,
-    sizes: Mapping[str, int],
-    parameters: Sequence[str],
-    called: str,
+    maker: Maker, rng: np.random.Generator, sizes: Sizes, parameters: Sequence[str], called: str
 ) -> tuple[Any, ...]:
     """Draw the inputs that `inputs=` of an op gives: its parameters after `rng` are sizes with their usual values.
 
@@ -238,7 +219,7 @@ def draw_inputs(
     return arrays
 
 
-def sizes_of(maker: Callable[..., Any]) -> list[str]:
+def sizes_of(maker: Maker) -> list[str]:
     """The sizes that a maker of inputs takes."""
     return list(inspect.signature(maker).parameters)[1:]
 
@@ -251,7 +232,7 @@ def in_dtypes(arrays: Sequence[Any], signature: Signature, dtypes: Sequence[DTyp
     )
 
 
-def _dtype(term: Term, families: Mapping[Family, DType]) -> DType:
+def _dtype(term: Term, families: Families) -> DType:
     return families[term.element] if isinstance(term.element, Family) else term.element
 
 
@@ -264,9 +245,8 @@ def _array(value: Value, shape: Sequence[int], integers: Mapping[str, int], rng:
         case "bool":
             return rng.random(shape) < 0.5
         case "int" | "uint" as kind:
-            return rng.integers(0 if kind == "uint" else -_REACH, _REACH, shape, endpoint=True).astype(
-                value.dtype.numpy
-            )
+            least = 0 if kind == "uint" else -_REACH
+            return rng.integers(least, _REACH, shape, endpoint=True).astype(value.dtype.numpy)
         case _:
             raise SignatureError(f"{value.name}: {value.dtype.value} cannot be made up")
 

@@ -1,7 +1,6 @@
 """Signatures: terms of a dtype or a family of them, and dims; instances, settled by a call; and texts into signatures.
 
-Whatever is wrong with a text is said with the column where it is.
-"""
+Whatever is wrong with a text is said with the column where it is."""
 
 from __future__ import annotations
 
@@ -315,15 +314,11 @@ class _Parser:
         result = self.atom()
         while sign := self.take("*", "//"):
             place, right = self.next, self.atom()
-            if sign.text == "//" and (right.constant or 1) < 1:
-                raise self.fault("a dim is divided by what is not positive", place)
-            result = result * right if sign.text == "*" else self.divided(result, right, place)
+            if sign.text == "//" and right.constant is not None and right.constant < 1:
+                divisor = "what is not positive" if right.constant else "0"
+                raise self.fault(f"a dim is divided by {divisor}", place)
+            result = result * right if sign.text == "*" else result // right
         return result
-
-    def divided(self, left: Dim, right: Dim, place: SignatureToken) -> Dim:
-        if right == Dim.of(0):
-            raise self.fault("a dim is divided by 0", place)
-        return left // right
 
     def atom(self) -> Dim:
         token = self.next
@@ -379,6 +374,5 @@ def _require_families(signature: Signature, text: str) -> None:
             fault = f"no input says which dtype the {term.element.value} of {term.name} is"
             raise SignatureError(f'the signature "{brief(text)}" is not complete: {fault}; give a dtype such as f32')
         if term.rest and term.rest not in rests:
-            raise SignatureError(
-                f'the signature "{brief(text)}" is not complete: no input has the {term.rest} of {term.name}'
-            )
+            fault = f"no input has the {term.rest} of {term.name}"
+            raise SignatureError(f'the signature "{brief(text)}" is not complete: {fault}')

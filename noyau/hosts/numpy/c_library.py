@@ -1,7 +1,6 @@
 """The runtime's own C: built once, tried, and handed what it needs of Python and of NumPy.
 
-How many threads a call of a kernel may have. Results do not depend on it, to the bit.
-"""
+How many threads a call of a kernel may have. Results do not depend on it, to the bit."""
 
 from __future__ import annotations
 
@@ -47,10 +46,8 @@ class _Fields(ctypes.Structure):
     _fields_ = (
         ("data", _POINTER),
         ("nd", ctypes.c_int),
-        ("dimensions", ctypes.POINTER(ctypes.c_ssize_t)),
-        ("strides", ctypes.POINTER(ctypes.c_ssize_t)),
-        ("parent", _POINTER),
-        ("descr", _POINTER),
+        *((name, ctypes.POINTER(ctypes.c_ssize_t)) for name in ("dimensions", "strides")),
+        *((name, _POINTER) for name in ("parent", "descr")),
         ("flags", ctypes.c_int),
     )
 
@@ -117,8 +114,7 @@ def _open(c_library: ctypes.CDLL) -> bool:
     functions = [ctypes.cast(getattr(_PYTHON, name), _POINTER).value for name in _FUNCTIONS]
     words = [*functions, _new_array(), *map(id, _OBJECTS), object.__basicsize__]
     table = (ctypes.c_size_t * len(words))(*(word or 0 for word in words))
-    status: int = c_library.noyau_fast_call_open(table, ctypes.c_int64(ctypes.sizeof(table)))
-    return bool(status)
+    return bool(c_library.noyau_fast_call_open(table, ctypes.c_int64(ctypes.sizeof(table))))
 
 
 def reads_arrays(head_bytes: int = object.__basicsize__) -> bool:

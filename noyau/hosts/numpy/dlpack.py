@@ -4,8 +4,7 @@ No such package is imported: an object says by DLPack (https://dmlc.github.io/dl
 Python's buffers where its cells lie, and the package of an argument is there already.
 
 What lies in a capsule of DLPack, read with ctypes: for dtypes that NumPy does not take out of one. The structures are
-those of dlpack.h 1.1, with and without a version.
-"""
+those of dlpack.h 1.1, with and without a version."""
 
 from __future__ import annotations
 
@@ -28,6 +27,7 @@ _NEWEST = 1  # the major version from which on nothing but flags and dtypes may 
 # Numbers of DLDataTypeCode, and the dtypes of so many bits.
 _NUMPY = {0: "i", 1: "u", 2: "f", 5: "c"}
 _SHORT = {
+    (6, 8): np.bool_,
     (4, 16): ml_dtypes.bfloat16,
     (7, 8): ml_dtypes.float8_e3m4,
     (8, 8): ml_dtypes.float8_e4m3,
@@ -45,14 +45,10 @@ class _Tensor(ctypes.Structure):
 
     _fields_ = (
         ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
+        *((name, ctypes.c_int32) for name in ("device_type", "device_id", "ndim")),
+        *((name, ctypes.c_uint8) for name in ("code", "bits")),
         ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        *((name, ctypes.POINTER(ctypes.c_int64)) for name in ("shape", "strides")),
         ("byte_offset", ctypes.c_uint64),
     )
 
@@ -71,10 +67,8 @@ class _ManagedVersioned(ctypes.Structure):
     """`DLManagedTensorVersioned`."""
 
     _fields_ = (
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("context", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
+        *((name, ctypes.c_uint32) for name in ("major", "minor")),
+        *((name, ctypes.c_void_p) for name in ("context", "deleter")),
         ("flags", ctypes.c_uint64),
         ("tensor", _Tensor),
     )
@@ -126,13 +120,9 @@ def array_of(capsule: object, label: str) -> np.ndarray:
         array.flags.writeable = writable
         return array
     bits = np.dtype(f"u{dtype.itemsize}") if dtype.itemsize <= 8 else dtype
-    owner.__array_interface__ = {
-        "version": 3,
-        "data": (tensor.data + tensor.byte_offset, not writable),
-        "shape": shape,
-        "strides": tuple(step * dtype.itemsize for step in tensor.strides[: len(shape)]) if tensor.strides else None,
-        "typestr": bits.str,
-    }
+    data = (tensor.data + tensor.byte_offset, not writable)
+    strides = tuple(step * dtype.itemsize for step in tensor.strides[: len(shape)]) if tensor.strides else None
+    owner.__array_interface__ = {"version": 3, "data": data, "shape": shape, "strides": strides, "typestr": bits.str}
     return np.asarray(owner).view(dtype)
 
 
@@ -140,16 +130,12 @@ def _dtype(tensor: _Tensor, name: str) -> np.dtype:
     code, bits, lanes = tensor.code, tensor.bits, tensor.lanes
     if tensor.device_type not in (1, 3, 11):
         raise UnsupportedError(f"{name} lies on a device of type {tensor.device_type}, not in memory of the CPU")
-    if lanes == 1 and (code, bits) == (6, 8):
-        return np.dtype(np.bool_)
     if lanes == 1 and (code, bits) in _SHORT:
         short: np.dtype = np.dtype(_SHORT[code, bits])
         return short
     if lanes == 1 and code in _NUMPY and bits in (8, 16, 32, 64, 128):
-        try:
+        with suppress(TypeError):
             return np.dtype(f"{_NUMPY[code]}{bits // 8}")
-        except TypeError:
-            pass
     dtype_name = f"code {code}, {bits} bits, {lanes} lanes"
     raise UnsupportedError(f"{name} has a dtype of DLPack that NumPy cannot hold ({dtype_name}); cast it first")
 
@@ -244,12 +230,8 @@ def _package(like: Any) -> Any:
 
 def _capsule(thing: Any, name: str) -> object:
     try:
-        return thing.__dlpack__(max_version=(1, 1))
-    except TypeError:
-        pass  # it is of a time before versions
-    except Exception as error:
-        raise _refusal(thing, name, error) from error
-    try:
+        with suppress(TypeError):  # it is of a time before versions
+            return thing.__dlpack__(max_version=(1, 1))
         return thing.__dlpack__()
     except Exception as error:
         raise _refusal(thing, name, error) from error

@@ -63,9 +63,7 @@ class LibraryCall:
     """A kernel of a built library, and what a fast call of it takes. `called`: its name in messages; `results`: how
     many its caller has wishes for, or 0. BuildError and CheckError as for a FastCall."""
 
-    def __init__(
-        self, path: Path, symbol: str, arguments: Sequence[Argument], called: str | None, results: int = 0
-    ) -> None:
+    def __init__(self, path: Path, symbol: str, arguments: Sequence[Argument], called: str, results: int = 0) -> None:
         self.path, self.symbol, self.native = path, symbol, Native(path, symbol)
         self.arguments, self.called = tuple(arguments), called or self.native.name
         expected = list(zip(self.native.dtypes, self.native.ranks, strict=True))[: self.native.inputs]
@@ -89,16 +87,10 @@ class FastCall(LibraryCall):
 
     A call raises InputError where `out` does not fit, shares memory with an argument or may not be written,
     OutsideError where an index is out of bounds; MemoryError; CheckError for a status without a meaning. Making it
-    raises BuildError where the library cannot be loaded, CheckError where the kernel takes or gives something else.
-    """
+    raises BuildError where the library cannot be loaded, CheckError where the kernel takes or gives something else."""
 
     def __init__(
-        self,
-        path: Path,
-        symbol: str,
-        arguments: Sequence[Argument],
-        scalars: Sequence[bool] = (),
-        name: str | None = None,
+        self, path: Path, symbol: str, arguments: Sequence[Argument], scalars: Sequence[bool] = (), name: str = ""
     ) -> None:
         super().__init__(path, symbol, arguments, name, len(scalars))
         self.scalars = tuple(scalars) or (False,) * self.native.outputs
@@ -151,10 +143,8 @@ def ends_of(
 ) -> tuple[FastCallEnds, list[Any]]:
     """The description of a kernel for the compiled call, and the objects that must live as long as that."""
     alive, kernel = list[Any](), ctypes.CDLL(str(path))
-    ends = (
-        (ArgumentEnd * max(1, len(arguments)))(*(_argument(end, alive) for end in arguments)),
-        (ResultEnd * max(1, len(results)))(*results),
-    )
+    argument_ends = (ArgumentEnd * max(1, len(arguments)))(*(_argument(end, alive) for end in arguments))
+    ends = (argument_ends, (ResultEnd * max(1, len(results)))(*results))
     dims = sum(2 * end.rank for end in arguments)
     most = max(native.ranks[native.inputs :], default=0)
     address = ctypes.addressof(ctypes.c_char.in_dll(kernel, symbol))
@@ -243,9 +233,7 @@ def call_kernel(native: Native, arguments: Sequence[Argument], scalars: Sequence
     """The results of a kernel, one or a tuple; None where what is given is not as `arguments` says."""
     if type(values) is not tuple or len(values) != len(arguments):
         return None
-    arrays = [
-        array for end, each in zip(arguments, values, strict=True) if (array := read_argument(end, each)) is not None
-    ]
+    arrays = [array for array in map(read_argument, arguments, values) if array is not None]
     if len(arrays) != len(values):
         return None
     try:

@@ -3,8 +3,7 @@
 A result of LEAST_BYTES or more lies in a block of its own. When the last array that shows any of it is gone, views
 included, the block waits for the next result of its size. What waits is bounded: an eighth of the memory that this
 process may have (the machine's, or that of its control group where that is less), at least 64 MiB; what waited longest
-goes back to the system first. `clear()` gives all of it back.
-"""
+goes back to the system first. `clear()` gives all of it back."""
 
 from __future__ import annotations
 

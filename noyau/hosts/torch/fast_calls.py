@@ -95,7 +95,7 @@ class TensorFastCall(LibraryCall):
         path: Path,
         symbol: str,
         arguments: Sequence[Argument],
-        called: str | None = None,
+        called: str = "",
         large: Large | None = None,
     ) -> None:
         super().__init__(path, symbol, arguments, called)

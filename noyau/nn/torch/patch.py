@@ -101,8 +101,6 @@ def patch(model: Module) -> PatchRecord:
                     swapped.append(PatchedModule(name, original.__name__, op))
             case str(reason):
                 left.append(UnpatchedModule(name, original.__name__, reason))
-            case None:
-                pass
     return PatchRecord(tuple(swapped), tuple(left), model)
 
 
@@ -241,9 +239,8 @@ def _loss(module: Module) -> Replacement | str | None:
         return None
     loss, logits, labels = function.__globals__[LOSS], _numbers(4, 7), torch.tensor([0, 6, -100, 3])
     third = plain.cross_entropy(logits, labels, reduction="sum") / 3
-    if not (
-        _alike(loss(logits, labels), plain.cross_entropy(logits, labels)) and _alike(loss(logits, labels, 3), third)
-    ):
+    is_mean = _alike(loss(logits, labels), plain.cross_entropy(logits, labels))
+    if not is_mean or not _alike(loss(logits, labels, 3), third):
         return f"its {LOSS} computes something else"
     CROSSED.setdefault(function, _crossed(function))
     return Replacement("cross_entropy")
@@ -262,12 +259,11 @@ def _alike(result: Any, truth: Tensor, close: float = 1e-5) -> bool:
 CROSSED: dict[Forward, Forward] = {}  # losses, and the same by noyau's cross-entropy
 ACTS = ("act_fn", "act", "activation_fn", "activation")
 GATES = ("swiglu", "geglu")
+PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 LOOKS: dict[Callable[[Any], Replacement | str | None], Callable[[Module, str], bool]] = {
     _norm: _is_norm,
     _activation: _is_activation,
-    _gated: lambda module, kind: all(
-        isinstance(getattr(module, name, None), Module) for name in ("gate_proj", "up_proj", "down_proj")
-    ),
+    _gated: lambda module, kind: all(isinstance(getattr(module, name, None), Module) for name in PROJECTIONS),
     _attention: lambda module, kind: _calls(type(module).forward, ROTATE),
     _loss: _has_loss,
 }
@@ -284,8 +280,7 @@ def _takes(*tensors: Any) -> bool:
 def _of_input(
     original: type[Any], call: Callable[[Any, Any], Any], *names: str, dtypes: tuple[torch.dtype, ...] = FLOATS
 ) -> dict[str, Any]:
-    """A forward that calls an op of the module and its one input, where the op takes that and what the module has under
-    these names."""
+    """A forward that calls an op of the module and its one input, where the op takes that and the module's `names`."""
 
     def forward(self: Any, *args: Any, **options: Any) -> Any:
         tensors = [*args, *(getattr(self, name) for name in names)]

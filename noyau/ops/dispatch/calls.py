@@ -1,14 +1,13 @@
 """Calls of an op: through a fast call where a call like it came before, else the whole way.
 
-Without a signature each kind of call gets one, from what its reference does with such arrays.
-"""
+Without a signature each kind of call gets one, from what its reference does with such arrays."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 from math import inf
 from typing import Any, TypeAlias
 
@@ -71,8 +70,7 @@ class Calls:
 
     def whole(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
         """The results for arguments in order, whatever they are; in the kind of array of the first one that is another
-        package's. `constants` are those that are given. SignatureError where an argument does not fit, InputError where
-        `out` does not."""
+        package's. `constants`: those given. SignatureError for an argument that does not fit, InputError for `out`."""
         like, names = leading(args), self.description.reference.parameters
         arguments = tuple(as_given(each, name) for each, name in zip(args, names, strict=True))
         results = self.again(arguments, constants, out)
@@ -167,8 +165,8 @@ def _first(fast_call: Entry | None, fast_calls: tuple[Entry, ...]) -> tuple[Entr
 
 def warn(description: Description, reasons: Sequence[str]) -> None:
     """Say that the reference runs, and why, at the line of the call."""
-    message = f"{description.name} ({description.place}) runs as its reference: {'; '.join(reasons)}"
-    errors.warn(message, ReferenceWarning)
+    title = f"{description.name} ({description.place})"
+    errors.warn(f"{title} runs as its reference: {'; '.join(reasons)}", ReferenceWarning)
 
 
 def as_given(value: Any, name: str) -> Any:
@@ -221,9 +219,8 @@ class UnsignedCalls:
 
     def forget(self) -> None:
         """Decide anew at the next call."""
-        for kind in self.kinds.values():
-            for each in kind:
-                each.calls.forget()
+        for each in chain.from_iterable(self.kinds.values()):
+            each.calls.forget()
 
     def again(self, args: tuple[Any, ...], constants: Mapping[str, Any], out: Any) -> Any:
         """Nothing is known before the arrays are looked at."""
@@ -278,8 +275,14 @@ class UnsignedCalls:
         return self.once.value(key, lambda: self.known(key, arrays), lambda: self.anew(key, arrays, constants)).calls
 
     def anew(self, key: Any, arrays: Mapping[str, Array], constants: Mapping[str, Any]) -> SignatureCalls:
-        """Those of a signature that is found now, which is known from now on. UnsupportedError where there is none."""
-        signed = self.signature_calls(arrays, constants)
+        """Those of the signature that the reference has for these, known from now on; UnsupportedError for none."""
+        reference = self.description.reference
+        reference = replace(reference, parameters=tuple(arrays), constants={**reference.constants, **constants})
+        shapes = {name: (dtype_of(name, array), array.shape) for name, array in arrays.items()}
+        trace = trace_shapes(reference.function, shapes, reference.constants)
+        signature = signature_of(trace)
+        description = replace(self.description, reference=reference, signature=signature)
+        signed = SignatureCalls(Calls(description, signature), trace.graph.demands)
         self.kinds.setdefault(key, []).append(signed)
         return signed
 
@@ -287,16 +290,6 @@ class UnsignedCalls:
         """Those of a signature that was found before and takes these arrays."""
         values = list(arrays.values())
         return next((each for each in self.kinds.get(key, ()) if each.takes(values)), None)
-
-    def signature_calls(self, arrays: Mapping[str, Array], constants: Mapping[str, Any]) -> SignatureCalls:
-        """Those of the signature that the reference has for these."""
-        reference = self.description.reference
-        reference = replace(reference, parameters=tuple(arrays), constants={**reference.constants, **constants})
-        shapes = {name: (_dtype(name, array), array.shape) for name, array in arrays.items()}
-        trace = trace_shapes(reference.function, shapes, reference.constants)
-        signature = signature_of(trace)
-        description = replace(self.description, reference=reference, signature=signature)
-        return SignatureCalls(Calls(description, signature), trace.graph.demands)
 
     def arrays(self, args: Sequence[Any]) -> dict[str, Array]:
         """The arguments by name. UnsupportedError for one that is no array: a number has no dtype of its own."""
@@ -317,8 +310,7 @@ class UnsignedCalls:
 
     def returning(self) -> UserKernel | None:
         """The first kernel that is trusted and that Python calls."""
-        kernels = self.description.kernels
-        return next((kernel for kernel in kernels if kernel.usage.trust and kernel.function), None)
+        return next((kernel for kernel in self.description.kernels if kernel.usage.trust and kernel.function), None)
 
     def warn(self, reason: str) -> None:
         """Once: that the reference runs."""
@@ -330,15 +322,15 @@ class UnsignedCalls:
 def signature_of(trace: Trace) -> Signature:
     """The signature that a traced function has: results of rank 0 are scalars, as NumPy returns them."""
     inputs = tuple(Term(node.output, node.dtype, node.shape) for node in trace.inputs)
-    outputs = tuple(Term(node.output, node.dtype, node.shape or None) for node in trace.results)
-    return Signature(inputs, outputs)
+    return Signature(inputs, tuple(Term(node.output, node.dtype, node.shape or None) for node in trace.results))
 
 
 def _kind(array: Array) -> tuple[Any, ...]:
     return array.dtype, tuple(extent == 1 for extent in array.shape)
 
 
-def _dtype(name: str, array: Array) -> DType:
+def dtype_of(name: str, array: Array) -> DType:
+    """The DType of an array. UnsupportedError where noyau has none."""
     dtype = from_numpy(array.dtype)
     if dtype is None or dtype is DType.OTHER:
         raise UnsupportedError(f"{name} is of the dtype {array.dtype}, which noyau has not")

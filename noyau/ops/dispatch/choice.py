@@ -1,8 +1,7 @@
 """Kernel selection for a key, with the reasons: the recorded winner, else a trusted one, else a generated one that
 passed its smoke certificate, else an attached one that was checked, else the reference.
 
-`op.explain(x)`: which kernel runs for these inputs, why, since when, what else may run, and what was rejected.
-"""
+`op.explain(x)`: which kernel runs for these inputs, why, since when, what else may run, and what was rejected."""
 
 from __future__ import annotations
 
@@ -46,6 +45,7 @@ USUAL: Mapping[str, int] = MappingProxyType({})  # sizes of tiles
 ALOUD_S = 5.0  # after which a first call says what it is doing
 TRIES = 4  # failures of a key, each at sizes of its own, before no other sizes are tried
 AtSizes: TypeAlias = Callable[[Mapping[str, int]], bool]
+Reasons: TypeAlias = dict[str, str]  # why kernels may not run, by name
 
 
 class NoRoom(str):
@@ -57,8 +57,7 @@ class NoRoom(str):
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One kernel for a key. `kernel`: a language, the name of an attached one, or "reference"; `runner`: a generated
-    program, or an attached kernel, or None for the reference; `tiles`: sizes of tiles of a program on a GPU that differ
-    from the usual ones."""
+    program, an attached kernel, or None for the reference; `tiles`: sizes of tiles on a GPU that are not the usual."""
 
     kernel: str
     language: str
@@ -71,8 +70,7 @@ class Choice:
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The selection for a key: each kernel with the number of cells of the largest array up to which it does; and what
-    was rejected, with the reasons. `until`: when it is decided anew, by the monotonic clock, where there was no
-    room."""
+    was rejected, with the reasons. `until`: when it is decided anew, by the monotonic clock, if there was no room."""
 
     wanted: Specialization
     choices: tuple[tuple[Choice, float], ...]
@@ -86,15 +84,13 @@ class Selection:
     @property
     def only(self) -> Choice | None:
         """The one kernel for all sizes, or None."""
-        kernels = {choice.kernel for choice, _ in self.choices}
-        return self.choices[0][0] if len(kernels) == 1 else None
+        return self.choices[0][0] if len({choice.kernel for choice, _ in self.choices}) == 1 else None
 
 
 @dataclass(slots=True)
 class Selector:
-    """The choices of an op, made once a key, and what failed is not tried again. `programs`: in the order they were
-    made, each with what tells at which sizes it holds, and why there is none likewise; `demands`: for which sizes a
-    reference last asked."""
+    """The choices of an op, made once a key, and what failed is not tried again. `programs`: in order, each, or why
+    there is none, with what tells at which sizes it holds; `demands`: for which sizes a reference last asked."""
 
     description: Description
     chosen: dict[Key, list[Selection]] = field(default_factory=dict)
@@ -136,11 +132,10 @@ class Selector:
 
     def decided(self, specialization: Specialization, key: Key) -> Selection:
         """The choice for a key, from what is recorded and what can run."""
-        rejected: dict[str, str] = {}
+        rejected: Reasons = {}
         choices = list(self.won(specialization, key, rejected))
         if not choices:
-            candidates = self.candidates(specialization, key, rejected)
-            choices = [(next(candidates), inf)]
+            choices = [(next(self.candidates(specialization, key, rejected)), inf)]
         missed = next((item for item in rejected.items() if isinstance(item[1], NoRoom)), None)
         if missed is None:
             return Selection(specialization, tuple(choices), tuple(rejected.items()))
@@ -149,18 +144,14 @@ class Selector:
         warn(f"{message}; {again}")
         return Selection(specialization, tuple(choices), tuple(rejected.items()), monotonic() + AGAIN_S)
 
-    def won(self, specialization: Specialization, key: Key, rejected: dict[str, str]) -> Iterator[tuple[Choice, float]]:
+    def won(self, specialization: Specialization, key: Key, rejected: Reasons) -> Iterator[tuple[Choice, float]]:
         """The recorded winners that still are what they were and may run."""
-        pairs = [
-            (winner, self.winner(winner, specialization, key, rejected))
-            for winner in recall_winners(self.description, specialization)
-        ]
+        winners = recall_winners(self.description, specialization)
+        pairs = [(winner, self.winner(winner, specialization, key, rejected)) for winner in winners]
         known = {winner: choice for winner, choice in pairs if choice is not None}
         yield from ((known[winner], most) for winner, most in bounds(list(known)))
 
-    def winner(
-        self, winner: Winner, specialization: Specialization, key: Key, rejected: dict[str, str]
-    ) -> Choice | None:
+    def winner(self, winner: Winner, specialization: Specialization, key: Key, rejected: Reasons) -> Choice | None:
         """The kernel that won, where it is still the same; else why not goes to `rejected`."""
         reason = f"the fastest at {winner.cells} cells ({spell_s(winner.median_s)}), timed on {winner.when}"
         runner = self.maker_of(winner, specialization, key)
@@ -189,7 +180,7 @@ class Selector:
         return "its text has changed since it was timed" if stale else program
 
     def candidates(
-        self, specialization: Specialization, key: Key, rejected: dict[str, str], *, tried: bool = False
+        self, specialization: Specialization, key: Key, rejected: Reasons, *, tried: bool = False
     ) -> Iterator[Choice]:
         """The kernels that may run, the first choice first, when nothing was timed; the reference is the last. `tried`:
         of the generated kernels those alone that were built already."""
@@ -212,9 +203,8 @@ class Selector:
 
     def barred(self, kernel: UserKernel, specialization: Specialization) -> str:
         """The reason why an attached kernel may not run, or nothing."""
-        return ineligible(
-            kernel, self.description.reference, specialization.instance, specialization.constants, specialization.device
-        )
+        key = (specialization.instance, specialization.constants, specialization.device)
+        return ineligible(kernel, self.description.reference, *key)
 
     def program(self, specialization: Specialization, key: Key, language: str) -> BuiltProgram | str:
         """The generated program in a language, certified; or why there is none. Tried once, unless for no room."""
@@ -273,14 +263,12 @@ def _everywhere(sizes: Mapping[str, int]) -> bool:
 @contextlib.contextmanager
 def aloud(description: Description, sizes: Callable[[], tuple[str, ...]]) -> Iterator[None]:
     """Say so on stderr, once, where what is done within takes long. `sizes`: for which the reference asks by then."""
-    message = (
-        f"noyau: the first call of {description.name} ({description.place}) is making kernels for {ALOUD_S:g} s now"
-    )
+    title = f"{description.name} ({description.place})"
 
     def say() -> None:
         names = ", ".join(sizes())
         why = f"; its reference asks for the number of {names}: each step of a loop over it is built" if names else ""
-        sys.stderr.write(f"{message}{why}\n")
+        sys.stderr.write(f"noyau: the first call of {title} is making kernels for {ALOUD_S:g} s now{why}\n")
 
     timer = Timer(ALOUD_S, say)
     timer.daemon = True
@@ -336,16 +324,8 @@ def explained(choosing: Selector, chosen: Selection, cells: int) -> Explanation:
     eligible = [(each.kernel, each.reason) for each in others if each.kernel != choice.kernel]
     for name in (choice.kernel, *dict(eligible)):  # what may run by now, as it has been checked since
         rejected.pop(name, None)
-    return Explanation(
-        choosing.description.name,
-        _key_text(chosen),
-        choice.kernel,
-        choice.language,
-        choice.reason,
-        choice.since,
-        tuple(eligible),
-        tuple(rejected.items()),
-    )
+    runs = (choice.kernel, choice.language, choice.reason, choice.since)
+    return Explanation(choosing.description.name, _key_text(wanted), *runs, tuple(eligible), tuple(rejected.items()))
 
 
 def as_written(explanation: Explanation) -> Explanation:
@@ -365,9 +345,8 @@ def explained_without_signature(description: Description, trusted: UserKernel | 
     return Explanation(description.name, "without a signature", *runs, today(), (), (("generated", reason),))
 
 
-def _key_text(chosen: Selection) -> str:
+def _key_text(key: Specialization) -> str:
     """The key in words: `x: f32[rows, n], packed; eps=1e-05`."""
-    key = chosen.wanted
     lies = [f" {key.layout(at)}" if value.shape else "" for at, value in enumerate(key.instance.inputs)]
     values = [f"{value.name}: {value}{layout}" for value, layout in zip(key.instance.inputs, lies, strict=True)]
     constants = [f"{name}={value!r}" for name, value in (*key.constants.items(), *key.integers.items())]

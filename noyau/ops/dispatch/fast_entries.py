@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, assert_never
 import numpy as np
 
 from noyau.codegen.language import LANGUAGES
-from noyau.compiler.lowering.input_layouts import PACKED, Layout
+from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.dtypes import DType
 from noyau.errors import InputError, UnsupportedError
 from noyau.hosts.numpy.c_library import threads
@@ -32,9 +32,7 @@ _ALONE = {Family.FLOAT: DType.F64, Family.INT: DType.I64}  # of a Python number 
 
 def entry(label: str, signature: Signature, chosen: Selection) -> Entry | None:
     """The entry that takes the arguments of a call as they are, and misses another key. None for the reference."""
-    fast_call: Entry | None = of_sizes(
-        chosen, lambda choice: _fast_call(label, signature, choice, chosen.wanted), _by_size
-    )
+    fast_call: Entry | None = of_sizes(chosen, partial(_fast_call, label, signature, chosen.wanted), _by_size)
     return fast_call
 
 
@@ -59,19 +57,13 @@ def run(choice: Choice, specialization: Specialization, arrays: Sequence[Array])
 
 def arguments_of(signature: Signature, specialization: Specialization, *, packed: bool = False) -> list[Argument]:
     """The arguments that an entry takes, by place; with `packed`, arrays in C order alone."""
-    return [
-        _argument(signature, term, value, specialization, PACKED if packed else specialization.layout(at))
-        for at, (term, value) in enumerate(zip(signature.inputs, specialization.instance.inputs, strict=True))
-    ]
-
-
-def _argument(
-    signature: Signature, term: Term, value: Value, specialization: Specialization, layout: Layout
-) -> Argument:
-    numbers = TAKES[value.dtype.kind] if _takes_numbers(signature, term, value) else ()
-    return Argument(
-        value.dtype, len(value.shape), layout, numbers=numbers, equals=specialization.integers.get(value.name)
-    )
+    arguments = []
+    for at, (term, value) in enumerate(zip(signature.inputs, specialization.instance.inputs, strict=True)):
+        layout = PACKED if packed else specialization.layout(at)
+        numbers = TAKES[value.dtype.kind] if _takes_numbers(signature, term, value) else ()
+        equals = specialization.integers.get(value.name)
+        arguments.append(Argument(value.dtype, len(value.shape), layout, numbers=numbers, equals=equals))
+    return arguments
 
 
 def _takes_numbers(signature: Signature, term: Term, value: Value) -> bool:
@@ -82,29 +74,25 @@ def _takes_numbers(signature: Signature, term: Term, value: Value) -> bool:
     return settled or (term.element is not Family.ANY and value.dtype is _ALONE.get(term.element))
 
 
-def _fast_call(label: str, signature: Signature, choice: Choice, specialization: Specialization) -> Entry | None:
+def _fast_call(label: str, signature: Signature, specialization: Specialization, choice: Choice) -> Entry | None:
     scalars = [value.scalar for value in specialization.instance.outputs]
     match choice.runner:
         case None:
             return None
         case BuiltProgram(library=path) if path is not None and choice.runner.generated.program.single is not None:
             symbol = f"{choice.runner.generated.program.kernels[0].name}_kernel"
-            generated: Entry = FastCall(path, symbol, arguments_of(signature, specialization), scalars, label).call
-            return generated
+            return FastCall(path, symbol, arguments_of(signature, specialization), scalars, label).call
         case UserKernel(language=language) if LANGUAGES[language].is_native:
             path_and_symbol = library_of(choice.runner, specialization.instance, specialization.constants)
-            by_hand: Entry = FastCall(
-                *path_and_symbol, arguments_of(signature, specialization, packed=True), scalars, label
-            ).call
-            return by_hand
+            ends = arguments_of(signature, specialization, packed=True)
+            return FastCall(*path_and_symbol, ends, scalars, label).call
         case BuiltProgram():
             ends, program = arguments_of(signature, specialization), choice.runner
             return partial(_plainly, label, ends, scalars, in_memory(program), into=into(program))
         case UserKernel():
             by_python = FunctionKernel(choice.runner, specialization.instance, specialization.constants)
-            return partial(
-                _plainly, label, arguments_of(signature, specialization), scalars, as_called(by_python, specialization)
-            )
+            ends = arguments_of(signature, specialization)
+            return partial(_plainly, label, ends, scalars, as_called(by_python, specialization))
         case _:
             assert_never(choice.runner)
 

@@ -57,7 +57,9 @@ class ProgramRunner:
 
 def array_runner(built: BuiltProgram) -> ProgramRunner:
     """A built program on NumPy's arrays."""
-    return ProgramRunner(built, _calls(built), lambda value: value)
+    kernels, steps = iter(built.kernels), built.generated.program.steps
+    calls = [_kernel(built, step, next(kernels)) if isinstance(step, KernelStep) else _library(step) for step in steps]
+    return ProgramRunner(built, calls, lambda value: value)
 
 
 def solver(graph: Graph) -> Callable[[Sequence[Array]], Sizes]:
@@ -86,14 +88,6 @@ def _plain(shape: Shape) -> list[str | int] | None:
     if any(dim.constant is None and str(dim) not in dim.names for dim in shape):
         return None
     return [str(dim) if dim.constant is None else dim.constant for dim in shape]
-
-
-def _calls(program: BuiltProgram) -> list[Step]:
-    kernels = iter(program.kernels)
-    return [
-        _kernel(program, step, next(kernels)) if isinstance(step, KernelStep) else _library(step)
-        for step in program.generated.program.steps
-    ]
 
 
 def _library(step: LibraryStep) -> Step:

@@ -28,6 +28,7 @@ from noyau.verify.trial import certify_native
 
 Array = np.ndarray
 Sizes = Mapping[str, int]
+Inputs = tuple[str, list[Array]]  # and what they are
 ENOUGH_S = 0.1  # after which no further case is begun
 MOST = 8
 CELLS = 1 << 13  # of the largest array
@@ -42,34 +43,30 @@ def smoke(description: Description, program: BuiltProgram, seed: int = 0) -> Cer
     memory as it takes them; first on those of sizes at which launches run that do not run at the first ones."""
     generated, wanted = program.generated, program.generated.wanted
     judged_by = graph_of(description.reference, wanted.instance, wanted.constants)
-    small = _cases(description, generated, seed)
     with np.errstate(all="ignore"):
+        small = _small_inputs(description, generated, seed)
         first = list(islice(small, 1))
-        missed = sizes_missed(
-            generated, [generated.graph.bind([array.shape for array in case.inputs]) for case in first]
-        )
-        longer = _of_launches(description, generated, seed, missed)
-        cases = chain(longer, first, islice(_until(ENOUGH_S, small), MOST - 1))
+        tried = [generated.graph.bind([array.shape for array in arrays]) for _, arrays in first]
+        longer = _of_launches(description, generated, seed, sizes_missed(generated, tried))
+        inputs = chain(longer, first, islice(_until(ENOUGH_S, small), MOST - 1))
+        cases = (Case(label, tuple(map(lie, arrays, wanted.layouts))) for label, arrays in inputs)
         return certify_native(judged_by, program, cases, name=generated.called, traced=lambda: generated.graph)
 
 
-def _until(limit_s: float, cases: Iterator[Case]) -> Iterator[Case]:
-    """The cases that are asked for within a time; the first one in any case."""
+def _until(limit_s: float, inputs: Iterator[Inputs]) -> Iterator[Inputs]:
+    """The inputs that are asked for within a time; the first ones in any case."""
     end_s = time.monotonic() + limit_s
-    for case in cases:
-        yield case
+    for each in inputs:
+        yield each
         if time.monotonic() > end_s:
             return
 
 
-def _cases(description: Description, generated: GeneratedProgram, seed: int) -> Iterator[Case]:
+def _small_inputs(description: Description, generated: GeneratedProgram, seed: int) -> Iterator[Inputs]:
     """Small inputs of the key: by the op's maker where the program holds for them, else such as the graph takes."""
     own = maker_inputs(description, generated.wanted, seed, generated)
     first = next(own, None)
-    inputs = _drawn(generated, seed) if first is None else chain([first], own)
-    for label, arrays in inputs:
-        laid = [lie(array, generated.wanted.layout(at)) for at, array in enumerate(arrays)]
-        yield Case(label, tuple(laid))
+    return _drawn(generated, seed) if first is None else chain([first], own)
 
 
 def sizes_missed(generated: GeneratedProgram, tried: Sequence[Sizes]) -> list[dict[str, int]]:
@@ -82,14 +79,13 @@ def sizes_missed(generated: GeneratedProgram, tried: Sequence[Sizes]) -> list[di
 
 def _of_launches(
     description: Description, generated: GeneratedProgram, seed: int, missed: Iterable[Sizes]
-) -> Iterator[Case]:
+) -> Iterator[Inputs]:
     """Inputs of sizes at which launches run that do not run otherwise; of an op's own maker, where it takes such."""
     for sizes in missed:
         inputs = _drawn(generated, seed, [(sizes, NORMAL)])
         if description.inputs is not None:
             inputs = maker_inputs_at(description, generated.wanted, generated.graph, sizes, seed, generated)
-        for label, arrays in inputs:
-            yield Case(label, tuple(lie(array, generated.wanted.layout(at)) for at, array in enumerate(arrays)))
+        yield from inputs
 
 
 def maker_inputs_at(
@@ -99,7 +95,7 @@ def maker_inputs_at(
     sizes: Sizes,
     seed: int = 0,
     of: GeneratedProgram | None = None,
-) -> Iterator[tuple[str, list[Array]]]:
+) -> Iterator[Inputs]:
     """Inputs by the op's maker for some sizes, also where it has other names for them; of as many of these as it knows
     by name where it makes none of all; nothing where it does not take them."""
     takes = sizes_of(description.inputs) if description.inputs is not None else []
@@ -107,17 +103,16 @@ def maker_inputs_at(
     renamed = (dict(zip(names, others, strict=False)) for names in permutations(free, min(len(others), len(free))))
     for more in [*(islice(renamed, RENAMED) if others else ()), None]:
         with contextlib.suppress(Exception):  # of a user's function
-            for label, arrays in islice(
-                maker_inputs(description, specialization, seed, of, {**sizes, **(more or {})}), 1
-            ):
+            own = maker_inputs(description, specialization, seed, of, {**sizes, **(more or {})})
+            for label, arrays in islice(own, 1):
                 if more is None or sizes.items() <= graph.bind([array.shape for array in arrays]).items():
                     yield label, arrays
                     return
 
 
 def _drawn(
-    generated: GeneratedProgram, seed: int, plan: Iterable[tuple[Mapping[str, int], Pattern]] | None = None
-) -> Iterator[tuple[str, list[Array]]]:
+    generated: GeneratedProgram, seed: int, plan: Iterable[tuple[Sizes, Pattern]] | None = None
+) -> Iterator[Inputs]:
     graph, integers = generated.graph, generated.wanted.integers
     maker = CaseMaker(graph, np.random.default_rng(seed))
     for sizes, pattern in _plan(graph, maker, generated.wanted.sizes) if plan is None else plan:
@@ -154,7 +149,7 @@ def maker_inputs(
     seed: int,
     of: GeneratedProgram | None = None,
     sizes: Mapping[str, int] = NO_SIZES,
-) -> Iterator[tuple[str, list[Array]]]:
+) -> Iterator[Inputs]:
     """Inputs by the op's maker for these dtypes and ranks, each with its seed; nothing without a maker.
     `of`: of sizes that this holds for, those that it was specialised to asked for by name; nothing where these are
     large. `sizes`: those that are asked for besides."""

@@ -56,8 +56,7 @@ def record(description: Description, specialization: Specialization, winners: Se
 
 
 def _read(entry: Mapping[str, Any]) -> Winner:
-    constants = tuple((str(name), value) for name, value in entry.get("constants", ()))
-    return Winner(**{**entry, "constants": constants})
+    return Winner(**{**entry, "constants": tuple((str(name), value) for name, value in entry.get("constants", ()))})
 
 
 def bounds(winners: Sequence[Winner]) -> list[tuple[Winner, float]]:
@@ -87,10 +86,8 @@ def usual_text(description: Description, specialization: Specialization) -> str:
 
 def smoke_key(description: Description, generated: GeneratedProgram) -> str:
     """The key of a smoke certificate: reference, texts, launches of the call, key, machine, judge."""
-    launches = str(generated.launches(generated.wanted.sizes))
-    return digest(
-        "smoke", __version__, generated.language, generated.text, launches, *_facts(description, generated.wanted)
-    )
+    parts = (generated.language, generated.text, str(generated.launches(generated.wanted.sizes)))
+    return digest("smoke", __version__, *parts, *_facts(description, generated.wanted))
 
 
 def _key(description: Description, specialization: Specialization) -> str:

@@ -44,8 +44,7 @@ def over_arrays(function: Any, inputs: int, label: str) -> FunctionType:
 
 def name_of(function: Any) -> str:
     """The name of a function within that of an op: `lambda` where it has no name."""
-    name = str(getattr(function, "name", None) or getattr(function, "__name__", "function"))
-    return name.strip("<>")
+    return str(getattr(function, "name", None) or getattr(function, "__name__", "function")).strip("<>")
 
 
 def _wrapped(inner: Scalar, function: Any, inputs: int, label: str) -> FunctionType:
@@ -65,10 +64,8 @@ def _takes(function: Any, inputs: int) -> bool:
         return bool(function.nin == inputs)
     try:
         inspect.signature(function).bind(*[0] * inputs)
-    except TypeError:
-        return False
-    except ValueError:
-        return True
+    except (TypeError, ValueError) as fault:
+        return isinstance(fault, ValueError)
     return True
 
 
@@ -92,13 +89,9 @@ def _counted(function: FunctionType, inputs: int, label: str) -> FunctionType:
     if not beyond:
         function.__defaults__ = None
         return function
-    names = code.co_varnames[inputs : code.co_argcount]
-    kept = dict(builtins.zip(names, defaults[-beyond:], strict=True))
-    kind = code.replace(
-        co_argcount=inputs,
-        co_posonlyargcount=min(code.co_posonlyargcount, inputs),
-        co_kwonlyargcount=code.co_kwonlyargcount + beyond,
-    )
+    kept = dict(builtins.zip(code.co_varnames[inputs : code.co_argcount], defaults[-beyond:], strict=True))
+    by_place, by_keyword = min(code.co_posonlyargcount, inputs), code.co_kwonlyargcount + beyond
+    kind = code.replace(co_argcount=inputs, co_posonlyargcount=by_place, co_kwonlyargcount=by_keyword)
     result = FunctionType(kind, function.__globals__, function.__name__, None, function.__closure__)
     result.__kwdefaults__ = {**kept, **(function.__kwdefaults__ or {})}
     result.__doc__, result.__module__ = function.__doc__, function.__module__

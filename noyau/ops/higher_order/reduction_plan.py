@@ -89,11 +89,8 @@ def _monoid(graph: Graph) -> str | None:
     if isinstance(last.kind, Map) and last.kind.function in _LAST and len(last.inputs) == 2:
         function, operands = last.kind.function, last.inputs
         sides = [side for side in (0, 1) if operands[side] == state and not needs(one, operands[1 - side], state)]
-        if (
-            sides
-            and not (function in _IN_ORDER and sides[0] == 1)
-            and last.dtype.kind in MONOIDS[_LAST[function]].accepts
-        ):
+        is_turned = function in _IN_ORDER and sides[:1] == [1]
+        if sides and not is_turned and last.dtype.kind in MONOIDS[_LAST[function]].accepts:
             return _LAST[function]
     return "logsumexp" if _is_logaddexp(one, graph) else None
 
