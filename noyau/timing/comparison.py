@@ -1,8 +1,7 @@
 """Callables timed side by side: rounds in shuffled order, every sample kept, and a verdict that may say "too noisy".
 
 A machine that others use drifts by more than most kernels win: only the ratio within a pair means something.
-Sides that are each in a place of their own, a process, are half of the time in each other's.
-"""
+Sides that are each in a place of their own, a process, are half of the time in each other's."""
 
 from __future__ import annotations
 
@@ -41,9 +40,8 @@ def compare(
     The budget holds the warm-up, of at most a quarter; slow callables overrun it, since `fewest` pairs are always
     measured. `warmed_s`: what a call of each took just before; where the warm-up would be one more of each and no
     other, there is none. `clock` gives seconds. What a callable raises is not caught."""
-    rounds = Rounds(
-        [self_timed(before, clock), self_timed(after, clock)], np.random.default_rng(seed), clock, alike=True
-    )
+    sides = [self_timed(before, clock), self_timed(after, clock)]
+    rounds = Rounds(sides, np.random.default_rng(seed), clock, alike=True)
     start_s = clock()
     with without_collections():
         if sum(warmed_s) < budget_s / 4 or min(warmed_s) < LONG * SAMPLE_S:
@@ -89,8 +87,7 @@ def compare_swapped(
 
 
 def half(*sides: SelfTimed, budget_s: float, **options: Any) -> Comparison:
-    """Compare for half of `compare_swapped`: with the sides in one place each, in half of the time; the rest as in
-    `compare`."""
+    """Compare for half of `compare_swapped`: the sides in one place each, half of the time; the rest as `compare`."""
     return compare(*sides, budget_s=budget_s / 2, fewest=FEWEST_PAIRS // 2, **options)
 
 

@@ -46,9 +46,8 @@ def unsteady(before: Conditions, after: Conditions, cores: int) -> str:
     doubts = []
     change = after.pulse_s / before.pulse_s if before.pulse_s > 0 and after.pulse_s > 0 else 1.0
     if not 1 / (1 + _STEADY) <= change <= 1 + _STEADY:
-        doubts.append(
-            f"the processor became {max(change, 1 / change):.2f}x {'slower' if change > 1 else 'faster'} meanwhile"
-        )
+        way = "slower" if change > 1 else "faster"
+        doubts.append(f"the processor became {max(change, 1 / change):.2f}x {way} meanwhile")
     if after.load is not None and after.load > cores + 0.5:
         doubts.append(f"other work ran, {after.load:.1f} processes on {cores} cores")
     if before.stolen_s is not None and after.stolen_s is not None and after.stolen_s - before.stolen_s > 0.1:
@@ -130,8 +129,7 @@ def _others_run() -> bool:
 
 
 def _state(path: str) -> bytes:
-    """The state of a thread, by its letter of proc(5): it stands behind its name, which is in brackets; none of one
-    that has ended."""
+    """The state of a thread, a letter of proc(5) behind its name, which is in brackets; none of one that has ended."""
     try:
         with open(path, "rb", 0) as file:  # a Path for each of dozens of threads takes twice as long
             return file.read(256).rpartition(b") ")[2][:1]

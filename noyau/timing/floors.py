@@ -34,36 +34,22 @@ def mistake(
     for _ in range(_ROUNDS):
         best_s = best_s if again is None else min(best_s, again())
         least_s = min(least_s, _least_s(read_bytes, written_bytes, max(threads, 1)))
-    if best_s >= MISTAKE_BELOW * least_s:
-        return ""
-    return too_short(best_s, least_s, "machine")
+    return "" if best_s >= MISTAKE_BELOW * least_s else too_short(best_s, least_s, "machine")
 
 
 def too_short(time_s: float, least_s: float, what: str) -> str:
     """The message that a time cannot be, on a machine or a GPU."""
-    return (
-        f"it took {time_s:.3g} s, and what it must move takes this {what} {least_s:.3g} s: the count of bytes, the "
-        "clock or the kernel is wrong"
-    )
+    cause = "the count of bytes, the clock or the kernel is wrong"
+    return f"it took {time_s:.3g} s, and what it must move takes this {what} {least_s:.3g} s: {cause}"
 
 
 def _least_s(read_bytes: int, written_bytes: int, threads: int) -> float:
     """As `floor_s`, at the best rate of what is kept and of what is measured now."""
     moved, alone = read_bytes + written_bytes, abs(read_bytes - written_bytes)
-    copies = max(
-        rates.copy_rate(moved, threads),
-        rates.copy_rate(moved // 2, threads),
-        rates.measure_copy(moved, threads),
-    )
-    copies = max(copies, rates.measure_nontemporal(moved, threads))
-    reads = copies
+    near = (moved, moved // 2)
+    copies = reads = max(*(rates.copy_rate(each, threads) for each in near), rates.best_copy(moved, threads))
     if read_bytes > written_bytes:
-        reads = max(
-            copies,
-            rates.read_rate(moved, threads),
-            rates.read_rate(moved // 2, threads),
-            rates.measure_read(moved, threads),
-        )
+        reads = max(copies, *(rates.read_rate(each, threads) for each in near), rates.measure_read(moved, threads))
     return (moved - alone) / copies + alone / reads
 
 

@@ -82,13 +82,8 @@ class GpuRates:
         moved = read_bytes + written_bytes
         if not moved or time_s >= MISTAKE_BELOW * self.floor_s(read_bytes, written_bytes, temperature):
             return ""
-        best = max(
-            rate_at(each[temperature], near)
-            for each in (self.copy, self.read, self.fill)
-            if each.get(temperature)
-            for near in (moved // 2, moved, 2 * moved)
-        )
-        least_s = moved / best
+        curves = [each[temperature] for each in (self.copy, self.read, self.fill) if each.get(temperature)]
+        least_s = moved / max(rate_at(curve, near) for curve in curves for near in (moved // 2, moved, 2 * moved))
         return "" if time_s >= MISTAKE_BELOW * least_s else too_short(time_s, least_s, "GPU")
 
 

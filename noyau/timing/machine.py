@@ -25,18 +25,10 @@ _CPU_NAMES = Path("/proc/cpuinfo")
 
 def this_machine(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Machine:
     """This machine, with the compiler and the level that these options mean; what is not there is "none"."""
-    return Machine(
-        cpu=cpu_model(),
-        cores=processors(),
-        level=c_compiler.resolve_target(options.target),
-        compiler=_compiler(options),
-        os=f"{platform.system()} {platform.release()}",
-        versions={
-            "noyau": __version__,
-            "python": platform.python_version(),
-            **{name: _release(names) for name, names in PACKAGES.items()},
-        },
-    )
+    level, compiler, os = c_compiler.resolve_target(options.target), _compiler(options), platform.uname()
+    versions = {"noyau": __version__, "python": platform.python_version()}
+    versions |= {name: _release(names) for name, names in PACKAGES.items()}
+    return Machine(cpu_model(), processors(), level, compiler, f"{os.system} {os.release}", versions)
 
 
 def cpu_model(path: Path = _CPU_NAMES) -> str:
@@ -67,8 +59,7 @@ def _release(names: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine that something ran on: `cores` are those that this process may use, `level` is what "native" means to
-    the builder."""
+    """The machine that something ran on: `cores` that this process may use, the `level` that "native" is to builds."""
 
     cpu: str
     cores: int

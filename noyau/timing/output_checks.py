@@ -27,8 +27,7 @@ def by_graph(graph: Graph, spelling: LazyGraph | None = None) -> Check:
     """A check of outputs for inputs, in the graph's order: by the certificate, against float64."""
 
     def check(inputs: Arrays, outputs: Arrays) -> str:
-        copies = tuple(np.array(array) for array in inputs)
-        case = Case("a timed run", copies)
+        case = Case("a timed run", tuple(map(np.array, inputs)))
         certificate = certify(graph, lambda _: outputs, [case], name="the timed run", traced=spelling)
         return "" if certificate.ok else certificate.summary()
 
@@ -43,11 +42,8 @@ def by_reference(reference: Reference, truth_of: Reference | None = None) -> Che
 
     def check(inputs: Arrays, outputs: Arrays) -> str:
         with np.errstate(all="ignore"):
-            truth = arrays_of(
-                (truth_of or reference)(
-                    *(array.astype(np.float64) if is_float(array.dtype) else array.copy() for array in inputs)
-                )
-            )
+            wide = [array.astype(np.float64) if is_float(array.dtype) else array.copy() for array in inputs]
+            truth = arrays_of((truth_of or reference)(*wide))
             runs = [arrays_of(reference(*moved)) for moved in _nudge(inputs)]
             forms, sought = ([f"{each.dtype}{list(each.shape)}" for each in arrays] for arrays in (outputs, runs[0]))
             misfit = "" if forms == sought else f"gave {', '.join(forms)}, not {', '.join(sought)}"

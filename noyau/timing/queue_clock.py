@@ -2,8 +2,7 @@
 until all of the call is on it, so that what Python takes to put it there is not measured; it is reported beside it.
 
 Which queue that is stands in a file of its own; this one knows of no GPU. The protocol is that of triton's do_bench and
-of nvbench's blocking kernel, with the overhead of an empty pair of marks taken off as pygpubench does.
-"""
+of nvbench's blocking kernel, with the overhead of an empty pair of marks taken off as pygpubench does."""
 
 from __future__ import annotations
 
@@ -85,8 +84,7 @@ class Hold:
         if not sample.blocked:
             self.cycles = min(2 * self.cycles, MOST_CYCLES)
         else:
-            enough = int(HELD_FOR * sample.host_s * CYCLES_A_SECOND)
-            self.cycles = max(FIRST_CYCLES, min(self.cycles, enough))
+            self.cycles = max(FIRST_CYCLES, min(self.cycles, int(HELD_FOR * sample.host_s * CYCLES_A_SECOND)))
 
 
 class BlockedClock:
@@ -101,8 +99,7 @@ class BlockedClock:
         self.overhead_s = statistics.median(empty[EMPTY_PAIRS // 4 :])
 
     def sample(self, call: Call, *, cold: bool = True, around: Around = Around(), hold: Hold | None = None) -> Sample:
-        """Time one call; `cold`: after the caches of the device were overwritten; `hold`: what was learned of this
-        call."""
+        """Time one call; `cold`: after the device's caches were overwritten; `hold`: what was learned of this call."""
         queue, holder = self.queue, hold or self.usual
         if around.first is not None:
             around.first()

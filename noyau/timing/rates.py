@@ -69,17 +69,14 @@ def signature(name: str) -> tuple[str, tuple[str, ...]]:
     """The C types of a function's result and operands."""
     match = re.search(_SIGNATURE.format(name), cmath.SNIPPETS[name].text, re.MULTILINE)
     assert match is not None
-    kinds = tuple(re.sub(r"\b(const|\w+$)", "", each.strip()).strip() for each in match[2].split(","))
-    return match[1], kinds
+    return match[1], tuple(re.sub(r"\b(const|\w+$)", "", each.strip()).strip() for each in match[2].split(","))
 
 
 def _scalar_texts() -> list[str]:
     """A text for each width, so that two compilers can work at once: every function in a plain loop."""
-    texts = []
-    for suffixes in (("_f32",), ("_f64",), ("16", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")):
-        names = sorted(name for name in cmath.NAMES if name.endswith(suffixes))
-        texts.append("\n".join([cmath.text(names), *map(_loop_text, names)]))
-    return texts
+    widths = (("_f32",), ("_f64",), ("16", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz"))
+    parts = [sorted(name for name in cmath.NAMES if name.endswith(suffixes)) for suffixes in widths]
+    return ["\n".join([cmath.text(names), *map(_loop_text, names)]) for names in parts]
 
 
 def _loop_text(name: str) -> str:
@@ -122,8 +119,7 @@ def memory_rate(loop: Callable[..., None], name: str, size_bytes: int, threads: 
     words = max(size_bytes // (8 * threads * streams), 32)
     blocks = [(aligned(8 * words), aligned(8 * words if streams == 2 else 64, 2112)) for _ in range(threads)]
     calls = [partial(loop, a.ctypes.data, b.ctypes.data, words) for a, b in blocks]
-    rounds_per_s = repeat(calls, clock)
-    return 8.0 * words * streams * threads * rounds_per_s
+    return 8.0 * words * streams * threads * repeat(calls, clock)
 
 
 def repeat(calls: Sequence[Callable[[int], object]], clock: Clock) -> float:
@@ -339,10 +335,11 @@ def _rate(kind: str, moved_bytes: int, threads: int) -> float:
 
 @cache
 def _measured_rate(kind: str, moved_bytes: int, threads: int) -> float:
-    return rate_of(kind, moved_bytes, threads, measure_read if kind == "read" else _best_copy)
+    return rate_of(kind, moved_bytes, threads, measure_read if kind == "read" else best_copy)
 
 
-def _best_copy(moved_bytes: int, threads: int) -> float:
+def best_copy(moved_bytes: int, threads: int) -> float:
+    """The rate of a plain copy or of one around the caches, whichever is higher, measured now."""
     return max(measure_copy(moved_bytes, threads), measure_nontemporal(moved_bytes, threads))
 
 
@@ -376,8 +373,7 @@ def measure_read(read_bytes: int, threads: int) -> float:
 def _pair(size_bytes: int) -> tuple[np.ndarray, np.ndarray]:
     """A source and a target, each written to before so that it has pages of its own.
 
-    A memcpy to a target that is not aligned can be ten times slower; one at the source's place in its page can wait for
-    the source."""
+    A memcpy to a target that is not aligned can be ten times slower; one at the source's place in its page may wait."""
     return aligned(size_bytes), aligned(size_bytes, 2112)
 
 

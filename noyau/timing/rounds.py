@@ -121,8 +121,7 @@ def _agree(windows: Sequence[tuple[float, ...]]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Seconds per call of several sides, round by round, each sample the mean of the side's `calls`. Slow sides may
-    have been timed in the first rounds alone."""
+    """Seconds per call of several sides, round by round, each sample the mean of its `calls`; slow sides have fewer."""
 
     seconds: tuple[tuple[float, ...], ...]
     calls: tuple[int, ...]

@@ -124,8 +124,7 @@ def first_calls(candidate: Contender, inputs: Sequence[np.ndarray]) -> First:
 
 
 def call_once(candidate: Contender, inputs: Sequence[np.ndarray], out: Sequence[np.ndarray] = ()) -> Arrays:
-    """Call a candidate once on copies. A candidate that wants outputs and is given none is asked what it returns
-    without them."""
+    """Call a candidate once on copies. One that wants outputs and is given none is asked what it returns without."""
     copies = tuple(array.copy() for array in inputs)
     try:
         arguments = candidate.takes(copies)
@@ -241,8 +240,7 @@ _CELLS = 3
 
 
 def hot_sets(set_bytes: int) -> int:
-    """The number of sets that stay in a core's cache; two at least, so that no call has the inputs of the one
-    before."""
+    """The number of sets that stay in a core's cache; at least two, so that no call has the inputs of the last one."""
     return min(max(2, HOT_BYTES // max(set_bytes, 1)), MOST_SETS)
 
 
@@ -262,17 +260,14 @@ class Rotation:
     def __init__(self, draws: Sequence[Sequence[np.ndarray]], sets: int, rng: np.random.Generator) -> None:
         refuse_unlike(draws)
         self.rng, self.next = rng, 0
-        self.sources = [np.stack([draw[k].reshape(-1) for draw in draws]) for k in range(len(draws[0]))]
-        self.blocks = [_block(sets, draws[0][k]) for k in range(len(draws[0]))]
+        self.sources = [np.stack([array.reshape(-1) for array in arrays]) for arrays in zip(*draws, strict=True)]
+        self.blocks = [_block(sets, array) for array in draws[0]]
         for block, source in zip(self.blocks, self.sources, strict=True):
             picked = rng.integers(0, len(source), block.shape, np.uint8)
             for number, cells in enumerate(source):
                 np.copyto(block, cells, where=picked == number)
-        shapes = [array.shape for array in draws[0]]
-        self.sets: list[Arrays] = [
-            tuple(block[k].reshape(shape) for block, shape in zip(self.blocks, shapes, strict=True))
-            for k in range(sets)
-        ]
+        pairs = list(zip(self.blocks, draws[0], strict=True))
+        self.sets: list[Arrays] = [tuple(block[k].reshape(a.shape) for block, a in pairs) for k in range(sets)]
 
     def take(self, count: int) -> list[Arrays]:
         """The next sets, at most `count` and at most to the end of the turn, changed since they were last used."""
@@ -293,8 +288,7 @@ class Rotation:
                 offered, old = source[:, places], block[rows, places]
                 # Whichever draw has another value there; where none has, it stays.
                 liked = np.where(offered != old, self.rng.random(offered.shape), 0.0).argmax(0)
-                chosen = offered[liked, np.arange(len(rows))]
-                block[rows, places] = chosen
+                block[rows, places] = offered[liked, np.arange(len(rows))]
             for row in rows[self.rng.random(len(rows)) < _COARSE]:
                 start, number = int(self.rng.integers(cells)), int(self.rng.integers(len(source)))
                 stretch = slice(start, start + max(cells // _STRETCH, 1))

@@ -156,8 +156,7 @@ class Comparison:
             return Verdict.FASTER
         if self.high < SLOWER_BELOW:
             return Verdict.SLOWER
-        inside = SAME_WITHIN[0] <= self.low and self.high <= SAME_WITHIN[1]
-        return Verdict.SAME if inside else Verdict.AMBIGUOUS
+        return Verdict.SAME if SAME_WITHIN[0] <= self.low and self.high <= SAME_WITHIN[1] else Verdict.AMBIGUOUS
 
     @property
     def is_narrow(self) -> bool:
@@ -169,9 +168,9 @@ class Comparison:
     @property
     def is_decided(self) -> bool:
         """Whether more pairs would not change the verdict: the interval is narrow, or at most 15 % wide and farther
-        from what would be another verdict than it is wide. For who wants the verdict, and not the ratio itself. Of half
-        of a comparison that swaps places, what a place is worth is still in it: the whole may then be less sure, and no
-        more."""
+        from what would be another verdict than it is wide. For who wants the verdict, and not the ratio itself. Half of
+        a comparison that swaps places still has in it what a place is worth: the whole may be less sure, and no more.
+        """
         width = self.high - self.low
         clear = max(self.low - FASTER_ABOVE, SLOWER_BELOW - self.high) > width
         return self.is_narrow or (clear and width <= _NARROW_IF_DECIDED * self.speedup)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, product, zip_longest
+from itertools import chain, islice, product, zip_longest
 
 import numpy as np
 
@@ -76,8 +76,7 @@ def schedule(graph: Graph, hint: Sizes, indexes: bool, has_floats: bool) -> Iter
     """Sizes and patterns in turns: the patterns at usual sizes, the sizes with patterns that hide nothing."""
     usual = usual_sizes(graph, hint)
     plain = [NORMAL, *([BEYOND] if indexes else []), *distinct(has_floats)]
-    sized = fitting(graph, awkward_sizes(graph, usual))
-    for at, (pattern, sizes) in enumerate(zip_longest(plain, sized)):
+    for at, (pattern, sizes) in enumerate(zip_longest(plain, fitting(graph, awkward_sizes(graph, usual)))):
         if pattern is not None and fits(graph, usual):
             yield usual, pattern
         if sizes is not None:
@@ -108,11 +107,9 @@ def covering(
     the next one, or multiple of 16; or one, where the launch takes more than `most` cells otherwise. None for one that
     takes as many however that is."""
     usual, covered = usual_sizes(graph, {}), list[dict[str, int]]()
-    conditions = (when for kernel in kernels for when in conditions_of(kernel))
-    for when in conditions:
-        if (sizes_of_call is None or runs(when, sizes_of_call)) and not any(
-            runs(when, sizes) for sizes in (*earlier, *covered)
-        ):
+    for when in chain.from_iterable(map(conditions_of, kernels)):
+        is_wanted = sizes_of_call is None or runs(when, sizes_of_call)
+        if is_wanted and not any(runs(when, sizes) for sizes in (*earlier, *covered)):
             covered += islice(_running(when, usual, graph, most), 1)
     return covered
 
@@ -121,19 +118,13 @@ def _running(when: Expr, usual: Sizes, graph: Graph, most: int) -> Iterator[dict
     """Sizes at which a launch runs: those first of which the fewest are one, then those of few cells."""
     limits = sorted({side.dim.constant for side in _indices(when) if side.dim.constant})
     names = {name for side in _indices(when) for name in side.dim.names} & usual.keys()
-    some = [*_FEW, *(n for limit in limits for n in (limit, limit + 1)), *(_aligned(n) for n in limits[-1:])]
+    # The last: the next size at which rows of any dtype follow each other at multiples of 16 bytes
+    some = [*_FEW, *(n for limit in limits for n in (limit, limit + 1)), *(n - n % 16 + 16 for n in limits[-1:])]
     choices = [some if n in names else [usual[n]] for n in usual]
     assignments = (dict(zip(usual, each, strict=True)) for each in islice(product(*choices), _MOST))
     fitting_sizes = [sizes for sizes in assignments if runs(when, sizes)]
-    ranked = ((sum(n == 1 for n in sizes.values()), cells(graph, sizes), at) for at, sizes in enumerate(fitting_sizes))
-    yield from (
-        fitting_sizes[at] for _, count, at in sorted(ranked) if count <= most and fits(graph, fitting_sizes[at])
-    )
-
-
-def _aligned(size: int) -> int:
-    """The next size at which rows of any dtype follow each other at multiples of 16 bytes."""
-    return size - size % 16 + 16
+    fitting_sizes.sort(key=lambda sizes: (sum(n == 1 for n in sizes.values()), cells(graph, sizes)))
+    yield from (sizes for sizes in fitting_sizes if cells(graph, sizes) <= most and fits(graph, sizes))
 
 
 def _indices(expr: Expr) -> Iterator[Index]:
@@ -143,5 +134,3 @@ def _indices(expr: Expr) -> Iterator[Index]:
         case Call(_, operands):
             for operand in operands:
                 yield from _indices(operand)
-        case _:
-            pass

@@ -126,17 +126,14 @@ def _fits(graph: Graph, node: Node, sizes: Sizes) -> bool:
         case View(index) | Gather(index) | Scatter(index, _):
             # The indices of a Scatter run over its updates.
             run = extents(graph[node.inputs[2]], sizes) if isinstance(node.kind, Scatter) else shape
-            inner = extents(graph[node.inputs[0]], sizes)
-            bounded = zip(index, inner, strict=True)
+            bounded = zip(index, extents(graph[node.inputs[0]], sizes), strict=True)
             return all(_inside(entry, extent, run, sizes) for entry, extent in bounded if isinstance(entry, Dim))
         case Select(axis, starts):
             ends = [*(int(start.evaluate(sizes)) for start in starts), shape[axis]]
             return ends[0] == 0 and ends == sorted(ends)
         case Iota(index):
             index.evaluate({**sizes, **{f"#{axis}": 0 for axis in range(len(shape))}})  # it may divide by a size
-            return True
-        case _:
-            return True
+    return True
 
 
 def _inside(index: Dim, extent: int, shape: Sequence[int], sizes: Sizes) -> bool:

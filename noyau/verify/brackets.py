@@ -1,12 +1,12 @@
 """Chains of products in other brackets, which multiply other numbers by an infinity in each.
 
-No bracketing is more right than another: each that is tried, three of a chain, is an unfused run like any other.
-"""
+No bracketing is more right than another: each that is tried, three of a chain, is an unfused run like any other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from string import ascii_letters
 
 from noyau.dtypes import DType
@@ -52,8 +52,7 @@ class _Bracketing:
         """The node, as a product whose left operand is none, or else whose right one is none."""
         if not isinstance(node.kind, Contract) or node.dtype not in LONG:
             return node
-        replacement = self.rightwards(node, lambda each: each)
-        return replacement or self.rightwards(node, _mirrored) or node
+        return self.rightwards(node, lambda each: each) or self.rightwards(node, _mirrored) or node
 
     def rightwards(self, node: Node, view: Callable[[Node], Node]) -> Node | None:
         """(a b) c as a (b c), or mirrored; None where the operand is no product, or the new inner one is too large."""
@@ -67,11 +66,8 @@ class _Bracketing:
         if terms is None:
             return None
         first, second, third, output = terms
-        extents = {
-            letter: dim
-            for term, name in ((first, left.inputs[0]), (second, left.inputs[1]), (third, outer.inputs[1]))
-            for letter, dim in zip(term, self.nodes[name].shape, strict=True)
-        }
+        shapes = (self.nodes[name].shape for name in (*left.inputs, outer.inputs[1]))
+        extents = dict(zip(first + second + third, chain.from_iterable(shapes), strict=True))
         inner = "".join(dict.fromkeys(letter for letter in second + third if letter in first + output))
         if not self.is_small(extents, CELLS, inner) or not self.is_small(extents, WORK, second + third, first + inner):
             return None

@@ -68,11 +68,8 @@ class CaseMaker:
         return low is not None and high is not None and low != high
 
     def all_indices(self, maker: Maker, others: Arrays, style: str) -> Arrays:
-        values = {
-            node.output: self.indices(maker, node, tables, style, others)
-            for node in self.graph.inputs
-            if (tables := tables_of(maker.uses, node))
-        }
+        pairs = ((node, tables_of(maker.uses, node)) for node in self.graph.inputs)
+        values = {node.output: self.indices(maker, node, found, style, others) for node, found in pairs if found}
         return {name: array for name, array in values.items() if array is not None}
 
     def outputs(self, inputs: Arrays) -> list[bytes] | None:
@@ -113,13 +110,6 @@ class CaseMaker:
         if not extent:
             return None
         low, high = index_range(maker.uses, node, shape, tables, others)
-        match style:
-            case "lowest":
-                array = np.full(shape, low)
-            case "highest":
-                array = np.full(shape, high - 1)
-            case "beyond":
-                array = np.full(shape, max(high, extent))
-            case _:
-                array = self.rng.integers(low, max(high, low + 1), shape)
+        ends = {"lowest": low, "highest": high - 1, "beyond": max(high, extent)}
+        array = np.full(shape, ends[style]) if style in ends else self.rng.integers(low, max(high, low + 1), shape)
         return np.asarray(array).astype(node.dtype.numpy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -54,8 +54,7 @@ class Errors:
         return self.total_relative / max(1, self.cells)
 
     def to_json(self) -> dict[str, float]:
-        names = ("worst_ulp", "mean_ulp", "worst_relative", "mean_relative")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ("worst_ulp", "mean_ulp", "worst_relative", "mean_relative")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +77,9 @@ class Outcome:
         return self.worst_ratio > MARGIN or (bool(self.failures) and not self.beyond)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "case": self.label,
-            "captured": self.captured,
-            "cells": self.cells,
-            "beyond": self.beyond,
-            "worst_ratio": json_number(self.worst_ratio),
-            "kernel": self.kernel.to_json(),
-            "unfused": self.unfused.to_json(),
-        }
+        counts = {"captured": self.captured, "cells": self.cells, "beyond": self.beyond}
+        errors = {"kernel": self.kernel.to_json(), "unfused": self.unfused.to_json()}
+        return {"case": self.label, **counts, "worst_ratio": json_number(self.worst_ratio), **errors}
 
 
 @dataclass(frozen=True)
@@ -133,17 +126,16 @@ class Certificate:
     @cached_property
     def kernel(self) -> Errors:
         """The errors of the kernel: on the captured cases, or else on the first, which is of normal numbers."""
-        return _total(outcome.kernel for outcome in self._shown)
+        return sum((outcome.kernel for outcome in self._shown), Errors())
 
     @cached_property
     def unfused(self) -> Errors:
         """The errors of the unfused computation, as it is, on the same cases. In float64 it is the truth itself."""
-        return _total(outcome.unfused for outcome in self._shown)
+        return sum((outcome.unfused for outcome in self._shown), Errors())
 
     @property
     def _shown(self) -> tuple[Outcome, ...]:
-        captured = tuple(outcome for outcome in self.outcomes if outcome.captured)
-        return captured or self.outcomes[:1]
+        return tuple(outcome for outcome in self.outcomes if outcome.captured) or self.outcomes[:1]
 
     @property
     def failures(self) -> tuple[Failure, ...]:
@@ -168,9 +160,7 @@ class Certificate:
 
     def summary(self) -> str:
         """One line: on how many cases, how exact, and beside what."""
-        if not self.ok:
-            return f"tried on {self.where}: {self._reason()}"
-        return f"right on {self.where}: {self.exactness}"
+        return f"right on {self.where}: {self.exactness}" if self.ok else f"tried on {self.where}: {self._reason()}"
 
     def raise_if_bad(self) -> None:
         """CheckError with the first failure, unless `ok`."""
@@ -197,10 +187,6 @@ class Certificate:
             "cases": [outcome.to_json() for outcome in self.outcomes],
             "failures": [failure.to_json() for failure in self.failures],
         }
-
-
-def _total(errors: Iterable[Errors]) -> Errors:
-    return sum(errors, Errors())
 
 
 def require_tolerance(tolerance: float | None) -> None:

@@ -39,10 +39,9 @@ class Coverage:
     @property
     def spans(self) -> str:
         """`rows 0 to 33, cols 3 to 513`."""
-        return ", ".join(
-            f"{printable(name)} {least} to {most}" if least < most else f"{printable(name)} = {least}"
-            for name, (least, most) in self.sizes.items()
-        )
+        spans = ((printable(name), *span) for name, span in self.sizes.items())
+        texts = (f"{name} {least} to {most}" if least < most else f"{name} = {least}" for name, least, most in spans)
+        return ", ".join(texts)
 
     @property
     def gaps(self) -> tuple[str, ...]:
@@ -112,11 +111,8 @@ class KernelCheck:
         gaps = [] if self.coverage is None else [*self.coverage.gaps]
         if self.errors or (self.certificate is None and not self.notes):
             return [*lines, *([f"{name}: {'; '.join(gaps)}"] if gaps and self.errors and everything else [])]
-        return [
-            f"{name}: {'; '.join([*self._agreement(), *gaps, *self.notes])}",
-            *lines,
-            *self._numbers(name, everything),
-        ]
+        agreement = "; ".join([*self._agreement(), *gaps, *self.notes])
+        return [f"{name}: {agreement}", *lines, *self._numbers(name, everything)]
 
     def _agreement(self) -> list[str]:
         if self.certificate is None or not self.certificate.ok:

@@ -112,13 +112,10 @@ def extent_of(wrong: Array, shape: Sequence[int]) -> str:
         return ""
     low, high = wrong.min(0, initial=np.iinfo(np.int64).max), wrong.max(0, initial=-1) + 1
     box = ", ".join(_span(*bounds) for bounds in zip(low, high, shape, strict=True))
-    full = len(wrong) == np.prod(high - low, dtype=np.int64)
-    if full:
+    if len(wrong) == np.prod(high - low, dtype=np.int64):
         return f"all of [{box}] is wrong"
     return f"{len(wrong)} of {np.prod(shape, dtype=np.int64)} cells are wrong, in [{box}]"
 
 
 def _span(low: int, high: int, extent: int) -> str:
-    if high - low == 1 and extent > 1:
-        return str(low)
-    return f"{low or ''}:{high if high < extent else ''}"
+    return str(low) if high - low == 1 and extent > 1 else f"{low or ''}:{high if high < extent else ''}"

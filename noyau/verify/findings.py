@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -100,12 +101,8 @@ def finding_lines(groups: Iterable[tuple[str, Sequence[Finding]]], *, everything
 
 def errors_first(groups: Iterable[tuple[str, Sequence[Finding]]]) -> list[tuple[str, list[Finding]]]:
     """The errors of each group, then the warnings of each."""
-    each_group = list(groups)
-    return [
-        (name, [finding for finding in findings if finding.severity == severity])
-        for severity in ("error", "warning")
-        for name, findings in each_group
-    ]
+    pairs = product(("error", "warning"), groups)
+    return [(name, [each for each in findings if each.severity == severity]) for severity, (name, findings) in pairs]
 
 
 def _few_lines(name: str, findings: Sequence[Finding], everything: bool) -> Iterator[str]:
@@ -132,9 +129,8 @@ def excerpt(finding: Finding) -> list[str]:
 def lines_shown(finding: Finding) -> tuple[list[str], int]:
     """The lines of the source that a finding names, and its drawing; and how wide their numbers are."""
     places = [place.rpartition(":") for place in (finding.place, finding.other_place) if place]
-    lines = {
-        (file, int(line)): linecache.getline(file, int(line)).rstrip() for file, _, line in places if line.isdigit()
-    }
+    numbered = [(file, int(line)) for file, _, line in places if line.isdigit()]
+    lines = {place: linecache.getline(*place).rstrip() for place in numbered}
     width = max((len(str(line)) for _, line in lines), default=1)
     text_lines, before = list[str](), ""
     for (file, line), text in lines.items():

@@ -34,12 +34,8 @@ class Format:
             return float(np.ldexp(2.0 - 2.0 ** -(self.stored + 1), self.greatest))
 
 
-def _format(dtype: DType) -> Format:
-    info = ml_dtypes.finfo(dtype.numpy)
-    return Format(int(info.nmant), int(info.minexp), int(info.maxexp) - 1)
-
-
-FORMATS = {dtype: _format(dtype) for dtype in DType if dtype.is_float}
+_FACTS = {dtype: ml_dtypes.finfo(dtype.numpy) for dtype in DType if dtype.is_float}
+FORMATS = {dtype: Format(int(fact.nmant), int(fact.minexp), int(fact.maxexp) - 1) for dtype, fact in _FACTS.items()}
 
 
 def ulp(dtype: DType, magnitude: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ from noyau.ir.graph import Graph, Node
 from noyau.ir.sizes import bind
 from noyau.text import printable, several
 from noyau.verify.inputs import Inputs, describe, require_memory
+from noyau.verify.lookup_tables import Arrays
 from noyau.workers.import_path import run_file
 
 MOST = 16  # samples that are taken
@@ -66,24 +67,16 @@ def _yielded(path: Path) -> Iterator[dict[str, np.ndarray]]:
     try:
         for number, sample in enumerate(maker() if callable(maker) else maker, 1):
             if not isinstance(sample, Mapping):
-                raise InputError(f"{path}: sample {number} is {_kind(sample)}, no dict: inputs is {_SCRIPT}")
+                raise InputError(f"{path}: sample {number} is {type(sample).__name__}, no dict: inputs is {_SCRIPT}")
             yield {str(name): np.array(value) for name, value in sample.items()}
     except InputError:
         raise
     except Exception as fault:  # of a user's function
-        raise InputError(
-            f"{path}: its inputs fail after {several(number, 'sample')} with {_kind(fault)}: {printable(str(fault))}"
-        ) from fault
+        message = f"{type(fault).__name__}: {printable(str(fault))}"
+        raise InputError(f"{path}: its inputs fail after {several(number, 'sample')} with {message}") from fault
 
 
-def _kind(value: object) -> str:
-    return type(value).__name__
-
-
-def _fitted(
-    contents: Mapping[str, np.ndarray], graph: Graph, without: Collection[str], place: str, source: str
-) -> Inputs:
-    """The arrays of a sample as inputs of a graph."""
+def _fitted(contents: Arrays, graph: Graph, without: Collection[str], place: str, source: str) -> Inputs:
     nodes = {node.output: node for node in graph.inputs if node.output not in without}
     faults = [f"{printable(name)} is missing" for name in nodes if name not in contents]
     faults += [f"the model has no input {printable(name)}" for name in contents if name not in nodes]
@@ -97,17 +90,14 @@ def _fitted(
         sizes = bind([nodes[name].shape for name in shaped], [arrays[name].shape for name in shaped], names)
     except InputError as fault:
         raise InputError(f"{place} does not fit the model: {fault}") from fault
-    notes = tuple(
-        f"{describe(node, arrays[name])}: from {printable(source)}{_strange(node, arrays[name])}"
-        for name, node in nodes.items()
-    )
-    return Inputs(arrays, sizes, notes)
+    return Inputs(arrays, sizes, tuple(_note(node, arrays[name], source) for name, node in nodes.items()))
 
 
-def _strange(node: Node, array: np.ndarray) -> str:
-    """A remark on cells that are NaN or infinite: they may be, but few mean it."""
+def _note(node: Node, array: np.ndarray, source: str) -> str:
+    """The origin of an array, and a remark on cells that are NaN or infinite: they may be, but few mean it."""
     count = int(np.count_nonzero(~np.isfinite(array.astype(np.float64)))) if node.dtype.is_float else 0
-    return f", of which {several(count, 'cell')} {'is' if count == 1 else 'are'} NaN or infinite" if count else ""
+    strange = f", of which {several(count, 'cell')} {'is' if count == 1 else 'are'} NaN or infinite" if count else ""
+    return f"{describe(node, array)}: from {printable(source)}{strange}"
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:

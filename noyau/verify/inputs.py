@@ -60,8 +60,7 @@ class Maker:
         strange = [printable(node.output) for node in nodes if node.dtype is DType.OTHER]
         if strange:
             raise InputError(f"{strange[0]} is of a type that cannot be made up: give the inputs with --inputs F.npz")
-        needed = {name for node in nodes for dim in node.shape for name in dim.names}
-        missing = sorted(needed - self.sizes.keys())
+        missing = sorted({name for node in nodes for dim in node.shape for name in dim.names} - self.sizes.keys())
         if missing:
             options = " ".join(f"--dim {printable(name)}=N" for name in missing)
             raise InputError(f"the sizes {', '.join(map(printable, missing))} are not known: give {options}")
@@ -102,8 +101,7 @@ class Maker:
         return numbers[(numbers >= int(limits.min)) & (numbers <= int(limits.max))]
 
     def normal(self, node: Node, shape: list[int]) -> tuple[np.ndarray, str]:
-        width = np.float64 if node.dtype is DType.F64 else np.float32
-        numbers = self.rng.standard_normal(shape, width)
+        numbers = self.rng.standard_normal(shape, np.float64 if node.dtype is DType.F64 else np.float32)
         if self.uses.is_positive(node):
             return np.abs(numbers).astype(node.dtype.numpy), "absolute values of the standard normal"
         return np.asarray(numbers, node.dtype.numpy), "standard normal"

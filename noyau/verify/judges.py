@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -78,11 +78,8 @@ class Judge:
             return ()
         numbers, note = (self.got, self.truth, self.allowed()), extent_of(wrong, ratios.shape)
         cells = dict.fromkeys(tuple(map(int, cell)) for cell in (wrong[0], np.argwhere(ratios == ratios.max())[0]))
-        name = printable(self.node.output)
-        return tuple(
-            Failure.of_cell(case.label, inputs, note, name, cell, *(float(each[cell]) for each in numbers))
-            for cell in cells
-        )
+        failure = partial(Failure.of_cell, case.label, inputs, note, printable(self.node.output))
+        return tuple(failure(cell, *(float(each[cell]) for each in numbers)) for cell in cells)
 
 
 class FloatJudge(Judge):

@@ -80,8 +80,7 @@ def index_range(
     uses: Uses, node: Node, shape: Sequence[int], tables: Sequence[LookupTable], others: Arrays
 ) -> tuple[int, int]:
     """A range whose ends, put through the graph, are inside each table; [0, 1) if none is found."""
-    largest = np.iinfo(node.dtype.numpy).max
-    low, high = 0, min(largest + 1, *(table.extent for table in tables))
+    low, high = 0, min(np.iinfo(node.dtype.numpy).max + 1, *(table.extent for table in tables))
     for _ in range(ROUNDS):
         ends = [np.full(shape, end, node.dtype.numpy) for end in (low, high - 1)]
         raised, lowered = [_excess(uses, tables, {**others, node.output: end}) for end in ends]
@@ -112,7 +111,6 @@ def _excess(uses: Uses, tables: Sequence[LookupTable], arrays: Arrays) -> int:
 def whole(style: str, dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, *, mask: bool) -> Array:
     """Integers of a dtype that index no table: "small", "zeros", "equal", "lowest", "highest" or "extremes"."""
     limits = np.iinfo(dtype.numpy)
-    low, high = max(int(limits.min), -100), 100
     match style:
         case "zeros":
             return np.zeros(shape, dtype.numpy)
@@ -125,7 +123,7 @@ def whole(style: str, dtype: DType, shape: tuple[int, ...], rng: np.random.Gener
             near = rng.integers(0, 100, shape, dtype.numpy, endpoint=True)
             return np.asarray(limits.min + near if style == "lowest" else limits.max - near)
         case _:
-            values = rng.integers(low, high, shape, endpoint=True)
+            values = rng.integers(max(int(limits.min), -100), 100, shape, endpoint=True)
             few = np.where(rng.random(shape) < 0.7, rng.integers(0, 2, shape), rng.integers(0, 40, shape))
             return np.asarray(few if mask else values).astype(dtype.numpy)
 

@@ -1,7 +1,6 @@
 """The numbers that adversarial inputs are made of: each pattern fills an array of a float dtype.
 
-A pattern gets the normal numbers that the input would have, so that one under a root or a logarithm stays positive.
-"""
+A pattern gets the normal numbers that the input would have, so that one under a root or a logarithm stays positive."""
 
 from __future__ import annotations
 
@@ -42,9 +41,9 @@ def offset(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
 
 
 def alternating(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
-    """Pairs of neighbours of opposite sign, so that sums nearly vanish. The signs are those of Thue and Morse: were the
-    first of each pair positive, sums of every second cell, which lanes and threads of right kernels take, would lose
-    the most."""
+    """Pairs of neighbours of opposite sign, so that sums nearly vanish. The signs are those of Thue and Morse: were
+    each first one positive, sums of every second cell, which lanes and threads of right kernels take, would lose most.
+    """
     values = np.abs(numbers) * 0.01 + 10
     for axis, extent in enumerate(numbers.shape):
         signs = np.ones(1)
@@ -83,8 +82,7 @@ def turning(values: Array, dtype: DType, rng: np.random.Generator) -> Array:
     """Corners and poles of functions, and the ends of their ranges in this dtype."""
     form = FORMATS[dtype]
     ends = [form.greatest * math.log(2), (form.least - form.stored) * math.log(2), float(2**form.stored), -0.25]
-    numbers = np.array([*TURNS, *ends, *(-end for end in ends)])
-    chosen = rng.choice(numbers, values.shape)
+    chosen = rng.choice(np.array([*TURNS, *ends, *(-end for end in ends)]), values.shape)
     return np.abs(chosen) if np.all(values > 0) else np.asarray(chosen)
 
 

@@ -2,8 +2,7 @@
 
 The truth and the unfused runs are evaluated for the few. The kernel runs on all rows, and each must have the bits of
 the first that has the same inputs: so every cell is judged, a cell that is taken from another row shows, and so does a
-row at an end that is computed otherwise.
-"""
+row at an end that is computed otherwise."""
 
 from __future__ import annotations
 
@@ -175,9 +174,8 @@ def _most(graph: nodes.Graph) -> int:
 
 @dataclass(slots=True)
 class Repeated:
-    """A kernel of many rows as one of few, each of these about equally often, in an order that `rng` draws for each
-    call: rows that are neighbours in one call are others in the next. `alike` until a row has other bits than the first
-    of the same inputs."""
+    """A kernel of many rows as one of few, each about equally often, in an order that `rng` draws for each call: rows
+    have other neighbours in the next. `alike` until a row has other bits than the first of the same inputs."""
 
     kernel: GuardedKernel
     few: FewRows

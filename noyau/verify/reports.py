@@ -18,7 +18,6 @@ _COLOURS = {"error": "#d32f2f", "warning": "#c77700"}  # to be read on white and
 _ADDED = "#388e3c"
 _CODE = "margin:.2em 0;padding:0;background:none;overflow-x:auto;white-space:pre;line-height:1.25"
 
-
 SAVERS: list[Callable[[Any, Path], None]] = []  # of a report as a page; jobs, which stands above, puts its own here
 
 

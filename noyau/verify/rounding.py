@@ -5,15 +5,14 @@ Moves of the inputs alone miss what a function or a difference makes of the roun
 exact nothing is rounded, so counters and masks in floats stay what they are.
 
 Where a sum overflows on its way, or meets an infinity, it ends as inf, -inf or NaN as the order of its terms has it. No
-order is more right than another, so each of the four that are tried is an unfused run like any other.
-"""
+order is more right than another, so each of the four that are tried is an unfused run like any other."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -56,11 +55,7 @@ def summed(result: Array, terms: Array, infinite: Array, turn: int) -> Array:
 def contracted(equation: str, result: Array, operands: Sequence[Array], turn: int) -> Array:
     """`result`, the einsum of two operands, as its sums end in another order."""
     (first, second), output = equation.partition("->")[0].split(","), equation.partition("->")[2]
-    extents = {
-        letter: size
-        for term, x in zip((first, second), operands, strict=True)
-        for letter, size in zip(term, x.shape, strict=True)
-    }
+    extents = dict(zip(first + second, chain.from_iterable(x.shape for x in operands), strict=True))
     added = "".join(letter for letter in extents if letter not in output)
     terms = math.prod(extents[letter] for letter in added)
     if turn % TURNS == 0 or math.prod(extents.values()) > CELLS or not may_overflow(operands, terms):
@@ -113,8 +108,7 @@ def longer_runs(graph: Graph, inputs: Arrays, seed: int, directions: Sequence[Di
     widths = [width for width in LONG if width.bytes > shortest] or LONG[-1:]
     for width, (number, direction) in product(widths, enumerate(directions)):
         with suppress(InputError):
-            turn = 0 if direction else number
-            yield RandomRounding(sizes, rng, turn, width, direction).run(graph, inputs)
+            yield RandomRounding(sizes, rng, 0 if direction else number, width, direction).run(graph, inputs)
 
 
 def shortest_of(graph: Graph) -> int:
@@ -185,8 +179,6 @@ class RandomRounding(Widened):
                 last, shape = tuple(range(-len(axes), 0)), (*result.shape, count)
                 terms, always = (np.moveaxis(x, axes, last).reshape(shape) for x in (operands[0], infinite))
                 return summed(result, terms, always, self.turn)
-            case _:
-                pass
         return result
 
     def at_once(self, minus: bool, names: Sequence[str], result: Any, operands: Sequence[Any]) -> Any:

@@ -3,8 +3,7 @@
 The truth is the graph evaluated with every float widened to float64. What is allowed follows, cell by cell, from how
 far nine runs of the unfused computation stray from it: one as it is, eight with each float input moved by an ulp and
 with other roundings. A reference that is one Opaque is rounded inside as its traced graph says, where that is given:
-what the graph strays from its own truth, the reference may stray from its.
-"""
+what the graph strays from its own truth, the reference may stray from its."""
 
 from __future__ import annotations
 
@@ -24,18 +23,7 @@ from noyau.toolchain.guard_zones import Order
 from noyau.verify.certificate import Certificate, Outcome
 from noyau.verify.failures import Array, Arrays, Case, Failure, changed_input, inputs_text, misfit
 from noyau.verify.floats import shifted_run
-from noyau.verify.judges import (
-    MORE_RUNS,
-    MOVED_RUNS,
-    Judge,
-    Stage,
-    decide,
-    first_runs,
-    is_rare,
-    is_undecided,
-    is_wrong,
-    judge_of,
-)
+from noyau.verify.judges import MORE_RUNS, MOVED_RUNS, Judge, Stage, decide, first_runs, is_rare, is_wrong, judge_of
 from noyau.verify.jumps import runs_at_jumps, stepped
 from noyau.verify.rounding import DIRECTIONS, longer_runs, moved_runs
 from noyau.verify.undefined import undefined_cells
@@ -78,10 +66,9 @@ class KernelTrial:
         try:
             results = self.kernel(copies)
         except NoyauError as error:
-            self.require_support(error)
             if isinstance(error, InputError) and not any(truth[name].size for name in self.graph.outputs):
                 return Outcome(case.label, case.captured)  # NumPy refuses an index that is looked up for nothing, too
-            return self.failed(case, kind_of(error), self.ending(error))
+            return self.ended(case, error)
         unfit, written_to = misfit(self.graph, results, truth), changed_input(copies, case.inputs)
         if unfit:
             return self.failed(case, FindingKind.WRONG_VALUE, unfit)
@@ -94,7 +81,7 @@ class KernelTrial:
         """The unfused runs of a case, the fewest first."""
         runs = self.in_order(chain([as_it_is], moved_runs(self.graph, inputs, seed, MOVED_RUNS)))
         yield Stage(islice(runs, 1 + self.first_runs))
-        yield Stage(runs, is_undecided)
+        yield Stage(runs)
         for directions in (DIRECTIONS, [None] * MOVED_RUNS) if self.lazy_graph is None else ():
             yield Stage(self.in_order(longer_runs(self.graph, inputs, seed, directions)), is_wrong)
         yield Stage(self.in_order(runs_at_jumps(self.graph, inputs)), is_wrong)
@@ -111,8 +98,7 @@ class KernelTrial:
         judges = []
         for name, got in zip(self.graph.outputs, results, strict=True):
             skipped = np.broadcast_to(undefined.get(name, np.array(False)), got.shape)
-            steps = name in self.stepped
-            judges.append(judge_of(self.graph[name], got, truth[name], skipped, steps, self.tolerance))
+            judges.append(judge_of(self.graph[name], got, truth[name], skipped, name in self.stepped, self.tolerance))
         return judges
 
     def traced_runs(self, inputs: Arrays, truth: Arrays, seed: int, count: int) -> Iterator[Arrays]:
@@ -122,11 +108,9 @@ class KernelTrial:
             return
         with suppress(InputError):
             own = evaluate(self.traced, inputs, wide=True)
-            for run in chain(
-                runs_at_jumps(self.traced, inputs),
-                moved_runs(self.traced, inputs, seed, count),
-                longer_runs(self.traced, inputs, seed, [*DIRECTIONS, *[None] * count]),
-            ):
+            moved = moved_runs(self.traced, inputs, seed, count)
+            longer = longer_runs(self.traced, inputs, seed, [*DIRECTIONS, *[None] * count])
+            for run in chain(runs_at_jumps(self.traced, inputs), moved, longer):
                 yield {name: shifted_run(run[name], own[name], truth[name]) for name in self.graph.outputs}
 
     def more_runs(self, inputs: Arrays, truth: Arrays, seed: int) -> Iterator[Arrays]:
@@ -144,26 +128,23 @@ class KernelTrial:
         except InputError:
             return Outcome(case.label, case.captured)
         except NoyauError as error:
-            self.require_support(error)
-            return self.failed(case, kind_of(error), self.ending(error))
+            return self.ended(case, error)
         if isinstance(refusal.__cause__, ValueError | ArithmeticError):
             return Outcome(case.label, case.captured)
         return self.failed(case, FindingKind.WRONG_VALUE, f"accepted what it must refuse: {refusal}")
 
-    def require_support(self, error: NoyauError) -> None:
-        """Raise an UnsupportedError of a user's kernel: noyau cannot run it so, and nothing is said of the kernel."""
+    def ended(self, case: Case, error: NoyauError) -> Outcome:
+        """The outcome of a run that raised; a check drops the class of a CheckError. An UnsupportedError of a user's
+        kernel is raised again: noyau cannot run it so, and nothing is said of the kernel."""
         if self.is_check and isinstance(error, UnsupportedError):
             raise error
-
-    def ending(self, error: NoyauError) -> str:
-        """Describe the end of a run that raised; a check drops the class of a CheckError."""
         is_plain = self.is_check and isinstance(error, CheckError)
-        return str(error) if is_plain else f"ended with {type(error).__name__}: {error}"
+        note = str(error) if is_plain else f"ended with {type(error).__name__}: {error}"
+        return self.failed(case, kind_of(error), note)
 
     def failed(self, case: Case, kind: FindingKind, note: str) -> Outcome:
-        return Outcome(
-            case.label, case.captured, failures=(Failure(kind, case.label, inputs_text(self.graph, case.inputs), note),)
-        )
+        failure = Failure(kind, case.label, inputs_text(self.graph, case.inputs), note)
+        return Outcome(case.label, case.captured, failures=(failure,))
 
 
 def kind_of(error: NoyauError) -> FindingKind:

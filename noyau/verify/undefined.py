@@ -18,7 +18,8 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def divides_integers(graph: Graph) -> bool:
-    return any(_is(node, Fact.ZERO_DIVISOR) and not node.dtype.is_float for node in graph.nodes)
+    kinds = (node.kind for node in graph.nodes if not node.dtype.is_float)
+    return any(isinstance(kind, Map) and has(kind.function, Fact.ZERO_DIVISOR) for kind in kinds)
 
 
 def shifts_integers(graph: Graph) -> bool:
@@ -26,16 +27,10 @@ def shifts_integers(graph: Graph) -> bool:
     return any(node.kind in (Map("shift_left"), Map("shift_right")) for node in graph.nodes)
 
 
-def rounds_to_integers(graph: Graph) -> bool:
-    """Whether a float is cast to an integer."""
-    return any(
-        node.kind == Map("cast") and _is_integer(node.dtype) and graph[node.inputs[0]].dtype.is_float
-        for node in graph.nodes
-    )
-
-
 def may_be_undefined(graph: Graph) -> bool:
-    return divides_integers(graph) or rounds_to_integers(graph)
+    """Whether integers are divided, or a float is cast to one."""
+    casts = (node for node in graph.nodes if node.kind == Map("cast") and _is_integer(node.dtype))
+    return divides_integers(graph) or any(graph[node.inputs[0]].dtype.is_float for node in casts)
 
 
 def undefined_cells(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:
@@ -124,10 +119,6 @@ def _is_nan(array: np.ndarray) -> np.ndarray:
 
 def _sizes(graph: Graph, inputs: Arrays) -> dict[str, int]:
     return graph.bind([np.shape(inputs[node.output]) for node in graph.inputs])
-
-
-def _is(node: Node, fact: Fact) -> bool:
-    return isinstance(node.kind, Map) and has(node.kind.function, fact)
 
 
 def _is_integer(dtype: DType) -> bool:

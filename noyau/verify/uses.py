@@ -50,8 +50,7 @@ class Uses:
         """Every value that no input to make up has a part in."""
         names = set(self.without)
         for node in self.graph.nodes:
-            leaf = isinstance(node.kind, Constant | Iota)
-            if leaf or (node.inputs and names.issuperset(node.inputs)):
+            if isinstance(node.kind, Constant | Iota) or (node.inputs and names.issuperset(node.inputs)):
                 names.add(node.output)
         return frozenset(names)
 

@@ -155,13 +155,10 @@ def _confine(libc: ctypes.CDLL, folder: Path, readable: Sequence[str], limits: L
     seconds = max(1, int(limits.cpu_s + 0.999))
     # The first limit is a signal that the first process of a namespace does not heed; the second ends it for sure.
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    bounds = {
-        resource.RLIMIT_AS: _virtual_bytes() + limits.memory_bytes,
-        resource.RLIMIT_FSIZE: limits.file_bytes,
-        resource.RLIMIT_CORE: 0,
-    }
-    for name, most in bounds.items():
-        resource.setrlimit(name, (most, most))
+    memory_bytes = _virtual_bytes() + limits.memory_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file_bytes, limits.file_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     return _restrict_files(libc, folder, [*readable, *_SYSTEM])
 
 

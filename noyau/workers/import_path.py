@@ -23,9 +23,7 @@ class _InstalledNamesake:
     def __init__(self, file: Path) -> None:
         self.name, self.folder = file.stem, str(file.parent)
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None = None, *_: object) -> ModuleSpec | None:
         if name != self.name or path is not None:
             return None
         return PathFinder.find_spec(name, [each for each in sys.path if each != self.folder])
@@ -51,9 +49,7 @@ class _ImportObserver:
     def __init__(self, package: str, function: Callable[[], object]) -> None:
         self.package, self.function = package, function
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None = None, *_: object) -> ModuleSpec | None:
         if name != self.package:
             return None
         self.package = ""  # once
@@ -82,8 +78,7 @@ def when_imported(package: str, function: Callable[[], object]) -> Iterator[None
 
 
 class LazyModule:
-    """A package that is imported with the first thing that is asked of it: torch takes three seconds. ImportError where
-    it is not installed."""
+    """A package that is imported when it is first asked for something. ImportError where it is not installed."""
 
     def __init__(self, name: str) -> None:
         if find_spec(name) is None:

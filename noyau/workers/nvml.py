@@ -43,15 +43,12 @@ def gpu_conditions(uuid: str, spin_mhz: float | None = None, library: Any = None
     handle = None if nvml is None else _value(nvml, nvml.nvmlDeviceGetHandleByUUID, uuid.encode("ascii", "replace"))
     if handle is None:
         return GpuConditions(spin_mhz)
+    sm_mhz, memory_mhz = (_value(nvml, nvml.nvmlDeviceGetClockInfo, handle, kind) for kind in (_SM, _MEMORY))
+    temperature_c = _value(nvml, nvml.nvmlDeviceGetTemperature, handle, _TEMPERATURE)
     milliwatts = _value(nvml, nvml.nvmlDeviceGetPowerUsage, handle)
-    return GpuConditions(
-        spin_mhz,
-        _value(nvml, nvml.nvmlDeviceGetClockInfo, handle, _SM),
-        _value(nvml, nvml.nvmlDeviceGetClockInfo, handle, _MEMORY),
-        _value(nvml, nvml.nvmlDeviceGetTemperature, handle, _TEMPERATURE),
-        None if milliwatts is None else milliwatts / 1e3,
-        in_words(_value(nvml, nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0),
-    )
+    power_w = None if milliwatts is None else milliwatts / 1e3
+    held_back = in_words(_value(nvml, nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0)
+    return GpuConditions(spin_mhz, sm_mhz, memory_mhz, temperature_c, power_w, held_back)
 
 
 def in_words(reasons: int) -> str:
@@ -62,10 +59,9 @@ def in_words(reasons: int) -> str:
 def unsteady_gpu(before: GpuConditions, after: GpuConditions) -> str:
     """The changes between two moments that make times doubtful, or nothing."""
     doubts = []
-    if before.spin_mhz and after.spin_mhz:
-        change = after.spin_mhz / before.spin_mhz
-        if not 1 / (1 + _STEADY) <= change <= 1 + _STEADY:
-            doubts.append(f"the GPU's clock went from {before.spin_mhz:.0f} to {after.spin_mhz:.0f} MHz meanwhile")
+    change = after.spin_mhz / before.spin_mhz if before.spin_mhz and after.spin_mhz else 1.0
+    if not 1 / (1 + _STEADY) <= change <= 1 + _STEADY:
+        doubts.append(f"the GPU's clock went from {before.spin_mhz:.0f} to {after.spin_mhz:.0f} MHz meanwhile")
     if after.held_back:
         doubts.append(f"the GPU's clocks are held back by its {after.held_back}")
     return "; ".join(doubts)

@@ -4,8 +4,7 @@ latter.
 Control groups of both versions (docs.kernel.org, admin-guide/cgroup-v2 and cgroup-v1) are followed from the process's
 own up to the root, for a limit of any of them holds.
 
-What a process holds in memory: now, and at the most; and what it need not hold.
-"""
+What a process holds in memory: now, and at the most; and what it need not hold."""
 
 from __future__ import annotations
 

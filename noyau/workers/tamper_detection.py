@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -47,13 +48,11 @@ class Snapshot:
 
 def result_arrays(result: object) -> tuple[list[np.ndarray], str]:
     """The arrays that a call returned, or what it returned instead."""
-    parts: list[object] = list(result) if isinstance(result, tuple | list) else [result]
-    arrays: list[np.ndarray] = []
-    for part in parts:
-        if type(part) is not np.ndarray:  # a subclass may do its work when it is looked at
-            return [], f"it returned {type(part).__name__}, not an array: what is left to do later is not timed"
-        arrays.append(part)
-    return arrays, ""
+    parts: list[Any] = list(result) if isinstance(result, tuple | list) else [result]
+    others = [type(part) for part in parts if type(part) is not np.ndarray]  # a subclass may work when it is looked at
+    if others:
+        return [], f"it returned {others[0].__name__}, not an array: what is left to do later is not timed"
+    return parts, ""
 
 
 def side_effect(snapshot: Snapshot) -> str:

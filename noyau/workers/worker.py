@@ -1,8 +1,7 @@
 """Worker processes: what crashes or hangs in one is one clear error here, and nothing else is lost.
 
 A worker runs functions by request, one after the other. While one worker runs, the others sleep. A forked one is a copy
-of this process: what was defined here is there too, without a file to load it from.
-"""
+of this process: what was defined here is there too, without a file to load it from."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ Process: TypeAlias = "subprocess.Popen[bytes] | ForkedProcess"
 class Worker(contextlib.AbstractContextManager["Worker"]):
     """A spawned process that starts with its first request, and again after it has ended. Use it in a `with`.
 
-    `patience_s`: the longest that a reply may take; `environment`: variables that it has beside those of this
-    process."""
+    `patience_s`: the longest that a reply may take; `environment`: variables beside those of this process."""
 
     def __init__(self, name: str, patience_s: float = 60.0, environment: Mapping[str, str] | None = None) -> None:
         self.name, self.patience_s, self.environment = name, patience_s, environment
@@ -314,8 +312,7 @@ class ForkedProcess:
 
 
 def _serve(parent: Channel, end: socket.socket, output: IO[bytes], state: Any) -> NoReturn:
-    """Be the copy: reply to requests until there are no more, and print into `output`; run nothing of the parent's at
-    the end."""
+    """Be the copy: reply to requests until there are no more; print into `output`; run nothing of the parent's."""
     status = 1
     try:
         os.setsid()  # Ctrl-C is for the parent, who then ends it
