@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from noyau.engines.chunk_kernels import ChunkKernels
-from noyau.engines.derived import Derived, derive
+from noyau.engines.derived import ChunkKernels, Derived, derive
 from noyau.engines.work import Work
 from noyau.errors import InputError, OutsideError, UnsupportedError
 from noyau.frontends.torch.tensors import TO_TORCH

@@ -36,8 +36,7 @@ def call(op: Op[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
         remedy = "give the parameter that default, or use da.map_blocks"
         raise SignatureError(f"{op.name}: a call on arrays of Dask takes neither constants nor out=; {remedy}")
     others = dict(zip(op.description.reference.parameters, arguments, strict=True))
-    size = Dim.of(rows_of(op))
-    rows = [term.name for term in op.require_signature().inputs if term.dims and term.dims[0] == size]
+    rows = [term.name for term in op.require_signature().inputs if term.dims and term.dims[0] == Dim.of(rows_of(op))]
     blocks = {name: _packed(others.pop(name)) for name in rows}
     stray = next((name for name, each in others.items() if isinstance(each, da.Array)), None)
     if stray is not None:
@@ -66,10 +65,8 @@ def _results(task: Task, blocks: Sequence[Any]) -> Any:
     options = {"dtype": object, "meta": _CELLS, "concatenate": True, "adjust_chunks": {0: lambda rows: 1}}
     cells, one = da.blockwise(partial(_cell, content), (0,), *pairs, **options), task.work.reduction
     if isinstance(one, Derived):
-        merge, options = (
-            partial(_merged, content),
-            {"axis": 0, "concatenate": False, "split_every": _FAN, "meta": _CELLS},
-        )
+        merge = partial(_merged, content)
+        options = {"axis": 0, "concatenate": False, "split_every": _FAN, "meta": _CELLS}
         whole = da.reduction(cells, _same, partial(merge, rank=0), combine=merge, dtype=object, **options)
         state, evaluator = delayed(whole.to_delayed().item()), Evaluator(False, one.sizes)
         nodes = [one.after[name] for name in one.after.outputs]

@@ -116,7 +116,6 @@ def _table(value: Any) -> Any:
         return value
     records = list(value)
     if records and not isinstance(records[0], Mapping):
-        raise InputError(
-            f"dask: a partition holds {type(records[0]).__name__}: let it hold dicts, or make a DataFrame of it"
-        )
+        remedy = "let it hold dicts, or make a DataFrame of it"
+        raise InputError(f"dask: a partition holds {type(records[0]).__name__}: {remedy}")
     return {name: np.array([record[name] for record in records]) for name in (records[0] if records else ())}

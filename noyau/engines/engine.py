@@ -82,12 +82,10 @@ class Engine:
             raise CheckError(f"{self.name}: {work.value.name} takes its rows in order, and parts run at once; {remedy}")
         folder = None if one else Path(sink.output).absolute()
         if folder is not None and folder.suffix != ".parquet":
-            raise InputError(
-                f"{self.name}: {sink.output} is written by one process: name x.parquet, or say engine='local'"
-            )
+            remedy = "name x.parquet, or say engine='local'"
+            raise InputError(f"{self.name}: {sink.output} is written by one process: {remedy}")
         task = Task(work, folder, 1 if self.name == "processes" else workers or 1)
-        run = partial(self._module.run, address=self.address, count=count)
-        return over(task, run, parts, sink, answers)
+        return over(task, partial(self._module.run, address=self.address, count=count), parts, sink, answers)
 
     @property
     def _module(self) -> Any:

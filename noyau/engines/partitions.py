@@ -1,7 +1,6 @@
 """A partition as an engine runs it: in whichever process, by one thread, for the CPU that the work names.
 
-An engine is a function `run(task, parts, address, count)` that yields the answers of all parts, in order; it may merge
-neighbours before."""
+An engine is a function `run(task, parts, address, count)`: it yields the answers of all parts, or of neighbours."""
 
 from __future__ import annotations
 
@@ -115,8 +114,7 @@ class Task:
 
     @contextmanager
     def settled(self) -> Iterator[frozenset[str]]:
-        """A block in which this is a worker of the task, by its level of the CPU and its threads. The notes say what
-        this machine lacks."""
+        """A block in which this is a worker of the task, by its CPU level and its threads; notes on what is lacking."""
         if os.getpid() != self.home:  # a process of the engine's own
             threads(self.threads)
         with ExitStack() as stack:

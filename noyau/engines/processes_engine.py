@@ -31,7 +31,6 @@ ATTEMPTS = 3  # at a part
 # Libraries of linear algebra read them when they are loaded.
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
-
 IDLE: dict[int, list[Worker]] = {}  # of a process, for its next stream: to start one takes a second
 
 

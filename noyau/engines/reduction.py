@@ -1,7 +1,6 @@
 """`@noyau.reduction`: a monoid {zero, step, merge, finish}, whose states are arrays that travel as bytes.
 
-Threads, files and machines fold their own rows from `zero` on, and merge what they have, the earlier first.
-"""
+Threads, files and machines fold their own rows from `zero` on, and merge what they have, the earlier first."""
 
 from __future__ import annotations
 

@@ -116,8 +116,6 @@ class RowPlan:
                 lookups = [each.at for each in index if isinstance(each, Lookup)]
                 if at is not None and updates is not None and {self._place(x, at, rows) for x in lookups} == {updates}:
                     self.folds[node.output] = monoid
-            case _:
-                pass
         return node.output in self.folds
 
     def _is_neutral(self, name: str, monoid: str) -> bool:
@@ -125,9 +123,8 @@ class RowPlan:
         node = self.graph[name]
         if isinstance(node.kind, nodes.View):
             return self._is_neutral(node.inputs[0], monoid)
-        return isinstance(node.kind, nodes.Constant) and bool(
-            np.all(node.kind.value == MONOIDS[monoid].init(node.dtype)[0])
-        )
+        neutral = MONOIDS[monoid].init(node.dtype)[0]
+        return isinstance(node.kind, nodes.Constant) and bool(np.all(node.kind.value == neutral))
 
     def refusal(self, node: Node, fault: str) -> UnsupportedError:
         kind = type(node.kind).__name__

@@ -52,10 +52,9 @@ class Arrays:
         return {name: self.columns[name][:64] for name in columns}
 
     def parts(self, columns: Sequence[str]) -> Iterator[Arrays]:
-        labels = {
-            start: f"{self.label} from row {start} on" if start else self.label for start in range(0, self.size, ROWS)
-        }
-        return (Arrays(self.columns, label, start, self.path) for start, label in labels.items())
+        starts = range(0, self.size, ROWS)
+        labels = (f"{self.label} from row {start} on" if start else self.label for start in starts)
+        return (Arrays(self.columns, label, start, self.path) for label, start in zip(labels, starts, strict=True))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A part goes to another process as its rows, or as the path of its file."""
@@ -131,8 +130,7 @@ def open_source(source: Any, columns: Sequence[str]) -> Any:
 
         return TableSource(table)
     if isinstance(source, str | PathLike):
-        place = Path(source)
-        if place.suffix == ".npy":
+        if Path(source).suffix == ".npy":
             return _mapped(str(source), columns[0], str(source))
         if find_spec("pyarrow") is None:
             raise MissingExtraError(f"{source} needs pyarrow; run: pip install 'noyau-kernels[stream]'")

@@ -79,7 +79,6 @@ def _of_partition(task: Task, batches: Batches) -> Batches:
 
 
 def _merged(task: Task, table: pa.Table) -> pa.Table:
-    """The answer of neighbours."""
     rows = sorted(zip(table["number"].to_pylist(), table["answer"].to_pylist(), strict=True))
     answers = [pickle.loads(content) for _, content in rows]  # noqa: S301  of a worker that runs the same ops
     return pa.Table.from_batches([_row(task.merge(answers))])

@@ -95,9 +95,8 @@ def stream(
     begin_s, value, runner = time.perf_counter(), _value(op, arguments, in_order), choose_engine(engine, source)
     bound, every = _columns(value, columns, arguments or {}, keep)
     origin = runner.open(source, every)
-    reading = _reading(
-        origin, every, where, (bytes_of(memory) // _IN_FLIGHT, CHUNKS.get(runner.name, CHUNK)), nulls, bad_lines
-    )
+    budget = (bytes_of(memory) // _IN_FLIGHT, CHUNKS.get(runner.name, CHUNK))
+    reading = _reading(origin, every, where, budget, nulls, bad_lines)
     work = Work(value, bound, dict(arguments or {}), tuple(keep), reading, origin.sample(every), runner.name)
     size, total, answers = origin.size if where is None else None, 0, list[Answer]()
     with closing(_sink(work, sink, origin.identity, resume)) as target:
@@ -131,14 +130,10 @@ def _reading(
 
         where = condition(where)
     if where is not None and not isinstance(where, getattr(origin, "condition", ())):
-        remedy = "of others choose the rows before"
-        raise InputError(
-            f"where= is of files, a text or an expression of pyarrow's, and of databases, a text: {remedy}"
-        )
-    sizes = [
-        _TEXT_BYTES if x.dtype.hasobject else x.itemsize * math.prod(x.shape[1:])
-        for x in origin.sample(columns).values()
-    ]
+        usage = "of files, a text or an expression of pyarrow's, and of databases, a text"
+        raise InputError(f"where= is {usage}: of others choose the rows before")
+    arrays = origin.sample(columns).values()
+    sizes = [_TEXT_BYTES if x.dtype.hasobject else x.itemsize * math.prod(x.shape[1:]) for x in arrays]
     rows, block = max(256, min(budget) // max(1, sum(sizes))), max(1 << 16, min(1 << 21, budget[0] // 4))
     return Reading(columns, rows, where, nulls, None if bad_lines is None else Path(bad_lines), block)
 

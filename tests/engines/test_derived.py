@@ -104,6 +104,6 @@ def counted_from_one(key):
 
 
 def test_kernels_that_are_wrong_do_not_run(monkeypatch):
-    monkeypatch.setattr("noyau.engines.chunk_kernels.array_runner", lambda built: lambda *arrays: [np.array(-1.0)] * 3)
+    monkeypatch.setattr("noyau.engines.derived.array_runner", lambda built: lambda *arrays: [np.array(-1.0)] * 3)
     reduction = derive(moments, {"x": np.zeros(0, np.float32)})
     assert reduction.over(np.arange(4, dtype=np.float32))[0] == 1.5

@@ -43,8 +43,7 @@ class GroupMoments:
     def step(self, state: Any, key: Any, x: Any) -> Any:
         keys, code = _codes(np.asarray(key))
         values = np.asarray(x)
-        numbers = np.ascontiguousarray(values, np.float64)
-        count, total, squares = moments_by_group(code, numbers, np.zeros(len(keys)))
+        count, total, squares = moments_by_group(code, np.ascontiguousarray(values, np.float64), np.zeros(len(keys)))
         if values.dtype == np.uint64 and values.max(initial=0) > np.iinfo(np.int64).max:
             raise overflow("GroupMoments", np.dtype(np.int64))
         if values.dtype.kind in "iub":

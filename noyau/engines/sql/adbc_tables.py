@@ -22,7 +22,6 @@ from noyau.errors import InputError, NoyauError, OutputError
 # Rows then come in one order whenever the table is read: work that goes on skips those that it has done.
 _STEADY = {"postgresql": ("SET synchronize_seqscans = off", "SET max_parallel_workers_per_gather = 0")}
 
-
 _CUT = 1 << 20  # rows of a part of a table that is cut, about
 
 
@@ -127,7 +126,6 @@ class TableSource:
         return ", ".join(cast.format(quoted(name)) if name in numeric else quoted(name) for name in columns)
 
     def _tables(self, *queries: str) -> list[Any]:
-        """The results of queries."""
         tables = []
         with connect(self.place) as connection, connection.cursor() as cursor:
             for query in queries:

@@ -1,7 +1,6 @@
 """An op as a function of DuckDB: kernels and what calls them as one extension in C, which the connection loads.
 
-A connection of the Python package cannot be reached from C; whoever loads an extension is handed its database.
-"""
+A connection of the Python package cannot be reached from C; whoever loads an extension is handed its database."""
 
 from __future__ import annotations
 
@@ -44,10 +43,8 @@ def load_function(connection: Any, name: str, plan: Any, others: Mapping[str, An
     SignatureError for a reduction in Python, UnsupportedError for what has no kernels in C, InputError where the
     connection loads no extension or the name is taken, CheckError where the function is wrong."""
     if not isinstance(plan, Derived | RowPlan):
-        raise SignatureError(
-            f"{name}: DuckDB runs C, and its steps are Python: write its folds as an op, or stream the rows: "
-            f"noyau.stream({name}, connection.sql('SELECT ...'))"
-        )
+        remedy = f"write its folds as an op, or stream the rows: noyau.stream({name}, connection.sql('SELECT ...'))"
+        raise SignatureError(f"{name}: DuckDB runs C, and its steps are Python: {remedy}")
     query = "SELECT count(*) FROM duckdb_functions() WHERE lower(function_name) = lower(?)"
     if connection.execute(query, [name]).fetchall()[0][0]:
         raise InputError(f"DuckDB has a function {name}, and replaces none: say another name=")
@@ -103,9 +100,8 @@ def extension_text(name: str, plan: Derived | RowPlan, others: Mapping[str, Any]
         generate_from_graph(g, f"part{at}", [PACKED] * len(g.inputs), "c").program for at, g in enumerate(graphs)
     ]
     size = plan.plan.size if isinstance(plan, Derived) else plan.size
-    tables = [
-        _table(label, program, size) for label, program in zip(("step", "merge", "finish"), programs, strict=False)
-    ]
+    labels = zip(("step", "merge", "finish"), programs, strict=False)
+    tables = [_table(label, program, size) for label, program in labels]
     types = ", ".join(str(_NUMBERS[dtype]) for dtype in dtypes[:-1])
     facts = [f'NAME "{name}"', f"AGGREGATE {int(is_fold)}", f"COLUMNS {len(dtypes) - 1}", f"COLUMN_TYPES {types}"]
     facts += [f"SUMS {int(is_fold and any(is_whole_sum(*fold) for fold in plan.folds))}"]
@@ -143,6 +139,5 @@ def _table(name: str, program: Program, size: str) -> str:
     lines += [f"static const value {name}_values[] = {{{', '.join(values)}}};"]
     lines += [f"static const program_step {name}_steps[] = {{{', '.join(steps)}}};"]
     lines += [f"static const int32_t {name}_results[] = {{{', '.join(map(str, results))}}};"]
-    return "\n".join(
-        [*lines, f"static const program {name}_program = {{{name}_values, {name}_steps, {name}_results, {counts}}};"]
-    )
+    lines += [f"static const program {name}_program = {{{name}_values, {name}_steps, {name}_results, {counts}}};"]
+    return "\n".join(lines)

@@ -14,8 +14,7 @@ import numpy as np
 from noyau.compiler.passes.cleanup import drop_unused
 from noyau.compiler.passes.rewrite import with_dims
 from noyau.dtypes import DType
-from noyau.engines.chunk_kernels import ChunkKernels
-from noyau.engines.derived import Derived, state_dtypes
+from noyau.engines.derived import ChunkKernels, Derived, state_dtypes
 from noyau.engines.reduction import Reduction, overflow
 from noyau.errors import UnsupportedError
 from noyau.ir.builder import GraphBuilder
@@ -114,7 +113,6 @@ def is_whole_sum(node: Node, monoid: Monoid) -> bool:
 
 
 def _in_floats(build: GraphBuilder, fold: Node) -> Node:
-    """A sum of integers in float64."""
     operands = [build.by_name[name] for name in fold.inputs]
     if isinstance(fold.kind, Scatter):
         base, at, updates = operands
@@ -177,10 +175,8 @@ def _counted(node: Node, size: str, rows: Node, build: GraphBuilder) -> Node:
 
 def _inputs(one: Derived, before: Graph, build: GraphBuilder, label: str) -> list[tuple[Node, ...]]:
     """The parts of a state as inputs, fold by fold."""
+    folds = [(node.output, state_dtypes(node, monoid)) for node, monoid in one.folds]
     return [
-        tuple(
-            build.add_input(f"{label}_{node.output}_{part}", dtype, before[node.output].shape)
-            for part, dtype in enumerate(state_dtypes(node, monoid))
-        )
-        for node, monoid in one.folds
+        tuple(build.add_input(f"{label}_{name}_{part}", dtype, before[name].shape) for part, dtype in enumerate(dtypes))
+        for name, dtypes in folds
     ]
