@@ -116,6 +116,8 @@ class RowPlan:
                 lookups = [each.at for each in index if isinstance(each, Lookup)]
                 if at is not None and updates is not None and {self._place(x, at, rows) for x in lookups} == {updates}:
                     self.folds[node.output] = monoid
+            case _:
+                pass
         return node.output in self.folds
 
     def _is_neutral(self, name: str, monoid: str) -> bool:

@@ -128,9 +128,7 @@ def _running(when: Expr, usual: Sizes, graph: Graph, most: int) -> Iterator[dict
 
 
 def _indices(expr: Expr) -> Iterator[Index]:
-    match expr:
-        case Index():
-            yield expr
-        case Call(_, operands):
-            for operand in operands:
-                yield from _indices(operand)
+    if isinstance(expr, Index):
+        yield expr
+    for operand in expr.operands if isinstance(expr, Call) else ():
+        yield from _indices(operand)

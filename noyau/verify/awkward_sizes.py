@@ -133,7 +133,9 @@ def _fits(graph: Graph, node: Node, sizes: Sizes) -> bool:
             return ends[0] == 0 and ends == sorted(ends)
         case Iota(index):
             index.evaluate({**sizes, **{f"#{axis}": 0 for axis in range(len(shape))}})  # it may divide by a size
-    return True
+            return True
+        case _:
+            return True
 
 
 def _inside(index: Dim, extent: int, shape: Sequence[int], sizes: Sizes) -> bool:

@@ -69,7 +69,7 @@ class CaseMaker:
 
     def all_indices(self, maker: Maker, others: Arrays, style: str) -> Arrays:
         pairs = ((node, tables_of(maker.uses, node)) for node in self.graph.inputs)
-        values = {node.output: self.indices(maker, node, found, style, others) for node, found in pairs if found}
+        values = {node.output: self.indices(maker, node, tables, style, others) for node, tables in pairs if tables}
         return {name: array for name, array in values.items() if array is not None}
 
     def outputs(self, inputs: Arrays) -> list[bytes] | None:

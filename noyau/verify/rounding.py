@@ -179,6 +179,8 @@ class RandomRounding(Widened):
                 last, shape = tuple(range(-len(axes), 0)), (*result.shape, count)
                 terms, always = (np.moveaxis(x, axes, last).reshape(shape) for x in (operands[0], infinite))
                 return summed(result, terms, always, self.turn)
+            case _:
+                pass
         return result
 
     def at_once(self, minus: bool, names: Sequence[str], result: Any, operands: Sequence[Any]) -> Any:
