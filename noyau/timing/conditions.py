@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,33 +68,29 @@ def pulse_s(clock: Clock = time.perf_counter) -> float:
 
 def mhz(path: Path = _CPU_INFO) -> float | None:
     """The clock of the fastest core now, in MHz, or None where Linux does not say."""
-    try:
+    with suppress(OSError, ValueError):
         clocks = re.findall(r"^cpu MHz\s*:\s*([0-9.]+)$", path.read_text("ascii", "replace"), re.MULTILINE)
         return max(map(float, clocks), default=None)
-    except (OSError, ValueError):
-        return None
+    return None
 
 
 def stolen_s(path: Path = _TICKS) -> float | None:
     """Seconds that the host gave to others while this machine wanted to run, all cores together."""
-    try:
+    with suppress(OSError, ValueError, IndexError, AttributeError):
         fields = path.read_text("ascii", "replace").partition("\n")[0].split()
         return int(fields[8]) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError, AttributeError):
-        return None
+    return None
 
 
 def cache_ladder(folder: Path = _CACHES) -> dict[str, int]:
     """The bytes of each level of data cache of a core, as Linux has them: {"L1": 32768, ...}; empty elsewhere."""
     sizes = {}
     for path in sorted(folder.glob("index*")):
-        try:
+        with suppress(OSError):
             level, kind = ((path / name).read_text("ascii").strip() for name in ("level", "type"))
             match = re.fullmatch(r"(\d+)([KMG]?)", (path / "size").read_text("ascii").strip())
-        except OSError:
-            continue
-        if match and kind in ("Data", "Unified"):
-            sizes[f"L{level}"] = int(match[1]) * _UNITS[match[2]]
+            if match and kind in ("Data", "Unified"):
+                sizes[f"L{level}"] = int(match[1]) * _UNITS[match[2]]
     return dict(sorted(sizes.items()))
 
 

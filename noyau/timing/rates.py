@@ -201,7 +201,6 @@ _NAMES = {  # of fields in JSON, where they have a unit
     "caches": "caches_bytes", "copy": "copy_bytes_per_s", "read": "read_bytes_per_s", "rates": "values_per_s",
 }  # fmt: skip
 _COPIES = ("noyau_copy", "noyau_copy_loop", "noyau_copy_around")
-_READS = ("noyau_read",)
 _SCALED = "noyau_exp_f32"
 
 Curves = Mapping[int, Mapping[int, float]]
@@ -261,11 +260,9 @@ def rate_of(kind: str, moved_bytes: int, threads: int, measure: Callable[[int, i
     kept where the cache can be written, where it never was or is of more than 30 days ago."""
     key = toolchain_cache.digest("rate", _key(c_compiler.DEFAULTS), kind, str(moved_bytes), str(threads))
     record = toolchain_cache.recall(key)
-    try:
+    with suppress(KeyError, TypeError, ValueError):
         if record is not None and toolchain_cache.is_recent(record["measured_on"]):
             return float(record["bytes_per_s"])
-    except (KeyError, TypeError, ValueError):
-        pass
     rate = measure(moved_bytes, threads)
     with suppress(OutputError):
         toolchain_cache.keep(key, {"measured_on": toolchain_cache.today(), "bytes_per_s": rate})
@@ -276,7 +273,7 @@ def _measure(options: c_compiler.CompilerOptions) -> MachineRates:
     start, library, cores = conditions(), loops(options), processors()
     counts = sorted({1, cores})
     copies = {threads: curve(library, _COPIES, threads) for threads in counts}
-    reads = {threads: curve(library, _READS, threads) for threads in counts}
+    reads = {threads: curve(library, ("noyau_read",), threads) for threads in counts}
     one = scalar_rate(library, _SCALED)
     steps = [count for count in (1, 2, 4, 8, 16, 32, 64, 128) if count < cores] + [cores]
     scaling = {

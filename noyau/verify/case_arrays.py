@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +15,7 @@ from noyau.ir.loops import Sizes
 from noyau.verify import patterns
 from noyau.verify.awkward_sizes import extents
 from noyau.verify.inputs import Maker
-from noyau.verify.lookup_tables import LookupTable, defined, index_range, is_searched, tables_of, whole
+from noyau.verify.lookup_tables import Tables, defined, index_range, is_searched, tables_of, whole
 from noyau.verify.patterns import Floats
 from noyau.verify.undefined import divides_integers, shifts_integers, traps
 from noyau.verify.uses import Uses
@@ -100,9 +99,7 @@ class CaseMaker:
         array = whole(pattern.integers, dtype, shape, self.rng, mask=maker.uses.is_mask(node))
         return defined(array, divides=self.divides, shifts=self.shifts)
 
-    def indices(
-        self, maker: Maker, node: Node, tables: Sequence[LookupTable], style: str, others: Arrays
-    ) -> np.ndarray | None:
+    def indices(self, maker: Maker, node: Node, tables: Tables, style: str, others: Arrays) -> np.ndarray | None:
         """Integers that each of the tables has; None where one is empty and is looked into."""
         shape, extent = extents(node, maker.sizes), min(table.extent for table in tables)
         if not math.prod(shape):

@@ -13,7 +13,7 @@ from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.ir.graph import Graph, Node
 from noyau.text import printable
-from noyau.verify.lookup_tables import Arrays, LookupTable, index_range, tables_of
+from noyau.verify.lookup_tables import Arrays, Tables, index_range, tables_of
 from noyau.verify.uses import Sizes, Uses
 
 
@@ -106,9 +106,7 @@ class Maker:
             return np.abs(numbers).astype(node.dtype.numpy), "absolute values of the standard normal"
         return np.asarray(numbers, node.dtype.numpy), "standard normal"
 
-    def below(
-        self, node: Node, shape: list[int], tables: Sequence[LookupTable], others: Arrays
-    ) -> tuple[np.ndarray, str]:
+    def below(self, node: Node, shape: list[int], tables: Tables, others: Arrays) -> tuple[np.ndarray, str]:
         """Integers that each of the tables has, drawn evenly."""
         smallest = min(tables, key=lambda table: table.extent)
         if smallest.extent == 0 and 0 not in shape:

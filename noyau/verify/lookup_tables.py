@@ -15,6 +15,7 @@ from noyau.verify.patterns import Array
 from noyau.verify.uses import Use, Uses, ancestry, keeps
 
 Arrays = Mapping[str, np.ndarray]
+Tables = Sequence["LookupTable"]  # that one input indexes
 SHIFTS = frozenset({"identity", "cast", "add", "subtract", "minimum", "maximum", "floor_mod", "where"})
 ROUNDS = 4  # of fitting the range of an input to the tables that it indexes
 
@@ -76,9 +77,7 @@ def _shifts(use: Use) -> bool:
             return keeps(use)
 
 
-def index_range(
-    uses: Uses, node: Node, shape: Sequence[int], tables: Sequence[LookupTable], others: Arrays
-) -> tuple[int, int]:
+def index_range(uses: Uses, node: Node, shape: Sequence[int], tables: Tables, others: Arrays) -> tuple[int, int]:
     """A range whose ends, put through the graph, are inside each table; [0, 1) if none is found."""
     low, high = 0, min(np.iinfo(node.dtype.numpy).max + 1, *(table.extent for table in tables))
     for _ in range(ROUNDS):
@@ -92,7 +91,7 @@ def index_range(
     return 0, 1
 
 
-def _excess(uses: Uses, tables: Sequence[LookupTable], arrays: Arrays) -> int:
+def _excess(uses: Uses, tables: Tables, arrays: Arrays) -> int:
     """The largest distance of an index from its table, of all that can be followed."""
     worst = 0
     for table in tables:

@@ -71,9 +71,7 @@ def run_confined(function: Callable[[], None], folder: Path, readable: Sequence[
     return Ending(status, is_late, tuple(is_open))
 
 
-def _supervise(
-    function: Callable[[], None], folder: Path, readable: Sequence[str], limits: Limits, report: int
-) -> None:
+def _supervise(function: Callable[[], None], folder: Path, readable: Sequence[str], limits: Limits, pipe: int) -> None:
     """The process between: it starts the confined one in namespaces of its own, waits, and ends what is left."""
     libc = ctypes.CDLL(None, use_errno=True)
     os.setsid()
@@ -96,7 +94,7 @@ def _supervise(
         time.sleep(_TICK_S)
     if os.read(heard, 1) != b"1":
         is_open.append(WITHOUT_FILES)
-    os.write(report, json.dumps([status, is_late, is_open]).encode())
+    os.write(pipe, json.dumps([status, is_late, is_open]).encode())
     os._exit(0)
 
 

@@ -58,12 +58,9 @@ def _quotas(root: Path) -> Iterator[float]:
 def _numbers(root: Path, controller: str, file: str) -> Iterator[list[int]]:
     """The numbers in a file of this name, for each group that has it; where a limit is spelt "max" there is none."""
     for folder in _folders(root, controller):
-        try:
-            numbers = [int(word) for word in (folder / file).read_text(encoding="ascii").split()]
-        except (OSError, ValueError):
-            continue
-        if numbers:
-            yield numbers
+        with contextlib.suppress(OSError, ValueError):
+            if numbers := [int(word) for word in (folder / file).read_text(encoding="ascii").split()]:
+                yield numbers
 
 
 def _folders(root: Path, controller: str) -> Iterator[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, assert_never
@@ -45,12 +46,9 @@ class Reply:
 def serve(channel: Channel, state: Any = None) -> None:
     """Reply to requests until the other end is closed."""
     worker = _Handlers(state)
-    while True:
-        try:
-            content = channel.receive()
-        except EOFError:
-            return
-        channel.send(worker.reply(content))
+    with suppress(EOFError):
+        while True:
+            channel.send(worker.reply(channel.receive()))
 
 
 class _Handlers:

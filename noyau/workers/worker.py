@@ -30,7 +30,6 @@ from noyau.workers.serve import pin as pin_here
 _RUNNING: list[Worker] = []  # of this process, or of the one that it is a copy of
 P = ParamSpec("P")
 R = TypeVar("R")
-_SERVE = "from noyau.workers.serve import serve; serve(channel)"
 _PROGRAM = """
 import sys
 sys.path[:] = sys.argv[2:]
@@ -133,7 +132,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         return 0.0
 
     def _launch(self) -> tuple[Process, Channel]:
-        return spawn(_SERVE, self._output, self.environment)
+        return spawn("from noyau.workers.serve import serve; serve(channel)", self._output, self.environment)
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:

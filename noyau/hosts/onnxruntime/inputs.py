@@ -5,13 +5,13 @@ the usual ones do not fit what it is made for, others, found by trying."""
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -120,7 +120,7 @@ def bindings(imported: ImportedModel, dims: Dims) -> list[dict[str, int]]:
     Where sizes are asked for, each of those with each; a size that is not asked for has its usual number. Where none
     is: the usual ones, then those that `vary` gives, halved while the inputs would be larger than 16 MiB; at most 6.
     Sizes move where they would not fit together. InputError for a size that the model has not, or over 16 bindings."""
-    combinations = [dict(zip(dims, values, strict=True)) for values in itertools.product(*map(_numbers, dims.values()))]
+    combinations = [dict(zip(dims, values, strict=True)) for values in product(*map(_numbers, dims.values()))]
     if not combinations:
         raise InputError("a size is asked for, and no number of it: give one or more")
     if (count := len(combinations)) > MOST_ASKED:
@@ -298,11 +298,9 @@ def first_that_runs(
             break
         named = model_names(imported, sizes)
         tried.append(spell(named))
-        try:
+        with suppress(InputError):
             others = make(named)
             return others, run(others)
-        except InputError:
-            continue
     names = sorted(map(printable, model_names(imported, feeds.full.sizes)))
     listed = f"; its open sizes are {', '.join(names)}" if names else ""
     listed += f", of which these were tried in vain: {few(tried, SHOWN, '; ')}" if tried else ""

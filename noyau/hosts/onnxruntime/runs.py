@@ -17,6 +17,7 @@ from noyau.dtypes import DType
 from noyau.errors import InputError, UnsupportedError
 from noyau.hosts.onnxruntime.function_bodies import subgraphs
 from noyau.hosts.onnxruntime.sessions import load_onnxruntime, one_line, open_session
+from noyau.workers.tamper_detection import poison
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -26,7 +27,6 @@ Arrays = Mapping[str, np.ndarray]
 
 LIMIT_S = 120.0  # a model may have a Loop that never ends
 _ALIGNMENT_BYTES = 64  # as onnxruntime's own memory
-_POISON = 0xA5
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
@@ -104,8 +104,7 @@ class BoundRun:
 
     def poison(self) -> None:
         """Make the outputs no run's: a run has to write every cell again."""
-        for array in self.outputs.values():
-            array.reshape(-1).view(np.uint8)[:] = _POISON
+        poison(tuple(self.outputs.values()))
 
 
 @dataclass(frozen=True, slots=True)

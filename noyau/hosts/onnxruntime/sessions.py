@@ -4,13 +4,12 @@ For a runtime that looks for external data nowhere else, a model's bytes become 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import secrets
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ OPTIMIZED, WEIGHTS = "optimized.onnx", "weights.bin"
 _MARK = b"location"  # the key under which a tensor names its file
 
 
-@contextlib.contextmanager
+@contextmanager
 def beside_its_data(content: bytes, folder: Path) -> Iterator[Path | bytes]:
     """The path of a file with these bytes, in a temporary folder with links to what they name of `folder`; both are
     gone afterwards. The bytes themselves where they name no data. OutputError where there is no room for the file."""

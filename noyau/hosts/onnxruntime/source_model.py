@@ -23,8 +23,8 @@ from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.text import printable
 
 if TYPE_CHECKING:
-    import onnxruntime
     from onnx import ModelProto
+    from onnxruntime import InferenceSession
 
 # What onnxruntime brings; operators of other domains come in libraries that noyau does not have.
 DOMAINS = ("ai.onnx", "com.microsoft", "com.ms", "noyau")
@@ -118,9 +118,7 @@ class SourceModel:
         cuts = (cut for cut in result.cuts if cut.consumer is not None or cut.producer not in entries)
         return replace(result, cuts=tuple(cuts))
 
-    def session(
-        self, model: ModelProto, library: Path | None = None, *, threads: int = 0
-    ) -> onnxruntime.InferenceSession:
+    def session(self, model: ModelProto, library: Path | None = None, *, threads: int = 0) -> InferenceSession:
         """A session of the model itself, of a part or of a fused twin. ModelError where onnxruntime refuses it."""
         content = model.SerializeToString()
         return open_session(content, library, threads=threads, folder=self.folder, prepacked=self.prepacked)

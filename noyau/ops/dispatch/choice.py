@@ -45,6 +45,8 @@ USUAL: Mapping[str, int] = MappingProxyType({})  # sizes of tiles
 ALOUD_S = 5.0  # after which a first call says what it is doing
 TRIES = 4  # failures of a key, each at sizes of its own, before no other sizes are tried
 AtSizes: TypeAlias = Callable[[Mapping[str, int]], bool]
+Runner: TypeAlias = BuiltProgram | UserKernel
+Attempt: TypeAlias = tuple[AtSizes, BuiltProgram | str]
 Reasons: TypeAlias = dict[str, str]  # why kernels may not run, by name
 
 
@@ -62,7 +64,7 @@ class Choice:
     kernel: str
     language: str
     reason: str
-    runner: BuiltProgram | UserKernel | None
+    runner: Runner | None
     since: str = field(default_factory=today)
     tiles: Mapping[str, int] = field(default_factory=lambda: USUAL)
 
@@ -94,7 +96,7 @@ class Selector:
 
     description: Description
     chosen: dict[Key, list[Selection]] = field(default_factory=dict)
-    programs: dict[tuple[Key, str], list[tuple[AtSizes, BuiltProgram | str]]] = field(default_factory=dict)
+    programs: dict[tuple[Key, str], list[Attempt]] = field(default_factory=dict)
     demands: dict[Key, tuple[str, ...]] = field(default_factory=dict)
     once: Once = field(default_factory=Once)
 
@@ -162,9 +164,7 @@ class Selector:
         tiles = dict(winner.constants) if isinstance(runner, BuiltProgram) else USUAL
         return Choice(winner.kernel, language, reason, runner, winner.when, tiles)
 
-    def maker_of(
-        self, winner: Winner, specialization: Specialization, key: Key
-    ) -> BuiltProgram | UserKernel | str | None:
+    def maker_of(self, winner: Winner, specialization: Specialization, key: Key) -> Runner | str | None:
         """The winning kernel, None for the reference; or why it may not run now."""
         if winner.kernel == REFERENCE:
             stale = winner.text != usual_text(self.description, specialization)
@@ -215,13 +215,11 @@ class Selector:
                 self.programs.setdefault((key, language), []).append(attempt)
         return attempt[1]
 
-    def earlier(
-        self, specialization: Specialization, key: Key, language: str
-    ) -> tuple[AtSizes, BuiltProgram | str] | None:
+    def earlier(self, specialization: Specialization, key: Key, language: str) -> Attempt | None:
         """The program that was made before and holds at these sizes, or why there was none at them."""
         return next((each for each in self.programs.get((key, language), ()) if each[0](specialization.sizes)), None)
 
-    def tried(self, specialization: Specialization, key: Key, language: str) -> tuple[AtSizes, BuiltProgram | str]:
+    def tried(self, specialization: Specialization, key: Key, language: str) -> Attempt:
         """A program and where it holds, or why there is none and where; after some failures, at all sizes."""
         failed = sum(isinstance(program, str) for _, program in self.programs.get((key, language), ()))
         at: AtSizes = _everywhere

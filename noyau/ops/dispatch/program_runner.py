@@ -26,9 +26,7 @@ Step: TypeAlias = Callable[[list[Array], Sizes], Sequence[Array]]
 class ProgramRunner:
     """A built program, run on arrays that lie as it wants them. InputError where their shapes do not fit."""
 
-    def __init__(
-        self, built: BuiltProgram, calls: Sequence[Callable[..., Any]], constant: Callable[[Array], Any]
-    ) -> None:
+    def __init__(self, built: BuiltProgram, calls: Sequence[Callable[..., Any]], constant: Callable[..., Any]) -> None:
         program = built.generated.program
         names = [node.output for node in program.graph.inputs]
         self.solve = solver(program.graph)

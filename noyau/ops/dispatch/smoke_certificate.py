@@ -29,6 +29,7 @@ from noyau.verify.trial import certify_native
 Array = np.ndarray
 Sizes = Mapping[str, int]
 Inputs = tuple[str, list[Array]]  # and what they are
+Plan = Iterable[tuple[Sizes, Pattern]]
 ENOUGH_S = 0.1  # after which no further case is begun
 MOST = 8
 CELLS = 1 << 13  # of the largest array
@@ -110,9 +111,7 @@ def maker_inputs_at(
                     return
 
 
-def _drawn(
-    generated: GeneratedProgram, seed: int, plan: Iterable[tuple[Sizes, Pattern]] | None = None
-) -> Iterator[Inputs]:
+def _drawn(generated: GeneratedProgram, seed: int, plan: Plan | None = None) -> Iterator[Inputs]:
     graph, integers = generated.graph, generated.wanted.integers
     maker = CaseMaker(graph, np.random.default_rng(seed))
     for sizes, pattern in _plan(graph, maker, generated.wanted.sizes) if plan is None else plan:
