@@ -130,8 +130,7 @@ class Task:
 def over(
     task: Task, run: Callable[..., Iterable[Answer]], parts: Iterable[Any], sink: Any, answers: list[Answer]
 ) -> Iterator[int]:
-    """Run a task by an engine on each part that the sink has not, and write what comes out; yield each number of rows
-    done, and keep the answers."""
+    """Run a task on each part that the sink has not, write what comes out, keep the answers; yield the rows of each."""
     left = ((number, part) for number, part in enumerate(parts) if not sink.has((number, END)))
     for answer in run(task, left):
         if answer.error is not None:

@@ -75,8 +75,7 @@ class Around:
 
 @dataclass(slots=True)
 class Hold:
-    """For how many cycles a queue is held for one callable: longer where that was not enough, and never much longer
-    than what the host takes."""
+    """Cycles that a queue is held for a callable: more where they were too few, never many more than the host takes."""
 
     cycles: int = FIRST_CYCLES
 

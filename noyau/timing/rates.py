@@ -301,8 +301,7 @@ def _read(record: Mapping[str, Any]) -> MachineRates:
     return rates
 
 
-# A copy within a core's own cache is timed on one core, and the others are as fast; starting threads would take longer
-# than the copy.
+# A copy within a core's own cache is timed on one core: starting threads would take longer than the copy does.
 _OWN_CACHE_BYTES = 512 << 10
 _SMALLEST_BYTES, _LARGEST_BYTES = 8 << 10, 256 << 20
 _SAMPLE_BYTES, _MOST_ROUNDS = 8 << 20, 1024

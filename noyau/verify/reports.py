@@ -22,8 +22,7 @@ SAVERS: list[Callable[[Any, Path], None]] = []  # of a report as a page; jobs, w
 
 
 class Report(Printed):
-    """A check that prints itself, and shows itself in a notebook. Findings come in `groups`, and then lines on what was
-    tried and seen, the `verdicts`."""
+    """A check that prints itself, in a notebook too: findings in `groups`, then `verdicts`, lines on what was tried."""
 
     __slots__ = ()
 

@@ -33,8 +33,7 @@ WITHOUT_FILES, WITHOUT_NETWORK = "files beyond its folder", "the network"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most that a process may take: seconds of the processor and on the clock, bytes beyond what it begins with,
-    bytes of a file that it writes."""
+    """The most that a process may take: seconds of processor and clock, bytes beyond its first ones, and of a file."""
 
     cpu_s: float = 10.0
     clock_s: float = 60.0

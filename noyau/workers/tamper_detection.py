@@ -26,8 +26,7 @@ _LEAST_S = 0.05
 
 @dataclass(slots=True)
 class Snapshot:
-    """A timed call, chosen before it ran: copies of its inputs from before, and of its outputs from the moment that
-    it returned, beside the arrays themselves."""
+    """A timed call, chosen before it ran: its arrays, copies of inputs from before and of outputs as it returned."""
 
     inputs: Arrays
     live_inputs: Arrays

@@ -106,8 +106,7 @@ def types_of(arrays: Mapping[str, np.ndarray]) -> dict[str, ValueType]:
 
 
 def part_for(model: ModelProto, wanted: Iterable[str], entries: Types | None = None) -> ModelProto:
-    """The nodes that make some values, as a model with these outputs and the inputs that are needed for them; values
-    of `entries` are inputs too."""
+    """The nodes that make some values, as a model with these outputs and the inputs, `entries` too, that they need."""
     graph = model.graph
     entries = entries or {}
     makers = {name: position for position, node in enumerate(graph.node) for name in node.output if name}

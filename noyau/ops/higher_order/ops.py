@@ -217,8 +217,7 @@ def _described(function: Scalar, title: str, code: CodeType) -> Description:
 
 
 def _beside(args: Sequence[Any]) -> tuple[Any, ...]:
-    """The arguments, where numbers of Python become arrays of the dtype that NumPy gives them beside the others; beside
-    tensors of torch they become tensors."""
+    """The arguments, numbers of Python as arrays of the dtype that NumPy gives them beside others, or as tensors."""
     if not any(type(each) in _NUMBERS for each in args):
         return tuple(args)
     tensors = [each for each in args if hasattr(each, "new_tensor")]
