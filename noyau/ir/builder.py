@@ -169,10 +169,10 @@ class GraphBuilder:
     def restore_axes(self, value: dag.Node, axes: Iterable[int]) -> dag.Node:
         """The value with axes of extent 1 at these positions of the result."""
         inserted = set(axes)
-        rest = [axis for axis in range(len(value.shape) + len(inserted)) if axis not in inserted]
+        every = range(len(value.shape) + len(inserted))
+        rest = [axis for axis in every if axis not in inserted]
         extents = dict(zip(rest, value.shape, strict=True))
-        shape = tuple(extents.get(axis, Dim.of(1)) for axis in range(len(value.shape) + len(inserted)))
-        return self.broadcast_in_dim(value, shape, rest)
+        return self.broadcast_in_dim(value, tuple(extents.get(axis, Dim.of(1)) for axis in every), rest)
 
     def drop_axes(self, value: dag.Node, axes: Iterable[int]) -> dag.Node:
         """The value without axes, the extents of which must be 1."""
@@ -268,24 +268,20 @@ class GraphBuilder:
                 if extent != Dim.of(1) and dim != Dim.of(1):
                     self.demand_equal(extent, dim)
                 extents[letter] = extent if extent != Dim.of(1) else dim
-        pairs = zip(terms, operands, strict=True)
-        expanded = [self.expand(operand, tuple(extents[letter] for letter in term)) for term, operand in pairs]
-        return self.emit(
-            dag.Contract(equation), expanded, operands[0].dtype, tuple(extents[letter] for letter in output)
-        )
+        *shapes, shape = (tuple(extents[letter] for letter in term) for term in (*terms, output))
+        expanded = [self.expand(operand, own) for operand, own in zip(operands, shapes, strict=True)]
+        return self.emit(dag.Contract(equation), expanded, operands[0].dtype, shape)
 
     # Demands on extents.
 
     def demand_equal(self, left: DimLike, right: DimLike) -> None:
         """Demand that two extents are equal. UnsupportedError where they never are."""
         left, right = Dim.of(left), Dim.of(right)
-        match equal(left, right):
-            case False:
-                raise UnsupportedError(f"shapes do not fit: an extent is {left} and {right} at once")
-            case None:
-                self.demands[Demand(left, right, "equal")] = None
-            case True:
-                pass
+        is_equal = equal(left, right)
+        if is_equal is False:
+            raise UnsupportedError(f"shapes do not fit: an extent is {left} and {right} at once")
+        if is_equal is None:
+            self.demands[Demand(left, right, "equal")] = None
 
     def demand_at_most(self, left: DimLike, right: DimLike) -> None:
         """Demand that an extent is not above another. UnsupportedError where it always is."""

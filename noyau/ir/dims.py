@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import mul
 from typing import Any, TypeAlias, Union
 
 import numpy as np
@@ -146,13 +147,7 @@ def _is_natural(atom: Atom) -> bool:
     if isinstance(atom, str):
         return True
     left, right = never_negative(atom.left), never_negative(atom.right)
-    match atom.kind:
-        case "floordiv":
-            return left and right
-        case "mod":
-            return right
-        case _:
-            return left or right
+    return {"floordiv": left and right, "mod": right, "max": left or right}[atom.kind]
 
 
 def maximum(left: DimLike, right: DimLike) -> Dim:
@@ -168,10 +163,7 @@ def maximum(left: DimLike, right: DimLike) -> Dim:
 
 def product(dims: Iterable[DimLike]) -> Dim:
     """The product of Dims: 1 for none."""
-    total = Dim.of(1)
-    for dim in dims:
-        total = total * dim
-    return total
+    return reduce(mul, map(Dim.of, dims), Dim.of(1))
 
 
 def strides_of(shape: Shape) -> Shape:
@@ -195,11 +187,8 @@ def flat_index(shape: Shape, target: Shape) -> tuple[Dim, ...]:
         return (Dim.of(0),) * len(shape)
     places = zip(indices(len(target)), strides_of(target), strict=True)
     flat = sum((index * stride for index, stride in places), Dim.of(0))
-    terms = []
-    for axis, (dim, stride) in enumerate(zip(shape, strides_of(shape), strict=True)):
-        whole = flat // stride
-        terms.append(whole % dim if axis else whole)
-    return tuple(terms)
+    wholes = [flat // stride for stride in strides_of(shape)]
+    return (*wholes[:1], *(whole % dim for whole, dim in zip(wholes[1:], shape[1:], strict=True)))
 
 
 def _spell(monomial: Monomial, factor: int) -> str:
@@ -349,10 +338,8 @@ def _replace(dim: Dim, values: Mapping[str, Dim]) -> Dim:
         others = tuple(atom for atom in monomial if isinstance(atom, str) and atom not in values)
         part = Dim(((others, factor),))
         for atom in moved:
-            if isinstance(atom, str):
-                part = part * values[atom]
-            else:
-                part = part * again(atom, _replace(atom.left, values), _replace(atom.right, values))
+            sides = () if isinstance(atom, str) else (_replace(atom.left, values), _replace(atom.right, values))
+            part = part * (values[atom] if isinstance(atom, str) else again(atom, *sides))
         total = total + part
     return total
 

@@ -204,16 +204,12 @@ def expand_index(shape: Shape, target: Shape) -> Shape:
     """The index map of NumPy's broadcasting: axes are aligned at the end; an extent of 1 is read at 0.
 
     Where an extent is only known when it runs, the index is multiplied by 0 or 1 then: min(extent - 1, 1)."""
-    own = indices(len(target))[len(target) - len(shape) :]
-    return tuple(
-        _broadcast(dim, goal, at) for dim, goal, at in zip(shape, target[len(target) - len(shape) :], own, strict=True)
-    )
+    first = len(target) - len(shape)
 
+    def place(dim: Dim, goal: Dim, at: Dim) -> Dim:
+        return at if dim == goal else Dim.of(0) if dim == Dim.of(1) else at * step_of(dim)
 
-def _broadcast(dim: Dim, goal: Dim, at: Dim) -> Dim:
-    if dim == goal:
-        return at
-    return Dim.of(0) if dim == Dim.of(1) else at * step_of(dim)
+    return tuple(map(place, shape, target[first:], indices(len(target))[first:]))
 
 
 def step_of(dim: DimLike) -> Dim:

@@ -84,8 +84,7 @@ class Evaluator:
         values: dict[str, Any] = {}
         last = {name: at for at, node in enumerate(graph.nodes) for name in node.inputs}
         for at, node in enumerate(graph.nodes):
-            operands = [values[name] for name in node.inputs]
-            values[node.output] = self.value(node, operands, inputs)
+            values[node.output] = self.value(node, [values[name] for name in node.inputs], inputs)
             if isinstance(node.kind, nodes.Opaque | nodes.Part) and node.dtype is not DType.OTHER:
                 values[node.output] = np.asarray(values[node.output]).astype(self.dtype(node.dtype), copy=False)
                 self.sizes = extend(self.sizes, node.shape, values[node.output].shape, node.output)
@@ -113,7 +112,7 @@ class Evaluator:
             case nodes.Map("cast"):
                 return self.cast(operands[0], node)
             case nodes.Map(function):
-                wide = [np.asarray(x).astype(self.widened(x), copy=False) for x in operands]
+                wide = [self.widened(np.asarray(x)) for x in operands]
                 return self.algebra.call(function, *wide).astype(self.dtype(node.dtype), copy=False)
             case nodes.Reduce(monoid, axes):
                 return self.reduce(MONOIDS[monoid], axes, node, operands[0])
@@ -128,7 +127,8 @@ class Evaluator:
             case nodes.Scatter():
                 return self.scatter(node.kind, node, operands)
             case nodes.Contract(equation):
-                return self.contract(equation, node, operands)
+                product = np.einsum(equation, *map(self.widened, operands), optimize=True)
+                return np.asarray(product).astype(self.dtype(node.dtype), copy=False)
             case nodes.Opaque():
                 return self.opaque(node.kind, node, operands)
             case nodes.Part(position):
@@ -138,8 +138,7 @@ class Evaluator:
 
     def view(self, value: Array, index: Sequence[Dim], node: nodes.Node) -> Any:
         shape = self.shape(node)
-        spread = rearrange(value, index, shape)
-        if spread is not None:
+        if (spread := rearrange(value, index, shape)) is not None:
             return spread
         axes = self.axes(node.shape)
         where = tuple(np.broadcast_to(dim.evaluate(axes), shape) for dim in index)
@@ -150,9 +149,9 @@ class Evaluator:
             reading = f"{node.inputs[0]} cannot be read by {node.output}"
             raise InputError(f"{reading}: {shapes}: the inputs do not fit") from fault
 
-    def widened(self, value: Array) -> np.dtype:
+    def widened(self, value: Array) -> Array:
         """float16 and bfloat16 compute in float32."""
-        return np.dtype(np.float32) if value.dtype.itemsize == 2 and value.dtype.kind in "fV" else value.dtype
+        return value.astype(np.float32) if value.dtype.itemsize == 2 and value.dtype.kind in "fV" else value
 
     def shape(self, node: nodes.Node) -> tuple[int, ...]:
         return tuple(int(dim.evaluate(self.sizes)) for dim in node.shape)
@@ -166,12 +165,9 @@ class Evaluator:
         return scope
 
     def cast(self, value: Array, node: nodes.Node) -> Any:
-        with np.errstate(all="ignore"):
-            if self.wide and node.dtype.is_float and value.dtype == np.float64:
-                return value
-            if node.dtype is DType.BOOL:
-                return np.not_equal(value, 0)
-            return value.astype(self.dtype(node.dtype))
+        if self.wide and node.dtype.is_float and value.dtype == np.float64:
+            return value
+        return np.not_equal(value, 0) if node.dtype is DType.BOOL else value.astype(self.dtype(node.dtype))
 
     def positions_of(
         self, index: Sequence[Dim | nodes.Lookup], shape: tuple[Dim, ...], operands: Sequence[Array]
@@ -193,14 +189,13 @@ class Evaluator:
 
     def reduce(self, monoid: Monoid, axes: tuple[int, ...], node: nodes.Node, value: Array) -> Array:
         """Pairwise: by numpy where it has the monoid, else by halves; one by one where the order is part of it."""
-        moved = np.moveaxis(value.astype(self.widened(value), copy=False), axes, tuple(range(-len(axes), 0)))
+        moved = np.moveaxis(self.widened(value), axes, tuple(range(-len(axes), 0)))
         shape = moved.shape[: moved.ndim - len(axes)]
         rows = np.ascontiguousarray(moved).reshape(*shape, math.prod(moved.shape[len(shape) :]))
-        with np.errstate(all="ignore"):
-            result = self.numpy_reduce(monoid, rows)
-            if result is None:
-                merged = self.in_order if monoid.ordered else self.merged
-                result = monoid.finish(self.algebra, merged(monoid, np.moveaxis(rows, -1, 0)))
+        result = self.numpy_reduce(monoid, rows)
+        if result is None:
+            merged = self.in_order if monoid.ordered else self.merged
+            result = monoid.finish(self.algebra, merged(monoid, np.moveaxis(rows, -1, 0)))
         return np.asarray(result).astype(self.dtype(node.dtype), copy=False)
 
     def numpy_reduce(self, monoid: Monoid, rows: Array) -> Any:
@@ -225,9 +220,8 @@ class Evaluator:
         while len(state[0]) > 1:
             odd = tuple(part[-1:] for part in state) if len(state[0]) % 2 else None
             even = len(state[0]) // 2 * 2
-            state = monoid.merge(
-                self.algebra, tuple(part[0:even:2] for part in state), tuple(part[1:even:2] for part in state)
-            )
+            pairs = (tuple(part[first:even:2] for part in state) for first in (0, 1))
+            state = monoid.merge(self.algebra, *pairs)
             if odd:
                 state = tuple(np.concatenate([part, last]) for part, last in zip(state, odd, strict=True))
         return tuple(part[0] for part in state)
@@ -243,14 +237,12 @@ class Evaluator:
         """The state of none of the rows of `flat`."""
         source = from_numpy(flat.dtype)
         assert source is not None
-        return tuple(
-            np.full(flat.shape[1:], value, self.dtype(state.compute))
-            for value, state in zip(monoid.init(source), monoid.states(source), strict=True)
-        )
+        pairs = zip(monoid.init(source), monoid.states(source), strict=True)
+        return tuple(np.full(flat.shape[1:], value, self.dtype(state.compute)) for value, state in pairs)
 
     def scan(self, kind: nodes.Scan, node: nodes.Node, value: Array) -> Array:
         monoid = MONOIDS[kind.monoid]
-        rows = np.moveaxis(value.astype(self.widened(value), copy=False), kind.axis, 0)
+        rows = np.moveaxis(self.widened(value), kind.axis, 0)
         rows = rows[::-1] if kind.reverse else rows
         state = self.empty(monoid, rows)
         result = np.empty(rows.shape, self.dtype(node.dtype))
@@ -270,10 +262,6 @@ class Evaluator:
             ufunc: Any = OPERATORS[MONOIDS[kind.monoid].function].evaluate
             ufunc.at(result, where, updates)
         return result
-
-    def contract(self, equation: str, node: nodes.Node, operands: Sequence[Array]) -> Array:
-        wide = [x.astype(self.widened(x), copy=False) for x in operands]
-        return np.asarray(np.einsum(equation, *wide, optimize=True)).astype(self.dtype(node.dtype), copy=False)
 
     def opaque(self, kind: nodes.Opaque, node: nodes.Node, operands: Sequence[Any]) -> Any:
         if kind.evaluate is None:

@@ -106,8 +106,7 @@ def _reduce_fault(monoid: str, axes: tuple[int, ...], node: nodes.Node, operand:
         return f"{monoid} of {operand.dtype.value} does not give {node.dtype.value}"
     if len(set(axes)) < len(axes) or not set(axes) <= set(range(len(operand.shape))):
         return f"the axes {axes} are not those of a value of rank {len(operand.shape)}"
-    rest = tuple(dim for axis, dim in enumerate(operand.shape) if axis not in axes)
-    fits = same_shape(rest, node.shape)
+    fits = same_shape(tuple(dim for axis, dim in enumerate(operand.shape) if axis not in axes), node.shape)
     return None if fits else f"what is left of {operand.shape} without {axes} is not {node.shape}"
 
 

@@ -20,6 +20,7 @@ from noyau.ir.dims import Shape
 from noyau.ir.loop_verifier import Translator
 from noyau.ir.loops import LINE_BYTES, Alloc, Kernel, Role
 from noyau.ir.operators import OPERATORS
+from noyau.ir.sizes import listing_of
 
 Array = np.ndarray
 Touched = dict[tuple[int, int], int]  # a memory and a cell: who touched it, -1 for several
@@ -85,8 +86,7 @@ class RaceDetector:
         self.readers[key] = who if self.readers.get(key, who) == who else -1
 
     def stores(self, who: int, memory: CheckedArray, *index: int) -> None:
-        key = self.meet(who, memory, index, self.readers, self.writers, self.mergers)
-        self.writers[key] = who
+        self.writers[self.meet(who, memory, index, self.readers, self.writers, self.mergers)] = who
 
     def merges(self, who: int, is_atomic: bool, memory: CheckedArray, *index: int) -> None:
         """Threads may merge into one cell; lanes do it side by side, and all but one would be lost unless each merge is
@@ -126,7 +126,7 @@ def run(
             for launch in launches:
                 launch()
         except ZeroDivisionError:
-            raise GraphError(f"{kernel.name} divides by a size that is 0, where {_spell(bound)}") from None
+            raise GraphError(f"{kernel.name} divides by a size that is 0, where {listing_of(bound)}") from None
     return [running.memories[at].result() for at, b in enumerate(kernel.buffers) if b.role is Role.OUTPUT]
 
 
@@ -134,8 +134,7 @@ def run(
 def translate_kernel(kernel: Kernel) -> tuple[Any, tuple[Any, ...]]:
     """The code of a kernel, and the objects that it refers to."""
     translator = Translator(kernel)
-    text = translator.text()
-    return compile(text, f"<{kernel.name}>", "exec"), tuple(translator.objects)
+    return compile(translator.text(), f"<{kernel.name}>", "exec"), tuple(translator.objects)
 
 
 def bind_sizes(kernel: Kernel, inputs: Sequence[Array], numbers: Mapping[str, int]) -> dict[str, int]:
@@ -146,9 +145,8 @@ def bind_sizes(kernel: Kernel, inputs: Sequence[Array], numbers: Mapping[str, in
         raise InputError(f"{kernel.name} takes {len(buffers)} inputs, not {len(inputs)}")
     for buffer, array in zip(buffers, inputs, strict=True):
         if from_numpy(array.dtype) is not buffer.dtype or array.ndim != len(buffer.shape):
-            raise InputError(
-                f"{buffer.name} is {buffer.dtype.value} of rank {len(buffer.shape)}, not {array.dtype} of {array.shape}"
-            )
+            wanted = f"{buffer.dtype.value} of rank {len(buffer.shape)}"
+            raise InputError(f"{buffer.name} is {wanted}, not {array.dtype} of {array.shape}")
     for binding in kernel.binding:
         array = inputs[binding.input]
         extent = array.shape[binding.axis] if binding.axis < array.ndim else extents_and_strides(array)[binding.axis]
@@ -157,15 +155,11 @@ def bind_sizes(kernel: Kernel, inputs: Sequence[Array], numbers: Mapping[str, in
         for dim, extent in zip(buffer.shape, array.shape, strict=True):
             natural = all(sizes.get(size, 0) >= 0 for size in dim.names)
             if not natural or (dim.names <= sizes.keys() and dim.evaluate(sizes) != extent):
-                raise InputError(f"{buffer.name} has shape {array.shape}, which does not fit where {_spell(sizes)}")
+                raise InputError(f"{buffer.name} has shape {array.shape}, which does not fit where {listing_of(sizes)}")
     for guard in kernel.guards:
         if not guard.holds(sizes):
-            raise InputError(f"{kernel.name} needs {guard.left} <= {guard.right}, but {_spell(sizes)}")
+            raise InputError(f"{kernel.name} needs {guard.left} <= {guard.right}, but {listing_of(sizes)}")
     return sizes
-
-
-def _spell(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{size}={value}" for size, value in sizes.items())
 
 
 class KernelRun:

@@ -39,12 +39,9 @@ def _launch(launch: ir.Launch) -> Iterator[str]:
 
 def _tile(tile: ir.Tile) -> str:
     warps = f"{tile.warps} warps" if tile.warps else f"{tile.warp_factor} x warps" if tile.warp_factor > 1 else ""
-    hints = (
-        warps,
-        f"led / {tile.lead_divisor}" if tile.lead_divisor > 1 else "",
-        f"doubled from {tile.doubled_from}" if tile.doubled_from else "",
-    )
-    return ", ".join([f"{tile.policy.value} {tile.number}", *filter(None, hints)])
+    led = f"led / {tile.lead_divisor}" if tile.lead_divisor > 1 else ""
+    doubled = f"doubled from {tile.doubled_from}" if tile.doubled_from else ""
+    return ", ".join(filter(None, [f"{tile.policy.value} {tile.number}", warps, led, doubled]))
 
 
 def _in_tile(tile: ir.Tile | None) -> str:

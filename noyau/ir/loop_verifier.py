@@ -6,7 +6,7 @@ Every name in the text is made here (`v0`, `v1`...), so that no name of a model 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, assert_never
 
@@ -16,7 +16,7 @@ from noyau.ir import loops as ir
 from noyau.ir.dims import Atom, Dim, Shape
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, dtype_of
-from noyau.ir.walk import all_dims, dims_in, every_expression, every_statement, loops_of, tiles_of, touched
+from noyau.ir.walk import all_dims, dims_in, every_statement, folds_in, loops_of, stored_in, tiles_of, touched
 
 
 def check(kernel: ir.Kernel) -> ir.Kernel:
@@ -25,120 +25,101 @@ def check(kernel: ir.Kernel) -> ir.Kernel:
     Names, dtypes and indices are what `Translator` makes sure of. Beyond that: no name means two things at one place;
     loops on threads stand outermost, each alone at the end of its block; what is merged are states of its monoid;
     every output is stored."""
-    reason = next(filter(None, map(_tiles_fault, kernel.launches)), None)
-    if reason is None:
-        Translator(kernel).text()
-    reason = reason or _buffer_fault(kernel)
-    names = frozenset(buffer.name for buffer in kernel.buffers)
-    for launch in kernel.launches:
-        reason = reason or _threads_fault(launch.body) or _names_fault(launch.body, names)
-        reason = reason or next(filter(None, map(_store_fault, every_statement(launch.body))), None)
-    if reason:
+    if reason := next(_faults(kernel), None):
         raise GraphError(f"{kernel.name}: {reason}")
     return kernel
 
 
-def _buffer_fault(kernel: ir.Kernel) -> str | None:
+def _faults(kernel: ir.Kernel) -> Iterator[str]:
+    for launch in kernel.launches:
+        yield from _tiles_faults(launch)
+    Translator(kernel).text()
+    yield from _buffer_faults(kernel)
+    for launch in kernel.launches:
+        yield from _threads_faults(launch.body)
+        yield from _names_faults((), launch.body, {buffer.name for buffer in kernel.buffers})
+        for statement in every_statement(launch.body):
+            yield from _store_faults(statement)
+
+
+def _buffer_faults(kernel: ir.Kernel) -> Iterator[str]:
     names = [buffer.name for buffer in kernel.buffers]
-    if twice := [name for name in names if names.count(name) > 1]:
-        return f"two buffers are called {twice[0]}"
-    if reason := next(filter(None, (_strides_fault(kernel, buffer) for buffer in kernel.buffers)), None):
-        return reason
+    yield from (f"two buffers are called {name}" for name in names if names.count(name) > 1)
+    for buffer in kernel.buffers:
+        yield from _strides_faults(kernel, buffer)
     roles = [list(ir.Role).index(buffer.role) for buffer in kernel.buffers]
     if roles != sorted(roles):
-        return "its buffers are not in the order inputs, outputs, scratch"
-    stores = [s for launch in kernel.launches for s in every_statement(launch.body) if isinstance(s, ir.Store)]
-    stored = {name for store in stores for name in store.buffers}
-    missed = [buffer.name for buffer in kernel.of(ir.Role.OUTPUT) if buffer.name not in stored]
-    return f"nothing is stored in the output {missed[0]}" if missed else None
+        yield "its buffers are not in the order inputs, outputs, scratch"
+    stored = {name for launch in kernel.launches for name in stored_in(launch.body)}
+    outputs = [buffer.name for buffer in kernel.of(ir.Role.OUTPUT)]
+    yield from (f"nothing is stored in the output {name}" for name in outputs if name not in stored)
 
 
-def _strides_fault(kernel: ir.Kernel, buffer: ir.Buffer) -> str | None:
-    if buffer.strides is None:
-        return None
-    if buffer.role is not ir.Role.INPUT:
-        return f"{buffer.name}, which is no input, has strides"
-    if len(buffer.strides) != len(buffer.shape):
-        return f"{buffer.name} of rank {len(buffer.shape)} has {len(buffer.strides)} strides"
-    bound = {binding.size for binding in kernel.binding}
-    loose = sorted(name for dim in buffer.strides for name in dim.names - bound)
-    return f"the stride {loose[0]} of {buffer.name} is bound by no input" if loose else None
+def _strides_faults(kernel: ir.Kernel, buffer: ir.Buffer) -> Iterator[str]:
+    if buffer.strides is not None:
+        if buffer.role is not ir.Role.INPUT:
+            yield f"{buffer.name}, which is no input, has strides"
+        if len(buffer.strides) != len(buffer.shape):
+            yield f"{buffer.name} of rank {len(buffer.shape)} has {len(buffer.strides)} strides"
+        bound = {binding.size for binding in kernel.binding}
+        loose = sorted(name for dim in buffer.strides for name in dim.names - bound)
+        yield from (f"the stride {name} of {buffer.name} is bound by no input" for name in loose)
 
 
-def _tiles_fault(launch: ir.Launch) -> str | None:
-    """A loop over a tile whose size the launch does not declare, or two of one name."""
+def _tiles_faults(launch: ir.Launch) -> Iterator[str]:
+    """Loops over tiles whose sizes the launch does not declare, and tiles of one name."""
     names = [tile.name for tile in launch.tiles]
-    if twice := [name for name in names if names.count(name) > 1]:
-        return f"two tiles of a launch are called {twice[0]}"
-    strange = [tile.name for tile in tiles_of(launch.body) if tile not in launch.tiles]
-    return f"its launch does not declare the tile {strange[0]}" if strange else None
+    yield from (f"two tiles of a launch are called {name}" for name in names if names.count(name) > 1)
+    strange = (tile.name for tile in tiles_of(launch.body) if tile not in launch.tiles)
+    yield from (f"its launch does not declare the tile {name}" for name in strange)
 
 
-def _threads_fault(body: Iterable[ir.Statement], outermost: bool = True) -> str | None:
-    """A loop on threads within another kind of loop, or with something after it."""
-    statements = tuple(body)
-    for at, statement in enumerate(statements):
-        reason = None
+def _threads_faults(body: tuple[ir.Statement, ...], outermost: bool = True) -> Iterator[str]:
+    """Loops on threads within another kind of loop, or with something after them."""
+    for at, statement in enumerate(body):
         if isinstance(statement, ir.Loop) and statement.axis is ir.Axis.THREADS:
-            if not outermost or at != len(statements) - 1:
-                return f"the loop over {statement.var} on threads is not outermost, at the end of its block"
+            if not outermost or at != len(body) - 1:
+                yield f"the loop over {statement.var} on threads is not outermost, at the end of its block"
             if any(name.startswith("#") for name in statement.extent.names):
-                return f"how often {statement.var} runs on threads depends on another loop"
-            reason = _threads_fault(statement.body)
+                yield f"how often {statement.var} runs on threads depends on another loop"
+            yield from _threads_faults(statement.body)
         elif isinstance(statement, ir.Loop | ir.If):
-            reason = _threads_fault(statement.body, outermost=False)
-        for expr in every_expression((statement,)):
-            if isinstance(expr, ir.Fold):
-                reason = reason or _threads_fault(expr.body, outermost=False)
-        if reason:
-            return reason
-    return None
+            yield from _threads_faults(statement.body, outermost=False)
+        for fold in folds_in((statement,)):
+            yield from _threads_faults(fold.body, outermost=False)
 
 
-def _names_fault(body: Iterable[ir.Statement], outside: frozenset[str]) -> str | None:
-    """A name that is bound where it can be seen already."""
-    visible = set(outside)
+def _names_faults(names: Iterable[str], body: Iterable[ir.Statement], outside: Collection[str]) -> Iterator[str]:
+    """Names, of those bound for a body and of those bound in it, that can be seen already."""
+    yield from (f"{name} is bound where it has a meaning already" for name in names if name in outside)
+    visible = {*outside, *names}
     for statement in body:
-        reason, bound = None, None
-        for fold in (expr for expr in every_expression((statement,)) if isinstance(expr, ir.Fold)):
-            own = [variable for variable, _ in fold.loops]
-            reason = reason or _twice(own, visible) or _names_fault(fold.body, frozenset(visible) | set(own))
+        for fold in folds_in((statement,)):
+            yield from _names_faults([variable for variable, _ in fold.loops], fold.body, visible)
         match statement:
             case ir.Let(name) | ir.Alloc(name):
-                bound = name
+                yield from _names_faults([name], (), visible)
+                visible.add(name)
             case ir.Loop(var, _, _, inner):
-                reason = reason or _twice([var], visible) or _names_fault(inner, frozenset(visible) | {var})
+                yield from _names_faults([var], inner, visible)
             case ir.If(_, inner):
-                reason = reason or _names_fault(inner, frozenset(visible))
+                yield from _names_faults((), inner, visible)
             case ir.Zero() | ir.MergeLanes() | ir.TransposeTile() | ir.StreamStore():
-                reason = reason or _names_fault(loops_of(statement), frozenset(visible))
+                yield from _names_faults((), loops_of(statement), visible)
             case ir.Store() | ir.Prefetch() | ir.Require():
                 pass
             case _:
                 assert_never(statement)
-        if bound is not None:
-            reason = reason or _twice([bound], visible)
-            visible.add(bound)
-        if reason:
-            return reason
-    return None
 
 
-def _twice(names: Iterable[str], earlier: Iterable[str]) -> str | None:
-    again = [name for name in names if name in set(earlier)]
-    return f"{again[0]} is bound where it has a meaning already" if again else None
-
-
-def _store_fault(statement: ir.Statement) -> str | None:
+def _store_faults(statement: ir.Statement) -> Iterator[str]:
     """Values that are no state of the monoid that merges them."""
-    if not isinstance(statement, ir.Store) or statement.merge is None:
-        return None
-    monoid, dtypes = MONOIDS.get(statement.merge), tuple(value.dtype for value in statement.values)
-    if monoid is None:
-        return f"{statement.merge} is not in the table of monoids"
-    if dtypes[0].kind not in monoid.accepts or monoid.states(dtypes[0]) != dtypes:
-        return f"{', '.join(dtype.value for dtype in dtypes)} is no state of {statement.merge}"
-    return None
+    if isinstance(statement, ir.Store) and statement.merge is not None:
+        monoid, dtypes = MONOIDS.get(statement.merge), tuple(value.dtype for value in statement.values)
+        if monoid is None:
+            yield f"{statement.merge} is not in the table of monoids"
+        elif dtypes[0].kind not in monoid.accepts or monoid.states(dtypes[0]) != dtypes:
+            yield f"{', '.join(dtype.value for dtype in dtypes)} is no state of {statement.merge}"
 
 
 class Translator:
@@ -257,22 +238,16 @@ class Translator:
                 raise self.fault(f"a Store of {value.dtype.value} into {buffer}, which is {target.dtype.value}")
         places = [self.place(buffer, index) for buffer in buffers]
         texts = [self.let(self.expression(value)) for value in values]
+        for buffer, place in zip(buffers, places, strict=True):
+            for race_detector, who in self.loops[self.memory(buffer)[2] :]:  # loops that are not around its memory
+                access = f"merges({who}, {store.is_atomic}" if merge else f"stores({who}"
+                self.write(f"{race_detector}.{access}, {', '.join(place)})")
         if merge:
-            for buffer, (memory, at) in zip(buffers, places, strict=True):
-                self.touch(buffer, f"merges({store.is_atomic}, {memory}, {at})")
             old = _tuple(f"{memory}.load({at})" for memory, at in places)
             state = self.let(f"{self.spell(MONOIDS[merge])}.merge(R, {old}, {_tuple(texts)})")
             texts = [f"{state}[{part}]" for part in range(len(places))]
-        for buffer, (memory, at), value_name in zip(buffers, places, texts, strict=True):
-            if not merge:
-                self.touch(buffer, f"stores({memory}, {at})")
-            self.write(f"{memory}.store({value_name}, {at})")
-
-    def touch(self, buffer: str, access: str) -> None:
-        """Tell the parallel loops around an access that are not around its memory."""
-        name, rest = access.split("(", 1)
-        for race_detector, index in self.loops[self.memory(buffer)[2] :]:
-            self.write(f"{race_detector}.{name}({index}, {rest}")
+        for (memory, at), text in zip(places, texts, strict=True):
+            self.write(f"{memory}.store({text}, {at})")
 
     def loop(self, loop: ir.Loop) -> None:
         var, axis, body, count, name = loop.var, loop.axis, loop.body, self.dim(loop.rounds), self.fresh()

@@ -86,6 +86,10 @@ def highest(dtype: DType) -> Any:
     return True if dtype is DType.BOOL else int(np.iinfo(dtype.numpy).max)
 
 
+def _alone(algebra: Algebra, value: Any, position: Any) -> State:
+    return (value,)
+
+
 def _single(
     name: str,
     meaning: str,
@@ -97,17 +101,12 @@ def _single(
     **facts: Any,
 ) -> Monoid:
     """A monoid whose state is one value and whose merge is one scalar function."""
-    return Monoid(
-        name,
-        meaning,
-        exact,
-        lambda dtype: (init(dtype),),
-        lambda algebra, value, position: (value,),
-        lambda algebra, a, b: (algebra.call(call, a[0], b[0]),),
-        accepts=frozenset(accepts.split()),
-        function=call,
-        **facts,
-    )
+
+    def merge(algebra: Algebra, a: State, b: State) -> State:
+        return (algebra.call(call, a[0], b[0]),)
+
+    facts = {"accepts": frozenset(accepts.split()), "function": call, **facts}
+    return Monoid(name, meaning, exact, lambda dtype: (init(dtype),), _alone, merge, **facts)
 
 
 def _extreme(name: str, meaning: str, call: str, init: Callable[[DType], Any], onnx: str) -> Monoid:
@@ -120,9 +119,10 @@ def _arg(name: str, meaning: str, beats: str, init: Callable[[DType], Any]) -> M
 
     def merge(algebra: Algebra, a: State, b: State) -> State:
         call = algebra.call
-        tie = call("logical_or", call("equal", a[0], b[0]), call("logical_and", _nan(call, a[0]), _nan(call, b[0])))
-        wins = call("logical_or", call(beats, b[0], a[0]), call("logical_and", _nan(call, b[0]), _number(call, a[0])))
-        wins = call("logical_and", wins, _number(call, a[0]))
+        (nan, later_nan), number = (call("not_equal", x[0], x[0]) for x in (a, b)), call("equal", a[0], a[0])
+        tie = call("logical_or", call("equal", a[0], b[0]), call("logical_and", nan, later_nan))
+        wins = call("logical_or", call(beats, b[0], a[0]), call("logical_and", later_nan, number))
+        wins = call("logical_and", wins, number)
         wins = call("logical_or", wins, call("logical_and", tie, call("less", b[1], a[1])))
         return call("where", wins, b[0], a[0]), call("where", wins, b[1], a[1])
 
@@ -140,14 +140,6 @@ def _arg(name: str, meaning: str, beats: str, init: Callable[[DType], Any]) -> M
         parts=("best", "at"),
         onnx=f"Arg{name[3:].capitalize()}",
     )
-
-
-def _nan(call: Callable[..., Any], x: Any) -> Any:
-    return call("not_equal", x, x)
-
-
-def _number(call: Callable[..., Any], x: Any) -> Any:
-    return call("equal", x, x)
 
 
 def _apart(name: str, meaning: str, beats: str, init: Callable[[DType], Any]) -> Monoid:
@@ -183,11 +175,8 @@ def _logsumexp() -> Monoid:
     """State (m, s): the largest value, and the sum of exp(x - m). Milakov and Gimelshein, 2018, algorithm 3."""
 
     def scaled(algebra: Algebra, state: State, top: Any) -> Any:
-        call = algebra.call
-        factor = call(
-            "where", call("equal", state[0], top), algebra.like(1.0, top), call("exp", call("subtract", state[0], top))
-        )
-        return call("multiply", state[1], factor)
+        call, is_top, one = algebra.call, algebra.call("equal", state[0], top), algebra.like(1.0, top)
+        return call("multiply", state[1], call("where", is_top, one, call("exp", call("subtract", state[0], top))))
 
     def merge(algebra: Algebra, a: State, b: State) -> State:
         top = algebra.call("maximum", a[0], b[0])
@@ -238,21 +227,11 @@ def _moments() -> Monoid:
     )
 
 
+_OF_A_PRODUCT: dict[str, Any] = {"keeps_sign": True, "onnx": "ReduceProd"}
+_OF_A_SUM: dict[str, Any] = {"keeps_sign": True, "linear": True, "passes_factors": True, "onnx": "ReduceSum"}
 _TABLE = (
-    _single(
-        "sum",
-        "the sum; 0 of none",
-        "add",
-        lambda dtype: 0,
-        exact=False,
-        onnx="ReduceSum",
-        linear=True,
-        keeps_sign=True,
-        passes_factors=True,
-    ),
-    _single(
-        "prod", "the product; 1 of none", "multiply", lambda dtype: 1, exact=False, onnx="ReduceProd", keeps_sign=True
-    ),
+    _single("sum", "the sum; 0 of none", "add", lambda dtype: 0, exact=False, **_OF_A_SUM),
+    _single("prod", "the product; 1 of none", "multiply", lambda dtype: 1, exact=False, **_OF_A_PRODUCT),
     _extreme("max", "the largest; NaN if one is NaN", "maximum", lowest, "ReduceMax"),
     _extreme("min", "the least; NaN if one is NaN", "minimum", highest, "ReduceMin"),
     _single("any", "whether one is true", "logical_or", lambda dtype: False, "bool", exact=True),

@@ -101,13 +101,10 @@ def inverse_square_length(a: Formula, b: Formula) -> Formula:
 def shared_by_ties(beaten: str) -> tuple[Rule, Rule]:
     """Derive maximum or minimum: nothing goes to the operand that is beaten, half to each of a tie, as in torch."""
 
-    def first(a: Formula, b: Formula, y: Formula, g: Formula) -> Formula:
-        return where(a.call(beaten, b), 0.0, where(a.call("equal", b), g * 0.5, g))
-
-    def second(a: Formula, b: Formula, y: Formula, g: Formula) -> Formula:
-        return where(b.call(beaten, a), 0.0, where(a.call("equal", b), g * 0.5, g))
-
-    return first, second
+    return (
+        lambda a, b, y, g: where(a.call(beaten, b), 0.0, where(a.call("equal", b), g * 0.5, g)),
+        lambda a, b, y, g: where(b.call(beaten, a), 0.0, where(a.call("equal", b), g * 0.5, g)),
+    )
 
 
 def first_of_ties(holds: str) -> tuple[Rule, Rule]:
@@ -116,13 +113,7 @@ def first_of_ties(holds: str) -> tuple[Rule, Rule]:
     def wins(a: Formula, b: Formula) -> Formula:
         return a.call(holds, b).call("logical_or", b.call("is_nan"))
 
-    def first(a: Formula, b: Formula, y: Formula, g: Formula) -> Formula:
-        return where(wins(a, b), g, 0.0)
-
-    def second(a: Formula, b: Formula, y: Formula, g: Formula) -> Formula:
-        return where(wins(a, b), 0.0, g)
-
-    return first, second
+    return lambda a, b, y, g: where(wins(a, b), g, 0.0), lambda a, b, y, g: where(wins(a, b), 0.0, g)
 
 
 class Fact(Flag):
@@ -218,13 +209,6 @@ def _softplus(x: Array) -> Any:
     return (np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))).astype(x.dtype)
 
 
-def _truncate_divide(a: Array, b: Array) -> Any:
-    if a.dtype.kind == "f":
-        return np.trunc(a / b)
-    quotient = _floor_divide(a, b)
-    return (quotient + ((np.not_equal(_floor_mod(a, b), 0)) & ((a < 0) != (b < 0)))).astype(a.dtype)
-
-
 def _guarded(function: np.ufunc) -> Callable[[Array, Array], Any]:
     """Integer division by zero is undefined; here it divides by one, so that no trap is met."""
     return lambda a, b: function(a, np.where(b == 0, np.ones_like(b), b) if b.dtype.kind in "iu" else b)
@@ -234,16 +218,15 @@ _floor_divide, _floor_mod, _fmod = map(_guarded, (np.floor_divide, np.mod, np.fm
 
 
 def _divide(a: Array, b: Array) -> Any:
-    return _truncate_divide(a, b) if a.dtype.kind in "iu" else np.divide(a, b)
+    if a.dtype.kind not in "iu":
+        return np.divide(a, b)
+    is_rounded_up = (_floor_mod(a, b) != 0) & ((a < 0) != (b < 0))
+    return (_floor_divide(a, b) + is_rounded_up).astype(a.dtype)
 
 
 def _power(a: Array, b: Array) -> Any:
-    if a.dtype.kind not in "iu":
+    if a.dtype.kind != "i":
         return np.power(a, b)
-    return np.power(a, np.maximum(b, 0)) if a.dtype.kind == "u" else _integer_power(a, b)
-
-
-def _integer_power(a: Array, b: Array) -> Any:
     whole = np.power(a, np.maximum(b, 0))
     small = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0))
     return np.where(b >= 0, whole, small).astype(a.dtype)
@@ -270,12 +253,9 @@ def _rounding(name: str, meaning: str, evaluate: Callable[..., Any], names: Api,
 def _comparison(
     name: str, meaning: str, evaluate: Callable[..., Any], names: Api, negation: str, mirror: str = ""
 ) -> Operator:
-    ordered = "equal" not in (name, negation)
-    accepts, facts = (NUMBER, Fact.ORDERED) if ordered else (ANY, Fact.COMMUTATIVE)
+    accepts, facts = (ANY, Fact.COMMUTATIVE) if "equal" in (name, negation) else (NUMBER, Fact.ORDERED)
     note = "NaN equals nothing" if name == "equal" else ""
-    return Operator(
-        name, meaning, 2, accepts, "bool", evaluate, names, facts, note=note, negation=negation, mirror=mirror
-    )
+    return Operator(name, meaning, 2, accepts, "bool", evaluate, names, facts, (), 1, 0.0, note, "", negation, mirror)
 
 
 def _of_bits(name: str, meaning: str, accepts: frozenset[str], evaluate: np.ufunc, names: Api) -> Operator:
@@ -417,7 +397,4 @@ _TABLE = (
 # fmt: on
 
 OPERATORS = {operator.name: operator for operator in _TABLE}
-UNDEFINED = (
-    "float to integer out of range or NaN",
-    "integer division and modulo by zero",
-)
+UNDEFINED = ("float to integer out of range or NaN", "integer division and modulo by zero")

@@ -54,6 +54,8 @@ def _simplify_op(op: DimOp, extents: Extents) -> Dim:
     match rest.terms:
         case (((DimOp(kind="mod") as inner,), 1),) if within(inner.left, inner.right, extents, positive):
             quotient, rest = quotient - Dim((((DimOp("floordiv", inner.left, inner.right),), 1),)), inner.left
+        case _:
+            pass
     return quotient if op.kind == "floordiv" else rest
 
 
@@ -73,6 +75,8 @@ def within(dim: Dim, end: Dim, extents: Extents, positive: frozenset[str] = froz
     match dim.terms:
         case (((str(name),), 1),) if extents.get(name) == end:
             return True  # an index along the whole of an axis
+        case _:
+            pass
     low, high = lowest(dim, extents), highest(dim, extents)
     if low is None or high is None:
         return False

@@ -65,8 +65,11 @@ def require(demands: Iterable[Demand], sizes: Mapping[str, int]) -> None:
     """InputError where sizes do not fit together."""
     for demand in demands:
         if not demand.holds(sizes):
-            listing = ", ".join(f"{size}={value}" for size, value in sizes.items())
-            raise InputError(f"the inputs do not fit together: {demand} does not hold where {listing}")
+            raise InputError(f"the inputs do not fit together: {demand} does not hold where {listing_of(sizes)}")
+
+
+def listing_of(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{size}={value}" for size, value in sizes.items())
 
 
 def cells_at(sizes: Mapping[str, int], shape: Shape) -> int:
@@ -86,14 +89,12 @@ def plan(shapes: Sequence[Shape]) -> tuple[Binding, ...]:
 def _plan(shapes: tuple[Shape, ...]) -> tuple[Binding, ...]:
     bound: dict[str, Binding] = {}
     places = [(k, axis, dim) for k, shape in enumerate(shapes) for axis, dim in enumerate(shape)]
-    progress = True
-    while progress:
-        progress = False
+    count = -1
+    while len(bound) > count:
+        count = len(bound)
         for k, axis, dim in places:
-            binding = _solve(k, axis, dim, bound)
-            if binding is not None:
+            if (binding := _solve(k, axis, dim, bound)) is not None:
                 bound[binding.size] = binding
-                progress = True
     return tuple(bound.values())
 
 
@@ -130,8 +131,7 @@ def extend(sizes: Mapping[str, int], shape: Shape, actual: Sequence[int], name: 
     extended = dict(sizes)
     for _ in shape:
         for axis, dim in enumerate(shape):
-            binding = _solve(0, axis, dim, extended)
-            if binding is not None:
+            if (binding := _solve(0, axis, dim, extended)) is not None:
                 extended[binding.size] = (actual[axis] - binding.offset.evaluate(extended)) // binding.factor
     _check(shape, actual, name, extended)
     return extended
@@ -141,8 +141,8 @@ def _check(shape: Shape, actual: Sequence[int], name: str, sizes: Mapping[str, i
     for dim, extent in zip(shape, actual, strict=True):
         bound = dim.names <= sizes.keys()
         if bound and (dim.evaluate(sizes) != extent or min((sizes[size] for size in dim.names), default=0) < 0):
-            listing = ", ".join(f"{size}={value}" for size, value in sizes.items())
-            raise InputError(f"{name} has shape {tuple(actual)}, which does not fit {_spell(shape)} where {listing}")
+            fault = f"{name} has shape {tuple(actual)}, which does not fit {_spell(shape)}"
+            raise InputError(f"{fault} where {listing_of(sizes)}")
 
 
 def _spell(shape: Shape) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from operator import is_
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike, product
@@ -16,6 +16,7 @@ from noyau.ir.operators import OPERATORS
 _LEAVES = frozenset({ir.Const, ir.Var, ir.Index, ir.InWholeLines, ir.UntilAligned})
 
 LINE, CELL = "#line_of_tile", "#cell_of_tile"
+Statements: TypeAlias = tuple[ir.Statement, ...]
 
 
 @lru_cache(maxsize=1024)  # every walk asks for them
@@ -27,17 +28,13 @@ def loops_of(intrinsic: ir.Intrinsic) -> tuple[ir.Statement, ...]:
             zero = ir.Const(0.0 if dtype.is_float else 0, dtype)
             return (ir.Loop(var, extent, ir.Axis.LANES, (ir.Store((memory,), (Dim.of(var),), (zero,)),)),)
         case ir.MergeLanes(lanes=lanes, var=var):
-            halves = [lanes >> level for level in range(1, lanes.bit_length())]
-            loops = (
-                ir.Loop(var, Dim.of(n), ir.Axis.LANES, (merge_of(intrinsic, Dim.of(var), n),)) for n in halves[:-1]
-            )
+            halves = [lanes >> level for level in range(1, lanes.bit_length() - 1)]
+            loops = (ir.Loop(var, Dim.of(n), ir.Axis.LANES, (merge_of(intrinsic, var, n),)) for n in halves)
             return (*loops, merge_of(intrinsic, 0, 1))
         case ir.TransposeTile(memory, to, to_step, buffer, start, step, dtype):
             value = ir.Load(buffer, (start + line * step + cell,), dtype)
-            turned = ir.Loop(
-                CELL, Dim.of(ir.SIDE), ir.Axis.LANES, (ir.Store((memory,), (to + cell * to_step + line,), (value,)),)
-            )
-            return (ir.Loop(LINE, Dim.of(ir.SIDE), ir.Axis.SERIAL, (turned,)),)
+            store, side = ir.Store((memory,), (to + cell * to_step + line,), (value,)), Dim.of(ir.SIDE)
+            return (ir.Loop(LINE, side, ir.Axis.SERIAL, (ir.Loop(CELL, side, ir.Axis.LANES, (store,)),)),)
         case ir.StreamStore(buffer, index, memory, start, extent, dtype):
             *outer, last = index
             copied = ir.Store((buffer,), (*outer, last + cell), (ir.Load(memory, (start + cell,), dtype),))
@@ -122,9 +119,7 @@ def every_statement(statements: Iterable[ir.Statement]) -> Iterator[ir.Statement
         waiting += inner[::-1]
 
 
-def on_threads(
-    body: tuple[ir.Statement, ...],
-) -> tuple[tuple[ir.Statement, ...], list[ir.Loop], tuple[ir.Statement, ...]]:
+def on_threads(body: Statements) -> tuple[Statements, list[ir.Loop], Statements]:
     """Split a launch into the statements before its loops on threads, these loops, outermost first, and their body."""
     before, loops, inner = body[:-1], list[ir.Loop](), body[-1:]
     while len(inner) == 1 and isinstance(inner[0], ir.Loop) and inner[0].axis is ir.Axis.THREADS:
@@ -186,19 +181,24 @@ def loads_of(statements: Iterable[ir.Statement]) -> list[ir.Load]:
     return [expr for expr in every_expression(statements) if isinstance(expr, ir.Load)]
 
 
+def stored_in(statements: Iterable[ir.Statement]) -> frozenset[str]:
+    """The buffers and the memory that statements store in."""
+    return frozenset(name for s in every_statement(statements) if isinstance(s, ir.Store) for name in s.buffers)
+
+
 def touched(statements: Sequence[ir.Statement]) -> frozenset[str]:
     """The buffers and the memory that statements load from or store in."""
-    stored = [name for s in every_statement(statements) if isinstance(s, ir.Store) for name in s.buffers]
-    return frozenset([*stored, *(load.buffer for load in loads_of(statements))])
+    return stored_in(statements) | {load.buffer for load in loads_of(statements)}
 
 
 def all_dims(statements: Sequence[ir.Statement]) -> list[Dim]:
     """Every index, and every extent, that statements name."""
-    extents = [s.extent for s in every_statement(statements) if isinstance(s, ir.Loop | ir.Require)]
-    extents += [s.start for s in every_statement(statements) if isinstance(s, ir.Loop)]
-    shapes = [dim for s in every_statement(statements) if isinstance(s, ir.Alloc) for dim in s.shape]
+    every = [*every_statement(statements)]
+    extents = [s.extent for s in every if isinstance(s, ir.Loop | ir.Require)]
+    starts = [s.start for s in every if isinstance(s, ir.Loop)]
+    shapes = [dim for s in every if isinstance(s, ir.Alloc) for dim in s.shape]
     folds = [dim for fold in folds_in(statements) for dim in (*(n for _, n in fold.loops), fold.at) if dim is not None]
-    return [*dims_in(statements), *extents, *shapes, *folds]
+    return [*dims_in(statements), *extents, *starts, *shapes, *folds]
 
 
 def rewrite(statements: Iterable[ir.Statement], change: Callable[[ir.Expr], ir.Expr]) -> tuple[ir.Statement, ...]:
@@ -291,32 +291,30 @@ def with_dims(statements: Iterable[ir.Statement], dim: Callable[[Dim], Dim]) -> 
 
 
 def _substitute_dims(statements: Iterable[ir.Statement], dim: Callable[[Dim], Dim]) -> tuple[ir.Statement, ...]:
-    result: list[ir.Statement] = []
-    for statement in statements:
+    def change(statement: ir.Statement) -> ir.Statement:
         match statement:
             case ir.Store(index=index) | ir.Prefetch(index=index):
-                result.append(replace(statement, index=tuple(map(dim, index))))
+                return replace(statement, index=tuple(map(dim, index)))
             case ir.Require(at, extent):
-                result.append(ir.Require(dim(at), dim(extent)))
+                return ir.Require(dim(at), dim(extent))
             case ir.Loop(_, extent, _, body, _, start):
-                inner = _substitute_dims(body, dim)
-                result.append(replace(statement, extent=dim(extent), start=dim(start), body=inner))
+                return replace(statement, extent=dim(extent), start=dim(start), body=_substitute_dims(body, dim))
             case ir.If(_, body):
-                result.append(replace(statement, body=_substitute_dims(body, dim)))
+                return replace(statement, body=_substitute_dims(body, dim))
             case ir.Alloc(_, _, shape, _):
-                result.append(replace(statement, shape=tuple(map(dim, shape))))
+                return replace(statement, shape=tuple(map(dim, shape)))
             case ir.Zero(extent=extent):
-                result.append(replace(statement, extent=dim(extent)))
+                return replace(statement, extent=dim(extent))
             case ir.TransposeTile(to=to, start=start, step=step):
-                result.append(replace(statement, to=dim(to), start=dim(start), step=dim(step)))
+                return replace(statement, to=dim(to), start=dim(start), step=dim(step))
             case ir.StreamStore(_, index, _, start, extent):
-                there = tuple(map(dim, index))
-                result.append(replace(statement, index=there, start=dim(start), extent=dim(extent)))
+                return replace(statement, index=tuple(map(dim, index)), start=dim(start), extent=dim(extent))
             case ir.Let() | ir.MergeLanes():
-                result.append(statement)
+                return statement
             case _:
                 assert_never(statement)
-    return tuple(result)
+
+    return tuple(map(change, statements))
 
 
 def substitute_in(fold: ir.Fold, values: dict[str, DimLike]) -> ir.Fold:

@@ -10,7 +10,7 @@ from noyau.codegen.identifiers import Scopes
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, maximum, product
 from noyau.ir.operators import OPERATORS
-from noyau.ir.walk import every_expression, every_statement, extent_of
+from noyau.ir.walk import every_expression, extent_of, loads_of, stored_in
 
 USUAL = 1024  # what every size is taken to be, where flops are weighed against bytes
 FLOPS_A_BYTE = 3  # that a thread computes while it moves one
@@ -20,10 +20,9 @@ def item_bytes(kernel: ir.Kernel, launch: ir.Launch) -> Dim:
     """The bytes that one item moves: those of the buffers that the launch touches, over its items, and one more. Of a
     buffer that is looked into alone, nobody knows. Where what is computed takes as long as several times as many bytes
     do, it is so many times as many."""
-    stored = {name for s in every_statement(launch.body) if isinstance(s, ir.Store) for name in s.buffers}
-    loads = [e for e in every_expression(launch.body) if isinstance(e, ir.Load)]
+    loads = loads_of(launch.body)
     read = {e.buffer for e in loads if not any(name.startswith("#at") for d in e.index for name in d.names)}
-    touched = stored | read
+    touched = stored_in(launch.body) | read
     total = sum((bytes_of(buffer) for buffer in kernel.buffers if buffer.name in touched), Dim.of(0))
     total, extent = total * _intensity(launch, total), extent_of(launch)
     whole = total // extent
@@ -67,23 +66,17 @@ def bytes_of(buffer: ir.Buffer) -> Dim:
 
 def interface(kernel: ir.Kernel, names: Scopes, expressions: CExpressions) -> str:
     """The functions of the kernel's table, and the table."""
-    scratch, extents = (
-        list(map(bytes_of, kernel.of(ir.Role.SCRATCH))),
-        [extent_of(launch) for launch in kernel.launches],
-    )
-    moved = [item_bytes(kernel, launch) for launch in kernel.launches]
-    table = _Interface(kernel, names, expressions)
-    return "\n\n".join(
-        [
-            table.bind(),
-            table.shape(),
-            table.cases("scratch_bytes", "index", scratch),
-            table.cases("extent", "launch", extents, [launch.when for launch in kernel.launches]),
-            table.cases("item_bytes", "launch", moved),
-            table.run(),
-            table.table(),
-        ]
-    )
+    table, launches = _Interface(kernel, names, expressions), kernel.launches
+    parts = [
+        table.bind(),
+        table.shape(),
+        table.cases("scratch_bytes", "index", list(map(bytes_of, kernel.of(ir.Role.SCRATCH)))),
+        table.cases("extent", "launch", list(map(extent_of, launches)), [launch.when for launch in launches]),
+        table.cases("item_bytes", "launch", [item_bytes(kernel, launch) for launch in launches]),
+        table.run(),
+        table.table(),
+    ]
+    return "\n\n".join(parts)
 
 
 class _Interface:

@@ -20,7 +20,7 @@ from noyau.dtypes import DType
 from noyau.errors import GraphError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimOp, product
-from noyau.ir.walk import every_expression, every_statement, on_threads
+from noyau.ir.walk import every_statement, loads_of, on_threads, stored_in
 
 
 def text_of(parts: Sequence[CPrinter], comment: str = "") -> str:
@@ -123,8 +123,7 @@ class CPrinter(Statements):
         self.names.used.clear()
         with self.names.block():
             memory = [s for s in every_statement(launch.body) if isinstance(s, ir.Alloc) and s.space is ir.Space.THREAD]
-            taken = list(self.take(memory))
-            inner = [*taken, *self.threads(launch)]
+            inner = [*list(self.take(memory)), *self.threads(launch)]
             inner += indented(self.give_back())
             head = [*self.pointers(), *self.sizes()]
         if any(isinstance(s, ir.StreamStore) for s in every_statement(launch.body)):
@@ -332,12 +331,10 @@ def is_in_registers(loop: ir.Loop, memory: Mapping[str, ir.Buffer | ir.Alloc]) -
     """Whether a loop of known length stores in registers only: the compiler sees by itself what depends on what.
 
     But not where many lanes read what others hold: it would do them one by one."""
-    stored = [name for s in every_statement(loop.body) if isinstance(s, ir.Store) for name in s.buffers]
-    loads = {expr.buffer for expr in every_expression(loop.body) if isinstance(expr, ir.Load)}
-    held = [memory.get(name) for name in stored]
-    registers = all(isinstance(each, ir.Alloc) and each.space is ir.Space.REGISTER for each in held)
-    known = loop.extent.constant
-    return registers and known is not None and not (loads & set(stored) and known >= WIDE)
+    stored, known = stored_in(loop.body), loop.extent.constant
+    registers = all(isinstance(each, ir.Alloc) and each.space is ir.Space.REGISTER for each in map(memory.get, stored))
+    is_read = any(load.buffer in stored for load in loads_of(loop.body))
+    return registers and known is not None and not (is_read and known >= WIDE)
 
 
 def indented(lines: Iterable[str], depth: int = 1) -> Iterator[str]:

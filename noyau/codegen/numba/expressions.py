@@ -12,7 +12,7 @@ from noyau.codegen.statements import is_variable
 from noyau.codegen.tables import closed, opened
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim, DimOp, Shape, exact_part, strides_of
+from noyau.ir.dims import Atom, Dim, DimOp, Shape, exact_part, strides_of
 from noyau.ir.loops import Alloc, Buffer, Expr, Kernel, Role
 
 
@@ -40,21 +40,16 @@ class NumbaExpressions(statements.Expressions):
         memory = self.memory[name]
         if is_variable(memory) or is_number(memory):
             return self.names.value(name)
-        if isinstance(memory, Buffer):
-            index = self.axes(memory, index)
-        elif len(index) != 1:
+        is_whole = isinstance(memory, Buffer) and (memory.strides is not None or len(memory.shape) == 1)
+        if not is_whole and len(index) != 1:
             raise UnsupportedError(f"numba has no {len(index)} indices of {name}: flatten comes before it prints")
+        if isinstance(memory, Buffer) and not is_whole:
+            index = self.axes(memory, index)
         places = [self.place(dim, last=axis == len(index) - 1) for axis, dim in enumerate(index)]
         return f"{self.names.value(name)}[{', '.join(places) or '()'}]"
 
     def axes(self, buffer: Buffer, index: Shape) -> Shape:
-        """The index along each axis of a buffer, or the offset into one that is flat in this launch."""
-        if buffer.strides is not None or len(buffer.shape) == 1:
-            return index
-        if len(index) != 1:
-            raise UnsupportedError(
-                f"numba has no {len(index)} indices of {buffer.name}: flatten comes before it prints"
-            )
+        """The index along each axis of a packed buffer, or the offset into one that is flat in this launch."""
         if not buffer.shape:
             return () if buffer.role is Role.OUTPUT else index
         indices = None if buffer.name in self.flat else self.unflattened(index[0], buffer.shape)
@@ -84,12 +79,9 @@ class NumbaExpressions(statements.Expressions):
         """An index along an axis. What may be negative as far as LLVM can see is made unsigned: Numba would count it
         from the end, which keeps loops from being vectorised."""
         text = self.dim(dim)
-        plain = all(
-            factor > 0 and all(isinstance(atom, str) and atom in self.extents.keys() - self.threads for atom in atoms)
-            for atoms, factor in dim.terms
-        )
-        outer = not last and text.isidentifier()
-        return text if plain or outer else f"u64({text})"
+        inner = set[Atom](self.extents.keys() - self.threads)
+        plain = all(factor > 0 and inner.issuperset(atoms) for atoms, factor in dim.terms)
+        return text if plain or (not last and text.isidentifier()) else f"u64({text})"
 
     # Calls.
 

@@ -297,9 +297,8 @@ def _word(value: Expr, lower: Load, upper: Load) -> str | None:
 
 def merge_text(preludes: Iterable[str]) -> str:
     """The text of the intrinsics of lane merges among those; no text for none of them."""
-    called = sorted(
-        name.removeprefix(MERGE_PREFIX).partition("_") for name in preludes if name.startswith(MERGE_PREFIX)
-    )
+    merges = (name for name in preludes if name.startswith(MERGE_PREFIX))
+    called = sorted(name.removeprefix(MERGE_PREFIX).partition("_") for name in merges)
     lines = [
         f"{MERGE_PREFIX}{word}_{kind} = _merging(lambda builder, a, b: {merge})"
         for word, _, kind in called

@@ -69,8 +69,7 @@ def _imports(text: str) -> str:
 
 def _kinds(text: str) -> str:
     """Short names for the types of NumPy that the text uses."""
-    lines = [f"{name} = {kind}" for name, kind in NUMPY.items() if re.search(rf"\b{name}\b", text)]
-    return "\n".join(lines)
+    return "\n".join(f"{name} = {kind}" for name, kind in NUMPY.items() if re.search(rf"\b{name}\b", text))
 
 
 def comment_text(text: str) -> str:
@@ -211,8 +210,7 @@ class NumbaPrinter(Statements):
             flat = set(said.flat)
             self.names.forget()
             with self.names.block():
-                cells = list(self.flattened(flat))
-                lines = [*cells, *self.threads(launch.body)]
+                lines = [*list(self.flattened(flat)), *self.threads(launch.body)]
                 self.parameters = list(self.taken())
             if flat == said.flat:
                 return lines

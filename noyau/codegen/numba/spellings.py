@@ -21,8 +21,7 @@ from noyau.ir.loops import Kernel
 # What kernels compute in, by the short names that the text gives to NumPy's types; halves and float8 are bits.
 KINDS = {dtype: dtype.storage.value for dtype in CELLS}
 NUMPY = {
-    **{f"i{bits}": f"np.int{bits}" for bits in (8, 16, 32, 64)},
-    **{f"u{bits}": f"np.uint{bits}" for bits in (8, 16, 32, 64)},
+    **{f"{kind[0]}{bits}": f"np.{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
     **{f"f{bits}": f"np.float{bits}" for bits in (32, 64)},
 }
 PREFIX = {"negative": "-", "logical_not": "not ", "bitwise_not": "~"}

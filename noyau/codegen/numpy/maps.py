@@ -26,10 +26,8 @@ def map_term(function: str, operands: Sequence[NumpyTerm], node: Node, source: D
         return cast_term(operands[0], source, node.dtype)
     if function in ("identity", "rounded"):
         return operands[0]
-    terms, shape = (
-        _with_typed_operand(list(operands), function == "where"),
-        broadcast([term.shape for term in operands]),
-    )
+    terms = _with_typed_operand(list(operands), function == "where")
+    shape = broadcast([term.shape for term in operands])
     if source is DType.BOOL and INFIX.get(function, ("", ""))[1] == COMPARE:  # x == True reads as a mistake
         terms = [NumpyTerm(term.typed or term.text, ATOM if term.number else term.level, term.shape) for term in terms]
     if function in ("divide", "power") and not source.is_float:

@@ -151,11 +151,10 @@ def gather_term(
     """The cells of a table that integers name: `table[ids]` where every cell of an axis is looked up whole."""
     assert isinstance(node.kind, Gather)
     packed = [full(term, source, extents) for term, source in zip(operands, sources, strict=True)]
-    places = [axis for axis, entry in enumerate(node.kind.index) if isinstance(entry, Lookup)]
-    if len(places) == 1 and index_maps.is_whole_lookup(node.kind.index, places[0], node, sources):
-        entry = node.kind.index[places[0]]
-        assert isinstance(entry, Lookup)
-        return lookup_term(packed[0], [":"] * places[0] + [packed[entry.input].text], node.shape)
+    lookups = [(axis, entry) for axis, entry in enumerate(node.kind.index) if isinstance(entry, Lookup)]
+    if len(lookups) == 1 and index_maps.is_whole_lookup(node.kind.index, lookups[0][0], node, sources):
+        ((axis, entry),) = lookups
+        return lookup_term(packed[0], [":"] * axis + [packed[entry.input].text], node.shape)
     dims = [dim for entry in node.kind.index for dim in (entry.at if isinstance(entry, Lookup) else (entry,))]
     cells = cell_texts(node.kind.index, node.shape, packed, extents, grid)
     return lookup_term(packed[0], cells, read_shape(dims, node.shape))
@@ -166,22 +165,19 @@ def cell_texts(
 ) -> list[str]:
     """The index of a cell in each axis, over open grids of a shape; `operands` are those of the node."""
 
-    def text(dim: Dim) -> str:
-        return extents.text(dim, grid(shape))
+    def text(entry: Dim | Lookup) -> str:
+        if isinstance(entry, Lookup):
+            return lookup_term(operands[entry.input], list(map(text, entry.at)), ()).text
+        return extents.text(entry, grid(shape))
 
-    return [
-        lookup_term(operands[entry.input], list(map(text, entry.at)), ()).text
-        if isinstance(entry, Lookup)
-        else text(entry)
-        for entry in index
-    ]
+    return list(map(text, index))
 
 
 FUNCTIONS = sorted(("cast", "reduce", "scan", *OF_TABLE))
 _RESERVED = (*FUNCTIONS, *"np noyau out rng captured arrays Path abs all any bool max min sum path".split())
 _SHORT, _LONG = 44, 96  # letters of an expression that needs no name; of a line
 _PLAIN = 1 << 16
-_ROOTS = frozenset({"sqrt", "rsqrt", "power", "reciprocal"})
+_ROOTS = tuple(map(nodes.Map, ("sqrt", "rsqrt", "power", "reciprocal")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,9 +259,8 @@ class _Printer:
         shapes = [self.graph[name].shape for name in self.order]
         bound = {binding.size for binding in plan(shapes)}
         if loose := sorted(nodes.names_of(self.graph) - bound):
-            raise UnsupportedError(
-                f"the size {loose[0]} does not follow from what the path reads: add a value that has it"
-            )
+            unknown = f"the size {loose[0]} does not follow from what the path reads"
+            raise UnsupportedError(f"{unknown}: add a value that has it")
         return [name for name in dict.fromkeys(n for s in shapes for d in s for n in sorted(d.names)) if name in bound]
 
     def run(self) -> NumpyFunction:
@@ -285,8 +280,7 @@ class _Printer:
 
     def size_lines(self) -> Iterator[str]:
         """Print the lines that bind each size that the text names."""
-        shapes = [self.graph[name].shape for name in self.order]
-        bindings = list(plan(shapes))
+        bindings = list(plan([self.graph[name].shape for name in self.order]))
         for binding in reversed(bindings):
             if binding.size in self.extents.used:
                 self.extents.text(binding.offset)
@@ -357,8 +351,10 @@ class _Printer:
                 return maps.reduce_term(node.kind, self.whole(node.inputs[0]), sources[0], node, keep=keep)
             case nodes.Scan():
                 return maps.scan_term(node.kind, self.whole(node.inputs[0]), sources[0])
+            case nodes.View() if self.readers.restore_axes(sources[0]):
+                return self.terms[node.inputs[0]]
             case nodes.View(index):
-                return self.view(index, node, sources[0])
+                return view_term(index, self.terms[node.inputs[0]], sources[0], node, self.extents, self.grid)
             case nodes.Select(axis, _):
                 pieces = ", ".join(self.whole(name).text for name in node.inputs)
                 return NumpyTerm(f"np.concatenate([{pieces}], {axis})", ATOM, node.shape)
@@ -369,9 +365,8 @@ class _Printer:
             case nodes.Contract(equation):
                 return maps.contract_term(equation, [self.whole(name) for name in node.inputs], node)
             case nodes.Opaque(name) | nodes.Part(name):
-                raise UnsupportedError(
-                    f"{node.output} is made by {name}, which has no text in NumPy: end the path there"
-                )
+                unknown = f"{node.output} is made by {name}, which has no text in NumPy"
+                raise UnsupportedError(f"{unknown}: end the path there")
             case _:
                 assert_never(node.kind)
 
@@ -402,18 +397,16 @@ class _Printer:
         """The name of a constant: eps where a root is taken of a sum with it, scale where it is a factor; else as in
         the model."""
         for reader, _ in self.readers_of(node.output):
-            above = {
-                each.kind.function for each, _ in self.readers_of(reader.output) if isinstance(each.kind, nodes.Map)
-            }
+            above = (each.kind for each, _ in self.readers_of(reader.output))
             match reader.kind:
-                case nodes.Map("add" | "maximum") if above & _ROOTS:
+                case nodes.Map("add" | "maximum") if any(kind in _ROOTS for kind in above):
                     return "eps"
                 case nodes.Map("multiply" | "divide"):
                     return "scale"
                 case nodes.Map("where"):
                     return "fill"
                 case _:
-                    continue
+                    pass
         return friendly(node.output)
 
     def iota(self, index: Dim, node: nodes.Node) -> NumpyTerm:
@@ -427,19 +420,11 @@ class _Printer:
             counter = NumpyTerm(self.extents.text(index, self.grid(node.shape)), 0, shape)
         return maps.cast_term(counter, DType.I64, node.dtype)
 
-    def view(self, index: Shape, node: nodes.Node, source: nodes.Node) -> NumpyTerm:
-        operand = self.terms[source.output]
-        if self.readers.restore_axes(source):
-            return operand
-        return view_term(index, operand, source, node, self.extents, self.grid)
-
     def scatter(self, kind: nodes.Scatter, node: nodes.Node) -> NumpyTerm:
         """A copy, in which the updates are merged in statements."""
-        table, _, updates = (self.whole(name) for name in node.inputs)
-        operands = [self.whole(name) for name in node.inputs]
-        shape = self.graph[node.inputs[2]].shape
+        table, _, updates = operands = [self.whole(name) for name in node.inputs]
         copy = self.assign(node, NumpyTerm(f"{table.within(ATOM)}.copy()", ATOM, node.shape))
-        cells = cell_texts(kind.index, shape, operands, self.extents, self.grid)
+        cells = cell_texts(kind.index, self.graph[node.inputs[2]].shape, operands, self.extents, self.grid)
         if kind.monoid is None:
             self.lines.append(f"{copy.text}[{', '.join(cells)}] = {updates.text}")
         else:

@@ -74,9 +74,8 @@ class SizeText:
     def term(self, dim: Dim, dtype: DType) -> NumpyTerm:
         """A size as a number of a dtype."""
         text = self.text(dim)
-        return NumpyTerm(
-            text, ATOM if text.isidentifier() or text.isdigit() else PLUS, (), typed=f'cast({text}, "{dtype.value}")'
-        )
+        level = ATOM if text.isidentifier() or text.isdigit() else PLUS
+        return NumpyTerm(text, level, (), typed=f'cast({text}, "{dtype.value}")')
 
 
 def _operate(arrays: bool, op: DimOp, left: str, right: str) -> str:
@@ -98,9 +97,7 @@ def number_text(value: float | int | bool) -> str:
         return "np.nan"
     if math.isinf(value):
         return "np.inf" if value > 0 else "-np.inf"
-    whole = isinstance(value, int) or (
-        value.is_integer() and abs(value) < _WHOLE and math.copysign(1, value) * value > 0
-    )
+    whole = isinstance(value, int) or (value.is_integer() and 0 < abs(value) < _WHOLE)
     return str(int(value)) if whole or str(value) == "0.0" else repr(value)
 
 
@@ -110,14 +107,10 @@ def constant_term(value: float | int | bool, dtype: DType, name: str = "") -> Nu
     typed = f'cast({text}, "{dtype.value}")'
     if dtype is DType.BF16:
         return NumpyTerm(typed, ATOM, (), typed)
-    if dtype.is_float and dtype is not DType.F64 and not _is_read_back(value, dtype):
+    is_short = dtype.is_float and dtype is not DType.F64 and math.isfinite(value)
+    if is_short and float(shortest(value, dtype)) != value:  # in float64 it would be another number
         return NumpyTerm(f"{numpy_name(dtype)}({text})", ATOM, (), typed)
     return NumpyTerm(text, UNARY if text.startswith("-") else ATOM, (), typed)
-
-
-def _is_read_back(value: float, dtype: DType) -> bool:
-    """Whether its short text is the very number in float64 too."""
-    return not math.isfinite(value) or float(shortest(value, dtype)) == value
 
 
 def shortest(value: float | int | bool, dtype: DType) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,8 @@ _LONGEST_RANGE = 4096  # cells of a counted axis that is written down rather tha
 # In what the CPU kernels of onnxruntime 1.17 and newer calculate: other dtypes are cast to and fro. What wraps in a
 # narrow integer wraps in the cast back; 16-bit floats are computed in float32, as everywhere in noyau.
 COMPUTED = {
-    DType.I8: DType.I32,
-    DType.I16: DType.I32,
-    DType.U8: DType.I32,
-    DType.U16: DType.I32,
-    DType.U32: DType.I64,
-    DType.U64: DType.I64,
+    **dict.fromkeys((DType.I8, DType.I16, DType.U8, DType.U16), DType.I32),
+    **dict.fromkeys((DType.U32, DType.U64), DType.I64),
     **{dtype: dtype.compute for dtype in HALVES},
 }
 
@@ -73,6 +70,10 @@ class NodeWriter:
             if array.size == 1:
                 self.numbers[self.constants[key]] = array
         return self.constants[key]
+
+    def integers(self, *numbers: int) -> str:
+        """Numbers as int64[len(numbers)]."""
+        return self.constant(np.array(numbers, np.int64))
 
     def number(self, value: Any, dtype: DType) -> OnnxTerm:
         """A number of a dtype."""
@@ -145,17 +146,12 @@ class SizeWriter:
 
     def shape(self, dims: Sequence[Dim]) -> str:
         """Several as int64[len(dims)]; numbers side by side are one constant."""
-        pieces: list[str] = []
-        numbers: list[int] = []
-        for dim in dims:
-            if dim.constant is not None:
-                numbers.append(dim.constant)
-                continue
-            pieces += [self.writer.constant(np.array(numbers, np.int64))] if numbers else []
-            pieces.append(self.value(dim))
-            numbers = []
-        if numbers or not pieces:
-            pieces.append(self.writer.constant(np.array(numbers, np.int64)))
+        pieces = [] if dims else [self.writer.integers()]
+        for is_known, run in groupby(dims, lambda dim: dim.constant is not None):
+            if is_known:
+                pieces.append(self.writer.integers(*(dim.constant or 0 for dim in run)))
+            else:
+                pieces.extend(map(self.value, run))
         return pieces[0] if len(pieces) == 1 else self.writer.emit("Concat", *pieces, axis=0)
 
     def indexed(self, dim: Dim, shape: Shape) -> OnnxTerm:
@@ -170,19 +166,18 @@ class SizeWriter:
     def calculated(self, dim: Dim, atom: Callable[[str], str]) -> str:
         """The sum of products that a Dim is; `atom` gives the value of a name."""
         if dim.constant is not None:
-            return self.writer.constant(np.array([dim.constant], np.int64))
-        positive = [term for term in dim.terms if term[1] > 0]
-        ordered = [*positive, *(term for term in dim.terms if term[1] < 0)]
-        total = self._monomial(*ordered[0], atom)
-        for monomial, factor in ordered[1:]:
-            operator = "Add" if factor > 0 else "Sub"
-            total = self.writer.emit(operator, total, self._monomial(monomial, abs(factor), atom))
+            return self.writer.integers(dim.constant)
+        first, *others = sorted(dim.terms, key=lambda term: term[1] < 0)
+        total = self._monomial(*first, atom)
+        for monomial, factor in others:
+            part = self._monomial(monomial, abs(factor), atom)
+            total = self.writer.emit("Add" if factor > 0 else "Sub", total, part)
         return total
 
     def _monomial(self, monomial: Monomial, factor: int, atom: Callable[[str], str]) -> str:
         values = [atom(each) if isinstance(each, str) else self._operation(each, atom) for each in monomial]
         if factor != 1 or not values:
-            values.append(self.writer.constant(np.array([factor], np.int64)))
+            values.append(self.writer.integers(factor))
         return reduce(partial(self.writer.emit, "Mul"), values)
 
     def _operation(self, op: Atom, atom: Callable[[str], str]) -> str:
@@ -191,7 +186,7 @@ class SizeWriter:
         if op.kind == "max":
             return self.writer.emit("Max", left, right)
         if op.right.constant is None:  # a division by 0 ends the process in some runtimes
-            right = self.writer.emit("Max", right, self.writer.constant(np.array([1], np.int64)))
+            right = self.writer.emit("Max", right, self.writer.integers(1))
         if op.kind == "mod":
             return self.writer.emit("Mod", left, right)
         if not never_negative(op.left):  # Div truncates; an index is never below 0
@@ -208,7 +203,7 @@ class SizeWriter:
         if binding.offset != ZERO:
             value = self.writer.emit("Sub", value, self.value(binding.offset))
         if binding.factor != 1:
-            value = self.writer.emit("Div", value, self.writer.constant(np.array([binding.factor], np.int64)))
+            value = self.writer.emit("Div", value, self.writer.integers(binding.factor))
         return value
 
     def _index(self, name: str, shape: Shape) -> str:
@@ -233,4 +228,4 @@ class SizeWriter:
 def unsqueeze(writer: NodeWriter, name: str, axes: Iterable[int]) -> str:
     """The value with axes of 1 at these places of the result."""
     axes = list(axes)
-    return writer.emit("Unsqueeze", name, writer.constant(np.array(axes, np.int64))) if axes else name
+    return writer.emit("Unsqueeze", name, writer.integers(*axes)) if axes else name

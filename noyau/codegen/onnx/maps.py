@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from noyau.codegen.numpy.maps import broadcast
-from noyau.codegen.onnx.emitter import COMPUTED, NodeWriter, OnnxTerm
+from noyau.codegen.onnx.emitter import NodeWriter, OnnxTerm
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.operators import INTEGER, MOVED, OPERATORS, Fact, has
@@ -44,8 +44,7 @@ class CellWriter:
         one = self.number(1, x)
         u = self("Add", x, one)
         exact = self("Or", self("Equal", u, one), self("IsInf", u, detect_negative=0))
-        plain = self("Mul", self("Log", u), self("Div", x, self("Sub", u, one)))
-        return self.where(exact, x, plain)
+        return self.where(exact, x, self("Mul", self("Log", u), self("Div", x, self("Sub", u, one))))
 
     def expm1(self, x: OnnxTerm) -> OnnxTerm:
         """exp(x) - 1 = tanh(x / 2) (exp(x) + 1)."""
@@ -158,10 +157,8 @@ def _power(cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
         return cells("Pow", a, b)
     exponent = cells.writer.known(b.name)
     if exponent is None or not 0 <= exponent <= _LARGEST_POWER:
-        what = "Pow goes through floats"
-        raise UnsupportedError(
-            f"a power of integers has no ONNX operator that keeps its bits ({what}): fix the exponent"
-        )
+        unknown = "a power of integers has no ONNX operator that keeps its bits (Pow goes through floats)"
+        raise UnsupportedError(f"{unknown}: fix the exponent")
     power = cells.number(1, a)
     for bit in f"{int(exponent):b}":
         power = cells("Mul", power, power) if power.shape or bit == "0" else power
@@ -291,7 +288,7 @@ def map_term(cells: CellWriter, function: str, operands: Sequence[OnnxTerm], dty
         raise UnsupportedError(f"{function} of f64 has no kernel in onnxruntime: calculate it in f32")
     if source is DType.U64 and has(function, Fact.ZERO_DIVISOR):
         raise UnsupportedError(f"{function} of u64 has no kernel in onnxruntime: calculate it in i64")
-    arguments = [writer.cast(term, COMPUTED.get(source, source)) for term in operands]
+    arguments = list(map(writer.widen, operands))
     turned = source is DType.U64 and has(function, Fact.ORDERED)
     spelling = _OF_NO_SIGN.get(function, SPELLINGS[function]) if source.kind == "uint" else SPELLINGS[function]
     value = spelling(cells, *(_flip_sign_bit(cells, term) if turned else term for term in arguments))
@@ -315,9 +312,7 @@ def _where(cells: CellWriter, condition: OnnxTerm, yes: OnnxTerm, no: OnnxTerm) 
     dtype = yes.dtype
     if dtype is DType.BOOL:
         return cells("Or", cells("And", condition, yes), cells("And", cells("Not", condition), no))
-    wide = COMPUTED.get(dtype, dtype)
-    branches = [cells.writer.cast(term, wide) for term in (yes, no)]
-    return cells.writer.cast(cells.where(condition, *branches), dtype)
+    return cells.writer.cast(cells.where(condition, *map(cells.writer.widen, (yes, no))), dtype)
 
 
 def _shift(cells: CellWriter, function: str, value: OnnxTerm, count: OnnxTerm) -> OnnxTerm:
@@ -344,9 +339,8 @@ def _bit_shift(cells: CellWriter, function: str, value: OnnxTerm, count: OnnxTer
     unsigned, turns = value, None
     if dtype.kind == "int":
         signed = cells.writer.cast(value, DType.I64 if long else DType.I32)
-        turns = cells.where(
-            cells("Less", signed, cells.number(0, signed)), cells.number(-1, signed), cells.number(0, signed)
-        )
+        zero = cells.number(0, signed)
+        turns = cells.where(cells("Less", signed, zero), cells.number(-1, signed), zero)
         unsigned = cells("BitwiseXor", signed, turns)
     shifted = cells("BitShift", *(cells.writer.cast(term, bare) for term in (unsigned, count)), direction="RIGHT")
     if turns is not None:

@@ -217,15 +217,11 @@ def _cut(steps: Sequence[AxisStep], term: OnnxTerm, shape: Shape, sizes: SizeWri
             starts, ends = [*starts, start], [*ends, Dim.of(LAST) if reaches else stop]
             axes, strides = [*axes, axis], [*strides, stride]
     if axes:
-        texts = [
-            sizes.shape(starts),
-            sizes.shape(ends),
-            *(writer.constant(np.array(x, np.int64)) for x in (axes, strides)),
-        ]
-        name = writer.emit("Slice", name, *texts)
+        ends_and_starts = sizes.shape(starts), sizes.shape(ends)
+        name = writer.emit("Slice", name, *ends_and_starts, writer.integers(*axes), writer.integers(*strides))
     if turned:
-        ends_ = [[-1] * len(turned), [-LAST] * len(turned), turned, [-1] * len(turned)]
-        name = writer.emit("Slice", name, *(writer.constant(np.array(x, np.int64)) for x in ends_))
+        ones = writer.integers(*[-1] * len(turned))
+        name = writer.emit("Slice", name, ones, writer.integers(*[-LAST] * len(turned)), writer.integers(*turned), ones)
     return name
 
 
@@ -234,7 +230,7 @@ def _reshape(term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
     writer = sizes.writer
     numbers = [dim.constant for dim in shape]
     if numbers.count(None) == 1 and all(number != 0 for number in numbers):
-        target = writer.constant(np.array([-1 if number is None else number for number in numbers], np.int64))
+        target = writer.integers(*(-1 if number is None else number for number in numbers))
         return replace(term, name=writer.emit("Reshape", term.name, target), shape=shape)
     zero = {} if all(numbers) else {"allowzero": 1}
     return replace(term, name=writer.emit("Reshape", term.name, sizes.shape(shape), **zero), shape=shape)
@@ -247,7 +243,7 @@ def _lookup(index: Shape, term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> On
     where = sizes.indexed(flat, shape)
     if not all(is_within(at, dim) for at, dim in zip(index, term.shape, strict=True)):
         where = whole(where, shape, sizes)  # no cell may be read where there are none to be made
-    line = writer.emit("Reshape", term.name, writer.constant(np.array([-1], np.int64)))
+    line = writer.emit("Reshape", term.name, writer.integers(-1))
     return replace(term, name=writer.emit("Gather", line, where.name, axis=0), shape=where.shape)
 
 
@@ -258,12 +254,11 @@ def gather_term(node: Node, operands: Sequence[OnnxTerm], sources: Sequence[Node
     """The cells of a table that integers name; one outside of it is an error, also a negative one."""
     assert isinstance(node.kind, Gather)
     writer, index, table = sizes.writer, node.kind.index, whole(operands[0], sources[0].shape, sizes)
-    places = [axis for axis, entry in enumerate(index) if isinstance(entry, Lookup)]
-    if len(places) == 1 and is_whole_lookup(index, places[0], node, sources):
-        entry = index[places[0]]
-        assert isinstance(entry, Lookup)
+    lookups = [(axis, entry) for axis, entry in enumerate(index) if isinstance(entry, Lookup)]
+    if len(lookups) == 1 and is_whole_lookup(index, lookups[0][0], node, sources):
+        ((axis, entry),) = lookups
         ids = _inside(whole(operands[entry.input], sources[entry.input].shape, sizes), sizes)
-        return replace(table, name=writer.emit("Gather", table.name, ids.name, axis=places[0]), shape=node.shape)
+        return replace(table, name=writer.emit("Gather", table.name, ids.name, axis=axis), shape=node.shape)
     cells = _cells(index, node.shape, operands, sources, sizes)
     return replace(table, name=writer.emit("GatherND", table.name, cells), shape=node.shape)
 
@@ -302,14 +297,13 @@ def scatter_term(node: Node, operands: Sequence[OnnxTerm], sources: Sequence[Nod
     assert isinstance(node.kind, Scatter)
     writer, index = sizes.writer, node.kind.index
     table, _, updates = (whole(t, s.shape, sizes) for t, s in zip(operands, sources, strict=True))
-    places = [axis for axis, entry in enumerate(index) if isinstance(entry, Lookup)]
-    others = all(entry == Dim.of(index_name(axis)) for axis, entry in enumerate(index) if axis not in places)
-    if node.kind.monoid is None and len(places) == 1 and others and len(updates.shape) == len(table.shape):
-        entry = index[places[0]]
-        assert isinstance(entry, Lookup)
+    lookups = {axis: entry for axis, entry in enumerate(index) if isinstance(entry, Lookup)}
+    others = all(entry == Dim.of(index_name(axis)) for axis, entry in enumerate(index) if axis not in lookups)
+    if node.kind.monoid is None and len(lookups) == 1 and others and len(updates.shape) == len(table.shape):
+        ((axis, entry),) = lookups.items()
         looked = view_term(entry.at, operands[entry.input], sources[entry.input].shape, updates.shape, sizes)
         ids = whole(_inside(looked, sizes), updates.shape, sizes)
-        name = writer.emit("ScatterElements", table.name, ids.name, updates.name, axis=places[0])
+        name = writer.emit("ScatterElements", table.name, ids.name, updates.name, axis=axis)
     else:
         cells = _cells(index, updates.shape, operands, sources, sizes)
         merge = {} if node.kind.monoid is None else {"reduction": _MERGES[node.kind.monoid]}
@@ -329,8 +323,7 @@ def reduce_term(kind: Reduce, operand: OnnxTerm, dtype: DType, sizes: SizeWriter
         case "prod" if not operand.dtype.is_float:
             raise UnsupportedError("the product of integers has no ONNX operator that keeps its bits in onnxruntime")
         case "max" | "min" | "max_apart" | "min_apart" | "sum" | "prod":
-            wide = writer.widen(operand)
-            return writer.cast(_plain_reduce(writer, kind, wide, keep=keep), dtype)
+            return writer.cast(_plain_reduce(writer, kind, writer.widen(operand), keep=keep), dtype)
         case "argmax" | "argmin":
             return _arg_reduce(kind, writer.widen(operand), sizes)
         case "logsumexp":
@@ -342,7 +335,7 @@ def reduce_term(kind: Reduce, operand: OnnxTerm, dtype: DType, sizes: SizeWriter
 
 
 def _reduce(writer: NodeWriter, operator: str, term: OnnxTerm, axes: Sequence[int], *, keep: bool = False) -> OnnxTerm:
-    name = writer.emit(operator, term.name, writer.constant(np.array(axes, np.int64)), keepdims=int(keep))
+    name = writer.emit(operator, term.name, writer.integers(*axes), keepdims=int(keep))
     shape = tuple(ONE if axis in axes else dim for axis, dim in enumerate(term.shape) if keep or axis not in axes)
     return replace(term, name=name, shape=shape)
 
@@ -397,11 +390,10 @@ def _logsumexp(writer: NodeWriter, term: OnnxTerm, axes: Sequence[int], *, keep:
     cells = CellWriter(writer)
     top = _reduce(writer, "ReduceMax", term, axes, keep=True)
     top = cells.where(cells("IsInf", top), writer.number(0, term.dtype), top)
-    total = cells(
-        "Add", cells("Log", _reduce(writer, "ReduceSum", cells("Exp", cells("Sub", term, top)), axes, keep=True)), top
-    )
+    scaled = _reduce(writer, "ReduceSum", cells("Exp", cells("Sub", term, top)), axes, keep=True)
+    total = cells("Add", cells("Log", scaled), top)
     left = tuple(dim for axis, dim in enumerate(total.shape) if axis not in axes)
-    squeezed = writer.constant(np.array(axes, np.int64))
+    squeezed = writer.integers(*axes)
     return total if keep else replace(total, name=writer.emit("Squeeze", total.name, squeezed), shape=left)
 
 
@@ -439,9 +431,8 @@ def contract_term(
     first, second = inputs.split(",")
     ordered, wide = _in_order(first, second, result), [writer.widen(term) for term in operands]
     names = [_transpose(writer, *each) for each in zip(wide, (first, second), ordered, strict=True)]
-    equation = f"{','.join(ordered)}->{result}"
-    is_product = _is_product(*ordered, result)
-    name = writer.emit("MatMul", *names) if is_product else writer.emit("Einsum", *names, equation=equation)
+    einsum = {} if _is_product(*ordered, result) else {"equation": f"{','.join(ordered)}->{result}"}
+    name = writer.emit("Einsum" if einsum else "MatMul", *names, **einsum)
     return writer.cast(OnnxTerm(name, wide[0].dtype, shape), dtype)
 
 

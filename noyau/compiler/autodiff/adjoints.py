@@ -16,17 +16,21 @@ from itertools import count
 from math import inf
 from typing import assert_never
 
-from noyau.compiler.autodiff.gradient_builder import GradientBuilder, zero_where_zero
-from noyau.compiler.autodiff.rules import operand_gradient
+from noyau.compiler.autodiff.gradient_builder import GradientBuilder, map_back, zero_where_zero
+from noyau.compiler.autodiff.reductions import reduce_back
+from noyau.compiler.autodiff.scans import scan_back
 from noyau.compiler.autodiff.shift_invariance import invariant_values
 from noyau.compiler.autodiff.simplification import simplify_gradient
+from noyau.compiler.autodiff.views import gather_back, scatter_back, select_back, view_back
 from noyau.compiler.partition.costs import cells
 from noyau.compiler.passes.normal_form import bound_sizes
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import graph as dag
+from noyau.ir.dims import Dim
 from noyau.ir.graph import Gather, Graph, Input, Map, Node, Reduce, Scatter, Select, View
 from noyau.ir.graph_verifier import check
+from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, Fact, has
 
 SOURCE, SINK = "<source", "<sink"  # no value's names: those of vertices end in < or >
@@ -90,8 +94,7 @@ def split(graph: dag.Graph, gradient: dag.Graph) -> tuple[dag.Graph, tuple[str, 
     back = dag.downstream(gradient, gradients)
     read = [name for node in gradient.nodes if node.output in back for name in node.inputs if name not in back]
     read += [name for name in gradient.outputs if name not in back]
-    saved_names = _cut(graph, gradient, read)
-    backward = _from(graph, gradient, saved_names, gradients)
+    backward = _from(graph, gradient, _cut(graph, gradient, read), gradients)
     saved = tuple(node.output for node in backward.inputs if node.output not in gradients)
     ends = {*graph.outputs, *(node.output for node in graph.inputs)}
     extra = tuple(name for name in saved if name not in ends)
@@ -171,13 +174,66 @@ def with_sizes(backward: dag.Graph, graph: dag.Graph) -> dag.Graph:
     names = {name for node in backward.nodes for dim in dag.dims_of(node) for name in dim.names if name[:1] != "#"}
     for node in sorted(graph.inputs, key=cells):
         bound = bound_sizes(backward.inputs)
-        if (
-            names - bound
-            and node.output not in backward.by_name
-            and (bound_sizes((*backward.inputs, node)) - bound) & names
-        ):
+        if node.output not in backward.by_name and (bound_sizes((*backward.inputs, node)) - bound) & names:
             backward = replace(backward, nodes=(node, *backward.nodes))
     return backward
+
+
+def operand_gradient(
+    builder: GradientBuilder, node: Node, operands: Sequence[Node], above: Node, position: int, *, masked: bool
+) -> Node | None:
+    """The gradient of the operand at a position, or None where it is 0. `masked`: it is 0 where the node's own is."""
+    operand = operands[position]
+    match node.kind:
+        case dag.Map(function):
+            return map_back(builder, node, function, operands, above, position)
+        case dag.Reduce(monoid, axes):
+            below = reduce_back(builder, node, node.kind, operand, above)
+            if not masked or MONOIDS[monoid].linear:
+                return below
+            wide = builder.expand_along(builder.cast(above, below.dtype), axes, below.shape)
+            return zero_where_zero(builder, below, wide)
+        case dag.Scan():
+            return scan_back(builder, node, node.kind, operand, above)
+        case dag.View(index):
+            return view_back(builder, index, operand.shape, above)
+        case dag.Select():
+            return select_back(builder, node.kind, operands, above, position)
+        case dag.Gather():
+            return gather_back(builder, node.kind, operands, above)
+        case dag.Scatter():
+            return scatter_back(builder, node, node.kind, operands, above, position)
+        case dag.Contract(equation):
+            return contract_back(builder, node, equation, operands, above, position)
+        case dag.Opaque(name):
+            raise UnsupportedError(f"{node.output} is made by {name}, which has no derivative here")
+        case dag.Part():
+            raise UnsupportedError(f"{node.output} is a result of what has no derivative here")
+        case dag.Input() | dag.Constant() | dag.Iota():
+            return None
+        case _:
+            assert_never(node.kind)
+
+
+def contract_back(
+    builder: GradientBuilder, node: Node, equation: str, operands: Sequence[Node], gradient: Node, position: int
+) -> Node:
+    """The gradient of the operand at a position: another einsum, so that no operand is transposed. Letters that the
+    operand alone has were summed, so that their gradient is read again along them."""
+    terms, result = equation.replace(" ", "").split("->")
+    letters, this, other = terms.split(","), operands[position], operands[1 - position]
+    own, others = letters[position], letters[1 - position]
+    if "." in equation or any(len(set(each)) < len(each) for each in (own, others, result)):
+        raise UnsupportedError(f"{node.output}: the einsum {equation} names an axis twice, and has no derivative")
+    rest_letters = "".join(letter for letter in own if letter in result or letter in others)
+    shape = tuple(this.shape[own.index(letter)] for letter in rest_letters)
+    dtype = gradient.dtype
+    pair = [(result, gradient), (others, builder.cast(other, dtype))]
+    pair = pair if position == 0 else pair[::-1]
+    turned = f"{pair[0][0]},{pair[1][0]}->{rest_letters}"
+    product = builder.emit(dag.Contract(turned), [each for _, each in pair], dtype, shape)
+    places = [Dim.of(f"#{own.index(letter)}") for letter in rest_letters]
+    return builder.cast(builder.view(product, this.shape, places), this.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +262,8 @@ class Adjoints:
         self.reached = carriers(graph, inputs)
 
     def run(self) -> Graph:
-        gradients = [
-            self.output_gradient(name) for name in dict.fromkeys(self.graph.outputs) if self.graph[name].dtype.is_float
-        ]
+        floats = (name for name in dict.fromkeys(self.graph.outputs) if self.graph[name].dtype.is_float)
+        gradients = list(map(self.output_gradient, floats))
         for node in reversed(self.graph.nodes):
             if node.output in self.gradients and not isinstance(node.kind, Input):
                 self.builder.stem = gradient_name(node.output)
@@ -232,8 +287,7 @@ class Adjoints:
     def total(self, node: Node) -> Gradient:
         """The sum of what a value's readers gave back; half types are summed in float32."""
         parts = self.gradients[node.output]
-        doubts = {part.doubt and part.doubt.output for part in parts}
-        if len(doubts) > 1:
+        if len({part.doubt and part.doubt.output for part in parts}) > 1:
             parts = [self.without_doubt(part) for part in parts]
         exact = node.dtype if len(parts) == 1 else node.dtype.compute
         total = self.builder.cast(parts[0].value, exact)
@@ -358,13 +412,4 @@ def without_copies(graph: Graph) -> Graph:
         if source and not isinstance(source.kind, Input) and source.output not in {*renamed, *graph.outputs}:
             renamed[source.output] = node.output
     copies = set(renamed.values())
-
-    def now(name: str) -> str:
-        return renamed.get(name, name)
-
-    nodes = tuple(
-        replace(node, output=now(node.output), inputs=tuple(map(now, node.inputs)))
-        for node in graph.nodes
-        if node.output not in copies
-    )
-    return replace(graph, nodes=nodes)
+    return replace(graph, nodes=tuple(node.renamed(renamed) for node in graph.nodes if node.output not in copies))

@@ -85,8 +85,7 @@ class GradientBuilder(GraphBuilder):
         def zeros(length: Dim) -> Node:
             return self.full(0.0, value.dtype, (*value.shape[:axis], length, *value.shape[axis + 1 :]))
 
-        after = extent - before - value.shape[axis]
-        return self.concat([zeros(before), value, zeros(after)], axis)
+        return self.concat([zeros(before), value, zeros(extent - before - value.shape[axis])], axis)
 
 
 def map_back(

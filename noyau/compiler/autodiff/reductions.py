@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from noyau.compiler.autodiff.gradient_builder import GradientBuilder
 from noyau.compiler.autodiff.scans import fold_back
+from noyau.compiler.passes.rewrite import through_views
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, product
-from noyau.ir.graph import Input, Node, Reduce, Scan, View
+from noyau.ir.graph import Input, Node, Reduce, Scan
 from noyau.ir.monoids import MONOIDS
 
 # What each cell x is given back by a reduction, and by a running result, in words: y is the result, g its gradient.
@@ -31,7 +32,9 @@ def reduce_back(builder: GradientBuilder, node: Node, kind: Reduce, operand: Nod
         case "sum":
             return builder.expand_along(gradient, axes, operand.shape)
         case "max" | "min" | "max_apart" | "min_apart":
-            result = builder.cast(node, exact) if is_stored(builder, operand) else None
+            # What is read from memory wherever it is needed is the same to the bit
+            is_stored = isinstance(through_views(builder.by_name, operand.output).kind, Input)
+            result = builder.cast(node, exact) if is_stored else None
             return _shared(builder, kind.monoid.removesuffix("_apart"), wide, result, above, axes)
         case "prod":
             others = _product_of_others(builder, wide, axes)
@@ -44,13 +47,6 @@ def reduce_back(builder: GradientBuilder, node: Node, kind: Reduce, operand: Nod
             return fold_back(builder, kind, operand, gradient)
         case _:
             raise UnsupportedError(f"{node.output}: the monoid {kind.monoid} has no derivative")
-
-
-def is_stored(builder: GradientBuilder, value: Node) -> bool:
-    """Whether a value is read from memory wherever it is needed, so that it is the same to the bit."""
-    while isinstance(value.kind, View):
-        value = builder.by_name[value.inputs[0]]
-    return isinstance(value.kind, Input)
 
 
 def _shared(
@@ -81,10 +77,8 @@ def _first(builder: GradientBuilder, monoid: str, operand: Node, axes: Sequence[
     for axis in sorted(axes):
         flat = flat * shape[axis] + Dim.of(f"#{axis}")
     place = builder.expand_along(builder.reduce(f"arg{monoid}", operand, axes), axes, shape)
-    own = builder.cast(builder.iota(flat, shape), place.dtype)
-    return builder.call(
-        "where", builder.call("equal", own, place), builder.like(1.0, operand), builder.like(0.0, operand)
-    )
+    is_first = builder.call("equal", builder.cast(builder.iota(flat, shape), place.dtype), place)
+    return builder.call("where", is_first, builder.like(1.0, operand), builder.like(0.0, operand))
 
 
 def _product_of_others(builder: GradientBuilder, operand: Node, axes: Sequence[int]) -> Node:

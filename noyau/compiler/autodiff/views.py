@@ -13,18 +13,7 @@ from dataclasses import dataclass
 from noyau.compiler.autodiff.gradient_builder import GradientBuilder
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import (
-    Dim,
-    Shape,
-    equal,
-    flat_index,
-    index_name,
-    indices,
-    maximum,
-    never_negative,
-    product,
-    strides_of,
-)
+from noyau.ir.dims import Dim, Shape, equal, flat_index, index_name, indices, maximum, never_negative, product
 from noyau.ir.graph import Gather, Lookup, Map, Node, Scatter, Select, View, step_of
 from noyau.ir.ranges import simplify
 
@@ -52,10 +41,8 @@ def axis_groups(index: Shape) -> list[AxisGroup]:
         near = [group for group in groups if group[1] & names]
         groups = [group for group in groups if group not in near]
         groups.append(([*(each for group in near for each in group[0]), axis], names.union(*(g[1] for g in near))))
-    return [
-        AxisGroup(tuple(sorted(axes)), tuple(index[axis] for axis in sorted(axes)), tuple(sorted(names)))
-        for axes, names in groups
-    ]
+    ordered = ((tuple(sorted(axes)), tuple(sorted(names))) for axes, names in groups)
+    return [AxisGroup(axes, tuple(index[axis] for axis in axes), names) for axes, names in ordered]
 
 
 class GradientAxes:
@@ -116,8 +103,7 @@ def narrow(work: GradientAxes, axis: int, result: int) -> None:
     whole = builder.expand_along(builder.reduce("sum", work.value, [at]), [at], shape)
     one = builder.call("equal", builder.iota(extent, shape), builder.iota(1, shape))
     longer = builder.pad(work.value, at, ZERO, work.value.shape[at] + 1)  # so that there is a cell to read if it is 0
-    same = builder.view(longer, shape, indices(len(shape)))
-    work.value = builder.call("where", one, whole, same)
+    work.value = builder.call("where", one, whole, builder.view(longer, shape, indices(len(shape))))
     work.axes[at] = -1 - axis
 
 
@@ -141,10 +127,9 @@ def unslice(work: GradientAxes, part: AxisGroup) -> None:
 
 def _slope(entry: Dim, name: str) -> Dim:
     """Give the growth of an entry with an index; Irregular where that is no formula of sizes."""
-    slope = entry.replace({name: 1}) - entry.replace({name: 0})
-    if any(other.startswith("#") for other in slope.names):
-        raise Irregular
-    if entry - slope * name != entry.replace({name: 0}):
+    start = entry.replace({name: 0})
+    slope = entry.replace({name: 1}) - start
+    if any(other.startswith("#") for other in slope.names) or entry - slope * name != start:
         raise Irregular
     return slope
 
@@ -339,10 +324,8 @@ def gather_back(builder: GradientBuilder, kind: Gather, operands: Sequence[Node]
     shape, rank = gradient.shape, len(gradient.shape)
     pieces = [builder.view(operands[entry.input], shape, entry.at) for entry in lookups]
     pieces = [builder.view(builder.cast(each, DType.I64), (*shape, Dim.of(1)), indices(rank)) for each in pieces]
-    count = iter(range(len(lookups)))
-    beside = tuple(
-        Lookup(1, (*indices(rank), Dim.of(next(count)))) if isinstance(entry, Lookup) else entry for entry in kind.index
-    )
+    places = (Lookup(1, (*indices(rank), Dim.of(number))) for number in range(len(lookups)))
+    beside = tuple(next(places) if isinstance(entry, Lookup) else entry for entry in kind.index)
     return scatter_to_zeros(builder, beside, operands[0].shape, gradient, builder.concat(pieces, rank))
 
 
@@ -374,10 +357,7 @@ def _overwritten(
 ) -> Node:
     """To what is left of the first; of what was written, to the one that was written last."""
     shape, updates = gradient.shape, operands[2]
-    own = sum(
-        (at * step for at, step in zip(indices(len(updates.shape)), strides_of(updates.shape), strict=True)), Dim.of(0)
-    )
-    number = builder.iota(own, updates.shape)
+    number = builder.iota(flat_index((product(updates.shape),), updates.shape)[0], updates.shape)
     last = builder.scatter(index, None, [builder.iota(-1, shape), operands[1], number])
     if position == 0:
         is_last = builder.call("less", last, builder.iota(0, shape))
@@ -396,8 +376,7 @@ def _shared(
     hits = call("equal", updates, _seen(builder, index, out, operands))
     ones = call("where", hits, builder.like(1.0, updates), builder.like(0.0, updates))
     start = call("where", hit, builder.like(1.0, first), builder.like(0.0, first))
-    count = builder.scatter(index, "sum", [start, operands[1], ones])
-    share = call("divide", above, count)
+    share = call("divide", above, builder.scatter(index, "sum", [start, operands[1], ones]))
     if position == 0:
         return call("where", hit, share, builder.like(0.0, share))
     return call("where", hits, _seen(builder, index, share, operands), builder.like(0.0, updates))

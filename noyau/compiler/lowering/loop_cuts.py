@@ -22,8 +22,7 @@ CELLS = 64  # that are each a value of their own, and are written out at most: w
 
 def reorder(space: LoopNest, lowering: Lowering) -> LoopNest:
     """Loops that the reductions depend on first, so that a reduction is done once for all others."""
-    inner = [names for names in lowering.folds if names < {name for name, _ in space.loops}]
-    first = set[str]().union(*inner)
+    first = set[str]().union(*[names for names in lowering.folds if names < {name for name, _ in space.loops}])
     return replace(space, loops=tuple(sorted(space.loops, key=lambda loop: loop[0] not in first)))
 
 
@@ -113,22 +112,14 @@ def _guards_of(demand: Demand) -> Iterator[Guard]:
 
 
 def _of(graph: Graph, node: Node) -> Iterator[Guard]:
-    match node.kind:
-        case View(index=index) | Gather(index=index):
-            for at, extent in zip(index, graph[node.inputs[0]].shape, strict=True):
-                if not isinstance(at, Lookup):
-                    yield from _bounds(node, simplify(at, node.extents), extent)
-        case _:
-            pass
-
-
-def _bounds(node: Node, at: Dim, extent: Dim) -> Iterator[Guard]:
-    """That the highest index is below the extent, where that is neither certain nor beyond telling."""
-    if within(at, extent, node.extents):
-        return
-    highest = _highest(node, at)
-    if highest is not None and highest != extent - 1:
-        yield Guard(product(node.shape), highest, extent - 1)
+    """That the highest index along each axis is below the extent, where that is neither certain nor beyond telling."""
+    if isinstance(node.kind, View | Gather):
+        for entry, extent in zip(node.kind.index, graph[node.inputs[0]].shape, strict=True):
+            at = Dim.of(0) if isinstance(entry, Lookup) else simplify(entry, node.extents)
+            if not isinstance(entry, Lookup) and not within(at, extent, node.extents):
+                highest = _highest(node, at)
+                if highest is not None and highest != extent - 1:
+                    yield Guard(product(node.shape), highest, extent - 1)
 
 
 def _highest(node: Node, at: Dim) -> Dim | None:

@@ -73,9 +73,7 @@ class LoopNest:
             index = tuple(next(letters) if axis in axes else Dim.of(0) for axis in range(len(node.shape)))
             return index, len(self.loops)
         outer = self.loops[: len(axes)]
-        if len(axes) <= len(self.loops) and all(
-            equal(node.shape[axis], extent) for axis, (_, extent) in zip(axes, outer, strict=True)
-        ):
+        if len(axes) <= len(self.loops) and all(map(equal, (node.shape[axis] for axis in axes), dict(outer).values())):
             variables = iter(outer)
             index = tuple(Dim.of(next(variables)[0]) if axis in axes else Dim.of(0) for axis in range(len(node.shape)))
             return index, len(axes)
@@ -83,9 +81,8 @@ class LoopNest:
         if elsewhere is not None:
             return elsewhere, len(self.loops)
         own_shape, loops = (", ".join(map(str, dims)) for dims in (node.shape, dict(self.loops).values()))
-        raise UnsupportedError(
-            f"{node.output} of shape [{own_shape}] does not fit the loops of {self.main}: {loops or 1}"
-        )
+        value = f"{node.output} of shape [{own_shape}]"
+        raise UnsupportedError(f"{value} does not fit the loops of {self.main}: {loops or 1}")
 
 
 def first_space(graph: nodes.Graph) -> LoopNest:

@@ -91,11 +91,8 @@ def lower_outputs(
         lowering = start(graph, names.copy(), loads)
         try:
             statements = fill(lowering, space, stores)
-        except CutNeeded as cut:
-            space = with_cut(space, cut)
-            continue
-        except LoopNeeded as needed:
-            space = with_loop(space, needed)
+        except (CutNeeded, LoopNeeded) as needed:
+            space = with_cut(space, needed) if isinstance(needed, CutNeeded) else with_loop(space, needed)
             continue
         better = split_divided(reorder(space, lowering), statements)
         if better == space:
@@ -108,8 +105,8 @@ def fill(lowering: Lowering, space: LoopNest, stores: Mapping[str, str]) -> tupl
     """The nest: each output stored at its depth."""
     places: dict[int, list[tuple[str, Shape]]] = {}
     for output in stores:
-        is_main = output == space.main
-        index, depth = (space.index, len(space.loops)) if is_main else space.index_of(lowering.graph[output])
+        main = (space.index, len(space.loops)) if output == space.main else None
+        index, depth = main or space.index_of(lowering.graph[output])
         places.setdefault(depth, []).append((output, index))
     descend(lowering, space, stores, places, 0, {})
     return tuple(lowering.scopes[0].statements)
@@ -135,8 +132,7 @@ def descend(
         for at in range(extent.constant):
             descend(lowering, space, stores, places, depth + 1, {**shifted, variable: Dim.of(at)})
         return
-    bounds = [Dim.of(0), *space.cuts.get(variable, ()), extent]
-    for start, end in pairwise(bounds):
+    for start, end in pairwise([Dim.of(0), *space.cuts.get(variable, ()), extent]):
         inner = LoopScope({variable})
         lowering.scopes.append(inner)
         lowering.extents[variable], lowering.offsets[variable] = end - start, start

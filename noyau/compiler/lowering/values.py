@@ -350,12 +350,11 @@ def lower_scan(lowering: Lowering, node: nodes.Node, scan: nodes.Scan, index: Sh
     names = tuple(lowering.names.fresh(f"{node.output}_{scan.monoid}") for _ in dtypes)
     empty = tuple(map(ir.Const, monoid.init(operand.dtype), dtypes))
     around, inside = lowering.scopes[depth - 1].statements, lowering.scopes[depth].statements
-    around += [
-        ir.Alloc(name, dtype, (Dim.of(1),), ir.Space.REGISTER) for name, dtype in zip(names, dtypes, strict=True)
-    ]
+    pairs = list(zip(names, dtypes, strict=True))
+    around += [ir.Alloc(name, dtype, (Dim.of(1),), ir.Space.REGISTER) for name, dtype in pairs]
     around.append(ir.Store(names, zero, empty))
     value = lowering.value(operand.output, index)
-    state: tuple[ir.Expr, ...] = tuple(ir.Load(name, zero, dtype) for name, dtype in zip(names, dtypes, strict=True))
+    state: tuple[ir.Expr, ...] = tuple(ir.Load(name, zero, dtype) for name, dtype in pairs)
     accumulate = ir.Store(names, zero, monoid.lift(Symbolic(), value, ir.Index(Dim.of(variable))), scan.monoid)
     inside += [] if scan.exclusive else [accumulate]
     result: ir.Var = lowering.let(lowering.scopes[depth], node, monoid.finish(Symbolic(), state), index)

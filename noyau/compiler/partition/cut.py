@@ -99,8 +99,7 @@ def partition(
         work.join_whole()
     while work.join_all():
         pass
-    groups = tuple(work.groups())
-    return Partition(groups, tuple(work.reasons()) if reasons else ())
+    return Partition(tuple(work.groups()), tuple(work.reasons()) if reasons else ())
 
 
 def group_of(model: Model, positions: Iterable[int], def_use: DefUse | None = None) -> Group:
@@ -139,9 +138,8 @@ class _Partitioning:
             position = place.position
             if position in self.model.arithmetic or position in self.model.opaque:
                 continue
-            kinds = [
-                node.kind for node in self.def_use.nodes_at.get(position, ()) if node.output not in self.def_use.indices
-            ]
+            nodes, indices = self.def_use.nodes_at.get(position, ()), self.def_use.indices
+            kinds = [node.kind for node in nodes if node.output not in indices]
             if all(isinstance(kind, Constant | Input) for kind in kinds):
                 continue
             reason = self.refusal(frozenset({position}), fresh=self.gives_reasons)

@@ -36,9 +36,8 @@ class DefUse:
             self.producer_of.update(dict.fromkeys(place.outputs, place.position))
             for name in place.inputs:
                 self.readers.setdefault(name, []).append(place.position)
-        self.free = self.model.arithmetic | {
-            position for position, nodes in self.nodes_at.items() if all(node.output in self.indices for node in nodes)
-        }
+        nodes_at = self.nodes_at.items()
+        self.free = self.model.arithmetic | {p for p, nodes in nodes_at if all(n.output in self.indices for n in nodes)}
 
     def consumers(self, position: int) -> Iterator[int]:
         for name in self.model.places[position].outputs:

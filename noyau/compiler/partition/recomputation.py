@@ -161,17 +161,13 @@ def _shown(graph: Graph) -> set[str]:
 def _is_shared(graph: Graph, fold: Node, steps: Sequence[Node]) -> bool:
     """Whether others than a fold read one of its steps."""
     own = {step.output for step in steps}
-    inside = own | {fold.output}
-    return any(own & set(node.inputs) for node in graph.nodes if node.output not in inside)
+    return any(own & set(node.inputs) for node in graph.nodes if node.output not in own | {fold.output})
 
 
 def _is_worth(graph: Graph, value: Node, steps: Sequence[Node]) -> bool:
     """Whether a value is read from the inputs at least as fast as it is written and read."""
-    own = {step.output for step in steps}
-    leaves = {name for step in steps for name in step.inputs} - own
-    read = sum(
-        cells(graph[name]) * graph[name].dtype.bytes for name in leaves if not isinstance(graph[name].kind, Constant)
-    )
+    leaves = {name for step in steps for name in step.inputs} - {step.output for step in steps}
+    read = sum(cells(n) * n.dtype.bytes for n in map(graph.__getitem__, leaves) if not isinstance(n.kind, Constant))
     flops = sum(cells(step) * OPERATORS[step.kind.function].flops for step in steps if isinstance(step.kind, Map))
     return read <= 2.1 * cells(value) * value.dtype.bytes and flops <= AGAIN * cells(value)
 

@@ -46,10 +46,7 @@ class StructuralKeys:
 
         UnsupportedError where nothing uses its results."""
         operators = [self.operator(position) for position in sorted(positions)]
-        numbers: dict[str, int] = {}
-        for operator in operators:
-            for name in operator.values:
-                numbers[name] = len(numbers)
+        numbers = {name: at for at, name in enumerate(name for operator in operators for name in operator.values)}
         own, members, words = len(numbers), list[int](), list[Hashable]()
         for operator in operators:
             for name in operator.read:
@@ -79,12 +76,8 @@ class StructuralKeys:
         """Number the role of an outside value for its readers; -1 where it stands for more than one value."""
         if name not in self.outside:
             def_use, node = self.def_use, self.def_use.model.graph[name]
-            place = def_use.model.made_at.get(name, -1)
-            if (
-                name in def_use.indices
-                or def_use.is_arithmetic_view(node)
-                or def_use.producer_of.get(name, -1) in def_use.free
-            ):
+            maker, place = def_use.producer_of.get(name, -1), def_use.model.made_at.get(name, -1)
+            if name in def_use.indices or def_use.is_arithmetic_view(node) or maker in def_use.free:
                 self.outside[name] = -1
             elif is_scalar(node):
                 self.outside[name] = self.number(_what(node, ()))

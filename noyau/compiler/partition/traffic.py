@@ -67,10 +67,9 @@ def _looked_at(graph: Graph, node: Node, index: tuple[Dim | Lookup, ...], sizes:
     """Count the cells of the first operand that an index map can reach."""
     count = 1
     for entry, extent in zip(index, graph[node.inputs[0]].shape, strict=True):
-        if not isinstance(entry, Lookup):
-            count *= min(_reached(node, (entry,), sizes), int(extent.evaluate(sizes)))
-        elif not repeated:
-            count *= min(_reached(node, entry.at, sizes), int(extent.evaluate(sizes)))
+        if not isinstance(entry, Lookup) or not repeated:
+            at = entry.at if isinstance(entry, Lookup) else (entry,)
+            count *= min(_reached(node, at, sizes), int(extent.evaluate(sizes)))
     return count
 
 

@@ -8,27 +8,28 @@ order, because another one rounds, overflows and underflows otherwise.
 x / sqrt(v), x * reciprocal(sqrt(v)) and x * rsqrt(v) are x * rsqrt(v); so is x * v ** -0.5, where v is never below 0
 (`is_natural`). x / 8 is x * 0.125, and x * -1 is -x. x * reciprocal(v) is x / v, which is finite where reciprocal(v)
 overflows and the truth does not; y / (1 + exp(-x)) is y * sigmoid(x), which is not 0 yet where exp(-x) overflows;
-(x / 2) * (2 * y) is x * y, which rounds once.
+(x / 2) * (2 * y) is x * y, which rounds once. Of logic, a > b is b < a, and a choice by `not c` is one by c.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
 import ml_dtypes
 import numpy as np
 
+from noyau.compiler.passes import patterns
 from noyau.compiler.passes.cleanup import drop_unused
-from noyau.compiler.passes.patterns import everywhere, function_of, number_of, operand_beneath, under_views, views_of
+from noyau.compiler.passes.patterns import everywhere, function_of, number_of, operand_beneath
 from noyau.compiler.passes.rewrite import Change, Rebuilder, rebuild, through_views
-from noyau.compiler.passes.signs import comparison, is_natural, logical_not, neutral, where
 from noyau.dtypes import DType
-from noyau.ir.dims import indices
-from noyau.ir.graph import Graph, Iota, Map, Node, View
-from noyau.ir.operators import OPERATORS
+from noyau.ir.dims import indices, never_negative
+from noyau.ir.graph import Constant, Gather, Graph, Iota, Map, Node, Reduce, Select, View
+from noyau.ir.monoids import MONOIDS
+from noyau.ir.operators import OPERATORS, Fact, has
 
 
 def divide(node: Node, rebuilder: Rebuilder) -> Change:
@@ -55,18 +56,13 @@ def multiply(node: Node, rebuilder: Rebuilder) -> Change:
             return other
         if number_of(rebuilder, this) == -1:
             return (replace(node, kind=Map("negative"), inputs=(other,)),)
-        if node.dtype.is_float and (factors := _of_powers(rebuilder, this, other)):
-            return (replace(node, inputs=factors),)
+        (one, power), (two, inverse) = _scaled(rebuilder, this), _scaled(rebuilder, other)
+        if node.dtype.is_float and power * inverse == 1 and power != 1:
+            return (replace(node, inputs=(one, two)),)
         if node.dtype.is_float and node.dtype is not DType.F64 and function_of(rebuilder, this) == "reciprocal":
             views, below = operand_beneath(rebuilder, this)
             return (*views, replace(node, kind=Map("divide"), inputs=(other, below)))
     return (node,)
-
-
-def _of_powers(rebuilder: Rebuilder, this: str, other: str) -> tuple[str, str] | None:
-    """The a and b of (a 2^k) (b 2^-k)."""
-    (one, power), (two, inverse) = _scaled(rebuilder, this), _scaled(rebuilder, other)
-    return (one, two) if power * inverse == 1 and power != 1 else None
 
 
 def _scaled(rebuilder: Rebuilder, name: str) -> tuple[str, float]:
@@ -90,15 +86,15 @@ def _inverse_of_power_of_two(number: float | None, dtype: DType) -> float | None
 
 def _inverse(rebuilder: Rebuilder, name: str) -> list[Node]:
     """Nodes that give 1 / v for a value v that is sqrt(u) or 1 + exp(u), seen through views; none for others."""
-    maker, views = through_views(rebuilder.nodes, name), views_of(rebuilder, name)
+    maker, views = through_views(rebuilder.nodes, name), patterns.views_of(rebuilder, name)
     if maker.kind == Map("sqrt"):
-        return under_views(rebuilder, replace(maker, kind=Map("rsqrt")), views)
+        return patterns.under_views(rebuilder, replace(maker, kind=Map("rsqrt")), views)
     exponent = _exponent(rebuilder, maker)
     if exponent is None or maker.dtype is DType.F64:
         return []
     negative = replace(maker, output=rebuilder.fresh(maker.output), kind=Map("negative"), inputs=(exponent,))
     sigmoid = replace(maker, kind=Map("sigmoid"), inputs=(negative.output,))
-    return [negative, *under_views(rebuilder, sigmoid, views)]
+    return [negative, *patterns.under_views(rebuilder, sigmoid, views)]
 
 
 def _exponent(rebuilder: Rebuilder, node: Node) -> str | None:
@@ -130,6 +126,93 @@ def power(node: Node, rebuilder: Rebuilder) -> Change:
             return (node,)
 
 
+# Of -0 and of -inf x ** 0.5 and sqrt(x) differ; a sum of squares with an epsilon added is neither.
+def is_natural(nodes: Mapping[str, Node], name: str) -> bool:
+    """Whether each cell of a value is surely 0 or above, infinite, or NaN; never -0. Integers may wrap: only those that
+    have no sign are natural."""
+    natural: dict[str, bool] = {}
+    waiting = [name]
+    while waiting:
+        node = nodes[waiting[-1]]
+        below = [each for each in _sign_sources(node) if each not in natural]
+        if below:
+            waiting += below
+        else:
+            natural[waiting.pop()] = _is_natural(node, natural)
+    return natural[name]
+
+
+def _sign_sources(node: Node) -> tuple[str, ...]:
+    """The values that a value is as natural as."""
+    match node.kind:
+        case Map(function) if has(function, Fact.KEEPS_SIGN):
+            return node.inputs
+        case Map("where"):
+            return node.inputs[1:]
+        case Reduce(monoid) if MONOIDS[monoid].keeps_sign:
+            return node.inputs
+        case View() | Gather():
+            return node.inputs[:1]
+        case Select():
+            return node.inputs
+        case _:
+            return ()
+
+
+def _is_natural(node: Node, natural: Mapping[str, bool]) -> bool:
+    if node.dtype.kind in ("bool", "uint"):
+        return True
+    match node.kind:
+        case Constant(value):
+            return bool((~np.signbit(value.astype(np.float64)) | np.isnan(value.astype(np.float64))).all())
+        case Iota(index):
+            return never_negative(index)
+        case Map("multiply") if node.inputs[0] == node.inputs[1]:
+            return node.dtype.is_float
+        case Map(function) if has(function, Fact.NEVER_NEGATIVE):
+            return node.dtype.is_float
+        case _:
+            operands = _sign_sources(node)
+            return node.dtype.is_float and bool(operands) and all(natural[each] for each in operands)
+
+
+def comparison(node: Node, function: str) -> Node:
+    """The comparison of a node's operands by a function, in normal form."""
+    mirror = OPERATORS[function].mirror
+    return replace(node, kind=Map(mirror or function), inputs=node.inputs[::-1] if mirror else node.inputs)
+
+
+def logical_not(node: Node, rebuilder: Rebuilder) -> Change:
+    views, maker = patterns.views_of(rebuilder, node.inputs[0]), through_views(rebuilder.nodes, node.inputs[0])
+    match maker.kind:
+        case Map("logical_not"):
+            again = patterns.replay(rebuilder, views, maker.inputs[0])
+            return (*again, replace(node, kind=Map("identity"), inputs=(patterns.last_of(again, maker.inputs[0]),)))
+        case Map(function) if negation := OPERATORS[function].negation:
+            if has(function, Fact.ORDERED) and rebuilder.nodes[maker.inputs[0]].dtype.is_float:
+                return (node,)  # of a NaN both are false
+            opposite = comparison(maker, negation)
+        case _:
+            return (node,)
+    nodes = patterns.under_views(rebuilder, opposite, views)
+    return (*nodes[:-1], replace(nodes[-1], output=node.output))
+
+
+def where(node: Node, rebuilder: Rebuilder) -> Change:
+    condition, this, other = node.inputs
+    if function_of(rebuilder, condition) != "logical_not":
+        return (node,)
+    views, opposite = operand_beneath(rebuilder, condition)
+    return (*views, replace(node, inputs=(opposite, other, this)))
+
+
+def neutral(node: Node, rebuilder: Rebuilder, value: bool) -> Change:
+    for this, other in (node.inputs, node.inputs[::-1]):
+        if number_of(rebuilder, this) == value:
+            return other
+    return (node,)
+
+
 def simplify_algebra(graph: Graph) -> Graph:
     """Every node in the form that the rules below give it, to the end."""
     while True:
@@ -145,9 +228,7 @@ def _simplified(node: Node, rebuilder: Rebuilder) -> Change:
             return _RULES[function](node, rebuilder)
         case Map(function) if OPERATORS[function].mirror:
             return (comparison(node, function),)
-        case View() if (
-            node.kind.index == indices(len(node.shape)) and rebuilder.nodes[node.inputs[0]].shape == node.shape
-        ):
+        case View(index) if index == indices(len(node.shape)) and rebuilder.nodes[node.inputs[0]].shape == node.shape:
             return node.inputs[0]
         case _:
             return (node,)
@@ -159,12 +240,9 @@ def _add(node: Node, rebuilder: Rebuilder) -> Change:
         if _is_idle(number_of(rebuilder, this), node.dtype, -1):
             return other
     for this, other in orders:
-        if (
-            number_of(rebuilder, this) == 1
-            and rebuilder.nodes[other].kind == Map("tanh")
-            and node.dtype is not DType.F64
-        ):
-            return _twice_sigmoid(node, rebuilder, rebuilder.nodes[other].inputs[0])
+        tanh = rebuilder.nodes[other]
+        if number_of(rebuilder, this) == 1 and tanh.kind == Map("tanh") and node.dtype is not DType.F64:
+            return _twice_sigmoid(node, rebuilder, tanh.inputs[0])
     for this, other in orders:
         if function_of(rebuilder, this) == "negative":
             views, positive = operand_beneath(rebuilder, this)

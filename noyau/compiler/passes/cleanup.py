@@ -26,19 +26,13 @@ def fold_constants(graph: Graph) -> Graph:
 
 
 def _folded(node: Node, rebuilder: Rebuilder) -> Change:
-    constants = [_scalar(rebuilder, name) for name in node.inputs]
-    fixed = all(dim.constant == 1 for dim in node.shape)
-    match node.kind:
-        case Map() | View() if constants and fixed and all(value is not None for value in constants):
-            value = Evaluator(False, {}).value(node, [value for value in constants if value is not None], {})
-            return rebuilder.add(
-                constant_node(rebuilder.fresh(node.output), value.reshape([1] * len(node.shape)), node.sources)
-            )
-        case Iota(index) if fixed and index.constant is not None:
-            value = Evaluator(False, {}).value(node, [], {})
-            return rebuilder.add(constant_node(rebuilder.fresh(node.output), value, node.sources))
-        case _:
-            return (node,)
+    operands = [value for name in node.inputs if (value := _scalar(rebuilder, name)) is not None]
+    is_number = isinstance(node.kind, Iota) and node.kind.index.constant is not None
+    is_known = isinstance(node.kind, Map | View) and 0 < len(operands) == len(node.inputs)
+    if not (is_number or is_known) or any(dim.constant != 1 for dim in node.shape):
+        return (node,)
+    value = Evaluator(False, {}).value(node, operands, {}).reshape([1] * len(node.shape))
+    return rebuilder.add(constant_node(rebuilder.fresh(node.output), value, node.sources))
 
 
 def _scalar(rebuilder: Rebuilder, name: str) -> np.ndarray | None:
@@ -61,10 +55,8 @@ def _is_reshape(graph: Graph, one: str, other: str) -> bool:
         return False
     at = {index_name(axis): dim for axis, dim in enumerate(flat_index(shape, target))}
     extents = graph[other].extents
-    return all(
-        simplify(dim.replace(at), extents) == simplify(expected, extents)
-        for dim, expected in zip(index, other_index, strict=True)
-    )
+    pairs = zip(index, other_index, strict=True)
+    return all(simplify(dim.replace(at), extents) == simplify(expected, extents) for dim, expected in pairs)
 
 
 def merge_equal(graph: Graph) -> Graph:
@@ -74,8 +66,7 @@ def merge_equal(graph: Graph) -> Graph:
     def change(node: Node, rebuilder: Rebuilder) -> Change:
         if isinstance(node.kind, Input):
             return (node,)
-        key = (node.kind, node.inputs, node.dtype, node.shape)
-        earlier = earlier_by_key.setdefault(key, node.output)
+        earlier = earlier_by_key.setdefault((node.kind, node.inputs, node.dtype, node.shape), node.output)
         return (node,) if earlier == node.output else earlier
 
     return rebuild(graph, change)

@@ -47,8 +47,7 @@ def _rounded(node: Node, places: set[int], rebuilder: Rebuilder) -> tuple[Node, 
 
 
 def _place_of_a_product(node: Node, nodes: Mapping[str, Node]) -> int | None:
-    """Find the operand of a difference whose own extreme is the other one, if that is a product, or a sum
-    of which one is a part."""
+    """Find the operand of a difference whose own extreme is the other one, if it is a product or a sum of one."""
     place = _place_beside_extreme(node, nodes)
     if place is None:
         return None
@@ -109,12 +108,8 @@ def _wanted_elsewhere(graph: Graph) -> set[tuple[str, int]]:
         if place is not None:
             within = _computed_from(node.inputs[place], nodes)
             outside = _products_outside(graph, within)
-            places |= {
-                (name, at)
-                for name in within
-                for at, part in enumerate(_parts(nodes[name]))
-                if _origin(part, nodes).output in outside
-            }
+            parts = ((name, at, part) for name in within for at, part in enumerate(_parts(nodes[name])))
+            places |= {(name, at) for name, at, part in parts if _origin(part, nodes).output in outside}
     return places
 
 

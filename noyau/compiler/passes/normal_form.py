@@ -107,19 +107,9 @@ LARGEST = 1 << 16  # of the numbers that are taken for a part of a formula, and 
 
 def normalise(graph: Graph) -> Graph:
     """All passes in order; inputs that nothing needs are gone, the others stand in the order of their first use."""
-    for change in (
-        fold_constants,
-        compose_views,
-        simplify_algebra,
-        merge_equal,
-        round_before_differences,
-        lift_scalars,
-        compose_views,
-        merge_equal,
-        order_operands,
-        merge_equal,
-        drop_unused,
-    ):
+    simplifying = (fold_constants, compose_views, simplify_algebra, merge_equal, round_before_differences)
+    ordering = (lift_scalars, compose_views, merge_equal, order_operands, merge_equal, drop_unused)
+    for change in (*simplifying, *ordering):
         graph = change(graph)
     return order_ends(graph)
 
@@ -127,9 +117,8 @@ def normalise(graph: Graph) -> Graph:
 def lift_scalars(graph: Graph) -> Graph:
     """Float scalars that stand in the model (eps, scale) become inputs, so that groups which differ in them are one
     kernel; whole numbers, halves and powers of two (counts, factors of a formula), and exponents, stay."""
-    exponents = {
-        through_views(graph.by_name, node.inputs[1]).output for node in graph.nodes if node.kind == Map("power")
-    }
+    powers = (node for node in graph.nodes if node.kind == Map("power"))
+    exponents = {through_views(graph.by_name, node.inputs[1]).output for node in powers}
 
     def lifted(node: Node) -> Node:
         match node.kind:
@@ -183,10 +172,7 @@ def own_sizes(graph: Graph, facts: Sequence[Demand] = ()) -> Graph:
 
 
 def _with_swap(graph: Graph, unit: Monomial, value: Dim) -> Graph:
-    def change(dim: Dim) -> Dim:
-        return _swapped(dim, unit, value)
-
-    nodes = tuple(with_dims(node, change) for node in graph.nodes)
+    nodes = tuple(with_dims(node, lambda dim: _swapped(dim, unit, value)) for node in graph.nodes)
     return replace(graph, nodes=nodes, demands=_changed(graph.demands, unit, value))
 
 
@@ -258,9 +244,7 @@ def _swapped(dim: Dim, unit: Monomial, value: Dim) -> Dim:
             for atom in unit:
                 left.remove(atom)
         for atom in left:
-            if isinstance(atom, str):
-                part = part * atom
-            else:
-                part = part * again(atom, _swapped(atom.left, unit, value), _swapped(atom.right, unit, value))
+            sides = () if isinstance(atom, str) else (_swapped(side, unit, value) for side in (atom.left, atom.right))
+            part = part * (atom if isinstance(atom, str) else again(atom, *sides))
         total = total + part
     return total

@@ -112,8 +112,7 @@ def nameless(graph: Graph) -> Graph:
         return Node(values[node.output], _with_dims(node.kind, change), inputs, node.dtype, shape)
 
     demands = {replace(each, left=change(each.left), right=change(each.right)): None for each in graph.demands}
-    outputs = tuple(values[name] for name in graph.outputs)
-    return Graph(tuple(map(bare, graph.nodes)), outputs, tuple(demands))
+    return Graph(tuple(map(bare, graph.nodes)), tuple(values[name] for name in graph.outputs), tuple(demands))
 
 
 def sizes_in_order(graph: Graph) -> tuple[str, ...]:

@@ -180,11 +180,8 @@ def carries(loop: ir.Loop) -> bool:
     if loop.extent == Dim.of(1):
         return False
     own = {s.name for s in walk.every_statement(loop.body) if isinstance(s, ir.Alloc)}
-    stores = [s for s in walk.every_statement(loop.body) if isinstance(s, ir.Store)]
-    return any(
-        loop.var not in {name for dim in store.index for name in dim.names} and not own.issuperset(store.buffers)
-        for store in stores
-    )
+    stores = (s for s in walk.every_statement(loop.body) if isinstance(s, ir.Store) and not own.issuperset(s.buffers))
+    return any(loop.var not in {name for dim in store.index for name in dim.names} for store in stores)
 
 
 def stride_of(access: ir.Load | ir.Store, variable: str) -> Dim:
@@ -192,8 +189,7 @@ def stride_of(access: ir.Load | ir.Store, variable: str) -> Dim:
 
     Of a buffer with strides as if the cells along its last axis lay side by side, and its other strides had names: that
     an array was sliced tells nothing of which of its axes is the short one."""
-    there = {variable: Dim.of(variable) + 1}
-    *outer, last = (dim.replace(there) - dim for dim in access.index)
+    *outer, last = (dim.replace({variable: Dim.of(variable) + 1}) - dim for dim in access.index)
     return last + sum((step * Dim.of(f"stride {axis}") for axis, step in enumerate(outer)), Dim.of(0))
 
 
@@ -327,10 +323,7 @@ def apart(body: Statements) -> list[Statements]:
     blocks: list[Statements] = [(s,) for s in body if isinstance(s, ir.Loop)]
     stores = tuple(s for s in body if isinstance(s, ir.Store) and s.merge is None)
     lets = tuple(s for s in body if isinstance(s, ir.Let))
-    inner = [s for block in blocks for s in walk.every_statement(block)]
-    used = {name for s in inner if isinstance(s, ir.Store) for name in s.buffers} | {
-        load.buffer for load in walk.loads_of(body)
-    }
+    used = walk.stored_in(s for block in blocks for s in block) | {load.buffer for load in walk.loads_of(body)}
     if len(blocks) + len(stores) + len(lets) != len(body) or any(used & set(store.buffers) for store in stores):
         return [body]
     blocks = [drop_unused((*lets, *block)) for block in (*blocks, stores) if block]

@@ -87,8 +87,7 @@ def _tile(A: Any, reps: Any) -> Any:
     counts = [reps] if isinstance(reps, int | np.integer | Size) else list(reps)
     rank = max(a.ndim, len(counts))
     a = a[(None,) * (rank - a.ndim) + (Ellipsis,)]
-    counts = [1] * (rank - len(counts)) + counts
-    dims = [dim_of(each) for each in counts]
+    dims = [dim_of(each) for each in [1] * (rank - len(counts)) + counts]
     shape = tuple(dim * count for dim, count in zip(a.node.shape, dims, strict=True))
     axes = zip(indices(rank), a.node.shape, dims, strict=True)
     return TracedArray(a.tape, a.tape.view(a.node, shape, [at if n == Dim.of(1) else at % dim for at, dim, n in axes]))
@@ -171,8 +170,7 @@ def _roll_axis(a: TracedArray, by: Any, axis: int) -> Any:
     if isinstance(extent, int) and extent == 0:
         return a
     tape, shift = a.tape, dim_of(by)
-    inside = tape.at_most(shift, Dim.of(extent.dim if isinstance(extent, Size) else extent), usual=True)
-    inside = inside and tape.at_most(-shift, dim_of(extent), usual=True)
+    inside = tape.at_most(shift, dim_of(extent), usual=True) and tape.at_most(-shift, dim_of(extent), usual=True)
     if not inside and not tape.at_most(1, dim_of(extent), usual=True):
         return a
     by = by if inside else by % extent

@@ -79,14 +79,12 @@ def hypot(of: Terms, a: Node, b: Node) -> Node:
         large, small = of("maximum", first, second), of("minimum", first, second)
         ratio = of("where", of("equal", large, 0), 0.0, of("divide", small, large))
         length = of("multiply", large, of("sqrt", of("add", square(of, ratio), 1)))
-    away = of("logical_or", of("is_inf", a), of("is_inf", b))
-    return of("where", away, np.inf, length)
+    return of("where", of("logical_or", of("is_inf", a), of("is_inf", b)), np.inf, length)
 
 
 def logaddexp(two: bool, of: Terms, a: Node, b: Node) -> Node:
     """log(exp(a) + exp(b)), or that to the base 2, without overflow."""
-    away = of("negative", of("abs", of("subtract", a, b)))
-    more = of("log1p", of("exp2" if two else "exp", away))
+    more = of("log1p", of("exp2" if two else "exp", of("negative", of("abs", of("subtract", a, b)))))
     more = of("multiply", more, 1 / log(2)) if two else more
     equal = of("add", a, 1.0 if two else log(2))
     return of("where", of("equal", a, b), equal, of("add", of("maximum", a, b), more))
@@ -103,16 +101,14 @@ def scale(factor: float, of: Terms, x: Node) -> Node:
 
 def modf(of: Terms, x: Node) -> tuple[Node, Node]:
     whole = of("truncate", x)
-    part = of("where", of("is_inf", x), 0.0, of("subtract", x, whole))
-    return copysign(of, part, x), whole
+    return copysign(of, of("where", of("is_inf", x), 0.0, of("subtract", x, whole)), x), whole
 
 
 def bitwise_count(of: Terms, x: Node) -> Node:
     """The ones of |x|, counted in pairs, fours and eights (Hacker's Delight, 5-1)."""
     word = of.tape.cast(x if x.dtype.kind == "uint" else of("abs", x), DType.U64)
     if x.dtype.kind == "int":
-        keep = int(highest(DType.U64)) >> (64 - 8 * x.dtype.bytes)
-        word = of("bitwise_and", word, keep)
+        word = of("bitwise_and", word, int(highest(DType.U64)) >> (64 - 8 * x.dtype.bytes))
     for shift, mask in ((1, 0x5555555555555555), (2, 0x3333333333333333)):
         high = of("bitwise_and", of("shift_right", word, shift), mask)
         word = of("add", of("bitwise_and", word, mask), high)

@@ -120,8 +120,7 @@ def _array(a: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", ndm
 
 
 def _in_order(a: TracedArray, order: Any) -> TracedArray:
-    """The array itself where its cells lie in an order, as an array of them where they do not; where that is not known,
-    what is either."""
+    """The array itself where its cells lie in an order, else a new one; where that is not known, what is either."""
     gaps = a.gaps() if order == "C" or a.ndim < 2 else None
     if order not in ("C", "F") or gaps == []:
         return a
@@ -139,9 +138,8 @@ def _has_several(a: TracedArray, gaps: Sequence[tuple[Dim, Dim]]) -> bool:
     def more(room: Dim) -> bool:
         return a.tape.at_most(1, room, usual=True)
 
-    return all(more(extent) for extent in a.node.shape) and any(
-        more(extent - 1) and (more(gap) or more(-gap)) for extent, gap in gaps
-    )
+    apart = (more(extent - 1) and (more(gap) or more(-gap)) for extent, gap in gaps)
+    return all(map(more, a.node.shape)) and any(apart)
 
 
 def _like(name: str, value: Any) -> Callable[..., Any]:
@@ -235,8 +233,7 @@ def _numbers(a: TracedArray) -> Any:
 
 
 def _without_nan(name: str, instead: float) -> Callable[..., Any]:
-    """A sum or a product in which NaN changes nothing; or the place of an extreme, which is 0 where all are NaN, and
-    NumPy refuses."""
+    """A sum or a product in which NaN changes nothing; or the place of an extreme: 0 where NumPy refuses all NaN."""
 
     def reduce(a: Any, *args: Any, **options: Any) -> Any:
         a = array_of(a)
@@ -283,6 +280,7 @@ def _nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, n
     return numbers if copy else UFUNCS["positive"](numbers, out=x)
 
 
+_INSTEAD = {"sum": 0, "prod": 1, "cumsum": 0, "cumprod": 1, "argmax": -np.inf, "argmin": np.inf}  # of NaN
 enter(FUNCTIONS, where, _select, _choose, _clip, _round, _astype, _copy, _asarray, _array, _isclose, _array_equal)
 enter(FUNCTIONS, _meshgrid, _cross, _nan_to_num)
 FUNCTIONS |= {
@@ -304,9 +302,7 @@ FUNCTIONS |= {
     "iscomplexobj": lambda x: False,
     "result_type": lambda *operands: common_dtype(operands).numpy,
     "can_cast": lambda a, to, casting="safe": np.can_cast(a.dtype, to, casting),
-    **{f"nan{name}": _without_nan(name, neutral) for name, neutral in (("sum", 0), ("prod", 1))},
-    **{f"nan{name}": _without_nan(name, neutral) for name, neutral in (("cumsum", 0), ("cumprod", 1))},
-    **{f"nan{name}": _without_nan(name, end) for name, end in (("argmax", -np.inf), ("argmin", np.inf))},
+    **{f"nan{name}": _without_nan(name, instead) for name, instead in _INSTEAD.items()},
     **{f"nan{name}": _over_numbers(name) for name in ("mean", "var", "std")},
     "nanmax": _nan_extreme("max", -np.inf),
     "nanmin": _nan_extreme("min", np.inf),

@@ -71,9 +71,8 @@ def getitem(array: TracedArray, key: Any) -> Any:
 
 def is_view(key: Any) -> bool:
     """Whether NumPy makes a view by a key: it has numbers, which may be cells of arrays, and no arrays."""
-    return not any(
-        isinstance(e, list | np.ndarray) or (isinstance(e, TracedArray) and not e.scalar) for e in _entries(key)
-    )
+    arrays = (each for each in _entries(key) if isinstance(each, list | np.ndarray | TracedArray))
+    return all(isinstance(each, TracedArray) and each.scalar for each in arrays)
 
 
 def _entries(key: Any) -> tuple[Any, ...]:
@@ -332,8 +331,7 @@ class ConstantArray(np.ndarray):
     def __getitem__(self, key: Any) -> Any:
         if not _holds_traced(key):
             return super().__getitem__(key)
-        tape = tape_of(list(key) if isinstance(key, tuple) else [key])
-        return call("getitem", as_traced(tape, self), key)
+        return call("getitem", as_traced(tape_of(list(key) if isinstance(key, tuple) else [key]), self), key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if _holds_traced(key) or _holds_traced(value):

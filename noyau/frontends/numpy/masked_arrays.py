@@ -52,13 +52,10 @@ class MaskedArray(NDArrayOperatorsMixin):
         """A reduction over all cells, or over those that were one axis."""
         if axis not in (None, 0):
             raise UnsupportedError(f"np.{name} of what a mask picks is traced over all cells, or over axis 0")
-        axes = None if axis is None else tuple(range(len(self.mask.shape)))
-        if self.ndim == 1:
-            axes = None
+        axes = None if axis is None or self.ndim == 1 else tuple(range(len(self.mask.shape)))
         where = TracedArray(self.tape, self._wide())
         if name in ("max", "min"):
-            dtype = self.cells.node.dtype
-            options = {"initial": (lowest if name == "max" else highest)(dtype), **options}
+            options = {"initial": (lowest if name == "max" else highest)(self.cells.node.dtype), **options}
         return FUNCTIONS[name](self.cells, axis=axes, where=where, **options)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
@@ -117,9 +114,8 @@ def masked_ufunc(ufunc: np.ufunc, operands: Sequence[Any], options: dict[str, An
     cells_of = [each.cells if isinstance(each, MaskedArray) else each for each in operands]
     cells = ufunc_call(ufunc, "__call__", cells_of, {"dtype": options["dtype"]})
     target = options["out"][0] if options["out"] else None
-    if target is not None and not (
-        isinstance(target, MaskedArray) and np.can_cast(cells.dtype, target.dtype, "same_kind")
-    ):
+    fits = isinstance(target, MaskedArray) and np.can_cast(cells.dtype, target.dtype, "same_kind")
+    if target is not None and not fits:
         raise UnsupportedError(UNKNOWN)
     return MaskedArray(cells if target is None else FUNCTIONS["astype"](cells, target.dtype), first.mask)
 

@@ -108,8 +108,7 @@ class Reads:
 
 def _getter(kinds: Mapping[Path, Kind], path: Path) -> Callable[[Any], Any]:
     """A function that gives what stands at a path of what stands before it."""
-    by_name = kinds[path[:-1]][0] == "object"
-    return attrgetter(path[-1]) if by_name else itemgetter(path[-1])
+    return attrgetter(path[-1]) if (kinds[path[:-1]][0] == "object") else itemgetter(path[-1])
 
 
 class Sequence(tuple[Any, ...]):

@@ -45,8 +45,7 @@ def _fill_diagonal(a: TracedArray, val: Any, wrap: bool = False) -> None:
     values = call("ravel", as_traced(a.tape, val)).astype(a.dtype)
     values = values[0] if values.node.shape == (Dim.of(1),) else values
     if values.ndim:
-        count = diagonal(a).node.shape[0]
-        a.tape.demand_at_most(count, values.node.shape[0])
+        a.tape.demand_at_most(diagonal(a).node.shape[0], values.node.shape[0])
         values = call("pad", values[: call("size", diagonal(a))], (0, a.shape[1] - call("size", diagonal(a))))
     FUNCTIONS["write"](a, where(offsets(a.tape, a.node.shape) == 0, values, a).node)
 
@@ -151,8 +150,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
         probe = at + (half - 1)
         cell = clipped_lookup(a, probe)
         before = _is_less(cell, v) if side == "left" else ~_is_less(v, cell)
-        inside = UFUNCS["less"](probe, a.shape[0])
-        at = where(inside & before, at + half, at)
+        at = where(UFUNCS["less"](probe, a.shape[0]) & before, at + half, at)
     return at
 
 

@@ -63,8 +63,7 @@ def inner(a: Any, b: Any) -> Any:
 
 def vdot(a: Any, b: Any) -> Any:
     """np.vdot: the sum of products of all cells."""
-    left, right = (call("ravel", each) for each in traced(a, b))
-    return matmul(left, right)
+    return matmul(*(call("ravel", each) for each in traced(a, b)))
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, **options: Any) -> Any:

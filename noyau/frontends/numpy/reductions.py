@@ -151,8 +151,7 @@ def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **option
     target = _mean_dtype(request, dtype)
     if not target.is_float:
         raise UnsupportedError(f"np.mean is traced in floats, not in {target.value}")
-    value = request.tape.cast(request.array.node, target.compute)
-    total = request.reduced("sum", request.counted(value, 0))
+    total = request.reduced("sum", request.counted(request.tape.cast(request.array.node, target.compute), 0))
     mean = apply(request.tape, "divide", total, request.count(target.compute))
     return request.give(request.tape.cast(mean, target))
 
@@ -261,10 +260,8 @@ def _over_ufunc(name: str) -> Callable[..., Any]:
     """ufunc.reduce, which goes over axis 0 where nothing else is said."""
 
     def reduce(a: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: Any = False, **options: Any) -> Any:
-        more = {"keepdims": keepdims, "out": out, **options}
-        if dtype is not None:
-            more["dtype"] = dtype
-        return call(name, a, axis, **more)
+        more = options if dtype is None else {"dtype": dtype, **options}
+        return call(name, a, axis, keepdims=keepdims, out=out, **more)
 
     return reduce
 

@@ -86,9 +86,7 @@ class ReplacedScope:
                 return value.within(self.replaced)
             case functools.partial():
                 return functools.partial(self.replaced(value.func), *value.args, **value.keywords)
-            case _ if isinstance(
-                getattr(value, "py_func", None), FunctionType
-            ):  # what Numba compiles, as it was written
+            case _ if isinstance(getattr(value, "py_func", None), FunctionType):  # Numba's, as it was written
                 return self.function(value_.py_func)
             case _ if _is_op(value):
                 return self.replaced(value.reference)
@@ -112,9 +110,7 @@ class ReplacedScope:
     def rebuilt(self, function: FunctionType) -> FunctionType:
         """The function with its globals, closure and defaults as a trace has them."""
         scope = dict(function.__globals__)
-        for name in _names(function.__code__):
-            if name in scope:
-                scope[name] = self.replaced(scope[name])
+        scope |= {name: self.replaced(scope[name]) for name in _names(function.__code__) if name in scope}
         scope["__builtins__"] = {**vars(builtins), **self.builtins()}
         cells = tuple(self.cell(cell) for cell in function.__closure__ or ())
         defaults = tuple(map(self.replaced, function.__defaults__ or ())) or None

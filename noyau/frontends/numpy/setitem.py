@@ -29,8 +29,7 @@ def write(target: TracedArray, value: Node) -> None:
     if surely_scalar(target) or target.fixed or not target.sure:
         what = "it writes into what is a view or a copy in NumPy, as the memory lies; write into its source"
         raise UnsupportedError(target.fixed or ("it writes into a scalar" if target.scalar else what))
-    full = fit(tape, value, target.node.shape)
-    memory.write(tape, target.index, full)
+    memory.write(tape, target.index, fit(tape, value, target.node.shape))
 
 
 def fit(tape: Tape, value: Node, shape: Shape) -> Node:
@@ -54,11 +53,9 @@ def setitem(array: TracedArray, key: Any, value: Any) -> None:
         return
     value_node = as_node(tape, value if isinstance(value, TracedArray) else as_traced(tape, value), dtype)
     plan = parse(array, key)
-    if plan.looked_up and isinstance(value, TracedArray) and _is_there(array, plan, value):
-        return
     if plan.looked_up:
-        memory = TracedArray(tape, array.node)
-        write(array, _scatter(tape, memory, plan, value_node, None))
+        if not (isinstance(value, TracedArray) and _is_there(array, plan, value)):
+            write(array, _scatter(tape, TracedArray(tape, array.node), plan, value_node, None))
         return
     part = FUNCTIONS["getitem"](array, key)
     part.scalar = False
@@ -76,9 +73,7 @@ def _is_there(array: TracedArray, plan: Key, value: TracedArray) -> bool:
 
 def write_where(array: TracedArray, mask: Any, value: Any) -> None:
     """array[mask] = value: one number, numbers for the axes that the mask leaves, or what the same mask picks."""
-    tape, dtype = array.tape, array.node.dtype
-
-    condition = mask_of(array, mask)
+    tape, dtype, condition = array.tape, array.node.dtype, mask_of(array, mask)
     if isinstance(value, MaskedArray):
         if value.mask.output != condition.output or value.cells.ndim != array.ndim:
             raise UnsupportedError("what one mask picks is written where another one is; use np.where")
@@ -160,8 +155,7 @@ def overwrite(tape: Tape, whole: Node, index: Shape, part: Node) -> Node:
             place = Dim.of(index_name(axis))
             is_turned = dict(dim.terms).get((index_name(span.axis),), 0) < 0
             at[span.axis] = span.count - 1 - place if is_turned else place
-    value = tape.view(part, tuple(span.count for span in spans), at)
-    return _place(tape, whole, value, spans, 0)
+    return _place(tape, whole, tape.view(part, tuple(span.count for span in spans), at), spans, 0)
 
 
 def _span(dim: Dim, shape: Shape) -> _Span:
@@ -225,8 +219,7 @@ def _copyto(array: TracedArray, value: Any, casting: str = "same_kind", where: A
         raise UnsupportedError("np.copyto is traced without casting=")
     tape, where = array.tape, np.True_ if where is True else where
     source = tape.cast(as_traced(tape, value).node, array.node.dtype)
-    condition = as_node(tape, as_traced(tape, where), DType.BOOL)
-    write(array, apply(tape, "where", condition, source, array.node))
+    write(array, apply(tape, "where", as_node(tape, as_traced(tape, where), DType.BOOL), source, array.node))
 
 
 FUNCTIONS.update({"setitem": setitem, "write": write, "overwritten": overwrite, "putmask": _putmask, "copyto": _copyto})

@@ -123,7 +123,6 @@ def dtype_from(dtype: Any) -> DType:
     except TypeError:
         equivalent = None
     if equivalent is None or equivalent is DType.OTHER:
-        raise UnsupportedError(
-            f"there is no dtype for {dtype!r} here: f16, bf16, f32, f64, four float8, integers and bool are"
-        )
+        known = "f16, bf16, f32, f64, four float8, integers and bool are"
+        raise UnsupportedError(f"there is no dtype for {dtype!r} here: {known}")
     return equivalent

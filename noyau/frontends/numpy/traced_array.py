@@ -134,8 +134,7 @@ class Window:
         return self.whole.memory.version
 
     def write(self, tape: Tape, index: Shape, part: Node) -> None:
-        value = FUNCTIONS["overwritten"](tape, self.node, index, part)
-        FUNCTIONS["write"](self.whole, self.replaced(value))
+        FUNCTIONS["write"](self.whole, self.replaced(FUNCTIONS["overwritten"](tape, self.node, index, part)))
 
 
 class TracedArray(NDArrayOperatorsMixin):
@@ -335,8 +334,7 @@ class TracedArray(NDArrayOperatorsMixin):
 
 
 def _is_split(source: Shape, shape: Shape) -> bool:
-    """Whether a reshape only splits axes, and puts in or drops axes of 1, so that it is a view however the memory
-    lies."""
+    """Whether a reshape only splits axes, and puts in or drops axes of 1: a view, however the memory lies."""
     rest = [dim for dim in shape if dim.constant != 1]
     for dim in source:
         part = Dim.of(1)
@@ -349,16 +347,13 @@ def _is_split(source: Shape, shape: Shape) -> bool:
 
 def _compose_views(tape: Tape, node: Node, source: Node) -> Shape | None:
     """The index map by which a value that is a view of `source` reads it; None where it is no view."""
-    index = tuple(
-        Dim.of(0) if n == Dim.of(1) else at for n, at in zip(node.shape, indices(len(node.shape)), strict=True)
-    )
+    places = zip(node.shape, indices(len(node.shape)), strict=True)
+    index = tuple(Dim.of(0) if dim == Dim.of(1) else at for dim, at in places)
     while node.output != source.output:
-        match node.kind:
-            case View(step):
-                index = tuple(dim.replace({index_name(k): at for k, at in enumerate(index)}) for dim in step)
-                node = tape.by_name[node.inputs[0]]
-            case _:
-                return None
+        if not isinstance(node.kind, View):
+            return None
+        here = {index_name(k): at for k, at in enumerate(index)}
+        index, node = tuple(dim.replace(here) for dim in node.kind.index), tape.by_name[node.inputs[0]]
     return index
 
 
@@ -403,11 +398,10 @@ def call(name: str, *args: Any, **kwargs: Any) -> Any:
         result = result.as_array()
     elif name not in VIEWS or (source is not None and source.scalar and not source.either and name in OWN_METHODS):
         return as_scalars(result)
-    if name in VIEWS and source is not None and isinstance(result, TracedArray) and not (result.scalar or result.looks):
-        if source.either or not source.scalar:  # of a scalar it sees a copy
-            result.look_at(source, name)
-            result.sure = result.sure and not source.either
-        return result
+    is_new = isinstance(result, TracedArray) and not (result.scalar or result.looks)
+    if name in VIEWS and source is not None and is_new and (source.either or not source.scalar):  # else it sees a copy
+        result.look_at(source, name)
+        result.sure = result.sure and not source.either
     return result
 
 
@@ -430,8 +424,6 @@ def tape_of(operands: Sequence[Any]) -> Tape:
         if isinstance(each, TracedArray) or (isinstance(each, Size) and hasattr(each, "tape")):
             return each.tape
         if isinstance(each, tuple | list):
-            try:
+            with suppress(LookupError):
                 return tape_of(each)
-            except LookupError:
-                continue
     raise LookupError("nothing here is traced")

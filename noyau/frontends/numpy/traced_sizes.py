@@ -27,8 +27,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _operators(ufunc: np.ufunc, fits: Callable[[Any], bool], plain: Any, swapped: Any) -> tuple[Any, Any]:
-    """An operator and the one of swapped operands: of a number that fits a calculation, else as `plain` and `swapped`
-    have them."""
+    """An operator, and that of swapped operands: of a number that `fits` calculated, else `plain` and `swapped`."""
 
     def operate(self: Any, other: Any) -> Any:
         return calculate_number(ufunc, self, other) if fits(other) else plain(self, other)
@@ -70,9 +69,7 @@ class TracedSize(Size):
             return NotImplemented
         left, right = self.dim, dim_of(other)
         answer = equal(left, right)
-        if answer is not None:
-            return answer
-        return self.tape.at_most(left, right) and self.tape.at_most(right, left)
+        return self.tape.at_most(left, right) and self.tape.at_most(right, left) if answer is None else answer
 
     def __ne__(self, other: object) -> Any:
         return not self == other if is_whole(other) else NotImplemented

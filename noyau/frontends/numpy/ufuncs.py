@@ -159,8 +159,7 @@ def _several(value: Any) -> tuple[Any, ...]:
 def _loop_operands(
     tape: Tape, ufunc: np.ufunc, operands: Sequence[Any], loop: tuple[DType, ...]
 ) -> tuple[list[Node], tuple[DType, ...]]:
-    """The operands as the loop takes them, and the loop. A comparison with a number of Python that its dtype cannot
-    hold is one with an infinity."""
+    """The operands as the loop takes them, and the loop. What a dtype cannot hold is compared as an infinity."""
     for at, (value, dtype) in enumerate(zip(operands, loop, strict=False)):
         side = beyond(tape, value, dtype) if _is_comparison(ufunc.__name__) else 0
         if side:

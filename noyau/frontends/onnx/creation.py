@@ -19,8 +19,7 @@ def _range(site: OnnxSite) -> Node:
     step = delta.constant
     if not step:
         raise UnsupportedError("the step of Range is only known when the model runs")
-    span = end - start if step > 0 else start - end
-    count = (span + (abs(step) - 1)) // abs(step)
+    count = ((end - start if step > 0 else start - end) + (abs(step) - 1)) // abs(step)
     count = count if never_negative(count) else maximum(count, 0)
     return site.iota(start + Dim.of("#0") * step, (count,), site.input(0).dtype)
 
@@ -73,8 +72,7 @@ def _depth(site: OnnxSite) -> Dim:
     depth = site.contents(1)
     if depth is not None and len(depth.dims) == 1:
         return depth.dims[0]
-    array = site.array(1, "the depth")
-    return Dim.of(int(array.flat[0]))
+    return Dim.of(int(site.array(1, "the depth").flat[0]))
 
 
 def _constant_of_shape(site: OnnxSite) -> Node:

@@ -44,8 +44,7 @@ def _mask_index(site: OnnxSite, ids: Node) -> Node:
     mask = site.input(7)
     if site.attribute("mask_index_type", 0):
         raise UnsupportedError(f"{site.op} gives a mask of another kind")
-    ones = site.cast(site.call("equal", mask, site.like(1, mask)), DType.I32)
-    return site.reduce("sum", ones, [1])
+    return site.reduce("sum", site.cast(site.call("equal", mask, site.like(1, mask)), DType.I32), [1])
 
 
 def rotary_embedding(site: OnnxSite) -> Node:

@@ -17,8 +17,7 @@ def _gather(site: OnnxSite) -> Node:
     axis, rank = site.axis(site.attribute("axis", 0), len(table.shape)), len(value.shape)
     shape = (*table.shape[:axis], *value.shape, *table.shape[axis + 1 :])
     own = indices(len(shape))
-    index: list[Entry] = [*own[:axis], (value, own[axis : axis + rank]), *own[axis + rank :]]
-    return lookup(site, table, index, shape)
+    return lookup(site, table, [*own[:axis], (value, own[axis : axis + rank]), *own[axis + rank :]], shape)
 
 
 def _gather_elements(site: OnnxSite) -> Node:
@@ -64,13 +63,9 @@ def _slice(site: OnnxSite) -> Node:
 
 def slice_bounds(extent: Dim, start: DimLike, end: DimLike, step: int) -> tuple[Dim, Dim]:
     """The first index and the number of cells of start:end:step, clamped as ONNX and NumPy do."""
-    if step > 0:
-        first, last = _clamp(extent, start, Dim.of(0), extent), _clamp(extent, end, Dim.of(0), extent)
-        span = last - first
-    else:
-        first = _clamp(extent, start, Dim.of(-1), extent - 1)
-        last = _clamp(extent, end, Dim.of(-1), extent - 1)
-        span = first - last
+    low, high = (Dim.of(0), extent) if step > 0 else (Dim.of(-1), extent - 1)
+    first, last = (_clamp(extent, at, low, high) for at in (start, end))
+    span = last - first if step > 0 else first - last
     length = (span + (abs(step) - 1)) // abs(step)
     sure = never_negative(length) or (step > 0 and first == Dim.of(0))  # then the last index is clamped to 0 and above
     return first, length if sure else maximum(length, 0)
@@ -134,9 +129,7 @@ def _each_from_the_end(site: OnnxSite, places: Node, extents: Sequence[Dim]) -> 
     lead = len(places.shape) - 1
     columns = [site.slice(places, lead, k, 1) for k in range(len(extents))]
     natural = [from_the_end(site, column, extent) for column, extent in zip(columns, extents, strict=True)]
-    if len(natural) == 1:
-        return natural[0]
-    return site.concat(natural, lead) if natural else places
+    return site.concat(natural, lead) if len(natural) > 1 else [*natural, places][0]
 
 
 INDEXING: dict[str, Importer] = {

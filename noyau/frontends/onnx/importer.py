@@ -81,16 +81,18 @@ def import_model(
 class _ModelImporter:
     def __init__(self, model: onnx.ModelProto, folder: Path | None, run: Run | None, inference: Inference) -> None:
         self.model, self.folder, self.run_node = model, folder, run
-        self.values = ModelValues(_all_names(model.graph))
+        graph = model.graph
+        taken = {value.name for value in (*graph.input, *graph.initializer)}
+        self.values = ModelValues(taken.union(*(node.output for node in graph.node)))
         self.opsets = opsets_of(list(model.opset_import))
         self.functions = {(canonical(f.domain), f.name): f for f in model.functions}
         self.around = ModelContext(list(model.opset_import), list(model.functions), model.ir_version)
         declared = [*model.graph.value_info, *model.graph.output, *model.graph.input]
-        tensors = model.graph.initializer
-        types = {t.name: onnx.helper.make_tensor_type_proto(t.data_type, t.dims) for t in tensors}
+        self.defaults = {tensor.name: tensor for tensor in model.graph.initializer}
+        make_type = onnx.helper.make_tensor_type_proto
+        types = {name: make_type(tensor.data_type, tensor.dims) for name, tensor in self.defaults.items()}
         types.update((value.name, value.type) for value in declared)
         self.settling = BoundaryTypes(self.values, types, self.around, inference)
-        self.defaults = {tensor.name: tensor for tensor in model.graph.initializer}
         self.tensors: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = {}
         self.arithmetic: set[int] = set()
         self.opaque: dict[int, str] = {}
@@ -183,8 +185,7 @@ class _ModelImporter:
             if self._constant_node(place, proto, sources):
                 return
             scope = {name: name for name in proto.input if name}
-            results = self.convert(proto, scope, self.opsets, emitter, depth=0)
-            self._finish(place, proto, results, emitter)
+            self._finish(place, proto, self.convert(proto, scope, self.opsets, emitter, depth=0), emitter)
         except UnsupportedError as refusal:
             self.values.forget(emitter.first)
             emitter.demands.clear()
@@ -207,10 +208,8 @@ class _ModelImporter:
     ) -> list[str]:
         """The values, or known contents, that a node's outputs are; UnsupportedError where it has no meaning."""
         domain, site = canonical(proto.domain), self._site(proto, scope, opsets, emitter)
-        if domain == "":
-            contents_ = shape_arithmetic(site)
-            if contents_ is not None:
-                return [self._keep(contents, emitter) for contents in contents_]
+        if domain == "" and (known := shape_arithmetic(site)) is not None:
+            return [self._keep(contents, emitter) for contents in known]
         family = _DOMAINS.get(domain, {}).get(proto.op_type)
         if family is not None and (domain == "" or (domain, proto.op_type) not in self.functions):
             value = family(site)
@@ -224,9 +223,8 @@ class _ModelImporter:
         self, proto: onnx.NodeProto, scope: Mapping[str, str], opsets: Mapping[str, int], emitter: OnnxSite
     ) -> OnnxSite:
         """A node as the families see it; UnsupportedError where it is not what its schema says."""
-        domain = canonical(proto.domain)
-        opset = opsets.get(domain, 0)
-        conform(proto, domain, opset)
+        opset = opsets.get(canonical(proto.domain), 0)
+        conform(proto, canonical(proto.domain), opset)
         inputs = [scope.get(name, "") for name in proto.input]
         attributes = {a.name: _attribute(a, self.folder) for a in proto.attribute}
         return emitter.at(proto.op_type, opset, inputs, list(proto.output), attributes)
@@ -282,11 +280,10 @@ class _ModelImporter:
         own = {node.output for node in self.values.nodes[emitter.first :]}
         names: dict[str, str] = {}
         for name, source in targets.items():
-            if source in own and source not in names:
-                names[source] = name
-            else:
-                value = self.values.node(source)
-                names[emitter.emit(Map("identity"), [value], value.dtype, value.shape).output] = name
+            value = self.values.node(source)
+            if source not in own or source in names:
+                value = emitter.emit(Map("identity"), [value], value.dtype, value.shape)
+            names[value.output] = name
         live = self._live_nodes(emitter.first, set(names))
         places = {names.get(value, value): self.values.places.get(value) for value in (node.output for node in live)}
         self.values.forget(emitter.first)
@@ -346,12 +343,6 @@ def _attribute(attribute: onnx.AttributeProto, folder: Path | None) -> Any:
             return value
         case _:
             return list(value) if hasattr(value, "__iter__") else value
-
-
-def _all_names(graph: onnx.GraphProto) -> set[str]:
-    """Every name of a value of the graph."""
-    names = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-    return names | {name for node in graph.node for name in node.output}
 
 
 def partition_model(model: onnx.ModelProto, imported: ImportedModel) -> Model:

@@ -72,10 +72,9 @@ def _multi_head_attention(site: OnnxSite) -> list[Outcome]:
 def _einsum(site: OnnxSite) -> list[Outcome]:
     inputs, output = terms(site.attribute("equation", ""))
     operands = site.all_inputs()
-    pairs = [
-        pair for term, value in zip(inputs, operands, strict=False) for pair in zip(term, value.shape, strict=False)
-    ]
-    extents = dict(pairs)
+    extents = dict[str, Dim]()
+    for term, value in zip(inputs, operands, strict=False):
+        extents.update(zip(term, value.shape, strict=False))
     return [(operands[0].dtype, tuple(extents.get(letter) for letter in output))]
 
 
@@ -97,11 +96,8 @@ def _windows(site: OnnxSite, extents: Shape, kernel: Sequence[Dim]) -> tuple[Dim
     strides = site.attribute("strides", []) or [1] * rank
     dilations = site.attribute("dilations", []) or [1] * rank
     pads, auto = site.attribute("pads", []) or [0] * (2 * rank), site.attribute("auto_pad", "NOTSET")
-    if (
-        not len(kernel) == len(strides) == len(dilations) == rank
-        or len(pads) != 2 * rank
-        or min(strides, default=1) < 1
-    ):
+    fits = len(kernel) == len(strides) == len(dilations) == rank and len(pads) == 2 * rank
+    if not fits or min(strides, default=1) < 1:
         return unknown(rank)
     if auto.startswith("SAME"):
         return tuple((dim + (step - 1)) // step for dim, step in zip(extents, strides, strict=True))
@@ -147,6 +143,12 @@ def outcome_of(site: OnnxSite, domain: str = "") -> list[Outcome]:
         return []
 
 
+def _same(site: OnnxSite) -> list[Outcome]:
+    """A value with the extents of another, but along some axes."""
+    axes = site.attribute("open", [])
+    return [(site.input().dtype, tuple(None if k in axes else dim for k, dim in enumerate(site.input().shape)))]
+
+
 def _same_rank(site: OnnxSite) -> list[Outcome]:
     """As many axes as the first input, and nothing known of them."""
     return [(site.input().dtype, unknown(site.rank()))]
@@ -184,6 +186,10 @@ def _along_axis(site: OnnxSite, default: int, length: Dim | None) -> tuple[Dim |
     return (*shape[:axis], length, *shape[axis + 1 :])
 
 
+def _compress(site: OnnxSite) -> list[Outcome]:
+    return [(site.input().dtype, _along_axis(site, 0, None) if "axis" in site.attributes else (None,))]
+
+
 def _one_hot(site: OnnxSite) -> list[Outcome]:
     shape = site.input().shape
     axis = site.axis(site.attribute("axis", -1), len(shape) + 1)
@@ -191,16 +197,11 @@ def _one_hot(site: OnnxSite) -> list[Outcome]:
 
 
 _RULES: dict[str, Rule] = {
-    **dict.fromkeys(
-        ("CumProd", "CumSum", "LRN", "ReverseSequence", "TensorScatter"),
-        lambda site: [(site.input().dtype, site.input().shape)],
-    ),
+    **dict.fromkeys(("CumProd", "CumSum", "LRN", "ReverseSequence", "TensorScatter"), _same),
     **dict.fromkeys(("Pad", "Resize", "Slice", "Tile", "Upsample"), _same_rank),
     **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"), _reduction),
     **dict.fromkeys(("ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"), _reduction),
-    "Compress": lambda site: [
-        (site.input().dtype, _along_axis(site, 0, None) if "axis" in site.attributes else (None,))
-    ],
+    "Compress": _compress,
     "ConstantOfShape": _from_extents(0, _filler),
     "NonZero": lambda site: [(DType.I64, (Dim.of(site.rank()), None))],
     "OneHot": _one_hot,
@@ -211,12 +212,6 @@ _RULES: dict[str, Rule] = {
 }
 
 
-def _same(site: OnnxSite) -> list[Outcome]:
-    """A value with the extents of another, but along some axes."""
-    axes = site.attribute("open", [])
-    return [(site.input().dtype, tuple(None if k in axes else dim for k, dim in enumerate(site.input().shape)))]
-
-
 def _step(site: OnnxSite) -> list[Outcome]:
     """One step of a Scan: what it goes through without the axis along which it does."""
     shape = site.input().shape
@@ -225,8 +220,5 @@ def _step(site: OnnxSite) -> list[Outcome]:
 
 
 # What enters a body, which the front end of models lays flat behind the main graph; `Open` has no rule.
-_ENTRY_RULES: dict[str, Rule] = {
-    "Same": _same,
-    "Step": _step,
-}
+_ENTRY_RULES: dict[str, Rule] = {"Same": _same, "Step": _step}
 _DOMAINS = {"": {**LIBRARY_RULES, **_RULES}, "com.microsoft": CONTRIBUTED_RULES, ENTRIES: _ENTRY_RULES}

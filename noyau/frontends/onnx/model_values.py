@@ -31,8 +31,7 @@ class Contents:
     def cells(self) -> np.ndarray:
         """The Dims as an array of objects."""
         array = np.empty(len(self.dims), object)
-        for k, dim in enumerate(self.dims):
-            array[k] = dim
+        array[:] = self.dims
         return array.reshape(self.shape)
 
     @property
@@ -106,10 +105,8 @@ class ModelValues:
         pieces = [Node(self.inner_name(name), Iota(dim), (), dtype, shape_of([1]), sources) for dim in dims]
         whole = name if len(contents.shape) == 1 else self.inner_name(name)
         row = Node(whole, Select(0, shape_of(range(len(dims)))), tuple(p.output for p in pieces), dtype, flat, sources)
-        nodes = [*pieces, row]
-        if whole != name:
-            index = flat_index(flat, contents.extents)
-            nodes.append(Node(name, View(index), (whole,), dtype, contents.extents, sources))
-        for node in nodes:
+        index = flat_index(flat, contents.extents)
+        view = [Node(name, View(index), (whole,), dtype, contents.extents, sources)] if whole != name else []
+        for node in (*pieces, row, *view):
             self.add(node)
             self.places[node.output] = self.origins[name][0]

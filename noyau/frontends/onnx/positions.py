@@ -38,8 +38,7 @@ def lookup(site: OnnxSite, table: Node, index: Sequence[Entry], shape: Shape) ->
 
 
 def _position(site: OnnxSite, value: Node, at: Sequence[Dim], extent: Dim, extents: dict[str, Dim]) -> Dim | None:
-    """The index as a Dim, where it is one and surely inside, or where its bounds are formulas over sizes, which a
-    kernel then compares once."""
+    """The index as a Dim, where it is surely inside, or its bounds are formulas of sizes that a kernel compares."""
     position = position_at(site.values.by_name, value.output, at)
     if position is None:
         return None

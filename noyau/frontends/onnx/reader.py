@@ -96,8 +96,7 @@ class Initializers(Mapping[str, Tensor]):
     def load(self, name: str) -> np.ndarray:
         """The array of one tensor, read-only and mapped where it is external; ModelError where it cannot be read."""
         tensor = self._tensors[name]
-        read = _dense if isinstance(tensor, onnx.SparseTensorProto) else array_of
-        array = read(tensor, self._folder)
+        array = (_dense if isinstance(tensor, onnx.SparseTensorProto) else array_of)(tensor, self._folder)
         if array is None:
             raise ModelError(f"the type of the tensor {name!r} is none that noyau has")
         return array

@@ -102,8 +102,7 @@ class OnnxSite(GraphBuilder):
 
     def vector(self, position: int, what: str) -> Contents:
         """The cells of an integer input, as Dims; refused where they are only known when the model runs."""
-        contents = self.contents(position)
-        if contents is None:
+        if (contents := self.contents(position)) is None:
             raise UnsupportedError(f"{what} of {self.op} are only known when the model runs")
         if len(contents.shape) > 1:
             raise UnsupportedError(f"{what} of {self.op} are no vector")
@@ -111,8 +110,7 @@ class OnnxSite(GraphBuilder):
 
     def integers(self, position: int, what: str) -> tuple[int, ...]:
         """The cells of an integer input; refused where they are not constant."""
-        numbers = self.vector(position, what).integers
-        if numbers is None:
+        if (numbers := self.vector(position, what).integers) is None:
             raise UnsupportedError(f"{what} of {self.op} are not constant")
         return numbers
 
@@ -120,8 +118,7 @@ class OnnxSite(GraphBuilder):
         """The cells of a small constant input."""
         if self._name(position) in self.values.few:
             return self.values.few[self._name(position)]
-        kind = self.input(position).kind
-        if not isinstance(kind, Constant):
+        if not isinstance(kind := self.input(position).kind, Constant):
             raise UnsupportedError(f"{what} of {self.op} is not constant")
         return kind.value
 

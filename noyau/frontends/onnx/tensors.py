@@ -70,8 +70,7 @@ def _external_array(tensor: onnx.TensorProto, dtype: DType, dims: list[int], fol
         raise ModelError(f"the tensor {tensor.name!r} of shape {dims} has {length} external bytes, not {wanted}")
     if not wanted:
         return np.empty(dims, dtype.numpy)
-    mapped = np.memmap(path, np.uint8, "r", offset, (wanted,))
-    return np.frombuffer(mapped, dtype.numpy).reshape(dims)
+    return np.frombuffer(np.memmap(path, np.uint8, "r", offset, (wanted,)), dtype.numpy).reshape(dims)
 
 
 def external_slice(tensor: onnx.TensorProto, folder: Path | None) -> tuple[Path, int, int | None]:

@@ -46,10 +46,8 @@ def checker_fault(path: Path) -> str:
 
 def _graph_inputs(graph: onnx.GraphProto) -> Iterator[str]:
     """The names of the values that no node makes; initializers may be listed as inputs too."""
-    yield from dict.fromkeys(
-        [*(value.name for value in graph.input), *(tensor.name for tensor in graph.initializer)]
-        + [tensor.values.name for tensor in graph.sparse_initializer]
-    )
+    sparse = (tensor.values for tensor in graph.sparse_initializer)
+    yield from dict.fromkeys(value.name for value in (*graph.input, *graph.initializer, *sparse))
 
 
 def _check_names(graph: onnx.GraphProto) -> None:
@@ -92,10 +90,8 @@ def _check_order(graph: onnx.GraphProto) -> None:
 
 def _cycle(graph: onnx.GraphProto, makers: dict[str, int]) -> list[str]:
     """The places of one cycle, or nothing: what is left when every node that can run has run."""
-    needs = {
-        place: {makers[name] for name in [*node.input, *captures(node)] if name in makers}
-        for place, node in enumerate(graph.node)
-    }
+    reads = ([*node.input, *captures(node)] for node in graph.node)
+    needs = {place: {makers[name] for name in names if name in makers} for place, names in enumerate(reads)}
     left = set(needs)
     users: dict[int, list[int]] = {}
     for place, sources in needs.items():

@@ -17,11 +17,7 @@ from noyau.ir.dims import Dim, Shape, index_name, indices, maximum, never_negati
 from noyau.ir.graph import Node
 
 LARGEST = 64  # of the numerator and the denominator of a scale that is no quotient of known extents
-
-
 PLACES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "asymmetric", "align_corners")
-
-
 PERIODS = 8  # of a rule that are looked at, where an extent is symbolic
 
 
@@ -199,12 +195,9 @@ def pad(site: OnnxSite) -> Node:
         value = _cut(site, value, axis, first, last)
     low, high = ([maximum(dim, 0) for dim in dims] for dims in pads)
     if mode == "wrap":
-        shape = tuple(a + dim + b for a, dim, b in zip(low, value.shape, high, strict=True))
-        index = [
-            at if a == b == Dim.of(0) else (at - a) % dim
-            for at, a, dim, b in zip(indices(len(shape)), low, value.shape, high, strict=True)
-        ]
-        return site.view(value, shape, index)
+        axes = list(zip(indices(len(value.shape)), low, value.shape, high, strict=True))
+        index = [at if a == b == Dim.of(0) else (at - a) % dim for at, a, dim, b in axes]
+        return site.view(value, tuple(a + dim + b for _, a, dim, b in axes), index)
     if mode not in ("constant", *_SOURCES):
         raise UnsupportedError(f"Pad has no mode {mode!r}")
     fill = _constant(site, value) if mode == "constant" else None
@@ -244,10 +237,8 @@ def _mirrored(site: OnnxSite, value: Node, axis: int, lengths: tuple[Dim, Dim], 
     site.demand_at_most(minimum(longest, Dim.of(1)) + (longest if mode == "reflect" else 0), extent)
     sources = _SOURCES[mode](at[axis], extent, lengths[0])
     shapes = [(*value.shape[:axis], length, *value.shape[axis + 1 :]) for length in lengths]
-    return [
-        site.view(value, shape, [*at[:axis], source, *at[axis + 1 :]])
-        for shape, source in zip(shapes, sources, strict=True)
-    ]
+    pairs = zip(shapes, sources, strict=True)
+    return [site.view(value, shape, [*at[:axis], source, *at[axis + 1 :]]) for shape, source in pairs]
 
 
 _SOURCES: dict[str, Callable[[Dim, Dim, Dim], tuple[Dim, Dim]]] = {
@@ -258,11 +249,9 @@ _SOURCES: dict[str, Callable[[Dim, Dim, Dim], tuple[Dim, Dim]]] = {
 
 def concat(site: OnnxSite) -> Node:
     pieces = site.all_inputs()
-    rank = len(pieces[0].shape)
-    axis = site.axis(site.attribute("axis", 0), rank)
-    for piece in pieces:
-        if len(piece.shape) != rank or piece.dtype is not pieces[0].dtype:
-            raise UnsupportedError("Concat is given pieces of several ranks or types")
+    axis = site.axis(site.attribute("axis", 0), len(pieces[0].shape))
+    if len({(len(piece.shape), piece.dtype) for piece in pieces}) > 1:
+        raise UnsupportedError("Concat is given pieces of several ranks or types")
     return site.concat(pieces, axis)
 
 

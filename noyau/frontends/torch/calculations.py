@@ -132,6 +132,8 @@ def _of_floats(function: str) -> Handler:
     return handle
 
 
+_COPIES = ("clone", "alias", "detach", "lift_fresh_copy", "contiguous")
+_CASTS = ("_to_copy.default", "prims.convert_element_type.default", "to.dtype")
 ATEN |= {
     **{f"{name}.default": of_operands(function, 0) for name, function in UNARY.items()},
     **{f"{op}.{kind}": of_operands(f, 0, 1) for op, f in BINARY.items() for kind in ("Tensor", "Scalar", "default")},
@@ -146,17 +148,11 @@ ATEN |= {
     **{f"clamp.{kind}": _clamp for kind in ("default", "Tensor")},
     **{f"where.{kind}": _choose(0, 1, 2) for kind in ("self", "ScalarSelf", "ScalarOther", "Scalar")},
     **{f"masked_fill.{kind}": _choose(1, 2, 0) for kind in ("Scalar", "Tensor")},
-    **{
-        f"{name}.default": lambda site: site.value(0)
-        for name in "clone alias detach lift_fresh_copy contiguous".split()
-    },
+    **dict.fromkeys((f"{name}.default" for name in _COPIES), lambda site: site.value(0)),
     "square.default": of_operands("multiply", 0, 0),
     "sign.default": _sign,
     **{f"{name}.default": _of_floats(function) for name, function in OF_FLOATS.items()},
-    **dict.fromkeys(
-        ("_to_copy.default", "prims.convert_element_type.default", "to.dtype"),
-        lambda site: site.builder.cast(site.value(0), site.dtype),
-    ),
+    **dict.fromkeys(_CASTS, lambda site: site.builder.cast(site.value(0), site.dtype)),
 }
 
 
@@ -181,17 +177,15 @@ def _linear(site: AtenSite) -> Node:
     value, weight = site.value(0), site.value(1)
     letters = "abcdefgh"[: len(value.shape) - 1]
     product = site.builder.contract(f"{letters}k,jk->{letters}j", [value, weight])
-    bias = site.argument(2, "bias")
-    return product if bias is None else apply(site, "add", product, site.value(2, "bias"))
+    return product if site.argument(2, "bias") is None else apply(site, "add", product, site.value(2, "bias"))
 
 
 def _product_plus(equation: str) -> Handler:
     """beta c + alpha a @ b."""
 
     def handle(site: AtenSite) -> Node:
-        product = site.builder.contract(equation, [site.value(1), site.value(2)])
         beta, alpha = site.number(3, "beta", 1), site.number(4, "alpha", 1)
-        product = times(site, product, alpha)
+        product = times(site, site.builder.contract(equation, [site.value(1), site.value(2)]), alpha)
         if beta == 0:
             return product
         return apply(site, "add", times(site, site.operand(site.argument(0), product.dtype), beta), product)

@@ -29,8 +29,7 @@ def _embedding(site: AtenSite) -> Node:
 
 
 def _looked_along(site: AtenSite) -> tuple[Node, int, Node]:
-    """A value, the axis along which it is looked up, and the indices, each with an axis: torch takes a number for a
-    vector of one cell."""
+    """A value, the axis along which it is looked up, and the indices; torch takes numbers for vectors of one cell."""
     value = site.with_axis(site.value(0))
     where = site.with_axis(site.builder.cast(site.value(2), DType.I64))
     return value, site.axis(site.argument(1), len(value.shape)), where

@@ -285,8 +285,7 @@ class _GraphImporter:
 
     def finish(self) -> ImportedGraph:
         """The graph, its values under torch's names."""
-        names = self.names
-        nodes = tuple(node.renamed(names) for node in self.builder.nodes)
+        names, nodes = self.names, tuple(node.renamed(self.names) for node in self.builder.nodes)
         outputs = tuple(names.get(name, name) for name in self.outputs)
         graph = check(Graph(nodes, outputs, tuple(self.builder.demands)))
         made_by = {names.get(value, value): name for value, name in self.made_by.items()}

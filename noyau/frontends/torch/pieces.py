@@ -42,8 +42,7 @@ def _pad(site: AtenSite) -> Node:
     value, pads = site.value(0), [site.dim(pad) for pad in site.argument(1)]
     filling = site.builder.constant(site.number(2, "value", 0), value.dtype)
     for at in range(len(pads) // 2):
-        axis = len(value.shape) - 1 - at
-        value = _pad_axis(site, value, axis, pads[2 * at], pads[2 * at + 1], filling)
+        value = _pad_axis(site, value, len(value.shape) - 1 - at, pads[2 * at], pads[2 * at + 1], filling)
     return value
 
 
@@ -70,8 +69,7 @@ def _within(site: AtenSite, piece: Node, axis: int, start: Dim, whole: Node) -> 
 
 
 def _put(*, slices: bool, backward: bool) -> Handler:
-    """A slice or a place along an axis as another value, of whole `value(0)`; or its gradient, which lies where the
-    slice was, and 0 elsewhere."""
+    """`value(0)` with a slice or a place along an axis replaced; or a gradient there, among zeros."""
 
     def handle(site: AtenSite) -> Node:
         axis = site.axis(site.argument(2, "dim", 0), len(site.shape))

@@ -117,8 +117,7 @@ def _layer_norm(site: AtenSite) -> tuple[Node, ...]:
     value = site.value(0)
     wide = site.builder.cast(value, value.dtype.compute)
     count, eps = len(site.argument(1)), float(site.number(4, "eps", 1e-5))
-    axes = tuple(range(len(value.shape) - count, len(value.shape)))
-    variance, centre = _variance_over(site, wide, axes, 0)
+    variance, centre = _variance_over(site, wide, tuple(range(len(value.shape) - count, len(value.shape))), 0)
     inverse = apply(site, "rsqrt", apply(site, "add", variance, site.builder.constant(eps, wide.dtype)))
     normalized = apply(site, "multiply", apply(site, "subtract", wide, centre), inverse)
     for position, function in ((2, "multiply"), (3, "add")):

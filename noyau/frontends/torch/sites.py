@@ -47,9 +47,8 @@ class AtenSite:
 
     def argument(self, position: int, name: str = "", default: Any = None) -> Any:
         """An argument as torch's graph has it."""
-        if position < len(self.node.args):
-            return self.node.args[position]
-        return self.node.kwargs.get(name, default)
+        args, kwargs = self.node.args, self.node.kwargs
+        return args[position] if position < len(args) else kwargs.get(name, default)
 
     def value(self, position: int, name: str = "") -> Node:
         """A tensor among the arguments. UnsupportedError for what is none."""
@@ -80,12 +79,11 @@ class AtenSite:
     def dim(self, argument: Any) -> Dim:
         """A size: an integer or one that torch's graph computes."""
         value = self.values.get(argument) if isinstance(argument, fx.Node) else argument
-        if isinstance(value, Dim):
-            return value
-        if isinstance(argument, fx.Node) and isinstance(argument.meta.get("val"), torch.SymInt):
-            return dim_of(argument.meta["val"])
-        if isinstance(value, int):
-            return Dim.of(value)
+        size = argument.meta.get("val") if isinstance(argument, fx.Node) and not isinstance(value, Dim) else value
+        if isinstance(size, torch.SymInt):
+            return dim_of(size)
+        if isinstance(size, Dim | int):
+            return Dim.of(size)
         raise UnsupportedError(f"{self.node.target} is given {argument}, which is no size that is followed")
 
     def number(self, position: int, name: str, default: Any) -> Any:
@@ -107,8 +105,7 @@ class AtenSite:
         return tuple(sorted({self.axis(axis, rank) for axis in listed})) if rank else ()
 
     def with_axis(self, value: Node) -> Node:
-        """A value of rank 0 as a vector of one cell, as torch takes it where it is asked for an axis; others as they
-        are."""
+        """A value of rank 0 as a vector of one cell, as torch takes it where it is asked for an axis."""
         return value if value.shape else self.builder.restore_axes(value, (0,))
 
     def view(self, value: Node, index: Sequence[Dim]) -> Node:
@@ -130,30 +127,23 @@ def _plain(fake: Any) -> Any:
 
 
 def evaluator(node: fx.Node, operands: Sequence[Node], values: dict[fx.Node, Made]) -> Callable[..., tuple[Array, ...]]:
-    """The operator as a function of the arrays of its tensors. Floats that are given wider are narrowed: torch has one
-    kernel a dtype."""
+    """The operator as a function of its tensors' arrays; wider floats are narrowed: torch has one kernel a dtype."""
     function: Any = node.target
     places = {name.output: at for at, name in enumerate(operands)}
 
     def evaluate(*arrays: Array) -> tuple[Array, ...]:
+        pairs = zip(operands, map(np.shape, arrays), strict=True)
+        extents = [pair for operand, shape in pairs for pair in zip(operand.shape, shape, strict=True)]
+        sizes = {str(dim): extent for dim, extent in extents if dim == Dim.of(str(dim))}
+
         def tensor(argument: fx.Node) -> Any:
             value = values[argument]
             if isinstance(value, Node):
                 return as_tensor(np.asarray(arrays[places[value.output]]), value.dtype)
-            return _size(argument, value, operands, arrays)
+            assert isinstance(value, Dim), argument
+            return int(value.evaluate(sizes))
 
         result = function(*fx.node.map_arg(node.args, tensor), **fx.node.map_arg(node.kwargs, tensor))
         return tuple(as_array(each) for each in (result if isinstance(result, tuple | list) else (result,)))
 
     return evaluate
-
-
-def _size(argument: fx.Node, value: Any, operands: Sequence[Node], arrays: Sequence[Array]) -> int:
-    """A size that the operator is given, from the shapes of its tensors."""
-    assert isinstance(value, Dim), argument
-    sizes: dict[str, int] = {}
-    for operand, array in zip(operands, arrays, strict=True):
-        for dim, extent in zip(operand.shape, np.shape(array), strict=True):
-            if dim == Dim.of(str(dim)):
-                sizes[str(dim)] = extent
-    return int(value.evaluate(sizes))

@@ -20,6 +20,14 @@ def _transpose(site: AtenSite) -> Node:
     return site.builder.transpose(value, order)
 
 
+def _permute(site: AtenSite) -> Node:
+    return site.builder.transpose(site.value(0), [site.axis(k, len(site.shape)) for k in site.argument(1)])
+
+
+def _reshape(site: AtenSite) -> Node:
+    return site.builder.reshape(site.value(0), site.shape)
+
+
 def _unsqueeze(site: AtenSite) -> Node:
     value = site.value(0)
     return site.builder.restore_axes(value, (site.axis(site.argument(1), len(value.shape) + 1),))
@@ -90,13 +98,8 @@ def _diagonal(site: AtenSite) -> Node:
 
 
 ATEN |= {
-    **dict.fromkeys(
-        ("view.default", "_unsafe_view.default", "reshape.default"),
-        lambda site: site.builder.reshape(site.value(0), site.shape),
-    ),
-    "permute.default": lambda site: site.builder.transpose(
-        site.value(0), [site.axis(axis, len(site.value(0).shape)) for axis in site.argument(1)]
-    ),
+    **{f"{name}.default": _reshape for name in ("view", "_unsafe_view", "reshape")},
+    "permute.default": _permute,
     "transpose.int": _transpose,
     "t.default": lambda site: site.builder.transpose(site.value(0), range(len(site.value(0).shape))[::-1]),
     "unsqueeze.default": _unsqueeze,

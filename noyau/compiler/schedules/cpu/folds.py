@@ -85,12 +85,10 @@ def expand_folds(statements: Statements, lanes: int, *, wide: bool = True, rests
     chosen or much is computed, which takes LLVM 1.2 to 1.8 times as long where it does not know how many there are."""
 
     def change(statement: ir.Statement) -> Statements | None:
-        match statement:
-            case ir.Let(name, ir.Fold() as fold, origin):
-                loops, state = total_of(fold, name, lanes, wide=wide, rests=rests)
-                return (*loops, ir.Let(name, state.result(Dim.of(0), fold.dtype), origin))
-            case _:
-                return None
+        if not isinstance(statement, ir.Let) or not isinstance(fold := statement.value, ir.Fold):
+            return None
+        loops, state = total_of(fold, statement.name, lanes, wide=wide, rests=rests)
+        return (*loops, replace(statement, value=state.result(Dim.of(0), fold.dtype)))
 
     return change_each(statements, change)
 
@@ -196,13 +194,12 @@ def lanes_of(fold: ir.Fold, state: State, lanes: int, name: str, *, rests: bool)
         whole, tail, begin = extent // lanes, extent % lanes, Dim.of(variable) * lanes
         strip = walk.substitute(steps, {variable: begin + Dim.of(lane)})
         if tail == Dim.of(0) or rests:
-            loops.append(
-                ir.Loop(variable, whole, ir.Axis.SERIAL, (ir.Loop(lane, Dim.of(lanes), ir.Axis.LANES, strip),))
-            )
+            strips = ir.Loop(lane, Dim.of(lanes), ir.Axis.LANES, strip)
+            loops = [ir.Loop(variable, whole, ir.Axis.SERIAL, (strips,))]
         else:
             length = ir.Let(f"{variable}_length", ir.Index(minimum(Dim.of(lanes), extent - begin)))
             body = (length, ir.Loop(lane, Dim.of(length.name), ir.Axis.LANES, strip))
-            loops.append(ir.Loop(variable, (extent + (lanes - 1)) // lanes, ir.Axis.SERIAL, body))
+            loops = [ir.Loop(variable, (extent + (lanes - 1)) // lanes, ir.Axis.SERIAL, body)]
         if tail != Dim.of(0) and rests:
             rest = walk.substitute(steps, {variable: whole * lanes + Dim.of(lane)})
             loops.append(ir.Loop(lane, tail, ir.Axis.LANES, rest))
@@ -378,8 +375,7 @@ def _unnamed(expr: ir.Expr) -> ir.Expr:
 
     body = [replace(s, name=names[s.name], origin=None) if isinstance(s, ir.Let) else s for s in expr.body]
     loops = tuple((names[name], extent) for name, extent in expr.loops)
-    whole = ir.Let("", replace(expr, body=tuple(body), loops=loops))
-    (other,) = walk.rewrite((whole,), renamed)
+    (other,) = walk.rewrite((ir.Let("", replace(expr, body=tuple(body), loops=loops)),), renamed)
     return walk.substitute_in(walk.fold_of(other), {name: Dim.of(new) for name, new in names.items()})
 
 

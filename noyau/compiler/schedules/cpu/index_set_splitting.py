@@ -35,13 +35,13 @@ def cut_at_bounds(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def _cut(loop: ir.Statement) -> Statements | None:
-    """The rounds of a loop before the one place where conditions change, and those from there on; the loop where there
-    is none, or more than one."""
+    """A loop cut at the one place where conditions change; the loop itself where there is none, or more than one."""
     if not isinstance(loop, ir.Loop) or loop.axis is not ir.Axis.LANES:
         return None
     changes = {change[0] for expr in every_expression(loop.body) if (change := _change(expr, loop.var))}
     own = {s.name for s in loop.body if isinstance(s, ir.Let)}
-    if len(changes) != 1 or not _is_worth(loop) or any(point.names & own for point in changes):
+    is_long = (loop.extent.constant or LONG) >= LONG
+    if len(changes) != 1 or not is_long or not _is_straight(loop) or any(point.names & own for point in changes):
         return (loop,)
     (point,) = changes
     until = Dim.of(f"{loop.var}_until")
@@ -53,11 +53,6 @@ def _cut(loop: ir.Statement) -> Statements | None:
     )
 
 
-def _is_worth(loop: ir.Loop) -> bool:
-    """Whether a loop may be long, and is straight."""
-    return _is_straight(loop) and (loop.extent.constant or LONG) >= LONG
-
-
 def _is_straight(loop: ir.Loop) -> bool:
     """Whether a loop does nothing but to compute values of cells and to store them."""
     return all(isinstance(s, ir.Let) or (isinstance(s, ir.Store) and not s.merge) for s in loop.body)
@@ -66,14 +61,10 @@ def _is_straight(loop: ir.Loop) -> bool:
 def _change(expr: ir.Expr, variable: str) -> Change | None:
     """The round in which a comparison of places changes, if it does once as a variable grows by one a round."""
     match expr:
-        case ir.Call("less", (ir.Index(left), ir.Index(right))):
-            below = left - right
-        case ir.Call("less_equal", (ir.Index(left), ir.Index(right))):
-            below = left - right - 1
-        case ir.Call("greater", (ir.Index(left), ir.Index(right))):
-            below = right - left
-        case ir.Call("greater_equal", (ir.Index(left), ir.Index(right))):
-            below = right - left - 1
+        case ir.Call("less" | "less_equal" as function, (ir.Index(left), ir.Index(right))):
+            below = left - right - int(function == "less_equal")
+        case ir.Call("greater" | "greater_equal" as function, (ir.Index(left), ir.Index(right))):
+            below = right - left - int(function == "greater_equal")
         case _:
             return None
     at_first, step = below.replace({variable: 0}), below.replace({variable: Dim.of(variable) + 1}) - below
@@ -165,10 +156,8 @@ def _without(stops: Collection[DimOp], dim: Dim) -> Dim:
     for monomial, factor in dim.terms:
         part = Dim.of(0 if any(atom in stops for atom in monomial) else factor)
         for atom in monomial if part != Dim.of(0) else ():
-            if isinstance(atom, DimOp):
-                part = part * again(atom, _without(stops, atom.left), _without(stops, atom.right))
-            else:
-                part = part * Dim.of(atom)
+            sides = (_without(stops, side) for side in (atom.left, atom.right)) if isinstance(atom, DimOp) else ()
+            part = part * (again(atom, *sides) if isinstance(atom, DimOp) else atom)
         total = total + part
     return total
 

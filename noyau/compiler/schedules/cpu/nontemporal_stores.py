@@ -59,11 +59,8 @@ def lengths_of(body: Statements) -> dict[str, int]:
 def bytes_of(loop: ir.Loop, change: LargeOutputs) -> Dim | None:
     """The size of the first output that a loop stores, if it stores runs of neighbouring cells of outputs and does
     nothing else."""
-    if (
-        loop.axis is ir.Axis.SERIAL
-        or not all(isinstance(s, ir.Let | ir.Store) for s in loop.body)
-        or primitives.is_costly(loop.body)
-    ):
+    straight = all(isinstance(s, ir.Let | ir.Store) for s in loop.body)
+    if loop.axis is ir.Axis.SERIAL or not straight or primitives.is_costly(loop.body):
         return None
     stores, known = stores_of(loop), most_rounds(loop, change)
     read = {load.buffer for load in loads_of(loop.body)}
@@ -71,12 +68,7 @@ def bytes_of(loop: ir.Loop, change: LargeOutputs) -> Dim | None:
         return None
     for store in stores:
         buffer = change.outputs.get(store.buffers[0])
-        if (
-            buffer is None
-            or len(store.buffers) > 1
-            or store.merge
-            or primitives.stride_of(store, loop.var) != Dim.of(1)
-        ):
+        if buffer is None or len(store.buffers) > 1 or store.merge or stride_of(store, loop.var) != Dim.of(1):
             return None
         if known is not None and known * buffer.dtype.bytes < LEAST_BYTES:
             return None
@@ -117,15 +109,14 @@ def in_whole_tiles(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def _in_tiles(body: Statements) -> Statements:
-    *before, last = body
-    if (
-        isinstance(last, ir.Loop)
-        and last.axis is ir.Axis.THREADS
-        and all(isinstance(s, ir.Let | ir.Store) for s in last.body)
-    ):
-        tiles, length, tile = _tiled(last)
-        return (*before, replace(tiles, body=(*length, tile)))
-    return body
+    match body:
+        case (*before, ir.Loop(axis=ir.Axis.THREADS) as last) if all(
+            isinstance(s, ir.Let | ir.Store) for s in last.body
+        ):
+            tiles, length, tile = _tiled(last)
+            return (*before, replace(tiles, body=(*length, tile)))
+        case _:
+            return body
 
 
 def _around(statement: ir.Statement, change: LargeOutputs) -> Statements | None:
@@ -161,14 +152,12 @@ def _tiled(loop: ir.Loop) -> tuple[ir.Loop, Statements, ir.Loop]:
 def _by_size(size: Dim, least_bytes: int, small: Statements, large: Statements) -> Statements:
     if size.constant is not None:
         return large
-    return primitives.either(
-        ir.Call("less_equal", (ir.Const(least_bytes, DType.I64), ir.Index(size)), DType.BOOL), large, small
-    )
+    is_large = ir.Call("less_equal", (ir.Const(least_bytes, DType.I64), ir.Index(size)), DType.BOOL)
+    return primitives.either(is_large, large, small)
 
 
 def _staged(tile: ir.Loop, change: LargeOutputs) -> Statements:
-    """A tile whose stores go to memory of the thread first, and from there to the outputs, around the caches; what lies
-    in such memory goes from there."""
+    """A tile whose cells go to memory of the thread, if they are not there, and then around the caches to outputs."""
     if as_they_are := _copies(tile, change):
         return as_they_are
     outputs = change.outputs

@@ -104,8 +104,7 @@ def insert_prefetches(kernel: ir.Kernel) -> ir.Kernel:
 
 @dataclass(frozen=True, slots=True)
 class _Next:
-    """Candidates of prefetches: rows of inputs, one further in the loop `thread`; `folds`: in which fold, where no
-    pass over an input computes."""
+    """Candidates: rows of inputs, one further in the loop `thread`; `folds`: in which, where no pass computes."""
 
     thread: str
     inputs: Mapping[str, ir.Buffer]

@@ -35,22 +35,15 @@ def folds_of_folds(kernel: ir.Kernel) -> ir.Kernel | None:
     (launch,) = kernel.launches
     rows, body = primitives.chain(primitives.sink(primitives.coalesce(launch.body)))
     inner = [fold for let in cpu_folds.lets_of_folds(body) for fold in folds_in(fold_of(let).body)]
-    if (
-        not rows
-        or not inner
-        or any(isinstance(s, ir.Loop) for s in body)
-        or any(map(cpu_folds.is_ordered, folds_in(body)))
-    ):
+    ordered = any(map(cpu_folds.is_ordered, folds_in(body)))
+    if not rows or not inner or ordered or any(isinstance(s, ir.Loop) for s in body):
         return None
     try:
         short = ir.all_of(_known_at_most(product(n for _, n in fold.loops), Dim.of(SHORT)) for fold in inner)
         many = _known_at_most(Dim.of(TILE), rows[-1].extent)
-        parts = _passes(body)
-        ways = (
-            [(ir.all_of((short, many)), primitives.bind(_rows_beside(rows, parts), len(rows)))]
-            if _lie_beside(parts, rows)
-            else []
-        )
+        parts, ways = _passes(body), list[tuple[ir.Asked, Statements]]()
+        if _lie_beside(parts, rows):
+            ways.append((ir.all_of((short, many)), primitives.bind(_rows_beside(rows, parts), len(rows))))
         few = ir.opposite(many) if ways else True
         for condition, along in ((ir.all_of((short, few)), _values_beside), (ir.opposite(short), _in_turn)):
             ways.append((condition, primitives.bind(primitives.nested(rows, _over(parts, along)), len(rows))))
@@ -108,13 +101,9 @@ def _pass(lets: Sequence[ir.Let]) -> _Pass:
 # Rows side by side.
 def _lie_beside(parts: Sequence[ir.Statement | _Pass], rows: Sequence[ir.Loop]) -> bool:
     """Whether what is read of a row for each value of an outer fold lies side by side for neighbouring rows."""
-    return not any(
-        primitives.variables_of(load).intersection(name for name, _ in part.loops)
-        and primitives.stride_of(load, rows[-1].var) not in (Dim.of(0), Dim.of(1))
-        for part in parts
-        if isinstance(part, _Pass)
-        for load in loads_of(part.steps)
-    )
+    loads = [(load, dict(part.loops)) for part in parts if isinstance(part, _Pass) for load in loads_of(part.steps)]
+    moving = (load for load, loops in loads if primitives.variables_of(load) & loops.keys())
+    return all(primitives.stride_of(load, rows[-1].var) in (Dim.of(0), Dim.of(1)) for load in moving)
 
 
 def _rows_beside(rows: Sequence[ir.Loop], parts: Sequence[ir.Statement | _Pass]) -> Statements:
@@ -184,16 +173,13 @@ def _in_turn(part: _Pass) -> ir.Loop:
     """The values of a tile one by one, each by folds in lanes; then they are taken in side by side."""
     (name, extent), last = part.loops[-1], max(map(part.steps.index, cpu_folds.lets_of_folds(part.steps)))
     first, then = part.steps[: last + 1], part.steps[last + 1 :]
-    tiles, length, cells = primitives.tiled(
-        ir.Loop(name, extent, ir.Axis.SERIAL, ()), TILE, f"{name}t", name, f"{name}t_length"
-    )
-    places = {
-        let.name: ir.Load(f"{let.name}.tile", (Dim.of(CELL),), let.value.dtype) for let in _read_after(first, then)
-    }
+    loop, cell = ir.Loop(name, extent, ir.Axis.SERIAL, ()), (Dim.of(CELL),)
+    tiles, length, cells = primitives.tiled(loop, TILE, f"{name}t", name, f"{name}t_length")
+    places = {let.name: ir.Load(f"{let.name}.tile", cell, let.value.dtype) for let in _read_after(first, then)}
     stores = (ir.Store((to.buffer,), to.index, (ir.Var(let, to.dtype),)) for let, to in places.items())
     memory = (ir.Alloc(to.buffer, to.dtype, (Dim.of(TILE),), ir.Space.REGISTER) for to in places.values())
     then = rewrite(then, lambda expr: places.get(expr.name, expr) if isinstance(expr, ir.Var) else expr)
-    then = primitives.reindex(then, lambda name, index: (Dim.of(CELL),) if name in part.memory else index)
+    then = primitives.reindex(then, lambda name, index: cell if name in part.memory else index)
     values = replace(cells, body=(*cpu_folds.expand_folds(first, 0), *stores))
     both = (*length, *memory, values, replace(cells, axis=ir.Axis.LANES, body=then))
     index: dict[str, DimLike] = {name: Dim.of(tiles.var) * TILE + Dim.of(name), CELL: Dim.of(name)}
@@ -325,20 +311,17 @@ def _one_run(rows: Sequence[ir.Loop], cells: ir.Loop) -> Statements | None:
     row, length = rows[-1], cells.extent
     own = [load for load in loads_of(cells.body) if load.where is None and primitives.variables_of(load) == {cells.var}]
     loads = dict.fromkeys(own)  # the same in each row
-    names = {load: f"{load.buffer}.rows{at or ''}" for at, load in enumerate(loads)}
+    names: dict[ir.Expr, str] = {load: f"{load.buffer}.rows{at or ''}" for at, load in enumerate(loads)}
     whole = Dim.of(f"{row.var}t") * BLOCK + Dim.of(f"{row.var}r") * REPEATED + Dim.of(CELL_OF_ROWS) // length
 
     def repeated(expr: ir.Expr) -> ir.Expr:
-        return (
-            ir.Load(names[expr], (Dim.of(CELL_OF_ROWS),), expr.dtype)
-            if isinstance(expr, ir.Load) and expr in names
-            else expr
-        )
+        is_own = isinstance(expr, ir.Load) and expr in names
+        return ir.Load(names[expr], (Dim.of(CELL_OF_ROWS),), expr.dtype) if is_own else expr
 
     body = substitute(rewrite(cells.body, repeated), {row.var: whole, cells.var: Dim.of(CELL_OF_ROWS) % length})
     if any(primitives.divides(dim, CELL_OF_ROWS) for dim in all_dims(body)):
         return None
-    filled = [part for load, name in names.items() for part in _repeated(name, load, cells)]
+    filled = [part for load in loads for part in _repeated(names[load], load, cells)]
     return _blocks(rows, length, body, filled)
 
 

@@ -10,16 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
-from noyau.compiler.schedules.primitives import (
-    COSTLY,
-    Statements,
-    change_each,
-    drop_unused,
-    stride_of,
-    tiled,
-    with_bodies,
-)
+from noyau.compiler.schedules import primitives
+from noyau.compiler.schedules.primitives import COSTLY, Statements, stride_of
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim
@@ -39,7 +33,7 @@ def in_stages(kernel: ir.Kernel) -> ir.Kernel:
         lengths = [len(stage) for stage in stages_of(loop.body)]
         return _in_tiles(loop, lengths) if len(lengths) > 1 else None
 
-    return with_bodies(kernel, lambda body: change_each(body, change))
+    return primitives.with_bodies(kernel, lambda body: primitives.change_each(body, change))
 
 
 def _is_long(loop: ir.Loop, halves: set[str]) -> bool:
@@ -82,17 +76,12 @@ def _flops(expr: ir.Expr) -> int:
 
 def _in_tiles(loop: ir.Loop, lengths: Sequence[int]) -> Statements:
     """The loop in tiles, each of which goes through stages of so many statements."""
-    tiles, before, tile = tiled(loop, TILE, f"{loop.var}g", loop.var, f"{loop.var}g_count")
-    stages: list[Statements] = []
-    for length in lengths:
-        at = sum(map(len, stages))
-        stages.append(tile.body[at : at + length])
+    tiles, before, tile = primitives.tiled(loop, TILE, f"{loop.var}g", loop.var, f"{loop.var}g_count")
+    stages = [tile.body[end - length : end] for length, end in zip(lengths, accumulate(lengths), strict=True)]
     lets = _between(stages)
     memory = tuple(ir.Alloc(f"{let.name}.stage", let.value.dtype, (Dim.of(TILE),), ir.Space.REGISTER) for let in lets)
-    loops = [
-        replace(tile, axis=ir.Axis.LANES, body=_stage(stages[:number], stage, lets, Dim.of(tile.var)))
-        for number, stage in enumerate(stages)
-    ]
+    bodies = (_stage(stages[:number], stage, lets, Dim.of(tile.var)) for number, stage in enumerate(stages))
+    loops = [replace(tile, axis=ir.Axis.LANES, body=body) for body in bodies]
     return (replace(tiles, axis=ir.Axis.SERIAL, body=(*before, *memory, *loops)),)
 
 
@@ -123,4 +112,4 @@ def _stage(before: Sequence[Statements], stage: Statements, lets: Sequence[ir.Le
         if isinstance(statement, ir.Let) and statement in lets:
             value = ir.Var(statement.name, statement.value.dtype)
             body.append(ir.Store((f"{statement.name}.stage",), (cell,), (value,)))
-    return drop_unused(tuple(body))
+    return primitives.drop_unused(tuple(body))

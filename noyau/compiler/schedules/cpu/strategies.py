@@ -12,6 +12,7 @@ Scan: a state is carried along an axis, whose loop stays serial; the loops aroun
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 
@@ -19,7 +20,7 @@ from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu.blocked_folds import in_two
 from noyau.compiler.schedules.cpu.folds import are_alike, expand_folds, expand_together, lets_of_folds
 from noyau.compiler.schedules.cpu.tiles import side_by_side
-from noyau.compiler.schedules.primitives import Statements
+from noyau.compiler.schedules.primitives import COSTLY, Statements, coalesce, sink
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim
@@ -30,14 +31,11 @@ ROWS = 256  # of a block: fixed, so that bits do not depend on threads
 
 def columns(kernel: ir.Kernel, *, width: int = 2048, rows: int = ROWS) -> ir.Kernel:
     """The innermost output loop in tiles of `width` lanes, the folds outside of them, in blocks of `rows`."""
-    kernel = primitives.with_bodies(kernel, lambda body: primitives.sink(primitives.coalesce(body)))
+    kernel = primitives.with_bodies(kernel, lambda body: sink(coalesce(body)))
     (launch,) = kernel.launches
     loops, body = primitives.chain(launch.body)
-    if (
-        not lets_of_folds(body)
-        or not are_alike(body)
-        or all(primitives.is_small(statement, rows) for statement in body)
-    ):
+    is_small = all(primitives.is_small(statement, rows) for statement in body)
+    if is_small or not lets_of_folds(body) or not are_alike(body):
         return replace(kernel, launches=(_launch(_innermost(launch.body, width)),))
     two = in_two(body, loops, rows, 1, wide=False, every=True)
     first = primitives.nested([*loops[:-1], two.block], (_tiled(loops[-1], two.first, width),))
@@ -69,7 +67,7 @@ def row(kernel: ir.Kernel, *, lanes: int = 32, kept: bool = True, rests: bool = 
     `expand_folds`."""
 
     def scheduled(body: Statements) -> Statements:
-        body = primitives.bind_all(primitives.sink(primitives.coalesce(body)))
+        body = primitives.bind_all(sink(coalesce(body)))
         return primitives.widen(expand_folds(keep_rows(body) if kept else body, lanes, rests=rests))
 
     return primitives.with_bodies(kernel, scheduled)
@@ -79,12 +77,9 @@ def keep_rows(body: Statements) -> Statements:
     """The statements of a row, or loops on threads over rows, with what is dear in memory of the thread: the last value
     that follows from it and that others need too."""
     for fold in folds_in(body):
-        dear = [
-            at for at, s in enumerate(fold.body) if isinstance(s, ir.Let) and flops_of(s.value) >= primitives.COSTLY
-        ]
-        if not dear or len(fold.loops) != 1 or any(name.startswith("#") for name in fold.loops[0][1].names):
-            continue
-        for let in reversed(fold.body[dear[-1] :]):
+        dear = [at for at, s in enumerate(fold.body) if isinstance(s, ir.Let) and flops_of(s.value) >= COSTLY]
+        is_known = len(fold.loops) == 1 and not any(name.startswith("#") for name in fold.loops[0][1].names)
+        for let in reversed(fold.body[dear[-1] :] if dear and is_known else ()):
             changed = _in_row(body, let, fold.loops[0][1]) if isinstance(let, ir.Let) else body
             if changed != body:
                 return changed
@@ -107,27 +102,21 @@ def scan(kernel: ir.Kernel, *, lanes: int = 32, width: int = 16) -> ir.Kernel:
     tiles of `width`."""
 
     def scheduled(body: Statements) -> Statements:
-        body = _tiled_scan(primitives.sink(primitives.coalesce(body)), width)
-        return primitives.widen(expand_folds(primitives.bind_all(body), lanes))
+        return primitives.widen(expand_folds(primitives.bind_all(_tiled_scan(sink(coalesce(body)), width)), lanes))
 
     return primitives.with_bodies(kernel, scheduled)
 
 
 def _tiled_scan(body: Statements, width: int) -> Statements:
     loops, _ = primitives.chain(body)
-    if not loops:
-        return body
-    try:
-        return primitives.nested(loops[:-1], (side_by_side(loops[-1], width),))
-    except UnsupportedError:
-        return body
+    with suppress(UnsupportedError):
+        return primitives.nested(loops[:-1], (side_by_side(loops[-1], width),)) if loops else body
+    return body
 
 
 def map_(kernel: ir.Kernel) -> ir.Kernel:
     """Loops that can count as one do; all of the lone ones but the last go to threads."""
-    return primitives.with_bodies(
-        kernel, lambda body: threaded(along_reads(primitives.sink(primitives.coalesce(body))))
-    )
+    return primitives.with_bodies(kernel, lambda body: threaded(along_reads(sink(coalesce(body)))))
 
 
 def along_reads(body: Statements) -> Statements:
@@ -146,8 +135,7 @@ def along_reads(body: Statements) -> Statements:
 
 def _descending(steps: dict[str, Dim]) -> list[str] | None:
     """The variables by their steps, each a multiple of the next; None where one is 0, or no multiple."""
-    order: list[str] = []
-    zero = Dim.of(0)
+    order, zero = list[str](), Dim.of(0)
     for variable, step in steps.items():
         order.insert(next((k for k, other in enumerate(order) if step % steps[other] == zero), len(order)), variable)
     descends = all(steps[a] % steps[b] == zero and steps[a] != steps[b] for a, b in pairwise(order))

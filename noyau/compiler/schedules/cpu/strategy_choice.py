@@ -31,19 +31,15 @@ def is_columns(body: primitives.Statements) -> bool:
         variable, inner = inner[-1].var, inner[-1].body
     if inner is body or not folds or list(map(fold_of, lets_of_folds(inner))) != folds or not are_alike(inner):
         return False
-    if any(isinstance(s, Loop) for s in every_statement(inner)):
-        return False
-    return runs_across(inner, variable)
+    return not any(isinstance(s, Loop) for s in every_statement(inner)) and runs_across(inner, variable)
 
 
 def reads_along(body: primitives.Statements, outer: tuple[str, ...] = ()) -> tuple[str, str] | None:
     """The loop, not the innermost one, that loads run along with stride 1 while the innermost one strides, and that
     innermost one; or None."""
     for loop in (s for s in body if isinstance(s, Loop)):
-        if any(isinstance(s, Loop) for s in loop.body):
-            ways = reads_along(loop.body, (*outer, loop.var))
-        else:
-            ways = _along(loop, outer)
+        is_outer = any(isinstance(s, Loop) for s in loop.body)
+        ways = reads_along(loop.body, (*outer, loop.var)) if is_outer else _along(loop, outer)
         if ways is not None:
             return ways
     return None
@@ -86,9 +82,8 @@ USUAL = Options(stages=True, turned="any")
 def schedule(kernel: Kernel, options: Options = USUAL) -> Kernel:
     """The kernel, flat and with every loop bound, each launch by the strategy that fits it."""
     flat = nan_apart(note_signs(primitives.flatten(keep_folds(kernel))))
-    kernel = insert_prefetches(
-        primitives.each(flat, [launch.body for launch in flat.launches], partial(_one, options=options))
-    )
+    kernel = primitives.each(flat, [launch.body for launch in flat.launches], partial(_one, options=options))
+    kernel = insert_prefetches(kernel)
     kernel = in_whole_tiles(write_nontemporal(kernel, options.around_bytes) if options.around_bytes else kernel)
     kernel = cut_at_bounds(kernel)
     kernel = in_pairs(kernel) if options.pairs else kernel
@@ -173,5 +168,5 @@ def nan_apart(kernel: Kernel) -> Kernel:
 
 def _is_full(body: primitives.Statements) -> bool:
     """A fold at the root, where one thread would take long for it, or for what follows; blocks of it can be merged."""
-    fold = any(not is_ordered(fold_of(let)) for let in lets_of_folds(body))
-    return fold and not all(primitives.is_small(s, BLOCK) for s in body)
+    has_blocks = not all(is_ordered(fold_of(let)) for let in lets_of_folds(body))
+    return has_blocks and not all(primitives.is_small(s, BLOCK) for s in body)

@@ -62,8 +62,7 @@ def _spread(
 
 
 def _remembered(body: Statements) -> Statements:
-    """The statements of a block with the Lets that a loop after them needs, and that cannot be made again there, in
-    memory of one cell."""
+    """The statements of a block; Lets that a later loop needs and cannot make again are in memory of one cell."""
     memory = {s.name for s in every_statement(body) if isinstance(s, ir.Alloc)}
     result: list[ir.Statement] = []
     rest, loose = list(body), set[str]()
@@ -100,15 +99,13 @@ def _is_needed_apart(name: str, after: Sequence[ir.Statement]) -> bool:
 def _is_constant(statement: ir.Statement, memory: Collection[str], loose: Collection[str] = ()) -> bool:
     """Whether a Let has the same value wherever it stands; `loose` are names of those that have not."""
     read = [expr for expr in every_expression((statement,)) if isinstance(expr, ir.Load | ir.Var)]
-    return isinstance(statement, ir.Let) and not any(
-        expr.buffer in memory if isinstance(expr, ir.Load) else expr.name in loose for expr in read
-    )
+    varies = any(expr.buffer in memory if isinstance(expr, ir.Load) else expr.name in loose for expr in read)
+    return isinstance(statement, ir.Let) and not varies
 
 
 def _group(cells: ir.Loop, body: Statements, width: int, memory: frozenset[str], lets: frozenset[str]) -> Statements:
     """A loop over the cells of a tile, or nothing where nothing is left to do."""
-    own = reindex(body, lambda name, index: (index[0] * width + Dim.of(CELL),) if name in memory else index)
-    own = drop_unused(own)
+    own = drop_unused(reindex(body, lambda name, at: (at[0] * width + Dim.of(CELL),) if name in memory else at))
     bound = {s.name for s in every_statement(own) if isinstance(s, ir.Let)}
     missing = [e.name for e in every_expression(own) if isinstance(e, ir.Var) and e.name in lets - bound]
     if missing:

@@ -35,8 +35,7 @@ def transpose(kernel: ir.Kernel, *, along: str, across: str, tile: int = 16) -> 
 
 def hoist(body: Statements, along: str, across: str, tile: int) -> Statements:
     """The loops over `across` in tiles, the loop over the tiles just outside those over `along`."""
-    loops = [s for s in body if isinstance(s, ir.Loop)]
-    if any(loop.var == along for loop in loops):
+    if any(isinstance(s, ir.Loop) and s.var == along for s in body):
         # The extent of the loops over a variable, if it is the same for all
         extents = {s.extent for s in every_statement(body) if isinstance(s, ir.Loop) and s.var == across}
         extent = extents.pop() if len(extents) == 1 else None
@@ -49,12 +48,8 @@ def hoist(body: Statements, along: str, across: str, tile: int) -> Statements:
 
 def _stores_outside(body: Statements, variable: str) -> bool:
     """Whether a Store stands outside the loops over a variable: each tile would do it again, or none at all."""
-    inner = (
-        s.body for s in body if isinstance(s, ir.Loop | ir.If) and not (isinstance(s, ir.Loop) and s.var == variable)
-    )
-    return any(isinstance(s, ir.Store) for s in body) or any(
-        _stores_outside(statements, variable) for statements in inner
-    )
+    inner = (s for s in body if isinstance(s, ir.If) or (isinstance(s, ir.Loop) and s.var != variable))
+    return any(isinstance(s, ir.Store) for s in body) or any(_stores_outside(s.body, variable) for s in inner)
 
 
 def _tiled(body: Statements, variable: str, tile: int) -> Statements:
@@ -114,9 +109,8 @@ def _launches(
 ) -> ir.Kernel:
     """Whole tiles; then the last columns that are read, for all rows, and the last rows, for the columns before."""
     whole_down, whole_right = down.extent // TILE, right.extent // TILE
-    tiles = ir.Launch(
-        primitives.widen(primitives.bind(_tiles(kernel, outer, down, right, body, turned), len(outer) + 1))
-    )
+    blocks = _tiles(kernel, outer, down, right, body, turned)
+    tiles = ir.Launch(primitives.widen(primitives.bind(blocks, len(outer) + 1)))
     rest: list[Statements] = []
     if (left := down.extent % TILE) != Dim.of(0):
         ends = substitute(body, {down.var: whole_down * TILE + Dim.of(down.var)})
@@ -146,10 +140,8 @@ def _tiles(
     reads = [replace(load, index=tuple(dim.replace(start) for dim in load.index)) for load in turned]
     own: dict[ir.Expr, str] = {load: f"{load.buffer}.turned{number or ''}" for number, load in enumerate(reads)}
     across = most[0] * TILE
-    cell = (Dim.of(down.var) * across + Dim.of(right.var),)
-    memory = tuple(
-        ir.Alloc(own[load], load.dtype, (Dim.of(across * most[1] * TILE),), ir.Space.REGISTER) for load in reads
-    )
+    cell, cells = (Dim.of(down.var) * across + Dim.of(right.var),), (Dim.of(across * most[1] * TILE),)
+    memory = tuple(ir.Alloc(own[load], load.dtype, cells, ir.Space.REGISTER) for load in reads)
 
     def again(expr: ir.Expr) -> ir.Expr:
         return ir.Load(own[expr], cell, expr.dtype) if isinstance(expr, ir.Load) and expr in own else expr
@@ -161,9 +153,8 @@ def _tiles(
     }
     copies = substitute((ir.Store((own[load],), cell, (load,)) for load in reads), inside)
     later, line = AHEAD * most[1] * TILE, max(DOWN_BYTES * TILE // tile_bytes, 1)
-    read = primitives.nested(
-        several, tuple(s for copy in copies for s in _turned(kernel, copy, right.var, down.var, later, line))
-    )
+    turning = tuple(s for copy in copies for s in _turned(kernel, copy, right.var, down.var, later, line))
+    read = primitives.nested(several, turning)
     values = rewrite(substitute(body, start), again)
     return primitives.nested([*outer, *blocks], (length, *memory, *read, *primitives.nested(written, values)))
 
@@ -192,6 +183,5 @@ def _turned(kernel: ir.Kernel, copy: ir.Statement, right: str, down: str, later:
     if buffer.strides is not None or not words or step.names & {right, down}:
         return (ahead, *primitives.nested([outer, inner], (copy,)))
     to, start = (dim.replace({right: 0, down: 0}) for dim in (*copy.index, *load.index))
-    return ahead, ir.TransposeTile(
-        copy.buffers[0], to, primitives.stride_of(copy, down), load.buffer, start, step, load.dtype
-    )
+    to_step = primitives.stride_of(copy, down)
+    return ahead, ir.TransposeTile(copy.buffers[0], to, to_step, load.buffer, start, step, load.dtype)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from noyau.compiler.passes.signs import is_natural
+from noyau.compiler.passes.algebra import is_natural
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.graph import Gather, Iota, Lookup, Map, Reduce, Select, constant
 from noyau.ir.graph_interpreter import evaluate
