@@ -89,12 +89,8 @@ class DeviceKernel:
 
     def run(self, tensors: Sequence[Tensor], empty: Callable[..., Tensor] = torch.empty) -> list[Array]:
         """The results as arrays, in tensors that `empty` makes."""
-        before, TAPE.empty = TAPE.empty, empty
-        try:
-            with device_errors(self.name, self.device), guard(self.device):
-                result = self.function(*tensors)
-        finally:
-            TAPE.empty = before
+        with TAPE.holding(empty=empty), device_errors(self.name, self.device), guard(self.device):
+            result = self.function(*tensors)
         results = result if isinstance(result, tuple) else (result,)
         return [array_of(t, b.dtype) for t, b in zip(results, self.outputs, strict=True)]
 

@@ -117,12 +117,6 @@ def triton_version() -> str:
     return "none"
 
 
-try:
-    import torch
-except ImportError as error:
-    raise MissingExtraError("torch is not installed; run: pip install torch") from error
-
-
 def measured_gpu(device: int = 0, *, refresh: bool = False) -> GpuRates:
     """A device, as it was measured before; measured now where it never was or `refresh` asks for it.
 

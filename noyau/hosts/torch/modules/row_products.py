@@ -93,7 +93,7 @@ def packed_products(products: RowProducts, weights: Sequence[Tensor]) -> PackedP
     """Products with these weights [channels, inputs], packed in their form."""
     name, text = source(products)
     own = tuple(pack(each, products.form) if products.form.bits else () for each in weights)
-    count = 1 + sum(2 if products.form.bits else 1 for _ in weights) + sum(products.biased)
+    count = 1 + len(weights) * (2 if products.form.bits else 1) + sum(products.biased)
     call = DeviceCall(text, Kernel(name, (), (), (Launch(()),)), [PACKED] * count)
     result = PackedProducts(products, own, call, next(_KEYS))
     _KNOWN[result.key] = result
@@ -184,6 +184,10 @@ class ProductFamily:
         first, rows = self.members[0].values, math.prod(map(int, self.source.meta["example_value"].shape[:-1]))
         widths, biased = (len(each.values) for each in self.members), (each.bias is not None for each in self.members)
         return RowProducts(form, rows, first.shape[1], tuple(widths), tuple(biased), FROM_TORCH[first.dtype])
+
+    def pack(self, form: WeightForm) -> PackedProducts:
+        """That kernel with the weights of the family."""
+        return packed_products(self.products(form), [each.values for each in self.members])
 
 
 def families_of(graph: fx.Graph, arguments: Sequence[Any]) -> tuple[list[ProductFamily], dict[str, str]]:
