@@ -29,6 +29,7 @@ from noyau.hosts.torch.cuda.launch_records import TAPE, foretell
 from noyau.hosts.torch.cuda.tensor_rotation import alike, shares_memory
 from noyau.hosts.torch.modules import row_products
 from noyau.hosts.torch.modules.row_products import PackedProducts, ProductFamily
+from noyau.hosts.torch.modules.sites import CPU
 from noyau.jobs.optimize import weight_choice
 from noyau.jobs.optimize.candidate import BindingTiming
 from noyau.jobs.optimize.record import WeightRecord
@@ -81,10 +82,9 @@ def states_of(arguments: Sequence[Any], places: Sequence[int]) -> list[tuple[int
 
 def time_cold(before: Callable[[], Any], after: Callable[[], Any]) -> Comparison:
     """Two calls on a device's clock, after its cache was overwritten: a model reads each weight once a call."""
-    from noyau.hosts.torch.cuda.clock import time_calls
+    from noyau.hosts.torch.cuda.clock import compare_calls
 
-    times = time_calls({"before": before, "after": after}, rounds=ROUNDS, cold=True)
-    return Comparison(times["before"].samples_s, times["after"].samples_s)
+    return compare_calls(before, after, rounds=ROUNDS, cold=True)
 
 
 @dataclass(slots=True)
@@ -109,10 +109,9 @@ class TorchWeightStage:
         """The graph with the weights that stay in few bits, and what came of each product."""
         if reason := self.refusal():
             return self._result({}, reason)
-        gpus = [each.device for each in self.arguments if isinstance(each, Tensor) and each.is_cuda]
+        gpus = [each.device for each in self.arguments if isinstance(each, Tensor) and each.is_cuda][:1]
         try:
-            noise = torch.random.fork_rng(devices=gpus[:1])
-            with torch.no_grad(), guard((*gpus, torch.device("cpu"))[0]), beside_captures(), noise:
+            with torch.no_grad(), guard(*gpus or [CPU]), beside_captures(), torch.random.fork_rng(devices=gpus):
                 return self._run()
         except (NoyauError, torch.OutOfMemoryError) as error:
             return self._result({}, str(error).splitlines()[0])
@@ -135,9 +134,10 @@ class TorchWeightStage:
     def refusal(self) -> str:
         """Why no product of the graph is tried, or nothing."""
         tensors = [each for each in self.arguments if isinstance(each, Tensor)]
-        if not interprets() and not any(each.is_cuda for each in tensors):
+        gpus = {each.device for each in tensors if each.is_cuda}
+        if not interprets() and not gpus:
             return "its tensors are not on a GPU"
-        if len({each.device for each in tensors if each.is_cuda}) > 1:
+        if len(gpus) > 1:
             return "its tensors are on several GPUs"
         if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
             return "gradients are wanted: kernels of few rows are for inference, under torch.no_grad()"
@@ -179,10 +179,13 @@ class TorchWeightStage:
         COMPILER.wait(events)
 
     def _packed(self, family: ProductFamily, form: WeightForm) -> PackedProducts:
-        key = family, form
-        if key not in self.packed:
-            self.packed[key] = family.pack(form)
-        return self.packed[key]
+        if (family, form) not in self.packed:
+            self.packed[family, form] = family.pack(form)
+        return self.packed[family, form]
+
+    def _kernels(self, choice: Choice) -> dict[ProductFamily, PackedProducts]:
+        pairs = ((self.families[name], form) for name, form in choice.items())
+        return {family: self._packed(family, form) for family, form in pairs}
 
     def _timed(self, family: ProductFamily, form: WeightForm, flows: Sequence[Flow]) -> Trial:
         """A form, certified and timed on the rows of a call, or on numbers that are drawn where there is no flow."""
@@ -219,9 +222,7 @@ class TorchWeightStage:
     def _runs(self, choice: Choice, cases: Sequence[Sequence[Any]]) -> Runs:
         """The outputs with each case, and those with a choice."""
         log.info("running the graph with weights of %s in few bits", several(len(choice), "launch"))
-        families = [self.families[name] for name in choice]
-        kernels = [(each, self._packed(each, form)) for each, form in zip(families, choice.values(), strict=True)]
-        module, places = row_products.with_products(self.module, kernels)
+        module, places = row_products.with_products(self.module, self._kernels(choice))
         after = (outputs_of(module, [each[at] for at in places]) for each in cases)
         return zip(self.before, after, strict=True)
 
@@ -233,12 +234,10 @@ class TorchWeightStage:
         packed = {each.weight for name in choice for each in self.families[name].members}
         holders = self.module.graph.find_nodes(op="placeholder")
         weights = tuple(at for at, each in enumerate(holders) if each in packed)
-        kernels = [
-            (self.families[name], self._packed(self.families[name], each.variant)) for name, each in chosen.items()
-        ]
         states, gain_s = states_of(self.arguments, weights), sum(each.gains_s[0] for each in chosen.values())
-        kept = tuple(kernel for _, kernel in kernels)
-        return FewBits(record, *row_products.with_products(self.module, kernels), weights, states, kept, gain_s)
+        kernels = self._kernels({name: each.variant for name, each in chosen.items()})
+        graph, kept = row_products.with_products(self.module, kernels), tuple(kernels.values())
+        return FewBits(record, *graph, weights, states, kept, gain_s)
 
 
 def key_of_graph(module: fx.GraphModule, arguments: Sequence[Any]) -> Any:
@@ -297,10 +296,8 @@ def flow_of(module: fx.GraphModule, wanted: set[fx.Node], arguments: Sequence[An
 
 def copies(arguments: Sequence[Any]) -> list[Any]:
     """Arguments of a run that changes none: parameters as they are, other tensors copied."""
-    return [
-        alike(each) if isinstance(each, Tensor) and not isinstance(each, torch.nn.Parameter) else each
-        for each in arguments
-    ]
+    own = [isinstance(each, Tensor) and not isinstance(each, torch.nn.Parameter) for each in arguments]
+    return [alike(each) if is_own else each for each, is_own in zip(arguments, own, strict=True)]
 
 
 def outputs_of(module: fx.GraphModule, arguments: Sequence[Any]) -> Outputs:
@@ -326,8 +323,8 @@ def with_tokens(arguments: Sequence[Any], tables: Mapping[int, int], seed: int) 
     """The arguments with other tokens."""
     result, noise = list(arguments), torch.Generator().manual_seed(seed)
     for at, count in tables.items():
-        drawn = torch.randint(0, count, result[at].shape, generator=noise, dtype=result[at].dtype)
-        result[at] = drawn.to(result[at].device)
+        old = result[at]
+        result[at] = torch.randint(0, count, old.shape, generator=noise, dtype=old.dtype).to(old.device)
     return result
 
 
