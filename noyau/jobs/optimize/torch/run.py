@@ -66,7 +66,7 @@ class OptimizedModule:
 
     def __repr__(self) -> str:
         count = sum(one.kept for one in self.candidates)
-        return f"<{_named(self.module)} with {count} of {len(self.candidates)} kernels; .report tells of them>"
+        return f"<{name_of(self.module)} with {count} of {len(self.candidates)} kernels; .report tells of them>"
 
     @property
     def wins(self) -> bool:
@@ -82,7 +82,7 @@ class OptimizedModule:
     @property
     def report(self) -> Report:
         """Report on the module so far; graphs that were compiled since, for gradients say, are in it."""
-        report = report_of(_named(self.module), self.record.graphs, self.whole, self.notes, self.loss)
+        report = report_of(name_of(self.module), self.record.graphs, self.whole, self.notes, self.loss)
         records = [] if self.wishes.weights == "none" else [each.record for each in self.weights]
         few = weight_choice.together(records, self.loss or self.record.dropped.get(PRODUCTS, ""))
         return replace(report, graphs=tuple(split(self.record, self.words)), weights=few)
@@ -228,14 +228,16 @@ def explain_devices(module: Run, arguments: Any) -> Iterator[None]:
 
 def _devices(nested: Any) -> set[str]:
     """Devices of the tensors in something nested."""
-    leaves = torch.utils._pytree.tree_leaves(nested)
-    return {str(each.device) for each in leaves if isinstance(each, torch.Tensor)}
+    return {str(each.device) for each in _tensors(nested)}
+
+
+def _tensors(nested: Any) -> list[torch.Tensor]:
+    return [each for each in torch.utils._pytree.tree_leaves(nested) if isinstance(each, torch.Tensor)]
 
 
 def until_done(run: Run, arguments: Sequence[Any]) -> Callable[[], Any]:
     """A call that is over when it returns: what it has put on a GPU's queue is done."""
-    leaves = torch.utils._pytree.tree_leaves(tuple(arguments))
-    on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in leaves)
+    on_gpu = any(each.is_cuda for each in _tensors(tuple(arguments)))
 
     def call() -> Any:
         result = run(*arguments)
@@ -252,8 +254,7 @@ def as_inputs(inputs: Any) -> tuple[Any, ...]:
         inputs = (inputs,)
     if not isinstance(inputs, tuple | list):
         raise InputError(f"inputs are a tensor or a tuple of the module's arguments, and not a {type(inputs).__name__}")
-    tensors = [each for each in torch.utils._pytree.tree_leaves(tuple(inputs)) if isinstance(each, torch.Tensor)]
-    devices = sorted({each.device.type for each in tensors})
+    devices = sorted({each.device.type for each in _tensors(tuple(inputs))})
     if len(devices) > 1:
         raise InputError(f"the inputs are on {' and '.join(devices)}; move them to one device")
     if devices == ["meta"]:
@@ -270,7 +271,8 @@ def _described(at: int, value: Any) -> str:
     return f"argument {at}: {str(value.dtype).removeprefix('torch.')}{list(value.shape)}, as given"
 
 
-def _named(module: Run) -> str:
+def name_of(module: Run) -> str:
+    """The name of a module or a function."""
     return type(module).__name__ if isinstance(module, torch.nn.Module) else getattr(module, "__name__", "function")
 
 
