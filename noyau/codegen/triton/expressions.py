@@ -16,23 +16,9 @@ from noyau.compiler.schedules.gpu.strategies import FOLDED, WRITTEN
 from noyau.compiler.schedules.gpu.tiles import offset_of
 from noyau.dtypes import HALVES, DType
 from noyau.errors import UnsupportedError
+from noyau.ir import loops
 from noyau.ir.dims import Dim, DimOp, Shape, never_negative, product
-from noyau.ir.loops import (
-    Alloc,
-    Buffer,
-    Call,
-    Const,
-    Expr,
-    Fold,
-    Hints,
-    Index,
-    InWholeLines,
-    Kernel,
-    Load,
-    Role,
-    UntilAligned,
-    Var,
-)
+from noyau.ir.loops import Alloc, Buffer, Const, Expr, Index, Load, Var
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.operators import OPERATORS
 from noyau.ir.ranges import at_least_one, lowest
@@ -66,7 +52,7 @@ class TritonExpressions(SizeText):
 
     CDIV = "tl.cdiv"
 
-    def __init__(self, kernel: Kernel, names: TritonNames, used: Used) -> None:
+    def __init__(self, kernel: loops.Kernel, names: TritonNames, used: Used) -> None:
         super().__init__(names)
         self.used = used
         self.memory: dict[str, Buffer | Alloc] = {buffer.name: buffer for buffer in kernel.buffers}
@@ -75,7 +61,7 @@ class TritonExpressions(SizeText):
         self.extents: dict[str, Dim] = {}
         self.inside: dict[str, str] = {}  # the masks of indices that were looked up
         self.conditions: list[str] = []  # of the Ifs that are open
-        self.hints = Hints()  # of the launch
+        self.hints = loops.Hints()  # of the launch
         self.passes: dict[str, tuple[str, ...]] = {}  # the loops over tiles that load from each buffer
         self.passing: str | None = None  # the one that is open
         self.held: dict[str, str] = {}  # what is held of it, by how it was loaded
@@ -94,7 +80,7 @@ class TritonExpressions(SizeText):
     def varies(self, expr: Expr) -> frozenset[str]:
         """The open tiles along which an expression has different values."""
         match expr:
-            case Const() | InWholeLines() | UntilAligned():
+            case Const() | loops.InWholeLines() | loops.UntilAligned():
                 return NONE
             case Var(name, _):
                 return self.along.get(name, NONE)
@@ -103,10 +89,10 @@ class TritonExpressions(SizeText):
             case Load(buffer, index, _, where, _):
                 own = self.along.get(buffer, NONE) if isinstance(self.memory[buffer], Alloc) else NONE
                 return own | self.dim_varies(index) | (NONE if where is None else self.varies(where))
-            case Call(_, operands, _):
+            case loops.Call(_, operands, _):
                 return NONE.union(*map(self.varies, operands))
-            case Fold(_, loops, _, value, _, _):
-                return self.varies(value) - {variable for variable, _ in loops}
+            case loops.Fold(_, over, _, value, _, _):
+                return self.varies(value) - {variable for variable, _ in over}
             case _:
                 assert_never(expr)
 
@@ -133,11 +119,11 @@ class TritonExpressions(SizeText):
                 return self.index(dim, DType.I64)
             case Load():
                 return self.load(expr)
-            case Call(function, operands, dtype):
+            case loops.Call(function, operands, dtype):
                 return self.call(function, operands, dtype)
-            case InWholeLines() | UntilAligned():
+            case loops.InWholeLines() | loops.UntilAligned():
                 raise UnsupportedError("triton does not ask where memory lies: schedules for CPUs do")
-            case Fold():
+            case loops.Fold():
                 raise UnsupportedError("triton reduces tiles only: a schedule for GPUs comes before it prints")
             case _:
                 assert_never(expr)
@@ -184,9 +170,8 @@ class TritonExpressions(SizeText):
         """Whether a row that is passed over again stays in the cache, as text."""
         if self.passing == FOLDED and buffer in self.reloaded:
             return '"evict_last" if AGAIN else ""'
-        held = self.memory[buffer]
-        whole = self.lanes.keys() <= self.dim_varies(index)
-        if self.hints.reads_once and whole and isinstance(held, Buffer) and held.role is Role.INPUT:
+        held, whole = self.memory[buffer], self.lanes.keys() <= self.dim_varies(index)
+        if self.hints.reads_once and whole and isinstance(held, Buffer) and held.role is loops.Role.INPUT:
             return FIRST
         passes = self.passes.get(buffer, ())
         again = len(passes) > 1 and self.passing in passes
@@ -317,8 +302,7 @@ class TritonExpressions(SizeText):
         return low is not None and never_negative(low, running)
 
 
-def typed_const(operand: Expr) -> str:
-    assert isinstance(operand, Const)
+def typed_const(operand: Const) -> str:
     return tables.typed(operand.value, operand.dtype)
 
 
@@ -338,9 +322,7 @@ def reduced(
         return text if dtype.is_float or dtype.bytes >= 4 else f"{text}.to({tables.TYPES[dtype]})"
     name = _merge_of(monoid, dtype, said)
     state = first if len(states) == 1 else f"({', '.join(states)})"
-    return f"tl.reduce({state}, {how.replace('axis=', '', 1).partition(',')[0]}, {name}" + (
-        ", keep_dims=True)" if rank > 1 else ")"
-    )
+    return f"tl.reduce({state}, {axis}, {name}{', keep_dims=True' if rank > 1 else ''})"
 
 
 def merged(
@@ -366,9 +348,9 @@ def merge_function(monoid: str, dtype: DType, used: Used, loose: bool = False) -
     names = [var.name for side in sides for var in side]
     values: tuple[Expr, ...] = MONOIDS[monoid].merge(Symbolic(), *sides)
     function = tables.own_name(f"merge_{monoid}", dtype, loose)
-    variables = TritonNames(Kernel(function, (), (), ()))
-    said = TritonExpressions(Kernel("", (), (), ()), variables, used)
-    said.hints = Hints(is_loose=loose)
+    variables = TritonNames(loops.Kernel(function, (), (), ()))
+    said = TritonExpressions(loops.Kernel("", (), (), ()), variables, used)
+    said.hints = loops.Hints(is_loose=loose)
     for name in names:
         variables.alias(name, variables.fresh(name))
     lines, known = list[str](), dict[Expr, Expr]()

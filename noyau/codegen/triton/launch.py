@@ -46,6 +46,10 @@ class TritonPrinter(LaunchMemory):
         wide = [f"{INDENT}{name} = tl.cast({name}, INDEX){self.step(name)}" for name in self.sizes()]
         return "\n".join([f"@triton.jit\ndef {self.name}({', '.join(head)}):", *read([*wide, *self.lines])])
 
+    def first_of(self, policy: ir.TilePolicy) -> ir.Tile | None:
+        """The first tile of a policy."""
+        return next((tile for tile in self.tiles if tile.policy is policy), None)
+
     def flags(self) -> list[str]:
         """The sizes of tiles, and what is known of them and of memory when the launch is compiled."""
         flags = [*(tile.name for tile in self.tiles), *(f"{name}_EVEN" for name in self.even)]
@@ -63,12 +67,11 @@ class TritonPrinter(LaunchMemory):
         """The sizes that lines of memory are as long as: given in steps, by which Triton knows what to move at once."""
         ends = [buffer for buffer in self.kernel.buffers if buffer.role is not ir.Role.SCRATCH]
         names = {name for b in ends for dim in (*b.shape[-1:], *(b.strides or ())) for name in dim.names}
-        return [
-            self.names.blocks[0]["size", b.size] for b in self.kernel.binding if b.size in names and self.has(b.size)
-        ]
+        return [self.names.blocks[0]["size", size] for size in self.bound() if size in names]
 
-    def has(self, size: str) -> bool:
-        return ("size", size) in self.names.used
+    def bound(self) -> list[str]:
+        """The sizes that the text has asked for, in order."""
+        return [each.size for each in self.kernel.binding if ("size", each.size) in self.names.used]
 
     def buffers(self) -> list[str]:
         """The buffers that the text has asked for, in order."""
@@ -76,8 +79,7 @@ class TritonPrinter(LaunchMemory):
         return [self.names.blocks[0]["value", buffer.name] for buffer in kept]
 
     def sizes(self) -> list[str]:
-        kept = [binding.size for binding in self.kernel.binding if self.has(binding.size)]
-        return [self.names.blocks[0]["size", size] for size in kept]
+        return [self.names.blocks[0]["size", size] for size in self.bound()]
 
     # The grid.
 
@@ -94,12 +96,11 @@ class TritonPrinter(LaunchMemory):
         item = names[0] if len(loops) == 1 else "item"
         self.write(f"{item} = tl.program_id(0).to(INDEX)")
         for at in reversed(range(len(loops))):
-            extent = self.said.dim(loops[at].extent) if at else ""
             self.said.extents[loops[at].var] = loops[at].extent
             if at:
-                count = (
-                    extent if extent.isidentifier() or extent.isdigit() else self.define(extent, f"{names[at]}_count")
-                )
+                extent = self.said.dim(loops[at].extent)
+                is_word = extent.isidentifier() or extent.isdigit()
+                count = extent if is_word else self.define(extent, f"{names[at]}_count")
                 self.write(f"{names[at]} = item % {count}")
                 self.write(f"{'item' if at > 1 else names[0]} = item // {count}")
 
@@ -282,9 +283,8 @@ class TritonPrinter(LaunchMemory):
                 self.begin(buffers, values)  # memory of a tile as it is at first
             case _:
                 stores = [s for s in every_statement(loop.body) if isinstance(s, ir.Store) and s.merge is None]
-                if loop.axis is ir.Axis.SERIAL and any(
-                    isinstance(self.said.memory[s.buffers[0]], ir.Alloc) for s in stores
-                ):
+                into = (self.said.memory[store.buffers[0]] for store in stores)
+                if loop.axis is ir.Axis.SERIAL and any(isinstance(each, ir.Alloc) for each in into):
                     raise _one_by_one(loop)
                 own = self.said.pass_of(self.said.passing or read_for(self.kernel, loop))
                 with own, self.opened(loop.var, tile, loop.extent, loop.body):
@@ -292,20 +292,18 @@ class TritonPrinter(LaunchMemory):
 
     def reduction(self, loop: ir.Loop, tile: ir.Tile) -> None:
         """A tile of states, merged into one."""
-        match loop.body:
-            case (ir.Store(buffers, _, values, str(monoid)),):
-                pass
-            case _:
-                raise _one_by_one(loop)
+        (store,) = loop.body
+        if not isinstance(store, ir.Store) or store.merge is None:
+            raise _one_by_one(loop)
+        buffers, values, monoid = store.buffers, store.values, store.merge
         self.said.lanes[loop.var] = Lane(len(self.said.lanes), tile.name, None)
         self.write_waiting()
         states = [self.said.state(value) for value in values]
         lane = self.said.lanes.pop(loop.var)
         dtypes = tuple(value.dtype for value in values)
         results, names = self.reduced(monoid, states, lane, dtypes, [*buffers]), [*map(self.names.value, buffers)]
-        text = (
-            ", ".join(results) if self.empty.issuperset(buffers) else merged(monoid, names, results, dtypes, self.said)
-        )
+        is_first = self.empty.issuperset(buffers)
+        text = ", ".join(results) if is_first else merged(monoid, names, results, dtypes, self.said)
         self.empty -= set(buffers)
         self.write(f"{', '.join(names)} = {text}")
 

@@ -105,24 +105,22 @@ class LaunchMemory:
         if tile is None and alloc.shape[0] != Dim.of(1):
             raise UnsupportedError(f"triton has no memory of {alloc.shape[0]} cells: {alloc.name}")
         self.shapes[alloc.name] = self.block_of(said.lanes, tile) if said.lanes or tile else "()"
-        name = self.names.bind(alloc.name, fitting(alloc.name))
-        self.changing.add(name)
+        self.changing.add(self.names.bind(alloc.name, fitting(alloc.name)))
 
     def begin(self, buffers: Sequence[str], values: Sequence[ir.Expr]) -> None:
         """Memory set to numbers."""
         for buffer, value in zip(buffers, values, strict=True):
             assert isinstance(value, ir.Const)
-            shape, kind = self.shapes[buffer], TYPES[self.said.memory[buffer].dtype]
-            text = const_text(value.value, self.said.memory[buffer].dtype)
-            self.waiting[buffer] = f"{self.names.value(buffer)} = tl.full({shape}, {text}, {kind})"
+            dtype = self.said.memory[buffer].dtype
+            full = f"tl.full({self.shapes[buffer]}, {const_text(value.value, dtype)}, {TYPES[dtype]})"
+            self.waiting[buffer] = f"{self.names.value(buffer)} = {full}"
 
     def remember(self, store: ir.Store) -> None:
         """A Store into memory: in the cells that are inside, where the memory has several."""
         if all(isinstance(value, ir.Const) for value in store.values) and not store.merge:
             self.begin(store.buffers, store.values)
             return
-        names = [self.names.value(buffer) for buffer in store.buffers]
-        beside = self.beside(store)
+        names, beside = [self.names.value(buffer) for buffer in store.buffers], self.beside(store)
         lanes = sorted(store.index[0].names) if self.merged & set(store.buffers) or not store.merge else beside
         own = [self.said.lanes[name].mask for name in lanes if name in self.said.lanes]
         mask = " & ".join(f"({m})" if " " in m else m for m in [*own, *self.said.conditions] if m)

@@ -167,9 +167,8 @@ class HostFunction(SizeText):
 
     def results(self) -> Iterator[str]:
         if not self.kernel.of(Role.INPUT):
-            raise UnsupportedError(
-                f"{self.kernel.name} has no inputs: language triton takes the device of the first one"
-            )
+            message = "has no inputs: language triton takes the device of the first one"
+            raise UnsupportedError(f"{self.kernel.name} {message}")
         for buffer in self.kernel.buffers:
             if buffer.role is not Role.INPUT and not is_of_tiles(buffer):
                 yield self.empty(buffer)
@@ -179,8 +178,7 @@ class HostFunction(SizeText):
         return f"{self.value(buffer)} = torch.empty({self.shape(buffer)}, {where})"
 
     def shape(self, buffer: Buffer) -> str:
-        dims = ", ".join(map(self.dim, buffer.shape))
-        return f"({dims},)" if len(buffer.shape) == 1 else f"({dims})"
+        return f"({', '.join(map(self.dim, buffer.shape))}{',' if len(buffer.shape) == 1 else ''})"
 
     # Launches.
 
@@ -202,9 +200,8 @@ class HostFunction(SizeText):
         if when is None:
             before.clear()
             return ""
-        parts = conjunction(when)
-        others = [Call("logical_not", (one,), DType.BOOL) for one in before]
-        if not before or parts[: len(others)] != others:
+        parts, others = conjunction(when), [Call("logical_not", (one,), DType.BOOL) for one in before]
+        if parts[: len(others)] != others:
             before.clear()
         own = parts[len(before) :] if before else [when]
         word = "elif" if before else "if"
@@ -227,7 +224,7 @@ class HostFunction(SizeText):
             sizes = list(dict.fromkeys(map(self.dim, printer.staged)))
             most = sizes[0] if len(sizes) == 1 else f"max({', '.join(sizes)})"
             led = " if ALIGN == 1 else 1" if is_led(printer.tiles) else ""
-            led += f" if {most} > {FEW} else 1" if any(tile.policy is TilePolicy.KEPT for tile in printer.tiles) else ""
+            led += f" if {most} > {FEW} else 1" if printer.first_of(TilePolicy.KEPT) else ""
             yield f'STAGES = tiles.get("STAGES", {self.host("stages_of")}({most}){led})'
         if printer.said.ends:
             yield f"ENDS = {' or '.join(f'{closed(self.dim(end))} % ALIGN != 0' for end in printer.said.ends)}"
@@ -322,26 +319,19 @@ class HostFunction(SizeText):
     def warps(self, printer: TritonPrinter) -> str:
         pieces = [tile for tile in printer.tiles if tile.policy is TilePolicy.OCCUPYING]
         alone = [tile for tile in pieces if any(covered_by(tile, printer.launch))]
-        tiles = alone or [
-            tile for tile in printer.tiles if tile.policy is not TilePolicy.ALIGNMENT and tile not in pieces
-        ]
-        cells = " * ".join(tile.name for tile in tiles) or "1"
-        growing = [tile for tile in printer.tiles if tile.policy is TilePolicy.GROWING]
-        if growing:
-            one = growing[0]
+        others = [tile for tile in printer.tiles if tile.policy is not TilePolicy.ALIGNMENT and tile not in pieces]
+        cells = " * ".join(tile.name for tile in alone or others) or "1"
+        if (one := printer.first_of(TilePolicy.GROWING)) is not None:
             led = one.lead_divisor > 1 and one.warps > OF_LED and is_led(printer.tiles)
             each = f"({one.warps} if ALIGN == 1 else {OF_LED})" if led else one.warps
             return f'tiles.get("num_warps", min(32, max(1, {one.name} // {each})))'
-        keeping = [tile for tile in printer.tiles if tile.policy is TilePolicy.KEPT]
-        if keeping:
-            return f'tiles.get("num_warps", min(8, max(1, {cells} // {keeping[0].warps})))'
-        largest = max(printer.tiles, key=lambda tile: tile.warps, default=None)
-        if largest is not None and largest.warps > 0:
-            led = largest.lead_divisor > 1 and is_led(printer.tiles)
-            each = (
-                f"{largest.name} // {largest.number // largest.warps}" if largest.doubled_from else f"{largest.warps}"
-            )
-            each = f"{each} if ALIGN == 1 else max(1, {largest.name} // {OF_LED})" if led else each
+        if (one := printer.first_of(TilePolicy.KEPT)) is not None:
+            return f'tiles.get("num_warps", min(8, max(1, {cells} // {one.warps})))'
+        one = max(printer.tiles, key=lambda tile: tile.warps, default=None)
+        if one is not None and one.warps > 0:
+            led = one.lead_divisor > 1 and is_led(printer.tiles)
+            each = f"{one.name} // {one.number // one.warps}" if one.doubled_from else f"{one.warps}"
+            each = f"{each} if ALIGN == 1 else max(1, {one.name} // {OF_LED})" if led else each
             return f'tiles.get("num_warps", {each})'
         more = max([1, *(tile.warp_factor for tile in printer.tiles)])
         return f'tiles.get("num_warps", warps_of({f"{more} * " if more > 1 else ""}{cells}))'
@@ -406,14 +396,9 @@ def row_of(launch: Launch) -> Dim:
     return next(row for index in lets if (row := led_row(index)) is not None)
 
 
-def row_length(launch: Launch) -> Dim:
-    """The length of the rows that lanes of several cells each cover."""
-    return next((extent for tile in launch.tiles for extent in covered_by(tile, launch)), Dim.of(1))
-
-
 def length_of(tile: Tile, launch: Launch) -> Dim:
     """The length of the loops that a tile of a launch covers; of the rows, where its loops are of full tiles alone."""
-    return next(covered_by(tile, launch), None) or row_length(launch)
+    return next((extent for each in (tile, *launch.tiles) for extent in covered_by(each, launch)), Dim.of(1))
 
 
 def covered_by(tile: Tile, launch: Launch) -> Iterator[Dim]:

@@ -54,8 +54,7 @@ class RowProducts:
     @property
     def padded(self) -> int:
         """Inputs of a channel in memory: of 4 bits, both halves are whole groups."""
-        whole = 2 * self.form.group
-        return -(-self.depth // whole) * whole if self.form.bits == 4 else self.depth
+        return self.depth + (-self.depth % (2 * self.form.group) if self.form.bits == 4 else 0)
 
     @property
     def span(self) -> int:
@@ -93,43 +92,34 @@ class ProductPrinter:
         self.is_dot, self.is_whole = products.rows > 1, products.span % self.cells == 0
         self.cell_type = TYPES[products.dtype]
 
-    def operands(self, at: int) -> list[str]:
-        """Names of the operands of one product, but for the rows."""
-        return [f"w{at}", *([f"s{at}"] if self.form.bits else []), *([f"b{at}"] if self.products.biased[at] else [])]
-
     def lines(self) -> Iterator[str]:
         products = self.products
-        names = [name for at in range(len(products.widths)) for name in self.operands(at)]
-        results = [f"y{at}" for at in range(len(products.widths))]
+        parts = [f"w{'s' * bool(self.form.bits)}{'b' * biased}" for biased in products.biased]
+        names = ", ".join(["x", *(f"{letter}{at}" for at, letters in enumerate(parts) for letter in letters)])
+        results = ", ".join(f"y{at}" for at in range(len(products.widths)))
         yield from ("import torch", "import triton", "import triton.language as tl", "", "", "@triton.jit")
-        yield f"def {_NAME}_0({', '.join(['x', *names, *results])}):"
-        yield "    block = tl.program_id(0)"
+        yield from (f"def {_NAME}_0({names}, {results}):", "    block = tl.program_id(0)")
         first, blocks = 0, [-(-width // self.channels) for width in products.widths]
         for at, count in enumerate(blocks):
             word = f"{'el' if at else ''}if block < {first + count}:" if at < len(blocks) - 1 else "else:"
             yield from [f"    {word}"] if len(blocks) > 1 else []
             yield from (f"    {'    ' * (len(blocks) > 1)}{line}" for line in self.body(at, first))
             first += count
-        yield from ("", "", f"def {_NAME}({', '.join(['x', *names])}):")
+        yield from ("", "", f"def {_NAME}({names}):")
         kind = f"dtype={TORCH[products.dtype]}, device=x.device"
-        for result, width in zip(results, products.widths, strict=True):
-            yield f"    {result} = torch.empty(({products.rows}, {width}), {kind})"
-        yield f"    {_NAME}_0[({first},)]({', '.join(['x', *names, *results])}, num_warps={self.warps})"
-        yield f"    return {', '.join(results)}"
-        yield ""
+        for at, width in enumerate(products.widths):
+            yield f"    y{at} = torch.empty(({products.rows}, {width}), {kind})"
+        yield f"    {_NAME}_0[({first},)]({names}, {results}, num_warps={self.warps})"
+        yield from (f"    return {results}", "")
 
     def body(self, at: int, first: int) -> Iterator[str]:
         """Lines of one product, whose programs begin with `first`."""
         products, width = self.products, self.products.widths[at]
         inside = "" if width % self.channels == 0 else f"n < {width}"
-        block = f"(block - {first})" if first else "block"
-        yield f"n = {block} * {self.channels} + tl.arange(0, {self.channels})"
-        if self.is_dot:
-            yield "m = tl.arange(0, 16)"
-            yield f"acc = tl.zeros(({self.channels}, 16), tl.float32)"
-        else:
-            parts = self.cells // self.form.group if self.form.group else self.cells
-            yield f"acc = tl.zeros(({self.channels}, {parts}), tl.float32)"
+        yield f"n = {f'(block - {first})' if first else 'block'} * {self.channels} + tl.arange(0, {self.channels})"
+        yield from ["m = tl.arange(0, 16)"] if self.is_dot else []
+        parts = 16 if self.is_dot else self.cells // (self.form.group or 1)
+        yield f"acc = tl.zeros(({self.channels}, {parts}), tl.float32)"
         yield f"for k0 in range(0, {products.span}, {self.cells}):"
         yield f"    k = k0 + tl.arange(0, {self.cells})"
         mask = self.inner("k", products.span, inside)
@@ -162,8 +152,7 @@ class ProductPrinter:
 
     def halves(self, at: int, inside: str) -> Iterator[str]:
         """Lines that add a tile of bytes of two cells, group by group."""
-        products, group = self.products, self.form.group
-        half, count = products.span, self.cells // group
+        products, group, half, count = self.products, self.form.group, self.products.span, self.cells // self.form.group
         yield f"g = k0 // {group} + tl.arange(0, {count})"
         mask = self.inner("g", half // group, inside)
         for cells, late in (("c & 15", 0), ("c >> 4", half)):
@@ -193,7 +182,7 @@ class ProductPrinter:
         place, mask = "n", inside
         if self.is_dot:
             place = f"m[None, :] * {products.widths[at]} + n[:, None]"
-            mask = f"(m < {products.rows})[None, :]" + (f" & ({inside})[:, None]" if inside else "")
+            mask = f"(m < {products.rows})[None, :]{f' & ({inside})[:, None]' if inside else ''}"
         yield f"tl.store(y{at} + {place}, r.to({self.cell_type}){f', mask={mask}' if mask else ''})"
 
 

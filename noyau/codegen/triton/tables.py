@@ -68,8 +68,6 @@ class SizeText(ABC):
                     name = f"#ceiling {left} / {right}"
                     self.words[name] = f"{self.CDIV}({self.dim(left + 1)}, {self.dim(right)})"
                     return dim - Dim(((atoms, factor),)) - 1 + Dim.of(name)
-                case _:
-                    pass
         return dim
 
     def word(self, name: str) -> str:
@@ -116,6 +114,7 @@ FLOATS = {
     "is_inf": '(tl.abs({0}) == float("inf"))',
 }
 _IN_DOUBLE = ("exp2", "log10", "tan", "sinh", "cosh", "asinh", "acosh", "atanh")
+_WIDE = "{0}.to(tl.float64), {1}.to(tl.float64)"
 _OF_TWO = {"power": "pow", "atan2": "atan2"}
 _AS_IT_IS_NEAR_0 = ("expm1", "log1p", "sin", "asin", "atan")  # where libdevice takes a denormal for 0
 OF_F32 = {
@@ -127,10 +126,7 @@ OF_F32 = {
     "erf": "tl.where(tl.abs({0}) < 2.0**-60, 1.1283792 * {0}, libdevice.erf({0}))",
     "floor": "tl.where(({0} < 0) & ({0} > -(2.0**-60)), -1.0, tl.floor({0}))",
     "ceil": "tl.where(({0} > 0) & ({0} < 2.0**-60), 1.0, tl.ceil({0}))",
-    **{
-        name: f"libdevice.{word}({{0}}.to(tl.float64), {{1}}.to(tl.float64)).to(tl.float32)"
-        for name, word in _OF_TWO.items()
-    },
+    **{name: f"libdevice.{word}({_WIDE}).to(tl.float32)" for name, word in _OF_TWO.items()},
 }
 OF_F64 = {
     "divide": "({0} / {1})",

@@ -142,13 +142,9 @@ def through_arrays(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     if any(isinstance(each, torch.Tensor | np.ndarray | np.generic) and not is_plain(each) for each in arguments):
         return MISS
     result = call(tuple(array_of(each) if isinstance(each, torch.Tensor) else each for each in arguments))
-    if result is MISS:
-        return MISS
-    return tuple(map(_tensor, result)) if isinstance(result, tuple) else _tensor(result)
-
-
-def _tensor(result: Any) -> torch.Tensor:
-    return tensor_of(np.asarray(result))
+    if isinstance(result, tuple):
+        return tuple(tensor_of(np.asarray(each)) for each in result)
+    return MISS if result is MISS else tensor_of(np.asarray(result))
 
 
 def is_plain(tensor: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import ml_dtypes
@@ -136,8 +136,7 @@ def require_taken(called: str, names: Sequence[str], arguments: Sequence[Any]) -
             there = "" if device == "cpu" else f', device="{device}"'
             raise SignatureError(f"{called}: {message}{there and f' on {device}'}; give torch.as_tensor({name}{there})")
     for name, tensor in tensors:
-        fault = fault_of(name, tensor)
-        if fault:
+        if fault := fault_of(name, tensor):
             raise UnsupportedError(f"{called}: {fault}")
     devices = {str(tensor.device): name for name, tensor in tensors if tensor.dim()}
     if len(devices) > 1:
@@ -152,10 +151,8 @@ def require_taken(called: str, names: Sequence[str], arguments: Sequence[Any]) -
 def device_of(arguments: Sequence[Any]) -> str:
     """Device of a call: that of its tensors; those without axes may lie on the CPU all the same."""
     tensors = [each for each in arguments if isinstance(each, torch.Tensor)]
-    first = next((each for each in tensors if each.dim()), None)
-    if first is None:
-        first = next((each for each in tensors if each.device.type != "cpu"), None)
-    return "cpu" if first is None else str(first.device)
+    elsewhere = (str(each.device) for each in tensors if each.device.type != "cpu")
+    return next((str(each.device) for each in tensors if each.dim()), next(elsewhere, "cpu"))
 
 
 def fault_of(name: str, tensor: torch.Tensor) -> str:
@@ -192,9 +189,7 @@ def promote(signature: Signature, arguments: Sequence[Any]) -> list[Any]:
     floats = [each.dtype for term, each in pairs if term.element is Family.FLOAT and _is_float(each)]
     if len(set(floats)) < 2:
         return list(arguments)
-    widest = floats[0]
-    for dtype in floats:
-        widest = torch.promote_types(widest, dtype)
+    widest = reduce(torch.promote_types, floats)
     return [each.to(widest) if term.element is Family.FLOAT and _is_float(each) else each for term, each in pairs]
 
 

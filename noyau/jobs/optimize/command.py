@@ -27,19 +27,13 @@ WEIGHTS = ("none", "auto", "int8", "int4")
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL.onnx", help="the model; it is not changed")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="OUT.onnx",
-        help="where the fused model goes, with its library OUT.so beside it (default: MODEL.fused.onnx)",
+    place = "where the fused model goes, with its library OUT.so beside it (default: MODEL.fused.onnx)"
+    parser.add_argument("-o", "--output", type=Path, metavar="OUT.onnx", help=place)
+    hosting = (
+        "let torch host the model on this device, with kernels in Triton; OUT (default: MODEL.noyau) is then a file"
     )
-    parser.add_argument(
-        "--device",
-        metavar="cuda",
-        help="let torch host the model on this device, with kernels in Triton; OUT (default: MODEL.noyau) is then a "
-        "file that noyau.load reads, for inputs of these sizes",
-    )
+    hosting += " that noyau.load reads, for inputs of these sizes"
+    parser.add_argument("--device", metavar="cuda", help=hosting)
     declare_options(parser)
 
 
@@ -49,33 +43,19 @@ def declare_options(parser: argparse.ArgumentParser) -> None:
     command_line.declare_inputs(parser, "check and time", sizes)
     fixed = "write the model with this size alone, as a number: onnxruntime folds what follows from it; can be repeated"
     add("--fix-dim", action="append", default=[], metavar="NAME=SIZE", help=fixed)
-    add(
-        "--keep",
-        choices=("faster", "not-slower", "all"),
-        default="faster",
-        help="which of the right kernels stay: those that are surely faster (default), not surely slower, or all",
-    )
+    stay = "which of the right kernels stay: those that are surely faster (default), not surely slower, or all"
+    add("--keep", choices=("faster", "not-slower", "all"), default="faster", help=stay)
     command_line.declare_between(parser)
-    add(
-        "--with",
-        dest="ops",
-        action="append",
-        default=[],
-        metavar="FILE.py::OP",
-        help="put this op's own kernel in the place that its file names, if it is right and wins; can be repeated",
-    )
+    own = "put this op's own kernel in the place that its file names, if it is right and wins; can be repeated"
+    add("--with", dest="ops", action="append", default=[], metavar="FILE.py::OP", help=own)
     place = "a kernel, or a value that one writes, for that place alone; can be repeated"
     add("--only", action="append", default=[], metavar="GROUP", help=f"this group and no other: {place}")
     add("--drop", action="append", default=[], metavar="GROUP", help="not this group; as --only")
     add("--target", default="native", metavar="CPU", help="build for: native (default), x86-64-v2, x86-64-v3...")
     add("--threads", type=int, default=1, metavar="N", help="threads of onnxruntime to time with (default: 1)")
     add("--fresh", action="store_true", help="time everything anew, whatever earlier runs found")
-    add(
-        "--tune",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="try other options of the schedules, or never take any (default: those that --tune found best before)",
-    )
+    others = "try other options of the schedules, or never take any (default: those that --tune found best before)"
+    add("--tune", action=argparse.BooleanOptionalAction, default=None, help=others)
     add("--weights", choices=WEIGHTS, help="try weights of products in few bits, onnxruntime's own (default: none)")
     add("--budget", metavar="1e-2", help="how far such weights may move the outputs (default: same-tokens)")
     add("--calibration", type=Path, metavar="F.npz|F.py", help="hold them against the outputs on these arrays")
@@ -125,16 +105,10 @@ def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
     """The main job where torch hosts the model."""
     from noyau.jobs.optimize.torch import job
 
-    for name, option in {
-        "between": "--between",
-        "ops": "--with",
-        "only": "--only",
-        "drop": "--drop",
-        "weights": "--weights",
-        "fix_dim": "--fix-dim",
-    }.items():
+    options = {option: option.replace("-", "_") for option in ("between", "only", "drop", "weights", "fix-dim")}
+    for option, name in {**options, "with": "ops"}.items():
         if getattr(arguments, name):
-            raise InputError(f"{option} is for models in onnxruntime: leave it, or --device, out")
+            raise InputError(f"--{option} is for models in onnxruntime: leave it, or --device, out")
     sizes = sizes_of(arguments.dim)
     if any(len(numbers) > 1 for numbers in sizes.values()):
         raise InputError("with --device each size is one number: --dim batch=1 --dim sequence=128")
@@ -144,8 +118,8 @@ def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
     with command_line.progress(quiet=arguments.quiet) as say:
         say(f"hosting {model.name} on {arguments.device}")
         wishes = {} if arguments.inputs is None else {"inputs": arguments.inputs}
-        hosting = job("onnx_model")
-        result = hosting.optimize_model(model, device=arguments.device, dims=dims, keep=arguments.keep, **wishes)
+        optimize = job("onnx_model").optimize_model
+        result = optimize(model, device=arguments.device, dims=dims, keep=arguments.keep, **wishes)
         result.save(output)
     name = plain(str(output))
     files = f"Wrote {name}; noyau.load({name!r}) is called with the model's inputs."
@@ -193,9 +167,8 @@ def _verdict(report: Report, required: float | None) -> int:
     speedup = report.end_to_end.speedup if report.is_changed else 1.0
     if required is None or (speedup is not None and speedup >= required):
         return 0
-    reached = (
-        "was not timed" if speedup is None else f"is {speedup:.2f}x as fast" if report.is_changed else "is as it was"
-    )
+    timed = "was not timed" if speedup is None else f"is {speedup:.2f}x as fast"
+    reached = timed if report.is_changed else "is as it was"
     print(f"noyau: the whole model {reached}; --require asks for {required:.2f}x", file=sys.stderr)
     return 1
 
@@ -211,12 +184,8 @@ def _number(text: str, fault: str) -> float:
 
 
 def _declare_demo(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--exporter",
-        choices=("dynamo", "torchscript"),
-        default="dynamo",
-        help="which of PyTorch's exporters wrote the model (default: dynamo)",
-    )
+    writer = "which of PyTorch's exporters wrote the model (default: dynamo)"
+    parser.add_argument("--exporter", choices=("dynamo", "torchscript"), default="dynamo", help=writer)
     parser.add_argument("--folder", type=Path, metavar="F", help="leave the models here, instead of nowhere")
     declare_options(parser)
 

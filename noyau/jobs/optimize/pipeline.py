@@ -75,9 +75,8 @@ def optimize(
     """Fuse what can be fused, keep the kernels that are right and win, by one of candidate.KEEPS. `dropped`: those that
     are not to be, with the reason."""
     partition, plan = host.plan()
-    certified = [
-        replace(one, reason=one.reason or dropped.get(one.planned.operator, "")) for one in host.certify(plan.kernels)
-    ]
+    certified = host.certify(plan.kernels)
+    certified = [replace(one, reason=one.reason or dropped.get(one.planned.operator, "")) for one in certified]
     candidates = race(host, certified, keep, say)
     remaining, installed = host.install(candidates)
     return Optimization(partition, plan, tuple(remaining), installed)

@@ -16,17 +16,9 @@ from rich.text import Text
 
 from noyau.compiler.partition.costs import flops
 from noyau.hosts.onnxruntime.inputs import spell
+from noyau.jobs.optimize import record
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.record import (
-    BindingRecord,
-    EndToEnd,
-    Evidence,
-    KernelRecord,
-    NotFused,
-    ProductRecord,
-    Report,
-    WeightRecord,
-)
+from noyau.jobs.optimize.record import BindingRecord, Evidence, KernelRecord, Report
 from noyau.jobs.page import document
 from noyau.jobs.page.document import Page, Section, SizedTime
 from noyau.jobs.report.text import WIDE, Show, TableRow, beginnings, hanging, shorten, show_of, spell_bytes, table
@@ -65,25 +57,20 @@ def render(report: Report, width: int, *, ascii_only: bool = False) -> Iterator[
     yield Text()
     yield from header(report, width, show)
     if report.kernels:
-        yield Text()
-        yield from _kernels(report.kernels, width, show)
+        yield from (Text(), *_kernels(report.kernels, width, show))
     if report.weights is not None:
-        yield Text()
-        yield from _weights(report.weights, width, show)
+        yield from (Text(), *_weights(report.weights, width, show))
     if report.not_fused:
-        yield Text()
-        yield from _not_fused(report.not_fused, width, show)
+        yield from (Text(), *_not_fused(report.not_fused, width, show))
     if report.graphs:
-        yield Text()
-        yield Text("Graphs", style="bold")
+        yield from (Text(), Text("Graphs", style="bold"))
     for graph in report.graphs:
         yield from hanging(show(f"{graph.kind}: {graph.whole}"), width, "    ", "      ")
         yield from graph.wall.renderables(width, ascii_only=ascii_only) if graph.wall else ()
     if report.inputs:
-        yield Text()
-        yield Text("Inputs", style="bold")
-        for note in report.inputs:
-            yield from hanging(show(note), width, "    ", "      ")
+        yield from (Text(), Text("Inputs", style="bold"))
+    for note in report.inputs:
+        yield from hanging(show(note), width, "    ", "      ")
 
 
 def summary(report: Report, width: int, show: Show) -> Iterator[Text]:
@@ -102,8 +89,8 @@ def header(report: Report, width: int, show: Show) -> Iterator[Text]:
     yield from hanging(Text.assemble((show(report.model), "bold"), counts, kernels), width, rest="  ")
     machine = report.machine
     cores = several(machine.cores, "core")
-    runtime = next((name for name in ("torch", "onnxruntime") if name in machine.versions), "")
-    message = f"{runtime} {machine.versions[runtime]}" if runtime else ""
+    runtimes = (f"{name} {machine.versions[name]}" for name in ("torch", "onnxruntime") if name in machine.versions)
+    message = next(runtimes, "")
     facts = [f"{machine.cpu}, {cores}, {machine.level}", machine.compiler, message]
     yield from hanging(show("; ".join(filter(None, facts))), width, rest="  ", style="dim")
 
@@ -164,7 +151,7 @@ def _size_cells(each: BindingRecord) -> Iterator[str | Text]:
     yield counted(after.calls_per_s) if after else "-"
 
 
-def _weights(weights: WeightRecord, width: int, show: Show) -> Iterator[RenderableType]:
+def _weights(weights: record.WeightRecord, width: int, show: Show) -> Iterator[RenderableType]:
     """The outputs beside those in float32, and each product with the form of its weights, or why it has none."""
     head = f"Weights in few bits ({weights.weights}, {weights.budget})"
     if weights.changed:
@@ -181,20 +168,19 @@ def _weights(weights: WeightRecord, width: int, show: Show) -> Iterator[Renderab
     yield from table("product", headings, rows, width)
 
 
-def _product(product: ProductRecord) -> tuple[str, ...]:
+def _product(product: record.ProductRecord) -> tuple[str, ...]:
     """The cells of a product."""
     chosen, shape = product.chosen, " x ".join(map(str, product.shape))
     if chosen is None:
         return (shape, "f32", *[""] * 4)
     speeds = sorted(each.speedup for each in chosen.bindings)
     ratios = " to ".join(dict.fromkeys(map(spell_ratio, (speeds[0], speeds[-1]))))
-    errors = (
-        f"{spell_error(e)} ({spell_error(f)})" for e, f in zip(chosen.errors, product.errors_float32, strict=True)
-    )
+    pairs = zip(chosen.errors, product.errors_float32, strict=True)
+    errors = (f"{spell_error(few)} ({spell_error(plain)})" for few, plain in pairs)
     return (shape, chosen.variant, ratios, *errors)
 
 
-def _end_to_end(whole: EndToEnd, width: int, fused: str, show: Show) -> Iterator[Text]:
+def _end_to_end(whole: record.EndToEnd, width: int, fused: str, show: Show) -> Iterator[Text]:
     """`fused`: what there is to say of a model that was not timed; nothing where no kernel was made."""
     if whole.before_s is None or whole.after_s is None:
         reason = f": {show(whole.reason)}" if whole.reason else ""
@@ -221,13 +207,12 @@ def _ceiling(report: Report, width: int) -> Iterator[Text]:
     if report.ceiling is None:
         return
     reached = report.end_to_end.speedup
-    message = "" if reached is None else f"; {spell_ratio(reached)} is reached"
-    if reached is not None and reached >= report.ceiling:
-        message += ": more than the estimate, which is of the kernels alone"
+    more = ": more than the estimate, which is of the kernels alone"
+    message = "" if reached is None else f"; {spell_ratio(reached)} is reached{more * (reached >= report.ceiling)}"
     yield from hanging(f"Fusing could gain about {spell_ratio(report.ceiling)} here{message}.", width, rest="  ")
 
 
-def _not_fused(groups: Sequence[NotFused], width: int, show: Show) -> Iterator[RenderableType]:
+def _not_fused(groups: Sequence[record.NotFused], width: int, show: Show) -> Iterator[RenderableType]:
     """Reasons, each with its number of nodes and the first of them; the most frequent first."""
     by_reason: dict[str, list[str]] = defaultdict(list)
     for group in groups:
@@ -291,23 +276,17 @@ def page(report: Report) -> Page:
     verdict, evidence = report.end_to_end.verdict, report.evidence or Evidence(())
     state = "doubt" if report.doubts else STATES[verdict] if verdict else "plain"
     times = {one.planned.operator: list(_times(one, evidence)) for one in evidence.candidates}
+    products = report.weights.products if report.weights else ()
+    few = ({"product": each.name, "weights": each.variant or "f32", "reason": each.reason} for each in products)
+    not_fused = ({"nodes": len(each.nodes), "reason": each.reason, "which": each.nodes} for each in report.not_fused)
     sections: list[Section] = [
         document.summary(headline(report), state, rest, facts),
         *_graphs(evidence, report),
         document.table("Kernels", map(_row, report.kernels), "Choose a kernel for its source and certificate."),
         document.table("The whole model at each size", map(_binding, report.end_to_end.bindings)),
         document.sweeps("Kernels beside this machine", "", times),
-        document.table(
-            "Weights in few bits",
-            (
-                {"product": each.name, "weights": each.variant or "f32", "reason": each.reason}
-                for each in (report.weights.products if report.weights else ())
-            ),
-        ),
-        document.table(
-            "Not fused",
-            ({"nodes": len(each.nodes), "reason": each.reason, "which": each.nodes} for each in report.not_fused),
-        ),
+        document.table("Weights in few bits", few),
+        document.table("Not fused", not_fused),
         document.lines("Graphs", (f"{graph.kind}: {graph.whole}" for graph in report.graphs)),
         document.lines("Inputs and notes", report.inputs),
     ]

@@ -4,8 +4,9 @@ for models in onnxruntime and for modules of torch: a form of weights, of either
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ TOKENS = 512  # rows of logits that a budget of tokens is held on: of enough, an
 MOST_RETURNS = 8  # products that are tried once more after all
 LARGE = (1, 30, 1000)  # times a channel of every second row on which a product is judged
 Outputs = Mapping[str, np.ndarray]
+Runs = Iterable[tuple[Outputs, Outputs]]  # outputs as they were, and with weights in few bits
 Choice = Mapping[str, Any]  # the variant of each product that is not as it was, by what it makes
 
 
@@ -86,7 +88,7 @@ def distance(one: np.ndarray, other: np.ndarray) -> float:
     return np.inf if np.isnan(apart) else apart  # NaN is less than no bound, and greater than none
 
 
-def agreement(pairs: Iterable[tuple[Outputs, Outputs]]) -> Agreement:
+def agreement(pairs: Runs) -> Agreement:
     """The agreement of runs, each with the outputs in float32 and in few bits."""
     error, flips, margins = 0.0, [np.zeros(0, bool)], [np.zeros(0)]
     for before, after in pairs:
@@ -195,22 +197,17 @@ class Trial:
         return VariantRecord(str(self.variant), self.errors, tuple(at), self.reason)
 
     @property
-    def gain_s(self) -> float:
-        """The seconds that the variant saves in one product, at the first binding."""
-        return self.before_s[0] * (1 - 1 / self.timings[0].comparison.speedup)
-
-    def gain(self, totals: Mapping[str, float]) -> float:
-        """The share of the time of all products that the variant saves in one, the mean over the bindings."""
+    def gains_s(self) -> list[float]:
+        """The seconds that the variant saves in one product, at each binding."""
         pairs = zip(self.timings, self.before_s, strict=True)
-        return float(np.mean([one * (1 - 1 / at.comparison.speedup) / totals[str(at.sizes)] for at, one in pairs]))
+        return [before_s * (1 - 1 / each.comparison.speedup) for each, before_s in pairs]
 
 
 def trial_loss(timings: Sequence[BindingTiming]) -> str:
     """Why a variant with these timings is not one to choose, or nothing: it is FASTER at one and SLOWER at none."""
-    decider = losing(timings) or decisive(timings)
-    if overall(each.verdict for each in timings) is Verdict.FASTER and losing(timings) is None:
-        return ""
-    return "not timed" if decider is None else str(decider)
+    loser, decider = losing(timings), decisive(timings)
+    is_faster = loser is None and overall(each.verdict for each in timings) is Verdict.FASTER
+    return "" if is_faster else str(loser or decider or "not timed")
 
 
 @dataclass(slots=True)
@@ -224,18 +221,30 @@ class ProductTrials:
     reasons: dict[str, str] = field(default_factory=dict)
     known: dict[Any, Agreement] = field(default_factory=dict)
 
+    def add(
+        self, name: str, trials: Sequence[Trial], judge: Callable[[list[Any]], Iterable[tuple[float, ...]]]
+    ) -> None:
+        """A product with its trials; `judge` has its errors as it was, then with each of some variants."""
+        right = [each.variant for each in trials if not each.reason]
+        self.plain[name], *errors = judge(right)
+        known = dict(zip(right, errors, strict=True))
+        self.trials[name] = [replace(each, errors=known.get(each.variant, ())) for each in trials]
+
     def options(self) -> dict[str, list[Option]]:
         """The variants of each product that may be chosen, those that gain most first. A gain is the share of the time
         of all products at a binding, so that none of them counts more than another."""
-        totals, options = dict[str, float](), dict[str, list[Option]]()
+        totals, options = defaultdict[str, float](float), dict[str, list[Option]]()
         for trials in self.trials.values():
             longest = max(trials, key=lambda each: len(each.timings))
             for timing, before_s in zip(longest.timings, longest.before_s, strict=True):
-                totals[str(timing.sizes)] = totals.get(str(timing.sizes), 0.0) + before_s
+                totals[str(timing.sizes)] += before_s
         for name, trials in self.trials.items():
-            right = [each for each in trials if not each.reason and np.isfinite(each.errors).all()]
-            options[name] = [Option(each.variant, each.gain(totals), each.errors[0]) for each in right]
-        return dict(sorted(options.items(), key=lambda item: -max((each.gain for each in item[1]), default=0.0)))
+            for each in trials:
+                if not each.reason and np.isfinite(each.errors).all():
+                    wholes_s = [totals[str(at.sizes)] for at in each.timings]
+                    gain = float(np.mean(np.divide(each.gains_s, wholes_s)))
+                    options.setdefault(name, []).append(Option(each.variant, gain, each.errors[0]))
+        return dict(sorted(options.items(), key=lambda item: -max(each.gain for each in item[1])))
 
     def choose(self, fault_of: Callable[[Choice], str]) -> tuple[Choice, str]:
         """The choice that keeps the budget, and why a faster one does not, or why there is none. The reasons of the
@@ -247,23 +256,28 @@ class ProductTrials:
         self.reasons |= {name: f"{v}: {fault}" for name, v in choices[0].items() if choice.get(name) != v}
         return choice, fault if choice else f"none keeps the budget: {fault}"
 
+    def fault(self, choice: Choice, budget: str | float | None, run: Callable[[], Runs]) -> str:
+        """Why a choice is none that a budget allows, or nothing; `run` has the outputs with it, beside those before."""
+        if choice and (key := _key(choice)) not in self.known:
+            self.known[key] = agreement(run())
+        return self.known[key].fault(budget_of(budget)) if choice else ""
+
     def record(self, weights: str, budget: str | float | None, choice: Choice, reason: str) -> WeightRecord:
         """The record of all products for a choice; `reason`: why nothing is chosen."""
-        records = list[ProductRecord]()
-        for name in dict.fromkeys([*self.shapes, *self.reasons]):
-            trials, variant = self.trials.get(name, []), str(choice.get(name, ""))
-            why = self.reasons.get(name, "") or ("" if variant else _nearest(trials))
-            variants = tuple(each.record for each in trials)
-            records.append(
-                ProductRecord(name, self.shapes.get(name, ()), variant, why, self.plain.get(name, ()), variants)
-            )
-        apart = self.known.get(key_of(choice), Agreement())
-        margin = apart.margin if apart.rows else None
-        numbers = apart.error, apart.rows, apart.flips, margin, apart.rows_beyond, apart.flips_beyond
-        return WeightRecord(weights, str(budget or SAME_TOKENS), tuple(records), *numbers, reason)
+        names = tuple(dict.fromkeys([*self.shapes, *self.reasons]))
+        records = tuple(self._product(name, str(choice.get(name, ""))) for name in names)
+        apart = self.known.get(_key(choice), Agreement())
+        numbers = asdict(apart) | {"margin": apart.margin if apart.rows else None}
+        return WeightRecord(weights, str(budget or SAME_TOKENS), records, reason=reason, **numbers)
+
+    def _product(self, name: str, variant: str) -> ProductRecord:
+        trials = self.trials.get(name, [])
+        reason = self.reasons.get(name, "") or ("" if variant else _nearest(trials))
+        variants = tuple(each.record for each in trials)
+        return ProductRecord(name, self.shapes.get(name, ()), variant, reason, self.plain.get(name, ()), variants)
 
 
-def key_of(choice: Choice) -> tuple[tuple[str, Any], ...]:
+def _key(choice: Choice) -> tuple[tuple[str, Any], ...]:
     """A choice as a key, in whatever order it was made."""
     return tuple(sorted(choice.items(), key=str))
 
@@ -281,10 +295,11 @@ def together(records: Sequence[WeightRecord], loss: str) -> WeightRecord | None:
     products = [each for record in records for each in record.products]
     if loss:
         products = [replace(each, variant="", reason=loss if each.variant else each.reason) for each in products]
-    margins = [each.margin for each in records if each.margin is not None]
-    totals = {
-        name: sum(getattr(each, name) for each in records) for name in ("rows", "flips", "rows_beyond", "flips_beyond")
-    }
-    reason = loss or next((each.reason for each in records if each.reason), "")
-    error, margin = max(each.error for each in records), min(margins, default=None)
+    counts = ("rows", "flips", "rows_beyond", "flips_beyond")
+    totals = {name: sum(getattr(each, name) for each in records) for name in counts}
+    margin = min((each.margin for each in records if each.margin is not None), default=None)
+    reason, error = (
+        loss or next(filter(None, (each.reason for each in records)), ""),
+        max(each.error for each in records),
+    )
     return replace(records[0], products=tuple(products), error=error, margin=margin, reason=reason, **totals)

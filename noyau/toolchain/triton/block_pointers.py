@@ -60,8 +60,7 @@ def _sequence(values: Any) -> Sequence[Any]:
 
 def _integers(values: Any) -> tuple[int, ...]:
     """Numbers, constants and tensors of one cell as integers."""
-    each_of = (each.handle.data.item() if is_tensor(each) else number_of(each) for each in _sequence(values))
-    return tuple(map(int, each_of))
+    return tuple(int(each.handle.data.item() if is_tensor(each) else number_of(each)) for each in _sequence(values))
 
 
 def _make(base: Any, shape: Any, strides: Any, offsets: Any, block_shape: Any, order: Any = (), **rest: Any) -> Any:

@@ -88,10 +88,12 @@ def _erf(self: Any, value: Any) -> Any:
 def _loaded(self: Any, pointers: Any, mask: Any, other: Any, *rest: Any, **options: Any) -> Any:
     dtype = pointers.get_element_ty()
     cell = _numpy_dtype(dtype)
-    lanes = mask if isinstance(mask, np.ndarray) else mask.data
-    others = np.zeros(pointers.data.shape, cell) if other is None else other.data
-    bits = _bits(others)
-    return Handle(interpreter._interpreter.load(pointers.data, lanes, bits, bits.dtype).view(cell), dtype)
+    bits = _bits(np.zeros(pointers.data.shape, cell) if other is None else other.data)
+    return Handle(interpreter._interpreter.load(pointers.data, _lanes(mask), bits, bits.dtype).view(cell), dtype)
+
+
+def _lanes(mask: Any) -> np.ndarray:
+    return mask if isinstance(mask, np.ndarray) else mask.data
 
 
 def _bits(array: np.ndarray) -> np.ndarray:
@@ -101,8 +103,7 @@ def _bits(array: np.ndarray) -> np.ndarray:
 
 
 def _stored(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
-    lanes = mask if isinstance(mask, np.ndarray) else mask.data
-    return interpreter._interpreter.store(pointers.data, _bits(value.data), lanes)
+    return interpreter._interpreter.store(pointers.data, _bits(value.data), _lanes(mask))
 
 
 def _merged(self: Any, how: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
@@ -143,11 +144,10 @@ def _recalled_type(plain: Callable[..., None]) -> Callable[..., None]:
 
     def construct(self: Any, element: Any, shape: Any) -> None:
         key = (id(element), *map(number_of, shape))  # it lives as long as what is known of it
-        fields = known.get(key)
-        if fields is None:
+        if key not in known:
             plain(self, element, shape)
-            known[key] = fields = {**vars(self), _FIELDS: {}}
-        vars(self).update(fields)
+            known[key] = {**vars(self), _FIELDS: {}}
+        vars(self).update(known[key])
 
     return construct
 
@@ -156,9 +156,7 @@ def _recalled_tensor(plain: Callable[..., None]) -> Callable[..., None]:
     """The constructor of tensors: all but its handle once for each type."""
 
     def construct(self: Any, handle: Any, kind: Any) -> None:
-        fields = vars(kind).get(_FIELDS)
-        if fields is None:
-            fields = vars(kind)[_FIELDS] = {}
+        fields = vars(kind).setdefault(_FIELDS, {})
         if not fields:
             plain(self, handle, kind)
             fields.update(vars(self))

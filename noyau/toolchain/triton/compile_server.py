@@ -53,8 +53,7 @@ def begin() -> None:
     """Import what every task needs, and find out what Triton asks once in a process."""
     sys.modules["torch"] = Unread("torch")
     import_module("triton.backends.nvidia.compiler")
-    cache = import_module("triton.runtime.cache")
-    cache.triton_key()
+    import_module("triton.runtime.cache").triton_key()
 
 
 def ready_driver() -> None:

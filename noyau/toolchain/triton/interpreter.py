@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial, reduce
+from importlib import import_module
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -174,10 +175,11 @@ def language() -> Iterator[None]:
         _depth[0] -= 1
         if _depth[0] == 0:
             for holder, name, before, _ in _words():
-                if before is _MISSING:
-                    delattr(holder, name)
-                else:
-                    setattr(holder, name, before)
+                _restore(holder, name, before)
+
+
+def _restore(holder: Any, name: str, before: Any) -> None:
+    delattr(holder, name) if before is _MISSING else setattr(holder, name, before)
 
 
 @cache
@@ -188,13 +190,13 @@ def _words() -> list[tuple[Any, str, Any, Any]]:
     words = []
     for holder, before in zip(_HOLDERS, befores, strict=True):
         for name, value in list(vars(holder).items()):
-            if before.get(name, _MISSING) is not value:
-                words.append((holder, name, before.get(name, _MISSING), _own(before.get(name), value)))
+            if (earlier := before.get(name, _MISSING)) is not value:
+                words.append((holder, name, earlier, _own(before.get(name), value)))
     if scope is not None:
         scope.restore()
     else:
         for holder, name, earlier, _ in words:
-            delattr(holder, name) if earlier is _MISSING else setattr(holder, name, earlier)
+            _restore(holder, name, earlier)
     own: list[tuple[Any, str, Any]] = [(tl.core.tensor, "__index__", lambda each: int(each.handle.data.item()))]
     own += [(tl.core, "extern_elementwise", _extern)]  # of functions that a file imports by their names
     own += [(holder, name, value) for holder in (tl, tl.core) for name, value in _language_words().items()]
@@ -236,15 +238,10 @@ def _extern(library: str, path: str, operands: Any, symbols: Mapping[Any, Any], 
 
 @cache
 def _libdevices() -> list[ModuleType]:
-    from importlib import import_module
-
-    names = ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice")
     modules = []
-    for name in names:
-        try:
+    for name in ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice"):
+        with suppress(ImportError):
             modules.append(import_module(name))
-        except ImportError:
-            continue
     return modules
 
 
@@ -252,10 +249,8 @@ class _Meanings:
     """The compiler's meanings of words of Python; see `rewrite.Meanings`."""
 
     def __init__(self) -> None:
-        self.names: Mapping[str, Any] = {
-            "min": partial(_extreme, min, "minimum"),
-            "max": partial(_extreme, max, "maximum"),
-        }
+        pairs = ((min, "minimum"), (max, "maximum"))
+        self.names: Mapping[str, Any] = {plain.__name__: partial(_extreme, plain, name) for plain, name in pairs}
         self.turn: Callable[[], Any] = lambda: None
 
     def both(self, *values: Callable[[], Any]) -> Any:
@@ -284,8 +279,7 @@ class _Meanings:
         return (_scalar(each, tl.int64 if is_wide else tl.int32) for each in values)
 
     def carried(self, value: Any) -> Any:
-        number = number_of(value)
-        is_number = isinstance(number, bool | int | float)
+        is_number = isinstance(number := number_of(value), bool | int | float)
         return interpreter.interpreter_semantic.to_tensor(number) if is_number else value
 
     def methods(self, value: Any) -> Any:
@@ -342,8 +336,8 @@ def libdevice_function(name: str) -> Callable[..., Any]:
 
     def call(*operands: Any, **options: Any) -> Any:
         if function is None:
-            message = f"libdevice.{name} cannot be interpreted without a GPU; noyau knows no such function"
-            raise UnsupportedError(message)
+            message = "cannot be interpreted without a GPU; noyau knows no such function"
+            raise UnsupportedError(f"libdevice.{name} {message}")
         values = [operand.handle.data if is_tensor(operand) else number_of(operand) for operand in operands]
         with np.errstate(all="ignore"):
             result = np.asarray(function(*values))

@@ -28,11 +28,11 @@ def _reduce(values: Any, axis: Any, combine: Any, keep_dims: bool = False, **opt
         place = int(axis) % rank
     known = _KNOWN.get(_name(combine)) if len(parts) == 1 else None
     slices = [known(arrays[0], place)] if known else _folded(combine, parts, arrays, place)
-    shapes = [(1,) * rank if axis is None else slices[0].shape]
+    shape = (1,) * rank if axis is None else slices[0].shape
     if not keep_dims:
-        shapes = [() if axis is None else (*shapes[0][:place], *shapes[0][place + 1 :])]
+        shape = () if axis is None else (*shape[:place], *shape[place + 1 :])
     results = tuple(
-        tensor_of(each.reshape(shapes[0]).astype(DTYPES[part.dtype.name], copy=False), part.dtype, bool(shapes[0]))
+        tensor_of(each.reshape(shape).astype(DTYPES[part.dtype.name], copy=False), part.dtype, bool(shape))
         for each, part in zip(slices, parts, strict=True)
     )
     return results if isinstance(values, tuple | tl.core.tuple) else results[0]
@@ -51,10 +51,9 @@ def _scan(values: Any, axis: Any, combine: Any, reverse: bool = False, **options
     axis, reverse = int(number_of(axis)) % len(parts[0].handle.data.shape), bool(number_of(reverse))
     back = _cut(axis, slice(None, None, -1)) if reverse else ()
     arrays = [each.handle.data[back].copy() for each in parts]
-    known = _KNOWN_SCANS.get(_name(combine)) if len(parts) == 1 else None
+    step, known = 1, _KNOWN_SCANS.get(_name(combine)) if len(parts) == 1 else None
     if known is not None:
-        arrays = [known(arrays[0], axis)]
-    step = 1 if known is None else arrays[0].shape[axis]
+        arrays, step = [known(arrays[0], axis)], arrays[0].shape[axis]
     while step < arrays[0].shape[axis]:
         last = _cut(axis, slice(step, None))
         joined = _combined(combine, parts, [np.roll(each, step, axis) for each in arrays], arrays)
@@ -72,10 +71,9 @@ def _combined(
     tensors = [tensor_of(each, part.dtype) for side in (left, right) for each, part in zip(side, parts, strict=True)]
     results = combine(*tensors)
     results = results if isinstance(results, tuple | tl.core.tuple) else (results,)
-    shape = left[0].shape
     arrays = [each.handle.data if is_tensor(each) else np.asarray(number_of(each)) for each in results]
     pairs = zip(arrays, parts, strict=True)
-    return [np.broadcast_to(each, shape).astype(DTYPES[part.dtype.name], copy=False) for each, part in pairs]
+    return [np.broadcast_to(each, left[0].shape).astype(DTYPES[part.dtype.name], copy=False) for each, part in pairs]
 
 
 def _cut(axis: int, part: slice) -> tuple[slice, ...]:

@@ -88,8 +88,7 @@ def _compiled(tree: ast.FunctionDef, free: tuple[str, ...], file: str) -> CodeTy
     """The code of a function in which some names are free."""
     arguments = ast.arguments([], [ast.arg(name) for name in free], None, [], [], None, [])
     outer = ast.FunctionDef("_noyau_outer", arguments, [tree], [])
-    for field in ("type_params",):  # of Python 3.12
-        setattr(outer, field, [])
+    vars(outer)["type_params"] = []  # of Python 3.12
     module = ast.fix_missing_locations(ast.Module([outer], []))
     code = compile(module, file, "exec")
     for name in ("_noyau_outer", tree.name):
@@ -134,8 +133,7 @@ class _Rewriter(ast.NodeTransformer):
     def visit_For(self, node: ast.For) -> Any:
         carried = list(_carried(node))
         self.generic_visit(node)
-        is_unrolled = "static_range" in ast.dump(node.iter)
-        if is_unrolled:
+        if "static_range" in ast.dump(node.iter):  # it is unrolled
             return node
         node.iter = ast.copy_location(_call("counted", node.iter), node.iter)
         return [*(ast.copy_location(each, node) for each in carried), node]
@@ -143,8 +141,7 @@ class _Rewriter(ast.NodeTransformer):
     def visit_While(self, node: ast.While) -> Any:
         carried = list(_carried(node))
         self.generic_visit(node)
-        turn = ast.copy_location(ast.Expr(_call("turn")), node.body[0])
-        node.body.insert(0, turn)
+        node.body.insert(0, ast.copy_location(ast.Expr(_call("turn")), node.body[0]))
         return [*(ast.copy_location(each, node) for each in carried), node]
 
 

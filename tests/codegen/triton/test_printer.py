@@ -10,13 +10,13 @@ import pytest
 
 import noyau
 from noyau.codegen.triton import printer as triton_printer
-from noyau.codegen.triton.printer import row_length
+from noyau.codegen.triton.printer import length_of
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.dtypes import DType
 from noyau.errors import GraphError
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Launch
+from noyau.ir.loops import Launch, Tile, TilePolicy
 from tests.compiler.schedules.groups import log_softmax, reduced, residual_rms_norm
 from tests.jobs.check.groups import Group, layer_norm, one_map, rms_norm, softmax
 
@@ -187,7 +187,7 @@ def test_what_is_always_empty_has_tiles_too(signature, function):
 
 
 def test_rows_of_which_nothing_is_taken_have_a_length_too():
-    assert row_length(Launch(())) == Dim.of(1)
+    assert length_of(Tile("CELLS", TilePolicy.FIXED, 1), Launch(())) == Dim.of(1)
 
 
 @pytest.mark.parametrize("function", [lambda x: x**0.7, lambda x: np.float32(0.7) ** x, lambda x: np.cbrt(x)])

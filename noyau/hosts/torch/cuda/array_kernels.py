@@ -16,6 +16,7 @@ from noyau.hosts.torch.cuda.device import beside_captures, device_errors, device
 from noyau.hosts.torch.cuda.guarded_memory import Room, answers
 from noyau.hosts.torch.cuda.launch import MOST_PLANS, Launcher, kinds_of
 from noyau.hosts.torch.cuda.launch_records import TAPE, function_of
+from noyau.hosts.torch.cuda.tensor_rotation import flat_of
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.ir.loops import Buffer, Kernel, Role
 from noyau.toolchain.guard_zones import PLAIN, Empty, Order, changed_input, poison_of, refuse_unwritten
@@ -89,23 +90,17 @@ class DeviceKernel:
 
     def run(self, tensors: Sequence[Tensor], empty: Callable[..., Tensor] = torch.empty) -> list[Array]:
         """The results as arrays, in tensors that `empty` makes."""
-        before, TAPE.empty = TAPE.empty, empty
-        try:
-            with device_errors(self.name, self.device), guard(self.device):
-                result = self.function(*tensors)
-        finally:
-            TAPE.empty = before
+        with TAPE.holding(empty=empty), device_errors(self.name, self.device), guard(self.device):
+            result = self.function(*tensors)
         results = result if isinstance(result, tuple) else (result,)
         return [array_of(t, b.dtype) for t, b in zip(results, self.outputs, strict=True)]
 
     def tensor(self, array: Array) -> Tensor:
         """A tensor on the device with the strides of an array, as far as torch has them."""
         base = tensor_of(np.asarray(array))
-        reach = 1 + sum((extent - 1) * stride for extent, stride in zip(base.shape, base.stride(), strict=True))
         if not base.numel():
             return torch.empty(base.shape, dtype=base.dtype, device=self.device)
-        flat = base.as_strided((reach,), (1,))
-        return flat.to(self.device, copy=True).as_strided(base.shape, base.stride())
+        return flat_of(base).to(self.device, copy=True).as_strided(base.shape, base.stride())
 
 
 class FunctionLauncher:

@@ -11,6 +11,7 @@ from noyau.hosts.torch.cuda.device import absence
 from noyau.hosts.torch.cuda.rate_probes import copies, curve, fills, flush, launches, products, reads, transfers
 from noyau.timing.gpu_rate_cache import COLD, HOT, SIZES, Curves, GpuIdentity, GpuRates, keep, recall_gpu
 from noyau.timing.queue_clock import BlockedClock, Call, Times, interleave
+from noyau.timing.verdict import Comparison
 from noyau.version import __version__
 from noyau.workers.nvml import GpuConditions, driver_version, gpu_conditions
 
@@ -83,6 +84,12 @@ def time_calls(calls: Mapping[str, Call], *, rounds: int = 30, cold: bool = True
     return interleave(clock_of(torch.cuda.current_device()), calls, rounds=rounds, cold=cold, seed=seed)
 
 
+def compare_calls(before: Call, after: Call, *, rounds: int, cold: bool) -> Comparison:
+    """Two calls, as `time_calls` times them."""
+    times = time_calls({"before": before, "after": after}, rounds=rounds, cold=cold)
+    return Comparison(times["before"].samples_s, times["after"].samples_s)
+
+
 def conditions_of(device: int) -> GpuConditions:
     """Conditions of a device now; its clock from a kernel that spins for a fixed number of cycles."""
     assert SPIN is not None
@@ -115,12 +122,6 @@ def triton_version() -> str:
         except PackageNotFoundError:
             continue
     return "none"
-
-
-try:
-    import torch
-except ImportError as error:
-    raise MissingExtraError("torch is not installed; run: pip install torch") from error
 
 
 def measured_gpu(device: int = 0, *, refresh: bool = False) -> GpuRates:

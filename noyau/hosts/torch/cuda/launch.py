@@ -64,13 +64,11 @@ def record_call(
     noted: CallRecord, function: Callable[..., Any], tensors: Sequence[Tensor], tiles: Mapping[str, int]
 ) -> Any:
     """Call a function of a text, and note what it does in `noted`."""
-    before, TAPE.noted = TAPE.noted, noted
-    try:
-        return function(*tensors, **tiles)
-    except ValueError as error:  # of the text: shapes that do not fit
-        raise InputError(f"{noted.called}: {error}") from error
-    finally:
-        TAPE.noted = before
+    with TAPE.holding(noted=noted):
+        try:
+            return function(*tensors, **tiles)
+        except ValueError as error:  # of the text: shapes that do not fit
+            raise InputError(f"{noted.called}: {error}") from error
 
 
 def kinds_of(tensors: Sequence[Tensor]) -> tuple[Any, ...]:

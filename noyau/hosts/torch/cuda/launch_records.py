@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeAlias
@@ -17,6 +18,7 @@ from noyau.ir.loops import Buffer, Kernel
 from noyau.toolchain.triton.module import load
 
 Allocation: TypeAlias = tuple[tuple[int, ...], torch.dtype]
+Launching: TypeAlias = tuple[Any, Sequence[Any], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,18 @@ class _Tape(threading.local):
     """State of this thread: the record that is written, launches for later, and the allocator of results."""
 
     noted: CallRecord | None = None
-    foretold: list[tuple[Any, Sequence[Any], Mapping[str, Any]]] | None = None
+    foretold: list[Launching] | None = None
     empty: Callable[..., Tensor] = torch.empty
+
+    @contextmanager
+    def holding(self, **state: Any) -> Iterator[None]:
+        """Hold other values of some of these, in a `with`."""
+        before = {name: getattr(self, name) for name in state}
+        vars(self).update(state)
+        try:
+            yield
+        finally:
+            vars(self).update(before)
 
 
 TAPE = _Tape()
@@ -136,13 +148,9 @@ def function_of(text: str, kernel: Kernel) -> Callable[..., Any]:
     return result
 
 
-def foretell(
-    function: Callable[..., Any], tensors: Sequence[Tensor]
-) -> list[tuple[Any, Sequence[Any], Mapping[str, Any]]]:
+def foretell(function: Callable[..., Any], tensors: Sequence[Tensor]) -> list[Launching]:
     """Launches that a function of a text would make for tensors: functions of Triton's, their arguments and options."""
-    before, TAPE.foretold = TAPE.foretold, []
-    try:
+    launches: list[Launching] = []
+    with TAPE.holding(foretold=launches):
         function(*tensors)
-        return TAPE.foretold
-    finally:
-        TAPE.foretold = before
+    return launches

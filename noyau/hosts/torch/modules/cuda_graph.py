@@ -108,9 +108,8 @@ def is_on_gpu(results: Any) -> bool:
 
 def is_small(results: Any) -> bool:
     """Whether results are copied in no time."""
-    tensors = tensors_in(results)
-    held = sum(each.nbytes for each in tensors)
-    return held <= SMALL or (held <= MOST_GIVEN and len(tensors) <= FEW)
+    sizes = [each.nbytes for each in tensors_in(results)]
+    return sum(sizes) <= SMALL or (sum(sizes) <= MOST_GIVEN and len(sizes) <= FEW)
 
 
 def tensors_in(results: Any) -> list[Tensor]:
@@ -124,18 +123,13 @@ class GraphReplay:
     as dynamo does but for what a backward is given."""
 
     def __init__(
-        self,
-        known: Known,
-        arguments: Sequence[Any],
-        changed: frozenset[int] = frozenset(),
-        is_guarded: bool = False,
+        self, known: Known, arguments: Sequence[Any], changed: frozenset[int] = frozenset(), is_guarded: bool = False
     ) -> None:
         self.known, self.changed, self.is_guarded = known, changed, is_guarded
         self.places = [at for at, each in enumerate(arguments) if isinstance(each, Tensor)]
         self.before: list[Place] = []
         self.moving: set[int] = set()
-        self.calls, self.tries, self.is_over = 0, 0, not self.places
-        self.missed = 0
+        self.calls, self.tries, self.missed, self.is_over = 0, 0, 0, not self.places
         self.clock = LaunchClock()
         self.recorded: GraphRecording | None = None
         self.lock = Lock()
@@ -155,10 +149,9 @@ class GraphReplay:
             return self.known(arguments)
         recorded = self.recorded
         if recorded is not None and recorded.fits(arguments, self.is_guarded):
-            if recorded.is_free():
-                self.missed = 0
+            self.missed = 0 if recorded.is_free() else self.missed + 1
+            if not self.missed:
                 return recorded.again(arguments)
-            self.missed += 1
             if self.missed > MOST_MISSED:
                 self.drop("its results are held until after the next call")
             return self.known(arguments)
@@ -416,9 +409,7 @@ def capture_body(graph: Any, known: Known, inputs: list[Any]) -> Any:
 
 def _forget_memory_of_blas() -> None:
     """Let go of what BLAS keeps to work in, as torch's own recordings do: it goes back to where it was taken from."""
-    forget = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
-    if forget is not None:
-        forget()
+    getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
 
 
 @cache

@@ -125,8 +125,7 @@ def inductor(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
     """The graph compiled by inductor."""
     from torch._inductor.compile_fx import compile_fx_inner
 
-    result: Boxed = compile_fx_inner(module, list(inputs))
-    return result
+    return compile_fx_inner(module, list(inputs))  # type: ignore[no-any-return]
 
 
 def _inductor_part(module: fx.GraphModule, arguments: Sequence[Any]) -> Callable[..., Any]:

@@ -59,6 +59,15 @@ class ViewForm:
     lies: tuple[tuple[int, ...], tuple[int, ...], int] | None = None
     cell: int = 1
 
+    @property
+    def late(self) -> int:
+        """Bytes by which it begins later."""
+        return (self.lies[2] if self.lies else 0) * self.cell
+
+    @property
+    def address(self) -> str:
+        return f"{self.root}.data_ptr(){f' + {self.late}' if self.late else ''}"
+
 
 @dataclass(slots=True)
 class Line:
@@ -107,10 +116,7 @@ class FlatText:
 
     def held(self, value: Any, letter: str = "c") -> str:
         """The name of an object that the text holds."""
-        for name, known in self.names.items():
-            if known is value:
-                return name
-        name = self.fresh(letter)
+        name = next((name for name, known in self.names.items() if known is value), None) or self.fresh(letter)
         self.names[name] = value
         return name
 
@@ -144,8 +150,12 @@ class FlatText:
         if isinstance(form, tuple):
             self.values[node.name] = form[at]
             return
+        self.made(node, f"{form.root}[{at!r}]", (form.root,), result)
+
+    def made(self, node: fx.Node, text: str, reads: tuple[str, ...], result: Any) -> None:
+        """A line that makes the value of a node."""
         name = self.fresh()
-        self.lines.append(Line(f"{name} = {form.root}[{at!r}]", (form.root,), name))
+        self.lines.append(Line(f"{name} = {text}", reads, name))
         self.noted(name, result)
         self.values[node.name] = ViewForm(name)
 
@@ -156,10 +166,7 @@ class FlatText:
         function = self.held(DIRECT.get(node.target, node.target), "f")
         words = [self.word(each, reads) for each in node.args]
         words += [f"{key}={self.word(each, reads)}" for key, each in node.kwargs.items()]
-        name = self.fresh()
-        self.lines.append(Line(f"{name} = {function}({', '.join(words)})", tuple(reads), name))
-        self.noted(name, result)
-        self.values[node.name] = ViewForm(name)
+        self.made(node, f"{function}({', '.join(words)})", tuple(reads), result)
 
     def word(self, value: Any, reads: list[str]) -> str:
         """An argument."""
@@ -211,9 +218,8 @@ class FlatText:
             places.append(ViewForm(name))
         for run, grid, function, packed, _, arguments, at_places in plan.launched:
             where = {at: places[place] for at, place in at_places}
-            given_to = [
-                self.address(where[at]) if at in where else self.literal(one) for at, one in enumerate(arguments)
-            ]
+            addresses = {at: shown.address for at, shown in where.items()}
+            given_to = [addresses.get(at) or self.literal(one) for at, one in enumerate(arguments)]
             run, more = direct(run)
             head = [*map(str, grid), "stream", self.literal(function), *map(self.literal, more)]
             head += [self.held(packed), "None, None, None"]
@@ -225,7 +231,6 @@ class FlatText:
 
     def begins_well(self, shown: ViewForm) -> bool:
         """Whether an address is known to be a multiple of 16 bytes; of an argument, that is asked in each call."""
-        late = (shown.lies[2] if shown.lies else 0) * shown.cell
         root = self.stands.get(shown.root, shown.root)
         if root is None:
             return False
@@ -235,11 +240,7 @@ class FlatText:
             self.placed.add(root)
         elif shown.root in self.names and self.names[shown.root].data_ptr() & _ALIGNED:
             return False
-        return not late & _ALIGNED
-
-    def address(self, shown: ViewForm) -> str:
-        late = (shown.lies[2] if shown.lies else 0) * shown.cell
-        return f"{shown.root}.data_ptr(){f' + {late}' if late else ''}"
+        return not shown.late & _ALIGNED
 
     def literal(self, value: Any) -> str:
         """A number or a word in a launch."""
@@ -376,8 +377,6 @@ class NodeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has n
                 self.note(n, result)
             case "output":
                 self.text.returned(n.args[0])
-            case _:
-                pass
         return result
 
     def note(self, node: fx.Node, result: Any) -> None:
@@ -402,10 +401,8 @@ class NodeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has n
         if not isinstance(result, Tensor) or not isinstance(base, Tensor) or base.dtype is not result.dtype:
             return False
         changes = getattr(getattr(node.target, "_schema", None), "is_mutable", True)
-        if base.is_neg() is not result.is_neg():
-            return False
         same = base.numel() and base.untyped_storage().data_ptr() == result.untyped_storage().data_ptr()
-        return bool(same) and not changes
+        return bool(same) and base.is_neg() is result.is_neg() and not changes
 
     def env_of(self, node: Any) -> Any:
         return self.env[node] if isinstance(node, fx.Node) else node

@@ -34,11 +34,8 @@ def fold_masks(module: fx.GraphModule) -> None:
             for part in parts:
                 if part not in interpreter.env:
                     interpreter.env[part] = interpreter.run_node(part)
-            bits = interpreter.env[mask]
-            if (
-                bits.dtype != torch.bool
-                or torch.broadcast_shapes(bits.shape[:-2], query.shape[:-2]) != query.shape[:-2]
-            ):
+            bits, batches = interpreter.env[mask], query.shape[:-2]
+            if bits.dtype != torch.bool or torch.broadcast_shapes(bits.shape[:-2], batches) != batches:
                 continue
             rows, columns = query.shape[-2], key.shape[-2]
             is_causal = bits.shape[-2:] == (rows, columns) == (rows, rows) and bool((bits == bits.tril()).all())
@@ -55,7 +52,7 @@ def _parts(mask: fx.Node) -> list[fx.Node]:
         new += [each for each in new.pop().all_input_nodes if each not in parts]
         parts |= set(new)
     names = {getattr(user.target, "__name__", str(user.target)) for part in parts for user in (part, *part.users)}
-    is_pure = all(part.op in ("call_function", "call_method") for part in parts) and not new
+    is_pure = not new and all(part.op in ("call_function", "call_method") for part in parts)
     is_pure = is_pure and not any(map(_CHANGES.match, names))
     return [each for each in mask.graph.nodes if each in parts] if is_pure else []
 

@@ -54,9 +54,8 @@ class _Laying:
         if match and key in self.groups:
             (first, group), graph = self.groups[key], self.source.model.graph
             names = dict(zip(first.names, match.names, strict=True))
-            alike = group.at(
-                positions, names | {memory_name(old): memory_name(new) for old, new in names.items()}, graph
-            )
+            names |= {memory_name(old): memory_name(new) for old, new in names.items()}
+            alike = group.at(positions, names, graph)
             if alike is not None:
                 return alike
         if positions != frozenset(whole.positions):
@@ -117,8 +116,7 @@ def trimmed(source: TracedGraph, positions: frozenset[int], def_use: DefUse) -> 
 
 def _is_loose(def_use: DefUse, position: int, positions: set[int]) -> bool:
     """Whether a view at an end of a group can leave it, and something outside reads it."""
-    readers = set(def_use.consumers(position))
-    makers = set(def_use.producers(position))
+    readers, makers = set(def_use.consumers(position)), set(def_use.producers(position))
     return bool(readers - positions) and (not readers & positions or not makers & positions)
 
 
@@ -127,6 +125,6 @@ def is_view(source: TracedGraph, position: int) -> bool:
     target = source.nodes[position].target
     if not isinstance(target, torch._ops.OpOverload):
         return False
-    return any(each.alias_info is not None and not each.alias_info.is_write for each in target._schema.returns) or (
-        target in (torch.ops.aten._unsafe_view.default, torch.ops.aten.alias.default)
-    )
+    if target in (torch.ops.aten._unsafe_view.default, torch.ops.aten.alias.default):
+        return True
+    return any(each.alias_info is not None and not each.alias_info.is_write for each in target._schema.returns)

@@ -78,8 +78,7 @@ def _fold(function: Callable[[Any, Any], Any]) -> Function:
 
 
 def _power(call: NodeCall) -> torch.Tensor:
-    x = call.tensor(0)
-    exponent = call.inputs[1]
+    x, exponent = call.tensor(0), call.inputs[1]
     number = exponent.item() if isinstance(exponent, np.ndarray) and exponent.size == 1 else call.tensor(1)
     return torch.pow(x, number).to(x.dtype)
 
@@ -203,8 +202,7 @@ def _split(call: NodeCall) -> tuple[torch.Tensor, ...]:
 
 
 def _gather(call: NodeCall) -> torch.Tensor:
-    x, axis = call.tensor(0), call.numbers.get("axis", 0)
-    index = call.inputs[1]
+    x, axis, index = call.tensor(0), call.numbers.get("axis", 0), call.inputs[1]
     if isinstance(index, np.ndarray) and not index.ndim:
         return x.select(axis, int(index))
     at = call.tensor(1).long()
@@ -249,10 +247,7 @@ def _rotary(call: NodeCall) -> torch.Tensor:
     if call.has(3):
         cos, sin = (each[call.tensor(3).long()] for each in (cos, sin))
     shape, flat = x.shape, x.dim() == 3
-    if flat:
-        x = x.reshape(*shape[:2], int(call.numbers["num_heads"]), -1)
-    else:
-        x = x.transpose(1, 2)
+    x = x.reshape(*shape[:2], int(call.numbers["num_heads"]), -1) if flat else x.transpose(1, 2)
     width = int(call.numbers.get("rotary_embedding_dim", 0)) or x.shape[-1]
     turned, rest = x[..., :width], x[..., width:]
     apart = call.numbers.get("interleaved", 0)
@@ -283,8 +278,13 @@ def _number(call: NodeCall, at: int) -> float:
         raise UnsupportedError(f"{call.operator} has a number that only a run tells; make it a constant") from error
 
 
+def _first(call: NodeCall) -> int:
+    """The number that is the second input, 0 where there is none."""
+    return (call.array(1) or [0])[0]
+
+
 def _cumsum(call: NodeCall) -> torch.Tensor:
-    x, axis = call.tensor(0), (call.array(1) or [0])[0]
+    x, axis = call.tensor(0), _first(call)
     turns = call.numbers.get("reverse", 0)
     sums = torch.cumsum(x.flip(axis) if turns else x, axis, dtype=x.dtype)
     if call.numbers.get("exclusive", 0) and x.shape[axis]:
@@ -306,13 +306,9 @@ FUNCTIONS: dict[str, Function] = {
     **{name: _each(getattr(torch, name.lower())) for name in ("Sin", "Cos", "Tan", "Tanh", "Sigmoid", "Erf", "Floor")},
     **{name: _each(getattr(torch, name.lower())) for name in ("Ceil", "Round", "Sign", "Relu", "IsNaN")},
     **{name: _each(getattr(torch, f"logical_{name.lower()}")) for name in ("And", "Or", "Xor", "Not")},
-    "Equal": _each(torch.eq),
-    "Greater": _each(torch.gt),
-    "GreaterOrEqual": _each(torch.ge),
-    "Less": _each(torch.lt),
-    "LessOrEqual": _each(torch.le),
-    "Where": _each(torch.where),
-    "MatMul": _each(torch.matmul),
+    **{name: _each(function) for name, function in (("Equal", torch.eq), ("Greater", torch.gt), ("Less", torch.lt))},
+    **{name: _each(function) for name, function in (("GreaterOrEqual", torch.ge), ("LessOrEqual", torch.le))},
+    **{name: _each(function) for name, function in (("Where", torch.where), ("MatMul", torch.matmul))},
     "Softplus": _each(F.softplus),
     "Gelu": lambda call: F.gelu(call.tensor(0), approximate=call.numbers.get("approximate", "none")),
     "Div": _each(lambda x, y: x / y if x.dtype.is_floating_point else torch.div(x, y, rounding_mode="trunc")),
@@ -321,13 +317,9 @@ FUNCTIONS: dict[str, Function] = {
     "Cast": _cast,
     "Clip": _clip,
     "Gemm": _gemm,
-    "Softmax": _softmax(torch.softmax),
-    "LogSoftmax": _softmax(torch.log_softmax),
-    "ReduceMean": _reduce(_mean),
-    "ReduceSum": _reduce(torch.sum),
-    "ReduceMax": _reduce(torch.amax),
-    "ReduceMin": _reduce(torch.amin),
-    "ReduceProd": _reduce(_product),
+    **{name: _softmax(function) for name, function in (("Softmax", torch.softmax), ("LogSoftmax", torch.log_softmax))},
+    **{name: _reduce(function) for name, function in (("ReduceMean", _mean), ("ReduceProd", _product))},
+    **{f"Reduce{name}": _reduce(fold) for name, fold in (("Sum", torch.sum), ("Max", torch.amax), ("Min", torch.amin))},
     "ArgMax": _place(torch.argmax),
     "ArgMin": _place(torch.argmin),
     "Identity": lambda call: call.tensor(0),
@@ -344,9 +336,7 @@ FUNCTIONS: dict[str, Function] = {
     "Gather": _gather,
     "GatherND": _gather_nd,
     "GatherElements": _gather_elements,
-    "Trilu": lambda call: (torch.triu if call.numbers.get("upper", 1) else torch.tril)(
-        call.tensor(0), (call.array(1) or [0])[0]
-    ),
+    "Trilu": lambda call: (torch.triu if call.numbers.get("upper", 1) else torch.tril)(call.tensor(0), _first(call)),
     "CumSum": _cumsum,
     "Tile": lambda call: call.tensor(0).repeat(call.array(1) or []),
     "Pad": _pad,

@@ -37,7 +37,8 @@ def pack(weight: Tensor, form: WeightForm) -> tuple[Tensor, ...]:
     u8[channels, bytes] and bf16[channels, groups], as noyau.codegen.triton.row_products has them; or as they were."""
     if not form.bits:
         return (weight.detach(),)
-    wide, middle, largest = weight.detach().to(torch.float32), 1 << (form.bits - 1), (1 << (form.bits - 1)) - 1
+    middle = 1 << (form.bits - 1)
+    wide, largest = weight.detach().to(torch.float32), middle - 1
     if form.group:
         padding = -wide.shape[1] % (2 * form.group)
         wide = torch.nn.functional.pad(wide, (0, padding)).view(len(wide), -1, form.group)
@@ -60,9 +61,7 @@ def unpack(packed: Sequence[Tensor], form: WeightForm, depth: int) -> Tensor:
     if form.bits == 4:
         cells = torch.cat((cells & 15, cells >> 4), dim=1)
     wide = cells.double() - (1 << (form.bits - 1))
-    if not form.group:
-        return wide * scales.double().unsqueeze(-1)
-    groups = wide.view(len(wide), -1, form.group) * scales.double().unsqueeze(-1)
+    groups = wide.view(*scales.shape, -1) * scales.double().unsqueeze(-1)
     return groups.view(len(wide), -1)[:, :depth]
 
 
@@ -93,7 +92,7 @@ def packed_products(products: RowProducts, weights: Sequence[Tensor]) -> PackedP
     """Products with these weights [channels, inputs], packed in their form."""
     name, text = source(products)
     own = tuple(pack(each, products.form) if products.form.bits else () for each in weights)
-    count = 1 + sum(2 if products.form.bits else 1 for _ in weights) + sum(products.biased)
+    count = 1 + len(weights) * (2 if products.form.bits else 1) + sum(products.biased)
     call = DeviceCall(text, Kernel(name, (), (), (Launch(()),)), [PACKED] * count)
     result = PackedProducts(products, own, call, next(_KEYS))
     _KNOWN[result.key] = result
@@ -119,24 +118,18 @@ def launch_products(module: fx.GraphModule) -> None:
         x, operands, key = node.args
         own = _KNOWN[key]
         with module.graph.inserting_before(node):
-            held = [
-                [_held(module, f"_row_products_{key}_{at}_{place}", each) for place, each in enumerate(parts)]
-                for at, parts in enumerate(own.packed)
-            ]
+            held = [[_held(module, each) for each in parts] for parts in own.packed]
             call = module.graph.call_function(own.call, own.arguments(x, operands, held))
-        call.meta = dict(node.meta)
-        if len(own.packed) > 1:
-            node.replace_all_uses_with(call)
-        else:
-            for part in list(node.users):
-                call.meta = dict(part.meta)
-                part.replace_all_uses_with(call)
-                module.graph.erase_node(part)
-        module.graph.erase_node(node)
+        parts = [node] if len(own.packed) > 1 else [*node.users, node]  # a call gives a product that is alone as it is
+        call.meta = dict(parts[0].meta)
+        for part in parts:
+            part.replace_all_uses_with(call)
+            module.graph.erase_node(part)
     module.recompile()
 
 
-def _held(module: fx.GraphModule, name: str, tensor: Tensor) -> fx.Node:
+def _held(module: fx.GraphModule, tensor: Tensor) -> fx.Node:
+    name = f"_row_products_{next(_KEYS)}"
     module.register_buffer(name, tensor, persistent=False)
     return module.graph.get_attr(name)
 
@@ -177,13 +170,17 @@ class ProductFamily:
     def operands(self, form: WeightForm) -> list[Tensor]:
         """Operands of a kernel beside the rows and what is packed, its biases 0."""
         pairs = ((None if form.bits else each.values, each.shift) for each in self.members)
-        return [each for pair in pairs for each in pair if each is not None]
+        return [each for each in itertools.chain(*pairs) if each is not None]
 
     def products(self, form: WeightForm) -> RowProducts:
         """The products of the family as one kernel, with weights of a form."""
         first, rows = self.members[0].values, math.prod(map(int, self.source.meta["example_value"].shape[:-1]))
         widths, biased = (len(each.values) for each in self.members), (each.bias is not None for each in self.members)
         return RowProducts(form, rows, first.shape[1], tuple(widths), tuple(biased), FROM_TORCH[first.dtype])
+
+    def pack(self, form: WeightForm) -> PackedProducts:
+        """That kernel with the weights of the family."""
+        return packed_products(self.products(form), [each.values for each in self.members])
 
 
 def families_of(graph: fx.Graph, arguments: Sequence[Any]) -> tuple[list[ProductFamily], dict[str, str]]:
@@ -195,7 +192,7 @@ def families_of(graph: fx.Graph, arguments: Sequence[Any]) -> tuple[list[Product
         region += _may_change(node)
         source, holder, bias, turned = _operands_of(node)
         weight = values.get(holder)
-        if not isinstance(weight, Tensor) or weight.ndim != 2 or weight.nbytes < LEAST_BYTES or _rows(source) is None:
+        if not isinstance(weight, Tensor) or weight.ndim != 2 or weight.nbytes < LEAST_BYTES or not _are_few(source):
             continue
         name = _WORDS.sub(lambda match: "." if match.start() else "", holder.name).strip(".").removesuffix(".weight")
         if reason := _refusal(node, source, bias, weight, values):
@@ -225,13 +222,11 @@ def _operands_of(node: fx.Node) -> tuple[Any, Any, Any, bool]:
     return None, None, None, False
 
 
-def _rows(source: Any) -> int | None:
-    """The number of rows of a value, where it is known and few."""
+def _are_few(source: Any) -> bool:
+    """Whether the rows of a value are known to be few."""
     fake = source.meta.get("example_value")
-    if not isinstance(fake, Tensor) or not all(isinstance(each, int) for each in fake.shape) or not fake.numel():
-        return None
-    rows = math.prod(fake.shape[:-1])
-    return rows if rows <= MOST_ROWS else None
+    is_known = isinstance(fake, Tensor) and all(isinstance(each, int) for each in fake.shape) and fake.numel() > 0
+    return is_known and math.prod(fake.shape[:-1]) <= MOST_ROWS
 
 
 def _refusal(node: fx.Node, source: fx.Node, bias: Any, weight: Tensor, values: Mapping[fx.Node, Any]) -> str:
@@ -252,14 +247,14 @@ def _refusal(node: fx.Node, source: fx.Node, bias: Any, weight: Tensor, values: 
 
 
 def with_products(
-    module: fx.GraphModule, chosen: Sequence[tuple[ProductFamily, PackedProducts]]
+    module: fx.GraphModule, chosen: Mapping[ProductFamily, PackedProducts]
 ) -> tuple[fx.GraphModule, tuple[int, ...]]:
     """A graph in which each family is one product, and the places of the arguments that it takes: of weights that are
     packed, none."""
     graph, new = fx.Graph(), dict[fx.Node, fx.Node]()
     graph.output(graph.graph_copy(module.graph, new))
-    packed = {each.weight for family, own in chosen if own.products.form.bits for each in family.members}
-    for family, own in chosen:
+    packed = {each.weight for family, own in chosen.items() if own.products.form.bits for each in family.members}
+    for family, own in chosen.items():
         _join(graph, family, own, new)
     places = list[int]()
     for at, holder in enumerate(module.graph.find_nodes(op="placeholder")):
@@ -280,7 +275,7 @@ def _join(graph: fx.Graph, family: ProductFamily, packed: PackedProducts, new: M
         rows = graph.call_method("reshape", (new[family.source], (products.rows, products.depth)))
         rows = graph.call_method("contiguous", (rows,))
         pairs = ((None if bits else each.weight, each.bias) for each in family.members)
-        operands = [new[each] for pair in pairs for each in pair if each is not None]
+        operands = [new[each] for each in itertools.chain(*pairs) if each is not None]
         joint = graph.call_function(OPERATOR, (rows, operands, packed.key))
         for at, each in enumerate(family.members):
             part = graph.call_function(operator.getitem, (joint, at))

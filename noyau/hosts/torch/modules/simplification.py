@@ -38,8 +38,7 @@ def merge_equal(graph: fx.Graph) -> None:
     What draws numbers, what leaves the graph and what is changed stay, each in memory of its own."""
     changing = [node for node in graph.nodes if node.op == "output" or may_change(node)]
     apart = memory_of(each for node in changing for each in node.all_input_nodes)
-    known: dict[Any, fx.Node] = {}
-    region = 0
+    known, region = dict[Any, fx.Node](), 0
     for node in list(graph.nodes):
         region += may_change(node)
         if node in apart or not _is_pure(node):
@@ -109,8 +108,7 @@ def reach(nodes: Iterable[fx.Node], neighbours: Callable[[fx.Node], Iterable[fx.
     """The nodes, and all that are reached from them by way of neighbours."""
     waiting, results = list(nodes), set[fx.Node]()
     while waiting:
-        node = waiting.pop()
-        if node not in results:
+        if (node := waiting.pop()) not in results:
             results.add(node)
             waiting += neighbours(node)
     return results
@@ -185,17 +183,12 @@ def _is_repeated(nodes: set[fx.Node]) -> bool:
 
 
 aten = torch.ops.aten
+_OVERLOADS = {"default": "index_copy index_put index_add scatter_add", "int_Scalar": "index_fill"}
+_OVERLOADS |= {"src": "scatter", "value": "scatter", "Tensor": "add sub mul"}
 IN_PLACE: dict[Any, Any] = {
-    aten.index_copy.default: aten.index_copy_.default,
-    aten.index_put.default: aten.index_put_.default,
-    aten.index_add.default: aten.index_add_.default,
-    aten.index_fill.int_Scalar: aten.index_fill_.int_Scalar,
-    aten.scatter.src: aten.scatter_.src,
-    aten.scatter.value: aten.scatter_.value,
-    aten.scatter_add.default: aten.scatter_add_.default,
-    aten.add.Tensor: aten.add_.Tensor,
-    aten.sub.Tensor: aten.sub_.Tensor,
-    aten.mul.Tensor: aten.mul_.Tensor,
+    getattr(getattr(aten, name), overload): getattr(getattr(aten, f"{name}_"), overload)
+    for overload, names in _OVERLOADS.items()
+    for name in names.split()
 }
 
 
@@ -283,11 +276,8 @@ def drop_zeros(graph: fx.Graph) -> None:
 
 def _is_zero(value: Any) -> bool:
     """Whether a node gives the numbers from 0 up to 1."""
-    if not isinstance(value, fx.Node):
-        return False
-    return (value.target is aten.arange.default and value.args == (1,)) or (
-        value.target is aten.arange.start_step and value.args[:2] == (0, 1)
-    )
+    starts = {aten.arange.default: (1,), aten.arange.start_step: (0, 1)}
+    return isinstance(value, fx.Node) and value.target in starts and value.args[:2] == starts[value.target]
 
 
 def _is_alike(one: fx.Node, other: fx.Node) -> bool:
@@ -317,9 +307,7 @@ def sink_updates(graph: fx.Graph) -> None:
 
 
 TOGETHER: dict[Any, Any] = {
-    aten.add_.Tensor: aten._foreach_add_.Scalar,
-    aten.sub_.Tensor: aten._foreach_sub_.Scalar,
-    aten.mul_.Tensor: aten._foreach_mul_.Scalar,
+    getattr(aten, f"{name}_").Tensor: getattr(aten, f"_foreach_{name}_").Scalar for name in ("add", "sub", "mul")
 }
 
 

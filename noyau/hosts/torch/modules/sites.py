@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -45,18 +46,20 @@ def trace_graph(program: fx.Graph) -> TracedGraph:
     imported, device = import_graph(program), device_of(program)
     candidates = (node for node in program.nodes if node.op in ("call_function", "output"))
     nodes = tuple(node for node in candidates if node.target is not operator.getitem)
+
+    def values(node: fx.Node) -> tuple[str, ...]:
+        """The values of a node; a size that it makes is one."""
+        return imported.results.get(node.name, (node.name,) if is_size(node) else ())
+
     places = [
-        ModelOperator(at, operator_name(node), tuple(_read(node, imported)), _results(node, imported))
+        ModelOperator(at, operator_name(node), tuple(chain(*map(values, node.all_input_nodes))), values(node))
         for at, node in enumerate(nodes)
     ]
     at = {node.name: position for position, node in enumerate(nodes) if node.op == "call_function"}
     made_at = {value: at[name] for value, name in imported.made_by.items() if name in at}
     arithmetic = frozenset(at[node.name] for node in nodes if is_size(node))
     opaque = {at[name]: reason for name, reason in imported.opaque.items() if name in at}
-    for position, node in enumerate(nodes):
-        reason = _apart(node, device)
-        if reason:
-            opaque[position] = reason
+    opaque |= {position: reason for position, node in enumerate(nodes) if (reason := _apart(node, device))}
     demands = {at[name]: each for name, each in imported.demands.items() if name in at and each}
     givers = {value: node for node in program.nodes for value in imported.results.get(node.name, ())[:2]}
     givers = {value: node for value, node in givers.items() if imported.results[node.name] == (value,)}
@@ -66,8 +69,9 @@ def trace_graph(program: fx.Graph) -> TracedGraph:
 
 def device_of(program: fx.Graph) -> torch.device:
     """The GPU that the tensors of a graph are on, the first of several; the CPU where there is none."""
-    results = [node.meta.get("val") for node in program.nodes if node.op == "placeholder"]
-    results += [node.meta.get("val") for node in program.nodes if node.op == "call_function"]
+    results = [
+        node.meta.get("val") for op in ("placeholder", "call_function") for node in program.nodes if node.op == op
+    ]
     gpus = (each.device for each in results if isinstance(each, torch.Tensor) and each.device.type == "cuda")
     return next(gpus, CPU)
 
@@ -94,20 +98,6 @@ def operator_name(node: fx.Node) -> str:
     return "the result" if node.op == "output" else name
 
 
-def _read(node: fx.Node, imported: ImportedGraph) -> list[str]:
-    """The values that a node reads; a size that another node makes is one."""
-    results: list[str] = []
-    for each in node.all_input_nodes:
-        results += imported.results.get(each.name, (each.name,) if is_size(each) else ())
-    return results
-
-
-def _results(node: fx.Node, imported: ImportedGraph) -> tuple[str, ...]:
-    if node.op == "output":
-        return ()
-    return imported.results.get(node.name, (node.name,) if is_size(node) else ())
-
-
 def _apart(node: fx.Node, device: torch.device) -> str:
     """Why a node is in no group whatever it means, or nothing."""
     if node.op == "output":
@@ -125,9 +115,8 @@ def isolate(source: TracedGraph, group: Group) -> tuple[fx.GraphModule, list[fx.
     inside = {source.nodes[position] for position in group.positions}
     inside |= {user for node in inside for user in node.users if getattr(user.target, "__name__", "") == "getitem"}
     graph, new, reads = fx.Graph(), dict[fx.Node, fx.Node](), list[fx.Node]()
-    for node in source.program.nodes:
-        if node in inside:
-            reads += [each for each in node.all_input_nodes if each not in inside and each not in reads]
+    for node in (node for node in source.program.nodes if node in inside):
+        reads += [each for each in node.all_input_nodes if each not in inside and each not in reads]
     for node in reads:
         new[node] = graph.placeholder(node.name)
         new[node].meta["val"] = node.meta["val"]

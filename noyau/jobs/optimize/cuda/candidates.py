@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Event, Lock
 from typing import Any, TypeAlias
@@ -39,7 +39,6 @@ _LETTERS = 12  # of the digest in a kernel's name
 CALLS: dict[str, DeviceCall] = {}
 BEGUN: dict[str, list[Event]] = {}  # by the name of a kernel: set when its launches are compiled
 _TAKING = Lock()  # of the events of a kernel, for which one waits
-Launching = tuple[Any, Sequence[Any], Mapping[str, Any]]
 
 
 def triton_text(kernel: Kernel) -> object:
@@ -78,11 +77,9 @@ def device_kernel(graph: Graph, layouts: Sequence[Layout]) -> Kernel:
 def with_numbers(group: Group) -> Graph:
     """The graph in normal form in which the numbers stand that it had lifted out of it."""
     scalars = scalars_of(group)
-    nodes = [
-        replace(node, kind=Constant(scalars[node.output])) if node.output in scalars else node
-        for node in group.graph.nodes
-    ]
-    return replace(group.graph, nodes=tuple(nodes))
+    known = {name: Constant(number) for name, number in scalars.items()}
+    nodes = tuple(replace(node, kind=known.get(node.output, node.kind)) for node in group.graph.nodes)
+    return replace(group.graph, nodes=nodes)
 
 
 def plan(groups: Iterable[Group], source: TracedGraph) -> Plan:
@@ -121,7 +118,7 @@ def call_of(kernel: Planned, source: TracedGraph) -> DeviceCall:
     return CALLS.setdefault(kernel.operator, call)
 
 
-def first_launches(kernel: Planned, source: TracedGraph, device: torch.device) -> list[Launching]:
+def first_launches(kernel: Planned, source: TracedGraph, device: torch.device) -> list[Any]:
     """The launches of a kernel for tensors that lie as those in its first place; of their cells nothing is read."""
     from noyau.hosts.torch.cuda.launch_records import foretell
 

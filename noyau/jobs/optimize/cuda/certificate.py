@@ -43,20 +43,11 @@ from noyau.kernels.certificates import certificate_key, recall_certificate
 from noyau.ops.dispatch.winners import machine_of
 from noyau.text import printable
 from noyau.toolchain.guard_zones import PLAIN
+from noyau.verify import judges
 from noyau.verify.adversarial import FULL, Effort
 from noyau.verify.certificate import Certificate, Outcome
 from noyau.verify.failures import Case, Failure
-from noyau.verify.judges import (
-    MORE_RUNS,
-    MOVED_RUNS,
-    Stage,
-    decide,
-    first_runs,
-    is_rare,
-    is_undecided,
-    is_wrong,
-    judge_of,
-)
+from noyau.verify.judges import MORE_RUNS, MOVED_RUNS, Stage
 from noyau.verify.jumps import stepped
 from noyau.verify.rounding import DIRECTIONS, Direction
 
@@ -140,12 +131,8 @@ class DeviceTrial:
         """The results of the kernel in poisoned memory."""
         from noyau.hosts.torch.cuda.launch_records import TAPE
 
-        before, TAPE.empty = TAPE.empty, room.empty
-        try:
-            launcher = self.call.launcher
-            results = launcher.function(*self.call.in_memory(own))
-        finally:
-            TAPE.empty = before
+        with TAPE.holding(empty=room.empty):
+            results = self.call.launcher.function(*self.call.in_memory(own))
         return results if isinstance(results, tuple) else (results,)
 
     def truth(self, inputs: Mapping[str, Any]) -> list[Tensor]:
@@ -171,20 +158,22 @@ class DeviceTrial:
         cells = [sample_cells(each.numel(), noise) for each in results]
         graph = self.group.original
         steps = stepped(graph)
-        first = 1 + first_runs(steps, graph.outputs)
+        first = 1 + judges.first_runs(steps, graph.outputs)
         runs = map(cells_of, self.runs(inputs, noise), repeat(cells))  # no generator: it would keep what a run made
         gots, truths, *seen = _brought([cells_of(results, cells), cells_of(truth, cells), *islice(runs, first)])
         skipped = [np.zeros(len(where), bool) for where in cells]
         ends = zip(graph.outputs, gots, truths, skipped, strict=True)
-        judges = [judge_of(graph[name], got, true, skip, name in steps, None) for name, got, true, skip in ends]
+        own = [judges.judge_of(graph[name], got, true, skip, name in steps, None) for name, got, true, skip in ends]
         rest = _later(runs, 1 + MOVED_RUNS - first)
         more = _later(runs, MORE_RUNS - MOVED_RUNS)
         longer = [
-            Stage(_later(map(cells_of, self.longer_runs(inputs, which, noise), repeat(cells)), MORE_RUNS), is_wrong)
+            Stage(
+                _later(map(cells_of, self.longer_runs(inputs, which, noise), repeat(cells)), MORE_RUNS), judges.is_wrong
+            )
             for which in (DIRECTIONS, [None] * MOVED_RUNS)
         ]
-        stages = [Stage(seen), Stage(rest, is_undecided), *longer, Stage(more, is_rare)]
-        outcome = decide(case, self.in_words(inputs), judges, iter(stages))
+        stages = [Stage(seen), Stage(rest, judges.is_undecided), *longer, Stage(more, judges.is_rare)]
+        outcome = judges.decide(case, self.in_words(inputs), own, iter(stages))
         names = map(printable, graph.outputs)
         return _placed(outcome, dict(zip(names, zip(cells, results, strict=True), strict=True)))
 
@@ -289,11 +278,9 @@ def require_device(device: torch.device) -> None:
     from noyau.toolchain.triton.module import interprets
 
     if device.type == "cpu" and not interprets():
-        raise BuildError(
-            "kernels in Triton run on a GPU; TRITON_INTERPRET=1, set before triton is imported, has them interpreted"
-        )
-    lacks = missing_device(device)
-    if lacks:
+        remedy = "TRITON_INTERPRET=1, set before triton is imported, has them interpreted"
+        raise BuildError(f"kernels in Triton run on a GPU; {remedy}")
+    if lacks := missing_device(device):
         raise BuildError(lacks)
 
 
@@ -315,9 +302,8 @@ def first_line(error: Exception) -> str:
 def _certificate(kernel: Planned, source: TracedGraph, device: torch.device, effort: Effort) -> Certificate:
     group, call = kernel.groups[0], call_of(kernel, source)
     sizes = sizes_of(group, source)
-    key = certificate_key(
-        f"{kernel.text} {_stamp(device)} {sorted(sizes.items())} {effort}", group.original, (), True, 0
-    )
+    stamp = f"{kernel.text} {_stamp(device)} {sorted(sizes.items())} {effort}"
+    key = certificate_key(stamp, group.original, (), True, 0)
 
     def judged() -> Certificate:
         with guard(device):

@@ -56,9 +56,8 @@ class CudaHost:
         """The kernels compiled and certified on the device."""
         if self.ahead is not None:
             self.ahead.ready()
-        return certificate.certify_all(
-            kernels, self.source, self.device, log.info, CERTIFICATES[self.wishes.certificate]
-        )
+        effort = CERTIFICATES[self.wishes.certificate]
+        return certificate.certify_all(kernels, self.source, self.device, log.info, effort)
 
     def bindings(self) -> Sequence[Sizes]:
         """One round, at the sizes that torch saw."""
@@ -108,12 +107,10 @@ class CudaBench:
         inputs = Drawer(group, self.source, self.device).drawn(PATTERNS[0], 0)
         own, others = [inputs[name] for name in input_names(group)], [inputs[node.name] for node in reads]
         before = executor.RIVALS[self.rival](part, others)
-        from noyau.hosts.torch.cuda.clock import time_calls  # their time there, and not what Python takes to launch
+        from noyau.hosts.torch.cuda.clock import compare_calls  # their time there, and not what Python takes to launch
 
-        calls = {"before": lambda: before(*others), "after": lambda: call(*own)}
         with torch.no_grad(), guard(self.device):
-            times = time_calls(calls, rounds=ROUNDS, cold=False)
-        return Comparison(times["before"].samples_s, times["after"].samples_s)
+            return compare_calls(lambda: before(*others), lambda: call(*own), rounds=ROUNDS, cold=False)
 
 
 def plan_for_triton(source: TracedGraph, *, reasons: bool = True) -> tuple[Partition, Plan]:

@@ -56,10 +56,8 @@ def certify_candidate(
         kernel, first = candidate.planned, candidate.planned.groups[0]
         library, sizes = c_compiler.compile_library([kernel.text], options), activations.sizes_of(first.original)
         captured, note = activation_cases(kernel, activations)
-        task = CertificateTask(
-            kernel.operator, library, first.original, first.graph, captured, sizes, seed, activations.made_up
-        )
-        return make(task), note
+        own = (kernel.operator, library, first.original, first.graph)
+        return make(CertificateTask(*own, captured, sizes, seed, activations.made_up)), note
 
     return certify(candidate, certificate)
 

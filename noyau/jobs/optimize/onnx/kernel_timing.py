@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -199,10 +200,8 @@ def matters(moved_bytes: int) -> bool:
 
 def stamps(model: onnx.ModelProto, folder: Path) -> Iterator[str]:
     """The files of a model's external data, with when they were changed."""
-    names = {
-        entry.value for tensor in model.graph.initializer for entry in tensor.external_data if entry.key == "location"
-    }
-    for name in sorted(names):
+    entries = itertools.chain.from_iterable(tensor.external_data for tensor in model.graph.initializer)
+    for name in sorted({entry.value for entry in entries if entry.key == "location"}):
         try:
             status = (folder / name).stat()
         except (OSError, ValueError):

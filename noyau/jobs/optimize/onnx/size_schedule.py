@@ -7,17 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from noyau.codegen.plan import Planned
 from noyau.errors import InputError, ModelError
+from noyau.hosts.onnxruntime import inputs as model_inputs
 from noyau.hosts.onnxruntime.activations import ActivationCapture, Activations, capture_at
-from noyau.hosts.onnxruntime.inputs import (
-    MOST_BYTES,
-    Dims,
-    ModelInputs,
-    bindings,
-    inputs_at,
-    largest_bytes,
-    model_names,
-    spell,
-)
+from noyau.hosts.onnxruntime.inputs import MOST_BYTES, Dims, ModelInputs, model_names, spell
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.jobs.optimize.candidate import Candidate, right
 from noyau.timing.comparison import is_brief
@@ -44,14 +36,14 @@ class SizeSchedule:
         imported = self.original.called
         own = [dict(each.sizes) for each in (self.feeds.full, *self.feeds.others)]
         own = [sizes for at, sizes in enumerate(own) if sizes not in own[:at]]
-        first, *others = own if fixed else bindings(imported, self.dims)
+        first, *others = own if fixed else model_inputs.bindings(imported, self.dims)
         assert fixed or first == dict(self.feeds.full.sizes)
         return [first, *(sizes for sizes in others if not is_brief() and self._fits(sizes))]
 
     def _fits(self, sizes: dict[str, int]) -> bool:
         """Whether the largest value has room at sizes that nobody asked for; if not, that is noted."""
         imported = self.original.called
-        largest = 0 if self.dims or self.feeds.others else largest_bytes(imported.graph, sizes)
+        largest = 0 if self.dims or self.feeds.others else model_inputs.largest_bytes(imported.graph, sizes)
         if largest > MOST_BYTES:
             at = spell(model_names(imported, sizes))
             self.note(f"not timed at {at}: a value takes {largest / 2**30:.1f} GiB; --dim asks for that")
@@ -63,7 +55,7 @@ class SizeSchedule:
             return self.usual
         try:
             inputs = next((each for each in self.feeds.others if each.sizes == sizes), None)
-            inputs = inputs or inputs_at(self.original.called, sizes, self.feeds.missing, self.seed)
+            inputs = inputs or model_inputs.inputs_at(self.original.called, sizes, self.feeds.missing, self.seed)
             return capture_at(self.original, right(candidates), inputs, self.feeds.made_up, self.capturing)
         except (InputError, ModelError) as error:
             self.note(f"not timed at {spell(model_names(self.original.imported, sizes))}: {error}")

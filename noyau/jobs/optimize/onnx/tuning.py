@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,9 +39,7 @@ from noyau.workers.worker import pin
 
 SEARCHED = (
     replace(USUAL, kept=False),
-    replace(USUAL, lanes=16),
-    replace(USUAL, lanes=32),
-    replace(USUAL, lanes=64),
+    *(replace(USUAL, lanes=lanes) for lanes in (16, 32, 64)),
     replace(USUAL, around_bytes=0),
     replace(USUAL, stages=False),
 )
@@ -117,7 +115,7 @@ class Tuning:
             results.append(surely_faster(candidate, other, arrays, self.options, self.workers))
             if results[-1] < LOSES_BELOW:
                 return 0.0
-        return math.exp(sum(map(math.log, results)) / len(results))
+        return statistics.geometric_mean(results)
 
 
 def surely_faster(

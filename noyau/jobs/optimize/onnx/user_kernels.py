@@ -57,12 +57,9 @@ def ends_of_op(op: Op[Any, Any]) -> tuple[Sequence[str], Sequence[str]]:
     message = f'{op.name} does not say where it lies in the model: its file needs {WHERE} = (["A"], ["C"])'
     match ends:
         case ((tuple() | list()) as sources, (tuple() | list()) as results):
-            names = [*sources, *results]
-        case _:
-            raise InputError(message)
-    if not all(isinstance(name, str) for name in names):
-        raise InputError(message)
-    return sources, results
+            if all(isinstance(name, str) for name in (*sources, *results)):
+                return sources, results
+    raise InputError(message)
 
 
 def kernel_of(op: Op[Any, Any]) -> UserKernel:
@@ -70,9 +67,8 @@ def kernel_of(op: Op[Any, Any]) -> UserKernel:
     kernels = [kernel for kernel in op.kernels.values() if LANGUAGES[kernel.language].is_native]
     if not kernels:
         names = ", ".join(f"{kernel.name}[{kernel.language}]" for kernel in op.kernels.values()) or "none"
-        raise InputError(
-            f'{op.name} has no kernel in C (its kernels: {names}): {op.name}.kernel("{op.name}.c") attaches one'
-        )
+        remedy = f'{op.name}.kernel("{op.name}.c") attaches one'
+        raise InputError(f"{op.name} has no kernel in C (its kernels: {names}): {remedy}")
     require_plain_build(kernels[-1])
     return kernels[-1]
 
@@ -156,10 +152,9 @@ def _group(wires: DefUse, place: Occurrence, operator: str) -> Group:
     """A place as a group: what runtimes see of its kernel are its buffers, in the model's sizes."""
     graph = place.graph
     inputs = tuple(node.output for node in graph.inputs)
-    names = {**dict.fromkeys(inputs, Role.INPUT), **dict.fromkeys(graph.outputs, Role.OUTPUT)}
-    buffers = tuple(
-        Buffer(identifier(name), graph[name].dtype, graph[name].shape, role, name) for name, role in names.items()
-    )
+    roles = {**dict.fromkeys(inputs, Role.INPUT), **dict.fromkeys(graph.outputs, Role.OUTPUT)}
+    ends = [(graph[name], role) for name, role in roles.items()]
+    buffers = tuple(Buffer(identifier(n.output), n.dtype, n.shape, role, n.output) for n, role in ends)
     binding = plan([graph[name].shape for name in inputs])
     kernel = Kernel(operator, buffers, binding, (Launch(()),))
     stand_ins: Mapping[str, str] = {}  # results that have the shapes of values that others only measure
@@ -276,9 +271,8 @@ class _PathWalk:
             one, other = self.nodes[self.makers[name]], self.nodes[self.makers[mapping[name]]]
             if not _alike(one, other):
                 return None
-            for left, right in (
-                *zip(one.input, other.input, strict=True),
-                *zip(one.output, other.output, strict=False),
+            for left, right in chain(
+                zip(one.input, other.input, strict=True), zip(one.output, other.output, strict=False)
             ):
                 mapping.setdefault(left, right)
             waiting += [left for left in one.input if left]
@@ -290,12 +284,9 @@ class _PathWalk:
             return
         read = [mapping[name] for name in one.input if name in mapping]
         for other in self.readers.get(read[0], ()) if read else ():
-            same = _alike(one, other) and all(
-                mapping.get(left, right) == right for left, right in zip(one.input, other.input, strict=True)
-            )
-            if same:
-                mapping.update(zip(one.input, other.input, strict=True))
-                mapping.update(zip(one.output, other.output, strict=False))
+            pairs = [*zip(one.input, other.input, strict=False), *zip(one.output, other.output, strict=False)]
+            if _alike(one, other) and all(mapping.get(a, b) == b for a, b in pairs[: len(one.input)]):
+                mapping.update(pairs)
                 return
 
 

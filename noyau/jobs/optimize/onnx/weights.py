@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBe
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.whole_model import FinalModel, loss_of, time_whole
 from noyau.jobs.optimize.pipeline import Say
-from noyau.jobs.optimize.weight_choice import LARGE, Choice, ProductTrials, Trial, key_of, trial_loss
+from noyau.jobs.optimize.weight_choice import LARGE, Choice, ProductTrials, Trial, trial_loss
 from noyau.text import several
 from noyau.timing.conditions import last_level_bytes
 
@@ -61,15 +62,14 @@ class WeightStage:
         try:
             self._try()
             cases = self._cases() if weight_choice.undoing(self.tried.options())[0] else []
-            choice, reason = self.tried.choose(lambda choice: self._fault(choice, cases))
+            choice, reason = self.tried.choose(partial(self._fault, cases=cases))
             return self._timed(choice, cases) if choice else self._result(reason=reason)
         except NoyauError as error:
             return self._result(reason=str(error))
 
     def _try(self) -> None:
         """Time the variants of the products, and judge them where they win: not of those that have no numbers."""
-        tried = self.tried
-        bench, names = self.final.bench, [each.operand for each in self.products]
+        tried, bench, names = self.tried, self.final.bench, [each.operand for each in self.products]
         runs = [*(scene.arrays for scene in self.scenes), *self.calibration]
         flows = [{**arrays, **self.capturing.capture(arrays, names)} for arrays in runs]
         for each in self.products:
@@ -80,19 +80,15 @@ class WeightStage:
         products = [each for each in self.products if each.output not in tried.reasons]
         variants = [each for each in VARIANTS if each.bits in weight_choice.WEIGHTS[self.wishes.weights]]
         places = [(scene.sizes, flow) for scene, flow in zip(self.scenes, flows, strict=False)]
-        groups = equal_products(products, flows[: len(self.scenes)])
+        groups, real = equal_products(products, flows[: len(self.scenes)]), flows[len(self.scenes) :] or flows
+        quick, total_bytes = replace(bench, budget_s=self.wishes.budget_s), sum(each.bytes for each in products)
         for number, group in enumerate(groups, 1):
             words = f"timing weights in few bits, {number} of {len(groups)}: {several(len(group), 'product')}"
             self.say(Step(words, number - 1, len(groups)))
-            quick = replace(bench, budget_s=self.wishes.budget_s)
-            total_bytes = sum(each.bytes for each in products)
             trials = time_variants(quick, group, variants, places, total_bytes, self.limit_s)
-            right = [each.variant for each in trials if not each.reason]
             for product in group:
-                real = flows[len(self.scenes) :] or flows
-                tried.plain[product.output], *errors = judge_variants(product, right, real, bench.original.runnable)
-                known = dict(zip(right, errors, strict=True))
-                tried.trials[product.output] = [replace(each, errors=known.get(each.variant, ())) for each in trials]
+                judge = partial(judge_variants, product, flows=real, like=bench.original.runnable)
+                tried.add(product.output, trials, judge)
 
     def _cases(self) -> list[Arrays]:
         """The inputs that the outputs are held against: the calibration, or all scenes, and more made-up ones
@@ -113,19 +109,20 @@ class WeightStage:
 
     def _fault(self, choice: Choice, cases: Sequence[Arrays]) -> str:
         """Why a choice is none that the budget allows, or nothing."""
-        bench, known, key = self.final.bench, self.tried.known, key_of(choice)
+        bench = self.final.bench
         if bench.deadline.passed:
             return bench.deadline.fault
-        if choice and key not in known:
+
+        def runs() -> weight_choice.Runs:
             self.say(f"running the model with weights of {several(len(choice), 'product')} in few bits")
-            try:
-                model = with_variants(bench.fused, choice, bench.original.folder)
-                session = bench.original.session(model, bench.library, threads=bench.threads)
-                pairs = ((before, run(session, each)) for before, each in zip(self.before, cases, strict=True))
-                known[key] = weight_choice.agreement(pairs)
-            except NoyauError as error:
-                return f"the model does not run so: {error}"
-        return known[key].fault(weight_choice.budget_of(self.wishes.budget)) if choice else ""
+            model = with_variants(bench.fused, choice, bench.original.folder)
+            session = bench.original.session(model, bench.library, threads=bench.threads)
+            return ((before, run(session, each)) for before, each in zip(self.before, cases, strict=True))
+
+        try:
+            return self.tried.fault(choice, self.wishes.budget, runs)
+        except NoyauError as error:
+            return f"the model does not run so: {error}"
 
     def _timed(self, choice: Choice, cases: Sequence[Arrays]) -> FinalModel:
         """The model with a choice, or with the half of it that gains most, again and again, until it is not slower."""
@@ -197,9 +194,8 @@ def _timed(
     if bench.deadline.passed:
         return replace(trial, reason=bench.deadline.fault)
     try:
-        after = with_variants(
-            before, dict.fromkeys((node.output[0] for node in before.graph.node), trial.variant), None
-        )
+        outputs = [node.output[0] for node in before.graph.node]
+        after = with_variants(before, dict.fromkeys(outputs, trial.variant), None)
         before, after = repeated(before, times), repeated(after, times)
         bench = replace(bench, original=replace(bench.original, model=before))  # nothing of it lies in other files
         timings = [*filter(None, bench.compare(before, after, scenes, str(trial.variant), limit_s))]
@@ -234,29 +230,24 @@ def model_of(products: Sequence[Product], rank: int, like: onnx.ModelProto, *, b
         outputs.append(f"row_{number}" if brief else output)
     end = partial(helper.make_tensor_value_info, elem_type=DType.F32.onnx)
     ends = [end("x", shape=[None] * rank)], [end(output, shape=None) for output in outputs]
-    graph = helper.make_graph(
-        nodes, "products", *ends, [numpy_helper.from_array(a, name) for name, a in arrays.items()]
-    )
+    tensors = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    graph = helper.make_graph(nodes, "products", *ends, tensors)
     opsets = [each for each in like.opset_import if each.domain in CORE_DOMAINS]
     return helper.make_model(graph, opset_imports=opsets, ir_version=like.ir_version)
 
 
 def repeated(model: onnx.ModelProto, times: int) -> onnx.ModelProto:
     """The nodes of a model that reads `x` so many times, each time with tensors of their own."""
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
+    result = copy.deepcopy(model)
     for number in range(1, times):
-        for before, after in (
-            (model.graph.initializer, result.graph.initializer),
-            (model.graph.node, result.graph.node),
-            (model.graph.output, result.graph.output),
-        ):
-            after.extend(before)
-            for each in after[-len(before) :]:
-                each.name += f"_{number}" if each.name else ""
-                if before is model.graph.node:
-                    each.input[:] = [name if name in ("", "x") else f"{name}_{number}" for name in each.input]
-                    each.output[:] = [f"{name}_{number}" for name in each.output]
+        more = copy.deepcopy(model.graph)
+        for each in (*more.initializer, *more.node, *more.output):
+            each.name += f"_{number}" if each.name else ""
+        for node in more.node:
+            node.input[:] = [name if name in ("", "x") else f"{name}_{number}" for name in node.input]
+            node.output[:] = [f"{name}_{number}" for name in node.output]
+        for part in ("initializer", "node", "output"):
+            getattr(result.graph, part).extend(getattr(more, part))
     return result
 
 

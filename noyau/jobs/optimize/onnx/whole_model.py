@@ -36,26 +36,14 @@ _ROUNDING = 1e-3  # what two ways to round may come to; where it is more, the re
 
 
 def models_apart(
-    before: Path,
-    after: Path,
-    *,
-    library: Path | None,
-    folder: Path,
-    threads: int,
-    prepacked: bool,
-    inputs: Sequence[Mapping[str, Any]],
+    before: Path, after: Path, *, library: Path | None, inputs: Sequence[Mapping[str, Any]], **options: Any
 ) -> float | None:
-    """In the worker: `apart` of a model and its twin. CheckError where the fused one alone does not open or run."""
+    """In the worker: `apart` of a model and its twin, in sessions with some options. CheckError where the fused one
+    alone does not open or run."""
     arrays = read_arrays(inputs)
-
-    def run_of(model: Path, kernels: Path | None) -> BoundRun | PlainRun:
-        content = model.read_bytes()
-        session = open_session(content, kernels, threads=threads, folder=folder, prepacked=prepacked)
-        return ends_run(session, arrays)
-
-    run_before = run_of(before, None)
+    run_before = ends_run(open_session(before.read_bytes(), **options), arrays)
     try:
-        run_after = run_of(after, library)
+        run_after = ends_run(open_session(after.read_bytes(), library, **options), arrays)
     except NoyauError as error:
         raise CheckError(f"with its kernels, {error}") from error
     return output_distance(run_before, run_after)
@@ -86,16 +74,9 @@ def twin_distance(bench: OnnxBench, arrays: Arrays) -> float | None:
     with bench.workers.written(arrays) as (folder, inputs):
         for name, content in zip(("before", "after"), contents, strict=True):
             (folder / name).write_bytes(content)
-        distance = bench.workers.workers[0].ask(
-            models_apart,
-            folder / "before",
-            folder / "after",
-            library=bench.library,
-            folder=original.folder.absolute(),
-            threads=bench.threads,
-            prepacked=original.prepacked,
-            inputs=inputs,
-        )
+        options: dict[str, Any] = {"folder": original.folder.absolute(), "prepacked": original.prepacked}
+        options |= {"threads": bench.threads, "library": bench.library, "inputs": inputs}
+        distance = bench.workers.workers[0].ask(models_apart, folder / "before", folder / "after", **options)
     cache.keep(key, {"apart": distance})
     return distance
 
@@ -194,12 +175,14 @@ def without_unopenable(
     faults = {one.planned.operator: fault_of([one]) for one in kept} if fault else {}
     if not any(faults.values()):
         faults = dict.fromkeys(faults, fault)
-    return tuple(
-        replace(one, kept=False, reason=f"without its library {faults[one.planned.operator]}")
-        if faults.get(one.planned.operator)
-        else one
-        for one in candidates
-    )
+    reasons = {name: f"without its library {fault}" for name, fault in faults.items() if fault}
+    return dropped(candidates, reasons)
+
+
+def dropped(candidates: Sequence[Candidate], reasons: Mapping[str, str]) -> tuple[Candidate, ...]:
+    """The candidates, those not kept for which there is a reason, by the name of the kernel."""
+    named = [(one, reasons.get(one.planned.operator)) for one in candidates]
+    return tuple(replace(one, kept=False, reason=reason) if reason else one for one, reason in named)
 
 
 def with_kernels(bench: OnnxBench, kernels: Sequence[Planned], options: c_compiler.CompilerOptions) -> OnnxBench:
@@ -216,25 +199,20 @@ def loss_of(whole: Whole) -> str:
         return f"the whole model does not run with it: {whole.fault}"
     if not whole.timings:
         return f"the whole model was not timed: {whole.untimed}; --keep all keeps it all the same"
-    loser = whole.loser
-    return f"the whole model is {loser}" if loser is not None else ""
+    return f"the whole model is {whole.loser}" if whole.loser else ""
 
 
 def without_worst(candidates: Sequence[Candidate], count: int, whole: Whole, reason: str) -> tuple[Candidate, ...]:
     """So many of the kept kernels dropped: those that gain least at the binding where the whole model loses."""
-    loser = whole.loser
-    sizes = {} if loser is None else loser.sizes
+    sizes = {} if whole.loser is None else whole.loser.sizes
     kept = sorted((one for one in candidates if one.kept), key=lambda one: gain_s(one, sizes))
-    gone = {one.planned.operator for one in kept[:count]}
-    return tuple(replace(one, kept=False, reason=reason) if one.planned.operator in gone else one for one in candidates)
+    return dropped(candidates, {one.planned.operator: reason for one in kept[:count]})
 
 
 def gain_s(candidate: Candidate, sizes: Mapping[str, int]) -> float:
     """The seconds that a kernel saves in all its places at a binding; 0 where that is not known."""
-    for timing in candidate.timings:
-        if timing.sizes == sizes:
-            return len(candidate.planned.groups) * (timing.hot.before_median_s - timing.hot.after_median_s)
-    return 0.0
+    own_s = (each.hot.before_median_s - each.hot.after_median_s for each in candidate.timings if each.sizes == sizes)
+    return len(candidate.planned.groups) * next(own_s, 0.0)
 
 
 def time_whole(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float = math.inf) -> Whole:

@@ -41,7 +41,7 @@ from noyau.ir import ranges
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, begin_triton
 from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, optimize_graph, runner
 from noyau.jobs.optimize.torch.options import CompileOptions, options_from
-from noyau.jobs.optimize.torch.whole import JudgedGraph, measured
+from noyau.jobs.optimize.torch.whole import JudgedGraph, Run, measured
 from noyau.kernels.certificates import prepare
 from noyau.text import several
 from noyau.toolchain.garbage_collection import without_collections
@@ -79,17 +79,17 @@ def cut_in_two(
 def trace_with_autograd(
     module: fx.GraphModule,
     inputs: Sequence[Any],
-    compiler: Callable[[fx.GraphModule, Sequence[Any], str], Callable[..., Any]],
+    compiler: Callable[[fx.GraphModule, Sequence[Any], str], Run],
     taken_apart: Mapping[Any, Any] | None = None,
     partition: Partitioner = cut_in_two,
-) -> Callable[..., Any]:
+) -> Run:
     """Trace what dynamo captured, functional and cut into the graphs of forward and backward by `partition`, each given
     to `compiler` with its kind: inference, forward or backward."""
 
-    def of_kind(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
+    def of_kind(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Run]:
         return lambda graph, examples: compiler(graph, examples, kind)
 
-    def traced(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+    def traced(graph: fx.GraphModule, examples: Sequence[Any]) -> Run:
         run = aot_module_simplified(
             graph,
             examples,
@@ -102,7 +102,7 @@ def trace_with_autograd(
         )
         return torch._dynamo.disable(run)  # type: ignore[no-any-return]
 
-    def backward(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+    def backward(graph: fx.GraphModule, examples: Sequence[Any]) -> Run:
         """In the midst of a run, neither compiled by dynamo nor giving what it compiles."""
         return torch._dynamo.disable(torch._dynamo.disable(of_kind("backward"))(graph, examples))  # type: ignore[no-any-return]
 
@@ -127,7 +127,7 @@ log = logging.getLogger("noyau")
 
 def backend(
     module: fx.GraphModule, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, **others: Any
-) -> Callable[..., Any]:
+) -> Run:
     """A graph that dynamo captured as a function that computes the same, gradients too.
 
     `options` are the fields of noyau.jobs.optimize.torch.options.CompileOptions: rest="eager" or "inductor",
@@ -163,44 +163,36 @@ def or_else(
     return left(reason)
 
 
-def compile_captured(
-    module: fx.GraphModule, inputs: Sequence[Any], wishes: CompileOptions, record: GraphRecord
-) -> Callable[..., Any]:
+def compile_captured(module: fx.GraphModule, inputs: Sequence[Any], wishes: CompileOptions, record: GraphRecord) -> Run:
     """As `backend`; what becomes of each graph is told to `record`. What goes wrong leaves all of them to torch, but
     where the data decide on shapes: there dynamo breaks the graph in two, and calls this again for each."""
 
-    def left(_: str) -> Callable[..., Any]:
-        plain: Callable[..., Any] = module.forward
-        return plain
-
     few = _in_few_bits(module, inputs, wishes, record)
 
-    def compiled(arguments: Sequence[Any], wishes: CompileOptions, record: GraphRecord) -> Callable[..., Any]:
+    def compiled(arguments: Sequence[Any], wishes: CompileOptions, record: GraphRecord) -> Run:
         if few is None or few.module is None or PRODUCTS in record.dropped:
             return _compile_captured(module, arguments, wishes, record)
         record.gains[PRODUCTS] = few.gain_s
         return few.around(_compile_captured(few.module, few.picked(arguments), wishes, record), module.forward)
 
-    run = or_else(partial(compiled, inputs, wishes, record), left, dynamos=exceptions_allowed_to_be_fallback)
+    dynamos = exceptions_allowed_to_be_fallback
+    run: Run = or_else(partial(compiled, inputs, wishes, record), lambda _: module.forward, dynamos=dynamos)
     if not record.forgets:  # noyau.optimize times the module itself
         return measured(run, record.walls.append, lambda: record.measures)
 
-    def again(dropped: Mapping[str, str], arguments: Sequence[Any]) -> tuple[Callable[..., Any], Mapping[str, float]]:
+    def again(dropped: Mapping[str, str], arguments: Sequence[Any]) -> tuple[Run, Mapping[str, float]]:
         fewer = GraphRecord(forgets=True, dropped=dropped)
         return compiled(arguments, replace(wishes, prompt=False), fewer), fewer.gains
-
-    def tell(words: str) -> None:
-        log.info("%s", words)
-        if wishes.verdicts is not None:
-            wishes.verdicts.append(words)
 
     is_dynamic = is_symbolic(inputs)  # compiled anew it would have the sizes of one call
     is_odd = not all(isinstance(each, _FLAT) for each in inputs) or (is_dynamic and wishes.rival != "eager")
     rival = partial(executor.RIVALS[wishes.rival], module)
     if wishes.keep != "all" and run != module.forward and not is_odd:
-        run = JudgedGraph(run, rival, None if is_dynamic else again, record.gains, tell)
+        run = JudgedGraph(run, rival, None if is_dynamic else again, record.gains, wishes.tell)
     elif is_odd:
-        tell("not timed as a whole: it takes what is no tensor, or sizes that are names, which inductor is not given")
+        wishes.tell(
+            "not timed as a whole: it takes what is no tensor, or sizes that are names, which inductor is not given"
+        )
     # Torch may be who runs it at last, and says of a lost device what torch says.
     return torch._dynamo.disable(executor.with_device_errors("a compiled graph", run))  # type: ignore[no-any-return]
 
@@ -215,27 +207,24 @@ def _in_few_bits(
     from noyau.jobs.optimize.torch.weights import TorchWeightStage, key_of_graph  # Triton's modules, which no CPU needs
 
     key = key_of_graph(module, inputs)
-    if key not in record.weights:
-        stage = TorchWeightStage(module, inputs, wishes.weights, wishes.budget, record.calibration.get(key, ()))
-        few = or_else(stage.run, lambda _: None, wishes.limit_s)
-        if few is None:
-            return None
-        record.weights[key] = few
-    few = record.weights[key]
+    stage = TorchWeightStage(module, inputs, wishes.weights, wishes.budget, record.calibration.get(key, ()))
+    few = record.weights.get(key) or or_else(stage.run, lambda _: None, wishes.limit_s)
+    if few is None:
+        return None
+    record.weights[key] = few
     words = f"{several(len(few.kept), 'launch')} of products of few rows"
     if wishes.weights != "none":
         chosen = few.record
         moved = f"the outputs move by {chosen.error:.2g} of the largest, {chosen.flips} of {chosen.rows} tokens flip"
         words = f"{words}, {len(chosen.changed)} with weights in few bits; {chosen.reason or moved}"
-    log.info("%s", words)
-    if wishes.verdicts is not None and (few.kept or wishes.weights != "none"):
-        wishes.verdicts.append(words)
+    if few.kept or wishes.weights != "none":
+        wishes.tell(words)
     return few
 
 
 def _compile_captured(
     module: fx.GraphModule, inputs: Sequence[Any], wishes: CompileOptions, record: GraphRecord
-) -> Callable[..., Any]:
+) -> Run:
     on_gpu = any(getattr(each, "is_cuda", False) for each in inputs)
     fold_masks(module)
     if on_gpu:
@@ -244,9 +233,8 @@ def _compile_captured(
     if not waits:
         begin()
     with contextlib.ExitStack() as stack:
-        ahead = stack.enter_context(
-            AheadOfTime(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu, waits=waits)
-        )
+        early = AheadOfTime(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu, waits=waits)
+        ahead = stack.enter_context(early)
         if on_gpu:  # there, memory of the host is not what is short
             stack.enter_context(without_collections())
 
@@ -286,8 +274,9 @@ class GraphCompiler:
         on_gpu = modules_sites.device_of(module.graph) != modules_sites.CPU
         try:
             with contextlib.ExitStack() as stack:
+                reasons = not self.record.forgets
                 ahead = self.ahead or stack.enter_context(
-                    AheadOfTime(self.wishes, log.info, reasons=not self.record.forgets, on_gpu=on_gpu)
+                    AheadOfTime(self.wishes, log.info, reasons=reasons, on_gpu=on_gpu)
                 )
                 if ahead.closed:  # torch may ask for a backward late: the processes that are started for it end here
                     stack.callback(ahead.certification.__exit__)

@@ -92,9 +92,7 @@ def open_kernel(name: str, library: Path, ends: KernelEnds, scalars: Sequence[np
         result = call(tensors)
         if result is MISS:
             result = call(tuple(_packed(each) for each in tensors))
-        if result is MISS:
-            return _by_arrays(fast_call, fixed, tensors)
-        return result
+        return _by_arrays(fast_call, fixed, tensors) if result is MISS else result
 
     run.__name__ = run.__qualname__ = name
     return run
@@ -244,9 +242,8 @@ class Certification(contextlib.AbstractContextManager["Certification"]):
 
     def begin(self, kernels: Sequence[Planned], source: TracedGraph, say: Say) -> None:
         """Begin with the kernels of a graph that nothing is known of. BuildError where there is no compiler at all."""
-        fresh = [
-            each for each in kernels if self.memory.of(each, self.effort) is None and each.operator not in self._begun
-        ]
+        others = (each for each in kernels if each.operator not in self._begun)
+        fresh = [each for each in others if self.memory.of(each, self.effort) is None]
         if not fresh:
             return
         c_compiler.find_compiler()
@@ -256,9 +253,8 @@ class Certification(contextlib.AbstractContextManager["Certification"]):
             self._pool = ThreadPoolExecutor(count)
             self._stack.callback(self._pool.shutdown)
             self._certifiers = self._stack.enter_context(Certifiers((), count))
-            self._stack.callback(
-                self._pool.shutdown, wait=False, cancel_futures=True
-            )  # what runs ends with its process
+            # What runs ends with its process.
+            self._stack.callback(self._pool.shutdown, wait=False, cancel_futures=True)
             self._certifiers.start()
         for kernel in fresh:
             task = self._task(kernel, source)
@@ -297,7 +293,7 @@ def _raised(error: NoyauError, library: Path) -> CertificateTask:
 def _certified(
     kernel: Planned, task: Callable[[Path], CertificateTask], certificate: Callable[[CertificateTask], Certificate]
 ) -> Candidate:
-    candidate = Candidate(kernel)
-    candidate = attempt(lambda: replace(candidate, library=library_of(kernel.text)), candidate, "does not build")
+    bare = Candidate(kernel)
+    candidate = attempt(lambda: replace(bare, library=library_of(kernel.text)), bare, "does not build")
     library = candidate.library
     return candidate if library is None else certify(candidate, lambda: (certificate(task(library)), ""))

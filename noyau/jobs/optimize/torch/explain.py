@@ -22,7 +22,7 @@ from noyau.hosts.torch.modules.executor import eager
 from noyau.jobs.optimize.torch import candidates as torch_candidates
 from noyau.jobs.optimize.torch.backend import trace_with_autograd
 from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph
-from noyau.jobs.optimize.torch.run import as_inputs, left, until_done
+from noyau.jobs.optimize.torch.run import as_inputs, left, name_of, until_done
 from noyau.jobs.optimize.torch.whole import measured
 from noyau.jobs.profile.record import Wall
 from noyau.jobs.profile.torch_wall import measure_wall
@@ -80,8 +80,7 @@ def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = N
         torch.compile(module, backend=backend, dynamic=dynamic)(*arguments)
         explanation = torch._dynamo.explain(module)(*arguments)
     breaks = tuple(dict.fromkeys(str(each.reason) for each in explanation.break_reasons))
-    name = type(module).__name__ if isinstance(module, torch.nn.Module) else getattr(module, "__name__", "function")
-    return ModuleExplanation(name, tuple(graphs), breaks, tuple(walls))
+    return ModuleExplanation(name_of(module), tuple(graphs), breaks, tuple(walls))
 
 
 def profile(module: Callable[..., Any], inputs: Any, *, timeline: bool = False) -> Wall:
@@ -106,8 +105,7 @@ def _graph(graph: CompiledGraph) -> dict[str, Any]:
         "kind": graph.kind,
         "whole": graph.whole,
         "groups": [
-            {"kernel": one.operator, "places": len(one.groups), "replaces": list(one.replaces)}
-            for one in graph.plan.kernels
+            {"kernel": k.operator, "places": len(k.groups), "replaces": [*k.replaces]} for k in graph.plan.kernels
         ],
         "left": [{"node": name, "reason": reason} for name, reason in left(graph)],
         "cuts": [{"between": [one, other], "reason": reason} for one, other, reason in _cuts(graph)],

@@ -182,10 +182,8 @@ class TorchBench:
         group = candidate.planned.groups[0]
         part, reads = isolate(self.source, group)
         sizes = sizes_of(group, self.source)
-        shapes = (
-            f"{node.output}: {node.dtype}{[each.evaluate(sizes) for each in node.shape]}"
-            for node in group.original.inputs
-        )
+        ends = [(node, [each.evaluate(sizes) for each in node.shape]) for node in group.original.inputs]
+        shapes = (f"{node.output}: {node.dtype}{shape}" for node, shape in ends)
         stamp = (candidate.planned.text, self.rival, torch.__version__, part.code, *shapes)
         moved = traffic(group.graph, sizes_in(group.graph, self.source))
         key = timing_key(stamp, {}, torch.get_num_threads())

@@ -150,8 +150,8 @@ def attributes(node: Any) -> dict[str, Any]:
     """The attributes of a node by name; words as str."""
     import onnx
 
-    entries = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
-    return {name: value.decode() if isinstance(value, bytes) else value for name, value in entries.items()}
+    entries = ((each.name, onnx.helper.get_attribute_value(each)) for each in node.attribute)
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in entries}
 
 
 def on_host(node: Any, inputs: Sequence[Value], opsets: Mapping[str, int]) -> list[np.ndarray]:
@@ -184,8 +184,7 @@ def optimize_model(
     `dims` and `inputs` as noyau.jobs.optimize.onnx.options.OptimizeOptions has them: one number a size, or an .npz
     file; `options` are those of modules. ModelError for a file that is no model, InputError for inputs that do not fit
     or a device that is not there, UnsupportedError for a node that torch has nothing for."""
-    where = device_of_name(device)
-    path = Path(path)
+    where, path = device_of_name(device), Path(path)
     host, feeds = host_model(path, where, dims or {}, inputs, seed)
     result = HostedModel(host, where, options, feeds.full.notes + FIRST * bool(feeds.others))
     result.of(host.in_order((), feeds.full.arrays, where))
@@ -200,8 +199,7 @@ def device_of_name(device: str) -> torch.device:
         raise InputError(f"device={printable(device)} is no device of torch's: cuda, cuda:1 and cpu are") from error
     if result.type == "cuda" and result.index is None:
         result = torch.device("cuda", 0)
-    lacks = missing_device(result)
-    if lacks:
+    if lacks := missing_device(result):
         raise InputError(f"device={printable(device)}: {lacks}")
     return result
 

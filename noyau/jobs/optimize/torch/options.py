@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict
@@ -12,6 +13,7 @@ from noyau.jobs.optimize.weight_choice import require_wishes
 from noyau.text import printable
 from noyau.verify.adversarial import FULL, SMOKE, Effort
 
+log = logging.getLogger("noyau")
 RESTS = ("eager", "inductor")
 CERTIFICATES: Mapping[str, Effort] = {"smoke": SMOKE, "full": FULL}
 # The modes of torch.compile: kernels are always timed, and on a GPU graphs recorded, unless that is refused.
@@ -52,6 +54,12 @@ class CompileOptions:
     def rival(self) -> str:
         """Executor that kernels are timed against."""
         return self.against or self.rest
+
+    def tell(self, words: str) -> None:
+        """Say what became of a graph."""
+        log.info("%s", words)
+        if self.verdicts is not None:
+            self.verdicts.append(words)
 
 
 class CompileKeywords(TypedDict, total=False):
@@ -94,14 +102,10 @@ def options_from(options: Mapping[str, Any]) -> CompileOptions:
         if name not in known:
             raise InputError(f"noyau has no option {printable(str(name))}; its options are: {', '.join(known)}")
     wishes = CompileOptions(**options)
-    for name, value, allowed in (
-        ("rest", wishes.rest, RESTS),
-        ("against", wishes.rival, RESTS),
-        ("keep", wishes.keep, tuple(KEEPS)),
-        ("certificate", wishes.certificate, tuple(CERTIFICATES)),
-    ):
-        if value not in allowed:
-            raise InputError(f"{name}={value!r} is none of {', '.join(allowed)}")
+    words = {"rest": RESTS, "against": (None, "", *RESTS), "keep": tuple(KEEPS), "certificate": tuple(CERTIFICATES)}
+    for name, allowed in words.items():
+        if (value := getattr(wishes, name)) not in allowed:
+            raise InputError(f"{name}={value!r} is none of {', '.join(filter(None, allowed))}")
     for name, choice in (("graphs", wishes.graphs), ("prompt", wishes.prompt)):
         if not isinstance(choice, bool):
             raise InputError(f"{name}={choice!r} is neither True nor False")

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -31,7 +32,7 @@ from noyau.jobs.optimize.torch.candidates import AheadOfTime, ends_of
 from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, drawing_of, optimize_graph
 from noyau.jobs.optimize.torch.options import CompileKeywords, CompileOptions, options_from
 from noyau.jobs.optimize.torch.saved_module import export
-from noyau.jobs.optimize.torch.whole import ATTEMPTS, loses, loss_of, settle
+from noyau.jobs.optimize.torch.whole import ATTEMPTS, Run, loses, loss_of, settle
 from noyau.text import path_of
 from noyau.timing.comparison import compare
 from noyau.timing.machine import this_machine
@@ -53,8 +54,8 @@ class OptimizedModule:
     """A module with its winning kernels: call it as the module, also where gradients are wanted. `wins`: whether it is
     surely not slower than torch's own run of it; where it is not, calls run the module as it was, and that is saved."""
 
-    module: Callable[..., Any]
-    compiled: Callable[..., Any]
+    module: Run
+    compiled: Run
     inputs: tuple[Any, ...]
     wishes: CompileOptions
     record: GraphRecord
@@ -65,7 +66,7 @@ class OptimizedModule:
 
     def __repr__(self) -> str:
         count = sum(one.kept for one in self.candidates)
-        return f"<{_named(self.module)} with {count} of {len(self.candidates)} kernels; .report tells of them>"
+        return f"<{name_of(self.module)} with {count} of {len(self.candidates)} kernels; .report tells of them>"
 
     @property
     def wins(self) -> bool:
@@ -81,9 +82,7 @@ class OptimizedModule:
     @property
     def report(self) -> Report:
         """Report on the module so far; graphs that were compiled since, for gradients say, are in it."""
-        report = report_of(
-            _named(self.module), self.record.graphs, self.whole, self.notes, "" if self.wins else self.loss
-        )
+        report = report_of(name_of(self.module), self.record.graphs, self.whole, self.notes, self.loss)
         records = [] if self.wishes.weights == "none" else [each.record for each in self.weights]
         few = weight_choice.together(records, self.loss or self.record.dropped.get(PRODUCTS, ""))
         return replace(report, graphs=tuple(split(self.record, self.words)), weights=few)
@@ -125,10 +124,8 @@ class OptimizedModule:
             if not self.wins:
                 raise UnsupportedError(self.loss)
             with _disable_current_modes(), AheadOfTime(self.wishes, log.info) as ahead:
-                dropped = self.record.dropped
-                graph, swaps = optimize_graph(
-                    exported.program, "inference", self.wishes, ahead, registered=False, dropped=dropped
-                )
+                optimized = partial(optimize_graph, exported.program, "inference", self.wishes, ahead)
+                graph, swaps = optimized(registered=False, dropped=self.record.dropped)
         except (UnsupportedError, BuildError) as reason:
             log.info("the module is saved without kernels: %s", reason)
             swaps, pieces, program = [], {}, exported.program
@@ -150,7 +147,7 @@ def _piece(swap: KernelSwap, candidate: Candidate, group: Group) -> saved_module
 
 
 def optimize(
-    module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None, **options: Unpack[CompileKeywords]
+    module: Run, inputs: Any, *, dynamic: bool | None = None, **options: Unpack[CompileKeywords]
 ) -> OptimizedModule:
     """A module, or a function of tensors, with kernels where they are right and win, on these inputs: a tensor, or a
     tuple of them.
@@ -165,11 +162,10 @@ def optimize(
 
         flows = calibrate(module, arguments, [as_inputs(each) for each in wishes.calibration or ()], dynamic)
 
-    def attempt(dropped: Mapping[str, str]) -> tuple[Callable[..., Any], Comparison | None, Mapping[str, float]]:
+    def attempt(dropped: Mapping[str, str]) -> tuple[Run, Comparison | None, Mapping[str, float]]:
         nonlocal record
-        first = GraphRecord(dropped=dict(dropped), weights=few, calibration=flows)
-        record, compiled, whole = _timed(module, arguments, wishes, dynamic, first)
-        return compiled, whole, record.gains
+        record = GraphRecord(dropped=dict(dropped), weights=few, calibration=flows)
+        return *_timed(module, arguments, wishes, dynamic, record), record.gains
 
     compiled, whole, words = settle(attempt, 1 if wishes.keep == "all" else ATTEMPTS)
     if whole is not None:
@@ -183,23 +179,18 @@ def optimize(
 
 def split(record: GraphRecord, words: str) -> Iterator[GraphSplit]:
     """Each graph of a module: how a call splits with its kernels, and what came of it as a whole, in `words`."""
-    walls = iter(record.walls)
+    walls, timed = iter(record.walls), words or "it has no kernel, and was not timed"
     for graph in record.graphs:
-        is_inference = graph.kind == "inference"
-        timed = words or "it has no kernel, and was not timed"
-        yield GraphSplit(graph.kind, timed if is_inference else _UNTIMED, next(walls, None) if is_inference else None)
+        ends = (timed, next(walls, None)) if graph.kind == "inference" else (_UNTIMED, None)
+        yield GraphSplit(graph.kind, *ends)
 
 
 def _timed(
-    module: Callable[..., Any],
-    arguments: tuple[Any, ...],
-    wishes: CompileOptions,
-    dynamic: bool | None,
-    record: GraphRecord,
-) -> tuple[GraphRecord, Callable[..., Any], Comparison | None]:
+    module: Run, arguments: tuple[Any, ...], wishes: CompileOptions, dynamic: bool | None, record: GraphRecord
+) -> tuple[Run, Comparison | None]:
     """A module compiled as an empty `record` says, and timed against torch's own run of it where it has kernels."""
 
-    def backend(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+    def backend(graph: fx.GraphModule, examples: Sequence[Any]) -> Run:
         return compile_captured(graph, examples, wishes, record)
 
     compiled = torch.compile(module, backend=backend, dynamic=dynamic)
@@ -210,7 +201,7 @@ def _timed(
         if any(graph.kept for graph in record.graphs) or any(each.module for each in record.weights.values()):
             budget_s = min(WHOLE_S, wishes.budget_s)
             whole = compare(until_done(module, arguments), until_done(compiled, arguments), budget_s=budget_s)
-    return record, compiled, whole
+    return compiled, whole
 
 
 def left_out(candidates: Iterable[Candidate], loss: str) -> tuple[Candidate, ...]:
@@ -219,7 +210,7 @@ def left_out(candidates: Iterable[Candidate], loss: str) -> tuple[Candidate, ...
 
 
 @contextmanager
-def explain_devices(module: Callable[..., Any], arguments: Any) -> Iterator[None]:
+def explain_devices(module: Run, arguments: Any) -> Iterator[None]:
     """InputError in place of torch's error where a module and what it is given are on devices that do not go
     together."""
     try:
@@ -237,14 +228,16 @@ def explain_devices(module: Callable[..., Any], arguments: Any) -> Iterator[None
 
 def _devices(nested: Any) -> set[str]:
     """Devices of the tensors in something nested."""
-    leaves = torch.utils._pytree.tree_leaves(nested)
-    return {str(each.device) for each in leaves if isinstance(each, torch.Tensor)}
+    return {str(each.device) for each in _tensors(nested)}
 
 
-def until_done(run: Callable[..., Any], arguments: Sequence[Any]) -> Callable[[], Any]:
+def _tensors(nested: Any) -> list[torch.Tensor]:
+    return [each for each in torch.utils._pytree.tree_leaves(nested) if isinstance(each, torch.Tensor)]
+
+
+def until_done(run: Run, arguments: Sequence[Any]) -> Callable[[], Any]:
     """A call that is over when it returns: what it has put on a GPU's queue is done."""
-    leaves = torch.utils._pytree.tree_leaves(tuple(arguments))
-    on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in leaves)
+    on_gpu = any(each.is_cuda for each in _tensors(tuple(arguments)))
 
     def call() -> Any:
         result = run(*arguments)
@@ -261,8 +254,7 @@ def as_inputs(inputs: Any) -> tuple[Any, ...]:
         inputs = (inputs,)
     if not isinstance(inputs, tuple | list):
         raise InputError(f"inputs are a tensor or a tuple of the module's arguments, and not a {type(inputs).__name__}")
-    tensors = [each for each in torch.utils._pytree.tree_leaves(tuple(inputs)) if isinstance(each, torch.Tensor)]
-    devices = sorted({each.device.type for each in tensors})
+    devices = sorted({each.device.type for each in _tensors(tuple(inputs))})
     if len(devices) > 1:
         raise InputError(f"the inputs are on {' and '.join(devices)}; move them to one device")
     if devices == ["meta"]:
@@ -279,7 +271,8 @@ def _described(at: int, value: Any) -> str:
     return f"argument {at}: {str(value.dtype).removeprefix('torch.')}{list(value.shape)}, as given"
 
 
-def _named(module: Callable[..., Any]) -> str:
+def name_of(module: Run) -> str:
+    """The name of a module or a function."""
     return type(module).__name__ if isinstance(module, torch.nn.Module) else getattr(module, "__name__", "function")
 
 

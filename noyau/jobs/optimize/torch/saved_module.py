@@ -152,9 +152,9 @@ def _loaded(path: Path, file: zipfile.ZipFile) -> Callable[..., Any]:
             name: _tensor(file.read(f"tensors/{number}"), form)
             for number, (name, form) in enumerate(manifest["tensors"].items())
         }
-        entries = _bounded(manifest["kernels"])
-        gpu = generated_on(gpu=True)
-        on_gpu = {name for name, each in entries.items() if each.get("language") in gpu}
+        if len(entries := manifest["kernels"]) > _MOST_KERNELS:
+            raise ValueError(f"{len(entries)} kernels are more than a module has")
+        on_gpu = {name for name, each in entries.items() if each.get("language") in generated_on(gpu=True)}
         texts = {name: file.read(f"kernels/{name}.{'py' if name in on_gpu else 'c'}").decode() for name in entries}
         libraries = {name: file.read(f"kernels/{name}.so") for name in entries if name not in on_gpu}
     except (TypeError, ValueError, AttributeError, KeyError) as error:
@@ -177,19 +177,12 @@ def _loaded(path: Path, file: zipfile.ZipFile) -> Callable[..., Any]:
         program = graph_from_json(manifest["plain"], {})
     else:
         if not here and libraries:
-            message = f"{path} was written for {manifest.get('level')}; its kernels were built anew for this machine"
-            warn(message)
+            warn(f"{path} was written for {manifest.get('level')}; its kernels were built anew for this machine")
     try:
         return runnable(program, layout, tensors)
     except (ValueError, NotImplementedError, KeyError, TypeError) as error:
         message = "what it takes or gives is of a class that is not registered here: import the package that defines it"
         raise ModelError(f"{path}: {message} ({printable(str(error))})") from error
-
-
-def _bounded(entries: Any) -> Any:
-    if len(entries) > _MOST_KERNELS:
-        raise ValueError(f"{len(entries)} kernels are more than a module has")
-    return entries
 
 
 def _manifest(path: Path, file: zipfile.ZipFile) -> dict[str, Any]:
@@ -225,9 +218,8 @@ def _tensor(content: bytes, form: Mapping[str, Any]) -> torch.Tensor:
 def _kernel(fields: Mapping[str, Any], text: str, library: bytes | None) -> Callable[..., Any]:
     """A kernel of the file, by its library, or built from its text. BuildError where neither goes."""
     try:
-        ends = KernelEnds(
-            tuple(Argument(DType(dtype), int(rank)) for dtype, rank in fields["inputs"]), int(fields["results"])
-        )
+        inputs = tuple(Argument(DType(dtype), int(rank)) for dtype, rank in fields["inputs"])
+        ends = KernelEnds(inputs, int(fields["results"]))
         scalars = [
             None if each is None else np.frombuffer(bytes.fromhex(each[1]), DType(each[0]).numpy).reshape(())
             for each in fields["scalars"]
@@ -287,9 +279,8 @@ def export(module: torch.nn.Module, args: Sequence[Any], dynamic: bool) -> Expor
             exported = exported.run_decompositions({})
     except Exception as error:
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise UnsupportedError(
-            f"torch cannot export {type(module).__name__}, so it cannot be saved: {first}"
-        ) from error
+        message = f"torch cannot export {type(module).__name__}, so it cannot be saved: {first}"
+        raise UnsupportedError(message) from error
     names = {spec.target for spec in exported.graph_signature.input_specs if spec.kind.name != "USER_INPUT"}
     every = {**exported.state_dict, **exported.constants}
     tensors = {str(name): every[name].detach() for name in names}
@@ -301,11 +292,10 @@ def _free(value: Any) -> Any:
 
 
 def _call_layout(exported: Any) -> CallLayout:
-    signature, names = exported.graph_signature, [spec.target for spec in exported.graph_signature.input_specs]
-    kinds = [spec.kind.name for spec in signature.input_specs]
-    if any(kind in ("CUSTOM_OBJ", "TOKEN") for kind in kinds):
+    signature = exported.graph_signature
+    if any(spec.kind.name in ("CUSTOM_OBJ", "TOKEN") for spec in signature.input_specs):
         raise UnsupportedError("a module with objects that are no tensors cannot be saved")
-    inputs = tuple(None if kind == "USER_INPUT" else str(name) for kind, name in zip(kinds, names, strict=True))
+    inputs = tuple(None if spec.kind.name == "USER_INPUT" else str(spec.target) for spec in signature.input_specs)
     outputs = tuple(None if spec.kind.name == "USER_OUTPUT" else str(spec.target) for spec in signature.output_specs)
     arguments = [node for node in exported.graph.nodes if node.op == "placeholder"]
     fakes = [node.meta.get("val") for node, name in zip(arguments, inputs, strict=True) if name is None]

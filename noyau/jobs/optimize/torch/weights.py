@@ -13,7 +13,8 @@ import itertools
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,30 +27,13 @@ from noyau.hosts.torch.cuda.device import beside_captures, guard
 from noyau.hosts.torch.cuda.guarded_memory import Room, answers
 from noyau.hosts.torch.cuda.launch_records import TAPE, foretell
 from noyau.hosts.torch.cuda.tensor_rotation import alike, shares_memory
-from noyau.hosts.torch.modules.row_products import (
-    PackedProducts,
-    ProductFamily,
-    families_of,
-    pack,
-    packed_products,
-    unpack,
-    with_products,
-)
+from noyau.hosts.torch.modules import row_products
+from noyau.hosts.torch.modules.row_products import PackedProducts, ProductFamily
+from noyau.hosts.torch.modules.sites import CPU
+from noyau.jobs.optimize import weight_choice
 from noyau.jobs.optimize.candidate import BindingTiming
 from noyau.jobs.optimize.record import WeightRecord
-from noyau.jobs.optimize.weight_choice import (
-    LARGE,
-    TOKENS,
-    WEIGHTS,
-    Choice,
-    Outputs,
-    ProductTrials,
-    Trial,
-    agreement,
-    budget_of,
-    key_of,
-    trial_loss,
-)
+from noyau.jobs.optimize.weight_choice import LARGE, TOKENS, WEIGHTS, Choice, Outputs, ProductTrials, Runs, Trial
 from noyau.text import several, unused
 from noyau.timing.verdict import Comparison
 from noyau.toolchain.triton.module import interprets
@@ -66,13 +50,14 @@ Flow = Mapping[fx.Node, Tensor]
 @dataclass(frozen=True, slots=True)
 class FewBits:
     """A graph with some products of few rows in kernels of ours, `module`, of the arguments at `places`; None where all
-    are as they were. `weights`: the parameters that were packed, and how each lay and was counted then; `kept` holds
-    the kernels with what is packed, which gain `gain_s` seconds a call."""
+    are as they were. `weights`: the parameters that were packed, and in `states` how each lay and was counted then;
+    `kept` holds the kernels with what is packed, which gain `gain_s` seconds a call."""
 
     record: WeightRecord
     module: fx.GraphModule | None = None
     places: tuple[int, ...] = ()
-    weights: tuple[tuple[int, tuple[int, int]], ...] = ()
+    weights: tuple[int, ...] = ()
+    states: Sequence[tuple[int, int]] = ()
     kept: tuple[PackedProducts, ...] = ()
     gain_s: float = 0.0
 
@@ -83,21 +68,23 @@ class FewBits:
     def around(self, run: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
         """A run of the module, of all arguments; `plain` where a parameter was changed since it was packed."""
 
-        places, known = [at for at, _ in self.weights], [state for _, state in self.weights]
-
         def call(*arguments: Any) -> Any:
-            states = [(arguments[at].data_ptr(), arguments[at]._version) for at in places]
-            return run(*self.picked(arguments)) if states == known else plain(*arguments)
+            is_same = states_of(arguments, self.weights) == self.states
+            return run(*self.picked(arguments)) if is_same else plain(*arguments)
 
         return call
 
 
+def states_of(arguments: Sequence[Any], places: Sequence[int]) -> list[tuple[int, int]]:
+    """Where each of some arguments lies, and how many changes were counted of it."""
+    return [(arguments[at].data_ptr(), arguments[at]._version) for at in places]
+
+
 def time_cold(before: Callable[[], Any], after: Callable[[], Any]) -> Comparison:
     """Two calls on a device's clock, after its cache was overwritten: a model reads each weight once a call."""
-    from noyau.hosts.torch.cuda.clock import time_calls
+    from noyau.hosts.torch.cuda.clock import compare_calls
 
-    times = time_calls({"before": before, "after": after}, rounds=ROUNDS, cold=True)
-    return Comparison(times["before"].samples_s, times["after"].samples_s)
+    return compare_calls(before, after, rounds=ROUNDS, cold=True)
 
 
 @dataclass(slots=True)
@@ -122,16 +109,15 @@ class TorchWeightStage:
         """The graph with the weights that stay in few bits, and what came of each product."""
         if reason := self.refusal():
             return self._result({}, reason)
-        gpus = [each.device for each in self.arguments if isinstance(each, Tensor) and each.is_cuda]
+        gpus = [each.device for each in self.arguments if isinstance(each, Tensor) and each.is_cuda][:1]
         try:
-            noise = torch.random.fork_rng(devices=gpus[:1])
-            with torch.no_grad(), guard((*gpus, torch.device("cpu"))[0]), beside_captures(), noise:
+            with torch.no_grad(), guard(*gpus or [CPU]), beside_captures(), torch.random.fork_rng(devices=gpus):
                 return self._run()
         except (NoyauError, torch.OutOfMemoryError) as error:
             return self._result({}, str(error).splitlines()[0])
 
     def _run(self) -> FewBits:
-        families, self.tried.reasons = families_of(self.module.graph, self.arguments)
+        families, self.tried.reasons = row_products.families_of(self.module.graph, self.arguments)
         for each in families:  # a layer may be called twice
             self.families[unused(each.name, self.families)] = each
         if not families:
@@ -141,15 +127,17 @@ class TorchWeightStage:
         scenes = [] if self.weights == "none" else [self.arguments, *self.calibration]
         self._try([flow_of(self.module, {each.source for each in families}, each) for each in scenes])
         cases = self._cases() if any(self.tried.options().values()) else []
-        choice, reason = self.tried.choose(lambda choice: self._fault(choice, cases))
+        tried = self.tried
+        choice, reason = tried.choose(lambda each: tried.fault(each, self.budget, partial(self._runs, each, cases)))
         return self._result(choice, "" if choice else reason)
 
     def refusal(self) -> str:
         """Why no product of the graph is tried, or nothing."""
         tensors = [each for each in self.arguments if isinstance(each, Tensor)]
-        if not interprets() and not any(each.is_cuda for each in tensors):
+        gpus = {each.device for each in tensors if each.is_cuda}
+        if not interprets() and not gpus:
             return "its tensors are not on a GPU"
-        if len({each.device for each in tensors if each.is_cuda}) > 1:
+        if len(gpus) > 1:
             return "its tensors are on several GPUs"
         if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
             return "gradients are wanted: kernels of few rows are for inference, under torch.no_grad()"
@@ -172,16 +160,11 @@ class TorchWeightStage:
         for number, (products, group) in enumerate(groups.items(), 1):
             log.info("timing products of few rows, %s of %s: %s", number, len(groups), several(len(group), "launch"))
             own, *trials = (self._timed(group[0], form, flows[:1]) for form in forms)
-            right = [each.variant for each in trials if not each.reason]
             for family in group:
                 self.own |= {} if own.reason else {family.name: own}
                 if trials:
                     rows = torch.cat([flow[family.source].reshape(products.rows, -1) for flow in flows])
-                    self.tried.plain[family.name], *errors = judge(family, right, rows)
-                    known = dict(zip(right, errors, strict=True))
-                    self.tried.trials[family.name] = [
-                        replace(each, errors=known.get(each.variant, ())) for each in trials
-                    ]
+                    self.tried.add(family.name, trials, partial(judge, family, rows))
 
     def _compile(self, families: Sequence[ProductFamily], forms: Sequence[WeightForm]) -> None:
         """Compile the kernels of families beside this process, all at once."""
@@ -196,10 +179,13 @@ class TorchWeightStage:
         COMPILER.wait(events)
 
     def _packed(self, family: ProductFamily, form: WeightForm) -> PackedProducts:
-        key = family, form
-        if key not in self.packed:
-            self.packed[key] = packed_products(family.products(form), [each.values for each in family.members])
-        return self.packed[key]
+        if (family, form) not in self.packed:
+            self.packed[family, form] = family.pack(form)
+        return self.packed[family, form]
+
+    def _kernels(self, choice: Choice) -> dict[ProductFamily, PackedProducts]:
+        pairs = ((self.families[name], form) for name, form in choice.items())
+        return {family: self._packed(family, form) for family, form in pairs}
 
     def _timed(self, family: ProductFamily, form: WeightForm, flows: Sequence[Flow]) -> Trial:
         """A form, certified and timed on the rows of a call, or on numbers that are drawn where there is no flow."""
@@ -210,7 +196,7 @@ class TorchWeightStage:
             packed, operands, linear = self._packed(family, form), family.operands(form), torch.nn.functional.linear
             rows = flows[0][family.source] if flows else torch.randn(packed.products.rows, first.shape[1])
             rows = rows.reshape(packed.products.rows, -1).contiguous().to(first)
-            certify(packed, rows, family.operands(WeightForm()))
+            certify(packed, rows, family)
             timing = self.clock(
                 lambda: [linear(rows, each.values, each.shift) for each in family.members],
                 lambda: packed(rows, operands),
@@ -219,47 +205,39 @@ class TorchWeightStage:
             line = next(iter(str(error).splitlines()), type(error).__name__)
             return Trial(form, reason=f"{'is wrong' if isinstance(error, CheckError) else 'does not run'}: {line}")
         timings = (BindingTiming({"rows": packed.products.rows}, timing),)
-        return Trial(form, timings, (timing.before_median_s,), reason=trial_loss(timings))
+        return Trial(form, timings, (timing.before_median_s,), reason=weight_choice.trial_loss(timings))
 
     def _cases(self) -> list[Sequence[Any]]:
         """The arguments that the outputs are held against: the calibration, or those of the call and more with tokens
         that are made up, until there are enough rows of logits; the outputs as they are with each are kept."""
         cases = [*self.calibration] or [self.arguments]
         self.before = [outputs_of(self.module, each) for each in cases]
-        rows, tables = agreement([(self.before[0],) * 2]).rows, dict(tables_of(self.module.graph))
+        rows, tables = weight_choice.agreement([(self.before[0],) * 2]).rows, dict(tables_of(self.module.graph))
         if not self.calibration and rows and tables:
             for seed in range(1, min(MOST_RUNS, -(-TOKENS // rows))):
                 cases.append(with_tokens(self.arguments, tables, seed))
                 self.before.append(outputs_of(self.module, cases[-1]))
         return cases
 
-    def _fault(self, choice: Choice, cases: Sequence[Sequence[Any]]) -> str:
-        """Why a choice is none that the budget allows, or nothing."""
-        key = key_of(choice)
-        if choice and key not in self.tried.known:
-            log.info("running the graph with weights of %s in few bits", several(len(choice), "launch"))
-            module, places = self._with(choice)
-            after = (outputs_of(module, [each[at] for at in places]) for each in cases)
-            self.tried.known[key] = agreement(zip(self.before, after, strict=True))
-        return self.tried.known[key].fault(budget_of(self.budget)) if choice else ""
-
-    def _with(self, choice: Choice) -> tuple[fx.GraphModule, tuple[int, ...]]:
-        chosen = ((self.families[name], form) for name, form in choice.items())
-        return with_products(self.module, [(family, self._packed(family, form)) for family, form in chosen])
+    def _runs(self, choice: Choice, cases: Sequence[Sequence[Any]]) -> Runs:
+        """The outputs with each case, and those with a choice."""
+        log.info("running the graph with weights of %s in few bits", several(len(choice), "launch"))
+        module, places = row_products.with_products(self.module, self._kernels(choice))
+        after = (outputs_of(module, [each[at] for at in places]) for each in cases)
+        return zip(self.before, after, strict=True)
 
     def _result(self, choice: Choice, reason: str) -> FewBits:
         record = self.tried.record(self.weights, self.budget, choice, reason)
-        packed = {each.weight for name in choice for each in self.families[name].members}
-        whole = {name: own.variant for name, own in self.own.items()} | dict(choice)
-        if not whole:
+        few = {name: each for name in choice for each in self.tried.trials[name] if each.variant == choice[name]}
+        if not (chosen := self.own | few):
             return FewBits(record)
+        packed = {each.weight for name in choice for each in self.families[name].members}
         holders = self.module.graph.find_nodes(op="placeholder")
-        places = [at for at, each in enumerate(holders) if each in packed]
-        weights = tuple((at, (self.arguments[at].data_ptr(), self.arguments[at]._version)) for at in places)
-        kept = tuple(self._packed(self.families[name], form) for name, form in whole.items())
-        trials = [each for name in choice for each in self.tried.trials[name] if each.variant == choice[name]]
-        trials += [own for name, own in self.own.items() if name not in choice]
-        return FewBits(record, *self._with(whole), weights, kept, sum(each.gain_s for each in trials))
+        weights = tuple(at for at, each in enumerate(holders) if each in packed)
+        states, gain_s = states_of(self.arguments, weights), sum(each.gains_s[0] for each in chosen.values())
+        kernels = self._kernels({name: each.variant for name, each in chosen.items()})
+        graph, kept = row_products.with_products(self.module, kernels), tuple(kernels.values())
+        return FewBits(record, *graph, weights, states, kept, gain_s)
 
 
 def key_of_graph(module: fx.GraphModule, arguments: Sequence[Any]) -> Any:
@@ -318,10 +296,8 @@ def flow_of(module: fx.GraphModule, wanted: set[fx.Node], arguments: Sequence[An
 
 def copies(arguments: Sequence[Any]) -> list[Any]:
     """Arguments of a run that changes none: parameters as they are, other tensors copied."""
-    return [
-        alike(each) if isinstance(each, Tensor) and not isinstance(each, torch.nn.Parameter) else each
-        for each in arguments
-    ]
+    own = [isinstance(each, Tensor) and not isinstance(each, torch.nn.Parameter) for each in arguments]
+    return [alike(each) if is_own else each for each, is_own in zip(arguments, own, strict=True)]
 
 
 def outputs_of(module: fx.GraphModule, arguments: Sequence[Any]) -> Outputs:
@@ -347,8 +323,8 @@ def with_tokens(arguments: Sequence[Any], tables: Mapping[int, int], seed: int) 
     """The arguments with other tokens."""
     result, noise = list(arguments), torch.Generator().manual_seed(seed)
     for at, count in tables.items():
-        drawn = torch.randint(0, count, result[at].shape, generator=noise, dtype=result[at].dtype)
-        result[at] = drawn.to(result[at].device)
+        old = result[at]
+        result[at] = torch.randint(0, count, old.shape, generator=noise, dtype=old.dtype).to(old.device)
     return result
 
 
@@ -356,12 +332,12 @@ def _exact(rows: Tensor, packed: Sequence[Tensor], form: WeightForm, change: Cal
     """The product in float64 of rows with weights that are packed; `change` is applied to both operands."""
     parts = zip(*(each.split(_CHANNELS) for each in packed), strict=True)
     wide = change(rows.double())
-    return torch.cat([wide @ change(unpack(each, form, rows.shape[1])).T for each in parts], dim=1)
+    return torch.cat([wide @ change(row_products.unpack(each, form, rows.shape[1])).T for each in parts], dim=1)
 
 
-def certify(packed: PackedProducts, rows: Tensor, operands: Sequence[Tensor]) -> None:
-    """Try the kernel of some products on rows that it is given, on rows with large cells, zeros and NaN, its results
-    between guard zones; `operands`: its weights as they were, and biases that are 0.
+def certify(packed: PackedProducts, rows: Tensor, family: ProductFamily) -> None:
+    """Try the kernel of a family on rows that it is given, on rows with large cells, zeros and NaN, its results between
+    guard zones, with biases of a half.
 
     CheckError where a cell is further from float64, with the packed weights, than sums in float32 may be: 2**-24 of the
     terms' sizes for each term, and the rounding of the result."""
@@ -370,20 +346,15 @@ def certify(packed: PackedProducts, rows: Tensor, operands: Sequence[Tensor]) ->
     drawn = torch.randn(rows.shape, generator=noise).to(rows)
     odd, large = rows.clone(), rows.clone()
     odd[:, -1], large[:, 0] = torch.nan, rows.abs().amax() * LARGE[-1]
-    weights = [each for each in operands if each.ndim > 1]
-    shifted = [each + 0.5 if each.ndim == 1 else each for each in operands if each.ndim == 1 or not products.form.bits]
+    operands = [each + 0.5 if each.ndim == 1 else each for each in family.operands(products.form)]
     for case in (rows, drawn, large, torch.zeros_like(rows), odd):
         room = Room(0)
-        before, TAPE.empty = TAPE.empty, room.empty
-        try:
-            results = packed(case, shifted)
-        finally:
-            TAPE.empty = before
+        with TAPE.holding(empty=room.empty):
+            results = packed(case, operands)
         if faults := answers(list(room.flags())):
             raise CheckError(f"its kernel {faults[0].note}", faults[0].kind)
         for at, (result, own) in enumerate(zip(results, packed.packed, strict=True)):
-            own = own or (weights[at],)
-            bias = 0.5 * products.biased[at]
+            own, bias = own or (family.members[at].values,), 0.5 * products.biased[at]
             exact = _exact(case, own, products.form, lambda each: each) + bias
             terms = _exact(case, own, products.form, torch.abs) + bias
             allowed = (products.depth + 8) * 2.0**-24 * terms + info.eps * exact.abs() + info.tiny
@@ -395,7 +366,7 @@ def certify(packed: PackedProducts, rows: Tensor, operands: Sequence[Tensor]) ->
                 raise CheckError(f"at {cell} of product {at} got {got:.8g}, want {want:.8g} (float64)")
 
 
-def judge(family: ProductFamily, forms: Sequence[WeightForm], rows: Tensor) -> list[tuple[float, ...]]:
+def judge(family: ProductFamily, rows: Tensor, forms: Sequence[WeightForm]) -> list[tuple[float, ...]]:
     """The errors of a family, as a Trial has them: of torch's own products, then with weights of each form; on rows
     that it reads, evenly from all, that are finite."""
     if not len(rows := rows[rows.isfinite().all(dim=1)]):
@@ -411,7 +382,7 @@ def judge(family: ProductFamily, forms: Sequence[WeightForm], rows: Tensor) -> l
         largest = exact.abs().amax(dim=1)
         largest = torch.where(largest > 0, largest, torch.inf)
         results = [torch.nn.functional.linear(together, each.values)]
-        results += [_exact(together, pack(each.values, form), form, lambda value: value) for form in forms]
+        results += [_exact(together, row_products.pack(each.values, form), form, lambda value: value) for form in forms]
         apart = [(result.to(rows.dtype).double() - exact).abs().amax(dim=1) / largest for result in results]
         worst.append([[float(part.amax()) for part in one.split(len(rows))] for one in apart])
     return [tuple(each) for each in np.max(worst, axis=0).tolist()]

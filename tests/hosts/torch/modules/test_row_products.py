@@ -118,7 +118,7 @@ def test_families_are_one_product_each_in_a_graph(small, form):
     assert [each.name for each in families] == ["q + k + v", "o", "turned"]
     assert not reasons
     families = families[: 3 if form.bits else 2]  # weights that are turned are packed alone
-    chosen = [(each, packed_products(each.products(form), [one.values for one in each.members])) for each in families]
+    chosen = {each: each.pack(form) for each in families}
     after, places = with_products(graph, chosen)
     assert len(places) == len(arguments) - (5 if form.bits else 0)
     result = after(*(arguments[at] for at in places))[0]

@@ -71,7 +71,7 @@ def test_of_a_module_that_is_slower_half_of_the_kernels_are_left_out_before_all(
         some = tuple(replace(one, kept=one.kept and one.planned.operator not in dropped) for one in first.candidates)
         seconds = 2.0 if len(seen) <= slower else 0.5
         record.tell(replace(first, candidates=some))
-        return record, module, Comparison((1.0,) * 20, (seconds,) * 20)
+        return module, Comparison((1.0,) * 20, (seconds,) * 20)
 
     kept = [one.planned.operator for one in optimized.record.graphs[0].kept]
     for slower, runs in ((0, 1), (1, 2), (9, 3 if len(kept) > 2 else 2)):

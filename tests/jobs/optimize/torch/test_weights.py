@@ -13,7 +13,6 @@ import noyau
 from noyau.codegen.triton.row_products import FORMS, WeightForm
 from noyau.errors import CheckError, InputError, UnsupportedError
 from noyau.hosts.torch.modules import row_products
-from noyau.hosts.torch.modules.row_products import packed_products
 from noyau.jobs.optimize.torch import weights as weights_module
 from noyau.jobs.optimize.torch.backend import backend
 from noyau.jobs.optimize.torch.weights import TorchWeightStage, certify
@@ -203,23 +202,23 @@ def test_a_kernel_that_is_wrong_is_none_to_take(planted, model):
     graph, arguments = captured(model, TOKENS)
     families, _ = row_products.families_of(graph.graph, arguments)
     first, rows = families[0], drawn(1, 16)
-    packed = packed_products(first.products(WeightForm(8)), [each.values for each in first.members])
-    certify(packed, rows, first.operands(WeightForm()))
+    packed = first.pack(WeightForm(8))
+    certify(packed, rows, first)
     packed.packed[1][1][3] *= 1.01  # a scale, after it was packed
     right = packed.packed[1][1].clone()
     right[3] /= 1.01
-    wrong = packed_products(first.products(WeightForm(8)), [each.values for each in first.members])
+    wrong = first.pack(WeightForm(8))
     call = wrong.call
     object.__setattr__(wrong, "call", lambda *given: call(*given[:-1], packed.packed[1][1]))
     with pytest.raises(CheckError, match=r"at \(0, 3\) of product 1 got .*, want .* \(float64\)"):
-        certify(wrong, rows, first.operands(WeightForm()))
+        certify(wrong, rows, first)
 
 
 def test_large_halves_have_errors_too(planted, model):
     graph, arguments = captured(model.half(), TOKENS)
     (first, *_), _ = row_products.families_of(graph.graph, arguments)
     rows = 1000 * drawn(4, 16, dtype=torch.float16)
-    plain, few = weights_module.judge(first, [WeightForm(8)], rows)
+    plain, few = weights_module.judge(first, rows, [WeightForm(8)])
     assert 0 < max(plain) < 1e-3 < max(few) < 0.05
 
 
@@ -253,8 +252,8 @@ def test_kernels_on_a_gpu_are_certified(form, rows, dtype):
     families, _ = row_products.families_of(holder[0].graph, holder[1])
     (family,) = families
     assert tuple(len(each.values) for each in family.members) == shapes
-    packed = packed_products(family.products(form), [each.values for each in family.members])
-    certify(packed, drawn(rows, 2048, dtype=dtype).cuda(), family.operands(WeightForm()))
+    packed = family.pack(form)
+    certify(packed, drawn(rows, 2048, dtype=dtype).cuda(), family)
 
 
 class Wide(nn.Module):
