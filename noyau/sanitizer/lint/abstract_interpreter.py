@@ -12,18 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from noyau.sanitizer.lint.values import (
-    Float,
-    Interval,
-    Pointer,
-    Sum,
-    Touch,
-    Value,
-    cell_of,
-    combine,
-    merge,
-    union,
-)
+from noyau.sanitizer.lint.values import Float, Interval, Pointer, Sum, Touch, Value, cell_of, combine, merge, union
 
 Array = np.ndarray
 

@@ -36,15 +36,8 @@ _REMEDY = "install gcc or clang, or run: pip install 'noyau-kernels[cc]'"
 _LINKED = ("-fopenmp", "-pthread")
 # Never -ffast-math or what it implies: with gcc before 13, a library linked so turns denormals off in the whole
 # process.
-_FLAGS = (
-    "-std=c11",
-    "-O3",
-    "-fwrapv",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-ffp-contract=fast",
-    "-fPIC",
-    "-fvisibility=hidden",
+_FLAGS = tuple(
+    "-std=c11 -O3 -fwrapv -fno-math-errno -fno-trapping-math -ffp-contract=fast -fPIC -fvisibility=hidden".split()
 )
 # gcc else gives what follows from a limit a path of its own, and a loop with paths is not vectorised: the sigmoid that
 # follows a tanh took five times as long. Without -ftree-pre it moves no size as a float out of a loop: a schedule does.

@@ -6,6 +6,7 @@ import datetime
 import math
 import platform
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
@@ -57,13 +58,9 @@ class Status(StrEnum):
 POISONS = {"a": 0xFF, "b": 0xFE, "c": 0xFF, "strided": 0xFF}
 RANK = tuple(Status)[1:]  # the first of several that hold is the verdict
 OF_KINDS = {
-    FindingKind.RACE: Status.RACY,
-    FindingKind.DIVERGENT_BARRIER: Status.RACY,
-    FindingKind.ORDER_DEPENDENT: Status.RACY,
-    FindingKind.OUT_OF_BOUNDS: Status.OUT_OF_BOUNDS,
-    FindingKind.NEGATIVE_INDEX: Status.OUT_OF_BOUNDS,
-    FindingKind.UNWRITTEN: Status.UNWRITTEN,
-    FindingKind.UNINITIALISED: Status.UNWRITTEN,
+    **dict.fromkeys((FindingKind.RACE, FindingKind.DIVERGENT_BARRIER, FindingKind.ORDER_DEPENDENT), Status.RACY),
+    **dict.fromkeys((FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX), Status.OUT_OF_BOUNDS),
+    **dict.fromkeys((FindingKind.UNWRITTEN, FindingKind.UNINITIALISED), Status.UNWRITTEN),
     FindingKind.MUTATED_INPUT: Status.CHANGED_INPUTS,
     FindingKind.CRASH: Status.CRASHED,
 }
@@ -227,12 +224,8 @@ class Verdict:
             record = by_number.get(number)
             log = [] if record else ["not run at its own size on the CPU: the verdict is that of smaller ones"]
             evaluation = self._evaluation(record or TrialRecord(number, None), "\n".join([*self.lines(), *log]))
-            yield {
-                "definition": self.problem.name,
-                "workload": workload,
-                "solution": self.submission,
-                "evaluation": evaluation,
-            }
+            trace = {"definition": self.problem.name, "workload": workload, "solution": self.submission}
+            yield trace | {"evaluation": evaluation}
 
     def _evaluation(self, record: TrialRecord, log: str) -> dict[str, Any]:
         errors = {"max_relative_error": record.relative, "max_absolute_error": record.absolute}
@@ -253,10 +246,8 @@ def libraries() -> Mapping[str, str]:
     """The releases that a verdict was made with."""
     releases = {"noyau": __version__}
     for name in _LIBRARIES:
-        try:
+        with suppress(PackageNotFoundError):
             releases[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return releases
 
 
