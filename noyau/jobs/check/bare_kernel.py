@@ -64,10 +64,9 @@ def evaluate_reference(
         passed = list(values)
         for at, each in zip(places, arrays, strict=True):
             passed[at] = each
-        results = reference(*passed)
-        if results is None:
-            results = passed[places[0]] if len(places) == 1 else tuple(passed[at] for at in places)
-        return results
+        if (results := reference(*passed)) is not None:
+            return results
+        return passed[places[0]] if len(places) == 1 else tuple(passed[at] for at in places)
 
     bound.__name__ = getattr(reference, "__name__", "reference")
     fills, results = _tried(reference, values, kernel)
@@ -142,8 +141,8 @@ def _compared(
         places = others if len(others) >= len(results) else arrays[-len(results) :]
         pairs = [(names[at], after[at]) for at in places[: len(results)]]
     if len(pairs) != len(results):
-        counts = f"gives {len(results)} results, and there are {len(pairs)} to compare"
-        raise SignatureError(f"{kernel_name}: its reference {counts}")
+        counts = f"{len(results)} results, and there are {len(pairs)} to compare"
+        raise SignatureError(f"{kernel_name}: its reference gives {counts}")
     for (name, array), want in zip(pairs, results, strict=True):
         if np.shape(want) != array.shape:
             shapes = f"{list(np.shape(want))}, and {name} is {list(array.shape)}"
@@ -154,8 +153,8 @@ def _compared(
 def _require(pairs: list[tuple[str, Array]], kernel_name: str) -> list[tuple[str, Array]]:
     """SignatureError for a dtype that is not judged, or where there is nothing."""
     if not pairs:
-        nothing = "returns nothing and fills nothing; let it return what is right"
-        raise SignatureError(f"{kernel_name}: its reference {nothing}")
+        nothing = "its reference returns nothing and fills nothing; let it return what is right"
+        raise SignatureError(f"{kernel_name}: {nothing}")
     for name, array in pairs:
         if _dtype(array) is None:
             raise SignatureError(f"{kernel_name}: {name} is {array.dtype}, of which no values are judged")
@@ -204,8 +203,7 @@ def check_bare(
     watched, arrays, returned = one.called()
     runs = SanitizedRuns({each.id: each for each in watched.findings}, watched.accesses, [one.size])
     runs.allowed, runs.notes = dict.fromkeys(watched.allowed), {note: note for note in watched.notes}
-    wrong: list[Finding] = []
-    certificate = None
+    wrong, certificate = list[Finding](), None
     if reference is not None:
         judge = evaluate_reference(reference, one.names, one.before, arrays, returned, name)
         certificate, wrong = one.compared(judge, tolerance)

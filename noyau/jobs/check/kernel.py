@@ -105,7 +105,8 @@ class OneKernel:
             return KernelCheck(candidate.name, candidate.language, None, (finding,))
         first = next(self.attempts(sizes, seed, results), None)
         check = self.judged(results, self.sanitize(results, sizes, seed))
-        return with_lint(check, self.op, self.candidate, first, self.declared, is_usual=bool(sizes))
+        is_usual = bool(sizes) or self.op.inputs is not None
+        return with_lint(check, self.candidate, first, self.declared, is_usual=is_usual)
 
     def unchecked(self, reason: str) -> KernelCheck:
         """The record of a kernel that cannot be tried here; nobody misses one that noyau generates."""

@@ -164,11 +164,9 @@ class _Part:
     def run(self, apart: Callable[[Op[..., Any], float], KernelProcesses]) -> list[KernelCheck]:
         """Its checks, whose names bear the signature where it is one of several."""
         form, wishes = self.form, self.wishes
-        candidate: KernelCandidate | None
-        if isinstance(self.what, UserKernel):
-            candidate = ByHand(self.what, form.description.reference, apart(form, wishes.patience_s))
-        else:
-            candidate = self.what
+        candidate: UserKernel | KernelCandidate | None = self.what
+        if isinstance(candidate, UserKernel):
+            candidate = ByHand(candidate, form.description.reference, apart(form, wishes.patience_s))
         if candidate is None:
             checks = check_gradients(form, wishes.sizes, wishes.seed, wishes.budget_s)
         else:

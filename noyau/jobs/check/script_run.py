@@ -132,8 +132,10 @@ def check_script(
         record = Path(folder) / "record.json"
         wish = {"path": str(path), "arguments": list(arguments), "launch": launch, "record": str(record), "maps": maps}
         cut, end = _ended(json.dumps(wish), time_s)
-        record_read = _read(record, path)
-    return replace(record_read, fault=cut or record_read.fault or end, advice=(*record_read.advice, *lint_script(path)))
+        check = ScriptCheck(path.name, ())
+        if record.exists():
+            check = pickle.loads(record.read_bytes())  # noqa: S301  from a process of our own
+    return replace(check, fault=cut or check.fault or end, advice=(*check.advice, *lint_script(path)))
 
 
 def _ended(wish: str, time_s: float) -> tuple[str, str]:
@@ -148,16 +150,8 @@ def _ended(wish: str, time_s: float) -> tuple[str, str]:
     return cut, f"it ended with status {status}" if status else ""
 
 
-def _read(record: Path, path: Path) -> ScriptCheck:
-    if not record.exists():
-        return ScriptCheck(path.name, ())
-    check: ScriptCheck = pickle.loads(record.read_bytes())  # noqa: S301  from a process of our own
-    return check
-
-
 def main() -> int:
     """The process of a script: the wish is in the environment, the record is written as kernels are seen."""
-
     wish = json.loads(os.environ.pop("NOYAU_SCRIPT"))
     path = Path(wish["path"])
     session = ScriptSession(path.name, maps={} if wish["maps"] else None)

@@ -135,8 +135,7 @@ def merge(one: Value, other: Value) -> Value:
             return union(one, other)
         case Float(), Float():
             return Float(max(one.bits, other.bits))
-        case _:
-            return one if one is other else None
+    return one if one is other else None
 
 
 def cell_of(array: np.ndarray) -> Value:

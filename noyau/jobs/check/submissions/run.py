@@ -7,7 +7,7 @@ import linecache
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -81,10 +81,8 @@ def check_submissions(
             say(f"evaluating the reference of {problem.name}")
             fault = _evaluate(problem, judge, folder, root)
         for number, submission in enumerate(submissions):
-            if submission.refusal is not None:
-                verdicts.append(Verdict(problem, submission.name, *submission.refusal))
-            elif fault:
-                verdicts.append(Verdict(problem, submission.name, *fault))
+            if refusal := submission.refusal or fault:
+                verdicts.append(Verdict(problem, submission.name, *refusal))
             else:
                 say(f"checking {submission.name}")
                 verdicts.append(_heard(_Hearing(problem, submission, judge, folder, Path(name) / str(number))))
@@ -178,11 +176,7 @@ class _Hearing:
         errors = [each.status for each in self.complaints if each.finding.severity == "error"]
         if status is Status.RIGHT or (errors and RANK.index(min(errors, key=RANK.index)) < RANK.index(status)):
             status, reason = (min(errors, key=RANK.index), "") if errors else (status, reason)
-        notes = [
-            *map(str, seen.get("notes", ())),
-            *self.packed(truths, answers),
-            *(_OPEN.format(each) for each in ending.open),
-        ]
+        notes = [*map(str, seen.get("notes", ())), *self.packed(truths, answers), *map(_OPEN.format, ending.open)]
         return Verdict(
             self.problem, self.submission.name, status, reason, tuple(self.complaints), tuple(self.records),
             tuple(self.skipped(truths, answers) if self.records else ()), tuple(_kernel_lines(seen)), tuple(notes),
@@ -200,13 +194,11 @@ class _Hearing:
 
     def answers(self, number: int) -> dict[str, Answer]:
         """The answer of each call of a trial."""
-        read = {call: read_results(self.folder / f"out-{number}-{call}") for call in POISONS}
         answers = {}
-        for call, results in read.items():
-            try:
-                answers.update({call: Answer.of(results)} if results else {})
-            except (KeyError, TypeError):
-                continue  # no record of ours
+        for call in POISONS:
+            if results := read_results(self.folder / f"out-{number}-{call}"):
+                with suppress(KeyError, TypeError):  # no record of ours
+                    answers[call] = Answer.of(results)
         return answers
 
     def own_faults(self, truths: Mapping[int, Mapping[str, Truth]]) -> dict[str, str]:
@@ -276,11 +268,8 @@ class _Hearing:
     def line(self) -> int:
         """The line of the function that is called."""
         file, function = self.submission.entry
-        lines = self.submission.files.get(file, "").splitlines()
-        return next(
-            (at for at, text in enumerate(lines, 1) if f"{function}" in text and ("def " in text or "class " in text)),
-            1,
-        )
+        lines = enumerate(self.submission.files.get(file, "").splitlines(), 1)
+        return next((at for at, text in lines if function in text and ("def " in text or "class " in text)), 1)
 
     def place(self, place: str) -> str:
         """A place in a file of the submission, by a name that is there when the folder is not."""
@@ -306,7 +295,7 @@ class _Hearing:
                 continue
             is_mild = stated and not trial.is_stated
             moved = replace(
-                finding, op=self.problem.name, kernel=finding.kernel, place=self.place(finding.place),
+                finding, op=self.problem.name, place=self.place(finding.place),
                 other_place=finding.other_place and self.place(finding.other_place),
                 severity="warning" if is_mild else finding.severity,
             )  # fmt: skip
@@ -324,7 +313,6 @@ class _Hearing:
         deeds = noted.read_text("utf-8", "replace").splitlines() if noted.is_file() else []
         last, limits = _json(self.folder / "ending.json"), self.judge.limits
         kind, text = str(last.get("kind", "")), str(last.get("text", ""))
-        answered = bool(self.records)
         if deeds:
             return Status.FORBIDDEN, f"it {printable(deeds[0])[:200]}"
         if ending.is_late or kind == "late":
@@ -339,12 +327,10 @@ class _Hearing:
         if kind != "done":
             return _STATUS_OF.get(kind, Status.NOT_CHECKED), printable(text)
         refused = [path.read_text("utf-8", "replace") for path in sorted(self.folder.glob("refused-*-a"))]
-        if not answered and refused:
+        if refused and not self.records:
             return Status.CRASHED, printable(refused[0])
-        unseen = _unseen(seen)
-        if not answered or unseen:
-            return Status.NOT_CHECKED, unseen or "there was no time for any of its sizes"
-        return Status.RIGHT, ""
+        unseen = _unseen(seen) or ("" if self.records else "there was no time for any of its sizes")
+        return (Status.NOT_CHECKED, unseen) if unseen else (Status.RIGHT, "")
 
     def skipped(self, truths: Mapping[int, Any], answers: Mapping[int, Mapping[str, Answer]]) -> Iterator[str]:
         """The trials that were not run, by the reason."""
@@ -380,10 +366,9 @@ def _record(number: int, answer: Answer, truth: Truth, own: str | None, toleranc
     with np.errstate(all="ignore"):
         away = [np.abs(got - want) for got, want in wide]
         near = [each / np.maximum(np.abs(want), 1e-2) for each, (_, want) in zip(away, wide, strict=True)]
-    is_whole = len(pairs) == len(truth.native)
     rule = (own == "") if own is not None else None
     if tolerance is not None:
-        rule = is_whole and all(passes(got, want, tolerance) for got, want in pairs)
+        rule = len(pairs) == len(truth.native) and all(passes(got, want, tolerance) for got, want in pairs)
     values = [each for pair in wide for each in pair]
     worst = [finite(max((float(each.max(initial=0.0)) for each in part), default=0.0)) for part in (away, near)]
     has_nan = any(np.isnan(each).any() for each in values)

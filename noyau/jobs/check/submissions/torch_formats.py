@@ -207,8 +207,7 @@ def _on_gpu(data: Any) -> Any:
             return type(data)(map(_on_gpu, data))
         case dict():
             return {name: _on_gpu(each) for name, each in data.items()}
-        case _:
-            return data
+    return data
 
 
 class GpuMode:
