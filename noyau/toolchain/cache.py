@@ -20,7 +20,7 @@ import stat
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -104,8 +104,9 @@ def store(key: str, suffix: str, produce: Callable[[Path], object], limit_bytes:
     """
     home = folder()
     try:
-        with _workspace(home) as workspace:
-            file = workspace / f"made{suffix}"
+        # Beside the entries, so that a rename is enough.
+        with tempfile.TemporaryDirectory(prefix=_WORKSPACE, dir=home, ignore_cleanup_errors=True) as workspace:
+            file = Path(workspace) / f"made{suffix}"
             produce(file)
             file.chmod(0o600)
             entry = home / f"{key}-{_content(file)}{suffix}"
@@ -164,16 +165,6 @@ def _private(process: int) -> Path:
     home = Path(tempfile.mkdtemp(prefix="noyau-"))
     atexit.register(lambda: shutil.rmtree(home, ignore_errors=True) if os.getpid() == process else None)
     return home
-
-
-@contextlib.contextmanager
-def _workspace(home: Path) -> Iterator[Path]:
-    """A folder beside the entries, so that a rename is enough; gone afterwards."""
-    workspace = Path(tempfile.mkdtemp(prefix=_WORKSPACE, dir=home))
-    try:
-        yield workspace
-    finally:
-        shutil.rmtree(workspace, ignore_errors=True)
 
 
 def _content(path: Path) -> str:

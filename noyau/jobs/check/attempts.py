@@ -149,15 +149,11 @@ def require_sizes(op: Op[..., Any], sizes: Sizes) -> None:
     names = size_names(op)
     if not isinstance(sizes, Mapping):
         raise SignatureError(f"{op.name}: sizes={sizes!r} names no size; its sizes are: {', '.join(names) or 'none'}")
-    _require_among(names, sizes, op.name, "; its sizes are")
+    require_among(names, sizes, op.name, "; its sizes are")
 
 
-def require_declared(declared: Mapping[str, int], names: Iterable[str], op: str) -> None:
-    """SignatureError for a size that the signature of an op has not, or that is none."""
-    _require_among(list(names), declared, op, " in its signature; there are")
-
-
-def _require_among(names: Collection[str], sizes: Mapping[str, Any], op: str, choice: str) -> None:
+def require_among(names: Collection[str], sizes: Mapping[str, Any], op: str, choice: str) -> None:
+    """SignatureError for a size that is not among the names, or that is none; `choice` leads to these names."""
     for name, size in sizes.items():
         if name not in names:
             raise SignatureError(f"{op} has no size {name}{choice}: {', '.join(names) or 'none'}")

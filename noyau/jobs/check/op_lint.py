@@ -6,12 +6,10 @@ import ast
 import inspect
 import math
 import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +21,7 @@ from noyau.kernels.c.text import constant_macros
 from noyau.kernels.reference import bind_sizes
 from noyau.kernels.user_kernel import EXTENTS_MOST, GPU, UserKernel, python_function
 from noyau.sanitizer.lint import launches
-from noyau.sanitizer.lint.arithmetic import Situation, diagnose_arithmetic, situation_or_none
+from noyau.sanitizer.lint.arithmetic import Situation, diagnose_arithmetic, situation_or_none, text_of
 from noyau.sanitizer.lint.diagnostics import Diagnostic
 from noyau.sanitizer.lint.false_sharing import diagnose_false_sharing
 from noyau.sanitizer.lint.values import INT32_END
@@ -135,14 +133,8 @@ def _source(kernel: UserKernel) -> str:
 
 def _methods(kernel: UserKernel) -> list[Diagnostic]:
     """Methods that the kernel's own text names and does not call."""
-    text = _source(kernel)
-    with suppress(SyntaxError, OSError, TypeError):
-        tree: Any = ast.parse(textwrap.dedent(text))
-        if text and kernel.function is not None:
-            plain = python_function(kernel.function)
-            ast.increment_lineno(tree, inspect.getsourcelines(plain)[1] - 1)
-            return uncalled_methods(tree, inspect.getsourcefile(plain) or "")
-    return []
+    text = text_of(kernel) if kernel.function is not None else None
+    return [] if text is None else uncalled_methods(ast.Module([*text.body], []), text.file)
 
 
 COMMON = 1024  # cells along an axis, where another one grows

@@ -237,20 +237,15 @@ def _looked_at(op: Op[..., Any], check: KernelCheck, target: str) -> KernelCheck
 
 
 def _findings(op: Op[..., Any], kernel: UserKernel, target: str) -> tuple[list[Finding], str]:
+    """What compute-sanitizer reports of a kernel, which a process of its own launches, and the sizes of that."""
     _, arrays, size = usual_case(op)
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
-        reports = run_tools(*_process(op, kernel, arrays, target, Path(folder)))
+        file = write_arrays({str(number): np.asarray(array) for number, array in enumerate(arrays)}, Path(folder))
+        wish = {"target": target.partition("::")[0], "op": op.name, "kernel": kernel.name, "given": file}
+        command = [sys.executable, "-m", "noyau.sanitizer.compute_sanitizer.driver"]
+        reports = run_tools(command, {**ENVIRONMENT, WISH: json.dumps(wish)})
     findings = [_of(each, op.name, kernel, size) for each in reports]
     return [each for each in findings if each is not None], size
-
-
-def _process(
-    op: Op[..., Any], kernel: UserKernel, arrays: Sequence[np.ndarray], target: str, folder: Path
-) -> tuple[list[str], dict[str, str]]:
-    """The command that launches a kernel, and its environment."""
-    array_file = write_arrays({str(number): np.asarray(array) for number, array in enumerate(arrays)}, folder)
-    wish = {"target": target.partition("::")[0], "op": op.name, "kernel": kernel.name, "given": array_file}
-    return [sys.executable, "-m", "noyau.sanitizer.compute_sanitizer.driver"], {**ENVIRONMENT, WISH: json.dumps(wish)}
 
 
 def _of(report: ToolReport, op: str, kernel: UserKernel, size: str) -> Finding | None:

@@ -141,8 +141,7 @@ def check_script(
 def _ended(wish: str, time_s: float) -> tuple[str, str]:
     """Why the process was cut off, and how else it ended; nothing where it ended well."""
     command = (sys.executable, "-m", "noyau.jobs.check.script_run")
-    environment = {**os.environ, "NOYAU_SCRIPT": wish}
-    with subprocess.Popen(command, env=environment) as process:
+    with subprocess.Popen(command, env={**os.environ, "NOYAU_SCRIPT": wish}) as process:
         cut = wait_or_end(process, time_s, signal.SIGINT)
     status = process.returncode
     if status < 0:

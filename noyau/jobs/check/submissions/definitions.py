@@ -9,6 +9,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -249,11 +250,10 @@ _TENSORS = (
 
 def defines(path: Path, names: frozenset[str]) -> bool:
     """Whether a file has functions and classes of all these names."""
-    try:
+    with suppress(OSError, SyntaxError, ValueError, RecursionError):
         tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return False
-    return names <= {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        return names <= {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return False
 
 
 def read_file(path: Path, format_name: str) -> Submission:
@@ -345,10 +345,9 @@ def _sections(text: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def _scalar(text: str) -> Any:
-    try:
+    with suppress(ValueError, SyntaxError):
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return {"true": True, "false": False, "null": None}.get(text, text)
+    return {"true": True, "false": False, "null": None}.get(text, text)
 
 
 def read_submission(path: Path, problem: Problem) -> Submission:
@@ -370,9 +369,8 @@ def _implementation(folder: Path) -> Path | None:
 
 def read_operator(folder: Path) -> tuple[Problem, Submission]:
     """An operator of torch, on tensors that its schema takes, and the kernel for it."""
-    path = _implementation(folder)
+    path, match = _implementation(folder), _OPERATOR.fullmatch(folder.name)
     assert path is not None
-    match = _OPERATOR.fullmatch(folder.name)
     name = f"{match[1]}.{match[2]}" if match else f"{folder.name}.default"
     rule = Tolerance()
     trials = [

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import math
 import platform
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -201,17 +201,9 @@ class Verdict:
         yield from (f"  {each}" for each in (*self.kernels, *self.skipped, *self.notes))
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "problem": self.problem.name,
-            "submission": self.submission,
-            "status": self.status,
-            "reason": self.reason,
-            "rule": self.rule or None,
-            "trials": [each.label for each in self.trials()],
-            "skipped": list(self.skipped),
-            "kernels": list(self.kernels),
-            "notes": list(self.notes),
-        }
+        own: dict[str, Any] = {"problem": self.problem.name, "submission": self.submission, "status": self.status}
+        own |= {"reason": self.reason, "rule": self.rule or None, "trials": [each.label for each in self.trials()]}
+        return own | {"skipped": list(self.skipped), "kernels": list(self.kernels), "notes": list(self.notes)}
 
     def traces(self) -> Iterator[dict[str, Any]]:
         """A trace for each workload, in the schema of SOL-ExecBench: nothing was timed, so times are 0."""
@@ -251,11 +243,6 @@ def libraries() -> Mapping[str, str]:
     return releases
 
 
-def finite(number: float) -> float:
-    """The number, 0 where it is not finite: as the schema of traces has it."""
-    return number if math.isfinite(number) else 0.0
-
-
 def record_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """The record of a check, as JSON has it."""
     return {
@@ -269,6 +256,6 @@ def record_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
 
 def summary(verdicts: Sequence[Verdict]) -> str:
     """The counts of several verdicts, in a line."""
-    counts = {status: sum(verdict.status is status for verdict in verdicts) for status in Status}
-    parts = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+    counts = Counter(verdict.status for verdict in verdicts)
+    parts = ", ".join(f"{counts[status]} {status}" for status in Status if counts[status])
     return f"{several(len(verdicts), 'submission')}: {parts}"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import linecache
+import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +27,6 @@ from noyau.jobs.check.submissions.problem import (
     Submission,
     TrialRecord,
     Verdict,
-    finite,
     wish_of,
 )
 from noyau.jobs.check.submissions.process import read_results, run_job, write_results
@@ -132,21 +132,23 @@ def _truths(problem: Problem, folder: Path) -> dict[int, dict[str, Truth]]:
     return truths
 
 
-def _write_files(folder: Path, files: Mapping[str, str]) -> None:
+def _write_files(folder: Path, files: Mapping[str, str], copied: Iterable[Path] = ()) -> None:
+    """Make a folder of texts and of copies of files."""
     folder.mkdir()
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8", "surrogatepass")
+    for path in copied:
+        shutil.copyfile(path, folder / path.name)
 
 
 def _json(path: Path) -> dict[str, Any]:
     """A record that a process left, if it is one."""
-    try:
+    with suppress(OSError, ValueError, RecursionError):
         record = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}
+        return record if isinstance(record, dict) else {}
+    return {}
 
 
 @dataclass(slots=True)
@@ -184,9 +186,8 @@ class _Hearing:
 
     def run(self, truths: Mapping[int, Mapping[str, Truth]]) -> Ending:
         """Run it on copies of the inputs: what it writes to them changes nothing here."""
-        _write_files(self.folder, self.submission.files)
-        for path in [*self.truth.glob("in-*.pt"), *self.truth.glob("marks-*")]:
-            shutil.copyfile(path, self.folder / path.name)
+        inputs = *self.truth.glob("in-*.pt"), *self.truth.glob("marks-*")
+        _write_files(self.folder, self.submission.files, inputs)
         unset = {number: pair["a"].facts["unset"] for number, pair in truths.items()}
         own = {"time_s": self.judge.limits.cpu_s, "called": self.submission.name, "unset": unset}
         wish = json.loads(json.dumps(wish_of(self.problem, self.submission, **own)))
@@ -206,9 +207,7 @@ class _Hearing:
         if self.problem.format != "gpu_mode":
             return {}
         folder = self.folder.with_name(f"{self.folder.name}-verdicts")
-        _write_files(folder, self.problem.files)
-        for path in self.truth.glob("in-*.pt"):
-            shutil.copyfile(path, folder / path.name)
+        _write_files(folder, self.problem.files, self.truth.glob("in-*.pt"))
         for path in self.folder.glob("out-*"):
             results = read_results(path)
             number = path.name.split("-")[1]
@@ -370,10 +369,11 @@ def _record(number: int, answer: Answer, truth: Truth, own: str | None, toleranc
     if tolerance is not None:
         rule = len(pairs) == len(truth.native) and all(passes(got, want, tolerance) for got, want in pairs)
     values = [each for pair in wide for each in pair]
-    worst = [finite(max((float(each.max(initial=0.0)) for each in part), default=0.0)) for part in (away, near)]
+    worst = [max((float(each.max(initial=0.0)) for each in part), default=0.0) for part in (away, near)]
+    absolute, relative = (each if math.isfinite(each) else 0.0 for each in worst)  # as the schema of traces has it
     has_nan = any(np.isnan(each).any() for each in values)
     has_inf = not has_nan and any(np.isinf(each).any() for each in values)
-    return TrialRecord(number, rule, worst[0], worst[1], bool(has_nan), bool(has_inf))
+    return TrialRecord(number, rule, absolute, relative, bool(has_nan), bool(has_inf))
 
 
 def _kernels(seen: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -394,8 +394,7 @@ def _kernel_lines(seen: Mapping[str, Any]) -> Iterator[str]:
 def _unseen(seen: Mapping[str, Any]) -> str:
     """Why the accesses of a kernel were not seen, or nothing."""
     for each in _kernels(seen):
-        if each["unseen"]:
-            return f"{printable(str(each['name']))}: {printable(str(each['unseen']))}"
-        if not each["accesses"]:
-            return f"{printable(str(each['name']))}: none of its accesses was seen"
+        if each["unseen"] or not each["accesses"]:
+            why = str(each["unseen"] or "none of its accesses was seen")
+            return f"{printable(str(each['name']))}: {printable(why)}"
     return ""

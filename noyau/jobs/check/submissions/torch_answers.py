@@ -10,12 +10,12 @@ import os
 import sys
 import sysconfig
 import tempfile
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -70,13 +70,9 @@ def guard(folder: Path) -> None:
 
 def _is_own(folder: str) -> bool:
     """Whether the innermost frame that is not of Python's own library is of a file in a folder."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(_LIBRARIES) and file != __file__ and not file.startswith("<frozen"):
-            return file.startswith(folder)
-        frame = frame.f_back
-    return False
+    files = (frame.f_code.co_filename for frame, _ in traceback.walk_stack(sys._getframe(2)))
+    outside = (file for file in files if not file.startswith((*_LIBRARIES, "<frozen")) and file != __file__)
+    return next(outside, "").startswith(folder)
 
 
 def write_answers(wish: Mapping[str, Any], folder: Path) -> None:
@@ -139,10 +135,7 @@ def _kind_of(stage: str, fault: BaseException, folder: Path) -> tuple[str, str]:
 
 def _is_at(fault: BaseException, folder: Path) -> bool:
     """Whether a line of the submission's own, no kernel, calls what raised: torch then says what it thinks of that."""
-    frames, trace = [], fault.__traceback__
-    while trace is not None:
-        frames.append(trace.tb_frame.f_code.co_filename)
-        trace = trace.tb_next
+    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(fault.__traceback__)]
     own = [at for at, file in enumerate(frames) if file.startswith(str(folder))]
     below = [Path(file) for file in frames[own[-1] + 1 :] if not file.endswith(_MODES)] if own else []
     return bool(own) and not any({"triton", "numba", "noyau"} & set(file.parts) for file in below)
