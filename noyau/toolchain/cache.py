@@ -20,7 +20,7 @@ import stat
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -104,8 +104,9 @@ def store(key: str, suffix: str, produce: Callable[[Path], object], limit_bytes:
     """
     home = folder()
     try:
-        with _workspace(home) as workspace:
-            file = workspace / f"made{suffix}"
+        # Beside the entries, so that a rename is enough.
+        with tempfile.TemporaryDirectory(prefix=_WORKSPACE, dir=home, ignore_cleanup_errors=True) as workspace:
+            file = Path(workspace) / f"made{suffix}"
             produce(file)
             file.chmod(0o600)
             entry = home / f"{key}-{_content(file)}{suffix}"
@@ -166,37 +167,24 @@ def _private(process: int) -> Path:
     return home
 
 
-@contextlib.contextmanager
-def _workspace(home: Path) -> Iterator[Path]:
-    """A folder beside the entries, so that a rename is enough; gone afterwards."""
-    workspace = Path(tempfile.mkdtemp(prefix=_WORKSPACE, dir=home))
-    try:
-        yield workspace
-    finally:
-        shutil.rmtree(workspace, ignore_errors=True)
-
-
 def _content(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:40]
 
 
 def _is_sound(path: Path) -> bool:
     """Is this a plain file of ours that holds what its name says?"""
-    try:
+    with contextlib.suppress(OSError):
         status = path.lstat()
-        if not stat.S_ISREG(status.st_mode) or _distrust(status) is not None:
-            return False
-        return path.stem.partition("-")[2] == _content(path)
-    except OSError:
-        return False
+        is_ours = stat.S_ISREG(status.st_mode) and _distrust(status) is None
+        return is_ours and path.stem.partition("-")[2] == _content(path)
+    return False
 
 
 def _remove(path: Path) -> bool:
-    try:
+    with contextlib.suppress(OSError):  # another process was first, or Windows has it loaded
         path.unlink()
-    except OSError:  # another process was first, or Windows has it loaded
-        return False
-    return True
+        return True
+    return False
 
 
 def _entries(home: Path) -> list[tuple[Path, os.stat_result]]:
@@ -244,21 +232,17 @@ def is_recent(day: str) -> bool:
 def recall(key: str) -> Any:
     """The record of a key, or None: there is none, or it is damaged, or another user could have written it."""
     path = lookup(key, _SUFFIX)
-    if path is None:
-        return None
-    try:
-        return json.loads(path.read_text("ascii"))
-    except (OSError, ValueError):
-        return None
+    with contextlib.suppress(OSError, ValueError):
+        return None if path is None else json.loads(path.read_text("ascii"))
+    return None
 
 
 def recall_as(key: str, read: Callable[[Any], T]) -> T | None:
     """The record of a key as `read` takes it; None where there is none, or `read` expects another."""
     record = recall(key)
-    try:
+    with contextlib.suppress(KeyError, TypeError, ValueError):
         return None if record is None else read(record)
-    except (KeyError, TypeError, ValueError):
-        return None
+    return None
 
 
 def keep(key: str, record: Any) -> None:
@@ -269,8 +253,7 @@ def keep(key: str, record: Any) -> None:
     old = lookup(key, _SUFFIX)
     new = store(key, _SUFFIX, lambda path: path.write_text(text, encoding="ascii"))
     if old is not None and old != new:
-        with contextlib.suppress(OSError):
-            old.unlink()
+        _remove(old)
 
 
 # Kernels in Python, as files: Numba keeps what it compiles beside them, Triton reads them again.
@@ -288,8 +271,7 @@ def file_of(text: str, *made_for: str) -> Path:
             fresh.write_text(text, "ascii")
             fresh.replace(path)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                fresh.unlink()
+            _remove(fresh)
             message = f"the cache folder {home} cannot be written: {error.strerror}; make room there"
             raise OutputError(message) from error
         _shrink_modules(home.parent, home)
@@ -298,10 +280,9 @@ def file_of(text: str, *made_for: str) -> Path:
 
 def _has_text(path: Path, text: str) -> bool:
     """Whether a file is there that holds the text."""
-    try:
+    with contextlib.suppress(OSError, ValueError):  # it never was, another process removes it, or it is damaged
         return path.read_text("ascii") == text
-    except (OSError, ValueError):  # it never was, another process removes it, or it is damaged
-        return False
+    return False
 
 
 def _shrink_modules(home: Path, newest: Path) -> None:
@@ -318,7 +299,6 @@ def _shrink_modules(home: Path, newest: Path) -> None:
 
 def _made_ns(path: Path) -> int:
     """The time when a module was made; 0 where another process has removed it meanwhile."""
-    try:
+    with contextlib.suppress(OSError):
         return path.lstat().st_mtime_ns
-    except OSError:
-        return 0
+    return 0

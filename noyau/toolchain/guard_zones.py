@@ -72,14 +72,13 @@ class GuardedArray:
         lies between its cells is."""
         if array.flags.c_contiguous or not array.size:
             return cls.holding(label, array, dtype, poison)
-        ends = [
-            stride // array.itemsize * (extent - 1) for extent, stride in zip(array.shape, array.strides, strict=True)
-        ]
+        steps = [stride // array.itemsize for stride in array.strides]
+        ends = [step * (extent - 1) for extent, step in zip(array.shape, steps, strict=True)]
         first, count = -sum(end for end in ends if end < 0), 1 + sum(map(abs, ends))
         room = cls.poisoned(label, (count,), dtype, poison_of(dtype, poison))
         copy, gaps = as_strided(room.array[first:], array.shape, array.strides), np.ones(count, bool)
         copy[...] = array
-        as_strided(gaps[first:], array.shape, [stride // array.itemsize for stride in array.strides])[...] = False
+        as_strided(gaps[first:], array.shape, steps)[...] = False
         return cls(label, copy, room.around, room.poison, gaps)
 
     def refuse_writes(self, kernel: str) -> None:
@@ -168,10 +167,8 @@ class ArrayKernel(ABC):
     def _run_guarded(self, inputs: Sequence[np.ndarray], pieces: int, order: Order, poison: int) -> list[GuardedArray]:
         """One run between guards; the outputs, once nothing else turns out to be touched."""
         around = PLAIN if poison == PLAIN else 0  # never that of the outputs of a second run: what is read is copied
-        copies = [
-            GuardedArray.alike(f"input {number}", array, self.dtypes[number], around)
-            for number, array in enumerate(inputs)
-        ]
+        ends = enumerate(zip(inputs, self.dtypes, strict=False))
+        copies = [GuardedArray.alike(f"input {number}", *end, around) for number, end in ends]
         outputs, scratch = self._run_between([copy.array for copy in copies], pieces, order, poison)
         for guarded in [*copies, *outputs, *scratch]:
             guarded.refuse_writes(self.name)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from ctypes.util import find_library
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from statistics import NormalDist
 from typing import Any
 
@@ -253,9 +253,8 @@ def _24(x: Any) -> Any:
 
 def _in_64(function: Function) -> Function:
     """A function of integers of 32 bits that needs more of them on its way."""
-    return lambda *x: np.asarray(function(*(np.asarray(each).astype(np.int64) for each in x))).astype(
-        np.asarray(x[0]).dtype
-    )
+    wide = partial(np.asarray, dtype=np.int64)
+    return lambda *x: np.asarray(function(*map(wide, x))).astype(np.asarray(x[0]).dtype)
 
 
 def _whole(rounding: Function) -> Function:

@@ -37,6 +37,7 @@ Array = np.ndarray
 Sizes = Mapping[str, int]
 Make = Callable[[Sizes], tuple[Array, ...] | None]
 Edges = Callable[[Sizes], Iterator[Sizes]]  # around usual sizes
+Accepts = Callable[[Instance], bool]
 Work = Callable[[Instance, Sizes], int]  # how much there is to do, to compare it with other sizes
 
 MOST, FEW = 50, 12  # cases of the first instance, and of each other one
@@ -63,7 +64,7 @@ class Attempt:
     """One set of inputs, `made_of` something in words: `make` gives those of other sizes too, None where there are
     none. `graph` is the reference as one Opaque, `traced` the same traced. `needed`: the first of its ranks, which is
     tried however late it is, for a kernel that was checked runs on arrays of these ranks. `is_named`: at sizes that a
-    user names."""
+    user names. `layout` of the arrays in memory; `number`: its place among those that are tried."""
 
     instance: Instance
     graph: Graph
@@ -73,6 +74,8 @@ class Attempt:
     make: Make
     needed: bool = False
     is_named: bool = False
+    layout: str = "contiguous"
+    number: int = 0
 
     @property
     def label(self) -> str:
@@ -84,7 +87,7 @@ def attempts(
     op: Op[..., Any],
     sizes: Sizes,
     seed: int,
-    accepts: Callable[[Instance], bool],
+    accepts: Accepts,
     *,
     points: Collection[int] = (),
     work: Work = lambda instance, sizes: volume(sizes),
@@ -99,8 +102,8 @@ def attempts(
     if op.signature is None:
         raise SignatureError(f"{op.name} has no signature, so its kernels cannot be checked; give it one")
     if op.inputs is not None:
-        arrays_by_maker = _by_maker(op, op.signature, sizes, seed, accepts, points)
-        yield from (each for each in arrays_by_maker if each.instance not in left_out)
+        by_maker = _by_maker(op, op.signature, sizes, seed, accepts, points)
+        yield from (each for each in by_maker if each.instance not in left_out)
         return
     begun, waiting = dict[Instance, None](), list[Iterator[Attempt]]()
 
@@ -146,15 +149,11 @@ def require_sizes(op: Op[..., Any], sizes: Sizes) -> None:
     names = size_names(op)
     if not isinstance(sizes, Mapping):
         raise SignatureError(f"{op.name}: sizes={sizes!r} names no size; its sizes are: {', '.join(names) or 'none'}")
-    _require_among(names, sizes, op.name, "; its sizes are")
+    require_among(names, sizes, op.name, "; its sizes are")
 
 
-def require_declared(declared: Mapping[str, int], names: Iterable[str], op: str) -> None:
-    """SignatureError for a size that the signature of an op has not, or that is none."""
-    _require_among(list(names), declared, op, " in its signature; there are")
-
-
-def _require_among(names: Collection[str], sizes: Mapping[str, Any], op: str, choice: str) -> None:
+def require_among(names: Collection[str], sizes: Mapping[str, Any], op: str, choice: str) -> None:
+    """SignatureError for a size that is not among the names, or that is none; `choice` leads to these names."""
     for name, size in sizes.items():
         if name not in names:
             raise SignatureError(f"{op} has no size {name}{choice}: {', '.join(names) or 'none'}")
@@ -189,18 +188,13 @@ def _above(arrays: tuple[Array, ...] | None) -> tuple[Array, ...] | None:
 
 
 def _instances(
-    op: Op[..., Any],
-    signature: Signature,
-    sizes: Sizes,
-    accepts: Callable[[Instance], bool],
-    left_out: Container[Instance],
+    op: Op[..., Any], signature: Signature, sizes: Sizes, accepts: Accepts, left_out: Container[Instance]
 ) -> Iterator[tuple[Instance, Sizes]]:
     """The dtypes, ranks and integers to try, the most usual first; those that the kernel takes."""
     constants = op.known(op.description.reference.constants)
-    families = {term.element for term in signature.inputs if isinstance(term.element, Family)}
     has_rest = any(term.rest for term in signature.inputs)
-    usual = {family: _DTYPES[family][0] for family in families}
-    chosen = [usual, *({**usual, f: dtype} for f in families for dtype in _DTYPES[f][1:])]
+    usual = {each.element: _DTYPES[each.element][0] for each in signature.inputs if isinstance(each.element, Family)}
+    chosen = [usual, *({**usual, f: dtype} for f in usual for dtype in _DTYPES[f][1:])]
     order = dict[tuple[Instance, int], int]()
     for dtypes in chosen:
         for integer in INTEGERS if sizing_integers(signature) else (1,):
@@ -296,12 +290,7 @@ def _by_signature(
 
 
 def _by_maker(
-    op: Op[..., Any],
-    signature: Signature,
-    usual_at: Sizes,
-    seed: int,
-    accepts: Callable[[Instance], bool],
-    points: Collection[int],
+    op: Op[..., Any], signature: Signature, usual_at: Sizes, seed: int, accepts: Accepts, points: Collection[int]
 ) -> Iterator[Attempt]:
     """Attempts by the maker: at its usual sizes with several seeds, then each size just past the points and at awkward
     ones, then, where the op takes a family of floats, the usual ones in its other dtypes."""
@@ -404,9 +393,8 @@ class Budget:
 
 def work_of(kernel: UserKernel, instance: Instance, sizes: Mapping[str, int]) -> int:
     """The work of a run at sizes of the signature: cells, or threads where it starts more of these."""
-    cells = math.prod(max(size, 1) for size in sizes.values())
     language = LANGUAGES[kernel.language]
     numbers = [1] * len(instance.inputs)  # for those that are none of the sizes
     launch = situation_or_none(kernel, instance, sizes, numbers) if language.on_gpu else None
     threads = 1 if launch is None else math.prod(launch.grid) * math.prod(launch.block)
-    return max(cells, threads * (PROGRAM if language.grid is Grid.PROGRAMS else 1))
+    return max(volume(sizes), threads * (PROGRAM if language.grid is Grid.PROGRAMS else 1))

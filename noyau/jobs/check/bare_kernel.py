@@ -14,7 +14,6 @@ import numpy as np
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import CheckError, FindingKind, InputError, NoyauError, SignatureError
 from noyau.ir.dims import shape_of
-from noyau.ir.graph import Graph
 from noyau.jobs.check.sanitized_runs import SanitizedRuns, explain_findings
 from noyau.kernels.c.parameters import TextFunction, is_named, parameters, text_function
 from noyau.kernels.programs.generate import Specialization, lazy_graph
@@ -24,7 +23,7 @@ from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import array_behind, bare_language, call, copied, restore
 from noyau.sanitizer.scripts.record import OBSERVERS, place_of
 from noyau.signatures.types import Instance, Value
-from noyau.verify.certificate import Certificate, require_tolerance
+from noyau.verify.certificate import Certificate, Outcome, require_tolerance
 from noyau.verify.checks import KernelCheck, OpCheck
 from noyau.verify.failures import Case
 from noyau.verify.findings import Finding
@@ -33,29 +32,15 @@ from noyau.verify.trial import KernelTrial, LazyGraph
 Array = np.ndarray
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceResults:
-    """A reference as a graph of the arrays that it takes, what the kernel gave for its outputs, and the inputs."""
-
-    graph: Graph
-    traced: LazyGraph
-    inputs: tuple[Array, ...]
-    results: tuple[Array, ...]
-
-
-def evaluate_reference(
-    reference: Callable[..., Any],
-    names: Sequence[str],
-    before: Sequence[Any],
-    after: Sequence[Any],
-    returned: Any,
-    kernel: str,
-) -> ReferenceResults:
-    """Evaluate a reference for a call. `before`, `after`: the arguments, arrays as NumPy's; `returned`: by the kernel.
+def outcome_of(
+    one: _Bare, reference: Callable[..., Any], after: Sequence[Any], returned: Any, tolerance: float | None
+) -> Outcome:
+    """Judge a call by a reference. `after`: the arguments, arrays as NumPy's; `returned`: by the kernel.
 
     SignatureError where the reference takes what there is not, or gives more or fewer results, or others, than there
     are arrays to compare; InputError where it fails on the arguments."""
-    of_kernel = _taken(reference, names, kernel)
+    names, before = one.names, one.before
+    of_kernel = _taken(reference, names, one.name)
     values = [before[place] for place in of_kernel]
     places = [at for at, each in enumerate(values) if isinstance(each, np.ndarray) and _dtype(each) is not None]
     inputs = [Value(names[of_kernel[at]], _known(values[at]), shape_of(values[at].shape)) for at in places]
@@ -64,15 +49,14 @@ def evaluate_reference(
         passed = list(values)
         for at, each in zip(places, arrays, strict=True):
             passed[at] = each
-        results = reference(*passed)
-        if results is None:
-            results = passed[places[0]] if len(places) == 1 else tuple(passed[at] for at in places)
-        return results
+        if (results := reference(*passed)) is not None:
+            return results
+        return passed[places[0]] if len(places) == 1 else tuple(passed[at] for at in places)
 
     bound.__name__ = getattr(reference, "__name__", "reference")
-    fills, results = _tried(reference, values, kernel)
+    fills, results = _tried(reference, values, one.name)
     written = [of_kernel[at] for at in places] if fills else None
-    chosen = _compared(names, after, of_kernel, written, results, returned, kernel)
+    chosen = _compared(names, after, of_kernel, written, results, returned, one.name)
     input_names = {value.name for value in inputs}
     ends = [(f"{name} afterwards" if name in input_names else name, each) for name, each in chosen]
     outputs = tuple(Value(name, _known(each), shape_of(each.shape)) for name, each in ends)
@@ -80,8 +64,9 @@ def evaluate_reference(
     own = Reference(bound, tuple(value.name for value in inputs), {})
     graph = graph_of(own, instance, {})
     traced: LazyGraph = (lambda: None) if fills else lazy_graph(own, Specialization(instance, {}))
-    arrays = tuple(values[at] for at in places)
-    return ReferenceResults(graph, traced, arrays, tuple(each for _, each in chosen))
+    judge = KernelTrial(graph, lambda _: [each for _, each in chosen], traced, is_check=True, tolerance=tolerance)
+    with np.errstate(all="ignore"):
+        return judge.outcome(Case("the arguments", tuple(values[at] for at in places)), 0)
 
 
 def _taken(reference: Callable[..., Any], names: Sequence[str], kernel_name: str) -> list[int]:
@@ -142,8 +127,8 @@ def _compared(
         places = others if len(others) >= len(results) else arrays[-len(results) :]
         pairs = [(names[at], after[at]) for at in places[: len(results)]]
     if len(pairs) != len(results):
-        counts = f"gives {len(results)} results, and there are {len(pairs)} to compare"
-        raise SignatureError(f"{kernel_name}: its reference {counts}")
+        counts = f"{len(results)} results, and there are {len(pairs)} to compare"
+        raise SignatureError(f"{kernel_name}: its reference gives {counts}")
     for (name, array), want in zip(pairs, results, strict=True):
         if np.shape(want) != array.shape:
             shapes = f"{list(np.shape(want))}, and {name} is {list(array.shape)}"
@@ -154,8 +139,8 @@ def _compared(
 def _require(pairs: list[tuple[str, Array]], kernel_name: str) -> list[tuple[str, Array]]:
     """SignatureError for a dtype that is not judged, or where there is nothing."""
     if not pairs:
-        nothing = "returns nothing and fills nothing; let it return what is right"
-        raise SignatureError(f"{kernel_name}: its reference {nothing}")
+        nothing = "its reference returns nothing and fills nothing; let it return what is right"
+        raise SignatureError(f"{kernel_name}: {nothing}")
     for name, array in pairs:
         if _dtype(array) is None:
             raise SignatureError(f"{kernel_name}: {name} is {array.dtype}, of which no values are judged")
@@ -204,11 +189,9 @@ def check_bare(
     watched, arrays, returned = one.called()
     runs = SanitizedRuns({each.id: each for each in watched.findings}, watched.accesses, [one.size])
     runs.allowed, runs.notes = dict.fromkeys(watched.allowed), {note: note for note in watched.notes}
-    wrong: list[Finding] = []
-    certificate = None
+    wrong, certificate = list[Finding](), None
     if reference is not None:
-        judge = evaluate_reference(reference, one.names, one.before, arrays, returned, name)
-        certificate, wrong = one.compared(judge, tolerance)
+        certificate, wrong = one.compared(outcome_of(one, reference, arrays, returned, tolerance))
     findings = tuple(explain_findings(wrong, runs))
     unverified = "it made too many accesses, and was ended; check smaller arrays" * watched.is_cut
     parts = name, one.language, certificate, findings, (one.size,)
@@ -267,12 +250,8 @@ class _Bare:
                 restore(each, old)
         return watched, after, returned
 
-    def compared(self, expected: ReferenceResults, tolerance: float | None) -> tuple[Certificate, list[Finding]]:
+    def compared(self, outcome: Outcome) -> tuple[Certificate, list[Finding]]:
         """The certificate of what it gave, and what is wrong with it."""
-        graph, results, traced = expected.graph, expected.results, expected.traced
-        judge = KernelTrial(graph, lambda _: results, traced, is_check=True, tolerance=tolerance)
-        with np.errstate(all="ignore"):
-            outcome = judge.outcome(Case("the arguments", expected.inputs), 0)
         certificate = Certificate(self.name, (outcome,))
         if not outcome.broken:
             return certificate, []

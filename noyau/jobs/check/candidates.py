@@ -8,11 +8,10 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -48,39 +47,24 @@ MANY = max(4, _CORES)  # threads; more than the cores of a small machine, so tha
 NO_GPU = "there is no CUDA device with triton; TRITON_INTERPRET=1 in the environment has it interpreted"
 
 
-@dataclass(slots=True)
 class ByHand:
     """A kernel that was written by hand. `called` is its name in messages; `threads`: the numbers of threads that it
     can run with, none where it has no say in that; `layouts` that it takes beside packed arrays; `in_pieces`: it is
     called for pieces of its work; `skipped`: why it cannot be tried here, or nothing."""
 
-    is_trusted: ClassVar[bool] = True  # on all arrays of the ranks of its check
-    reason: ClassVar[str] = ""
-    kernel: UserKernel
-    reference: Reference
-    apart: KernelProcesses
-    seen: SanitizedRuns = field(default_factory=SanitizedRuns)  # of runs that are watched whatever they are for
-    cut: str = ""
+    is_trusted = True  # on all arrays of the ranks of its check
+    reason = ""
 
-    def __post_init__(self) -> None:
-        note(self.kernel, self.reference)
-
-    @property
-    def name(self) -> str:
-        return self.kernel.name
-
-    @property
-    def language(self) -> str:
-        return self.kernel.language
+    def __init__(self, kernel: UserKernel, reference: Reference, apart: KernelProcesses) -> None:
+        self.kernel, self.reference, self.apart = kernel, reference, apart
+        self.name, self.language, self.called = kernel.name, kernel.language, kernel.called
+        self.seen, self.cut = SanitizedRuns(), ""  # of runs that are watched whatever they are for
+        note(kernel, reference)
 
     @property
     def caller(self) -> KernelCaller | None:
         caller = CALLERS.get(self.language)
         return caller if caller is not None and caller.runs_here() else None
-
-    @property
-    def called(self) -> str:
-        return self.kernel.called
 
     @property
     def place(self) -> str:
@@ -151,8 +135,8 @@ class ByHand:
             with limit:
                 watched = watch(case)
         except TimeIsUp:
-            message = f"{self.name} did not answer within {self.apart.patience_s:g} s and was ended"
-            raise UnansweredError(message) from None
+            waited = f"within {self.apart.patience_s:g} s"
+            raise UnansweredError(f"{self.name} did not answer {waited} and was ended") from None
         self.seen.add(watched, size, volume(sizes))
         if watched.is_cut:
             self.cut = f"it made {counted(watched.accesses)} accesses at {size}, and was ended"
@@ -174,13 +158,8 @@ class ByHand:
 
     def worded(self, message: str) -> str:
         """A message without the names of what it runs in."""
-        before = None
-        while message != before:
-            before = message
-            for name in (self.apart.op.name, self.called, SYMBOL, self.name):
-                for prefix in (f"{name}: ", f"{name} "):
-                    message = message.removeprefix(prefix)
-        return message
+        names = "|".join(map(re.escape, (self.apart.op.name, self.called, SYMBOL, self.name)))
+        return re.sub(rf"^(?:(?:{names}):? )+", "", message)
 
     def passed(self, instances: Sequence[Instance], certificate: Certificate) -> None:
         remember(self.kernel, self.reference, instances, certificate.to_json())
@@ -356,8 +335,7 @@ class FromReference:
             return ["generated; run as a GPU would, on this machine"]
         if LANGUAGES[self.language].on_gpu:
             return ["generated; in Triton's interpreter" if is_interpreted() else "generated; on the GPU"]
-        threads = ", ".join(map(str, self.threads))
-        return [f"generated; in pieces, and with {threads} threads"]
+        return [f"generated; in pieces, and with {', '.join(map(str, self.threads))} threads"]
 
 
 KernelCandidate: TypeAlias = ByHand | FromReference

@@ -41,63 +41,46 @@ _INTERPRETS = "Triton interprets in this process from here on, also in other cel
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "target",
-        type=command_line.target_of,
-        metavar="MODEL.onnx|FILE.py[::OP]|SCRIPT.py|BOOK.ipynb|PROGRAM.c",
-        help="the model whose float64 evaluation is the truth; an op, of which every kernel is checked; or a script, "
+    many: dict[str, Any] = {"action": "append", "default": []}
+    targets = "MODEL.onnx|FILE.py[::OP]|SCRIPT.py|BOOK.ipynb|PROGRAM.c"
+    target = (
+        "the model whose float64 evaluation is the truth; an op, of which every kernel is checked; or a script, "
         "a notebook or a program in C, C++ or CUDA C++ (.c, .cpp, .cu), which is run as it is, its parallel loops, "
-        "threads and launches watched (a program with threads runs twice, and does twice what else it does)",
+        "threads and launches watched (a program with threads runs twice, and does twice what else it does)"
     )
+    add("target", type=command_line.target_of, metavar=targets, help=target)
     add(
         "arguments", nargs="*", default=[], metavar="ARGS", help="of a script or a program; its options stand behind --"
     )
     add("--launch", metavar="GRID,BLOCK", help="of a script or a program: launch each kernel so (8,64 or 4x4,16x16)")
     add("--flags", metavar="F", help="of a program: for the compiler, run here: --flags='-DN=100 part.c'")
-    add(
-        "--time",
-        type=float,
-        metavar="S",
-        help="end a script or a program after S seconds, and tell what was seen; of a submission: for each kernel "
-        "(default: 10)",
-    )
+    seconds = "end a script or a program after S seconds, and tell what was seen; of a submission: for each kernel"
+    add("--time", type=float, metavar="S", help=f"{seconds} (default: 10)")
     add("--map", metavar="F.svg", help="tell who writes which cell in a small launch or call, and draw it (-: no)")
     add("--against", type=Path, metavar="B.onnx", help="the model to judge: at each output, and at each common value")
     sizes = "or with several in turn (default: small ones, then all at 1); check an op at it; can be repeated"
     declare_inputs(parser, "run both models", sizes)
-    add(
-        "--sizes",
-        action="append",
-        default=[],
-        metavar="NAME=N",
-        help="of an op: sizes that it is meant for; its launches and its index arithmetic are looked at there, and "
-        "nothing is run; can be repeated",
-    )
+    meant = "of an op: sizes that it is meant for; its launches and its index arithmetic are looked at there"
+    add("--sizes", **many, metavar="NAME=N", help=f"{meant}, and nothing is run; can be repeated")
     add("--tolerance", type=float, metavar="T", help="of an op: allow |got - want| <= T * max(1, |want|) instead")
     declare_record(parser, "value by value", page=True)
-    _declare_verdict(add)
+    _declare_verdict(add, many)
     submissions.declare(parser)
 
 
-def _declare_verdict(add: Callable[..., Any]) -> None:
+def _declare_verdict(add: Callable[..., Any], many: Mapping[str, Any]) -> None:
     """Declare what of an op is checked, what counts, and how much of it is told."""
     add("--gradient", action="store_true", help="of an op: check what it gives back too, also where that is derived")
     add("--generated", action="store_true", help="of an op with kernels of its own: check those that noyau makes, too")
-    language = (
-        "of an op: check the kernels that noyau makes in L; numba_cuda runs without a GPU too, each thread in turn"
-    )
-    add("--language", action="append", default=[], metavar="L", help=f"{language}; can be repeated")
+    language = "of an op: check the kernels that noyau makes in L; numba_cuda runs without a GPU too"
+    add("--language", **many, metavar="L", help=f"{language}, each thread in turn; can be repeated")
     add("--all", action="store_true", help="of all but models: each finding, each shape and how exact")
     add("--sanitizer", action="store_true", help="of ops and scripts: ask compute-sanitizer too, where there is a GPU")
     add("--strict", action="store_true", help="of all but models: warnings make the status 1 too")
-    add(
-        "--allow-unseen",
-        action="store_true",
-        help="of all but models: what was not checked, or not watched, leaves the status 0; else it is 3",
-    )
-    add(
-        "--sarif", type=Path, metavar="F", help="of all but models: write the findings here, for editors and code hosts"
-    )
+    unseen = "what was not checked, or not watched, leaves the status 0; else it is 3"
+    add("--allow-unseen", action="store_true", help=f"of all but models: {unseen}")
+    findings = "write the findings here, for editors and code hosts"
+    add("--sarif", type=Path, metavar="F", help=f"of all but models: {findings}")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -137,11 +120,14 @@ def _require_of_models(arguments: argparse.Namespace, target: Path) -> None:
     """InputError for an option that does nothing to a model."""
     if arguments.gradient:
         raise InputError(f"--gradient is of an op: noyau check FILE.py::OP --gradient; {target} is a model")
-    options = {name: getattr(arguments, name) or None for name in ("sarif", "sanitizer", "strict", "sizes")}
-    options["tolerance"] = arguments.tolerance
-    wrong = next((name for name, value in options.items() if value is not None), None)
-    if wrong is not None:
+    if wrong := _first_given(arguments, "sarif", "sanitizer", "strict", "sizes", "tolerance"):
         raise InputError(f"{target} is a model: it takes no --{wrong}")
+
+
+def _first_given(arguments: argparse.Namespace, *names: str) -> str:
+    """The first of some options that is given, or nothing."""
+    values = {name: getattr(arguments, name) for name in names}
+    return next((name for name, each in values.items() if each is not None and each is not False and each != []), "")
 
 
 def _check_op(arguments: argparse.Namespace) -> int:
@@ -277,18 +263,13 @@ def _checked(arguments: argparse.Namespace) -> list[OpCheck]:
             signed = set(op.signature.sizes) if op.signature else set()
             sizes_of_op = {name: size for name, size in declared.items() if name in signed}
             generated = arguments.language or arguments.generated or not any(form.kernels for form in op.forms)
-            gradient = True if arguments.gradient else None
-            options = CheckOptions(
-                *(own, sizes_of_op, arguments.tolerance), budget_s=KERNEL_S, generated=generated, gradient=gradient
-            )
-            requests[number] = op, options
+            options = CheckOptions(own, sizes_of_op, arguments.tolerance, budget_s=KERNEL_S, generated=generated)
+            requests[number] = op, replace(options, gradient=True) if arguments.gradient else options
         with young():
             checks = dict(zip(requests, check_together(list(requests.values()), say, share=True), strict=True))
     note = "it has no signature, so it cannot be checked; give it one"
-    each_op = [
-        checks[number] if number in checks else OpCheck(op.name, op.description.place, (), note=note)
-        for number, op in enumerate(ops)
-    ]
+    unsigned = (OpCheck(op.name, op.description.place, (), note=note) for op in ops)
+    each_op = [checks.get(number, each) for number, each in enumerate(unsigned)]
     if arguments.sanitizer:
         each_op = [second_opinion(op, each, arguments.target) for op, each in zip(ops, each_op, strict=True)]
     return [*each_op, *map(check_laws, reductions)]
@@ -335,8 +316,7 @@ def _makes_an_op(node: ast.AST) -> bool:
             return name in _MAKE_OPS
         case ast.ImportFrom(module=module, names=names) if module is not None and module.split(".")[0] == "noyau":
             return any(name.name in _MAKE_OPS for name in names) or module.startswith(("noyau.nn", "noyau.engines"))
-        case _:
-            return False
+    return False
 
 
 def launch_of(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -371,9 +351,8 @@ def draw(maps: Sequence[AccessMap], place: Path | None, path: Path, status: int)
     try:
         if not any(each.arrays for each in maps):
             left = [f"{each.kernel}{each.launch}: {reason}" for each in maps for reason in each.left]
-            raise InputError(
-                f"there is nothing to draw of {path}: {left[0] if left else 'no kernel wrote to an array'}"
-            )
+            left.append("no kernel wrote to an array")
+            raise InputError(f"there is nothing to draw of {path}: {left[0]}")
         write_text(svg(maps), place)
     except NoyauError as error:
         if status == 0:
@@ -440,17 +419,11 @@ def _script_check(arguments: argparse.Namespace, path: Path, launch: Any) -> Scr
 
 def _require_of_scripts(arguments: argparse.Namespace, path: Path) -> None:
     """InputError for an option that does nothing to a script."""
-    options = {name: getattr(arguments, name) for name in ("against", "inputs", "tolerance")}
-    options |= {name: getattr(arguments, name) or None for name in ("dim", "sizes", "gradient")}
+    kind, own, remedy = "script", "flags", "; an op is a function under @noyau.op"
     if is_program(arguments.target):
+        kind, own, remedy = "program", "sanitizer", ""
         if "::" in arguments.target:
             call = f'noyau.check("{arguments.target}", args)'
             raise InputError(f"{arguments.target} names a function, which is called in Python: {call}")
-        options["sanitizer"] = arguments.sanitizer or None
-    else:
-        options["flags"] = arguments.flags
-    wrong = next((name for name, value in options.items() if value is not None), None)
-    if wrong is not None and is_program(arguments.target):
-        raise InputError(f"{path} is a program, and --{wrong} is not of programs")
-    if wrong is not None:
-        raise InputError(f"{path} is a script, and --{wrong} is not of scripts; an op is a function under @noyau.op")
+    if wrong := _first_given(arguments, "against", "inputs", "tolerance", "dim", "sizes", "gradient", own):
+        raise InputError(f"{path} is a {kind}, and --{wrong} is not of {kind}s{remedy}")

@@ -31,6 +31,7 @@ _SMALL = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127,
 _GROWN = (4, 16)  # times smaller sizes, at which lost precision is looked at too
 Array = np.ndarray
 RERUNS = 3
+_DIFFER = "two runs on the same inputs differ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +73,8 @@ def tail_of(smallest: Smallest, failure_at: FailureAt) -> str:
             if not size % block or size > 2 * block:
                 continue
             began_s = time.monotonic()
-            plan = ((2, 0, False), (2, 1, True), (3, 0, False), (3, (block + 1) // 2, True))
-            as_planned = (
-                (failure_at({**smallest.sizes, name: times * block + rest}) is not None) is wrong
-                for times, rest, wrong in plan
-            )
+            plan = {2 * block: False, 2 * block + 1: True, 3 * block: False, 3 * block + (block + 1) // 2: True}
+            as_planned = ((failure_at({**smallest.sizes, name: n}) is not None) is wrong for n, wrong in plan.items())
             if all(time.monotonic() < end_s and each for each in as_planned):
                 return f"only where {name} is no multiple of {block}"
             now_s = time.monotonic()
@@ -231,9 +229,8 @@ def spread(one: Sequence[Array], other: Sequence[Array]) -> Spread | None:
     unlike = [each for each in spreads if each.differing]
     if not unlike:
         return None
-    first, cells = unlike[0], sum(each.cells for each in spreads)
-    worst = max(unlike, key=lambda each: each.worst)
-    total = sum(each.differing for each in unlike)
+    first, worst = unlike[0], max(unlike, key=lambda each: each.worst)
+    total, cells = sum(each.differing for each in unlike), sum(each.cells for each in spreads)
     return Spread(total, cells, first.output, first.cell, worst.worst, worst.is_float)
 
 
@@ -274,18 +271,16 @@ class Unlike:
 def why_unlike(runs: TwoRuns, inputs: Sequence[Array]) -> Unlike | None:
     """The first of the things in which the two runs differ that makes them so; None where they are alike this time."""
     usual = runs.usual
-    around = replace(usual, around=PLAIN)
-    outputs = replace(usual, outputs=PLAIN)
+    depends = "its results depend on what"
     plans = (
-        *[(FindingKind.ORDER_DEPENDENT, "two runs on the same inputs differ", usual)] * RERUNS,
-        (FindingKind.OUT_OF_BOUNDS, "its results depend on what lies outside its inputs", around),
-        (FindingKind.UNINITIALISED, "its results depend on what its outputs held before", outputs),
+        *[(FindingKind.ORDER_DEPENDENT, _DIFFER, usual)] * RERUNS,
+        (FindingKind.OUT_OF_BOUNDS, f"{depends} lies outside its inputs", replace(usual, around=PLAIN)),
+        (FindingKind.UNINITIALISED, f"{depends} its outputs held before", replace(usual, outputs=PLAIN)),
         *_by_threads(runs.candidate, usual),
     )
     if unlike := _first_unlike(runs, inputs, plans):
         return unlike
-    apart, other = spread(runs.first, runs.second), runs.other
-    description = "two runs on the same inputs differ"
+    apart, other, description = spread(runs.first, runs.second), runs.other, _DIFFER
     if other.pieces > 1:
         description = f"runs whole and in {other.pieces} pieces, the last first, differ"
     elif other.threads != usual.threads:
@@ -297,7 +292,7 @@ def thorough(runs: TwoRuns, inputs: Sequence[Array]) -> Unlike | None:
     """The first difference of runs again, and with other numbers of threads, from the usual run."""
     if runs.candidate.is_replayed:
         return None
-    plans = [(FindingKind.ORDER_DEPENDENT, "two runs on the same inputs differ", runs.usual)]
+    plans = [(FindingKind.ORDER_DEPENDENT, _DIFFER, runs.usual)]
     return _first_unlike(runs, inputs, plans + [*_by_threads(runs.candidate, runs.usual)] * RERUNS)
 
 
@@ -313,7 +308,6 @@ def _first_unlike(runs: TwoRuns, inputs: Sequence[Array], plans: Iterable[Plan])
     for kind, description, how in plans:
         with suppress(NoyauError):  # what is wrong with a run is told elsewhere
             results = runs.run(inputs, how)
-            apart = spread(runs.first, results)
-            if apart is not None:
+            if (apart := spread(runs.first, results)) is not None:
                 return Unlike(kind, description, apart, results)
     return None

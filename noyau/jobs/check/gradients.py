@@ -40,6 +40,7 @@ LANGUAGE = "c"
 NAME = f"gradient in {LANGUAGE}"
 LAYOUTS = (Order.PACKED, Order.STRIDED)
 Arrays = Mapping[str, Array]
+Sizes = Mapping[str, int]
 USUAL = {Family.INT: DType.I64}
 STEP = 1e-5  # of differences
 DIRECTIONS = 4  # along which a gradient upon a kink is tried
@@ -59,12 +60,9 @@ class LayoutProgram:
         return self.built.call_guarded(*arrays_in_layout, pieces=pieces, order=order)
 
 
-def check_gradient_kernels(
-    op: Op[..., Any], sizes: Mapping[str, int], seed: int, end_s: float, place: str
-) -> KernelCheck:
+def check_gradient_kernels(op: Op[..., Any], sizes: Sizes, seed: int, end_s: float, place: str) -> KernelCheck:
     """The kernels that calculate an op's gradient, in float32 and float64, as far as its signature leaves that open."""
-    outcomes: list[Outcome] = []
-    shapes: dict[str, None] = {}
+    outcomes, shapes = list[Outcome](), dict[str, None]()
     try:
         for certificate in _certificates(op, sizes, seed, end_s, shapes):
             outcomes += certificate.outcomes
@@ -91,7 +89,7 @@ def _wrong(op: Op[..., Any], certificate: Certificate, place: str) -> KernelChec
 
 
 def _certificates(
-    op: Op[..., Any], sizes: Mapping[str, int], seed: int, end_s: float, shapes: dict[str, None]
+    op: Op[..., Any], sizes: Sizes, seed: int, end_s: float, shapes: dict[str, None]
 ) -> Iterator[Certificate]:
     """A certificate for each dtype and layout."""
     instances: set[Instance] = set()
@@ -103,9 +101,9 @@ def _certificates(
         instances.add(subject.instance)
         derived = subject.derived
         alike = [case for each, case in subjects if each.instance == subject.instance]
-        cases = [(case.label, values_of(subject, derived, case.inputs, case.above)) for case in alike]
+        cases = [(case.label, values_of(subject, derived, case)) for case in alike]
         for order in LAYOUTS:
-            if instances and time.monotonic() > end_s and shapes:
+            if shapes and time.monotonic() > end_s:
                 return
             layouts = tuple(Layout(order) if node.shape else Layout() for node in derived.backward.inputs)
             kernels = generate_from_graph(derived.backward, f"{op.name}_backward", layouts, LANGUAGE)
@@ -116,15 +114,12 @@ def _certificates(
             yield certify_native(derived.backward, laid, layout_cases, name=f"gradient of {op.name}[{LANGUAGE}]")
 
 
-def values_of(
-    subject: GradientSubject, derived: Derived, inputs: Mapping[str, Array], above: Mapping[str, Array]
-) -> dict[str, Array]:
+def values_of(subject: GradientSubject, derived: Derived, case: GradientCase) -> dict[str, Array]:
     """Everything that a backward graph may read, in the dtypes of the graph. InputError where a value is refused."""
     with np.errstate(all="ignore"):
-        values = {**inputs, **evaluate(derived.forward, inputs)}
-    for name, weights in above.items():
-        values[gradient_name(name)] = weights.astype(subject.graph[name].dtype.numpy)
-    return values
+        values = {**case.inputs, **evaluate(derived.forward, case.inputs)}
+    dtypes = {name: subject.graph[name].dtype.numpy for name in case.above}
+    return values | {gradient_name(name): weights.astype(dtypes[name]) for name, weights in case.above.items()}
 
 
 def _in_order(graph: Graph, values: Mapping[str, Array]) -> tuple[Array, ...]:
@@ -144,13 +139,11 @@ def check_formula(op: Op[..., Any], sizes: Mapping[str, int], seed: int) -> Kern
     """The gradient as a formula."""
     gradient = op.description.gradient
     language = "numpy" if gradient is not None else "derived"
-    findings: dict[str, Finding] = {}
-    shapes: dict[str, None] = {}
+    findings, shapes = dict[str, Finding](), dict[str, None]()
     try:
         for subject, case in cases_of(op, sizes, DType.F64, seed):
             shapes[describe_case(subject, case)] = None
-            finding = _of_case(subject, case, language)
-            if finding is not None:
+            if (finding := _of_case(subject, case, language)) is not None:
                 findings.setdefault(finding.severity, finding)
     except (SignatureError, UnsupportedError) as error:
         if gradient is None:
@@ -240,10 +233,6 @@ class GradientSubject:
             results = evaluate(derived.gradient, inputs, wide=True)
         return {name: results[output] for name, output in zip(derived.wanted, derived.gradient.outputs, strict=True)}
 
-    def difference(self, case: GradientCase, name: str, cell: tuple[int, ...]) -> float:
-        """The derivative by one cell of an input, by central differences in float64."""
-        return central_difference(self.graph, case.inputs, case.above, name, cell)
-
     def may_be(self, case: GradientCase, gradients: Arrays) -> bool:
         """Whether upon a kink these gradients lie between the slopes of either side, in a few directions."""
         rng, start = np.random.default_rng(0), weighted(self.graph, case.inputs, case.above)
@@ -291,21 +280,17 @@ def subject_of(op: Op[..., Any], sizes: Mapping[str, int], floats: DType, seed: 
         arrays = draw_inputs(op.inputs, rng, sizes, op.description.reference.parameters, op.name)
         arrays = in_dtypes(arrays, signature, [value.dtype for value in instance.inputs])
     bound = bind(signature, arrays, op.known(constants), op.name)
-    integers = {
-        value.name: int(a)
-        for value, a in zip(bound.instance.inputs, bound.arrays, strict=True)
-        if value.name in bindings
-    }
-    names = [value.name for value in bound.instance.inputs]
+    inputs = {value.name: array for value, array in zip(bound.instance.inputs, bound.arrays, strict=True)}
+    integers = {name: int(array) for name, array in inputs.items() if name in bindings}
     request = Specialization(bound.instance, constants, integers, (), bound.sizes)
-    return GradientSubject(op, bound.instance, request), dict(zip(names, bound.arrays, strict=True))
+    return GradientSubject(op, bound.instance, request), inputs
 
 
 def cases_of(
-    op: Op[..., Any], sizes: Mapping[str, int], floats: DType, seed: int
+    op: Op[..., Any], sizes: Sizes, floats: DType, seed: int
 ) -> Iterator[tuple[GradientSubject, GradientCase]]:
     """The inputs that a gradient is tried on: normal numbers, some above 0, some with ties; of several sizes."""
-    plans: list[tuple[str, Callable[[Array], Array], Mapping[str, int]]] = [("normal numbers", np.asarray, sizes)]
+    plans: list[tuple[str, Callable[[Array], Array], Sizes]] = [("normal numbers", np.asarray, sizes)]
     if op.inputs is None:
         names = [] if op.signature is None else [name for name in usual_sizes_of(op) if name not in sizes]
         plans += [
@@ -317,8 +302,7 @@ def cases_of(
         subject, arrays = subject_of(op, each, floats, seed + number)
         dtypes = {node.output: node.dtype for node in subject.graph.inputs}
         inputs = {n: change(a).astype(a.dtype) if dtypes[n].is_float else a for n, a in arrays.items()}
-        case = case_of(subject, label, inputs, seed + number)
-        if case is not None:
+        if (case := case_of(subject, label, inputs, seed + number)) is not None:
             yield subject, case
 
 
@@ -368,8 +352,7 @@ def first_wrong(
         return None
     missing = next((name for name in subject.names if name not in got and want and np.any(want[name] != 0)), None)
     if missing is not None and want is not None:
-        at = np.unravel_index(int(np.argmax(np.abs(want[missing]))), want[missing].shape)
-        cell = tuple(map(int, at))
+        cell = tuple(map(int, np.unravel_index(int(np.argmax(np.abs(want[missing]))), want[missing].shape)))
         return Wrong(missing, cell, 0.0, float(want[missing][cell]), "it gives None")
     for name, gradient in got.items():
         truth = _differences(subject, case, name) if want is None else np.asarray(want[name], np.float64)
@@ -391,20 +374,20 @@ def finding_of(
     kernel: str, language: str, place: str, subject: GradientSubject, case: GradientCase, wrong: Wrong
 ) -> Finding:
     """Describe a wrong gradient: the input, the cell, what came and what is right."""
-    where = f"{wrong.name}[{', '.join(map(str, wrong.cell))}]"
-    size = describe_case(subject, case)
+    where, size = f"{wrong.name}[{', '.join(map(str, wrong.cell))}]", describe_case(subject, case)
     message = f"wrong gradient of {wrong.name} at {where} for {size}: "
     if wrong.got != wrong.got and wrong.want != wrong.want:
         message += wrong.how
     else:
         message += f"got {wrong.got:.9g}, want {wrong.want:.9g} ({wrong.how})"
         if "differences" not in wrong.how:
-            message += f"; {subject.difference(case, wrong.name, wrong.cell):.9g} by central differences"
+            slope = central_difference(subject.graph, case.inputs, case.above, wrong.name, wrong.cell)
+            message += f"; {slope:.9g} by central differences"
     return Finding(subject.op.name, kernel, language, FindingKind.GRADIENT, place, size, message, wrong.cell)
 
 
 def _differences(subject: GradientSubject, case: GradientCase, name: str) -> np.ndarray:
     slopes = np.zeros(np.shape(case.inputs[name]))
     for cell in np.ndindex(slopes.shape):
-        slopes[cell] = subject.difference(case, name, cell)
+        slopes[cell] = central_difference(subject.graph, case.inputs, case.above, name, cell)
     return slopes

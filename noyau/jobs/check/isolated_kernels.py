@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from noyau.ops.op import Op
 
 Array = np.ndarray
+Ends = tuple[tuple[End, ...], tuple[End, ...], bool]  # the inputs and the outputs, and whether these are filled
 _FEW_CELLS, _FEW_S = 1 << 12, 5.0  # a run on so few has an answer by then, also where Python runs each thread of it
 _LOADING_S = 60.0  # for a file that is loaded again, and for a kernel of numba that compiles itself
 _IS_YOUNG = [False]  # of this process: whether it only loads ops and checks them
@@ -108,14 +109,13 @@ class KernelProcesses(AbstractContextManager["KernelProcesses"]):
         if way.worker is None:
             with threaded(how.threads):
                 return guards.run(arrays, how)
-        new = (kernel.name, instance, how.layout)
+        new, chosen = (kernel.name, instance, how.layout), plain_values(kernel.usage.constants)
         compiles = language.is_jit and new not in self.seen
-        chosen = plain_values(kernel.usage.constants)
         if not way.worker.is_running or isinstance(way.worker, InterpreterWorker):  # which may hold another op
             opens(way.worker, way.home)
         way.worker.patience_s = self.limit_s(guards, arrays) + _LOADING_S * compiles
-        ends = guards.inputs, guards.outputs
-        results = way.worker.call(run_kernel, kernel.name, chosen, *ends, guards.fills, pack(arrays), how)
+        ends = guards.inputs, guards.outputs, guards.fills
+        results = way.worker.call(run_kernel, kernel.name, chosen, ends, pack(arrays), how)
         self.seen.add(new)
         return results
 
@@ -143,8 +143,7 @@ class KernelProcesses(AbstractContextManager["KernelProcesses"]):
         before triton is imported; else on the GPU, of which a kernel that traps takes the process with it.
 
         UnsupportedError where another process cannot find the op, and this one does not interpret."""
-        home = home_of(self.op) if self.grids is None else None
-        if home is not None:
+        if self.grids is None and (home := home_of(self.op)) is not None:
             self.grids = self.beside(home)
         if self.grids is None:
             from noyau.kernels.cuda_grids import note
@@ -199,21 +198,14 @@ def opens(worker: Worker, home: Home | None) -> bool:
 
 
 def run_kernel(
-    op: Op[..., Any],
-    name: str,
-    choice: Mapping[str, Any],
-    inputs: Sequence[End],
-    outputs: Sequence[End],
-    fills: bool,
-    arrays: Sequence[Array],
-    how: How,
+    op: Op[..., Any], name: str, choice: Mapping[str, Any], ends: Ends, arrays: Sequence[Array], how: How
 ) -> list[Array]:
     """In the worker: one run between guards of a kernel of an op, bound as a call would be."""
     constants = op.description.reference.constants
     kernel, bound = kernel_and_call(op, name, choice, constants, arrays)
     call = FunctionKernel(kernel, bound.instance, constants).run
     with threaded(how.threads):
-        return pack(Guards(call, name, tuple(inputs), tuple(outputs), fills).run(arrays, how))
+        return pack(Guards(call, name, *ends).run(arrays, how))
 
 
 def run_library(

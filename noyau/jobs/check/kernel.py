@@ -16,19 +16,10 @@ from noyau import errors
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import FindingKind, Severity
 from noyau.ir.graph_interpreter import evaluate
+from noyau.jobs.check import diagnosis
 from noyau.jobs.check.attempts import Attempt, Budget, Costs, Sizes, attempts, grown
 from noyau.jobs.check.candidates import ByHand, KernelCandidate
-from noyau.jobs.check.diagnosis import (
-    Smallest,
-    TwoRuns,
-    Unlike,
-    diagnose,
-    is_slight,
-    past_point,
-    shrink,
-    thorough,
-    why_unlike,
-)
+from noyau.jobs.check.diagnosis import Smallest, TwoRuns, Unlike, thorough, why_unlike
 from noyau.jobs.check.op_lint import with_lint
 from noyau.jobs.check.sanitized_runs import SanitizedRuns, explain_findings, watch_attempts
 from noyau.kernels.reference import as_signed, reference, without_warnings
@@ -45,6 +36,7 @@ from noyau.verify.trial import KernelFunction, KernelTrial
 from noyau.workers.worker import spent_s
 
 Array = np.ndarray
+Arrays = tuple[Array, ...]
 FEWEST = 30  # inputs that are tried, however long a compiler took, where they are quickly done with
 ENOUGH = 3  # broken cases after which a kernel is not tried further
 # Cells of an input or a result, and seconds of two runs with the reference, that large ones have; seconds that they
@@ -59,7 +51,7 @@ LOOKS = 2  # cases of which it is found out why two runs differ
 @dataclass(slots=True)
 class AttemptResults:
     """The results of the attempts so far. `raised`: instances whose very first inputs the kernel raised for, with the
-    attempt, its number and the failure; as long as it is right on others, it is not written for these. `right` and
+    attempt and the failure; as long as it is right on others, it is not written for these. `right` and
     `wrong`: on inputs of how many axes it was so. `refused`: the last reason why the reference took none of the
     inputs; `unsupported`: what noyau could not run of the kernel, after which it is not tried further."""
 
@@ -67,7 +59,7 @@ class AttemptResults:
     findings: dict[FindingKind, Finding] = field(default_factory=dict)
     shapes: dict[str, None] = field(default_factory=dict)
     instances: dict[Instance, None] = field(default_factory=dict)
-    raised: dict[Instance, tuple[Attempt, int, Failure]] = field(default_factory=dict)
+    raised: dict[Instance, tuple[Attempt, Failure]] = field(default_factory=dict)
     right: set[tuple[int, ...]] = field(default_factory=set)
     wrong: set[tuple[int, ...]] = field(default_factory=set)
     broken: int = 0
@@ -113,7 +105,8 @@ class OneKernel:
             return KernelCheck(candidate.name, candidate.language, None, (finding,))
         first = next(self.attempts(sizes, seed, results), None)
         check = self.judged(results, self.sanitize(results, sizes, seed))
-        return with_lint(check, self.op, self.candidate, first, self.declared, is_usual=bool(sizes))
+        is_usual = bool(sizes) or self.op.inputs is not None
+        return with_lint(check, self.candidate, first, self.declared, is_usual=is_usual)
 
     def unchecked(self, reason: str) -> KernelCheck:
         """The record of a kernel that cannot be tried here; nobody misses one that noyau generates."""
@@ -122,9 +115,8 @@ class OneKernel:
         return KernelCheck(candidate.name, candidate.language, None, (), skipped=reason, unverified=unverified)
 
     def attempts(self, sizes: Sizes, seed: int, results: AttemptResults) -> Iterator[Attempt]:
-        ranks_first = self.candidate.is_trusted
         plan = partial(attempts, self.op, sizes, seed, self.accepts, points=self.points, work=self.work)
-        return plan(ranks_first=ranks_first, left_out=results.raised)
+        return plan(ranks_first=self.candidate.is_trusted, left_out=results.raised)
 
     def affordable(self, plan: Iterator[Attempt], budget: Budget, results: AttemptResults) -> Iterator[Attempt]:
         """The attempts of a plan, those at last that seemed to take long, where they do no longer."""
@@ -144,8 +136,7 @@ class OneKernel:
 
     def sanitize(self, results: AttemptResults, sizes: Sizes, seed: int) -> SanitizedRuns:
         """Run the kernel with every access watched."""
-        run = self.candidate.watched()
-        earlier = self.candidate.seen
+        run, earlier = self.candidate.watched(), self.candidate.seen
         is_done = self.candidate.is_replayed and not self.is_enough(results)
         if run is None or results.hangs or is_done:
             return earlier
@@ -174,11 +165,12 @@ class OneKernel:
         for number, attempt in enumerate(self.affordable(self.attempts(sizes, seed, results), budget, results)):
             if self.is_enough(results) or (is_late and not attempt.needed):
                 break
-            arrays = self.inputs(attempt, attempt.sizes, results)
+            attempt = replace(attempt, number=number)
+            arrays = self.inputs(attempt, results)
             if arrays is None:
                 continue
             began_s, is_new, is_first = spent_s(), attempt.instance not in results.instances, not results.outcomes
-            right = self.judge(attempt, "contiguous", arrays, number, results)
+            right = self.judge(attempt, arrays, results)
             took_s = spent_s() - began_s
             if is_first:
                 budget.begin()
@@ -186,15 +178,14 @@ class OneKernel:
                 budget.costs.note(self.work(attempt.instance, attempt.sizes), took_s)
             first = first or (attempt if right and any(array.size for array in arrays) else None)
             if is_new and right and not is_late:
-                self.judge_layouts(attempt, arrays, number, results, budget)
+                self.judge_layouts(attempt, arrays, results, budget)
             is_short = number < FEWEST and (is_first or took_s < SHORT_S)
             is_late = budget.is_spent and not is_short
         if first is not None and not self.is_enough(results):
-            for larger in grown(first):
+            for larger in grown(replace(first, number=0)):
                 self.judge_large(larger, results, budget)
         if first is None and results.raised:
-            attempt, number, failure = next(iter(results.raised.values()))
-            results.add(self.smallest_finding(attempt, "contiguous", number, failure, results))
+            results.add(self.smallest_finding(*next(iter(results.raised.values())), results))
         self.require_some(results)
         return results
 
@@ -213,30 +204,25 @@ class OneKernel:
 
     def accepts(self, instance: Instance) -> bool:
         """Whether the kernel takes arrays of these dtypes and ranks."""
-        try:
+        with suppress(errors.SignatureError):
             self.candidate.open(instance)
-        except errors.SignatureError:
-            return False
-        return True
+            return True
+        return False
 
-    def inputs(
-        self, attempt: Attempt, sizes: Sizes, results: AttemptResults, *, runs: bool = True
-    ) -> tuple[Array, ...] | None:
-        """Inputs of these sizes that the reference takes and that the kernel runs, or is watched, on, or None."""
+    def inputs(self, attempt: Attempt, results: AttemptResults, *, runs: bool = True) -> Arrays | None:
+        """Inputs that the reference takes and that the kernel runs, or is watched, on, or None."""
         try:
-            arrays = attempt.make(sizes)
+            arrays = attempt.make(attempt.sizes)
             if arrays is not None:
-                named = dict(zip((node.output for node in attempt.graph.inputs), arrays, strict=True))
-                evaluate(attempt.graph, named)
+                evaluate(attempt.graph, dict(zip((node.output for node in attempt.graph.inputs), arrays, strict=True)))
                 self.require_dtypes(attempt.instance, arrays)
-            if arrays is not None and not self.candidate.takes(attempt.instance, arrays, runs=runs):
-                results.untaken += 1
-                return None
+                if not self.candidate.takes(attempt.instance, arrays, runs=runs):
+                    results.untaken += 1
+                    return None
             return arrays
         except (errors.InputError, errors.SignatureError) as refusal:
-            stretched = 1 in sizes.values()  # an axis of one cell may become what it is not signed to be
-            is_first = not results.outcomes and sizes == attempt.sizes
-            if isinstance(refusal, errors.SignatureError) and is_first and not stretched:
+            stretched = 1 in attempt.sizes.values()  # an axis of one cell may become what it is not signed to be
+            if isinstance(refusal, errors.SignatureError) and not results.outcomes and not stretched:
                 raise
             results.left_out, results.refused = results.left_out + 1, str(refusal)
             return None
@@ -251,18 +237,15 @@ class OneKernel:
             as_signed(result, value, self.op.name)
         self.signed.add(instance)
 
-    def judge_layouts(
-        self, attempt: Attempt, arrays: tuple[Array, ...], number: int, results: AttemptResults, budget: Budget
-    ) -> None:
+    def judge_layouts(self, attempt: Attempt, arrays: Arrays, results: AttemptResults, budget: Budget) -> None:
         """The same inputs in other places of memory, for what takes strided arrays; the first however late it is."""
         for place, name in enumerate(self.candidate.layouts):
             if place and budget.is_spent:
                 return
-            laid = replace(attempt, made_of=f"{name} arrays, {attempt.made_of}")
+            laid, inputs = replace(attempt, made_of=f"{name} arrays, {attempt.made_of}", layout=name), arrays
             if name == "expanded":
-                laid = replace(laid, make=lambda sizes: _equal(attempt.make(sizes)))
-            inputs = _equal(arrays) if name == "expanded" else arrays
-            self.judge(laid, name, inputs or (), number, results)
+                laid, inputs = replace(laid, make=lambda sizes: _equal(attempt.make(sizes))), _equal(arrays) or ()
+            self.judge(laid, inputs, results)
 
     def judge_large(self, attempts: Iterator[Attempt], results: AttemptResults, budget: Budget) -> None:
         """The largest of some inputs that are quickly done with, run again, also with other numbers of threads."""
@@ -270,7 +253,7 @@ class OneKernel:
         for attempt in attempts:
             began_s = time.monotonic()
             is_late = budget.is_spent or not budget.affords(self.work(attempt.instance, attempt.sizes), SHARE)
-            arrays = None if is_late else self.inputs(attempt, attempt.sizes, AttemptResults())
+            arrays = None if is_late else self.inputs(attempt, AttemptResults())
             if arrays is None or _are_large(arrays):
                 break
             outputs: list[Array] = []
@@ -282,32 +265,24 @@ class OneKernel:
             if took_s > LONG_S or _are_large(outputs):
                 break
         if largest is not None and not self.is_enough(results):
-            self.judge(largest[0], "contiguous", largest[1], 0, results, again=True)
+            self.judge(*largest, results, again=True)
 
-    def judge(
-        self,
-        attempt: Attempt,
-        layout: str,
-        arrays: tuple[Array, ...],
-        number: int,
-        results: AttemptResults,
-        *,
-        again: bool = False,
-    ) -> bool:
-        """Whether the kernel is right on these inputs; what fails is shrunk. `again`: they are large, and it runs more
-        than twice; lost precision is then a warning, as long as half of the digits are right."""
-        runs = TwoRuns(self.candidate, attempt.instance, layout)
+    def judge(self, attempt: Attempt, arrays: Arrays, results: AttemptResults, *, again: bool = False) -> bool:
+        """Whether the kernel is right on these inputs; what fails is shrunk, the first of each kind. `again`: they are
+        large, and it runs more than twice; lost precision is then a warning, as long as half of the digits are right.
+        """
+        runs = TwoRuns(self.candidate, attempt.instance, attempt.layout)
         try:
-            outcome, inputs = self.outcome(attempt, runs, arrays, number), inputs_text(attempt.graph, arrays)
+            outcome, inputs = self.outcome(attempt, runs, arrays), inputs_text(attempt.graph, arrays)
         except errors.UnsupportedError as refusal:
             # A run that was cut off leaves smaller ones to be judged; the first one is the smallest.
             results.unsupported = "" if self.candidate.cut and results.outcomes else str(refusal)
             return False
         if runs.is_refused and self.candidate.is_trusted and attempt.instance not in results.instances:
-            results.raised[attempt.instance] = attempt, number, outcome.failures[0]
+            results.raised[attempt.instance] = attempt, outcome.failures[0]
             return False
         results.shapes[inputs], results.instances[attempt.instance] = None, None
-        slight = again and bool(outcome.failures) and is_slight(outcome.failures[0], attempt.instance)
+        slight = again and bool(outcome.failures) and diagnosis.is_slight(outcome.failures[0], attempt.instance)
         results.coverage.note(attempt.sizes)
         if not slight:
             results.outcomes.append(outcome)
@@ -315,49 +290,38 @@ class OneKernel:
         if outcome.broken:
             results.broken += 1
             results.hangs = isinstance(runs.fault, errors.UnansweredError)
-            self.explain(attempt, layout, number, outcome.failures[0], results, slight=slight)
+            failure = outcome.failures[0]
+            if failure.kind not in results.kinds:
+                results.kinds.add(failure.kind)
+                finding = self.smallest_finding(attempt, failure, results)
+                warns = slight and finding.kind is FindingKind.PRECISION
+                results.add(replace(finding, severity="warning") if warns else finding)
         elif runs.second and results.looks < LOOKS and (again or not runs.alike):
             unlike = why_unlike(runs, arrays) if not runs.alike else thorough(runs, arrays)
             if unlike is not None:
                 results.looks += 1
-                results.add(self.differing(attempt, unlike, arrays, number, inputs))
+                results.add(self.differing(attempt, unlike, arrays, inputs))
         return not outcome.broken
 
-    def explain(
-        self, attempt: Attempt, layout: str, number: int, failure: Failure, results: AttemptResults, *, slight: bool
-    ) -> None:
-        """The finding of a failure, unless there was one of its kind. `slight`: lost precision is a warning."""
-        if failure.kind not in results.kinds:
-            results.kinds.add(failure.kind)
-            finding = self.smallest_finding(attempt, layout, number, failure, results)
-            warns = slight and finding.kind is FindingKind.PRECISION
-            results.add(replace(finding, severity="warning") if warns else finding)
-
-    def outcome(self, attempt: Attempt, kernel: KernelFunction, arrays: tuple[Array, ...], number: int) -> Outcome:
+    def outcome(self, attempt: Attempt, kernel: KernelFunction, arrays: Arrays) -> Outcome:
         """The outcome of a case."""
         judge = KernelTrial(attempt.graph, kernel, attempt.traced, is_check=True, tolerance=self.tolerance)
         with np.errstate(all="ignore"):
-            return judge.outcome(Case(attempt.label, arrays), number)
+            return judge.outcome(Case(attempt.label, arrays), attempt.number)
 
-    def smallest_finding(
-        self, attempt: Attempt, layout: str, number: int, failure: Failure, results: AttemptResults
-    ) -> Finding:
+    def smallest_finding(self, attempt: Attempt, failure: Failure, results: AttemptResults) -> Finding:
         """A failure at the smallest sizes that show it, and what it shows."""
-
-        def failure_at(sizes: Sizes) -> Failure | None:
-            return self.failure_at(replace(attempt, sizes=sizes), layout, number)
-
-        smallest = Smallest(failure, attempt.sizes)
-        smallest = smallest if results.hangs else shrink(smallest, failure_at)
-        unlike = None if failure.cell is None else self.unlike_at(replace(attempt, sizes=smallest.sizes), layout)
-        diagnosis = diagnose(smallest, attempt.instance, layout, unlike, failure_at)
-        if diagnosis.kind is FindingKind.RACE and not self.has_threads:
-            diagnosis = replace(diagnosis, kind=FindingKind.ORDER_DEPENDENT)
+        smallest, failure_at = Smallest(failure, attempt.sizes), partial(self.failure_at, attempt)
+        smallest = smallest if results.hangs else diagnosis.shrink(smallest, failure_at)
+        unlike = None if failure.cell is None else self.unlike_at(replace(attempt, sizes=smallest.sizes))
+        cause = diagnosis.diagnose(smallest, attempt.instance, attempt.layout, unlike, failure_at)
+        if cause.kind is FindingKind.RACE and not self.has_threads:
+            cause = replace(cause, kind=FindingKind.ORDER_DEPENDENT)
         failure, past = smallest.failure, ""
-        if diagnosis.kind is FindingKind.WRONG_VALUE and not results.hangs:
-            past = past_point(smallest, self.points, failure_at)
-            diagnosis = replace(diagnosis, notes=(*diagnosis.notes, *([past] if past else [])))
-        finding = self.finding(diagnosis.kind, failure.inputs, diagnosis.message(failure), failure.cell)
+        if cause.kind is FindingKind.WRONG_VALUE and not results.hangs:
+            past = diagnosis.past_point(smallest, self.points, failure_at)
+            cause = replace(cause, notes=(*cause.notes, *([past] if past else [])))
+        finding = self.finding(cause.kind, failure.inputs, cause.message(failure), failure.cell)
         return replace(finding, mend="let the kernel reach all of that size, however much it is") if past else finding
 
     @property
@@ -365,32 +329,29 @@ class OneKernel:
         """Whether it may run in more than one thread, as far as is known."""
         return bool(self.candidate.threads) or LANGUAGES[self.candidate.language].is_threaded
 
-    def failure_at(self, attempt: Attempt, layout: str, number: int) -> Failure | None:
-        """The failure at the sizes of an attempt, or None."""
-        arrays = self.inputs(attempt, attempt.sizes, AttemptResults())
-        if arrays is None:
-            return None
-        with suppress(errors.UnsupportedError):
-            outcome = self.outcome(attempt, TwoRuns(self.candidate, attempt.instance, layout), arrays, number)
-            return outcome.failures[0] if outcome.broken else None
+    def failure_at(self, attempt: Attempt, sizes: Sizes) -> Failure | None:
+        """The failure of an attempt at other sizes, or None."""
+        attempt = replace(attempt, sizes=sizes)
+        arrays = self.inputs(attempt, AttemptResults())
+        if arrays is not None:
+            with suppress(errors.UnsupportedError):
+                outcome = self.outcome(attempt, TwoRuns(self.candidate, attempt.instance, attempt.layout), arrays)
+                return outcome.failures[0] if outcome.broken else None
         return None
 
-    def unlike_at(self, attempt: Attempt, layout: str) -> Unlike | None:
+    def unlike_at(self, attempt: Attempt) -> Unlike | None:
         """The difference of two runs at the sizes of an attempt, or None."""
-        arrays = self.inputs(attempt, attempt.sizes, AttemptResults())
-        runs = TwoRuns(self.candidate, attempt.instance, layout)
-        if arrays is None:
-            return None
-        with suppress(errors.NoyauError):
-            runs(arrays)
-            return None if runs.alike else why_unlike(runs, arrays)
+        arrays = self.inputs(attempt, AttemptResults())
+        runs = TwoRuns(self.candidate, attempt.instance, attempt.layout)
+        if arrays is not None:
+            with suppress(errors.NoyauError):
+                runs(arrays)
+                return None if runs.alike else why_unlike(runs, arrays)
         return None
 
-    def differing(
-        self, attempt: Attempt, unlike: Unlike, arrays: tuple[Array, ...], number: int, inputs: str
-    ) -> Finding:
+    def differing(self, attempt: Attempt, unlike: Unlike, arrays: Arrays, inputs: str) -> Finding:
         """The finding for two runs that differ, where the first of them is right."""
-        outcome = self.outcome(attempt, lambda _: unlike.results, arrays, number)
+        outcome = self.outcome(attempt, lambda _: unlike.results, arrays)
         if outcome.broken:
             failure = outcome.failures[0]
             is_race = unlike.kind is FindingKind.ORDER_DEPENDENT and self.has_threads
@@ -437,7 +398,7 @@ class OneKernel:
     def left_out(self, results: AttemptResults) -> list[str]:
         """Notes on inputs that the kernel is not written for: it raised for all of the kind that were tried."""
         kinds: dict[str, list[str]] = {}
-        for instance, (_, _, failure) in results.raised.items() if results.right else ():
+        for instance, (_, failure) in results.raised.items() if results.right else ():
             has_dtypes = any(each.dtypes == instance.dtypes for each in results.instances)
             dtypes, axes = ", ".join(dtype.value for dtype in instance.dtypes), self.axes(instance.ranks)
             inputs = axes if has_dtypes and axes else " and ".join(filter(None, [dtypes, axes]))
@@ -454,7 +415,7 @@ class OneKernel:
         return Finding(self.op.name, candidate.name, candidate.language, kind, candidate.place, size, message, cell)
 
 
-def _equal(arrays: tuple[Array, ...] | None) -> tuple[Array, ...] | None:
+def _equal(arrays: Arrays | None) -> Arrays | None:
     """The arrays, each with its first cell everywhere."""
     if arrays is None:
         return None

@@ -65,6 +65,10 @@ class ValueDifference:
         """Whether every cell is allowed, but for one in 100,000 by at most 4 times."""
         return not self.outcome.broken and self.outcome.beyond <= self.outcome.cells // SHARE
 
+    def to_json(self) -> dict[str, Any]:
+        own = {"name": self.name, "operator": self.operator, "output": self.is_output, "ok": self.ok}
+        return own | self.outcome.to_json() | {"failures": [each.to_json() for each in self.outcome.failures]}
+
     def __str__(self) -> str:
         difference = str(self.outcome.failures[0]) if self.outcome.failures else "differs"
         return f"{printable(self.name)}, made by {self.operator}, is {difference}"
@@ -81,6 +85,10 @@ class DifferenceRun:
     def first(self) -> ValueDifference | None:
         """The first value that differs."""
         return next((value for value in self.values if not value.ok), None)
+
+    def to_json(self) -> dict[str, Any]:
+        first, values = self.first and self.first.name, [value.to_json() for value in self.values]
+        return {"sizes": self.sizes, "first": first, "values": values}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -103,26 +111,8 @@ class ModelDifference(PagedRecord):
                 raise CheckError(f"{self.against} differs from {self.model} at {each.sizes}: {each.first}")
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "model": self.model,
-            "against": self.against,
-            "ok": self.ok,
-            "runs": [
-                {
-                    "sizes": each.sizes,
-                    "first": None if each.first is None else each.first.name,
-                    "values": [
-                        {"name": value.name, "operator": value.operator, "output": value.is_output, "ok": value.ok}
-                        | value.outcome.to_json()
-                        | {"failures": [failure.to_json() for failure in value.outcome.failures]}
-                        for value in each.values
-                    ],
-                }
-                for each in self.runs
-            ],
-            "notes": list(self.notes),
-        }
+        head = {"schema_version": SCHEMA_VERSION, "model": self.model, "against": self.against, "ok": self.ok}
+        return head | {"runs": [each.to_json() for each in self.runs], "notes": list(self.notes)}
 
     def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         for each in self.runs:
@@ -273,11 +263,10 @@ def feeds(
 
 def _small(imported: ImportedModel) -> dict[str, int]:
     sizes: dict[str, int] = {}
-    for node in imported.graph.inputs:
-        if node.output not in imported.initializers:
-            for axis, dim in enumerate(node.shape):
-                for name in dim.names:
-                    sizes[name] = min(sizes.get(name, SMALL[False]), SMALL[axis == 0 and len(node.shape) > 1])
+    for node in (each for each in imported.graph.inputs if each.output not in imported.initializers):
+        for axis, dim in enumerate(node.shape):
+            small = SMALL[axis == 0 and len(node.shape) > 1]
+            sizes |= {name: min(sizes.get(name, small), small) for name in dim.names}
     return sizes
 
 

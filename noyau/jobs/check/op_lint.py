@@ -6,24 +6,22 @@ import ast
 import inspect
 import math
 import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 
 from noyau.codegen.language import LANGUAGES, Grid
 from noyau.errors import FindingKind, NoyauError
-from noyau.jobs.check.attempts import Attempt
+from noyau.jobs.check.attempts import Attempt, Sizes
 from noyau.jobs.check.candidates import ByHand, KernelCandidate
 from noyau.kernels.c.text import constant_macros
 from noyau.kernels.reference import bind_sizes
 from noyau.kernels.user_kernel import EXTENTS_MOST, GPU, UserKernel, python_function
-from noyau.ops.op import Op
 from noyau.sanitizer.lint import launches
-from noyau.sanitizer.lint.arithmetic import Situation, diagnose_arithmetic, situation_or_none
+from noyau.sanitizer.lint.arithmetic import Situation, diagnose_arithmetic, situation_or_none, text_of
 from noyau.sanitizer.lint.diagnostics import Diagnostic
 from noyau.sanitizer.lint.false_sharing import diagnose_false_sharing
 from noyau.sanitizer.lint.values import INT32_END
@@ -40,19 +38,13 @@ LARGE = 1 << 20  # cells that a launch is asked for where nobody says how large 
 
 
 def with_lint(
-    check: KernelCheck,
-    op: Op[..., Any],
-    candidate: KernelCandidate,
-    first: Attempt | None,
-    declared: Mapping[str, int],
-    *,
-    is_usual: bool,
+    check: KernelCheck, candidate: KernelCandidate, first: Attempt | None, declared: Sizes, *, is_usual: bool
 ) -> KernelCheck:
     """Add diagnostics to the check of a kernel; `first`: usual inputs of it."""
     arrays = None if first is None else first.make(first.sizes)
     if not isinstance(candidate, ByHand) or first is None or arrays is None:
         return check
-    remarks = lint_op(candidate.kernel, first.instance, arrays, declared, is_usual=is_usual or op.inputs is not None)
+    remarks = lint_op(candidate.kernel, first.instance, arrays, declared, is_usual=is_usual)
     places = {(each.kind, each.place) for each in check.findings}
     others = [each for each in remarks if (each.kind, each.place) not in places]
     return replace(check, findings=(*check.findings, *others))
@@ -86,11 +78,9 @@ def _grown(instance: Instance, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _at(
-    kernel: UserKernel, instance: Instance, sizes: Mapping[str, int], arrays: Sequence[np.ndarray], *, is_meant: bool
+    kernel: UserKernel, instance: Instance, sizes: Sizes, arrays: Sequence[np.ndarray], *, is_meant: bool
 ) -> list[Diagnostic]:
-    def again(other: Mapping[str, int]) -> Situation | None:
-        return situation_or_none(kernel, instance, other, arrays)
-
+    again = partial(situation_or_none, kernel, instance, inputs=arrays)
     if (situation := again(sizes)) is None:
         return []
     is_launched = LANGUAGES[kernel.language].on_gpu and kernel.usage.launch is not None
@@ -104,20 +94,13 @@ def _launch(situation: Situation, *, is_meant: bool) -> list[Diagnostic]:
     shape = max((each.shape for each in arrays), key=lambda each: int(np.prod(each, dtype=object)), default=())
     text = situation.kernel.text if situation.kernel.function is None else _source(situation.kernel)
     resources = _resources(situation.kernel) if is_meant else None
-    launch = launches.LaunchFacts(
-        situation.grid,
-        situation.block,
-        shape,
-        text,
-        sm_count=GPU.sm_count if is_meant else 0,
-        is_of_programs=LANGUAGES[situation.kernel.language].grid is Grid.PROGRAMS,
-        registers=resources.registers if resources else 0,
-        shared_bytes=resources.shared_bytes if resources else 0,
-    )
+    held = (resources.registers, resources.shared_bytes) if resources else (0, 0)
+    is_of_programs, sm_count = LANGUAGES[situation.kernel.language].grid is Grid.PROGRAMS, GPU.sm_count * is_meant
+    parts = situation.grid, situation.block, shape, text, None
+    launch = launches.LaunchFacts(*parts, sm_count, is_of_programs, *held)
     if not math.prod(situation.grid) or not 0 < math.prod(situation.block) <= GPU.max_threads:
         return []
-    place, size = place_of(situation.kernel), sizes_text(situation.sizes)
-    advice = launches.advise(launch)
+    place, size, advice = place_of(situation.kernel), sizes_text(situation.sizes), launches.advise(launch)
     return [Diagnostic(FindingKind.LAUNCH, *place, f"{text}, for {size}", mend) for text, mend in advice]
 
 
@@ -150,28 +133,19 @@ def _source(kernel: UserKernel) -> str:
 
 def _methods(kernel: UserKernel) -> list[Diagnostic]:
     """Methods that the kernel's own text names and does not call."""
-    text = _source(kernel)
-    with suppress(SyntaxError, OSError, TypeError):
-        tree: Any = ast.parse(textwrap.dedent(text))
-        if text and kernel.function is not None:
-            plain = python_function(kernel.function)
-            ast.increment_lineno(tree, inspect.getsourcelines(plain)[1] - 1)
-            return uncalled_methods(tree, inspect.getsourcefile(plain) or "")
-    return []
+    text = text_of(kernel) if kernel.function is not None else None
+    return [] if text is None else uncalled_methods(ast.Module([*text.body], []), text.file)
 
 
 COMMON = 1024  # cells along an axis, where another one grows
 
 
 def offsets_beyond(
-    kernel: UserKernel, instance: Instance, sizes: Mapping[str, int], arrays: Sequence[np.ndarray]
+    kernel: UserKernel, instance: Instance, sizes: Sizes, arrays: Sequence[np.ndarray]
 ) -> list[Diagnostic]:
     """Offsets that overflow int32 once an array has more cells than it counts, though no extent has: each size in turn
     grows, the others are common ones; then all grow. What the launch does not take is no such size."""
-
-    def again(other: Mapping[str, int]) -> Situation | None:
-        return situation_or_none(kernel, instance, other, arrays)
-
+    again = partial(situation_or_none, kernel, instance, inputs=arrays)
     for grows in (*({name} for name in sizes), set(sizes)):
         own = dict.fromkeys(sizes, COMMON)
         while max(own.values()) < INT32_END // 4:

@@ -32,19 +32,17 @@ def check_page(
     findings = [finding for each in checks for _, group in each.groups for finding in group]
     verdicts = [line for each in checks for line in each.verdicts(everything=False)]
     kernels = [(each, kernel) for each in checks if isinstance(each, OpCheck) for kernel in each.kernels]
-    note = "Choose a kernel for its file and certificate."
     drawn = [each for each in maps if each.arrays]
     pictures = [{"title": f"{each.kernel}{each.launch}", "svg": svg([each]), "text": str(each)} for each in drawn]
     sections = [
         summary(verdict_text(findings, status), STATES[status][1], verdicts),
         _findings(findings),
         {"kind": "pictures", "title": "Who writes which cell", "pictures": pictures},
-        table("Kernels", (_row(each, kernel) for each, kernel in kernels), note),
+        table("Kernels", (_row(*each) for each in kernels), "Choose a kernel for its file and certificate."),
         lines("Limits", limits),
     ]
-    return Page(
-        printable(title), "check", sections, {f"{each.op}[{one.name}]": _source(each, one) for each, one in kernels}
-    )
+    sources = {f"{each.op}[{one.name}]": _source(each, one) for each, one in kernels}
+    return Page(printable(title), "check", sections, sources)
 
 
 def submissions_page(title: str, verdicts: Sequence[Verdict], headline: str, status: int, limit: str) -> Page:

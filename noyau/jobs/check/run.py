@@ -22,7 +22,7 @@ from noyau.codegen.language import GENERATIONS, LANGUAGES
 from noyau.engines.laws import check_laws
 from noyau.engines.reduction import as_reduction
 from noyau.errors import FindingKind, InputError, MissingExtraError, NoyauError, SignatureError
-from noyau.jobs.check.attempts import Sizes, require_declared, require_sizes
+from noyau.jobs.check.attempts import Sizes, require_among, require_sizes
 from noyau.jobs.check.bare_kernel import check_bare, is_bare
 from noyau.jobs.check.candidates import ByHand, FromReference, KernelCandidate, begin, from_reference
 from noyau.jobs.check.gradients import check_formula, check_gradient_kernels, place_of_gradient
@@ -165,11 +165,9 @@ class _Part:
     def run(self, apart: Callable[[Op[..., Any], float], KernelProcesses]) -> list[KernelCheck]:
         """Its checks, whose names bear the signature where it is one of several."""
         form, wishes = self.form, self.wishes
-        candidate: KernelCandidate | None
-        if isinstance(self.what, UserKernel):
-            candidate = ByHand(self.what, form.description.reference, apart(form, wishes.patience_s))
-        else:
-            candidate = self.what
+        candidate: UserKernel | KernelCandidate | None = self.what
+        if isinstance(candidate, UserKernel):
+            candidate = ByHand(candidate, form.description.reference, apart(form, wishes.patience_s))
         if candidate is None:
             checks = check_gradients(form, wishes.sizes, wishes.seed, wishes.budget_s)
         else:
@@ -206,7 +204,8 @@ def check_together(
 def _parts(op: Op[..., Any], form: Op[..., Any], wishes: CheckOptions) -> Iterator[_Part]:
     """The kernels of an op with one signature, and its gradient where that is asked for, or was written by hand."""
     require_sizes(form, wishes.sizes)
-    require_declared(wishes.declared, op.signature.sizes if op.signature is not None else (), op.name)
+    signed = op.signature.sizes if op.signature is not None else ()
+    require_among(signed, wishes.declared, op.name, " in its signature; there are")
     kernels: list[UserKernel | FromReference] = [*form.kernels.values()]
     kernels += from_reference(form, wishes.languages) if wishes.generated else []
     yield from (_Part(op, form, wishes, each) for each in kernels)

@@ -21,13 +21,7 @@ from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.sanitizer.access_map import AccessMap
 from noyau.sanitizer.compute_sanitizer.driver import ENVIRONMENT, WISH
-from noyau.sanitizer.compute_sanitizer.tool import (
-    TOOLS,
-    ToolReport,
-    merge_witnesses,
-    missing,
-    run_tools,
-)
+from noyau.sanitizer.compute_sanitizer.tool import TOOLS, ToolReport, merge_witnesses, missing, run_tools
 from noyau.sanitizer.records import Site, WatchedRun
 from noyau.sanitizer.routes import KernelCase, is_watched, watch
 from noyau.text import counted, several, sizes_text
@@ -37,11 +31,11 @@ from noyau.workers.array_files import write_arrays
 from noyau.workers.worker import spent_s
 
 if TYPE_CHECKING:
-    from noyau.jobs.check.attempts import Attempt, Sizes
+    from noyau.jobs.check.attempts import Attempt
 
 _APART = "Triton compiles here; TRITON_INTERPRET=1 in the environment has it interpret, which a map needs"
 Array = np.ndarray
-Inputs = Callable[["Attempt", "Sizes"], Sequence[Array] | None]
+Inputs = Callable[["Attempt"], Sequence[Array] | None]
 Watch = Callable[["Attempt", Sequence[Array], str], WatchedRun]  # a run on arrays, of sizes in words
 SMALL = (0, 1, 2, 3, 4, 5, 8, 9, 17, 33, 65)  # sizes that are tried for all at once
 CELLS = 20_000  # of the inputs of an attempt; a larger one is left out
@@ -50,17 +44,10 @@ INSTANCES, FEWEST = 3, 6
 EARLY = 1 + PAST  # attempts that are watched before small ones
 
 # Kinds that a run without a watch finds too, and what else each explains.
-EXPLAINED = frozenset(
-    {
-        FindingKind.WRONG_VALUE,
-        FindingKind.PRECISION,
-        FindingKind.ORDER_DEPENDENT,
-        FindingKind.RACE,
-        FindingKind.OUT_OF_BOUNDS,
-        FindingKind.UNWRITTEN,
-    }
-)
-
+EXPLAINED = frozenset({
+    FindingKind.WRONG_VALUE, FindingKind.PRECISION, FindingKind.ORDER_DEPENDENT, FindingKind.RACE,
+    FindingKind.OUT_OF_BOUNDS, FindingKind.UNWRITTEN,
+})  # fmt: skip
 CRASHING = frozenset(  # what may end a run
     {FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX, FindingKind.UNINITIALISED, FindingKind.DIVERGENT_BARRIER}
 )
@@ -68,9 +55,9 @@ CRASHING = frozenset(  # what may end a run
 
 def maps_of(op: Op[..., Any]) -> list[AccessMap]:
     """A map of a call of each kernel; of one that cannot be watched, or that is watched in another process, why."""
-    maps: list[AccessMap] = []
+    maps = list[AccessMap]()
     for kernel in op.kernels.values():
-        own: list[AccessMap] = []
+        own = list[AccessMap]()
         try:
             instance, arrays, size = usual_case(op)
             watch(KernelCase(kernel, instance, arrays, {}, size), own)
@@ -103,9 +90,8 @@ class SanitizedRuns:
         self.allowed |= dict.fromkeys(watched.allowed)
         self.notes |= {note.partition(": ")[0]: note for note in watched.notes}
         self.lines_seen |= watched.lines
-        self.cut = self.cut or (
-            f"a run at {size} was ended after {counted(watched.accesses)} accesses" * watched.is_cut
-        )
+        if watched.is_cut and not self.cut:
+            self.cut = f"a run at {size} was ended after {counted(watched.accesses)} accesses"
         for finding in watched.findings:
             if cells < self.smallest.get(finding.id, cells + 1):
                 self.findings[finding.id], self.smallest[finding.id] = finding, cells
@@ -122,8 +108,7 @@ class SanitizedRuns:
             return (f"it touches no cell itself on {shapes}: what it calls is not watched", *self.allowed)
         kinds = {each.kind for each in self.findings.values()}
         none = "" if kinds & {FindingKind.RACE, FindingKind.WRITTEN_TWICE} else "no race found "
-        accesses = f"{counted(self.accesses)} access{'es' * (self.accesses != 1)}"
-        many = f"{none or 'watched '}on {shapes}, {accesses}"
+        many = f"{none or 'watched '}on {shapes}, {counted(self.accesses)} access{'es' * (self.accesses != 1)}"
         return (many, *self.allowed, *self.notes.values())
 
     def unverified(self, language: str) -> str:
@@ -198,7 +183,7 @@ def _is_watched(run: Watch, attempt: Attempt, inputs: Inputs, runs: SanitizedRun
 
 def _few_arrays(attempt: Attempt, inputs: Inputs) -> Sequence[Array] | None:
     """The arrays of an attempt, where there are such and they are few cells."""
-    arrays = inputs(attempt, attempt.sizes)
+    arrays = inputs(attempt)
     most = CELLS_NAMED if attempt.is_named else CELLS
     return None if arrays is None or sum(array.size for array in arrays) > most else arrays
 
@@ -206,10 +191,8 @@ def _few_arrays(attempt: Attempt, inputs: Inputs) -> Sequence[Array] | None:
 def _in_order(attempts: Sequence[Attempt]) -> Iterator[Attempt]:
     """The first attempts, small ones like all of them, and the others, the smallest first; each sizes once for each
     instance."""
-    first: dict[Any, Attempt] = {}
-    for attempt in attempts:
-        first.setdefault(attempt.instance, attempt)
-    chosen = list(first.values())[:INSTANCES]
+    first = {attempt.instance: attempt for attempt in reversed(attempts)}
+    chosen = [first[each] for each in dict.fromkeys(attempt.instance for attempt in attempts)][:INSTANCES]
     own = [attempt for attempt in attempts if attempt.instance in [each.instance for each in chosen]]
     small = [replace(each, sizes=dict.fromkeys(each.sizes, size)) for each in chosen for size in SMALL]
     others = sorted([*small, *own[EARLY:]], key=lambda attempt: sum(attempt.sizes.values()))
@@ -236,8 +219,7 @@ def second_opinion(op: Op[..., Any], checked: OpCheck, target: str) -> OpCheck:
     """A check, and what compute-sanitizer reports of the same kernels; the note says why it was not asked."""
     if not any(LANGUAGES[each.language].on_gpu for each in checked.kernels):
         return checked
-    why = missing()
-    if why:
+    if why := missing():
         return replace(checked, note="; ".join(filter(None, [checked.note, why])))
     return replace(checked, kernels=tuple(_looked_at(op, each, target) for each in checked.kernels))
 
@@ -255,28 +237,21 @@ def _looked_at(op: Op[..., Any], check: KernelCheck, target: str) -> KernelCheck
 
 
 def _findings(op: Op[..., Any], kernel: UserKernel, target: str) -> tuple[list[Finding], str]:
+    """What compute-sanitizer reports of a kernel, which a process of its own launches, and the sizes of that."""
     _, arrays, size = usual_case(op)
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
-        reports = run_tools(*_process(op, kernel, arrays, target, Path(folder)))
+        file = write_arrays({str(number): np.asarray(array) for number, array in enumerate(arrays)}, Path(folder))
+        wish = {"target": target.partition("::")[0], "op": op.name, "kernel": kernel.name, "given": file}
+        command = [sys.executable, "-m", "noyau.sanitizer.compute_sanitizer.driver"]
+        reports = run_tools(command, {**ENVIRONMENT, WISH: json.dumps(wish)})
     findings = [_of(each, op.name, kernel, size) for each in reports]
     return [each for each in findings if each is not None], size
-
-
-def _process(
-    op: Op[..., Any], kernel: UserKernel, arrays: Sequence[np.ndarray], target: str, folder: Path
-) -> tuple[list[str], dict[str, str]]:
-    """The command that launches a kernel, and its environment."""
-    array_file = write_arrays({str(number): np.asarray(array) for number, array in enumerate(arrays)}, folder)
-    wish = {"target": target.partition("::")[0], "op": op.name, "kernel": kernel.name, "given": array_file}
-    return [sys.executable, "-m", "noyau.sanitizer.compute_sanitizer.driver"], {**ENVIRONMENT, WISH: json.dumps(wish)}
 
 
 def _of(report: ToolReport, op: str, kernel: UserKernel, size: str) -> Finding | None:
     """A report as a finding, unless a mark on its line allows it."""
     report = replace(report, site=_in_text(report.site, kernel), other=_in_text(report.other, kernel))
-    if report.is_allowed:
-        return None
-    return report.finding(op, kernel.name, kernel.language, kernel.place, size)
+    return None if report.is_allowed else report.finding(op, kernel.name, kernel.language, kernel.place, size)
 
 
 def _in_text(site: Site | None, kernel: UserKernel) -> Site | None:

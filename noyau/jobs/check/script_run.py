@@ -132,17 +132,18 @@ def check_script(
         record = Path(folder) / "record.json"
         wish = {"path": str(path), "arguments": list(arguments), "launch": launch, "record": str(record), "maps": maps}
         cut, end = _ended(json.dumps(wish), time_s)
-        record_read = _read(record, path)
-    place = re.search(r" \((?:.*, )?line \d+\)$", record_read.fault) if cut else None
-    fault = f"{cut}{place[0] if place else ''}" or record_read.fault or end
-    return replace(record_read, fault=fault, advice=(*record_read.advice, *lint_script(path)))
+        check = ScriptCheck(path.name, ())
+        if record.exists():
+            check = pickle.loads(record.read_bytes())  # noqa: S301  from a process of our own
+    place = re.search(r" \((?:.*, )?line \d+\)$", check.fault) if cut else None
+    fault = f"{cut}{place[0] if place else ''}" or check.fault or end
+    return replace(check, fault=fault, advice=(*check.advice, *lint_script(path)))
 
 
 def _ended(wish: str, time_s: float) -> tuple[str, str]:
     """Why the process was cut off, and how else it ended; nothing where it ended well."""
     command = (sys.executable, "-m", "noyau.jobs.check.script_run")
-    environment = {**os.environ, "NOYAU_SCRIPT": wish}
-    with subprocess.Popen(command, env=environment) as process:
+    with subprocess.Popen(command, env={**os.environ, "NOYAU_SCRIPT": wish}) as process:
         cut = wait_or_end(process, time_s, signal.SIGINT)
     status = process.returncode
     if status < 0:
@@ -150,16 +151,8 @@ def _ended(wish: str, time_s: float) -> tuple[str, str]:
     return cut, f"it ended with status {status}" if status else ""
 
 
-def _read(record: Path, path: Path) -> ScriptCheck:
-    if not record.exists():
-        return ScriptCheck(path.name, ())
-    check: ScriptCheck = pickle.loads(record.read_bytes())  # noqa: S301  from a process of our own
-    return check
-
-
 def main() -> int:
     """The process of a script: the wish is in the environment, the record is written as kernels are seen."""
-
     wish = json.loads(os.environ.pop("NOYAU_SCRIPT"))
     path = Path(wish["path"])
     session = ScriptSession(path.name, maps={} if wish["maps"] else None)

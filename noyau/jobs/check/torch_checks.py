@@ -59,8 +59,7 @@ GRADIENT_LAYOUTS: dict[str, Lay] = {"packed": torch.Tensor.contiguous, "transpos
 
 def check_tensors(op: Op[..., Any], sizes: Mapping[str, int], seed: int, place: str) -> KernelCheck:
     """Compare what autograd gives for an op with the gradient that is right."""
-    findings: dict[str, Finding] = {}
-    shapes: dict[str, None] = {}
+    findings, shapes = dict[str, Finding](), dict[str, None]()
     try:
         for subject, case in cases_of(op, sizes, DType.F64, seed):
             for finding in _of_case(subject, case, place):
@@ -267,9 +266,9 @@ class _Function:
         """The gradients of the float arguments, where the last arrays are those of the results."""
         count = len(right.inputs)
         arguments = self.tensors(layout, arrays[:count])
-        leaves = [arguments[at].detach().requires_grad_() for at in right.wanted_places]
-        for at, leaf in zip(right.wanted_places, leaves, strict=True):
-            arguments[at] = leaf
+        for at in right.wanted_places:
+            arguments[at] = arguments[at].detach().requires_grad_()
+        leaves = [arguments[at] for at in right.wanted_places]
         results = self.results(arguments)
         graded = [results[at] for at in right.graded_places]
         for at, each in zip(right.graded_places, graded, strict=True):
@@ -286,14 +285,9 @@ class _Function:
 
     def tensors(self, layout: str, arrays: Sequence[Array]) -> list[Any]:
         """The arguments of a call: the arrays as tensors that lie so, and the numbers in their places."""
-        waiting, arguments = iter(arrays), []
-        for each in self.args:
-            if isinstance(each, torch.Tensor):
-                tensor = tensor_of(np.array(next(waiting)))
-                arguments.append(LAYOUTS[layout](tensor) if tensor.ndim else tensor)
-            else:
-                arguments.append(each)
-        return arguments
+        tensors = (tensor_of(np.array(each)) for each in arrays)
+        laid = (LAYOUTS[layout](each) if each.ndim else each for each in tensors)
+        return [next(laid) if isinstance(each, torch.Tensor) else each for each in self.args]
 
     def results(self, arguments: Sequence[Any]) -> list[torch.Tensor]:
         """The results of a call, as tensors. CheckError for what it raises, for others, or a changed argument."""

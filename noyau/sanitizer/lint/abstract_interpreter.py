@@ -7,23 +7,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
-from noyau.sanitizer.lint.values import (
-    Float,
-    Interval,
-    Pointer,
-    Sum,
-    Touch,
-    Value,
-    cell_of,
-    combine,
-    merge,
-    union,
-)
+from noyau.sanitizer.lint.values import Float, Interval, Pointer, Sum, Touch, Value, cell_of, combine, merge, union
 
 Array = np.ndarray
 
@@ -88,8 +77,6 @@ class Walk:
                 self.value(value)
             case ast.With(body=body):
                 self.walk(body)
-            case _:
-                return
 
     def assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name) and isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
@@ -138,12 +125,10 @@ class Walk:
         offset = before.offset if isinstance(before, Pointer) else before
         if not isinstance(offset, Interval) or not isinstance(added, Interval) or not isinstance(op, ast.Add | ast.Sub):
             return None
-        step = combine("Mult", added, Interval(0, rounds, added.bits), added.bits)
-        kind = type(op).__name__
-        bits = self.dialect.width(offset, added)
-        total = None if step is None else combine(kind, offset, step, bits)
-        if isinstance(before, Pointer):
-            return None if total is None else Pointer(before.array, total.with_bits(64))
+        step, kind = combine("Mult", added, Interval(0, rounds, added.bits), added.bits), type(op).__name__
+        total = None if step is None else combine(kind, offset, step, self.dialect.width(offset, added))
+        if total is not None and isinstance(before, Pointer):
+            return Pointer(before.array, total.with_bits(64))
         return None if total is None else total.with_overflow(line, f"{name} {'+' if kind == 'Add' else '-'}= ...")
 
     def add_sum(self, name: str, before: Float, added: Value, rounds: int, line: int) -> None:
@@ -270,7 +255,8 @@ class Walk:
             case ast.BinOp(left=left, op=op, right=right):
                 return self.combine(self.value(left), op, self.value(right), node)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return self.negate(self.value(operand))
+                inner = self.value(operand)
+                return replace(inner, low=-inner.high, high=-inner.low) if isinstance(inner, Interval) else inner
             case ast.Call():
                 return self.call(node)
             case ast.Tuple(elts=elts):
@@ -285,12 +271,10 @@ class Walk:
 
     def attribute(self, node: ast.Attribute) -> Value:
         array = self.value(node.value) if isinstance(node.value, ast.Name) and node.value.id in self.names else None
-        if isinstance(array, Array):
-            match node.attr:
-                case "shape":
-                    return tuple(Interval.of(extent) for extent in array.shape)
-                case "size":
-                    return Interval.of(array.size)
+        if isinstance(array, Array) and node.attr == "shape":
+            return tuple(Interval.of(extent) for extent in array.shape)
+        if isinstance(array, Array) and node.attr == "size":
+            return Interval.of(array.size)
         return self.dialect.word(ast.unparse(node), self)
 
     def element(self, value: Value, index: ast.expr, line: int) -> Value:
@@ -323,7 +307,7 @@ class Walk:
                 return self.offset_pointer(Pointer(left, Interval.of(0)), kind, right)
             case Pointer(), Interval():
                 return self.offset_pointer(left, kind, right)
-            case (Interval(), Array()) | (Interval(), Pointer()):
+            case Interval(), Array() | Pointer():
                 return self.combine(right, op, left, node)
             case Float(), Float():
                 return Float(max(left.bits, right.bits))
@@ -336,10 +320,6 @@ class Walk:
         offset = combine(kind, pointer.offset, by, 64)
         return None if offset is None else Pointer(pointer.array, offset)
 
-    @staticmethod
-    def negate(value: Value) -> Value:
-        return Interval(-value.high, -value.low, value.bits, value.overflow) if isinstance(value, Interval) else value
-
     def call(self, node: ast.Call) -> Value:
         name = ast.unparse(node.func)
         if name in ("range", "prange", "numba.prange", "nb.prange", "tl.range", "tl.static_range"):
@@ -349,8 +329,7 @@ class Walk:
         if name in ("min", "max") and len(node.args) == 2:
             one, other = (self.value(each) for each in node.args)
             if isinstance(one, Interval) and isinstance(other, Interval):
-                pick = min if name == "min" else max
-                bits = self.dialect.width(one, other)
+                pick, bits = min if name == "min" else max, self.dialect.width(one, other)
                 lost = one.overflow or other.overflow
                 return Interval(pick(one.low, other.low), pick(one.high, other.high), bits, lost)
             return merge(one, other)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -157,8 +158,7 @@ def _overflow_diagnostic(
     text: KernelBody, line: int, touch: Touch, size: str, where: str, language: Language
 ) -> Diagnostic:
     reach = f"{touch.overflow.text} reaches {touch.overflow.value} for {size}"
-    message = f"{reach}, and int32 ends at {INT32_END - 1}{where}"
-    other = touch.line if touch.line != line else 0
+    message, other = f"{reach}, and int32 ends at {INT32_END - 1}{where}", touch.line if touch.line != line else 0
     return Diagnostic(FindingKind.PRECISION, text.file, line, message, language.widening, size=size, other_line=other)
 
 
@@ -209,17 +209,14 @@ def situation_or_none(
     try:
         scalars = {v.name: np.asarray(a) for v, a in zip(instance.inputs, inputs, strict=True) if v.scalar}
         scalars |= {n: np.asarray(sizes[n], scalars[n].dtype) for n in scalars.keys() & sizes.keys()}
-        arrays = [
-            scalars[v.name] if v.scalar else phantom([int(d.evaluate(sizes)) for d in v.shape], v.dtype.numpy)
-            for v in instance.inputs
-        ]
-        shapes = shapes_of(instance.outputs, sizes)
-        outputs = [phantom(shape, v.dtype.numpy) for shape, v in zip(shapes, instance.outputs, strict=True)]
+        values = (*instance.inputs, *instance.outputs)
+        pairs = zip(values, shapes_of(values, sizes), strict=True)
+        ends = [scalars[v.name] if v.name in scalars else phantom(shape, v.dtype.numpy) for v, shape in pairs]
+        arrays, outputs = ends[: len(instance.inputs)], ends[len(instance.inputs) :]
         run = FunctionKernel(kernel, instance, {})
         offers = {**run.offers(arrays, outputs), **{name: each.item() for name, each in scalars.items()}}
         offers["device"] = GPU if LANGUAGES[kernel.language].on_gpu else offers["device"]
-        values = (*instance.inputs, *instance.outputs)
-        known = {**offers, **{v.name: a for v, a in zip(values, (*arrays, *outputs), strict=True) if not v.scalar}}
+        known = {**offers, **{v.name: a for v, a in zip(values, ends, strict=True) if not v.scalar}}
         grid, block = _launch(kernel, offers)
         return Situation(kernel, dict(sizes), _arguments(kernel, offers, known), grid, block)
     except (NoyauError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
@@ -228,11 +225,9 @@ def situation_or_none(
 
 def phantom(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     """A packed array of a shape, of any size, whose cells nobody may touch: there are none."""
-    strides, step = [], dtype.itemsize
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= max(extent, 1)
-    return np.lib.stride_tricks.as_strided(np.zeros(1, dtype), tuple(shape), tuple(reversed(strides)))
+    cells = [math.prod(max(extent, 1) for extent in shape[axis + 1 :]) for axis in range(len(shape))]
+    strides = [dtype.itemsize * each for each in cells]
+    return np.lib.stride_tricks.as_strided(np.zeros(1, dtype), tuple(shape), strides)
 
 
 def _arguments(kernel: UserKernel, offers: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

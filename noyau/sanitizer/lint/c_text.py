@@ -24,17 +24,9 @@ _TYPES = frozenset(
 _MARKS = frozenset("const static constexpr volatile register restrict extern".split())
 _CASTS = ("static_cast", "reinterpret_cast")
 _BINARY: dict[str, type[ast.operator]] = {
-    "+": ast.Add,
-    "-": ast.Sub,
-    "*": ast.Mult,
-    "/": ast.FloorDiv,
-    "%": ast.Mod,
-    "<<": ast.LShift,
-    ">>": ast.RShift,
-    "&": ast.BitAnd,
-    "|": ast.BitOr,
-    "^": ast.BitXor,
-}
+    "+": ast.Add, "-": ast.Sub, "*": ast.Mult, "/": ast.FloorDiv, "%": ast.Mod,
+    "<<": ast.LShift, ">>": ast.RShift, "&": ast.BitAnd, "|": ast.BitOr, "^": ast.BitXor,
+}  # fmt: skip
 _COMPARED = {"==": ast.Eq, "!=": ast.NotEq, "<": ast.Lt, ">": ast.Gt, "<=": ast.LtE, ">=": ast.GtE}
 _ENDS = {"return_statement": ast.Return, "break_statement": ast.Break, "continue_statement": ast.Continue}
 _UNKNOWN = frozenset("initializer_list string_literal char_literal sizeof_expression true false null".split())
@@ -50,8 +42,8 @@ def statements(text: str, entry: str, language: str = "c") -> list[ast.stmt]:
     tokens = [*leaves(function.body)]
     for token, behind in pairwise(tokens):
         if token.is_missing and not token.type.isidentifier():
-            reason = f"{_word(behind)!r} where {token.type!r} is expected"
-            raise UnsupportedError(f"line {_line(behind)} is not read: {reason}")
+            line, word = _line(behind), _word(behind)
+            raise UnsupportedError(f"line {line} is not read: {word!r} where {token.type!r} is expected")
         if token.is_missing or token.type == "ERROR":
             raise _unread(token)
     return _block(function.body)

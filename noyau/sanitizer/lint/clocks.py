@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
@@ -81,8 +82,6 @@ class Reader:
                     self.kernels.add(name)
                 elif function.startswith(("numpy.", "np.")):
                     self.on_host.add(name)
-            case _:
-                return
 
     def _is_grid(self, mark: ast.AST) -> bool:
         return self._full(mark.func if isinstance(mark, ast.Call) else mark).endswith(_GRIDS)
@@ -156,14 +155,11 @@ class Reader:
             case ast.Lambda(body=body):
                 return list(self.events([body], file))
             case ast.Constant(value=str() as text):
-                try:
+                with suppress(SyntaxError):
                     return [replace(each, line=node.lineno) for each in self.events(ast.parse(text).body, file)]
-                except SyntaxError:
-                    return []
             case ast.Name(id=name) if name in self.launchers:
                 return [self.launchers[name]]
-            case _:
-                return []
+        return []
 
 
 def diagnose_clocks(texts: Sequence[tuple[ast.Module, str]]) -> tuple[list[Diagnostic], Reader]:
@@ -201,15 +197,11 @@ def unwaited_intervals(events: Sequence[ClockEvent], wait: str) -> Iterator[Diag
     for number, each in enumerate(events):
         if each.what is not ClockAction.ELAPSED:
             continue
-        before = events[:number]
-        start = _last(before, each.name)
-        end = _last(before, each.end) if each.end else number
-        if start is None or end is None:
-            continue
-        launch = last_pending_launch(events[start:end])
-        if launch is not None:
-            read = events[end]
-            yield clock_diagnostic(launch, read.line, read.file, "the clock of the host", wait)
+        start = _last(events[:number], each.name)
+        end = _last(events[:number], each.end) if each.end else number
+        launch = None if start is None or end is None else last_pending_launch(events[start:end])
+        if launch is not None and end is not None:
+            yield clock_diagnostic(launch, events[end].line, events[end].file, "the clock of the host", wait)
 
 
 def _last(events: Sequence[ClockEvent], name: str) -> int | None:

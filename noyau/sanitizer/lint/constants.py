@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import math
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -21,9 +22,8 @@ _NAMED = re.compile(r"#\s*define\s+(\w+)\s+\(?(\d+)\b|\b(?:const\w*|enum)\b[\w\s
 _WORD = re.compile(r"[^\W\d]\w*")
 _WHOLE = re.compile(r"(?<![\w.])(\d+)[uUlL]*(?![\w.])")
 _FOLDED: Mapping[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Mult: lambda left, right: left * right,
-    ast.LShift: lambda left, right: left << min(right, 32),
-}
+    ast.Mult: operator.mul, ast.LShift: lambda left, right: left << min(right, 32),
+}  # fmt: skip
 
 
 def constants_of(kernel: UserKernel) -> dict[int, str]:
@@ -69,8 +69,7 @@ def _of_launch(launch: Any) -> Iterator[tuple[int, str]]:
 
 def _in_python(tree: ast.AST, names: Mapping[str, Any], depth: int) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
-        number = _value(node, names)
-        if number is not None:
+        if (number := _value(node, names)) is not None:
             yield number, node.id if isinstance(node, ast.Name) else ""
         callee = names.get(node.func.id) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
         if depth and callable(callee) and (text := text_of(python_function(callee))) is not None:
@@ -88,8 +87,7 @@ def _value(node: ast.AST, names: Mapping[str, Any]) -> int | None:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _FOLDED:
             one, two = _value(left, names), _value(right, names)
             return None if one is None or two is None else _FOLDED[type(op)](one, two)
-        case _:
-            return None
+    return None
 
 
 def _in_c(kernel: UserKernel) -> Iterator[tuple[int, str]]:

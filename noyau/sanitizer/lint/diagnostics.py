@@ -58,5 +58,4 @@ def dotted_name(node: ast.AST) -> str:
         case ast.Attribute(value=value, attr=attr):
             before = dotted_name(value)
             return f"{before}.{attr}" if before else ""
-        case _:
-            return ""
+    return ""

@@ -15,6 +15,7 @@ from noyau.sanitizer.lint.values import UNSIGNED, Float, Interval, Pointer, Valu
 _AXES = "xyz"
 _FLOATS = {"float16": 16, "float32": 32, "float64": 64, "half": 16, "float": 32, "double": 64}
 _INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "intp": 64, "int": 64}
+_WIDE = frozenset({"long", "size_t", "int64_t", "ptrdiff_t", "ssize_t", "uint64_t"})  # words of C
 _FOLDS = frozenset({"sum", "max", "min"})
 
 
@@ -90,11 +91,10 @@ class Numba(_Launched):
         is_one_cell = all(isinstance(p, Interval) and p.is_one for p in (at if isinstance(at, tuple) else (at,)))
         if walk.fewer or not isinstance(array, np.ndarray) or not is_one_cell:
             return
-        sizes = [each.size for each in walk.names.values() if isinstance(each, np.ndarray)]
+        most = max(each.size for each in walk.names.values() if isinstance(each, np.ndarray))
         threads = int(np.prod([*self.grid, *self.block], dtype=object))
-        cell = cell_of(array)
-        if isinstance(cell, Float):
-            terms = min(threads, max(sizes)) * walk.rounds(0)
+        if isinstance(cell := cell_of(array), Float):
+            terms = min(threads, most) * walk.rounds(0)
             walk.add_sum(ast.unparse(node.args[0]), cell, added, terms, node.lineno)
 
 
@@ -104,8 +104,7 @@ class Triton(_Launched):
     literal_bits = 0
 
     def word(self, name: str, walk: Walk) -> Value:
-        value = self.names.get(name)
-        value = getattr(value, "value", value)  # of a tl.constexpr
+        value = getattr(self.names.get(name), "value", self.names.get(name))  # of a tl.constexpr
         return Interval.of(value, 0) if isinstance(value, int) and not isinstance(value, bool) else None
 
     def call(self, name: str, node: ast.Call, walk: Walk) -> Value:
@@ -203,12 +202,9 @@ def as_type(kind: str, value: Value, node: ast.AST) -> Value:
         return Float(_FLOATS[words[-1]])
     if not isinstance(value, Interval):
         return None
-    is_wide = words.count("long") or any(w in ("size_t", "int64_t", "ptrdiff_t", "ssize_t", "uint64_t") for w in words)
+    bits = UNSIGNED if {"unsigned", "uint32_t"} & {*words} else 32
+    number = value.with_bits(64 if _WIDE & {*words} else bits)
     text = ast.unparse(node.args[1]) if isinstance(node, ast.Call) else ""
-    number = value.with_bits(64 if is_wide else 32)
-    is_unsigned = "unsigned" in words or "uint32_t" in words
-    if is_unsigned and not is_wide:
-        number = number.with_bits(UNSIGNED)
     return number.with_overflow(getattr(node, "lineno", 0), text)
 
 

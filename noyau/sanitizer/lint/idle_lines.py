@@ -56,8 +56,7 @@ def _idle(body: Sequence[ast.stmt], seen: Collection[int], arrays: Collection[st
     if unseen and not inside and not jumps:
         yield from (line for each in body for line in _lines(each))
         return
-    for each in unseen:
-        yield from _lines(each)
+    yield from (line for each in unseen for line in _lines(each))
     for each in body:
         if isinstance(each, _INNER):
             yield from _idle(each.body, seen, arrays)
@@ -85,5 +84,4 @@ def _touches(node: ast.AST, arrays: Collection[str]) -> bool:
             return name in arrays
         case ast.Call(func=ast.Attribute(value=ast.Name(id="tl" | "language"), attr=attr)):
             return attr.startswith(_TOUCHES)
-        case _:
-            return False
+    return False

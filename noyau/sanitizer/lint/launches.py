@@ -89,8 +89,7 @@ def _of_warps(launch: LaunchFacts) -> Advice | None:
     rest = launch.threads % WARP
     if not rest or launch.blocks < 2 or launch.blocks * launch.threads < 8 * WARP:
         return None
-    lost = WARP - rest
-    message = f"{launch} has blocks of {launch.threads} threads, no multiple of 32: {lost} lanes"
+    message = f"{launch} has blocks of {launch.threads} threads, no multiple of 32: {WARP - rest} lanes"
     mend = "launch blocks of 128 or 256 threads, and guard the end: if i < n"
     return f"{message} of the last warp of each do nothing", mend
 
@@ -117,11 +116,10 @@ def of_cells(launch: LaunchFacts) -> Advice | None:
 def _of_the_machine(launch: LaunchFacts) -> Advice | None:
     if launch.cells < WORK_CELLS or not launch.sm_count or 2 * launch.blocks > launch.sm_count:
         return None
-    left = launch.sm_count - launch.blocks
     owners = f"{'program' if launch.is_of_programs else 'block'}{'s' * (launch.blocks != 1)}"
     message = f"{launch} has {launch.blocks} {owners} for {launch.cells} cells: of {launch.sm_count} multiprocessors"
     mend = "launch 2 to 4 blocks a multiprocessor: launch=lambda device: (4 * device.sm_count, 128)"
-    return f"{message} {left} have nothing to do", mend
+    return f"{message} {launch.sm_count - launch.blocks} have nothing to do", mend
 
 
 def resident(launch: LaunchFacts) -> tuple[int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -66,13 +67,9 @@ class Interval:
 
 
 _CORNERS: dict[str, Callable[[int, int], int]] = {
-    "Add": lambda a, b: a + b,
-    "Sub": lambda a, b: a - b,
-    "Mult": lambda a, b: a * b,
-    "LShift": lambda a, b: a << min(max(b, 0), 63),
-    "RShift": lambda a, b: a >> min(max(b, 0), 63),
-    "FloorDiv": lambda a, b: a // b,
-}
+    "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "FloorDiv": operator.floordiv,
+    "LShift": lambda a, b: a << min(max(b, 0), 63), "RShift": lambda a, b: a >> min(max(b, 0), 63),
+}  # fmt: skip
 
 
 def combine(kind: str, left: Interval, right: Interval, bits: int) -> Interval | None:
@@ -138,8 +135,7 @@ def merge(one: Value, other: Value) -> Value:
             return union(one, other)
         case Float(), Float():
             return Float(max(one.bits, other.bits))
-        case _:
-            return one if one is other else None
+    return one if one is other else None
 
 
 def cell_of(array: np.ndarray) -> Value:

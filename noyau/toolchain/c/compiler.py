@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 from noyau.errors import BuildError, OutputError
@@ -36,15 +37,8 @@ _REMEDY = "install gcc or clang, or run: pip install 'noyau-kernels[cc]'"
 _LINKED = ("-fopenmp", "-pthread")
 # Never -ffast-math or what it implies: with gcc before 13, a library linked so turns denormals off in the whole
 # process.
-_FLAGS = (
-    "-std=c11",
-    "-O3",
-    "-fwrapv",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-ffp-contract=fast",
-    "-fPIC",
-    "-fvisibility=hidden",
+_FLAGS = tuple(
+    "-std=c11 -O3 -fwrapv -fno-math-errno -fno-trapping-math -ffp-contract=fast -fPIC -fvisibility=hidden".split()
 )
 # gcc else gives what follows from a limit a path of its own, and a loop with paths is not vectorised: the sigmoid that
 # follows a tanh took five times as long. Without -ftree-pre it moves no size as a float out of a loop: a schedule does.
@@ -141,13 +135,9 @@ def at_level(name: str) -> Iterator[None]:
 
 def level_of(machine: str, flags: frozenset[str]) -> str:
     """The highest level whose needs, and those of all below it, are among the flags of /proc/cpuinfo."""
-    targets = _TARGETS.get(machine.lower(), ("generic",))
-    best = targets[0]
-    for name in targets[1:]:
-        if name not in _X86_LEVELS or not flags.issuperset(_X86_LEVELS[name].split()):
-            break
-        best = name
-    return best
+    lowest, *others = _TARGETS.get(machine.lower(), ("generic",))
+    here = takewhile(lambda name: name in _X86_LEVELS and flags.issuperset(_X86_LEVELS[name].split()), others)
+    return [lowest, *here][-1]
 
 
 def resolve_target(target: str) -> str:
@@ -297,9 +287,8 @@ def _compile(text: str, command: Sequence[str], output: Path, options: CompilerO
         try:
             _run((*command, "-c", options.called, "-o", "kernel.o"), folder, options.timeout_s, "compile")
         except BuildError as error:
-            path = toolchain_cache.store(
-                toolchain_cache.digest("refused", data), ".c", lambda path: path.write_bytes(data)
-            )
+            key = toolchain_cache.digest("refused", data)
+            path = toolchain_cache.store(key, ".c", lambda path: path.write_bytes(data))
             raise BuildError(f"{error}; the text is in {path}") from None
         _require(folder / "kernel.o", command[0])
         shutil.copyfile(folder / "kernel.o", output)
@@ -313,13 +302,12 @@ def _require(file: Path, tool: str) -> None:
 
 def _gather(objects: Sequence[Path], folder: Path) -> list[str]:
     """Copy objects under plain names, so that no folder of a user is on the command line."""
-    names = [f"{number}.o" for number in range(len(objects))]
-    for name, source in zip(names, objects, strict=True):
+    for number, source in enumerate(objects):
         try:
-            shutil.copyfile(source, folder / name)
+            shutil.copyfile(source, folder / f"{number}.o")
         except OSError as error:
             raise BuildError(f"the object {source} is gone ({error.strerror}); build it again") from error
-    return names
+    return [f"{number}.o" for number in range(len(objects))]
 
 
 def _install(source: Path, output: Path) -> None:
@@ -369,14 +357,9 @@ def _execute(command: Sequence[str], folder: Path, timeout_s: float) -> tuple[in
     try:
         with defer_signals():  # an interrupt within Popen would leave a compiler that nobody knows of
             process = subprocess.Popen(
-                command,
-                cwd=folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+                command, cwd=folder, env=environment, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            )  # fmt: skip
             _running.add(process)
         if start not in _starting:
             _kill(process)

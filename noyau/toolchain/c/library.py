@@ -32,13 +32,10 @@ class _Kernel(ctypes.Structure):
     _fields_ = (
         ("name", ctypes.c_char_p),
         *((count, _I32) for count in ("inputs", "outputs", "scratch", "launches", "sizes")),
-        ("dtypes", ctypes.POINTER(_I32)),
-        ("ranks", ctypes.POINTER(_I32)),
+        *((each, ctypes.POINTER(_I32)) for each in ("dtypes", "ranks")),
         ("bind", ctypes.CFUNCTYPE(_I32, ctypes.POINTER(_I64S), _I64S)),
         ("shape", ctypes.CFUNCTYPE(None, _I64S, _I32, _I64S)),
-        ("scratch_bytes", ctypes.CFUNCTYPE(_I64, _I64S, _I32)),
-        ("extent", ctypes.CFUNCTYPE(_I64, _I64S, _I32)),
-        ("item_bytes", ctypes.CFUNCTYPE(_I64, _I64S, _I32)),
+        *((each, ctypes.CFUNCTYPE(_I64, _I64S, _I32)) for each in ("scratch_bytes", "extent", "item_bytes")),
         ("run", ctypes.CFUNCTYPE(_I32, ctypes.POINTER(_Call), _I64, _I64)),
     )
 
@@ -59,10 +56,8 @@ class Native(ArrayKernel):
             raise BuildError(f"{symbol!r} of {path} cannot be loaded: {error}; noyau cache --clear would do") from error
         kernel = self._kernel
         self.name: str = kernel.name.decode("utf-8", "replace")
-        self.inputs: int = kernel.inputs
-        self.outputs: int = kernel.outputs
-        self.scratch: int = kernel.scratch
-        self.launches: int = kernel.launches
+        self.inputs, self.outputs = kernel.inputs, kernel.outputs
+        self.scratch, self.launches = int(kernel.scratch), int(kernel.launches)
         ends = range(self.inputs + self.outputs)
         self.dtypes: tuple[DType, ...] = tuple(self._dtype(kernel.dtypes[end]) for end in ends)
         self.ranks: tuple[int, ...] = tuple(kernel.ranks[end] for end in ends)
@@ -132,23 +127,20 @@ class Native(ArrayKernel):
         shapes = [_integers(extents_and_strides(array)) for array in inputs]
         pointers = (_I64S * max(1, len(shapes)))(*(ctypes.cast(shape, _I64S) for shape in shapes))
         sizes = _integers([0] * self._kernel.sizes)
-        wrong = self._kernel.bind(pointers, sizes)
-        if wrong:
+        if wrong := self._kernel.bind(pointers, sizes):
             message = ", ".join(str(array.shape) for array in inputs)
             raise InputError(f"{self.name}: the shape of input {wrong - 1} does not fit, of the shapes {message}")
         return sizes
 
     def _shapes(self, sizes: ctypes.Array[_I64]) -> list[tuple[int, ...]]:
-        shapes = []
-        for number, rank in enumerate(self.ranks[self.inputs :]):
-            dims = _integers([0] * rank)
-            self._kernel.shape(sizes, number, dims)
-            shapes.append(tuple(dims[:rank]))
-        return self._natural(shapes)
+        ranks = self.ranks[self.inputs :]
+        dims = [_integers([0] * rank) for rank in ranks]
+        for number, each in enumerate(dims):
+            self._kernel.shape(sizes, number, each)
+        return self._natural([tuple(each[:rank]) for each, rank in zip(dims, ranks, strict=True)])
 
     def _allocate(self, shapes: Sequence[tuple[int, ...]], empty: Empty | None = None) -> list[np.ndarray]:
-        dtypes = [dtype.numpy for dtype in self.dtypes[self.inputs :]]
-        return list(map(empty or _empty, shapes, dtypes))
+        return list(map(empty or _empty, shapes, (dtype.numpy for dtype in self.dtypes[self.inputs :])))
 
     def _scratch_bytes(self, sizes: ctypes.Array[_I64]) -> list[int]:
         return [self._kernel.scratch_bytes(sizes, number) for number in range(self.scratch)]

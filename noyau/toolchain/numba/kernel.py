@@ -3,10 +3,7 @@
 The text's own function runs its launches in a prange. Here that function only lists what is to be called, once for
 inputs of the same shapes: the launches are compiled, and run by threads of Python, which Numba lets run side by side.
 So a kernel compiles in half the time and needs none of Numba's threading layers: of these, one ends the process where
-two threads use it at once, another after a fork.
-
-A kernel's own function tells once what it calls for inputs of certain shapes. Threads share the work of a launch: what
-they call lets go of the interpreter's lock while it runs.
+two threads use it at once, another after a fork. What threads call lets go of the interpreter's lock while it runs.
 """
 
 from __future__ import annotations
@@ -17,9 +14,9 @@ import os
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -90,7 +87,8 @@ class _Number:
 
 
 def plan(function: Any, launches: Sequence[str], inputs: Sequence[Shape], outputs: Sequence[Shape]) -> CallPlan:
-    """The plan of a kernel's own function, whose launches have these names in its text."""
+    """The plan of a kernel's own function, whose launches have these names in its text: it is called with launches that
+    are noted, one thread, and scratch that is only described."""
     noted: list[tuple[int, tuple[Any, ...]]] = []
     ends = [_End(at, shape) for at, shape in enumerate((*inputs, *outputs))]
     scratch: list[tuple[Shape, Any]] = []
@@ -103,22 +101,18 @@ def plan(function: Any, launches: Sequence[str], inputs: Sequence[Shape], output
         noted.append((number, arguments))
         return 0
 
-    status = FunctionType(function.__code__, {**function.__globals__, **_scope(launches, note, empty)})(*ends)
-    numbers = tuple(at for at, shape in enumerate(inputs) if not shape)
-    constants: dict[int, int] = {}
-    before = len(ends) + len(scratch)
-    steps = [_step(*each, function.__globals__[launches[each[0]]], before, numbers, constants) for each in noted]
-    return CallPlan(tuple(steps), tuple(outputs), tuple(scratch), numbers, tuple(constants), status or 0)
-
-
-def _scope(launches: Sequence[str], note: Callable[..., int], empty: Callable[..., _End]) -> Mapping[str, Any]:
-    """The globals of the function: launches that are noted, one thread, and scratch that is only described."""
-    return {
+    names = {
         **{name: partial(note, number) for number, name in enumerate(launches)},
         "prange": range,
         "numba": SimpleNamespace(get_num_threads=lambda: 1),
         "np": SimpleNamespace(empty=empty, **{kind: getattr(np, kind) for kind in _KINDS}),
     }
+    status = FunctionType(function.__code__, {**function.__globals__, **names})(*ends)
+    numbers = tuple(at for at, shape in enumerate(inputs) if not shape)
+    constants: dict[int, int] = {}
+    before = len(ends) + len(scratch)
+    steps = [_step(*each, function.__globals__[launches[each[0]]], before, numbers, constants) for each in noted]
+    return CallPlan(tuple(steps), tuple(outputs), tuple(scratch), numbers, tuple(constants), status or 0)
 
 
 def _step(
@@ -141,9 +135,7 @@ def _step(
 
 def parameters_of(function: Any) -> tuple[str, ...]:
     """The names of a function's parameters, in order."""
-    code = function.__code__
-    names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
-    return names
+    return tuple(function.__code__.co_varnames[: function.__code__.co_argcount])
 
 
 try:
@@ -224,9 +216,7 @@ class NumbaKernel(ArrayKernel):
         """The inputs that the text's own function takes for these, halves as their bits, and outputs that it would
         write."""
         inputs = self._laid_out(arrays)
-        shapes = self._planned(inputs).outputs
-        outputs = [np.zeros(shape, dtype) for shape, dtype in zip(shapes, self._dtypes, strict=True)]
-        return list(map(bits_of, inputs)), outputs
+        return list(map(bits_of, inputs)), list(map(np.zeros, self._planned(inputs).outputs, self._dtypes))
 
     # Building.
 
@@ -283,9 +273,8 @@ class NumbaKernel(ArrayKernel):
 
     def _planned(self, inputs: Sequence[np.ndarray]) -> CallPlan:
         """Plan the call for arrays of these shapes. InputError where they do not fit."""
-        key = *(array.shape for array in inputs), *(array.dtype for array in inputs)
-        if self._is_strided:
-            key = *key, *(array.strides for array in inputs)
+        strides = (array.strides for array in inputs) if self._is_strided else ()
+        key = *(array.shape for array in inputs), *(array.dtype for array in inputs), *strides
         planned = self._plans.get(key)
         if planned is None:
             if len(self._plans) >= PLANS:
@@ -311,7 +300,7 @@ class NumbaKernel(ArrayKernel):
         return outputs, scratch
 
 
-@lru_cache(maxsize=1)
+@cache
 def begin() -> None:
     """Compile a function of next to nothing: what that takes the first time, copies of this process have done then."""
     numba.njit(lambda x: x + 1).compile((numba.float32,))
@@ -383,16 +372,14 @@ class SharedWork:
 
     def take(self) -> None:
         """Run spans until none is left."""
-        while True:
-            try:
+        with contextlib.suppress(IndexError):  # of popleft: none is left
+            while True:
                 begin, end = self.left.popleft()
-            except IndexError:
-                break
-            try:
-                result: int | Exception | None = self.run(begin, end)
-            except Exception as error:  # noqa: BLE001  whose launch it is raises it
-                result = error
-            self.results.append(result)
+                try:
+                    result: int | Exception | None = self.run(begin, end)
+                except Exception as error:  # noqa: BLE001  whose launch it is raises it
+                    result = error
+                self.results.append(result)
         self.ended.put(None)
 
 
@@ -408,7 +395,7 @@ def run_shared(run: Callable[[int, int], int | None], items: int, threads: int) 
             work.ended.get()
     finally:
         work.left.clear()  # some are left after a KeyboardInterrupt
-        work.run = _nothing  # who comes only now does not keep arrays alive
+        work.run = lambda begin, end: None  # who comes only now does not keep arrays alive
     for result in work.results:
         if isinstance(result, Exception):
             raise result
@@ -444,7 +431,3 @@ _POOLS: dict[int, ThreadPool] = {}
 def _pool(process: int) -> ThreadPool:
     """The one of a process, whichever thread asks: a forked child has not its parent's threads."""
     return _POOLS.setdefault(process, ThreadPool())
-
-
-def _nothing(begin: int, end: int) -> None:
-    return None

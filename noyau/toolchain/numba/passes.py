@@ -94,10 +94,8 @@ class _Lower(Lower):  # type: ignore[misc]
         key = function, *signature.args
         if key not in _signatures:
             _signatures[key] = function.get_call_type(context.typing_context, signature.args, {})
-        sides = [
-            context.cast(builder, self.loadvar(side.name), self.typeof(side.name), kind)
-            for side, kind in zip((expr.lhs, expr.rhs), signature.args, strict=True)
-        ]
+        pairs = zip((expr.lhs.name, expr.rhs.name), signature.args, strict=True)
+        sides = [context.cast(builder, self.loadvar(name), self.typeof(name), kind) for name, kind in pairs]
         value = context.get_function(function, _signatures[key])(builder, sides)
         return context.cast(builder, value, signature.return_type, resty)
 

@@ -84,7 +84,7 @@ def runs_of(monkeypatch, time_s, clock=lambda: 0.0, most=1000, elsewhere_s=0.0, 
         monkeypatch.setattr(module, "spent_s", lambda: now_s[0] + others_s())
     monkeypatch.setattr(attempts, "time", SimpleNamespace(monotonic=clock))
     monkeypatch.setattr(sanitized_runs, "EARLY", 0)  # small ones come first
-    inputs = lambda _, sizes: [np.zeros(1)] if max(sizes.values()) <= most else None  # noqa: E731
+    inputs = lambda each: [np.zeros(1)] if max(each.sizes.values()) <= most else None  # noqa: E731
     seen = watch_attempts(run, GIVEN, inputs, Budget(2.0))
     assert len(seen.shapes) == len(ran)
     return ran, seen

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 from contextlib import contextmanager
 
@@ -25,7 +26,7 @@ def check_of(script, tmp_path, monkeypatch):
     for name in ("argv", "path"):
         monkeypatch.setattr(sys, name, list(getattr(sys, name)))
     script_run.main()
-    return script_run._read(record, path)
+    return pickle.loads(record.read_bytes())
 
 
 def test_an_environment_that_lacks_a_package_is_no_fault_of_a_script(tmp_path, monkeypatch):

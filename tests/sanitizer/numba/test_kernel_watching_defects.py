@@ -32,8 +32,8 @@ def marked(kernel):
 
 
 def seen(op, kernel):
-    def inputs(attempt, sizes):
-        return attempt.make(sizes)
+    def inputs(attempt):
+        return attempt.make(attempt.sizes)
 
     some = list(islice(attempts(op, {}, 0, lambda _: True), 12))
     return watch_attempts(by_hand(kernel, op.description.reference.constants), some, inputs, Budget(1.0))

@@ -111,10 +111,8 @@ def _problems(path: Path, arguments: argparse.Namespace) -> Iterator[tuple[Probl
         yield problem, [definitions.read_file(each, problem.format) for each in solutions or [path]]
     elif (path / definitions.TASK).is_file():
         problem = definitions.read_task(path)
-        yield (
-            problem,
-            [definitions.read_submission(each, problem) for each in solutions or [path / definitions.SUBMISSION]],
-        )
+        solutions = solutions or [path / definitions.SUBMISSION]
+        yield problem, [definitions.read_submission(each, problem) for each in solutions]
     elif operators := definitions.operator_folders(path):
         yield from ((problem, [submission]) for problem, submission in map(definitions.read_operator, operators))
     else:
@@ -125,9 +123,8 @@ def _problems(path: Path, arguments: argparse.Namespace) -> Iterator[tuple[Probl
 def _files(path: Path, problem: Path) -> list[Path]:
     """The file of a solution, or those of a folder of them."""
     if path.is_dir():
-        inside = sorted(
-            each for each in path.rglob("*") if each.suffix == (".json" if problem.suffix == ".json" else ".py")
-        )
+        suffix = ".json" if problem.suffix == ".json" else ".py"
+        inside = sorted(each for each in path.rglob("*") if each.suffix == suffix)
         if not inside:
             raise InputError(f"{path} holds no solution; give a file, or a folder of them")
         return inside

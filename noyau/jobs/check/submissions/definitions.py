@@ -9,6 +9,8 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -16,6 +18,7 @@ from noyau.errors import InputError
 from noyau.jobs.check.submissions.problem import Problem, Status, Submission, Tolerance, Trial, field_of
 from noyau.text import printable, sizes_text
 
+Record = Mapping[str, Any]  # of JSON
 REFERENCE = "reference.py"
 RUNNABLE = frozenset({"pytorch", "python", "triton", "numba", "numba_cuda", "cuda", "cuda_cpp", "cpp"})
 _SIZES = (1, 2, 3, 5)  # times the unit of an axis: sizes that are tried before those of the workloads
@@ -74,17 +77,12 @@ def _require_workload(each: Any, axes: Mapping[str, Any], inputs: Mapping[str, A
     for name in inputs:
         kind = sources.get(name, {"type": "random"}).get("type")
         if kind not in ("random", "scalar", "safetensors", "custom"):
-            raise InputError(
-                f"{place}: the input {name} is of the type {kind}; there are random, scalar, safetensors, custom"
-            )
+            kinds = "random, scalar, safetensors, custom"
+            raise InputError(f"{place}: the input {name} is of the type {kind}; there are {kinds}")
 
 
 def _trials(
-    record: Mapping[str, Any],
-    axes: Mapping[str, Any],
-    tensors: Mapping[str, Mapping[str, Any]],
-    workloads: Sequence[Mapping[str, Any]],
-    place: str,
+    record: Record, axes: Record, tensors: Mapping[str, Record], workloads: Sequence[Record], place: str
 ) -> Iterator[Trial]:
     """Calls at small sizes of the axes that vary, and those of the workloads."""
     free = [name for name, axis in axes.items() if axis.get("type") == "var"]
@@ -114,11 +112,11 @@ def _unit(sizes: Sequence[int]) -> int:
 def _trial(
     sizes: Mapping[str, int],
     bound: Mapping[str, int],
-    sources: Mapping[str, Any],
-    tensors: Mapping[str, Mapping[str, Any]],
+    sources: Record,
+    tensors: Mapping[str, Record],
     place: str,
     *,
-    workload: Mapping[str, Any] | None = None,
+    workload: Record | None = None,
     is_stated: bool = True,
 ) -> Trial:
     shapes = {name: shape_of(each, bound, place) for part in tensors.values() for name, each in part.items()}
@@ -130,9 +128,8 @@ def _trial(
 def shape_of(tensor: Mapping[str, Any], bound: Mapping[str, int], place: str) -> list[int] | None:
     """The shape of an input or an output; None for a number. InputError where it names no axis."""
     if not isinstance(tensor, Mapping) or not isinstance(tensor.get("dtype"), str) or "shape" not in tensor:
-        raise InputError(
-            f"{place}: an input or an output has no shape or no dtype; give both, a shape of null for a number"
-        )
+        remedy = "give both, a shape of null for a number"
+        raise InputError(f"{place}: an input or an output has no shape or no dtype; {remedy}")
     if tensor["shape"] is None:
         return None
     unknown = next((axis for axis in tensor["shape"] if axis not in bound), None)
@@ -144,11 +141,9 @@ def shape_of(tensor: Mapping[str, Any], bound: Mapping[str, int], place: str) ->
 def _tolerance(workload: Mapping[str, Any] | None, place: str) -> Tolerance:
     own = (workload or {}).get("tolerance") or {}
     numbers = {name: own.get(name, usual) for name, usual in _USUAL.items()}
-    wrong = next(
-        (name for name, each in numbers.items() if each is not None and not isinstance(each, int | float)), None
-    )
-    if wrong is not None:
-        raise InputError(f"{place}: the tolerance {wrong} is no number")
+    for name, each in numbers.items():
+        if each is not None and not isinstance(each, int | float):
+            raise InputError(f"{place}: the tolerance {name} is no number")
     atol, rtol, share, cap = numbers.values()
     return Tolerance(atol or 0.0, rtol or 0.0, share or 0.0, cap)
 
@@ -159,11 +154,8 @@ _USUAL = {"max_atol": 1e-2, "max_rtol": 1e-2, "required_matched_ratio": 0.99, "m
 def bind_axes(axes: Mapping[str, Any], sizes: Mapping[str, int], place: str) -> dict[str, int]:
     """The size of each axis. InputError where one has none."""
     bound = {name: sizes[name] for name, axis in axes.items() if axis.get("type") == "var"}
-    bound |= {
-        name: field_of(axis, "value", int, f"{place}: {name}")
-        for name, axis in axes.items()
-        if axis.get("type") == "const"
-    }
+    fixed = {name: axis for name, axis in axes.items() if axis.get("type") == "const"}
+    bound |= {name: field_of(axis, "value", int, f"{place}: {name}") for name, axis in fixed.items()}
     for name, axis in axes.items():
         if axis.get("type") == "expr":
             bound[name] = int(evaluate(field_of(axis, "expression", str, f"{place}: {name}"), bound, place))
@@ -258,11 +250,10 @@ _TENSORS = (
 
 def defines(path: Path, names: frozenset[str]) -> bool:
     """Whether a file has functions and classes of all these names."""
-    try:
+    with suppress(OSError, SyntaxError, ValueError, RecursionError):
         tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return False
-    return names <= {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        return names <= {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return False
 
 
 def read_file(path: Path, format_name: str) -> Submission:
@@ -294,16 +285,12 @@ def read_model(path: Path) -> Problem:
 
 def _constants(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """The whole numbers that a file assigns to names."""
-    for node in tree.body:
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int(number))):
+    for node in (each for each in tree.body if isinstance(each, ast.Assign)):
+        match node.targets, node.value:
+            case [ast.Name(id=name)], ast.Constant(value=int(number)):
                 yield name, number
-            case ast.Assign(
-                targets=[ast.Name(id=name)], value=ast.BinOp(ast.Constant(int(one)), ast.Mult(), ast.Constant(int(two)))
-            ):
+            case [ast.Name(id=name)], ast.BinOp(ast.Constant(int(one)), ast.Mult(), ast.Constant(int(two))):
                 yield name, one * two
-            case _:
-                pass
 
 
 def _halved(value: int, cap: int) -> int:
@@ -327,12 +314,9 @@ def read_task(folder: Path) -> Problem:
     """The problem of a folder of GPU MODE: its tests, then its benchmarks, the smallest first. InputError where it
     names files that are not there, or no test."""
     items = _sections(_text(folder / TASK))
-    names = {
-        str(each["name"]): str(each["source"]) for each in items.get("files", ()) if {"name", "source"} <= each.keys()
-    }
-    sources = {
-        name: folder / source for name, source in names.items() if not source.startswith("@") and name != "eval.py"
-    }
+    files = [each for each in items.get("files", ()) if {"name", "source"} <= each.keys()]
+    places = {str(each["name"]): str(each["source"]) for each in files}
+    sources = {name: folder / at for name, at in places.items() if not at.startswith("@") and name != "eval.py"}
     above = folder.resolve().parent
     outside = next((each for each in sources.values() if not each.resolve().is_relative_to(above)), None)
     if outside is not None:
@@ -341,8 +325,8 @@ def read_task(folder: Path) -> Problem:
     if not tests or "reference.py" not in sources:
         raise InputError(f"{folder / TASK} names no tests, or no reference.py among its files")
     trials = tuple(Trial(_label(each), each, _product(each)) for each in [*tests, *benchmarks])
-    files = {name: _text(path) for name, path in sources.items()}
-    return Problem(folder.name, "gpu_mode", files, "reference.py", trials)
+    texts = {name: _text(path) for name, path in sources.items()}
+    return Problem(folder.name, "gpu_mode", texts, "reference.py", trials)
 
 
 def _sections(text: str) -> dict[str, list[dict[str, Any]]]:
@@ -361,10 +345,9 @@ def _sections(text: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def _scalar(text: str) -> Any:
-    try:
+    with suppress(ValueError, SyntaxError):
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return {"true": True, "false": False, "null": None}.get(text, text)
+    return {"true": True, "false": False, "null": None}.get(text, text)
 
 
 def read_submission(path: Path, problem: Problem) -> Submission:
@@ -386,20 +369,13 @@ def _implementation(folder: Path) -> Path | None:
 
 def read_operator(folder: Path) -> tuple[Problem, Submission]:
     """An operator of torch, on tensors that its schema takes, and the kernel for it."""
-    path = _implementation(folder)
+    path, match = _implementation(folder), _OPERATOR.fullmatch(folder.name)
     assert path is not None
-    match = _OPERATOR.fullmatch(folder.name)
     name = f"{match[1]}.{match[2]}" if match else f"{folder.name}.default"
+    rule = Tolerance()
     trials = [
-        Trial(
-            f"{dtype}{[*map(list, shapes)]}",
-            {"shapes": shapes, "dtype": dtype},
-            math.prod(shapes[0]),
-            True,
-            Tolerance(),
-        )
-        for shapes in _TENSORS
-        for dtype in ("float32", "bfloat16", "int64")
+        Trial(f"{dtype}{[*map(list, shapes)]}", {"shapes": shapes, "dtype": dtype}, math.prod(shapes[0]), True, rule)
+        for shapes, dtype in product(_TENSORS, ("float32", "bfloat16", "int64"))
     ]
     problem = Problem(name, "backendbench", {}, "", tuple(trials), {"operator": name})
     return problem, Submission(folder.name, {path.name: _text(path)}, (path.name, f"{folder.name}_kernel_impl"))

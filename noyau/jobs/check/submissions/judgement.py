@@ -136,8 +136,7 @@ def unset_cells(array: Array, poison: int) -> Array:
 
 
 def _unwritten(mask: Array, name: str) -> Fault:
-    first = tuple(map(int, np.argwhere(mask)[0]))
-    count = int(np.count_nonzero(mask))
+    first, count = tuple(map(int, np.argwhere(mask)[0])), int(np.count_nonzero(mask))
     many = f"{several(count, 'cell')} of {mask.size} of {name}"
     message = f"{many} {'was' if count == 1 else 'were'} never written, {list(first)} first"
     return Fault(Status.UNWRITTEN, FindingKind.UNWRITTEN, message, first)
@@ -151,9 +150,8 @@ def _wrong_values(
     if dtype is None or dtype is DType.OTHER:
         return
     node = Node(name, Input(), (), dtype, shape_of(got.shape))
-    judge = judge_of(
-        node, got, wide if dtype.is_float else wide.astype(got.dtype), np.zeros(got.shape, bool), False, None
-    )
+    truth = wide if dtype.is_float else wide.astype(got.dtype)
+    judge = judge_of(node, got, truth, np.zeros(got.shape, bool), False, None)
     with np.errstate(all="ignore"):
         for run in runs:
             judge.see(run.reshape(got.shape) if dtype.is_float else run.reshape(got.shape).astype(got.dtype))

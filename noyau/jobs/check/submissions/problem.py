@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime
-import math
 import platform
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
@@ -57,13 +58,9 @@ class Status(StrEnum):
 POISONS = {"a": 0xFF, "b": 0xFE, "c": 0xFF, "strided": 0xFF}
 RANK = tuple(Status)[1:]  # the first of several that hold is the verdict
 OF_KINDS = {
-    FindingKind.RACE: Status.RACY,
-    FindingKind.DIVERGENT_BARRIER: Status.RACY,
-    FindingKind.ORDER_DEPENDENT: Status.RACY,
-    FindingKind.OUT_OF_BOUNDS: Status.OUT_OF_BOUNDS,
-    FindingKind.NEGATIVE_INDEX: Status.OUT_OF_BOUNDS,
-    FindingKind.UNWRITTEN: Status.UNWRITTEN,
-    FindingKind.UNINITIALISED: Status.UNWRITTEN,
+    **dict.fromkeys((FindingKind.RACE, FindingKind.DIVERGENT_BARRIER, FindingKind.ORDER_DEPENDENT), Status.RACY),
+    **dict.fromkeys((FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX), Status.OUT_OF_BOUNDS),
+    **dict.fromkeys((FindingKind.UNWRITTEN, FindingKind.UNINITIALISED), Status.UNWRITTEN),
     FindingKind.MUTATED_INPUT: Status.CHANGED_INPUTS,
     FindingKind.CRASH: Status.CRASHED,
 }
@@ -204,17 +201,9 @@ class Verdict:
         yield from (f"  {each}" for each in (*self.kernels, *self.skipped, *self.notes))
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "problem": self.problem.name,
-            "submission": self.submission,
-            "status": self.status,
-            "reason": self.reason,
-            "rule": self.rule or None,
-            "trials": [each.label for each in self.trials()],
-            "skipped": list(self.skipped),
-            "kernels": list(self.kernels),
-            "notes": list(self.notes),
-        }
+        own: dict[str, Any] = {"problem": self.problem.name, "submission": self.submission, "status": self.status}
+        own |= {"reason": self.reason, "rule": self.rule or None, "trials": [each.label for each in self.trials()]}
+        return own | {"skipped": list(self.skipped), "kernels": list(self.kernels), "notes": list(self.notes)}
 
     def traces(self) -> Iterator[dict[str, Any]]:
         """A trace for each workload, in the schema of SOL-ExecBench: nothing was timed, so times are 0."""
@@ -227,12 +216,8 @@ class Verdict:
             record = by_number.get(number)
             log = [] if record else ["not run at its own size on the CPU: the verdict is that of smaller ones"]
             evaluation = self._evaluation(record or TrialRecord(number, None), "\n".join([*self.lines(), *log]))
-            yield {
-                "definition": self.problem.name,
-                "workload": workload,
-                "solution": self.submission,
-                "evaluation": evaluation,
-            }
+            trace = {"definition": self.problem.name, "workload": workload, "solution": self.submission}
+            yield trace | {"evaluation": evaluation}
 
     def _evaluation(self, record: TrialRecord, log: str) -> dict[str, Any]:
         errors = {"max_relative_error": record.relative, "max_absolute_error": record.absolute}
@@ -253,16 +238,9 @@ def libraries() -> Mapping[str, str]:
     """The releases that a verdict was made with."""
     releases = {"noyau": __version__}
     for name in _LIBRARIES:
-        try:
+        with suppress(PackageNotFoundError):
             releases[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return releases
-
-
-def finite(number: float) -> float:
-    """The number, 0 where it is not finite: as the schema of traces has it."""
-    return number if math.isfinite(number) else 0.0
 
 
 def record_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
@@ -278,6 +256,6 @@ def record_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
 
 def summary(verdicts: Sequence[Verdict]) -> str:
     """The counts of several verdicts, in a line."""
-    counts = {status: sum(verdict.status is status for verdict in verdicts) for status in Status}
-    parts = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+    counts = Counter(verdict.status for verdict in verdicts)
+    parts = ", ".join(f"{counts[status]} {status}" for status in Status if counts[status])
     return f"{several(len(verdicts), 'submission')}: {parts}"

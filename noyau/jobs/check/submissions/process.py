@@ -34,19 +34,17 @@ _HOOKS = ("noyau.sanitizer.scripts.numba_hooks", "noyau.sanitizer.scripts.triton
 def run_job(job: str, wish: Mapping[str, Any], folder: str, readable: tuple[str, ...], limits: Limits) -> Ending:
     """Run a job on a folder in a copy of this process that may do little else. MissingExtraError where a package that
     calls need is not installed."""
+    remedy = "run: pip install 'noyau-kernels[triton,numba]'"
     for name in ("torch", "triton", "numba"):
         if find_spec(name) is None:
-            raise MissingExtraError(
-                f"{name} is not installed, and submissions need it; run: pip install 'noyau-kernels[triton,numba]'"
-            )
+            raise MissingExtraError(f"{name} is not installed, and submissions need it; {remedy}")
     modules = [import_module(f"{_FOLDER}.{name}") for name in _PRELOADED]
     numba_hooks, _ = map(import_module, _HOOKS)
     with suppress(ImportError):  # each copy says why; here it saves each a second
         numba_hooks.import_cuda(numba_hooks.CUDA_HOOKS)
     # What is compiled on first use, since a confined copy cannot write to the cache.
-    import_module("noyau.sanitizer.numba_cuda.arrays").LaunchRecorder(
-        1, import_module("noyau.sanitizer.engine").Shadow()
-    )
+    shadow = import_module("noyau.sanitizer.engine").Shadow()
+    import_module("noyau.sanitizer.numba_cuda.arrays").LaunchRecorder(1, shadow)
     if "cpp_extension" in (text := "".join(wish.get("files", {}).values())) or "__global__" in text:
         with suppress(NoyauError):  # there is no gcc: it is said where it is missed
             import_module("noyau.sanitizer.c.build").runtime(in_cpp=True)

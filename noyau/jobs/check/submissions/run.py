@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import linecache
+import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,6 @@ from noyau.jobs.check.submissions.problem import (
     Submission,
     TrialRecord,
     Verdict,
-    finite,
     wish_of,
 )
 from noyau.jobs.check.submissions.process import read_results, run_job, write_results
@@ -82,10 +82,8 @@ def check_submissions(
             say(f"evaluating the reference of {problem.name}")
             fault = _evaluate(problem, judge, folder, root)
         for number, submission in enumerate(submissions):
-            if submission.refusal is not None:
-                verdicts.append(Verdict(problem, submission.name, *submission.refusal))
-            elif fault:
-                verdicts.append(Verdict(problem, submission.name, *fault))
+            if refusal := submission.refusal or fault:
+                verdicts.append(Verdict(problem, submission.name, *refusal))
             else:
                 say(Step(f"checking {submission.name}", number, len(submissions)))
                 verdicts.append(_heard(_Hearing(problem, submission, judge, folder, Path(name) / str(number))))
@@ -135,21 +133,23 @@ def _truths(problem: Problem, folder: Path) -> dict[int, dict[str, Truth]]:
     return truths
 
 
-def _write_files(folder: Path, files: Mapping[str, str]) -> None:
+def _write_files(folder: Path, files: Mapping[str, str], copied: Iterable[Path] = ()) -> None:
+    """Make a folder of texts and of copies of files."""
     folder.mkdir()
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8", "surrogatepass")
+    for path in copied:
+        shutil.copyfile(path, folder / path.name)
 
 
 def _json(path: Path) -> dict[str, Any]:
     """A record that a process left, if it is one."""
-    try:
+    with suppress(OSError, ValueError, RecursionError):
         record = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}
+        return record if isinstance(record, dict) else {}
+    return {}
 
 
 @dataclass(slots=True)
@@ -179,11 +179,7 @@ class _Hearing:
         errors = [each.status for each in self.complaints if each.finding.severity == "error"]
         if status is Status.RIGHT or (errors and RANK.index(min(errors, key=RANK.index)) < RANK.index(status)):
             status, reason = (min(errors, key=RANK.index), "") if errors else (status, reason)
-        notes = [
-            *map(str, seen.get("notes", ())),
-            *self.packed(truths, answers),
-            *(_OPEN.format(each) for each in ending.open),
-        ]
+        notes = [*map(str, seen.get("notes", ())), *self.packed(truths, answers), *map(_OPEN.format, ending.open)]
         return Verdict(
             self.problem, self.submission.name, status, reason, tuple(self.complaints), tuple(self.records),
             tuple(self.skipped(truths, answers) if self.records else ()), tuple(_kernel_lines(seen)), tuple(notes),
@@ -191,9 +187,8 @@ class _Hearing:
 
     def run(self, truths: Mapping[int, Mapping[str, Truth]]) -> Ending:
         """Run it on copies of the inputs: what it writes to them changes nothing here."""
-        _write_files(self.folder, self.submission.files)
-        for path in [*self.truth.glob("in-*.pt"), *self.truth.glob("marks-*")]:
-            shutil.copyfile(path, self.folder / path.name)
+        inputs = *self.truth.glob("in-*.pt"), *self.truth.glob("marks-*")
+        _write_files(self.folder, self.submission.files, inputs)
         unset = {number: pair["a"].facts["unset"] for number, pair in truths.items()}
         own = {"time_s": self.judge.limits.cpu_s, "called": self.submission.name, "unset": unset}
         wish = json.loads(json.dumps(wish_of(self.problem, self.submission, **own)))
@@ -201,13 +196,11 @@ class _Hearing:
 
     def answers(self, number: int) -> dict[str, Answer]:
         """The answer of each call of a trial."""
-        read = {call: read_results(self.folder / f"out-{number}-{call}") for call in POISONS}
         answers = {}
-        for call, results in read.items():
-            try:
-                answers.update({call: Answer.of(results)} if results else {})
-            except (KeyError, TypeError):
-                continue  # no record of ours
+        for call in POISONS:
+            if results := read_results(self.folder / f"out-{number}-{call}"):
+                with suppress(KeyError, TypeError):  # no record of ours
+                    answers[call] = Answer.of(results)
         return answers
 
     def own_faults(self, truths: Mapping[int, Mapping[str, Truth]]) -> dict[str, str]:
@@ -215,9 +208,7 @@ class _Hearing:
         if self.problem.format != "gpu_mode":
             return {}
         folder = self.folder.with_name(f"{self.folder.name}-verdicts")
-        _write_files(folder, self.problem.files)
-        for path in self.truth.glob("in-*.pt"):
-            shutil.copyfile(path, folder / path.name)
+        _write_files(folder, self.problem.files, self.truth.glob("in-*.pt"))
         for path in self.folder.glob("out-*"):
             results = read_results(path)
             number = path.name.split("-")[1]
@@ -277,11 +268,8 @@ class _Hearing:
     def line(self) -> int:
         """The line of the function that is called."""
         file, function = self.submission.entry
-        lines = self.submission.files.get(file, "").splitlines()
-        return next(
-            (at for at, text in enumerate(lines, 1) if f"{function}" in text and ("def " in text or "class " in text)),
-            1,
-        )
+        lines = enumerate(self.submission.files.get(file, "").splitlines(), 1)
+        return next((at for at, text in lines if function in text and ("def " in text or "class " in text)), 1)
 
     def place(self, place: str) -> str:
         """A place in a file of the submission, by a name that is there when the folder is not."""
@@ -307,7 +295,7 @@ class _Hearing:
                 continue
             is_mild = stated and not trial.is_stated
             moved = replace(
-                finding, op=self.problem.name, kernel=finding.kernel, place=self.place(finding.place),
+                finding, op=self.problem.name, place=self.place(finding.place),
                 other_place=finding.other_place and self.place(finding.other_place),
                 severity="warning" if is_mild else finding.severity,
             )  # fmt: skip
@@ -325,7 +313,6 @@ class _Hearing:
         deeds = noted.read_text("utf-8", "replace").splitlines() if noted.is_file() else []
         last, limits = _json(self.folder / "ending.json"), self.judge.limits
         kind, text = str(last.get("kind", "")), str(last.get("text", ""))
-        answered = bool(self.records)
         if deeds:
             return Status.FORBIDDEN, f"it {printable(deeds[0])[:200]}"
         if ending.is_late or kind == "late":
@@ -340,12 +327,10 @@ class _Hearing:
         if kind != "done":
             return _STATUS_OF.get(kind, Status.NOT_CHECKED), printable(text)
         refused = [path.read_text("utf-8", "replace") for path in sorted(self.folder.glob("refused-*-a"))]
-        if not answered and refused:
+        if refused and not self.records:
             return Status.CRASHED, printable(refused[0])
-        unseen = _unseen(seen)
-        if not answered or unseen:
-            return Status.NOT_CHECKED, unseen or "there was no time for any of its sizes"
-        return Status.RIGHT, ""
+        unseen = _unseen(seen) or ("" if self.records else "there was no time for any of its sizes")
+        return (Status.NOT_CHECKED, unseen) if unseen else (Status.RIGHT, "")
 
     def skipped(self, truths: Mapping[int, Any], answers: Mapping[int, Mapping[str, Answer]]) -> Iterator[str]:
         """The trials that were not run, by the reason."""
@@ -381,15 +366,15 @@ def _record(number: int, answer: Answer, truth: Truth, own: str | None, toleranc
     with np.errstate(all="ignore"):
         away = [np.abs(got - want) for got, want in wide]
         near = [each / np.maximum(np.abs(want), 1e-2) for each, (_, want) in zip(away, wide, strict=True)]
-    is_whole = len(pairs) == len(truth.native)
     rule = (own == "") if own is not None else None
     if tolerance is not None:
-        rule = is_whole and all(passes(got, want, tolerance) for got, want in pairs)
+        rule = len(pairs) == len(truth.native) and all(passes(got, want, tolerance) for got, want in pairs)
     values = [each for pair in wide for each in pair]
-    worst = [finite(max((float(each.max(initial=0.0)) for each in part), default=0.0)) for part in (away, near)]
+    worst = [max((float(each.max(initial=0.0)) for each in part), default=0.0) for part in (away, near)]
+    absolute, relative = (each if math.isfinite(each) else 0.0 for each in worst)  # as the schema of traces has it
     has_nan = any(np.isnan(each).any() for each in values)
     has_inf = not has_nan and any(np.isinf(each).any() for each in values)
-    return TrialRecord(number, rule, worst[0], worst[1], bool(has_nan), bool(has_inf))
+    return TrialRecord(number, rule, absolute, relative, bool(has_nan), bool(has_inf))
 
 
 def _kernels(seen: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -410,8 +395,7 @@ def _kernel_lines(seen: Mapping[str, Any]) -> Iterator[str]:
 def _unseen(seen: Mapping[str, Any]) -> str:
     """Why the accesses of a kernel were not seen, or nothing."""
     for each in _kernels(seen):
-        if each["unseen"]:
-            return f"{printable(str(each['name']))}: {printable(str(each['unseen']))}"
-        if not each["accesses"]:
-            return f"{printable(str(each['name']))}: none of its accesses was seen"
+        if each["unseen"] or not each["accesses"]:
+            why = str(each["unseen"] or "none of its accesses was seen")
+            return f"{printable(str(each['name']))}: {printable(why)}"
     return ""

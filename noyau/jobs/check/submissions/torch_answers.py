@@ -10,11 +10,12 @@ import os
 import sys
 import sysconfig
 import tempfile
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -25,15 +26,7 @@ from noyau.hosts.torch.tensors import tensor_of
 from noyau.jobs.check.script_run import hooks_of_script
 from noyau.jobs.check.submissions.problem import POISONS
 from noyau.jobs.check.submissions.process import write_results
-from noyau.jobs.check.submissions.torch_calls import (
-    Poisoned,
-    overlaps,
-    plain_arrays,
-    poison,
-    reach,
-    tensors_in,
-    with_tensors,
-)
+from noyau.jobs.check.submissions.torch_calls import Poisoned, overlaps, plain_arrays, reach, tensors_in, with_tensors
 from noyau.jobs.check.submissions.torch_formats import FORMATS, Format, function_of, load
 from noyau.jobs.check.torch_checks import spread
 from noyau.kernels.interpretation import error_of
@@ -45,14 +38,11 @@ from noyau.workers.confinement import DEVICES
 _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _DEEDS = {
-    "socket.__new__": "opened a socket", "socket.connect": "opened a socket", "socket.bind": "opened a socket",
-    "os.fork": "started a process", "os.forkpty": "started a process", "os.exec": "started a process",
-    "os.posix_spawn": "started a process", "os.system": "started a process", "subprocess.Popen": "started a process",
-    "os.kill": "sent a signal", "os.remove": "removed a file", "os.rename": "moved a file",
-    "os.rmdir": "removed a folder",
+    **dict.fromkeys(("socket.__new__", "socket.connect", "socket.bind"), "opened a socket"),
+    **dict.fromkeys(("os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.system"), "started a process"),
+    "subprocess.Popen": "started a process", "os.kill": "sent a signal",
+    "os.remove": "removed a file", "os.rename": "moved a file", "os.rmdir": "removed a folder",
 }  # fmt: skip
-
-
 _MODES = ("triton_host.py", "torch_calls.py")  # frames between a text and torch, at each call of it
 
 
@@ -80,13 +70,9 @@ def guard(folder: Path) -> None:
 
 def _is_own(folder: str) -> bool:
     """Whether the innermost frame that is not of Python's own library is of a file in a folder."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(_LIBRARIES) and file != __file__ and not file.startswith("<frozen"):
-            return file.startswith(folder)
-        frame = frame.f_back
-    return False
+    files = (frame.f_code.co_filename for frame, _ in traceback.walk_stack(sys._getframe(2)))
+    outside = (file for file in files if not file.startswith((*_LIBRARIES, "<frozen")) and file != __file__)
+    return next(outside, "").startswith(folder)
 
 
 def write_answers(wish: Mapping[str, Any], folder: Path) -> None:
@@ -111,7 +97,7 @@ def write_answers(wish: Mapping[str, Any], folder: Path) -> None:
             owner = extensions.of_files("submission", files, wish["flags"]) if is_compiled(file) else load(folder, file)
             function = function_of(owner, name)
             kind = "call"
-            _call_all(wish, format_of, function, folder, seen, extensions)
+            _call_all(wish, partial(_Trial, wish, format_of, function, folder), folder, seen, extensions)
             kind = "done"
         except SystemExit as end:
             kind, text = "exit", f"it ended with sys.exit({end.code!r})"
@@ -141,8 +127,6 @@ def _kind_of(stage: str, fault: BaseException, folder: Path) -> tuple[str, str]:
             return "unsupported" if isinstance(fault, UnsupportedError) else "raised", str(fault)
         case RuntimeError() if "allocate memory" in str(fault) or "bad_alloc" in str(fault):
             return "memory", words
-        case _:
-            pass
     if stage == "load" or _is_at(fault, folder):
         return "raised", f"it raised {words}"
     judged = error_of("it", fault)
@@ -151,29 +135,21 @@ def _kind_of(stage: str, fault: BaseException, folder: Path) -> tuple[str, str]:
 
 def _is_at(fault: BaseException, folder: Path) -> bool:
     """Whether a line of the submission's own, no kernel, calls what raised: torch then says what it thinks of that."""
-    frames, trace = [], fault.__traceback__
-    while trace is not None:
-        frames.append(trace.tb_frame.f_code.co_filename)
-        trace = trace.tb_next
+    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(fault.__traceback__)]
     own = [at for at, file in enumerate(frames) if file.startswith(str(folder))]
     below = [Path(file) for file in frames[own[-1] + 1 :] if not file.endswith(_MODES)] if own else []
     return bool(own) and not any({"triton", "numba", "noyau"} & set(file.parts) for file in below)
 
 
 def _call_all(
-    wish: Mapping[str, Any],
-    format_of: Format,
-    function: Callable[..., Any],
-    folder: Path,
-    seen: _Seen,
-    extensions: Extensions,
+    wish: Mapping[str, Any], trial_of: Callable[[int], _Trial], folder: Path, seen: _Seen, extensions: Extensions
 ) -> None:
     """The calls of each trial whose inputs are there, as long as there is time for them."""
     begin_s, cells, costs_s = _spent_s(), 1, list[float]()
     for number in range(len(wish["trials"])):
         if str(number) not in wish["unset"]:  # the reference has not come so far
             continue
-        trial = _Trial(wish, format_of, function, folder, number)
+        trial = trial_of(number)
         fixed_s = min(costs_s, default=0.0)  # of a call, whatever its size
         expected_s = fixed_s + (costs_s[-1] - fixed_s) * trial.cells / cells if costs_s else 0.0
         if expected_s > wish["time_s"] - (_spent_s() - begin_s):
@@ -244,8 +220,7 @@ class _Trial:
                 tensor.copy_(value)  # torch knows of it: the tensor's version is another
             return
         if name == "strided":
-            laid = [spread(each) if each.ndim and each.numel() else each for each in values]
-            self.tensors = self.marked(laid)
+            self.tensors = self.marked([spread(each) if each.ndim and each.numel() else each for each in values])
             return
         for array, value in zip(self.memory, plain_arrays(values), strict=True):
             array[...] = value
@@ -258,9 +233,8 @@ class _Trial:
 
     def fresh(self, like: torch.Tensor, byte: int) -> torch.Tensor:
         """Memory for a result among the inputs, of which it is seen who writes it."""
-        tensor = torch.empty_like(like)
-        poison(tensor, byte)
-        return tensor
+        with Poisoned(byte):
+            return torch.empty_like(like)
 
 
 class _Seen:
@@ -286,6 +260,6 @@ class _Seen:
         """Write all of it: a submission may end at any time."""
         kernels = [asdict(replace(each, findings=())) for each in self.session.kernels.values()]
         record = {"kernels": kernels, "findings": self.findings + self.fresh(*self.at), "notes": self.session.notes}
-        partial = self.folder / "record.partial"
-        partial.write_text(json.dumps(record), "utf-8")
-        partial.replace(self.folder / "record.json")
+        fresh = self.folder / "record.partial"
+        fresh.write_text(json.dumps(record), "utf-8")
+        fresh.replace(self.folder / "record.json")

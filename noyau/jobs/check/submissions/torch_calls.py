@@ -53,9 +53,8 @@ def with_tensors(data: Any, tensors: Sequence[torch.Tensor]) -> Any:
 def plain_arrays(results: Any) -> list[np.ndarray]:
     """The results of a call as arrays, packed; a number is one of no axes. UnsupportedError for
     a dtype that is not compared, RaisedError for what is neither."""
-    leaves = tree_flatten(results)[0]
     arrays = []
-    for each in leaves:
+    for each in tree_flatten(results)[0]:
         if isinstance(each, torch.Tensor):
             if each.layout is not torch.strided or each.is_complex() or each.is_quantized:
                 raise UnsupportedError(f"results of the kind {each.dtype}, {each.layout} are not compared")

@@ -161,7 +161,11 @@ class KernelBench:
     def inputs(self, arguments: Mapping[str, Any], seed: int) -> Any:
         path = self.folder / self.wish["entry"]
         module = load(self.folder, self.wish["entry"])
-        tree = _Constants(arguments["constants"]).visit(ast.parse(path.read_text("utf-8")))
+        tree = ast.parse(path.read_text("utf-8"))
+        for node in tree.body:
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name), *_]) if name in arguments["constants"]:
+                    node.value = ast.copy_location(ast.Constant(arguments["constants"][name]), node.value)
         exec(compile(tree, str(path), "exec"), vars(module))  # noqa: S102  the problem's own text, with other sizes
         torch.manual_seed(seed)
         arguments_of_init = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
@@ -186,19 +190,6 @@ class KernelBench:
         return self.module_of[0][2]
 
 
-class _Constants(ast.NodeTransformer):
-    """Other numbers for names that a file assigns."""
-
-    def __init__(self, sizes: Mapping[str, int]) -> None:
-        self.sizes = sizes
-
-    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
-        name = node.targets[0].id if isinstance(node.targets[0], ast.Name) else ""
-        if name in self.sizes and node.col_offset == 0:
-            node.value = ast.copy_location(ast.Constant(self.sizes[name]), node.value)
-        return node
-
-
 def _on_gpu(data: Any) -> Any:
     match data:
         case torch.Tensor():
@@ -207,8 +198,7 @@ def _on_gpu(data: Any) -> Any:
             return type(data)(map(_on_gpu, data))
         case dict():
             return {name: _on_gpu(each) for name, each in data.items()}
-        case _:
-            return data
+    return data
 
 
 class GpuMode:

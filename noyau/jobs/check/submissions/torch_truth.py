@@ -17,13 +17,7 @@ from torch.overrides import TorchFunctionMode
 from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of
 from noyau.jobs.check.submissions.problem import POISONS
 from noyau.jobs.check.submissions.process import read_results, write_results
-from noyau.jobs.check.submissions.torch_calls import (
-    Poisoned,
-    overlaps,
-    plain_arrays,
-    tensors_in,
-    with_tensors,
-)
+from noyau.jobs.check.submissions.torch_calls import Poisoned, overlaps, plain_arrays, tensors_in, with_tensors
 from noyau.jobs.check.submissions.torch_formats import FORMATS, Format, GpuMode
 from noyau.sanitizer.scripts.torch_extensions import stood_in
 from noyau.sanitizer.scripts.triton_host import is_marked, marked, torch_stood_in
@@ -85,9 +79,7 @@ def _write_trial(format_of: Format, trial: Mapping[str, Any], number: int, folde
             results = format_of.reference(data)
             native = plain_arrays(results)
             again = plain_arrays(format_of.reference(_clone(before)))
-        changed = [
-            at for at, pair in enumerate(zip(tensors_in(data), tensors_in(before), strict=True)) if _differ(*pair)
-        ]
+        changed = [at for at, (one, other) in enumerate(zip(_bytes(data), _bytes(before), strict=True)) if one != other]
         facts: dict[str, Any] = {"changed": changed, "unset": _unset(before, POISONS[name])}
         pairs = enumerate(tensors_in(results))
         facts["aliases"] = [
@@ -108,25 +100,21 @@ def _write_trial(format_of: Format, trial: Mapping[str, Any], number: int, folde
 
 def _mapped(data: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """The nest with each tensor changed; it lies where it lay."""
-    tensors = tensors_in(data)
-    results = [change(each) for each in tensors]
-    return with_tensors(
-        data, [marked(new) if is_marked(old) else new for new, old in zip(results, tensors, strict=True)]
-    )
+    pairs = [(change(each), is_marked(each)) for each in tensors_in(data)]
+    return with_tensors(data, [marked(each) if is_on_gpu else each for each, is_on_gpu in pairs])
 
 
 def _clone(data: Any) -> Any:
     return _mapped(data, lambda each: each.detach().clone())
 
 
-def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return array_of(one).tobytes() != array_of(other).tobytes()
+def _bytes(data: Any) -> list[bytes]:
+    return [array_of(each).tobytes() for each in tensors_in(data)]
 
 
 def _unset(data: Any, byte: int) -> list[int]:
     """The tensors of which nothing was ever written."""
-    contents = [array_of(each).tobytes() for each in tensors_in(data)]
-    return [at for at, each in enumerate(contents) if each and each == bytes([byte]) * len(each)]
+    return [at for at, each in enumerate(_bytes(data)) if each and each == bytes([byte]) * len(each)]
 
 
 def _unread(format_of: Format, data: Any, native: Sequence[np.ndarray]) -> list[int]:
@@ -177,11 +165,9 @@ def write_verdicts(wish: Mapping[str, Any], folder: Path) -> None:
         format_of = GpuMode(wish, folder)
         for path in sorted(folder.glob("out-*")):
             results, name = read_results(path), path.name.removeprefix("out-")
-            if results is None:
-                continue
             number, _, call = name.partition("-")
             source = folder / f"in-{number}-{'b' if call == 'b' else 'a'}.pt"
-            if not source.is_file():
+            if results is None or not source.is_file():
                 continue
             data = torch.load(source, weights_only=False)
             tensors = [marked(tensor_of(np.array(each))) for each in results[0]]
