@@ -196,16 +196,8 @@ class CachedTiming:
 def certificate_key(library_key: str, graph: Graph, captured: Sequence[Case], made_up: bool, seed: int) -> str:
     """The key of a certificate: what was built, the graph and the cases that judge it, and the code that judges."""
     cases = (part for case in captured for part in (case.label, *map(_digest, case.inputs)))
-    return toolchain_cache.digest(
-        "certificate",
-        _code(_JUDGES),
-        np.__version__,
-        this_machine().cpu,
-        library_key,
-        _graph(graph),
-        str((made_up, seed)),
-        *cases,
-    )
+    judge = _code(_JUDGES), np.__version__, this_machine().cpu
+    return toolchain_cache.digest("certificate", *judge, library_key, _graph(graph), str((made_up, seed)), *cases)
 
 
 def recall_certificate(key: str, name: str, make: Callable[[], Certificate]) -> Certificate:

@@ -118,11 +118,7 @@ class Reference:
         return self.function.__name__
 
     def _filled(
-        self,
-        instance: Instance,
-        arguments: Sequence[Any],
-        shapes: Sequence[tuple[int, ...]],
-        constants: Mapping[str, Any],
+        self, instance: Instance, arguments: Sequence[Any], shapes: Sequence[Any], constants: Mapping[str, Any]
     ) -> list[Array]:
         """The outputs that it wrote to, poisoned before."""
         wide = _are_wide(instance, arguments)

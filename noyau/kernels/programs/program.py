@@ -6,6 +6,7 @@ Kernels of a program that are taken together as one: what both read is read once
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -153,10 +154,8 @@ def _arranged(lowered: Sequence[Lowered], library: Sequence[Step], tidy: Graph, 
     """Kernels that are not scheduled yet, and what a library does, in order; as one those that `joining` makes one of,
     unless they then wait for each other: each of two joins may be in order where both of them are not."""
     if joining is not None:
-        try:
+        with suppress(UnsupportedError):
             return _in_order([*_kernel_steps(join(lowered, tidy, joining)), *library], tidy)
-        except UnsupportedError:
-            pass
     return _in_order([*_kernel_steps(lowered), *library], tidy)
 
 
@@ -278,11 +277,9 @@ def _is_fresh(tidy: Graph, name: str, outputs: Collection[str]) -> bool:
 
 def _is_strided_view(node: Node) -> bool:
     """Whether a value is a view that strides can say."""
-    match node.kind:
-        case View(index):
-            return all(slope_of(dim, axis) is not None for dim in index for axis in range(len(node.shape)))
-        case _:
-            return False
+    if not isinstance(node.kind, View):
+        return False
+    return all(slope_of(dim, axis) is not None for dim in node.kind.index for axis in range(len(node.shape)))
 
 
 def _library_steps(tidy: Graph, groups: Iterable[Group], reasons: Mapping[str, str]) -> list[Step]:

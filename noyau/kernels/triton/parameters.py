@@ -15,15 +15,8 @@ from noyau.errors import SignatureError
 from noyau.kernels.user_kernel import Target, Usage, UserKernel, parameters_of, python_function
 
 # What a launch takes beside the kernel's own parameters.
-OPTIONS = (
-    "num_warps",
-    "num_stages",
-    "num_ctas",
-    "maxnreg",
-    "enable_fp_fusion",
-    "launch_cooperative_grid",
-    "launch_pdl",
-)
+_NUMBERS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+OPTIONS = (*_NUMBERS, "enable_fp_fusion", "launch_cooperative_grid", "launch_pdl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +135,5 @@ def _check_constants(usage: Usage, names: Sequence[str], meta: Sequence[str], la
         if name in meta:
             raise SignatureError(f"constants= of {label} gives {name}, which its tuner or its heuristics give")
         if name not in names and name not in OPTIONS:
-            raise SignatureError(
-                f"constants= of {label} gives {name}; it takes {', '.join(names)}, and a launch {', '.join(OPTIONS)}"
-            )
+            takes = f"it takes {', '.join(names)}, and a launch {', '.join(OPTIONS)}"
+            raise SignatureError(f"constants= of {label} gives {name}; {takes}")

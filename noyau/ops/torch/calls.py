@@ -334,26 +334,19 @@ class TensorCalls:
             return self.run(arguments, known(constants))
 
         def record(arguments: Given, constants: Constants) -> Any:
-            every = known(constants)
-            return with_derivatives(
-                arguments, partial(call, **constants), lambda each, asks: self.plan(each, every, asks)
-            )
+            every, again = known(constants), partial(call, **constants)
+            return with_derivatives(arguments, again, lambda each, asks: self.plan(each, every, asks))
 
         def call(*arguments: Any, **constants: Any) -> Any:
             return self(arguments, known(constants), {})
 
-        return TorchOperator(
-            self.called,
-            f"{self.signature}|{fingerprint(self.calls.description.reference.function)}|{key}",
-            tuple(map(_type_of, self.signature.inputs, tensors)),
-            tuple(kind for _, kind in kinds),
-            len(self.signature.outputs),
-            run,
-            lambda *arguments, **constants: self.fake(arguments, known(constants)),
-            record,
-            partial(batched_by_loop, call),
-            partial(promote, self.signature),
-        )
+        def fake(*arguments: Any, **constants: Any) -> Any:
+            return self.fake(arguments, known(constants))
+
+        identity = f"{self.signature}|{fingerprint(self.calls.description.reference.function)}|{key}"
+        types = tuple(map(_type_of, self.signature.inputs, tensors)), tuple(kind for _, kind in kinds)
+        runs = run, fake, record, partial(batched_by_loop, call), partial(promote, self.signature)
+        return TorchOperator(self.called, identity, *types, len(self.signature.outputs), *runs)
 
     def fake(self, arguments: Given, constants: Constants) -> Any:
         """Tensors without values as these would give them."""
@@ -433,12 +426,8 @@ class UnsignedTensors:
         try:
             calls = self.calls.signed([stand_in(each) for each in arguments], constants)
         except UnsupportedError as error:
-            if (
-                not is_unwatched(arguments)
-                or is_recorded(arguments)
-                or out is not None
-                or device_of(arguments) != generate.CPU
-            ):
+            is_plain = is_unwatched(arguments) and not is_recorded(arguments) and out is None
+            if not is_plain or device_of(arguments) != generate.CPU:
                 message = "sign it, give a gradient by @op.gradient, call it under torch.no_grad(), or on the CPU"
                 raise UnsupportedError(f"{description.name} runs as its reference here: {error}; {message}") from error
             return self.written(arguments, constants)
@@ -457,6 +446,4 @@ class UnsignedTensors:
             results = self.calls.description.reference.function(*arrays_of(arguments), **constants)
         else:
             results = self.calls.whole(arrays_of(arguments), constants, {}, None)
-        if isinstance(results, tuple):
-            return tuple(tensor_of(np.asarray(result)) for result in results)
-        return tensor_of(np.asarray(results))
+        return _packed(results if isinstance(results, tuple) else (results,))

@@ -218,7 +218,7 @@ def situation_or_none(
         run = FunctionKernel(kernel, instance, {})
         offers = {**run.offers(arrays, outputs), **{name: each.item() for name, each in scalars.items()}}
         offers["device"] = GPU if LANGUAGES[kernel.language].on_gpu else offers["device"]
-        values = (*instance.inputs, *instance.outputs)
+        values = instance.ends
         known = {**offers, **{v.name: a for v, a in zip(values, (*arrays, *outputs), strict=True) if not v.scalar}}
         grid, block = _launch(kernel, offers)
         return Situation(kernel, dict(sizes), _arguments(kernel, offers, known), grid, block)

@@ -169,21 +169,18 @@ class _CudaHooks:
         def copy(array: Any, *args: Any, **named: Any) -> Any:
             fresh_array = self.fresh.get(id(root_of(array._ary)))
             if fresh_array is not None and fresh_array.kernel is not None:
-                self.report_unwritten(fresh_array, array._ary)
+                cells = cells_of(array._ary, fresh_array.array)
+                missed = np.flatnonzero(~fresh_array.is_set.reshape(-1)[cells.reshape(-1)])
+                if missed.size:
+                    first = ", ".join(map(str, np.unravel_index(missed[0], array._ary.shape)))
+                    many = f"{missed.size} of {array._ary.size} cells that are copied to the host were never written"
+                    mend = "let the threads reach the last cells, or fill the array before"
+                    self.session.find_unwritten(*fresh_array.kernel, LANGUAGE, f"{many}, [{first}] first", mend)
             stream = named.get("stream", args[1] if len(args) > 1 else 0)
             self.note_work("a copy", _place(), stream, [(array._ary, False)], waits=isinstance(stream, int))
             return plain(array, *args, **named)
 
         return copy
-
-    def report_unwritten(self, fresh_array: FreshArray, view: np.ndarray) -> None:
-        cells = cells_of(view, fresh_array.array)
-        missed = np.flatnonzero(~fresh_array.is_set.reshape(-1)[cells.reshape(-1)])
-        if missed.size and fresh_array.kernel is not None:
-            first = ", ".join(map(str, np.unravel_index(missed[0], view.shape)))
-            many = f"{missed.size} of {view.size} cells that are copied to the host were never written"
-            mend = "let the threads reach the last cells, or fill the array before"
-            self.session.find_unwritten(*fresh_array.kernel, LANGUAGE, f"{many}, [{first}] first", mend)
 
 
 class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
@@ -266,10 +263,9 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
         watched = launch.watched(session.script, name, size)
         remarks = lint_call(launch, self.fn, session.script, name, at, size, is_whole=True)
         findings = *map(_of_numba, watched.findings), *remarks
-        unseen = (
-            f"after {MOST} accesses of a launch; run the script on smaller arrays" if launch.recorder.was_cut else ""
-        )
-        session.add(name, LANGUAGE, place_of(self), shapes, replace(watched, findings=findings), unseen)
+        late = f"after {MOST} accesses of a launch; run the script on smaller arrays"
+        unseen, watched = late if launch.recorder.was_cut else "", replace(watched, findings=findings)
+        session.add(name, LANGUAGE, place_of(self), shapes, watched, unseen)
 
     def _argument(self, name: str, value: Any) -> WatchedArgument:
         """An argument as an array of NumPy or a number."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
@@ -139,11 +138,11 @@ def _decorator(plain: Plain, make: Callable[..., Plain], note: Note, what: str) 
     def noting(function: Plain, *arguments: Any) -> Plain:
         ufunc, line = make(function, *arguments), function.__code__.co_firstlineno
 
-        @wraps(ufunc)
         def called(*args: Any, **named: Any) -> Any:
             note(f"{function.__name__} (line {line}) is a function {what}")
             return ufunc(*args, **named)
 
+        called.__name__ = function.__name__
         return called
 
     def decorator(*arguments: Any, **options: Any) -> Any:
@@ -164,7 +163,6 @@ def _elementwise(function: Plain, signatures: Any = None) -> Plain:
             results = np.vectorize(function, otypes=dtypes)(*arrays)
         return _as_result(results, out, args)
 
-    called.__name__ = function.__name__
     return called
 
 
@@ -178,11 +176,9 @@ def _generalised(function: Plain, signatures: Any, layout: str, *_: Any) -> Plai
         arrays = [np.asarray(in_numpy(each)) for each in args[: len(inputs)]]
         cores = [len(names) for names in inputs]
         batch = np.broadcast_shapes(*(a.shape[: a.ndim - core] for a, core in zip(arrays, cores, strict=True)))
-        sizes = {
-            name: size
-            for names, array in zip(inputs, arrays, strict=True)
-            for name, size in zip(names, array.shape[array.ndim - len(names) :], strict=True)
-        }
+        sizes = dict[str, int]()
+        for names, array in zip(inputs, arrays, strict=True):
+            sizes |= zip(names, array.shape[array.ndim - len(names) :], strict=True)
         shapes = [(*batch, *(sizes[name] for name in names)) for names in outputs]
         kinds = _results(signatures, arrays, len(outputs))
         results = [np.zeros(shape, kind) for shape, kind in zip(shapes, kinds, strict=True)]
@@ -193,7 +189,6 @@ def _generalised(function: Plain, signatures: Any, layout: str, *_: Any) -> Plai
         values = tuple(_as_result(each, to, args) for each, to in zip(results, outs, strict=True))
         return values if len(values) > 1 else values[0]
 
-    called.__name__ = function.__name__
     return called
 
 

@@ -105,12 +105,8 @@ class Extensions:
         **named: Any,
     ) -> BuiltExtension:
         """torch.utils.cpp_extension.load_inline."""
-        texts = [
-            each
-            for part in (cuda_sources, cpp_sources)
-            for each in ([part] if isinstance(part, str) else part or [])
-            if each.strip()
-        ]
+        parts = [[part] if isinstance(part, str) else part or [] for part in (cuda_sources, cpp_sources)]
+        texts = [each for part in parts for each in part if each.strip()]
         names = [functions] if isinstance(functions, str) else list(functions or ())
         unit = [ExtensionText("load_inline", _PRELUDE), *(self.placed(name, at, text) for at, text in enumerate(texts))]
         unit += [ExtensionText("load_inline", bindings(names))] if names else []
@@ -197,9 +193,7 @@ def _is_address(number: int) -> bool:
         return number >= _ADDRESS
     with suppress(OSError):
         maps = Path("/proc/self/maps").read_text("utf-8", "replace")
-        heap = re.findall(
-            r"^(\w+)-(\w+) .*\[heap\]$", maps, re.MULTILINE
-        )  # one where its pages are not of several kinds
+        heap = re.findall(r"^(\w+)-(\w+) .*\[heap\]$", maps, re.MULTILINE)  # one for each kind of its pages
         return any(int(first, 16) <= number < int(end, 16) for first, end in heap)
     return False
 

@@ -117,12 +117,6 @@ def triton_version() -> str:
     return "none"
 
 
-try:
-    import torch
-except ImportError as error:
-    raise MissingExtraError("torch is not installed; run: pip install torch") from error
-
-
 def measured_gpu(device: int = 0, *, refresh: bool = False) -> GpuRates:
     """A device, as it was measured before; measured now where it never was or `refresh` asks for it.
 
@@ -141,15 +135,10 @@ def gpu_of(device: int) -> GpuIdentity:
     """A device, as torch and the driver tell of it."""
     properties = torch.cuda.get_device_properties(device)
     versions = {"noyau": __version__, "torch": torch.__version__, "cuda": str(torch.version.cuda)}
-    return GpuIdentity(
-        properties.name,
-        properties.multi_processor_count,
-        int(getattr(properties, "L2_cache_size", 0)),
-        properties.total_memory,
-        f"{properties.major}.{properties.minor}",
-        driver_version(),
-        {**versions, "triton": triton_version()},
-    )
+    sizes = int(getattr(properties, "L2_cache_size", 0)), properties.total_memory
+    capability, versions["triton"] = f"{properties.major}.{properties.minor}", triton_version()
+    name, sm_count = properties.name, properties.multi_processor_count
+    return GpuIdentity(name, sm_count, *sizes, capability, driver_version(), versions)
 
 
 def _measured_now(device: int) -> GpuRates:
@@ -162,15 +151,6 @@ def _measured_now(device: int) -> GpuRates:
     }
     read: Curves = {name: by_size for name, by_size in curves["read"].items() if by_size}
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return GpuRates(
-        identity,
-        curves["copy"],
-        read,
-        curves["fill"],
-        dict(products(clock)),
-        launches(clock),
-        transfers(),
-        flush(clock, identity.l2_bytes),
-        (start, conditions_of(device)),
-        today,
-    )
+    costs = dict(products(clock)), launches(clock), transfers(), flush(clock, identity.l2_bytes)
+    conditions = start, conditions_of(device)
+    return GpuRates(identity, curves["copy"], read, curves["fill"], *costs, conditions, today)

@@ -45,13 +45,9 @@ class TensorRotation:
         return number, SetRenewal(tuple(pieces))
 
     def _pieces(self, at: int, tensor: torch.Tensor) -> list[tuple[int, int, int, int]]:
-        cells, pieces = len(flat_of(tensor)), []
-        if cells:
-            counts = [1] * _CELLS + [max(cells // _STRETCH, 1)]
-            for count in counts:
-                start = int(self.rng.integers(cells - count + 1))
-                pieces.append((at, start, count, int(self.rng.integers(len(self.sources)))))
-        return pieces
+        cells, draw = len(flat_of(tensor)), self.rng.integers
+        counts = [1] * _CELLS + [max(cells // _STRETCH, 1)] if cells else []
+        return [(at, int(draw(cells - count + 1)), count, int(draw(len(self.sources)))) for count in counts]
 
 
 def refuse_unlike(draws: Sequence[Sequence[torch.Tensor]]) -> None:
