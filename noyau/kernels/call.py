@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -300,22 +299,20 @@ def _on_cuda(kind: str, layouts: tuple[str, ...]) -> KernelCaller:
     return KernelCaller(prepare, lambda kernel: layouts, _gpu_place, launch, on_tensors, has_driver)
 
 
-CALLERS: Mapping[str, KernelCaller] = MappingProxyType(
-    {
-        "c": KernelCaller(prepare=library_of, layouts=lambda kernel: (), compiler=_c_compiler),
-        "numba": KernelCaller(),
-        "python": KernelCaller(),
-        "triton": KernelCaller(
-            lambda kernel, instance, constants: bind_kernel(kernel, constants),
-            lambda kernel: _NOT_FLIPPED if kernel.asks_strides else (),
-            lambda: _gpu_place() or interpreter_version(),
-            lambda *call: _triton().launch_on_arrays(*call),
-            lambda *call: _triton().TritonKernel(*call),
-        ),
-        "cuda": _on_cuda("CudaTextKernel", ()),
-        "numba_cuda": _on_cuda("NumbaGridKernel", _NOT_FLIPPED),
-    }
-)
+CALLERS: Mapping[str, KernelCaller] = {
+    "c": KernelCaller(prepare=library_of, layouts=lambda kernel: (), compiler=_c_compiler),
+    "numba": KernelCaller(),
+    "python": KernelCaller(),
+    "triton": KernelCaller(
+        lambda kernel, instance, constants: bind_kernel(kernel, constants),
+        lambda kernel: _NOT_FLIPPED if kernel.asks_strides else (),
+        lambda: _gpu_place() or interpreter_version(),
+        lambda *call: _triton().launch_on_arrays(*call),
+        lambda *call: _triton().TritonKernel(*call),
+    ),
+    "cuda": _on_cuda("CudaTextKernel", ()),
+    "numba_cuda": _on_cuda("NumbaGridKernel", _NOT_FLIPPED),
+}
 
 
 def is_launched_here(kernel: user_kernel.UserKernel) -> bool:

@@ -102,8 +102,7 @@ def judge(task: CertificateTask) -> Certificate:
 
 def _judged_by(graph: Graph, kernel: GuardedKernel, task: CertificateTask, effort: Effort) -> Certificate:
     hints = cases(graph, task.sizes, np.random.default_rng(task.seed), effort)
-    tried = [*task.captured, *hints]
-    return certify_native(graph, kernel, tried, name=task.name, made_up=task.made_up)
+    return certify_native(graph, kernel, [*task.captured, *hints], name=task.name, made_up=task.made_up)
 
 
 class Certifiers(AbstractContextManager["Certifiers"]):
@@ -178,11 +177,8 @@ def call_guarded(
     library: Path, symbol: str, arrays: Sequence[Array], pieces: int, indices: Sequence[int]
 ) -> list[Array]:
     """In the worker: one run between guards."""
-
-    def order(count: int) -> Sequence[int]:
-        return [piece for piece in indices if piece < count]
-
-    return Native(library, symbol).call_guarded(*arrays, pieces=pieces, order=order)
+    native = Native(library, symbol)
+    return native.call_guarded(*arrays, pieces=pieces, order=lambda count: [at for at in indices if at < count])
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,8 +72,6 @@ class GridKernel(ABC):
             name for each in said if callable(each) for name in user_kernel.parameters_of(each, kernel.called)
         }
 
-    # ---- what a language says
-
     @abstractmethod
     def launching(self, offers: Mapping[str, Any], device: Any) -> tuple[tuple[Any, ...], Mapping[str, Any], Any]:
         """The arguments by position and by name, and the grid, of calls that offer these. SignatureError where
@@ -82,8 +80,6 @@ class GridKernel(ABC):
     @abstractmethod
     def launch(self, plan: LaunchPlan, arrays: Sequence[Any]) -> None:
         """Launch on inputs and outputs, on the current stream."""
-
-    # ---- a call
 
     def __call__(self, *arguments: Any) -> list[torch.Tensor]:
         """Its results, in new tensors; updated inputs are copied. UnsupportedError where it cannot run on such."""
@@ -118,8 +114,6 @@ class GridKernel(ABC):
                 outputs[number].fill_(value)
         self.launch(plan, (*inputs, *outputs))
         return [inputs[at] for at in updated] or outputs
-
-    # ---- what is found out once for calls that are alike
 
     def plan(self, arguments: Sequence[Any], device: Any) -> LaunchPlan:
         """The plan of a call with these shapes, made once."""
@@ -170,8 +164,6 @@ class GridKernel(ABC):
         if launch is None or isinstance(launch, str):
             raise SignatureError(f"{label} runs over a grid; say with launch=(grid, block) over which one")
         return user_kernel.ask(launch, offers, f"launch= of {label}") if callable(launch) else launch
-
-    # ---- what it takes
 
     def device_of(self, arguments: Sequence[Any]) -> Any:
         """The device of the tensors. UnsupportedError where it cannot run there."""

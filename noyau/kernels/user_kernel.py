@@ -97,11 +97,14 @@ class Target:
         return self.signature.outputs if self.signature else ()
 
     @property
+    def sizes(self) -> tuple[str, ...]:
+        return tuple(self.signature.sizes) if self.signature else ()
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Inputs, outputs, sizes, constants."""
-        sizes = self.signature.sizes if self.signature else ()
         ends = (term.name for term in (*self.inputs, *self.outputs))
-        return tuple(dict.fromkeys((*ends, *sizes, *self.constants)))
+        return tuple(dict.fromkeys((*ends, *self.sizes, *self.constants)))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -179,9 +182,8 @@ def validate(usage: Usage, target: Target, label: str, extra: Iterable[str] = ()
 def _check_launch(usage: Usage, target: Target, label: str) -> None:
     if usage.launch is None or callable(usage.launch) or isinstance(usage.launch, tuple):
         return
-    sizes = target.signature.sizes if target.signature else ()
-    if usage.launch not in sizes:
-        message = f"for begin and end in C a size ({_list(sizes)}) or a function"
+    if usage.launch not in target.sizes:
+        message = f"for begin and end in C a size ({_list(target.sizes)}) or a function"
         remedy = f"give (grid, block), or a function that does; {message}"
         raise SignatureError(f"launch= of {label} is {usage.launch!r}; {remedy}")
 

@@ -52,7 +52,7 @@ def roles_of(prototype: Prototype, usage: Usage, target: Target, label: str) -> 
     written = [] if usage.updates else [term.name for term in target.outputs if term.name != returned]
     ends = [*(term.name for term in target.inputs), *written]
     constants = dict.fromkeys((*target.constants, *usage.constants))
-    expected = [*ends, *(name for name in _sizes(target) if name not in ends), *target.constants]
+    expected = [*ends, *(name for name in target.sizes if name not in ends), *target.constants]
     parameters = [parameter.name for parameter in prototype.parameters]
     is_by_name = set(parameters) <= {*expected, *constants}
     names = _by_name(parameters, ends, label) if is_by_name else _by_position(parameters, expected, label)
@@ -90,10 +90,6 @@ def _in_pieces(prototype: Prototype, usage: Usage, target: Target, label: str) -
         if each.is_pointer or each.dtypes != (DType.I64,):
             raise SignatureError(f"{label}: the parameter {str(each)!r} is a place in a range: int64_t {each.name}")
     return True
-
-
-def _sizes(target: Target) -> tuple[str, ...]:
-    return target.signature.sizes if target.signature else ()
 
 
 def _by_name(names: Sequence[str], ends: Sequence[str], label: str) -> list[str]:
@@ -163,7 +159,7 @@ def _check(parameter: Parameter, name: str, target: Target, usage: Usage, label:
         if parameter.is_pointer:
             raise SignatureError(f"{where} is a pointer, and {name} is a number")
         is_whole = any(dtype.kind in ("int", "uint") for dtype in parameter.dtypes)
-        if name in _sizes(target) and parameter.is_known and not is_whole:
+        if name in target.sizes and parameter.is_known and not is_whole:
             raise SignatureError(f"{where} stands for a size, which is an integer such as int64_t")
         return
     by_value = term.dims is None and not is_output
@@ -218,8 +214,7 @@ class TextFunction:
     @property
     def line(self) -> int:
         """The line that it is defined on; 1 where it is not."""
-        functions = syntax(self.text, self.language).functions
-        return next((each.line for each in functions if each.name == self.name), 1)
+        return next((each.line for each in syntax(self.text, self.language).functions if each.name == self.name), 1)
 
 
 def is_named(target: Any) -> bool:

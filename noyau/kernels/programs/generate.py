@@ -132,17 +132,13 @@ def generate(
     layouts = [specialization.layout(at) for at in range(len(specialization.instance.inputs))]
     try:
         options = options or schedule_of(language, is_deterministic=is_deterministic)
-        kernels = program_in(laid_out(graph, layouts), _called(description.name, language), layouts, language, options)
+        name = identifier(description.name)
+        name = f"v_{name}" if name in generation.reserved else name  # which the text has another use for
+        kernels = program_in(laid_out(graph, layouts), name, layouts, language, options)
     except UnsupportedError as error:
         raise UnsupportedError(str(error), partial(holds, specialised, graph.demands)) from error
     text = print_program(kernels, language, f"{description.name}: {specialization.instance}")
     return GeneratedProgram(description.name, language, specialization, graph, specialised, kernels, text)
-
-
-def _called(name: str, language: str) -> str:
-    """The name of an op's kernel: that of the op, unless a text of the language has another use for that."""
-    name_in_text = identifier(name)
-    return f"v_{name_in_text}" if name_in_text in GENERATIONS[language].reserved else name_in_text
 
 
 def generate_usual(description: Description, instance: Instance, language: str) -> GeneratedProgram:

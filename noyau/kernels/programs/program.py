@@ -291,17 +291,12 @@ def _library_steps(tidy: Graph, groups: Iterable[Group], reasons: Mapping[str, s
         name = names.pop()
         if name in outputs or name in steps or isinstance(tidy[name].kind, Input | Constant):
             continue
-        graph = _with_views(tidy, name, outputs)
-        steps[name] = LibraryStep(graph, _left(tidy[name], reasons))
+        graph, reason = _with_views(tidy, name, outputs), "a product of matrices is a call of BLAS"
+        if not isinstance(tidy[name].kind, Contract):
+            reason = reasons.get(name, f"{_called(tidy[name])} is left to NumPy")
+        steps[name] = LibraryStep(graph, reason)
         names += [node.output for node in graph.inputs]
     return list(steps.values())
-
-
-def _left(node: Node, reasons: Mapping[str, str]) -> str:
-    """The reason why a value is left to NumPy."""
-    if isinstance(node.kind, Contract):
-        return "a product of matrices is a call of BLAS"
-    return reasons.get(node.output, f"{_called(node)} is left to NumPy")
 
 
 def _with_views(tidy: Graph, name: str, outputs: Collection[str]) -> Graph:

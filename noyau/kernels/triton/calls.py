@@ -18,14 +18,7 @@ from noyau.errors import CheckError, MissingExtraError, NoyauError, SignatureErr
 from noyau.hosts.torch.cuda.device import require_grid
 from noyau.kernels.cuda_grids import ArrayArgument, GridKernel, LaunchPlan, is_tensor, launch_on_copies
 from noyau.kernels.interpretation import error_of
-from noyau.kernels.triton.parameters import (
-    bind_kernel,
-    configs_of,
-    is_interpreted,
-    meta_names,
-    options_of,
-    without_tuner,
-)
+from noyau.kernels.triton import parameters
 from noyau.kernels.user_kernel import UserKernel, arguments_by_author, python_function
 from noyau.signatures.types import Instance
 from noyau.workers.import_path import LazyModule
@@ -83,15 +76,14 @@ class TritonKernel(GridKernel):
         self, kernel: UserKernel, instance: Instance, constants: Mapping[str, Any], config: int | None = None
     ) -> None:
         super().__init__(kernel, instance, constants)
-        assert kernel.function is not None
-        self.binding = bind_kernel(kernel, constants)
+        self.binding = parameters.bind_kernel(kernel, constants)
         self.function: Any = kernel.function
         self.takes_strides = kernel.asks_strides
         self.chosen: dict[str, Any] = {}
-        configs = configs_of(kernel.function)
+        configs = parameters.configs_of(kernel.function)
         if config is not None and configs:
             settings = configs[config % len(configs)].all_kwargs()
-            self.function = without_tuner(kernel.function)
+            self.function = parameters.without_tuner(kernel.function)
             self.chosen = {name: value for name, value in settings.items() if value is not None}
             self.numbers |= self.chosen
 
@@ -103,7 +95,7 @@ class TritonKernel(GridKernel):
             grid = partial(self.tuned_grid, plan.offers)
         elif 0 in grid:
             return
-        if is_interpreted(self.function):
+        if parameters.is_interpreted(self.function):
             from noyau.toolchain.triton import interpreter
 
             interpreter.install()
@@ -113,10 +105,8 @@ class TritonKernel(GridKernel):
             if type(fault).__module__.startswith("triton.compiler"):
                 message = " ".join(str(fault).split())[:400]
                 raise CheckError(f"{self.kernel.called} does not compile: {type(fault).__name__}: {message}") from fault
-            is_known = isinstance(fault, NoyauError) or (
-                "torch" in sys.modules and isinstance(fault, torch.OutOfMemoryError)
-            )
-            if is_known or not is_interpreted(self.function):
+            known = (NoyauError, torch.OutOfMemoryError) if "torch" in sys.modules else NoyauError
+            if isinstance(fault, known) or not parameters.is_interpreted(self.function):
                 raise
             raise error_of(self.kernel.called, fault) from fault
 
@@ -124,8 +114,9 @@ class TritonKernel(GridKernel):
         self, offers: Mapping[str, Any], device: Any
     ) -> tuple[tuple[Any, ...], Mapping[str, Any], tuple[int, ...] | None]:
         """As every kernel of a grid has it; the grid is None where a tuner asks for it."""
-        named = {name: self.numbers[name] for name in self.binding.named} | self.chosen | options_of(self.kernel.usage)
-        is_tuned = bool(set(meta_names(self.kernel.function)) - self.chosen.keys())
+        options = parameters.options_of(self.kernel.usage)
+        named = {name: self.numbers[name] for name in self.binding.named} | self.chosen | options
+        is_tuned = bool(set(parameters.meta_names(self.kernel.function)) - self.chosen.keys())
         grid = None if is_tuned else as_grid(self.asked_grid(offers), self.kernel.called)
         if self.kernel.usage.args is None:
             values = tuple(offers[source] for _, source in self.binding.sources)
@@ -136,23 +127,23 @@ class TritonKernel(GridKernel):
     def by_name(self, named: Mapping[str, Any], arguments: Sequence[Any]) -> dict[str, Any]:
         """The arguments by name: without `args=` its parameters may stand in any order."""
         code = python_function(self.function).__code__
-        parameters = list(code.co_varnames[: code.co_argcount])
+        taken = list(code.co_varnames[: code.co_argcount])
         if self.kernel.usage.args is None:
             order = [name for name, _ in self.binding.sources]
-            if order != parameters[: len(order)]:
+            if order != taken[: len(order)]:
                 remedy = "say with args= what it is called with"
                 raise SignatureError(f"{self.kernel.called} takes constants before arrays; {remedy}")
-        return {name: value for name, value in named.items() if name not in parameters[: len(arguments)]}
+        return {name: value for name, value in named.items() if name not in taken[: len(arguments)]}
 
     def tuned_grid(self, offers: Mapping[str, Any], meta: Mapping[str, Any]) -> tuple[int, ...]:
         """The grid for what a tuner or heuristics chose."""
-        chosen = {name: meta[name] for name in meta_names(self.kernel.function) if name in meta}
+        chosen = {name: meta[name] for name in parameters.meta_names(self.kernel.function) if name in meta}
         return as_grid(self.asked_grid({**offers, **chosen}), self.kernel.called)
 
     def device_of(self, arguments: Sequence[Any]) -> Any:
         """The device of the tensors. UnsupportedError where it cannot run there."""
         device: Any = next((each.device for each in arguments if is_tensor(each)), Memory())
-        if device.type == "cpu" and not is_interpreted(self.kernel.function):
+        if device.type == "cpu" and not parameters.is_interpreted(self.kernel.function):
             remedy = "move them to a GPU, or set TRITON_INTERPRET=1 before triton is imported"
             raise UnsupportedError(f"{self.kernel.called} is in triton, and its tensors lie on the CPU; {remedy}")
         return device
@@ -184,7 +175,7 @@ def launch_on_arrays(
     """One launch on prepared arrays. A tuner's configurations take turns by the sizes, alike for the same inputs."""
     cells = sum(extent for array in (*arrays, *outputs) for extent in array.shape)
     launcher = TritonKernel(kernel, instance, constants, cells)
-    if not is_interpreted(kernel.function):
+    if not parameters.is_interpreted(kernel.function):
         launch_on_copies(launcher, arrays, outputs)
         return
     scalars = [value.scalar for value in instance.inputs]

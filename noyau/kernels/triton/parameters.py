@@ -98,7 +98,7 @@ def bind_parameters(function: Callable[..., Any], usage: Usage, target: Target, 
         return ParameterBinding((), tuple(named))
     outputs = () if usage.updates else target.outputs
     ends = [term.name for term in (*target.inputs, *outputs)]
-    known = {*ends, *(target.signature.sizes if target.signature else ())}
+    known = {*ends, *target.sizes}
     if all(name in known for name in arrays):
         missed = next((term.name for term in outputs if term.name not in arrays), None)
         if missed is not None:

@@ -55,12 +55,8 @@ DEVICE = SimulatedGpu(
 CONTEXT = SimulatedGpu(
     id=0,
     device=DEVICE,
-    reset=_ignored,
-    synchronize=_ignored,
-    push=_ignored,
-    pop=_ignored,
-    trashing=SimpleNamespace(clear=_ignored),
-    deallocations=SimpleNamespace(clear=_ignored),
+    **dict.fromkeys(("reset", "synchronize", "push", "pop"), _ignored),
+    **dict.fromkeys(("trashing", "deallocations"), SimpleNamespace(clear=_ignored)),
     get_memory_info=lambda: (DEVICE.TOTAL_MEMORY, DEVICE.TOTAL_MEMORY),
     get_compute_capability=lambda: DEVICE.compute_capability,
 )
@@ -96,10 +92,9 @@ _STREAMS = ("default_stream", "legacy_default_stream", "per_thread_default_strea
 WORDS: dict[str, Any] = {
     "gpus": [DEVICE],
     "list_devices": lambda: [DEVICE],
-    "select_device": lambda *_: CONTEXT,
-    "current_context": lambda *_: CONTEXT,
+    **dict.fromkeys(("select_device", "current_context"), lambda *_: CONTEXT),
+    **dict.fromkeys(("close", "profile_start", "profile_stop"), _ignored),
     "detect": _detected,
-    "close": _ignored,
     "as_cuda_array": _as_array,
     "is_cuda_array": lambda value: isinstance(value, FakeCUDAArray),
     "is_supported_version": lambda: True,
@@ -112,8 +107,6 @@ WORDS: dict[str, Any] = {
     **dict.fromkeys(_STREAMS, lambda *_: NumbaStream(number=DEFAULT)),
     "stream": lambda *_: NumbaStream(),
     "synchronize": lambda *_: FakeStream.order.synchronize(),
-    "profile_start": _ignored,
-    "profile_stop": _ignored,
     "profiling": nullcontext,
 }
 

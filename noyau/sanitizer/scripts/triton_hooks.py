@@ -26,17 +26,10 @@ from noyau.kernels.user_kernel import python_function, three
 from noyau.sanitizer.lint.arithmetic import offsets_of_launch, phantom
 from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of
 from noyau.sanitizer.lint.launches import LaunchFacts, advise, sm_count_in
+from noyau.sanitizer.scripts import triton_host
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
 from noyau.sanitizer.scripts.streams import HOST, StreamWork, calling_line, order_of
-from noyau.sanitizer.scripts.triton_host import (
-    EMPTY,
-    FakeCompiledKernel,
-    is_marked,
-    parts,
-    storage_of,
-    torch_stood_in,
-    triton_stood_in,
-)
+from noyau.sanitizer.scripts.triton_host import FakeCompiledKernel, is_marked, parts, storage_of
 from noyau.sanitizer.triton.run import LANGUAGE, MOST, FreshTensor, launch_watched
 from noyau.toolchain.triton import interpreter
 from noyau.verify.findings import Finding
@@ -54,8 +47,8 @@ def install_hooks(session: ScriptSession, grid: Sequence[int] | None = None) -> 
     interpret in this process."""
     hooks = _TritonHooks(session, grid)
     with ExitStack() as undone:
-        undone.enter_context(triton_stood_in(session.note))
-        undone.enter_context(torch_stood_in(hooks.look, session.note))
+        undone.enter_context(triton_host.triton_stood_in(session.note))
+        undone.enter_context(triton_host.torch_stood_in(hooks.look, session.note))
         interpreter.install()
         interpreter.LAUNCHES.append(hooks.run)
         undone.callback(interpreter.LAUNCHES.remove, hooks.run)
@@ -217,7 +210,7 @@ class _TritonHooks:
         """At each call of torch: what it made empty, and what it read that nobody wrote."""
         name = getattr(function, "__name__", "")
         self.look_at_order(name, args, named, result)
-        if name in EMPTY and isinstance(result, torch.Tensor):
+        if name in triton_host.EMPTY and isinstance(result, torch.Tensor):
             self.empties.add(result)
         elif self.empties.known and not _writes(name):
             for each in args:

@@ -5,7 +5,7 @@ compiled to."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from copy import copy
 from importlib.util import find_spec
@@ -219,9 +219,7 @@ def fake_generator() -> SimpleNamespace:
 
 
 WORDS: dict[str, Any] = {
-    "is_available": _answer(True),
-    "is_initialized": _answer(True),
-    "is_bf16_supported": _answer(True),
+    **{name: _answer(True) for name in ("is_available", "is_initialized", "is_bf16_supported")},
     "device_count": _answer(1),
     "get_device_name": _answer(PROPERTIES.name),
     "get_device_properties": _answer(PROPERTIES),
@@ -320,11 +318,7 @@ class FakeCompiledKernel:
 
 
 def bench_once(
-    function: Callable[[], Any],
-    *wishes: Any,
-    quantiles: Sequence[float] | None = None,
-    return_mode: str = "mean",
-    **named: Any,
+    function: Callable[[], Any], *wishes: Any, quantiles: Any = None, return_mode: str = "mean", **named: Any
 ) -> Any:
     """triton.testing.do_bench, which calls a function once; milliseconds of the watched run."""
     began_s = time.perf_counter()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
+from importlib import metadata
+from typing import Any
 
 from noyau.errors import BuildError, MissingExtraError
 from noyau.hosts.torch.cuda.device import absence
@@ -23,7 +26,8 @@ FLUSH_BYTES = 1 << 28  # written between calls: several times the L2 of any GPU
 SPIN_CYCLES = 1 << 22  # about 2 ms: long enough that what an event costs does not matter
 
 # As they are when this is imported: what a candidate puts in their place later is found, and not used.
-EVENT, SYNCHRONIZE, SPIN = torch.cuda.Event, torch.cuda.synchronize, getattr(torch.cuda, "_sleep", None)
+EVENT, SYNCHRONIZE = torch.cuda.Event, torch.cuda.synchronize
+SPIN: Any = getattr(torch.cuda, "_sleep", None)
 ELAPSED, RECORD = torch.cuda.Event.elapsed_time, torch.cuda.Event.record
 
 
@@ -62,7 +66,6 @@ class TimedStream:
         self.flushed.zero_()
 
     def hold(self, cycles: int) -> None:
-        assert SPIN is not None
         SPIN(cycles)
 
     def mark(self) -> StreamEvent:
@@ -85,7 +88,6 @@ def time_calls(calls: Mapping[str, Call], *, rounds: int = 30, cold: bool = True
 
 def conditions_of(device: int) -> GpuConditions:
     """Conditions of a device now; its clock from a kernel that spins for a fixed number of cycles."""
-    assert SPIN is not None
     with torch.cuda.device(device):
         SYNCHRONIZE(device)
         start = StreamEvent()
@@ -107,13 +109,9 @@ def device_text(device: int = 0) -> str:
 
 @cache
 def triton_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
     for name in ("triton", "pytorch-triton"):
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            continue
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
     return "none"
 
 

@@ -144,15 +144,10 @@ class TensorSide(SelfTimed):
 
     def refuse(self, check: Check) -> None:
         """CheckError where one of the kept calls was wrong, or the clock was tampered with."""
-        refuse_tampering(self.name)
+        for known, was in _AT_FIRST.items():
+            if attrgetter(known.removeprefix("torch."))(torch) is not was:
+                raise CheckError(f"{self.name} is not timed: {known} was replaced while it ran")
         for kept in self.snapshots:
             fault = kept.wrong(check)
             if fault:
                 raise CheckError(f"{self.name} was wrong in a run that was timed: {fault}")
-
-
-def refuse_tampering(name: str) -> None:
-    """CheckError where what the clock is made of was replaced."""
-    for known, was in _AT_FIRST.items():
-        if attrgetter(known.removeprefix("torch."))(torch) is not was:
-            raise CheckError(f"{name} is not timed: {known} was replaced while it ran")

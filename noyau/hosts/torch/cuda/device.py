@@ -7,9 +7,9 @@ import ctypes
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from noyau.errors import DeviceError, MissingExtraError, NoyauError, SignatureError, UnsupportedError
 from noyau.workers.import_path import LazyModule
@@ -190,8 +190,6 @@ _OWN_ALONE = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 @cache
 def _exchange() -> Callable[[Any], int] | None:
     """The driver's function that gives a thread another mode, and its old one; None where there is none."""
-    try:
-        result: Callable[[Any], int] = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
-    except (OSError, AttributeError):
-        return None
-    return result
+    with suppress(OSError, AttributeError):
+        return cast("Callable[[Any], int]", ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode)
+    return None
