@@ -14,6 +14,7 @@ from noyau.kernels import user_kernel
 from noyau.kernels.c.parameters import roles_of
 from noyau.kernels.c.syntax import functions_of, prototype_of
 from noyau.kernels.triton.parameters import bind_parameters, meta_names
+from noyau.kernels.user_kernel import Target, Usage, UserKernel
 
 _LARGEST_TEXT = 1 << 24
 
@@ -45,9 +46,8 @@ def read_text(what: str | Path, language: str | None, entry: str | None, folder:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise InputError(
-            f"{label}: {path} cannot be read: {error.strerror}; paths are from the op's own file"
-        ) from error
+        reason = f"{error.strerror}; paths are from the op's own file"
+        raise InputError(f"{label}: {path} cannot be read: {reason}") from error
     if len(data) > _LARGEST_TEXT:
         raise InputError(f"{label}: {path} has {len(data)} bytes; a kernel has at most {_LARGEST_TEXT}")
     try:
@@ -57,39 +57,31 @@ def read_text(what: str | Path, language: str | None, entry: str | None, folder:
 
 
 def attach_text(
-    written: KernelText, usage: user_kernel.Usage, target: user_kernel.Target, name: str | None, names: Iterable[str]
-) -> user_kernel.UserKernel:
+    written: KernelText, usage: Usage, target: Target, name: str | None, names: Iterable[str]
+) -> UserKernel:
     """A kernel by its text. SignatureError where its function, or what is said of it, does not fit the op."""
     _require_signature(target)
     entry = written.entry or _only_function(written, target)
     kernel_name = name or entry
-    label = f"{target.op}[{kernel_name}]"
-    _require_free(kernel_name, names, target)
+    label = _free_label(kernel_name, names, target)
     user_kernel.validate(usage, target, label)
     prototype = None
     if LANGUAGES[written.language].is_native:
         _check_options(usage, label)
         prototype = prototype_of(written.text, entry, label)
         roles_of(prototype, usage, target, label)
-    place = written.place
-    return user_kernel.UserKernel(
-        kernel_name, written.language, written.text, entry, place, target, usage, prototype=prototype
-    )
+    facts = written.language, written.text, entry, written.place
+    return UserKernel(kernel_name, *facts, target, usage, prototype=prototype)
 
 
 def attach_function(
-    function: Callable[..., Any],
-    usage: user_kernel.Usage,
-    target: user_kernel.Target,
-    name: str | None,
-    names: Iterable[str],
-) -> user_kernel.UserKernel:
+    function: Callable[..., Any], usage: Usage, target: Target, name: str | None, names: Iterable[str]
+) -> UserKernel:
     """A kernel that Python calls. SignatureError where what is said of it does not fit the op."""
     plain, language = user_kernel.python_function(function), user_kernel.language_of(function)
     entry = getattr(plain, "__name__", type(plain).__name__)
     kernel_name = name or entry
-    label = f"{target.op}[{kernel_name}]"
-    _require_free(kernel_name, names, target)
+    label = _free_label(kernel_name, names, target)
     if inspect.isclass(function):
         raise SignatureError(f"{label} is a class; a kernel is a function: give one that makes what it needs of it")
     has_programs = LANGUAGES[language].grid is Grid.PROGRAMS
@@ -104,13 +96,13 @@ def attach_function(
         usage = replace(usage, returns=_returns(plain, usage, target, label))
     if not usage.returns or usage.updates:
         _require_signature(target)
-    kernel = user_kernel.UserKernel(
-        kernel_name, language, _source_of(plain), entry, _place_of(plain), target, usage, function
-    )
+    code = getattr(plain, "__code__", None)
+    place = f"{code.co_filename}:{code.co_firstlineno}" if code else type(plain).__module__
+    kernel = UserKernel(kernel_name, language, _source_of(plain), entry, place, target, usage, function)
     return kernel if has_programs else _with_parameters(kernel, plain)
 
 
-def _with_parameters(kernel: user_kernel.UserKernel, plain: Callable[..., Any]) -> user_kernel.UserKernel:
+def _with_parameters(kernel: UserKernel, plain: Callable[..., Any]) -> UserKernel:
     """The kernel with what its function takes by name. SignatureError where it asks for what nothing gives."""
     try:
         parameters = user_kernel.parameters_of(plain, kernel.called).values()
@@ -130,7 +122,7 @@ def _with_parameters(kernel: user_kernel.UserKernel, plain: Callable[..., Any]) 
     return bound
 
 
-def _require_taken(kernel: user_kernel.UserKernel) -> None:
+def _require_taken(kernel: UserKernel) -> None:
     """SignatureError for a constant of its own that nobody asks for."""
     usage, label = kernel.usage, kernel.called
     functions = [each for each in (usage.launch, usage.args, usage.init) if callable(each)]
@@ -140,7 +132,7 @@ def _require_taken(kernel: user_kernel.UserKernel) -> None:
         raise SignatureError(f"constants= of {label} names {idle}, and it takes no {idle}; let a parameter be named so")
 
 
-def _only_function(written: KernelText, target: user_kernel.Target) -> str:
+def _only_function(written: KernelText, target: Target) -> str:
     """The function named like the op, or the only one that is not static."""
     functions = functions_of(written.text, written.language)
     if target.op in functions:
@@ -151,42 +143,41 @@ def _only_function(written: KernelText, target: user_kernel.Target) -> str:
     return functions[0]
 
 
-def _require_signature(target: user_kernel.Target) -> None:
+def _require_signature(target: Target) -> None:
     if target.signature is None:
         message = "its outputs cannot be allocated without a signature"
         raise SignatureError(f"{target.op}: {message}; give it one: @noyau.op('f32[n] -> f32[n]')")
 
 
-def _require_free(name: str, names: Iterable[str], target: user_kernel.Target) -> None:
+def _free_label(name: str, names: Iterable[str], target: Target) -> str:
+    """The label of a new kernel. SignatureError where the name is none, or taken."""
     user_kernel.require_name(name, f"a kernel of {target.op}")
     if name in names:
         raise SignatureError(f"{target.op} has a kernel {name} already; give another one with name=")
+    return f"{target.op}[{name}]"
 
 
-def _check_options(usage: user_kernel.Usage, label: str) -> None:
+def _check_options(usage: Usage, label: str) -> None:
     """Require that the options of a kernel in C are flags for the compiler."""
     unknown = next((name for name in usage.options if name != "flags"), None)
     if unknown is not None:
-        raise SignatureError(
-            f"options= of {label} has {unknown!r}; a kernel in C has flags, such as ['-funroll-loops']"
-        )
+        remedy = "a kernel in C has flags, such as ['-funroll-loops']"
+        raise SignatureError(f"options= of {label} has {unknown!r}; {remedy}")
     flags = usage.options.get("flags", ())
-    words = isinstance(flags, list | tuple) and all(isinstance(f, str) and f.startswith("-") for f in flags)
-    if not words:
+    if not isinstance(flags, list | tuple) or not all(isinstance(f, str) and f.startswith("-") for f in flags):
         raise SignatureError(f"options= of {label}: flags is {flags!r}; give a list of words that begin with -")
 
 
-def _require_of_use(usage: user_kernel.Usage, language: str, label: str) -> None:
+def _require_of_use(usage: Usage, language: str, label: str) -> None:
     """SignatureError for what would be said of a function in vain."""
     if usage.launch is not None and not LANGUAGES[language].on_gpu:
-        raise SignatureError(
-            f"launch= of {label}: it is called as any function of Python is, without a grid; leave it out"
-        )
+        reason = "it is called as any function of Python is, without a grid"
+        raise SignatureError(f"launch= of {label}: {reason}; leave it out")
     if usage.options:
         raise SignatureError(f"options= of {label}: only kernels in C and Triton have some; give them to its decorator")
 
 
-def _returns(plain: Callable[..., Any], usage: user_kernel.Usage, target: user_kernel.Target, label: str) -> bool:
+def _returns(plain: Callable[..., Any], usage: Usage, target: Target, label: str) -> bool:
     """Whether it returns its results, told by the number of its parameters."""
     if target.signature is None:
         return True
@@ -198,14 +189,11 @@ def _returns(plain: Callable[..., Any], usage: user_kernel.Usage, target: user_k
         return False
     required = [p for p in parameters if p.kind in user_kernel.POSITIONAL and p.default is inspect.Parameter.empty]
     counts = {len(target.inputs): True, len(target.inputs) + len(target.outputs): False}
-    numbers = [p for p in required if p.name in {*target.constants, *usage.constants}]
-    count = len(required) - len(numbers)
+    count = len([p for p in required if p.name not in {*target.constants, *usage.constants}])
     if count not in counts:
-        fills = f"{len(target.inputs) + len(target.outputs)} with its outputs"
-        message = (
-            f"takes {count} arrays ({', '.join(p.name for p in required)}), and the op has {len(target.inputs)} inputs"
-        )
-        raise SignatureError(f"{label} {message}, {fills}; say with args= what it is called with")
+        takes = f"takes {count} arrays ({', '.join(p.name for p in required)})"
+        has = f"the op has {len(target.inputs)} inputs, {len(target.inputs) + len(target.outputs)} with its outputs"
+        raise SignatureError(f"{label} {takes}, and {has}; say with args= what it is called with")
     return counts[count]
 
 
@@ -214,8 +202,3 @@ def _source_of(plain: Callable[..., Any]) -> str:
         return inspect.getsource(plain)
     except (OSError, TypeError):
         return f"{getattr(plain, '__qualname__', type(plain).__qualname__)}: its source is not at hand"
-
-
-def _place_of(plain: Callable[..., Any]) -> str:
-    code = getattr(plain, "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else type(plain).__module__

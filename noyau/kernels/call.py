@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -41,9 +40,7 @@ Prepare = Callable[[user_kernel.UserKernel, Instance, Mapping[str, Any]], Any]
 SYMBOL = "noyau_hand"  # of the one kernel in a library of its own
 
 
-@lru_cache(maxsize=256)
-def _native(kernel: user_kernel.UserKernel, instance: Instance, constants: Constants) -> Native:
-    return Native(*cached_library(kernel, instance, constants))
+_native = lru_cache(maxsize=256)(Native)
 
 
 def call_kernel(
@@ -51,7 +48,7 @@ def call_kernel(
 ) -> list[Array]:
     """The results of a kernel, in this process. UnsupportedError for one that needs a GPU."""
     if LANGUAGES[kernel.language].is_native:
-        return _native(kernel, instance, tuple(sorted(constants.items())))(*arrays)
+        return _native(*library_of(kernel, instance, constants))(*arrays)
     return FunctionKernel(kernel, instance, constants)(*arrays)
 
 
@@ -87,9 +84,8 @@ class FunctionKernel:
         """One call. RaisedError where it raises."""
         function, caller = self.kernel.function, CALLERS.get(self.kernel.language)
         if caller is None or not caller.runs_here() or (function is None and caller.launch is None):
-            raise UnsupportedError(
-                f"{self.kernel.called} is in {self.kernel.language}, which NumPy arrays cannot be given to"
-            )
+            where = f"{self.kernel.called} is in {self.kernel.language}"
+            raise UnsupportedError(f"{where}, which NumPy arrays cannot be given to")
         before = self.prepared(arrays, outputs)
         try:
             if caller.launch is None:
@@ -159,8 +155,7 @@ class FunctionKernel:
             filled = [] if self.kernel.usage.returns or self.kernel.usage.updates else outputs
             return [*passed, *filled], self.named_constants()
         positional = user_kernel.arguments_by_author(self.kernel, self.offers(arrays, outputs))
-        values = (*self.instance.inputs, *self.instance.outputs)
-        known = dict(zip((value.name for value in values), (*passed, *outputs), strict=True))
+        known = dict(zip((value.name for value in self.instance.ends), (*passed, *outputs), strict=True))
         arguments = [known[each.name] if isinstance(each, user_kernel.Buffer) else each for each in positional]
         return arguments, self.beside(len(positional))
 
@@ -169,9 +164,8 @@ class FunctionKernel:
         own = self.kernel.usage.constants
         if not own or self.kernel.taken is None or self.kernel.function is None:
             return {}
-        parameters = user_kernel.parameters_of(
-            user_kernel.python_function(self.kernel.function), self.kernel.called
-        ).values()
+        plain = user_kernel.python_function(self.kernel.function)
+        parameters = user_kernel.parameters_of(plain, self.kernel.called).values()
         left = [p.name for at, p in enumerate(parameters) if at >= count or p.kind is p.KEYWORD_ONLY]
         numbers = self.kernel.numbers(self.constants)
         return {name: numbers[name] for name in own if name in left}
@@ -186,8 +180,8 @@ class FunctionKernel:
 
     def offers(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> dict[str, Any]:
         """The values that `launch=`, `args=` and `init=` may ask for."""
-        values = (*self.instance.inputs, *self.instance.outputs)
-        known = {v.name: user_view(v, a) for v, a in zip(values, (*arrays, *outputs), strict=True)}
+        pairs = zip(self.instance.ends, (*arrays, *outputs), strict=True)
+        known = {value.name: user_view(value, array) for value, array in pairs}
         sizes = bind_sizes(self.instance, arrays)
         numbers = {name: int(dim.evaluate(sizes)) for name, dim in self.instance.sizes}
         return {**numbers, **known, **self.kernel.numbers(self.constants), "device": user_kernel.CPU}
@@ -230,9 +224,8 @@ def _as_array(part: Any, value: Value) -> Array:
         with np.errstate(over="ignore"):
             return np.asarray(part).astype(value.dtype.numpy)
     if type(part) is int and value.dtype.kind in ("int", "uint"):
-        whole = np.asarray(part)
         limits = np.iinfo(value.dtype.numpy)
-        return whole.astype(value.dtype.numpy) if limits.min <= part <= limits.max else whole
+        return np.asarray(part, value.dtype.numpy if limits.min <= part <= limits.max else None)
     return np.asarray(part)
 
 
@@ -277,16 +270,8 @@ def _c_compiler() -> str:
 _NOT_FLIPPED = tuple(name for name in LAYOUTS if name != "flipped")  # torch has no strides below 0
 
 
-def _triton_layouts(kernel: user_kernel.UserKernel) -> tuple[str, ...]:
-    return _NOT_FLIPPED if kernel.asks_strides else ()
-
-
-def _triton_place() -> str:
-    """The machine that a check of a kernel in Triton depends on; torch is asked only where there may be a GPU."""
-    return _gpu_place() or interpreter_version()
-
-
 def _gpu_place() -> str:
+    """The machine that a check of a kernel for a GPU depends on; torch is asked only where there may be one."""
     return str(import_module("noyau.kernels.cuda_grids").where()) if has_driver() else ""
 
 
@@ -314,22 +299,20 @@ def _on_cuda(kind: str, layouts: tuple[str, ...]) -> KernelCaller:
     return KernelCaller(prepare, lambda kernel: layouts, _gpu_place, launch, on_tensors, has_driver)
 
 
-CALLERS: Mapping[str, KernelCaller] = MappingProxyType(
-    {
-        "c": KernelCaller(prepare=library_of, layouts=lambda kernel: (), compiler=_c_compiler),
-        "numba": KernelCaller(),
-        "python": KernelCaller(),
-        "triton": KernelCaller(
-            lambda kernel, instance, constants: bind_kernel(kernel, constants),
-            _triton_layouts,
-            _triton_place,
-            lambda *call: _triton().launch_on_arrays(*call),
-            lambda *call: _triton().TritonKernel(*call),
-        ),
-        "cuda": _on_cuda("CudaTextKernel", ()),
-        "numba_cuda": _on_cuda("NumbaGridKernel", _NOT_FLIPPED),
-    }
-)
+CALLERS: Mapping[str, KernelCaller] = {
+    "c": KernelCaller(prepare=library_of, layouts=lambda kernel: (), compiler=_c_compiler),
+    "numba": KernelCaller(),
+    "python": KernelCaller(),
+    "triton": KernelCaller(
+        lambda kernel, instance, constants: bind_kernel(kernel, constants),
+        lambda kernel: _NOT_FLIPPED if kernel.asks_strides else (),
+        lambda: _gpu_place() or interpreter_version(),
+        lambda *call: _triton().launch_on_arrays(*call),
+        lambda *call: _triton().TritonKernel(*call),
+    ),
+    "cuda": _on_cuda("CudaTextKernel", ()),
+    "numba_cuda": _on_cuda("NumbaGridKernel", _NOT_FLIPPED),
+}
 
 
 def is_launched_here(kernel: user_kernel.UserKernel) -> bool:

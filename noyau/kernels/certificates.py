@@ -102,8 +102,7 @@ def judge(task: CertificateTask) -> Certificate:
 
 def _judged_by(graph: Graph, kernel: GuardedKernel, task: CertificateTask, effort: Effort) -> Certificate:
     hints = cases(graph, task.sizes, np.random.default_rng(task.seed), effort)
-    tried = [*task.captured, *hints]
-    return certify_native(graph, kernel, tried, name=task.name, made_up=task.made_up)
+    return certify_native(graph, kernel, [*task.captured, *hints], name=task.name, made_up=task.made_up)
 
 
 class Certifiers(AbstractContextManager["Certifiers"]):
@@ -178,11 +177,8 @@ def call_guarded(
     library: Path, symbol: str, arrays: Sequence[Array], pieces: int, indices: Sequence[int]
 ) -> list[Array]:
     """In the worker: one run between guards."""
-
-    def order(count: int) -> Sequence[int]:
-        return [piece for piece in indices if piece < count]
-
-    return Native(library, symbol).call_guarded(*arrays, pieces=pieces, order=order)
+    native = Native(library, symbol)
+    return native.call_guarded(*arrays, pieces=pieces, order=lambda count: [at for at in indices if at < count])
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,16 +192,8 @@ class CachedTiming:
 def certificate_key(library_key: str, graph: Graph, captured: Sequence[Case], made_up: bool, seed: int) -> str:
     """The key of a certificate: what was built, the graph and the cases that judge it, and the code that judges."""
     cases = (part for case in captured for part in (case.label, *map(_digest, case.inputs)))
-    return toolchain_cache.digest(
-        "certificate",
-        _code(_JUDGES),
-        np.__version__,
-        this_machine().cpu,
-        library_key,
-        _graph(graph),
-        str((made_up, seed)),
-        *cases,
-    )
+    judge = _code(_JUDGES), np.__version__, this_machine().cpu
+    return toolchain_cache.digest("certificate", *judge, library_key, _graph(graph), str((made_up, seed)), *cases)
 
 
 def recall_certificate(key: str, name: str, make: Callable[[], Certificate]) -> Certificate:

@@ -65,18 +65,12 @@ class GridKernel(ABC):
 
     def __init__(self, kernel: user_kernel.UserKernel, instance: Instance, constants: Mapping[str, Any]) -> None:
         self.kernel, self.instance, self.constants = kernel, instance, constants
+        self.numbers = kernel.numbers(constants)  # the constants of the op and of the kernel
         self.plans: dict[Any, LaunchPlan] = {}
         said = (kernel.usage.launch, kernel.usage.args, kernel.usage.init)
         self.parameter_names = {
             name for each in said if callable(each) for name in user_kernel.parameters_of(each, kernel.called)
         }
-
-    # ---- what a language says
-
-    @property
-    def numbers(self) -> Mapping[str, Any]:
-        """The constants of the op and of the kernel."""
-        return self.kernel.numbers(self.constants)
 
     @abstractmethod
     def launching(self, offers: Mapping[str, Any], device: Any) -> tuple[tuple[Any, ...], Mapping[str, Any], Any]:
@@ -87,8 +81,6 @@ class GridKernel(ABC):
     def launch(self, plan: LaunchPlan, arrays: Sequence[Any]) -> None:
         """Launch on inputs and outputs, on the current stream."""
 
-    # ---- a call
-
     def __call__(self, *arguments: Any) -> list[torch.Tensor]:
         """Its results, in new tensors; updated inputs are copied. UnsupportedError where it cannot run on such."""
         from noyau.frontends.torch.tensors import TO_TORCH
@@ -97,11 +89,10 @@ class GridKernel(ABC):
         inputs = self.laid(arguments)
         plan = self.plan(inputs, device)
         with guard(device):
-            outputs = [
-                torch.empty(shape, dtype=TO_TORCH[value.dtype], device="cpu" if device.type == "cpu" else device)
-                for shape, value in zip(plan.shapes, self.instance.outputs, strict=True)
-            ]
-            return self.fill(plan, inputs, outputs)
+            place = "cpu" if device.type == "cpu" else device
+            dtypes = [TO_TORCH[value.dtype] for value in self.instance.outputs]
+            pairs = zip(plan.shapes, dtypes, strict=True)
+            return self.fill(plan, inputs, [torch.empty(shape, dtype=dtype, device=place) for shape, dtype in pairs])
 
     def into(self, arguments: Sequence[Any], outputs: Sequence[Any]) -> None:
         """One launch on arrays that are prepared: what is updated was copied, outputs hold what they should."""
@@ -113,18 +104,16 @@ class GridKernel(ABC):
     def fill(self, plan: LaunchPlan, inputs: list[Any], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """The results, once what they hold before is there."""
         names = [value.name for value in self.instance.inputs]
-        for name in self.kernel.usage.updates:
-            inputs[names.index(name)] = inputs[names.index(name)].clone()
+        updated = [names.index(name) for name in self.kernel.usage.updates]
+        for at in updated:
+            inputs[at] = inputs[at].clone()
         for number, value in plan.init.items():
             if isinstance(value, str):
                 outputs[number].copy_(inputs[names.index(value)])
             else:
                 outputs[number].fill_(value)
         self.launch(plan, (*inputs, *outputs))
-        updated = [inputs[names.index(name)] for name in self.kernel.usage.updates]
-        return updated or outputs
-
-    # ---- what is found out once for calls that are alike
+        return [inputs[at] for at in updated] or outputs
 
     def plan(self, arguments: Sequence[Any], device: Any) -> LaunchPlan:
         """The plan of a call with these shapes, made once."""
@@ -137,10 +126,12 @@ class GridKernel(ABC):
         return plan
 
     def planned(self, arguments: Sequence[Any], device: Any) -> LaunchPlan:
-        sizes = bind_sizes(self.instance, [_shaped(each) for each in arguments])
+        sizes = bind_sizes(self.instance, arguments)
         shapes = shapes_of(self.instance.outputs, sizes)
         numbers = {name: int(dim.evaluate(sizes)) for name, dim in self.instance.sizes}
-        numbers |= _integers(self.instance, arguments) | self.asked_numbers(arguments)
+        pairs = [(v.name, each) for v, each in zip(self.instance.inputs, arguments, strict=True) if v.scalar]
+        numbers |= {name: each for name, each in pairs if isinstance(each, int) and not isinstance(each, bool)}
+        numbers |= self.asked_numbers(arguments)
         properties = device_properties(device)
         offers = {**self.buffers(arguments, shapes, properties), **numbers, **self.numbers, "device": properties}
         init = user_kernel.initial_values(self.kernel, lambda: offers)
@@ -156,17 +147,14 @@ class GridKernel(ABC):
         self, arguments: Sequence[Any], shapes: Sequence[tuple[int, ...]], device: user_kernel.DeviceProperties
     ) -> dict[str, user_kernel.Buffer]:
         """The inputs and the outputs as the author's functions see them."""
-        views = {}
-        for value, each in zip(self.instance.inputs, arguments, strict=True):
-            shape, strides = (tuple(each.shape), tuple(each.stride())) if is_tensor(each) else ((), ())
-            views[value.name] = user_kernel.Buffer(value.name, shape, strides, value.dtype.numpy, device)
-        for value, shape in zip(self.instance.outputs, shapes, strict=True):
-            views[value.name] = user_kernel.Buffer(value.name, shape, packed_strides(shape), value.dtype.numpy, device)
-        return views
+        lies = [(tuple(e.shape), tuple(e.stride())) if is_tensor(e) else ((), ()) for e in arguments]
+        lies += [(shape, packed_strides(shape)) for shape in shapes]
+        pairs = zip(self.instance.ends, lies, strict=True)
+        return {v.name: user_kernel.Buffer(v.name, *each, v.dtype.numpy, device) for v, each in pairs}
 
     def placed(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Arguments with the places of arrays in the stead of Buffers."""
-        names = [value.name for value in (*self.instance.inputs, *self.instance.outputs)]
+        names = [value.name for value in self.instance.ends]
         buffers = user_kernel.Buffer
         return tuple(ArrayArgument(names.index(each.name)) if isinstance(each, buffers) else each for each in values)
 
@@ -176,8 +164,6 @@ class GridKernel(ABC):
         if launch is None or isinstance(launch, str):
             raise SignatureError(f"{label} runs over a grid; say with launch=(grid, block) over which one")
         return user_kernel.ask(launch, offers, f"launch= of {label}") if callable(launch) else launch
-
-    # ---- what it takes
 
     def device_of(self, arguments: Sequence[Any]) -> Any:
         """The device of the tensors. UnsupportedError where it cannot run there."""
@@ -200,15 +186,11 @@ def device_properties(device: Any) -> user_kernel.DeviceProperties:
     if device.type != "cuda":
         return user_kernel.GPU
     properties = torch.cuda.get_device_properties(device)
-    return user_kernel.DeviceProperties(
-        str(device),
-        properties.multi_processor_count,
-        properties.name,
-        int(getattr(properties, "L2_cache_size", 0)),
-        int(getattr(properties, "shared_memory_per_block_optin", 0)),
-        properties.total_memory,
-        (properties.major, properties.minor),
-    )
+    l2_bytes = int(getattr(properties, "L2_cache_size", 0))
+    shared_bytes = int(getattr(properties, "shared_memory_per_block_optin", 0))
+    facts = str(device), properties.multi_processor_count, properties.name
+    sizes, capability = (l2_bytes, shared_bytes, properties.total_memory), (properties.major, properties.minor)
+    return user_kernel.DeviceProperties(*facts, *sizes, capability)
 
 
 def where() -> str:
@@ -242,17 +224,6 @@ def _key(each: Any) -> Any:
     return each if isinstance(each, int) else type(each)
 
 
-def _shaped(each: Any) -> np.ndarray:
-    """An array with the shape of an argument that takes no memory."""
-    return np.broadcast_to(np.int8(0), tuple(each.shape) if is_tensor(each) else ())
-
-
-def _integers(instance: Instance, arguments: Sequence[Any]) -> dict[str, int]:
-    """Integer parameters, which may be sizes."""
-    pairs = zip(instance.inputs, arguments, strict=True)
-    return {v.name: int(each) for v, each in pairs if v.scalar and isinstance(each, int) and not isinstance(each, bool)}
-
-
 def number_of(value: Value, each: Any) -> Any:
     """A run-time scalar as a number of Python."""
     number = each.item() if hasattr(each, "item") else each
@@ -278,7 +249,10 @@ class DeviceCopy:
     def __init__(self, array: Array) -> None:
         from noyau.hosts.torch.tensors import tensor_of
 
-        self.host = _whole(array)
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        self.host = owner.reshape(-1).view(np.uint8)
         self.memory = torch.from_numpy(self.host.copy()).cuda()
         start = array.__array_interface__["data"][0] - self.host.__array_interface__["data"][0]
         like = tensor_of(np.empty(1, array.dtype))
@@ -292,11 +266,3 @@ class DeviceCopy:
         """Copy the memory to the host, as far as that may be written."""
         if self.host.flags.writeable:
             self.host[...] = self.memory.cpu().numpy()
-
-
-def _whole(array: Array) -> Array:
-    """The memory that an array is a view of, as bytes."""
-    owner = array
-    while isinstance(owner.base, np.ndarray):
-        owner = owner.base
-    return owner.reshape(-1).view(np.uint8)

@@ -16,6 +16,7 @@ from noyau.kernels.call import FunctionKernel
 from noyau.kernels.cuda_grids import ArrayArgument, GridKernel, LaunchPlan
 from noyau.kernels.user_kernel import config_of, require_limits
 from noyau.signatures.types import Instance
+from noyau.toolchain.cuda import compiler
 
 try:
     import torch
@@ -46,22 +47,17 @@ class CudaTextKernel(GridKernel):
 
     def compiled(self, capability: tuple[int, int]) -> Any:
         """The kernel for a compute capability, from the cache or built. BuildError as the compiler says."""
-        from noyau.toolchain.cuda import compiler
-
         flags = tuple(self.kernel.usage.options.get("flags", ()))
         code = compiler.load(self.text, f"sm_{capability[0]}{capability[1]}", flags)
-        return compiler.kernel_of(code, plain_name(self.kernel.entry))
+        return code.get_kernel(compiler.symbol_of(code.code, plain_name(self.kernel.entry)))
 
     def launching(self, offers: Mapping[str, Any], device: Any) -> tuple[tuple[Any, ...], Mapping[str, Any], Any]:
         """As every kernel of a grid has it; the grid is None where it has no blocks."""
-        from noyau.toolchain.cuda import compiler
-
         properties, options, label = offers["device"], self.kernel.usage.options, self.kernel.called
-        where = f"launch= of {label}"
-        config = config_of(self.asked_grid(offers), where, int(options.get("shared_bytes", 0)))
+        config = config_of(self.asked_grid(offers), f"launch= of {label}", int(options.get("shared_bytes", 0)))
         config = replace(config, cluster=int(options.get("cluster", 1)))
         kernel = self.compiled(properties.capability)
-        require_limits(config, properties, label, compiler.resources_of(kernel).threads_most)
+        require_limits(config, properties, label, kernel.attributes.max_threads_per_block)
         grid = None
         if 0 not in config.grid:
             clusters = (config.grid[0] // config.cluster, *config.grid[1:])
@@ -77,8 +73,8 @@ class CudaTextKernel(GridKernel):
         else:
             values = tuple(offers[name] for name in self.roles.names)
         if len(values) != len(parameters):
-            takes = f"{self.kernel.entry} takes {len(parameters)}"
-            raise SignatureError(f"args= of {label} gives {len(values)} arguments, and {takes}")
+            count = f"{len(values)} arguments, and {self.kernel.entry} takes {len(parameters)}"
+            raise SignatureError(f"args= of {label} gives {count}")
         pairs = zip(parameters, self.placed(values), strict=True)
         return tuple((value, None if each.is_pointer else _number(each, label)) for each, value in pairs)
 
@@ -99,10 +95,9 @@ def _require_kernel(kernel: user_kernel.UserKernel) -> None:
     marks = next((each.marks for each in syntax(kernel.text, "cuda").functions if each.name == name), ())
     if "__global__" not in marks or name != kernel.entry:
         what = "a template" if name != kernel.entry else "a function of the host"
-        raise UnsupportedError(
-            f"{kernel.called}: {kernel.entry} is {what}, which is watched without a GPU alone; on tensors of a GPU a "
-            "__global__ function runs: name it with entry=, and say launch=(grid, block)"
-        )
+        remedy = "on tensors of a GPU a __global__ function runs: name it with entry=, and say launch=(grid, block)"
+        lacks = f"{kernel.entry} is {what}, which is watched without a GPU alone"
+        raise UnsupportedError(f"{kernel.called}: {lacks}; {remedy}")
 
 
 def _number(parameter: Parameter, label: str) -> Callable[[Any], Any]:
@@ -128,11 +123,10 @@ class NumbaGridKernel(GridKernel):
         require_limits(config, offers["device"], kernel.called)
         call = FunctionKernel(kernel, self.instance, self.constants)
         if usage.args is None:
-            ends = (*self.instance.inputs, *(() if usage.updates else self.instance.outputs))
-            named = call.named_constants()
-            values = [offers[value.name] for value in ends]
+            ends = self.instance.inputs if usage.updates else self.instance.ends
+            named, values = call.named_constants(), tuple(offers[value.name] for value in ends)
         else:
-            values = list(user_kernel.arguments_by_author(kernel, offers))
+            values = user_kernel.arguments_by_author(kernel, offers)
             named = call.beside(len(values))
         return (*self.placed(values), *named.values()), {}, config
 
@@ -140,8 +134,8 @@ class NumbaGridKernel(GridKernel):
         """BuildError where Numba does not compile it for such arguments."""
         from noyau.hosts.torch.cuda.numba_cuda_kernel import launch
 
-        ends = (*self.instance.inputs, *self.instance.outputs)
-        typed = [a if hasattr(a, "data_ptr") else v.dtype.numpy.type(a) for v, a in zip(ends, arrays, strict=True)]
+        pairs = zip(self.instance.ends, arrays, strict=True)
+        typed = [a if hasattr(a, "data_ptr") else v.dtype.numpy.type(a) for v, a in pairs]
         arguments = [typed[each.number] if isinstance(each, ArrayArgument) else each for each in plan.arguments]
         config = plan.grid
         if 0 not in config.grid:

@@ -29,7 +29,9 @@ def error_of(called: str, fault: BaseException) -> NoyauError:
 
     RaisedError where the kernel raises it by itself (`raise`, `assert`, an unknown name) or its compiler would refuse
     it too. UnsupportedError for all else: it comes of what stands in for the GPU, and says nothing of the kernel."""
-    root = _root(fault)
+    root = fault
+    while root.__cause__ is not None:  # Triton's interpreter raises an error of its own from that
+        root = root.__cause__
     frames = traceback.extract_tb(root.__traceback__)
     last = frames[-1]
     files = [sys.modules[name].__file__ for name in _STAND_INS if name in sys.modules]
@@ -44,10 +46,3 @@ def error_of(called: str, fault: BaseException) -> NoyauError:
     place = "" if own is None else f" at {Path(own.filename).name}:{own.lineno}, {text!r}"
     remedy = "check it where there is a GPU, with --sanitizer, or write the line otherwise"
     return UnsupportedError(f"without a GPU it {summary}{place}; {remedy}")
-
-
-def _root(fault: BaseException) -> BaseException:
-    """The error that began it: Triton's interpreter raises one of its own from that."""
-    while fault.__cause__ is not None:
-        fault = fault.__cause__
-    return fault

@@ -103,10 +103,18 @@ class Reference:
         copies = [np.array(array) for array in arrays]
         arguments = [array[()] if value.scalar else array for array, value in zip(copies, instance.inputs, strict=True)]
         shapes = shapes_of(instance.outputs, bind_sizes(instance, arrays))
+        wide = _are_wide(instance, arguments)
+        pairs = list(zip(instance.outputs, shapes, strict=True)) if self.outputs else []
+        outputs = [_poisoned(value, shape, wide) for value, shape in pairs]  # that it fills
+        before = [array.tobytes() for array in outputs]
+        with widened(wide):
+            returned = self.function(*arguments, *outputs, **constants)
+        for (value, _), array, bits in zip(pairs, outputs, before, strict=True):
+            if array.size and array.tobytes() == bits:
+                message = "returns None and " if returned is None else ""
+                raise SignatureError(f"the reference {self.name} {message}fills nothing of {value.name}")
         if self.outputs:
-            return self._filled(instance, arguments, shapes, constants)
-        with widened(_are_wide(instance, arguments)):
-            returned = self.function(*arguments, **constants)
+            return outputs
         parts = list(returned) if isinstance(returned, tuple | list) and len(instance.outputs) > 1 else [returned]
         if len(parts) != len(instance.outputs):
             count = "one result" if len(parts) == 1 else f"{len(parts)} results"
@@ -116,25 +124,6 @@ class Reference:
     @property
     def name(self) -> str:
         return self.function.__name__
-
-    def _filled(
-        self,
-        instance: Instance,
-        arguments: Sequence[Any],
-        shapes: Sequence[tuple[int, ...]],
-        constants: Mapping[str, Any],
-    ) -> list[Array]:
-        """The outputs that it wrote to, poisoned before."""
-        wide = _are_wide(instance, arguments)
-        outputs = [_poisoned(value, shape, wide) for value, shape in zip(instance.outputs, shapes, strict=True)]
-        before = [array.tobytes() for array in outputs]
-        with widened(wide):
-            returned = self.function(*arguments, *outputs, **constants)
-        for value, array, bits in zip(instance.outputs, outputs, before, strict=True):
-            if array.size and array.tobytes() == bits:
-                message = "returns None and " if returned is None else ""
-                raise SignatureError(f"the reference {self.name} {message}fills nothing of {value.name}")
-        return outputs
 
 
 def reference_of(function: Callable[..., Any], signature: Callable[[Sequence[str]], Signature] | None) -> Reference:

@@ -12,6 +12,7 @@ import json
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -63,9 +64,8 @@ def ineligible(
 
 def is_checked(kernel: UserKernel, reference: Reference, instance: Instance) -> bool:
     """Whether a check passed on this text and machine, of such dtypes and ranks, and none found it wrong since."""
-    return not _fault(kernel, reference) and all(
-        _is_known(kernel, reference, fact) for fact in _facts(kernel, instance)
-    )
+    facts = _facts(kernel, instance)
+    return not _fault(kernel, reference) and all(_is_known(kernel, reference, fact) for fact in facts)
 
 
 def note(kernel: UserKernel, reference: Reference) -> None:
@@ -77,14 +77,11 @@ def remember(
     kernel: UserKernel, reference: Reference, instances: Iterable[Instance], certificate: Mapping[str, Any]
 ) -> None:
     """Note that a check with these dtypes and ranks passed; for this process alone where no cache can be written."""
-
-    def write(path: Path) -> None:
-        path.write_text(json.dumps(certificate), "utf-8")
-
+    text = json.dumps(certificate)
     for fact in dict.fromkeys(fact for instance in instances for fact in _facts(kernel, instance)):
         key = _key(kernel, reference, fact)
         _SEEN.add(key)
-        cache.store(key, _SUFFIX, write)
+        cache.store(key, _SUFFIX, lambda path: path.write_text(text, "utf-8"))
     if _fault(kernel, reference):
         revoke(kernel, reference, "")
 
@@ -308,10 +305,8 @@ def _libraries(value: Any) -> list[str]:
 
 def _cells(value: Any) -> Any:
     """An array of another library as one of NumPy, where it lies in this machine's memory."""
-    try:
+    with suppress(TypeError, ValueError, RuntimeError):
         return np.asarray(value)
-    except (TypeError, ValueError, RuntimeError):
-        return None
 
 
 def _is_own(name: str) -> bool:
@@ -340,7 +335,5 @@ def global_names(code: CodeType) -> Iterator[str]:
 
 def cell_content(cell: Any) -> Any:
     """The value that a cell of a closure holds; None where it holds none yet."""
-    try:
+    with suppress(ValueError):
         return cell.cell_contents
-    except ValueError:
-        return None

@@ -97,11 +97,14 @@ class Target:
         return self.signature.outputs if self.signature else ()
 
     @property
+    def sizes(self) -> tuple[str, ...]:
+        return tuple(self.signature.sizes) if self.signature else ()
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Inputs, outputs, sizes, constants."""
-        sizes = self.signature.sizes if self.signature else ()
         ends = (term.name for term in (*self.inputs, *self.outputs))
-        return tuple(dict.fromkeys((*ends, *sizes, *self.constants)))
+        return tuple(dict.fromkeys((*ends, *self.sizes, *self.constants)))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -162,11 +165,12 @@ def choose_constants(kernel: UserKernel, constants: Sequence[tuple[str, Any]]) -
 
 def validate(usage: Usage, target: Target, label: str, extra: Iterable[str] = ()) -> None:
     """SignatureError where what an author says names what the op does not have; `extra` are further names."""
-    _check_kinds(usage, label)
+    for what, (wanted, is_such) in _KINDS.items():
+        if not is_such(value := getattr(usage, what)):
+            raise SignatureError(f"{what}= of {label} is {value!r}; give {wanted}")
     offered = tuple(dict.fromkeys((*target.names, *usage.constants, *extra, "device")))
-    functions = {"launch": usage.launch, "args": usage.args, "init": usage.init}
-    for what, function in functions.items():
-        if callable(function):
+    for what in ("launch", "args", "init"):
+        if callable(function := getattr(usage, what)):
             requested_names(function, offered, f"{what}= of {label}")
     _check_constants(usage, target, label)
     if isinstance(usage.init, Mapping):
@@ -175,22 +179,13 @@ def validate(usage: Usage, target: Target, label: str, extra: Iterable[str] = ()
     _check_launch(usage, target, label)
 
 
-def _check_kinds(usage: Usage, label: str) -> None:
-    """SignatureError where what is said is no such thing at all."""
-    for what, (wanted, is_such) in _KINDS.items():
-        if not is_such(value := getattr(usage, what)):
-            raise SignatureError(f"{what}= of {label} is {value!r}; give {wanted}")
-
-
 def _check_launch(usage: Usage, target: Target, label: str) -> None:
     if usage.launch is None or callable(usage.launch) or isinstance(usage.launch, tuple):
         return
-    sizes = target.signature.sizes if target.signature else ()
-    if usage.launch not in sizes:
-        message = f"for begin and end in C a size ({_list(sizes)}) or a function"
-        raise SignatureError(
-            f"launch= of {label} is {usage.launch!r}; give (grid, block), or a function that does; {message}"
-        )
+    if usage.launch not in target.sizes:
+        message = f"for begin and end in C a size ({_list(target.sizes)}) or a function"
+        remedy = f"give (grid, block), or a function that does; {message}"
+        raise SignatureError(f"launch= of {label} is {usage.launch!r}; {remedy}")
 
 
 def check_init(init: Mapping[str, Any], target: Target, label: str) -> None:
@@ -251,16 +246,12 @@ def language_of(function: Callable[..., Any]) -> str:
 def python_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """The plain function in what a decorator of numba or triton made, else the callable itself."""
     for name in _WITHIN:
-        inner = _attribute(function, name)
+        inner: Any = function
+        for part in name.split("."):
+            inner = getattr(inner, part, None)
         if callable(inner) or hasattr(inner, "fn"):  # a tuner around heuristics is called by its grid alone
             return python_function(inner)
     return function
-
-
-def _attribute(value: Any, path: str) -> Any:
-    for name in path.split("."):
-        value = getattr(value, name, None)
-    return value
 
 
 def language_named(language: str, label: str) -> Language:
@@ -326,9 +317,8 @@ def parameters_of(function: Callable[..., Any], label: str) -> Mapping[str, insp
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
-        raise SignatureError(
-            f"{label} is {function!r}, of which the parameters cannot be told; wrap it in a def"
-        ) from None
+        message = f"{label} is {function!r}, of which the parameters cannot be told"
+        raise SignatureError(f"{message}; wrap it in a def") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,11 @@ class Instance:
     sizes: tuple[tuple[str, Dim], ...]
 
     @property
+    def ends(self) -> tuple[Value, ...]:
+        """The inputs, then the outputs."""
+        return (*self.inputs, *self.outputs)
+
+    @property
     def dtypes(self) -> tuple[DType, ...]:
         """List the dtypes of the inputs."""
         return tuple(value.dtype for value in self.inputs)

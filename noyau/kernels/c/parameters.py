@@ -52,12 +52,10 @@ def roles_of(prototype: Prototype, usage: Usage, target: Target, label: str) -> 
     written = [] if usage.updates else [term.name for term in target.outputs if term.name != returned]
     ends = [*(term.name for term in target.inputs), *written]
     constants = dict.fromkeys((*target.constants, *usage.constants))
-    expected = [*ends, *(name for name in _sizes(target) if name not in ends), *target.constants]
+    expected = [*ends, *(name for name in target.sizes if name not in ends), *target.constants]
     parameters = [parameter.name for parameter in prototype.parameters]
-    if set(parameters) <= {*expected, *constants}:
-        names = _by_name(parameters, ends, label)
-    else:
-        names = _by_position(parameters, expected, label)
+    is_by_name = set(parameters) <= {*expected, *constants}
+    names = _by_name(parameters, ends, label) if is_by_name else _by_position(parameters, expected, label)
     for parameter, name in zip(prototype.parameters, names, strict=True):
         _check(parameter, name, target, usage, label)
     if in_pieces:
@@ -68,7 +66,7 @@ def roles_of(prototype: Prototype, usage: Usage, target: Target, label: str) -> 
 
 def misfit(prototype: Prototype, names: Sequence[str], instance: Instance, label: str) -> str:
     """The reason why a function does not take arrays of the instance's dtypes, or nothing."""
-    values = {value.name: value for value in (*instance.inputs, *instance.outputs)}
+    values = {value.name: value for value in instance.ends}
     for parameter, name in zip(prototype.parameters, names, strict=True):
         value = values.get(name)
         if value is not None and parameter.is_known and not _takes(parameter, value.dtype):
@@ -82,24 +80,16 @@ def _in_pieces(prototype: Prototype, usage: Usage, target: Target, label: str) -
     ends = [each for each in prototype.parameters if each.name in RANGE and each.name not in known]
     if known & {*RANGE} or not ends:
         if usage.launch is not None:
-            message = (
-                f"{prototype.entry} takes no int64_t begin and end, and is called once: take both, or leave it out"
-            )
-            raise SignatureError(f"launch= of {label} says how far pieces go, and {message}")
+            message = f"launch= of {label} says how far pieces go, and {prototype.entry} takes no int64_t begin and end"
+            raise SignatureError(f"{message}, and is called once: take both, or leave it out")
         return False
     if sorted(each.name for each in ends) != sorted(RANGE):
-        message = " and ".join(each.name for each in ends)
-        raise SignatureError(
-            f"{label} takes {message} alone; one that is called for pieces takes begin and end, once each"
-        )
+        message = f"{label} takes {' and '.join(each.name for each in ends)} alone"
+        raise SignatureError(f"{message}; one that is called for pieces takes begin and end, once each")
     for each in ends:
         if each.is_pointer or each.dtypes != (DType.I64,):
             raise SignatureError(f"{label}: the parameter {str(each)!r} is a place in a range: int64_t {each.name}")
     return True
-
-
-def _sizes(target: Target) -> tuple[str, ...]:
-    return target.signature.sizes if target.signature else ()
 
 
 def _by_name(names: Sequence[str], ends: Sequence[str], label: str) -> list[str]:
@@ -121,9 +111,8 @@ def _by_position(names: Sequence[str], expected: Sequence[str], label: str) -> l
     for name, stands_for in zip(names, expected, strict=True):
         if name != stands_for and name in expected:
             message = f"the parameter {name} stands where {stands_for} is expected by position"
-            raise SignatureError(
-                f"{label}: {message}; name all of them as the op does ({', '.join(expected)}), or say args="
-            )
+            remedy = f"name all of them as the op does ({', '.join(expected)}), or say args="
+            raise SignatureError(f"{label}: {message}; {remedy}")
     return list(expected)
 
 
@@ -132,9 +121,8 @@ def _returned(prototype: Prototype, usage: Usage, target: Target, label: str) ->
     scalar = len(target.outputs) == 1 and not target.outputs[0].dims and not usage.updates
     if usage.returns is None:
         by_pointer = target.outputs[0].name in [p.name for p in prototype.parameters] if target.outputs else True
-        by_count = len(prototype.parameters) > len(target.inputs) and any(
-            parameter.is_pointer and not parameter.is_const for parameter in prototype.parameters
-        )
+        writes = any(each.is_pointer and not each.is_const for each in prototype.parameters)
+        by_count = len(prototype.parameters) > len(target.inputs) and writes
         wanted = scalar and prototype.returns != "void" and not by_pointer and not by_count
     else:
         wanted = usage.returns
@@ -171,7 +159,7 @@ def _check(parameter: Parameter, name: str, target: Target, usage: Usage, label:
         if parameter.is_pointer:
             raise SignatureError(f"{where} is a pointer, and {name} is a number")
         is_whole = any(dtype.kind in ("int", "uint") for dtype in parameter.dtypes)
-        if name in _sizes(target) and parameter.is_known and not is_whole:
+        if name in target.sizes and parameter.is_known and not is_whole:
             raise SignatureError(f"{where} stands for a size, which is an integer such as int64_t")
         return
     by_value = term.dims is None and not is_output
@@ -226,8 +214,7 @@ class TextFunction:
     @property
     def line(self) -> int:
         """The line that it is defined on; 1 where it is not."""
-        functions = syntax(self.text, self.language).functions
-        return next((each.line for each in functions if each.name == self.name), 1)
+        return next((each.line for each in syntax(self.text, self.language).functions if each.name == self.name), 1)
 
 
 def is_named(target: Any) -> bool:

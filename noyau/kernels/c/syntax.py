@@ -53,12 +53,9 @@ _TYPES = {
     "double": (DType.F64,),
     "_Float16": (DType.F16,),
     "__bf16": (DType.BF16,),
-    "bool": (DType.BOOL,),
-    "_Bool": (DType.BOOL,),
-    "char signed": (DType.I8,),
-    "int8_t": (DType.I8,),
-    "char unsigned": (DType.U8, DType.BOOL),
-    "uint8_t": (DType.U8, DType.BOOL),
+    **dict.fromkeys(("bool", "_Bool"), (DType.BOOL,)),
+    **dict.fromkeys(("char signed", "int8_t"), (DType.I8,)),
+    **dict.fromkeys(("char unsigned", "uint8_t"), (DType.U8, DType.BOOL)),
     **dict.fromkeys(("short", "short signed", "int short", "int16_t"), (DType.I16,)),
     **dict.fromkeys(("short unsigned", "int short unsigned", "uint16_t"), (DType.U16, *HALVES)),
     **dict.fromkeys(("int", "signed", "int signed", "int32_t"), (DType.I32,)),
@@ -380,12 +377,12 @@ def prototype_of(text: str, entry: str, label: str, language: str = "c") -> Prot
         raise SignatureError(f"{label} defines no function {entry}; those it defines: {names}")
     if "*" in function.head:
         raise SignatureError(f"{label}: {entry} returns a pointer; it may return nothing, a status, or a scalar result")
-    groups = [(_words(group), _plain(text, group)) for group in _groups(function.parameters)]
-    parameters = [
-        _parameter(group, f"{label}: the parameter {plain!r}", number)
-        for number, (group, plain) in enumerate(groups, 1)
-        if plain != "void"
-    ]
+    parameters = []
+    for number, group in enumerate(_groups(function.parameters), 1):
+        plain = _plain(text, group)
+        if plain != "void":
+            kinds = [word for node in group for word in words(node)]
+            parameters.append(_parameter(kinds, f"{label}: the parameter {plain!r}", number))
     return Prototype(entry, _type(function.head), tuple(parameters))
 
 
@@ -408,10 +405,6 @@ def _groups(parameters: Node) -> Iterator[list[Node]]:
         elif group or node.type == ",":
             yield group
             group = []
-
-
-def _words(group: Sequence[Node]) -> list[str]:
-    return [word for node in group for word in words(node)]
 
 
 def _plain(text: str, group: Sequence[Node]) -> str:

@@ -42,9 +42,8 @@ _WORDS = (
 _UNDEFINED = "".join(f"#undef {word}\n" for word in _WORDS.split())
 
 # A call whose pointers do not fit the function's parameters is an error with every compiler.
-_STRICT = "\n".join(
-    f'#pragma GCC diagnostic error "-W{name}"' for name in ("incompatible-pointer-types", "int-conversion")
-)
+_ERRORS = ("incompatible-pointer-types", "int-conversion")
+_STRICT = "\n".join(f'#pragma GCC diagnostic error "-W{name}"' for name in _ERRORS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class NativeCall:
     @property
     def passed_values(self) -> dict[str, Value]:
         """Inputs and outputs by name; an output stands for the input that it is written over."""
-        values = {value.name: value for value in (*self.instance.inputs, *self.instance.outputs)}
+        values = {value.name: value for value in self.instance.ends}
         return {**values, **dict(zip(self.kernel.usage.updates, self.instance.outputs, strict=False))}
 
     @property
@@ -70,9 +69,8 @@ class NativeCall:
 
     def offers(self) -> dict[str, Any]:
         """The names that functions of the kernel may ask for, where sizes are names."""
-        values = (*self.instance.inputs, *self.instance.outputs)
         sizes = {name: size_of(dim) for name, dim in self.instance.sizes}
-        return {**sizes, **{v.name: _symbolic(v) for v in values}, **self.numbers, "device": _DEVICE}
+        return {**sizes, **{v.name: _symbolic(v) for v in self.instance.ends}, **self.numbers, "device": _DEVICE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +131,9 @@ def c_kernel(
 
 def _over(extent: Dim, values: Sequence[Value]) -> Launch:
     """A launch of so many items, which together move each cell of these values once: all that runtimes see of it."""
-    loads = [
-        Let(f"{_PREFIX}{k}", Load(f"{_PREFIX}{v.name}", (Dim.of(0),) * len(v.shape), v.dtype))
-        for k, v in enumerate(values)
-    ]
-    return Launch((Loop("#item", _renamed(extent), Axis.THREADS, tuple(loads)),))
+    loads = [Load(f"{_PREFIX}{v.name}", (Dim.of(0),) * len(v.shape), v.dtype) for v in values]
+    body = tuple(Let(f"{_PREFIX}{k}", load) for k, load in enumerate(loads))
+    return Launch((Loop("#item", _renamed(extent), Axis.THREADS, body),))
 
 
 def _buffer(value: Value, role: Role) -> loops.Buffer:
@@ -223,9 +219,8 @@ def _argument(value: Any, call: NativeCall, parameter: Parameter, where: str) ->
         case bool() | int() | float():
             argument = CallArgument(number=value)
         case _:
-            raise SignatureError(
-                f"{where} gives a {type(value).__name__} for {parameter!s}; it may give arrays and numbers"
-            )
+            message = f"{where} gives a {type(value).__name__} for {parameter!s}"
+            raise SignatureError(f"{message}; it may give arrays and numbers")
     is_array = argument.value is not None and (not argument.value.scalar or argument.value in call.instance.outputs)
     if is_array != parameter.is_pointer:
         what = "no array, and it is a pointer" if parameter.is_pointer else "an array, and it is no pointer"
@@ -246,7 +241,7 @@ class _Wrapper:
         self.kernel = c_kernel(call.instance, name, self.guards(), self.launches())
         self.scopes = Scopes(self.kernel)
         self.expressions = CExpressions(self.kernel, self.scopes)
-        self.ends = [value.name for value in (*self.instance.inputs, *self.instance.outputs)]
+        self.ends = [value.name for value in self.instance.ends]
 
     @property
     def macros(self) -> dict[str, Any]:
@@ -256,20 +251,17 @@ class _Wrapper:
 
     def guards(self) -> list[Guard]:
         """Sizes stay within the integers that the function takes them in."""
-        limits = []
-        for parameter, argument in self.pairs:
-            limit = narrow_limit(parameter)
-            if isinstance(argument.number, Dim) and limit is not None:
-                limits.append(Guard(Dim.of(1), _renamed(argument.number), Dim.of(limit)))
-        return limits
+        sizes = ((each.number, narrow_limit(parameter)) for parameter, each in self.pairs)
+        limits = ((number, limit) for number, limit in sizes if isinstance(number, Dim) and limit is not None)
+        return [Guard(Dim.of(1), _renamed(number), Dim.of(limit)) for number, limit in limits]
 
     def launches(self) -> list[Launch]:
         """One of one item; or one for each output that holds something before, cell by cell, and one of the range."""
         if not self.call.roles.in_pieces:
             return [Launch(())]
-        values = (*self.instance.inputs, *self.instance.outputs)
         before = [self.instance.outputs[position] for position in self.filled]
-        return [*(_over(product(each.shape), [each]) for each in before), _over(_extent(self.call), values)]
+        pieces = _over(_extent(self.call), self.instance.ends)
+        return [*(_over(product(each.shape), [each]) for each in before), pieces]
 
     @property
     def filled(self) -> list[int]:
@@ -304,7 +296,7 @@ class _Wrapper:
     def pointer(self, name: str, *, constant: bool) -> str:
         """A buffer of the call, as a pointer to the dtype of its cells."""
         at = self.ends.index(name)
-        dtype = (*self.instance.inputs, *self.instance.outputs)[at].dtype
+        dtype = self.instance.ends[at].dtype
         kind = "_Bool" if dtype is DType.BOOL else TYPES[dtype]  # the author may have a bool of their own
         return f"({'const ' if constant else ''}{kind} *)call->buffers[{at}]"
 

@@ -6,13 +6,14 @@ The key of a call: what kernels are made for, so that calls alike in it run the 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias, TypeVar, assert_never
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from noyau.frontends.numpy.trace import follow, holds
 from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, Scatter, View, constant
 from noyau.ir.loops import Kernel, Role, conditions_of, runs
 from noyau.kernels.programs import libraries
-from noyau.kernels.programs.program import KernelStep, LibraryStep, Program, Step, program, schedule_kernel
+from noyau.kernels.programs.program import KernelStep, LibraryStep, Program, program, schedule_kernel
 from noyau.kernels.reference import Description, Reference
 from noyau.signatures.binding import Bound
 from noyau.signatures.instances import sizing_integers, usual_sizes
@@ -131,17 +132,13 @@ def generate(
     layouts = [specialization.layout(at) for at in range(len(specialization.instance.inputs))]
     try:
         options = options or schedule_of(language, is_deterministic=is_deterministic)
-        kernels = program_in(laid_out(graph, layouts), _called(description.name, language), layouts, language, options)
+        name = identifier(description.name)
+        name = f"v_{name}" if name in generation.reserved else name  # which the text has another use for
+        kernels = program_in(laid_out(graph, layouts), name, layouts, language, options)
     except UnsupportedError as error:
         raise UnsupportedError(str(error), partial(holds, specialised, graph.demands)) from error
     text = print_program(kernels, language, f"{description.name}: {specialization.instance}")
     return GeneratedProgram(description.name, language, specialization, graph, specialised, kernels, text)
-
-
-def _called(name: str, language: str) -> str:
-    """The name of an op's kernel: that of the op, unless a text of the language has another use for that."""
-    name_in_text = identifier(name)
-    return f"v_{name_in_text}" if name_in_text in GENERATIONS[language].reserved else name_in_text
 
 
 def generate_usual(description: Description, instance: Instance, language: str) -> GeneratedProgram:
@@ -166,16 +163,11 @@ def generate_from_graph(
     """The kernels of a graph in a language, for such inputs and sizes. UnsupportedError for what has none."""
     values = tuple(Value(node.output, node.dtype, node.shape) for node in graph.inputs)
     results = tuple(Value(name, graph[name].dtype, graph[name].shape) for name in graph.outputs)
-    request = Specialization(
-        Instance(values, results, ()),
-        layouts=tuple(layouts),
-        sizes=sizes,
-        device=device,
-        is_deterministic=is_deterministic,
-    )
+    instance = Instance(values, results, ())
+    request = Specialization(instance, NONE, NONE, tuple(layouts), sizes, device, is_deterministic)
     scheduling = schedule_of(language, is_deterministic=is_deterministic)
     kernels = program_in(laid_out(graph, layouts), identifier(label), layouts, language, scheduling)
-    text = print_program(kernels, language, f"{label}: {request.instance}")
+    text = print_program(kernels, language, f"{label}: {instance}")
     return GeneratedProgram(label, language, request, graph, {}, kernels, text)
 
 
@@ -198,21 +190,16 @@ def program_in(
         print_program(whole, language, "")
         return whole
     except UnsupportedError:
-        text_of = partial(_kernel_text, language)
+        generation = GENERATIONS[language]
+
+        def text_of(kernel: Kernel) -> str:
+            return generation.printer([schedule_kernel(kernel, generation.schedule)])
+
         whole = program(memory, name, strided, scheduling, text_of=text_of, joining=joined)
-        if not all(_is_torch_s(step.graph) for step in whole.steps if isinstance(step, LibraryStep)):
-            raise
+        nodes = [node for step in whole.steps if isinstance(step, LibraryStep) for node in step.graph.nodes]
+        if not all(isinstance(node.kind, Constant | Contract | Input | Iota | View) for node in nodes):
+            raise  # torch does not compute them on the device
         return whole
-
-
-def _kernel_text(language: str, kernel: Kernel) -> str:
-    generation = GENERATIONS[language]
-    return generation.printer([schedule_kernel(kernel, generation.schedule)])
-
-
-def _is_torch_s(graph: Graph) -> bool:
-    """Whether torch computes the values of a step on the device."""
-    return all(isinstance(node.kind, Constant | Contract | Input | Iota | View) for node in graph.nodes)
 
 
 def print_program(program: Program, language: str, comment: str) -> str:
@@ -273,14 +260,9 @@ def specialization_of(
 
 def key_of(specialization: Specialization) -> Key:
     """The key that tells calls apart."""
-    return (
-        specialization.instance,
-        constants_key(specialization.constants),
-        constants_key(specialization.integers),
-        specialization.layouts,
-        specialization.is_deterministic,
-        specialization.device,
-    )
+    numbers = constants_key(specialization.constants), constants_key(specialization.integers)
+    place = specialization.layouts, specialization.is_deterministic, specialization.device
+    return (specialization.instance, *numbers, *place)
 
 
 def constants_key(constants: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -349,7 +331,11 @@ class BuiltProgram:
         if self.generated.program.single is not None:
             return self.kernels[0](*self.in_memory(arrays), out=out, threads=threads)
         results = self.run(arrays, lambda kernel, inputs: kernel(*inputs, threads=threads))
-        return results if out is None else _written(results, out)
+        if out is None:
+            return results
+        for result, target in zip(results, out, strict=True):
+            target[...] = result
+        return list(out)
 
     def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:
         """As a call, each kernel between guard zones."""
@@ -369,7 +355,9 @@ class BuiltProgram:
         kernels = iter(self.kernels)
         for step in self.generated.program.steps:
             inputs = [values[node.output] for node in step.graph.inputs]
-            values |= zip(step.graph.outputs, _results(step, inputs, sizes, kernels, call), strict=True)
+            is_kernel = isinstance(step, KernelStep)
+            results = call(next(kernels), inputs) if is_kernel else [libraries.call(step.graph, inputs, sizes)]
+            values |= zip(step.graph.outputs, results, strict=True)
         return [values[name] for name in graph.outputs]
 
 
@@ -397,26 +385,14 @@ def _in_numba(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
     return BuiltProgram(generated, tuple(NumbaKernel(generated.text, kernel, runs=runs) for kernel in kernels))
 
 
-def _in_cuda(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
-    from noyau.hosts.torch.cuda.cuda_kernel import CudaKernel
-
-    return _on_device(generated, CudaKernel)
-
-
-def _in_numba_cuda(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
-    from noyau.hosts.torch.cuda.numba_cuda_kernel import NumbaCudaKernel
-
-    return _on_device(generated, NumbaCudaKernel)
-
-
-def _on_device(
-    generated: GeneratedProgram, function_of: Callable[[str, Kernel], Callable[..., Any] | None]
-) -> BuiltProgram:
-    """Kernels that are functions of tensors, of a text and a kernel each; of none, those of a text of Triton."""
+def _on_device(generated: GeneratedProgram, module: str = "", name: str = "") -> BuiltProgram:
+    """Kernels that are functions of tensors, made of a text and a kernel each by a class of a module; without one,
+    those of a text of Triton."""
     from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
 
+    kind = getattr(import_module(f"noyau.hosts.torch.cuda.{module}"), name) if module else lambda text, kernel: None
     text, device, kernels = generated.text, generated.wanted.device, generated.program.kernels
-    built = (DeviceKernel(text, kernel, device, function=function_of(text, kernel)) for kernel in kernels)
+    built = (DeviceKernel(text, kernel, device, function=kind(text, kernel)) for kernel in kernels)
     return BuiltProgram(generated, tuple(built))
 
 
@@ -424,25 +400,7 @@ def _on_device(
 BUILDERS: Mapping[str, Callable[[GeneratedProgram, bool], BuiltProgram]] = {
     "c": _in_c,
     "numba": _in_numba,
-    "triton": lambda generated, runs: _on_device(generated, lambda text, kernel: None),
-    "cuda": _in_cuda,
-    "numba_cuda": _in_numba_cuda,
+    "triton": lambda generated, runs: _on_device(generated),
+    "cuda": lambda generated, runs: _on_device(generated, "cuda_kernel", "CudaKernel"),
+    "numba_cuda": lambda generated, runs: _on_device(generated, "numba_cuda_kernel", "NumbaCudaKernel"),
 }
-
-
-def _results(
-    step: Step, arrays: Sequence[Array], sizes: Mapping[str, int], kernels: Iterator[BuiltKernel], call: Call
-) -> list[Array]:
-    match step:
-        case KernelStep():
-            return call(next(kernels), arrays)
-        case LibraryStep(graph):
-            return [libraries.call(graph, arrays, sizes)]
-        case _:
-            assert_never(step)
-
-
-def _written(results: Sequence[Array], out: Sequence[Array]) -> list[Array]:
-    for result, target in zip(results, out, strict=True):
-        target[...] = result
-    return list(out)

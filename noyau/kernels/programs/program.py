@@ -6,6 +6,7 @@ Kernels of a program that are taken together as one: what both read is read once
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -153,10 +154,8 @@ def _arranged(lowered: Sequence[Lowered], library: Sequence[Step], tidy: Graph, 
     """Kernels that are not scheduled yet, and what a library does, in order; as one those that `joining` makes one of,
     unless they then wait for each other: each of two joins may be in order where both of them are not."""
     if joining is not None:
-        try:
+        with suppress(UnsupportedError):
             return _in_order([*_kernel_steps(join(lowered, tidy, joining)), *library], tidy)
-        except UnsupportedError:
-            pass
     return _in_order([*_kernel_steps(lowered), *library], tidy)
 
 
@@ -278,11 +277,9 @@ def _is_fresh(tidy: Graph, name: str, outputs: Collection[str]) -> bool:
 
 def _is_strided_view(node: Node) -> bool:
     """Whether a value is a view that strides can say."""
-    match node.kind:
-        case View(index):
-            return all(slope_of(dim, axis) is not None for dim in index for axis in range(len(node.shape)))
-        case _:
-            return False
+    if not isinstance(node.kind, View):
+        return False
+    return all(slope_of(dim, axis) is not None for dim in node.kind.index for axis in range(len(node.shape)))
 
 
 def _library_steps(tidy: Graph, groups: Iterable[Group], reasons: Mapping[str, str]) -> list[Step]:
@@ -294,17 +291,12 @@ def _library_steps(tidy: Graph, groups: Iterable[Group], reasons: Mapping[str, s
         name = names.pop()
         if name in outputs or name in steps or isinstance(tidy[name].kind, Input | Constant):
             continue
-        graph = _with_views(tidy, name, outputs)
-        steps[name] = LibraryStep(graph, _left(tidy[name], reasons))
+        graph, reason = _with_views(tidy, name, outputs), "a product of matrices is a call of BLAS"
+        if not isinstance(tidy[name].kind, Contract):
+            reason = reasons.get(name, f"{_called(tidy[name])} is left to NumPy")
+        steps[name] = LibraryStep(graph, reason)
         names += [node.output for node in graph.inputs]
     return list(steps.values())
-
-
-def _left(node: Node, reasons: Mapping[str, str]) -> str:
-    """The reason why a value is left to NumPy."""
-    if isinstance(node.kind, Contract):
-        return "a product of matrices is a call of BLAS"
-    return reasons.get(node.output, f"{_called(node)} is left to NumPy")
 
 
 def _with_views(tidy: Graph, name: str, outputs: Collection[str]) -> Graph:

@@ -8,24 +8,18 @@ memory, without torch, which takes seconds to load.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from noyau.errors import CheckError, MissingExtraError, NoyauError, SignatureError, UnsupportedError
 from noyau.hosts.torch.cuda.device import require_grid
-from noyau.kernels import user_kernel
 from noyau.kernels.cuda_grids import ArrayArgument, GridKernel, LaunchPlan, is_tensor, launch_on_copies
 from noyau.kernels.interpretation import error_of
-from noyau.kernels.triton.parameters import (
-    bind_kernel,
-    configs_of,
-    is_interpreted,
-    meta_names,
-    options_of,
-    without_tuner,
-)
+from noyau.kernels.triton import parameters
+from noyau.kernels.user_kernel import UserKernel, arguments_by_author, python_function
 from noyau.signatures.types import Instance
 from noyau.workers.import_path import LazyModule
 
@@ -79,98 +73,79 @@ class TritonKernel(GridKernel):
     SignatureError where it does not take the instance."""
 
     def __init__(
-        self,
-        kernel: user_kernel.UserKernel,
-        instance: Instance,
-        constants: Mapping[str, Any],
-        config: int | None = None,
+        self, kernel: UserKernel, instance: Instance, constants: Mapping[str, Any], config: int | None = None
     ) -> None:
         super().__init__(kernel, instance, constants)
-        assert kernel.function is not None
-        self.binding = bind_kernel(kernel, constants)
+        self.binding = parameters.bind_kernel(kernel, constants)
         self.function: Any = kernel.function
         self.takes_strides = kernel.asks_strides
         self.chosen: dict[str, Any] = {}
-        if config is not None and configs_of(kernel.function):
-            configs = configs_of(kernel.function)
-            self.function, self.chosen = without_tuner(kernel.function), settings_of(configs[config % len(configs)])
-
-    @property
-    def numbers(self) -> Mapping[str, Any]:
-        """The constants of the op and of the kernel, and what a tuner chose."""
-        return {**super().numbers, **self.chosen}
+        configs = parameters.configs_of(kernel.function)
+        if config is not None and configs:
+            settings = configs[config % len(configs)].all_kwargs()
+            self.function = parameters.without_tuner(kernel.function)
+            self.chosen = {name: value for name, value in settings.items() if value is not None}
+            self.numbers |= self.chosen
 
     def launch(self, plan: LaunchPlan, arrays: Sequence[Any]) -> None:
         """CheckError where Triton refuses the kernel, or it raises where it is interpreted; see `error_of`."""
         arguments = [arrays[each.number] if isinstance(each, ArrayArgument) else each for each in plan.arguments]
         grid: Any = plan.grid
         if grid is None:
-            grid = self.grid_by(plan.offers)
+            grid = partial(self.tuned_grid, plan.offers)
         elif 0 in grid:
             return
-        if is_interpreted(self.function):
+        if parameters.is_interpreted(self.function):
             from noyau.toolchain.triton import interpreter
 
             interpreter.install()
         try:
             self.function[grid](*arguments, **plan.named)
-        except NoyauError:
-            raise
         except Exception as fault:
-            if "torch" in sys.modules and isinstance(fault, torch.OutOfMemoryError):
-                raise
             if type(fault).__module__.startswith("triton.compiler"):
                 message = " ".join(str(fault).split())[:400]
                 raise CheckError(f"{self.kernel.called} does not compile: {type(fault).__name__}: {message}") from fault
-            if is_interpreted(self.function):
-                raise error_of(self.kernel.called, fault) from fault
-            raise
+            known = (NoyauError, torch.OutOfMemoryError) if "torch" in sys.modules else NoyauError
+            if isinstance(fault, known) or not parameters.is_interpreted(self.function):
+                raise
+            raise error_of(self.kernel.called, fault) from fault
 
     def launching(
         self, offers: Mapping[str, Any], device: Any
     ) -> tuple[tuple[Any, ...], Mapping[str, Any], tuple[int, ...] | None]:
         """As every kernel of a grid has it; the grid is None where a tuner asks for it."""
-        named = {name: self.numbers[name] for name in self.binding.named} | self.chosen | options_of(self.kernel.usage)
-        is_tuned = bool(set(meta_names(self.kernel.function)) - self.chosen.keys())
+        options = parameters.options_of(self.kernel.usage)
+        named = {name: self.numbers[name] for name in self.binding.named} | self.chosen | options
+        is_tuned = bool(set(parameters.meta_names(self.kernel.function)) - self.chosen.keys())
         grid = None if is_tuned else as_grid(self.asked_grid(offers), self.kernel.called)
         if self.kernel.usage.args is None:
             values = tuple(offers[source] for _, source in self.binding.sources)
         else:
-            values = user_kernel.arguments_by_author(self.kernel, offers)
+            values = arguments_by_author(self.kernel, offers)
         return self.placed(values), self.by_name(named, values), grid
 
     def by_name(self, named: Mapping[str, Any], arguments: Sequence[Any]) -> dict[str, Any]:
         """The arguments by name: without `args=` its parameters may stand in any order."""
-        function: Any = self.kernel.function
-        code = user_kernel.python_function(function).__code__
-        parameters = list(code.co_varnames[: code.co_argcount])
+        code = python_function(self.function).__code__
+        taken = list(code.co_varnames[: code.co_argcount])
         if self.kernel.usage.args is None:
             order = [name for name, _ in self.binding.sources]
-            if order != parameters[: len(order)]:
-                raise SignatureError(
-                    f"{self.kernel.called} takes constants before arrays; say with args= what it is called with"
-                )
-        return {name: value for name, value in named.items() if name not in parameters[: len(arguments)]}
+            if order != taken[: len(order)]:
+                remedy = "say with args= what it is called with"
+                raise SignatureError(f"{self.kernel.called} takes constants before arrays; {remedy}")
+        return {name: value for name, value in named.items() if name not in taken[: len(arguments)]}
 
-    def grid_by(self, offers: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], tuple[int, ...]]:
+    def tuned_grid(self, offers: Mapping[str, Any], meta: Mapping[str, Any]) -> tuple[int, ...]:
         """The grid for what a tuner or heuristics chose."""
-
-        names = meta_names(self.kernel.function)
-
-        def grid(meta: Mapping[str, Any]) -> tuple[int, ...]:
-            chosen = {name: meta[name] for name in names if name in meta}
-            return as_grid(self.asked_grid({**offers, **chosen}), self.kernel.called)
-
-        return grid
+        chosen = {name: meta[name] for name in parameters.meta_names(self.kernel.function) if name in meta}
+        return as_grid(self.asked_grid({**offers, **chosen}), self.kernel.called)
 
     def device_of(self, arguments: Sequence[Any]) -> Any:
         """The device of the tensors. UnsupportedError where it cannot run there."""
         device: Any = next((each.device for each in arguments if is_tensor(each)), Memory())
-        if device.type == "cpu" and not is_interpreted(self.kernel.function):
-            raise UnsupportedError(
-                f"{self.kernel.called} is in triton, and its tensors lie on the CPU; move them to a GPU, or set "
-                "TRITON_INTERPRET=1 before triton is imported"
-            )
+        if device.type == "cpu" and not parameters.is_interpreted(self.kernel.function):
+            remedy = "move them to a GPU, or set TRITON_INTERPRET=1 before triton is imported"
+            raise UnsupportedError(f"{self.kernel.called} is in triton, and its tensors lie on the CPU; {remedy}")
         return device
 
 
@@ -179,17 +154,10 @@ def as_grid(launch: Any, label: str) -> tuple[int, ...]:
     grid = launch if isinstance(launch, tuple | list) else (launch,)
     whole = all(isinstance(each, int | np.integer) and not isinstance(each, bool) and each >= 0 for each in grid)
     if not whole or not 1 <= len(grid) <= _AXES:
-        raise SignatureError(
-            f"launch= of {label} gives {launch!r}; in triton it gives programs along one to three axes: (n // 128,)"
-        )
+        remedy = "in triton it gives programs along one to three axes: (n // 128,)"
+        raise SignatureError(f"launch= of {label} gives {launch!r}; {remedy}")
     require_grid(label, grid)
     return tuple(int(each) for each in grid)
-
-
-def settings_of(config: Any) -> dict[str, Any]:
-    """The settings that a configuration of a tuner gives."""
-    settings = dict(config.all_kwargs()) if hasattr(config, "all_kwargs") else dict(config.kwargs)
-    return {name: value for name, value in settings.items() if value is not None}
 
 
 def interprets_here() -> bool:
@@ -198,7 +166,7 @@ def interprets_here() -> bool:
 
 
 def launch_on_arrays(
-    kernel: user_kernel.UserKernel,
+    kernel: UserKernel,
     instance: Instance,
     constants: Mapping[str, Any],
     arrays: Sequence[Array],
@@ -206,9 +174,8 @@ def launch_on_arrays(
 ) -> None:
     """One launch on prepared arrays. A tuner's configurations take turns by the sizes, alike for the same inputs."""
     cells = sum(extent for array in (*arrays, *outputs) for extent in array.shape)
-    config = cells if configs_of(kernel.function) else None
-    launcher = TritonKernel(kernel, instance, constants, config)
-    if not is_interpreted(kernel.function):
+    launcher = TritonKernel(kernel, instance, constants, cells)
+    if not parameters.is_interpreted(kernel.function):
         launch_on_copies(launcher, arrays, outputs)
         return
     scalars = [value.scalar for value in instance.inputs]

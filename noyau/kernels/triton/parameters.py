@@ -15,15 +15,8 @@ from noyau.errors import SignatureError
 from noyau.kernels.user_kernel import Target, Usage, UserKernel, parameters_of, python_function
 
 # What a launch takes beside the kernel's own parameters.
-OPTIONS = (
-    "num_warps",
-    "num_stages",
-    "num_ctas",
-    "maxnreg",
-    "enable_fp_fusion",
-    "launch_cooperative_grid",
-    "launch_pdl",
-)
+_NUMBERS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+OPTIONS = (*_NUMBERS, "enable_fp_fusion", "launch_cooperative_grid", "launch_pdl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +98,7 @@ def bind_parameters(function: Callable[..., Any], usage: Usage, target: Target, 
         return ParameterBinding((), tuple(named))
     outputs = () if usage.updates else target.outputs
     ends = [term.name for term in (*target.inputs, *outputs)]
-    known = {*ends, *(target.signature.sizes if target.signature else ())}
+    known = {*ends, *target.sizes}
     if all(name in known for name in arrays):
         missed = next((term.name for term in outputs if term.name not in arrays), None)
         if missed is not None:
@@ -142,6 +135,5 @@ def _check_constants(usage: Usage, names: Sequence[str], meta: Sequence[str], la
         if name in meta:
             raise SignatureError(f"constants= of {label} gives {name}, which its tuner or its heuristics give")
         if name not in names and name not in OPTIONS:
-            raise SignatureError(
-                f"constants= of {label} gives {name}; it takes {', '.join(names)}, and a launch {', '.join(OPTIONS)}"
-            )
+            takes = f"it takes {', '.join(names)}, and a launch {', '.join(OPTIONS)}"
+            raise SignatureError(f"constants= of {label} gives {name}; {takes}")

@@ -45,12 +45,8 @@ def batched_by_loop(call: Callable[..., Any], info: Any, dims: Any, *args: Any, 
     ]
     calls = [call(*arguments, **constants) for arguments in zip(*parts, strict=True)]
     if isinstance(calls[0], tuple):
-        return _in_front(tuple(torch.stack(results) for results in zip(*calls, strict=True)))
-    return _in_front(torch.stack(calls))
-
-
-def _in_front(results: Any) -> Results:
-    return results, (0,) * len(results) if isinstance(results, tuple) else 0
+        return tuple(torch.stack(results) for results in zip(*calls, strict=True)), (0,) * len(calls[0])
+    return torch.stack(calls), 0
 
 
 Call = Callable[[Sequence[Any]], Any]  # arguments in order to one tensor or a tuple of them
@@ -104,7 +100,7 @@ class AutogradCall(torch.autograd.function._SingleLevelFunction):  # type: ignor
         plan: AutogradPlan = ctx.plan
         tensors = iter(ctx.saved_tensors)
         values = {
-            name: next(tensors) if number is None else scalar(number, plan.inputs[place].dtype)
+            name: next(tensors) if number is None else as_tensor(number, plan.inputs[place].dtype)
             for (name, place), number in zip(plan.saved, ctx.numbers, strict=True)
         }
         for node, gradient in zip(plan.outputs, gradients, strict=True):
@@ -141,9 +137,9 @@ def below_autograd() -> Any:
         yield
 
 
-def scalar(number: Any, dtype: DType) -> torch.Tensor:
-    """A number as a tensor without axes."""
-    return torch.full((), number, dtype=TO_TORCH[dtype], device="cpu")
+def as_tensor(each: Any, dtype: DType) -> torch.Tensor:
+    """A tensor as it is, or a number as a tensor without axes."""
+    return each if isinstance(each, torch.Tensor) else torch.full((), each, dtype=TO_TORCH[dtype], device="cpu")
 
 
 Planner = Callable[[Sequence[Any], tuple[bool, ...]], AutogradPlan]  # of arguments, and of those that are derived by
@@ -170,10 +166,8 @@ def with_tangents(arguments: Sequence[Any], call: Callable[..., Any], plan: Plan
     whole = call(*primals)
     results = whole if isinstance(whole, tuple) else (whole,)
     again, seeds = known.again, dict[str, torch.Tensor]()
-    values = {
-        node.output: each if isinstance(each, torch.Tensor) else scalar(each, node.dtype)
-        for node, each in zip(known.inputs, primals, strict=True)
-    }
+    pairs = zip(known.inputs, primals, strict=True)
+    values = {node.output: as_tensor(each, node.dtype) for node, each in pairs}
     wanted = (tangent for _, tangent in duals if tangent is not None)
     values |= {gradient_name(name): each for name, each in zip(again.graph.outputs, wanted, strict=True)}
     for node, result in zip(known.outputs, results, strict=True):
@@ -218,18 +212,10 @@ class GraphOperator:
         """The operator in torch's registry, one for all of an equal graph: in what torch keeps on disk it has the name
         that it has in each process, whatever was registered before."""
         constants = [node.kind.value.tobytes() for node in self.graph.nodes if isinstance(node.kind, Constant)]
-        operator = TorchOperator(
-            self.called,
-            digest(repr(self.graph), *constants),  # repr leaves out cells of large arrays
-            ("Tensor",) * len(self.names),
-            (),
-            len(self.graph.outputs),
-            self.kernels,
-            self.fake,
-            self.record,
-            partial(batched_by_loop, self),
-        )
-        return register(operator, shared=True)
+        key = digest(repr(self.graph), *constants)  # repr leaves out cells of large arrays
+        tensors, count = ("Tensor",) * len(self.names), len(self.graph.outputs)
+        runs = self.kernels, self.fake, self.record, partial(batched_by_loop, self)
+        return register(TorchOperator(self.called, key, tensors, (), count, *runs), shared=True)
 
     def register(self) -> None:
         """Have torch know the operator before it is called: graphs that torch keeps on disk call it by name."""
@@ -302,7 +288,4 @@ def _saved(read: Sequence[str], graph: Graph, results: Sequence[str]) -> tuple[t
 
 def _with_numbers(run: Call, inputs: Sequence[Node], arguments: Sequence[Any]) -> Any:
     """A graph that takes tensors alone, on numbers too."""
-    if all(isinstance(each, torch.Tensor) for each in arguments):
-        return run(arguments)
-    pairs = zip(inputs, arguments, strict=True)
-    return run([each if isinstance(each, torch.Tensor) else scalar(each, node.dtype) for node, each in pairs])
+    return run([as_tensor(each, node.dtype) for node, each in zip(inputs, arguments, strict=True)])

@@ -20,20 +20,10 @@ from noyau.errors import InputError, SignatureError, UnsupportedError
 from noyau.hosts.numpy.dlpack import lies_on_gpu
 from noyau.hosts.numpy.fast_calls import MISS
 from noyau.hosts.torch import require_torch
+from noyau.hosts.torch import tensors as torch_tensors
 from noyau.hosts.torch.fast_calls import library
 from noyau.hosts.torch.operator_registry import TorchOperator, bound_of, register, results_of, stand_in
-from noyau.hosts.torch.tensors import (
-    array_like,
-    arrays_of,
-    device_of,
-    in_memory,
-    is_negated,
-    is_recorded,
-    is_unwatched,
-    promote,
-    require_taken,
-    tensor_of,
-)
+from noyau.hosts.torch.tensors import array_like, arrays_of, device_of, in_memory, is_negated, is_recorded, is_unwatched
 from noyau.ir.graph import Graph
 from noyau.kernels.programs import generate
 from noyau.kernels.reference import graph_of, runs_as_written
@@ -41,15 +31,8 @@ from noyau.kernels.trust import fingerprint
 from noyau.ops.dispatch.calls import FAST_CALLS, Calls, UnsignedCalls
 from noyau.ops.dispatch.choice import Explanation, Selection, explained
 from noyau.ops.dispatch.fast_entries import run
-from noyau.ops.torch.autograd import (
-    AutogradPlan,
-    batched_by_loop,
-    below_autograd,
-    plan_of,
-    recorded_directly,
-    requires_of,
-    with_derivatives,
-)
+from noyau.ops.torch import autograd
+from noyau.ops.torch.autograd import AutogradPlan, recorded_directly, requires_of, with_derivatives
 from noyau.ops.torch.fast_entries import Entry, call_or_refuse, entry, refusal
 from noyau.ops.torch.graph_kernels import draw_op
 from noyau.ops.user_gradients import derived_by
@@ -195,7 +178,7 @@ class TensorCalls:
 
     def explain(self, arguments: Given, constants: Constants) -> Explanation:
         """Explain what a call with these tensors would run."""
-        require_taken(self.called, self.names, arguments)
+        torch_tensors.require_taken(self.called, self.names, arguments)
         chosen, cells = self.chosen(arguments, constants, device_of(arguments))
         return explained(self.calls.choosing, chosen, cells)
 
@@ -226,13 +209,13 @@ class TensorCalls:
         """The arguments, other packages' arrays on a GPU as tensors. UnsupportedError where no kernel takes one."""
         if any(map(lies_on_gpu, arguments)):
             arguments = tuple(require_torch(self.called).tensors_of(self.names, arguments))
-        require_taken(self.called, self.names, arguments)
+        torch_tensors.require_taken(self.called, self.names, arguments)
         return tuple(map(in_memory, arguments))
 
     def promoted(self, arguments: Given) -> tuple[Any, ...]:
         """The arguments, under autocast in the widest of their float dtypes."""
         if torch.is_autocast_enabled("cuda" if device_of(arguments).startswith("cuda") else "cpu"):
-            return tuple(promote(self.signature, arguments))
+            return tuple(torch_tensors.promote(self.signature, arguments))
         return tuple(arguments)
 
     # ---- gradients
@@ -280,7 +263,9 @@ class TensorCalls:
             names = [node.output for node, asks in zip(variant.graph.inputs, requires, strict=True) if asks]
             draw = partial(draw_op, self.calls.description, variant.wanted, variant.graph)
             runs = (lambda arguments: self.run(tuple(arguments), constants)), partial(self.forward, constants)
-            variant.plans[requires] = plan_of(variant.graph, names, self.called, draw, *runs, self.how(variant.wanted))
+            variant.plans[requires] = autograd.plan_of(
+                variant.graph, names, self.called, draw, *runs, self.how(variant.wanted)
+            )
         return variant.plans[requires]
 
     def how(self, specialization: generate.Specialization) -> Callable[[Graph, Sequence[str]], Derived]:
@@ -291,7 +276,7 @@ class TensorCalls:
         return lambda graph, _: derived_by(gradient, graph, specialization.constants, specialization.sizes)
 
     def forward(self, constants: Constants, arguments: Given) -> Any:
-        with below_autograd():
+        with autograd.below_autograd():
             return self.as_operator(arguments, constants)
 
     # ---- as an operator of torch
@@ -299,7 +284,7 @@ class TensorCalls:
     def as_operator(self, arguments: Given, constants: Constants) -> Any:
         """The results by torch's dispatcher."""
         if any(each.is_nested for each in arguments if isinstance(each, torch.Tensor)):
-            require_taken(self.called, self.names, arguments)  # torch would only name the operator
+            torch_tensors.require_taken(self.called, self.names, arguments)  # torch would only name the operator
         simple, baked = _parted(self.calls.all(constants))
         overload = self.operator(tuple(isinstance(each, torch.Tensor) for each in arguments), simple, baked)
         return overload(*arguments, **{f"c{at}": value for at, value in enumerate(simple.values())})
@@ -334,30 +319,24 @@ class TensorCalls:
             return self.run(arguments, known(constants))
 
         def record(arguments: Given, constants: Constants) -> Any:
-            every = known(constants)
-            return with_derivatives(
-                arguments, partial(call, **constants), lambda each, asks: self.plan(each, every, asks)
-            )
+            every, again = known(constants), partial(call, **constants)
+            return with_derivatives(arguments, again, lambda each, asks: self.plan(each, every, asks))
 
         def call(*arguments: Any, **constants: Any) -> Any:
             return self(arguments, known(constants), {})
 
-        return TorchOperator(
-            self.called,
-            f"{self.signature}|{fingerprint(self.calls.description.reference.function)}|{key}",
-            tuple(map(_type_of, self.signature.inputs, tensors)),
-            tuple(kind for _, kind in kinds),
-            len(self.signature.outputs),
-            run,
-            lambda *arguments, **constants: self.fake(arguments, known(constants)),
-            record,
-            partial(batched_by_loop, call),
-            partial(promote, self.signature),
-        )
+        def fake(*arguments: Any, **constants: Any) -> Any:
+            return self.fake(arguments, known(constants))
+
+        identity = f"{self.signature}|{fingerprint(self.calls.description.reference.function)}|{key}"
+        types = tuple(map(_type_of, self.signature.inputs, tensors)), tuple(kind for _, kind in kinds)
+        batch, promote = partial(autograd.batched_by_loop, call), partial(torch_tensors.promote, self.signature)
+        count = len(self.signature.outputs)
+        return TorchOperator(self.called, identity, *types, count, run, fake, record, batch, promote)
 
     def fake(self, arguments: Given, constants: Constants) -> Any:
         """Tensors without values as these would give them."""
-        require_taken(self.called, self.names, arguments)
+        torch_tensors.require_taken(self.called, self.names, arguments)
         tensors = results_of(bound_of(self.signature, arguments, self.sizes(constants), self.called), arguments)
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
@@ -398,7 +377,7 @@ def _misfit(result: torch.Tensor, target: object) -> str:
 
 
 def _packed(results: Sequence[np.ndarray], device: str = generate.CPU) -> Any:
-    tensors = tuple(tensor_of(np.asarray(result)).to(device) for result in results)
+    tensors = tuple(torch_tensors.tensor_of(np.asarray(result)).to(device) for result in results)
     return tensors[0] if len(tensors) == 1 else tensors
 
 
@@ -429,16 +408,12 @@ class UnsignedTensors:
         description = self.calls.description
         arrays, constants = self.calls.split(arguments, constants)
         arguments = tuple(arrays)
-        require_taken(description.name, description.reference.parameters[: len(arguments)], arguments)
+        torch_tensors.require_taken(description.name, description.reference.parameters[: len(arguments)], arguments)
         try:
             calls = self.calls.signed([stand_in(each) for each in arguments], constants)
         except UnsupportedError as error:
-            if (
-                not is_unwatched(arguments)
-                or is_recorded(arguments)
-                or out is not None
-                or device_of(arguments) != generate.CPU
-            ):
+            is_plain = is_unwatched(arguments) and not is_recorded(arguments) and out is None
+            if not is_plain or device_of(arguments) != generate.CPU:
                 message = "sign it, give a gradient by @op.gradient, call it under torch.no_grad(), or on the CPU"
                 raise UnsupportedError(f"{description.name} runs as its reference here: {error}; {message}") from error
             return self.written(arguments, constants)
@@ -457,6 +432,4 @@ class UnsignedTensors:
             results = self.calls.description.reference.function(*arrays_of(arguments), **constants)
         else:
             results = self.calls.whole(arrays_of(arguments), constants, {}, None)
-        if isinstance(results, tuple):
-            return tuple(tensor_of(np.asarray(result)) for result in results)
-        return tensor_of(np.asarray(results))
+        return _packed(results if isinstance(results, tuple) else (results,))

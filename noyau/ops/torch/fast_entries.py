@@ -192,14 +192,9 @@ class DeviceFastCall:
         """The arguments as tensors on the device, or None where one does not fit; `looked_at`: tensors do."""
         if len(arguments) != len(self.ends):
             return None
-        tensors = []
-        for end, each in zip(self.ends, arguments, strict=True):
-            is_known = looked_at and isinstance(each, torch.Tensor)
-            tensor = each if is_known else self.tensor(end, each)
-            if tensor is None:
-                return None
-            tensors.append(tensor)
-        return tensors
+        pairs = zip(self.ends, arguments, strict=True)
+        tensors = [e if looked_at and isinstance(e, torch.Tensor) else self.tensor(end, e) for end, e in pairs]
+        return None if any(each is None for each in tensors) else tensors
 
     def tensor(self, end: Argument, each: Any) -> torch.Tensor | None:
         """An argument as a tensor on the device, or None where it does not fit."""

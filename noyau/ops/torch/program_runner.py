@@ -79,13 +79,9 @@ class TensorProgram(ProgramRunner):
 
 def laid_out(tensor: Tensor, layout: Layout) -> Tensor:
     """A tensor as kernels of this layout take it, its axes in the order of memory; a copy where it lies otherwise."""
-    match layout.order:
-        case Order.PACKED:
-            return tensor.contiguous()
-        case Order.PERMUTED:
-            return tensor.permute(layout.axes).contiguous()
-        case _:
-            return tensor
+    if layout.order is Order.PERMUTED:
+        tensor = tensor.permute(layout.axes)
+    return tensor.contiguous() if layout.order in (Order.PACKED, Order.PERMUTED) else tensor
 
 
 def _calls(program: BuiltProgram, tiles: Mapping[str, int]) -> list[Step]:

@@ -6,7 +6,7 @@ import json
 import os
 import runpy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,8 +17,6 @@ import numpy as np
 
 from noyau.errors import InputError
 from noyau.kernels.call import CALLERS
-from noyau.kernels.user_kernel import UserKernel
-from noyau.signatures.types import Instance
 from noyau.workers.array_files import read_arrays
 from noyau.workers.import_path import import_path
 
@@ -53,19 +51,14 @@ def _kernel(wish: Mapping[str, Any]) -> int:
     if op.signature is None:
         raise InputError(f"{op.name} has no signature")
     bound = bind(op.signature, arrays, op.known(op.description.reference.constants), op.name)
-    _launch(kernel, bound.instance, bound.arrays)
-    return 0
-
-
-def _launch(kernel: UserKernel, instance: Instance, arrays: Sequence[np.ndarray]) -> None:
-    """One launch, each tensor in memory of its own."""
     torch = import_module("torch")
-    arguments = [
+    arguments = [  # each tensor in memory of its own
         np.asarray(array).item() if value.scalar else torch.from_numpy(np.ascontiguousarray(array)).cuda()
-        for value, array in zip(instance.inputs, arrays, strict=True)
+        for value, array in zip(bound.instance.inputs, bound.arrays, strict=True)
     ]
-    CALLERS[kernel.language].on_tensors(kernel, instance, {})(*arguments)
+    CALLERS[kernel.language].on_tensors(kernel, bound.instance, {})(*arguments)
     torch.cuda.synchronize()
+    return 0
 
 
 def with_lines() -> None:

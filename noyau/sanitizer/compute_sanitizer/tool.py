@@ -67,17 +67,13 @@ def run_tools(
                 end = " ".join(output.split())[-300:]
                 raise DeviceError(f"compute-sanitizer {tool} did not look at the program: {end}")
             if status and not failed:
-                failed = f"under compute-sanitizer {tool} the program ended with status {status}: {_last_line(output)}"
+                lines = [line.strip() for line in output.splitlines() if not line.startswith("=========")]
+                last = next(filter(None, reversed(lines)), "it printed nothing")[-300:]
+                failed = f"under compute-sanitizer {tool} the program ended with status {status}: {last}"
             reports += read_reports(record.read_text(encoding="utf-8", errors="replace"), tool)
     if failed and not reports:
         raise DeviceError(failed)
     return reports
-
-
-def _last_line(printed: str) -> str:
-    """The last line that the program printed, not the tool."""
-    lines = [line.strip() for line in printed.splitlines() if line.strip() and not line.startswith("=========")]
-    return lines[-1][-300:] if lines else "it printed nothing"
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:
@@ -95,11 +91,8 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, s
     return process.returncode, printed.decode("utf-8", "replace")
 
 
-_ALIKE = {
-    FindingKind.NEGATIVE_INDEX: FindingKind.OUT_OF_BOUNDS,
-    FindingKind.WRITTEN_TWICE: FindingKind.RACE,
-    FindingKind.CRASH: FindingKind.OUT_OF_BOUNDS,
-}
+_OUTSIDE = (FindingKind.NEGATIVE_INDEX, FindingKind.CRASH)
+_ALIKE = {**dict.fromkeys(_OUTSIDE, FindingKind.OUT_OF_BOUNDS), FindingKind.WRITTEN_TWICE: FindingKind.RACE}
 
 
 def merge_witnesses(watched: Sequence[Finding], others: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -128,16 +121,10 @@ def _lines(finding: Finding) -> set[tuple[str, str]]:
 
 
 WITNESS = "compute-sanitizer"
-_KINDS = {
-    "Initcheck": FindingKind.UNINITIALISED,
-    "Analysis": FindingKind.RACE,
-    "Hazard": FindingKind.RACE,
-    "Synccheck": FindingKind.DIVERGENT_BARRIER,
-}
-_BY_TOOL = {
-    "racecheck": FindingKind.RACE,
-    "initcheck": FindingKind.UNINITIALISED,
-    "synccheck": FindingKind.DIVERGENT_BARRIER,
+_KINDS = {  # by the kind of a record, or by its tool
+    **dict.fromkeys(("Initcheck", "initcheck"), FindingKind.UNINITIALISED),
+    **dict.fromkeys(("Analysis", "Hazard", "racecheck"), FindingKind.RACE),
+    **dict.fromkeys(("Synccheck", "synccheck"), FindingKind.DIVERGENT_BARRIER),
 }
 _MISALIGNED = "give the pointer the alignment of what it points to"
 _VERBS = {"Read": "reads", "Write": "writes", "Atomic": "merges into"}
@@ -184,13 +171,11 @@ def read_reports(text: str, tool: str) -> tuple[ToolReport, ...]:
         root = ElementTree.fromstring(text)  # noqa: S314  written by the tool that was run
     except ElementTree.ParseError as fault:
         raise InputError(f"the record of compute-sanitizer {tool} is not read: {fault}; run it again") from None
-    reports = [_reported(each, tool) for each in root.iter("record")]
     by_key: dict[tuple[object, ...], ToolReport] = {}
-    for each in reports:
-        if each is not None:
-            key = each.kind, each.site, each.other, each.function
-            first = by_key.get(key)
-            by_key[key] = each if first is None else replace(first, count=first.count + each.count)
+    for each in filter(None, (_reported(record, tool) for record in root.iter("record"))):
+        key = each.kind, each.site, each.other, each.function
+        first = by_key.get(key)
+        by_key[key] = each if first is None else replace(first, count=first.count + each.count)
     precise = [each for each in by_key.values() if each.kind is not FindingKind.LAUNCH]
     return tuple(precise or by_key.values())  # calls of the API fail after a kernel has
 
@@ -199,13 +184,13 @@ def _reported(record: ElementTree.Element, tool: str) -> ToolReport | None:
     kind = record.findtext("kind", "")
     if kind == "Api":
         message = record.findtext("what/message") or record.findtext("what/text", "")
-        where = record.findtext("what/api", "a call")
-        return ToolReport(FindingKind.LAUNCH, f"{where} failed: {message}", None, None, (), "")
+        message = f"{record.findtext('what/api', 'a call')} failed: {message}"
+        return ToolReport(FindingKind.LAUNCH, message, None, None, (), "")
     if kind.endswith("ApiError") or kind == "Leak":
         return None  # of the host's own reads, and of memory that is not freed
     if record.find("what/source") is not None:
         return _race(record)
-    return _access(record, _KINDS.get(kind) or _BY_TOOL.get(tool) or FindingKind.OUT_OF_BOUNDS)
+    return _access(record, _KINDS.get(kind) or _KINDS.get(tool) or FindingKind.OUT_OF_BOUNDS)
 
 
 def _race(record: ElementTree.Element) -> ToolReport:
@@ -226,22 +211,10 @@ def _access(record: ElementTree.Element, kind: FindingKind) -> ToolReport:
     fault, mend = record.findtext("what/error", ""), ""
     if fault == "misaligned":
         kind, mend = FindingKind.CRASH, _MISALIGNED
-    owner = _owner(record)
-    return ToolReport(
-        kind,
-        f"{owner or 'a thread'}: {text[:1].lower()}{text[1:]}",
-        _site(record),
-        None,
-        (owner,) if owner else (),
-        record.findtext("where/func", ""),
-        mend=mend,
-    )
-
-
-def _owner(record: ElementTree.Element) -> str:
-    """`thread 36 of block 1`, as everywhere."""
-    places = [_place(record.find(f"who/{name}")) for name in ("threadIdx", "blockIdx")]
-    return f"thread {places[0]} of block {places[1]}" if all(places) else ""
+    thread, block = (_place(record.find(f"who/{name}")) for name in ("threadIdx", "blockIdx"))
+    owners = (f"thread {thread} of block {block}",) if thread and block else ()
+    message = f"{owners[0] if owners else 'a thread'}: {text[:1].lower()}{text[1:]}"
+    return ToolReport(kind, message, _site(record), None, owners, record.findtext("where/func", ""), mend=mend)
 
 
 def _place(element: ElementTree.Element | None) -> str:

@@ -209,7 +209,7 @@ def situation_or_none(
     try:
         scalars = {v.name: np.asarray(a) for v, a in zip(instance.inputs, inputs, strict=True) if v.scalar}
         scalars |= {n: np.asarray(sizes[n], scalars[n].dtype) for n in scalars.keys() & sizes.keys()}
-        values = (*instance.inputs, *instance.outputs)
+        values = instance.ends
         pairs = zip(values, shapes_of(values, sizes), strict=True)
         ends = [scalars[v.name] if v.name in scalars else phantom(shape, v.dtype.numpy) for v, shape in pairs]
         arrays, outputs = ends[: len(instance.inputs)], ends[len(instance.inputs) :]

@@ -89,11 +89,9 @@ def run_cells(cells: Sequence[Cell], name: str) -> list[str]:
 def _run(text: str, file: str, space: dict[str, Any]) -> None:
     """As a notebook does: the value of a last expression is printed."""
     tree = ast.parse(text, file)
-    last = tree.body[-1] if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    if last is not None:
-        tree.body.pop()
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, file, "exec"), space)  # noqa: S102  the user's own notebook
-    if last is not None:
+    if isinstance(last, ast.Expr):
         value = eval(compile(ast.Expression(last.value), file, "eval"), space)  # noqa: S307  the user's own notebook
         if value is not None:
             sys.stdout.write(f"{value!r}\n")

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +26,9 @@ from noyau import errors
 from noyau.errors import DeviceError, NoyauError, RaisedError
 from noyau.kernels.interpretation import error_of
 from noyau.kernels.user_kernel import python_function
+from noyau.sanitizer.numba_cuda import launch as launches
 from noyau.sanitizer.numba_cuda.kernel import MOST, lint_call
-from noyau.sanitizer.numba_cuda.launch import (
-    LANGUAGE,
-    SimulatedLaunch,
-    WatchedArgument,
-    cells_of,
-    configuration_of,
-    launch_kernel,
-    root_of,
-)
+from noyau.sanitizer.numba_cuda.launch import LANGUAGE, SimulatedLaunch, WatchedArgument, cells_of, root_of
 from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.numba_host import WORDS, in_numpy, stood_in
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
@@ -81,9 +75,9 @@ def install_hooks(session: ScriptSession, launch: Any = None) -> Iterator[None]:
         for name, word in (WORDS | compiling).items():
             patch(undone, cuda, name, word)
         for name in ("device_array", "device_array_like"):  # what the host fills by itself holds values
-            patch(undone, cuda, name, hooks.empty(getattr(simulator, name)))
+            patch(undone, cuda, name, partial(hooks.empty, getattr(simulator, name)))
         undone.enter_context(stood_in(session.note))
-        patch(undone, cuda, "to_device", hooks.sent(simulator.to_device))
+        patch(undone, cuda, "to_device", partial(hooks.sent, simulator.to_device))
         for name in ("copy_to_device", "__setitem__"):
             patch(undone, FakeCUDAArray, name, hooks.filled(getattr(FakeCUDAArray, name)))
         patch(undone, FakeCUDAArray, "copy_to_host", hooks.copied(FakeCUDAArray.copy_to_host))
@@ -110,17 +104,13 @@ class _CudaHooks:
         self.session.note(_UNCOMPILED)
         return "", None
 
-    def empty(self, make: Callable[..., Any]) -> Callable[..., Any]:
+    def empty(self, plain: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """An array of a device that holds nothing yet."""
-
-        def make_fresh(*args: Any, **options: Any) -> Any:
-            array = make(*args, **options)
-            root = root_of(in_numpy(array))
-            if root.dtype.names is None:
-                self.fresh[id(root)] = FreshArray(root, np.zeros(root.shape, bool))
-            return array
-
-        return make_fresh
+        array = plain(*args, **options)
+        root = root_of(in_numpy(array))
+        if root.dtype.names is None:
+            self.fresh[id(root)] = FreshArray(root, np.zeros(root.shape, bool))
+        return array
 
     def note_work(
         self, what: str, place: str, stream: Any, arrays: Sequence[tuple[np.ndarray, bool]], *, waits: bool
@@ -139,15 +129,11 @@ class _CudaHooks:
         if waits:
             self.order.synchronize(number)
 
-    def sent(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+    def sent(self, plain: Callable[..., Any], value: Any, stream: Any = 0, *args: Any, **named: Any) -> Any:
         """cuda.to_device, which the host waits for unless it names a stream."""
-
-        def send(value: Any, stream: Any = 0, *args: Any, **named: Any) -> Any:
-            array = plain(value, stream, *args, **named)
-            self.note_work("a copy", _place(), stream, [(in_numpy(array), True)], waits=isinstance(stream, int))
-            return array
-
-        return send
+        array = plain(value, stream, *args, **named)
+        self.note_work("a copy", _place(), stream, [(in_numpy(array), True)], waits=isinstance(stream, int))
+        return array
 
     def filled(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         """copy_to_device, and what the host assigns to an array of a device: its cells hold values from then on."""
@@ -169,21 +155,18 @@ class _CudaHooks:
         def copy(array: Any, *args: Any, **named: Any) -> Any:
             fresh_array = self.fresh.get(id(root_of(array._ary)))
             if fresh_array is not None and fresh_array.kernel is not None:
-                self.report_unwritten(fresh_array, array._ary)
+                cells = cells_of(array._ary, fresh_array.array)
+                missed = np.flatnonzero(~fresh_array.is_set.reshape(-1)[cells.reshape(-1)])
+                if missed.size:
+                    first = ", ".join(map(str, np.unravel_index(missed[0], array._ary.shape)))
+                    many = f"{missed.size} of {array._ary.size} cells that are copied to the host were never written"
+                    mend = "let the threads reach the last cells, or fill the array before"
+                    self.session.find_unwritten(*fresh_array.kernel, LANGUAGE, f"{many}, [{first}] first", mend)
             stream = named.get("stream", args[1] if len(args) > 1 else 0)
             self.note_work("a copy", _place(), stream, [(array._ary, False)], waits=isinstance(stream, int))
             return plain(array, *args, **named)
 
         return copy
-
-    def report_unwritten(self, fresh_array: FreshArray, view: np.ndarray) -> None:
-        cells = cells_of(view, fresh_array.array)
-        missed = np.flatnonzero(~fresh_array.is_set.reshape(-1)[cells.reshape(-1)])
-        if missed.size and fresh_array.kernel is not None:
-            first = ", ".join(map(str, np.unravel_index(missed[0], view.shape)))
-            many = f"{missed.size} of {view.size} cells that are copied to the host were never written"
-            mend = "let the threads reach the last cells, or fill the array before"
-            self.session.find_unwritten(*fresh_array.kernel, LANGUAGE, f"{many}, [{first}] first", mend)
 
 
 class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
@@ -232,12 +215,12 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
         arguments = [self._argument(each, value) for each, value in zip(names, args, strict=True)]
         shapes = describe_shapes(names, [each.value for each in arguments])
         session, name, place = self._hooks.session, self.fn.__name__, place_of(self)
-        configuration = configuration_of(self._launch)
+        configuration = launches.configuration_of(self._launch)
         try:
             traced = session.traced(name, place)
             arrays = [each.value for each in arguments if isinstance(each.value, np.ndarray)]
             before = [each.tobytes() for each in arrays]
-            launch = launch_kernel(self.fn, configuration, arguments, MOST, traced, goes_on=True)
+            launch = launches.launch_kernel(self.fn, configuration, arguments, MOST, traced, goes_on=True)
             touched = [(a, False) for a in arrays]
             touched += [(a, True) for a, old in zip(arrays, before, strict=True) if a.tobytes() != old]
             stream = self._launch[2] if isinstance(self._launch, tuple) and len(self._launch) > 2 else 0
@@ -266,10 +249,9 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
         watched = launch.watched(session.script, name, size)
         remarks = lint_call(launch, self.fn, session.script, name, at, size, is_whole=True)
         findings = *map(_of_numba, watched.findings), *remarks
-        unseen = (
-            f"after {MOST} accesses of a launch; run the script on smaller arrays" if launch.recorder.was_cut else ""
-        )
-        session.add(name, LANGUAGE, place_of(self), shapes, replace(watched, findings=findings), unseen)
+        late = f"after {MOST} accesses of a launch; run the script on smaller arrays"
+        unseen, watched = late if launch.recorder.was_cut else "", replace(watched, findings=findings)
+        session.add(name, LANGUAGE, place_of(self), shapes, watched, unseen)
 
     def _argument(self, name: str, value: Any) -> WatchedArgument:
         """An argument as an array of NumPy or a number."""

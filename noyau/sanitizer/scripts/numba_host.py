@@ -7,7 +7,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,12 +55,8 @@ DEVICE = SimulatedGpu(
 CONTEXT = SimulatedGpu(
     id=0,
     device=DEVICE,
-    reset=_ignored,
-    synchronize=_ignored,
-    push=_ignored,
-    pop=_ignored,
-    trashing=SimpleNamespace(clear=_ignored),
-    deallocations=SimpleNamespace(clear=_ignored),
+    **dict.fromkeys(("reset", "synchronize", "push", "pop"), _ignored),
+    **dict.fromkeys(("trashing", "deallocations"), SimpleNamespace(clear=_ignored)),
     get_memory_info=lambda: (DEVICE.TOTAL_MEMORY, DEVICE.TOTAL_MEMORY),
     get_compute_capability=lambda: DEVICE.compute_capability,
 )
@@ -97,10 +92,9 @@ _STREAMS = ("default_stream", "legacy_default_stream", "per_thread_default_strea
 WORDS: dict[str, Any] = {
     "gpus": [DEVICE],
     "list_devices": lambda: [DEVICE],
-    "select_device": lambda *_: CONTEXT,
-    "current_context": lambda *_: CONTEXT,
+    **dict.fromkeys(("select_device", "current_context"), lambda *_: CONTEXT),
+    **dict.fromkeys(("close", "profile_start", "profile_stop"), _ignored),
     "detect": _detected,
-    "close": _ignored,
     "as_cuda_array": _as_array,
     "is_cuda_array": lambda value: isinstance(value, FakeCUDAArray),
     "is_supported_version": lambda: True,
@@ -113,8 +107,6 @@ WORDS: dict[str, Any] = {
     **dict.fromkeys(_STREAMS, lambda *_: NumbaStream(number=DEFAULT)),
     "stream": lambda *_: NumbaStream(),
     "synchronize": lambda *_: FakeStream.order.synchronize(),
-    "profile_start": _ignored,
-    "profile_stop": _ignored,
     "profiling": nullcontext,
 }
 
@@ -139,11 +131,11 @@ def _decorator(plain: Plain, make: Callable[..., Plain], note: Note, what: str) 
     def noting(function: Plain, *arguments: Any) -> Plain:
         ufunc, line = make(function, *arguments), function.__code__.co_firstlineno
 
-        @wraps(ufunc)
         def called(*args: Any, **named: Any) -> Any:
             note(f"{function.__name__} (line {line}) is a function {what}")
             return ufunc(*args, **named)
 
+        called.__name__ = function.__name__
         return called
 
     def decorator(*arguments: Any, **options: Any) -> Any:
@@ -164,7 +156,6 @@ def _elementwise(function: Plain, signatures: Any = None) -> Plain:
             results = np.vectorize(function, otypes=dtypes)(*arrays)
         return _as_result(results, out, args)
 
-    called.__name__ = function.__name__
     return called
 
 
@@ -178,11 +169,9 @@ def _generalised(function: Plain, signatures: Any, layout: str, *_: Any) -> Plai
         arrays = [np.asarray(in_numpy(each)) for each in args[: len(inputs)]]
         cores = [len(names) for names in inputs]
         batch = np.broadcast_shapes(*(a.shape[: a.ndim - core] for a, core in zip(arrays, cores, strict=True)))
-        sizes = {
-            name: size
-            for names, array in zip(inputs, arrays, strict=True)
-            for name, size in zip(names, array.shape[array.ndim - len(names) :], strict=True)
-        }
+        sizes = dict[str, int]()
+        for names, array in zip(inputs, arrays, strict=True):
+            sizes |= zip(names, array.shape[array.ndim - len(names) :], strict=True)
         shapes = [(*batch, *(sizes[name] for name in names)) for names in outputs]
         kinds = _results(signatures, arrays, len(outputs))
         results = [np.zeros(shape, kind) for shape, kind in zip(shapes, kinds, strict=True)]
@@ -193,7 +182,6 @@ def _generalised(function: Plain, signatures: Any, layout: str, *_: Any) -> Plai
         values = tuple(_as_result(each, to, args) for each, to in zip(results, outs, strict=True))
         return values if len(values) > 1 else values[0]
 
-    called.__name__ = function.__name__
     return called
 
 

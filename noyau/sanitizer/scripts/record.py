@@ -58,14 +58,8 @@ class KernelSeen:
 
     def to_json(self, script: str) -> dict[str, Any]:
         """The entry of `checked`."""
-        return {
-            "op": script,
-            "kernel": self.name,
-            "shapes": list(self.shapes),
-            "accesses": self.accesses,
-            "calls": self.calls,
-            "unseen": self.unseen,
-        }
+        facts = {name: getattr(self, name) for name in ("accesses", "calls", "unseen")}
+        return {"op": script, "kernel": self.name, "shapes": list(self.shapes), **facts}
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -108,12 +108,8 @@ class StreamOrder:
             is_before = theirs == stream or seen.get(theirs, 0) >= other.number
             if not is_before and other.meets(access):
                 self.report(other, access, name)
-            if (
-                not is_before
-                or other.span != span
-                or (other.writes and not writes)
-                or (not writes and theirs != stream)
-            ):
+            is_replaced = is_before and other.span == span and (writes or (theirs == stream and not other.writes))
+            if not is_replaced:
                 kept.append(other)
         if stream != HOST:  # who comes behind it comes behind what it has replaced
             earlier[:] = [*kept, access][-MOST:]

@@ -23,18 +23,8 @@ from noyau.codegen.language import BY_SUFFIX
 from noyau.errors import BuildError, NoyauError, RaisedError, UnansweredError, UnsupportedError
 from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.tensors import from_torch
-from noyau.sanitizer.c.extension import (
-    CallBefore,
-    Extension,
-    ExtensionText,
-    Memory,
-    TensorView,
-    Value,
-    bindings,
-    build_extension,
-    call_extension,
-    keeps_state,
-)
+from noyau.sanitizer.c import extension as c_extension
+from noyau.sanitizer.c.extension import CallBefore, Extension, ExtensionText, Memory, TensorView, Value
 from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes
 from noyau.sanitizer.scripts.triton_host import is_marked, marked
@@ -105,15 +95,11 @@ class Extensions:
         **named: Any,
     ) -> BuiltExtension:
         """torch.utils.cpp_extension.load_inline."""
-        texts = [
-            each
-            for part in (cuda_sources, cpp_sources)
-            for each in ([part] if isinstance(part, str) else part or [])
-            if each.strip()
-        ]
+        parts = [[part] if isinstance(part, str) else part or [] for part in (cuda_sources, cpp_sources)]
+        texts = [each for part in parts for each in part if each.strip()]
         names = [functions] if isinstance(functions, str) else list(functions or ())
         unit = [ExtensionText("load_inline", _PRELUDE), *(self.placed(name, at, text) for at, text in enumerate(texts))]
-        unit += [ExtensionText("load_inline", bindings(names))] if names else []
+        unit += [ExtensionText("load_inline", c_extension.bindings(names))] if names else []
         return self.built(name, Extension((tuple(unit),), None, _flags(named)))
 
     def placed(self, name: str, number: int, text: str) -> ExtensionText:
@@ -129,10 +115,10 @@ class Extensions:
     def built(self, name: str, extension: Extension) -> BuiltExtension:
         """An extension that compiles. BuildError where it does not; where it cannot be watched, so is what calls it."""
         try:
-            build_extension(extension)
-        except BuildError:
-            raise
+            c_extension.build_extension(extension)
         except NoyauError as error:
+            if isinstance(error, BuildError):
+                raise
             self.session.add(name, LANGUAGE, extension.texts[-1].file, "", None, str(error))
             raise UnsupportedError(str(error)) from None
         return BuiltExtension(self, extension)
@@ -148,10 +134,10 @@ class Extensions:
                 values = [tensors.value(each) for each in args]
                 by_name = {name: tensors.value(each) for name, each in named.items()}
                 memories = list(tensors.memories())
-                keeps, began_s = keeps_state(extension), monotonic()
+                keeps, began_s = c_extension.keeps_state(extension), monotonic()
                 before = [each for each in self.before[extension] if each.fits(memories)]
                 contents = [replace(each, cells=each.cells.copy()) for each in memories] if keeps else []
-                end = call_extension(
+                end = c_extension.call_extension(
                     extension, function, values, memories, by_name,
                     op=self.session.script, patience_s=self.time_s, poison=self.poison, before=before,
                 )  # fmt: skip
@@ -197,9 +183,7 @@ def _is_address(number: int) -> bool:
         return number >= _ADDRESS
     with suppress(OSError):
         maps = Path("/proc/self/maps").read_text("utf-8", "replace")
-        heap = re.findall(
-            r"^(\w+)-(\w+) .*\[heap\]$", maps, re.MULTILINE
-        )  # one where its pages are not of several kinds
+        heap = re.findall(r"^(\w+)-(\w+) .*\[heap\]$", maps, re.MULTILINE)  # one for each kind of its pages
         return any(int(first, 16) <= number < int(end, 16) for first, end in heap)
     return False
 
@@ -275,10 +259,10 @@ class _Tensors:
         """The very tensor that was handed in, another view of its storage, or one of its own."""
         dtype = TO_TORCH[view.dtype]
         if view.cells is not None:
-            flat = torch.empty(0, dtype=dtype)
             if view.cells.size:
-                flat = torch.frombuffer(bytearray(view.cells), dtype=dtype)
-            result = flat.as_strided(view.shape, view.strides) if view.cells.size else flat.reshape(view.shape)
+                result = torch.frombuffer(bytearray(view.cells), dtype=dtype).as_strided(view.shape, view.strides)
+            else:
+                result = torch.empty(view.shape, dtype=dtype)
         else:
             same = (tensor for known, tensor in self.views if known == view)
             if (tensor := next(same, None)) is not None:

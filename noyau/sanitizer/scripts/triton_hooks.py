@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -29,6 +29,7 @@ from noyau.sanitizer.lint.launches import LaunchFacts, advise, sm_count_in
 from noyau.sanitizer.scripts import triton_host
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
 from noyau.sanitizer.scripts.streams import HOST, StreamWork, calling_line, order_of
+from noyau.sanitizer.scripts.triton_host import FakeCompiledKernel, is_marked, parts, storage_of
 from noyau.sanitizer.triton.run import LANGUAGE, MOST, FreshTensor, launch_watched
 from noyau.toolchain.triton import interpreter
 from noyau.verify.findings import Finding
@@ -83,8 +84,7 @@ class _Empties:
 
     def forget(self, tensor: torch.Tensor) -> None:
         """The host may fill it from now on, and nobody sees it."""
-        with torch._C.DisableTorchFunction():
-            self.known.pop(tensor.untyped_storage().data_ptr(), None)
+        self.known.pop(storage_of(tensor), None)
 
 
 class _TritonHooks:
@@ -94,14 +94,16 @@ class _TritonHooks:
         self.session, self.grid, self.empties, self.order = session, grid, _Empties(), order_of(session)
         self.storages: dict[int, StorageWeakRef] = {}
 
-    def run(
-        self, function: Any, args: Sequence[Any], named: Mapping[str, Any], grid: Any
-    ) -> triton_host.FakeCompiledKernel:
+    def run(self, function: Any, args: Sequence[Any], named: Mapping[str, Any], grid: Any) -> FakeCompiledKernel:
         """A launch of a kernel, or a warm-up of it."""
         if grid is not None:
             programs = self.grid or grid
-            self.launch(partial(_interpreted, function, programs), function, args, named, programs)
-        return triton_host.FakeCompiledKernel(partial(interpreter.run, function))
+
+            def interpreted(*args: Any, **named: Any) -> None:
+                interpreter.interpret(function, args, named, programs)
+
+            self.launch(interpreted, function, args, named, programs)
+        return FakeCompiledKernel(partial(interpreter.run, function))
 
     def launch(
         self, run: Callable[..., Any], function: Any, args: Sequence[Any], named: Mapping[str, Any], grid: Any
@@ -114,7 +116,7 @@ class _TritonHooks:
         session.advice |= {each.id: each for each in remarks if each.id not in session.advice}
         fresh = dict(self.fresh([*args, *own.values()], name, place))
         traced = session.traced(name, place)
-        tensors = [each for each in (*args, *own.values()) if isinstance(each, torch.Tensor)]
+        tensors = _tensors((*args, *own.values()))
         before = [self.bytes_of(each) for each in tensors]
         try:
             triton_launch = launch_watched(run, function, args, named, fresh, shadow=traced)
@@ -139,12 +141,11 @@ class _TritonHooks:
     def fresh(self, values: Sequence[Any], name: str, place: str) -> Iterator[tuple[int, FreshTensor]]:
         """The written cells of memories of a launch that began empty, by address."""
         for each in values:
-            tensor = getattr(each, "base", None) if not isinstance(each, torch.Tensor) else each
+            tensor = each if isinstance(each, torch.Tensor) else getattr(each, "base", None)
             fresh_tensor = self.empties.of(tensor) if isinstance(tensor, torch.Tensor) else None
-            if fresh_tensor is not None and isinstance(tensor, torch.Tensor):
+            if fresh_tensor is not None:
                 fresh_tensor.kernel = name, place
-                with torch._C.DisableTorchFunction():
-                    yield tensor.untyped_storage().data_ptr(), fresh_tensor
+                yield storage_of(tensor), fresh_tensor
 
     def bytes_of(self, tensor: torch.Tensor) -> np.ndarray:
         """A copy of the cells of a tensor, as bytes."""
@@ -175,37 +176,32 @@ class _TritonHooks:
 
     def look_at_order(self, name: str, args: Sequence[Any], named: Mapping[str, Any], result: Any) -> None:
         """At each call of torch: what it reads and writes, in which stream, and whether the host waits for that."""
-        is_there = triton_host.is_marked
-        results = [each for each in triton_host.parts((result,)) if isinstance(each, torch.Tensor)]
-        tensors = [e for e in triton_host.parts((*args, *named.values())) if isinstance(e, torch.Tensor)]
-        places = {triton_host.storage_of(each) for each in tensors}
-        outputs = [each for each in results if triton_host.storage_of(each) not in places]
+        results, tensors = _tensors(parts((result,))), _tensors(parts((*args, *named.values())))
+        places = set(map(storage_of, tensors))
+        outputs = [each for each in results if storage_of(each) not in places]
         if _changes(name) and tensors and isinstance(args[0], torch.Tensor):
             outputs.append(args[0])
-        outputs += [each for each in [named.get("out")] if isinstance(each, torch.Tensor)]
-        reads = [each for each in tensors if not any(each is other for other in outputs)]
-        if not any(map(is_there, (*tensors, *results))):
-            known = [each for each in tensors if triton_host.storage_of(each) in self.order.touched]
-            outputs = [each for each in outputs if any(each is other for other in known)]
+        outputs += _tensors([named.get("out")])
+        own = set(map(id, outputs))
+        if not any(map(is_marked, (*tensors, *results))):
+            known = [each for each in tensors if storage_of(each) in self.order.touched]
+            written = [each for each in outputs if id(each) in set(map(id, known))]
             host = StreamWork(HOST, "the host", _place() if known else "", LANGUAGE)
-            self.note_accesses(host, [e for e in known if not any(e is o for o in outputs)], outputs)
-            return
-        if not outputs and name not in _READING | _SHARING:  # a view
-            return
-        self.note_transfer(name, args, named, reads, outputs)
+            self.note_accesses(host, [each for each in known if id(each) not in own], written)
+        elif outputs or name in _READING | _SHARING:  # else a view
+            self.note_transfer(name, args, named, [each for each in tensors if id(each) not in own], outputs)
 
     def note_transfer(
         self, name: str, args: Sequence[Any], named: Mapping[str, Any], reads: Sequence[Any], outputs: Sequence[Any]
     ) -> None:
         """Work of torch on a GPU. A copy to or from the host is waited for, but for one that does not block, of memory
         that is pinned; of other memory it is read at once."""
-        here = [each for each in (*reads, *outputs) if not triton_host.is_marked(each) and each.dim()]
+        here = [each for each in (*reads, *outputs) if not is_marked(each) and each.dim()]
         goes_on = bool(named.get("non_blocking")) or any(each is True for each in args[1:])
         if goes_on and name in ("to", "cpu"):  # torch pins what it makes for them
-            self.order.pinned |= {triton_host.storage_of(each) for each in outputs if not triton_host.is_marked(each)}
-        pinned = [triton_host.storage_of(each) in self.order.pinned for each in here]
-        is_late = goes_on and all(pinned)
-        sides = [[each for each in side if is_late or triton_host.is_marked(each)] for side in (reads, outputs)]
+            self.order.pinned |= {storage_of(each) for each in outputs if not is_marked(each)}
+        is_late = goes_on and all(storage_of(each) in self.order.pinned for each in here)
+        sides = [[each for each in side if is_late or is_marked(each)] for side in (reads, outputs)]
         self.note_work("a copy" if here else f"torch's {name}", *sides)
         if name in _READING | _SHARING or (here and not is_late):
             self.order.synchronize(self.order.current)
@@ -242,15 +238,14 @@ class _TritonHooks:
             self.session.find_unwritten(*kernel, LANGUAGE, message, FindingKind.UNWRITTEN.remedies[LANGUAGE])
 
 
-def _interpreted(function: Any, grid: Any, *args: Any, **named: Any) -> None:
-    interpreter.interpret(function, args, named, grid)
+def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
+    return [each for each in values if isinstance(each, torch.Tensor)]
 
 
 def _writes(name: str) -> bool:
     """Whether a function of torch makes a tensor like another one, or changes one in place."""
-    if name == "__setitem__":
-        return True
-    return name.startswith("new_") or name.endswith("_like") or (name.endswith("_") and not name.endswith("__"))
+    is_operator = name.startswith("__i")  # reads what it changes
+    return name.startswith("new_") or name.endswith("_like") or (_changes(name) and not is_operator)
 
 
 def _reads(name: str, tensor: torch.Tensor, result: Any) -> bool:

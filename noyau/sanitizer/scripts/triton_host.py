@@ -5,7 +5,7 @@ compiled to."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from copy import copy
 from importlib.util import find_spec
@@ -185,10 +185,6 @@ class TorchStream(FakeStream):
     device = GPU
 
 
-def _number_now() -> int:
-    return FakeStream.order.current
-
-
 def _answer(value: Any = None) -> Callable[..., Any]:
     """A function that has the same answer to all. Each stands in for one of torch's: it takes them for alike that are
     one object."""
@@ -223,15 +219,13 @@ def fake_generator() -> SimpleNamespace:
 
 
 WORDS: dict[str, Any] = {
-    "is_available": _answer(True),
-    "is_initialized": _answer(True),
-    "is_bf16_supported": _answer(True),
+    **{name: _answer(True) for name in ("is_available", "is_initialized", "is_bf16_supported")},
     "device_count": _answer(1),
     "get_device_name": _answer(PROPERTIES.name),
     "get_device_properties": _answer(PROPERTIES),
     "get_device_capability": _answer((PROPERTIES.major, PROPERTIES.minor)),
     "mem_get_info": _answer((PROPERTIES.total_memory, PROPERTIES.total_memory)),
-    "current_stream": lambda *_: TorchStream(number=_number_now()),
+    "current_stream": lambda *_: TorchStream(number=FakeStream.order.current),
     "default_stream": lambda *_: TorchStream(number=DEFAULT),
     "synchronize": lambda *_: FakeStream.order.synchronize(),
     "stream": lambda stream: stream or nullcontext(),
@@ -249,10 +243,6 @@ _ACCELERATOR = {"is_available": _answer(True), "current_accelerator": _answer(to
     "device_count": _answer(1), "current_device_index": _answer(0), "synchronize": WORDS["synchronize"]}  # fmt: skip
 
 
-def _empty_strided(size: Any, stride: Any, dtype: Any) -> Any:
-    return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
-
-
 @contextmanager
 def torch_stood_in(look: Look, note: Note = lambda _: None) -> Iterator[None]:
     """Within, torch has a GPU as far as a script sees. `note` takes lines for its report."""
@@ -261,6 +251,9 @@ def torch_stood_in(look: Look, note: Note = lambda _: None) -> Iterator[None]:
     def parameter(cls: Any, data: Any, requires_grad: bool = False, **kwargs: Any) -> Any:
         """The constructor of nn.Parameter, of which no mode is told; torch's compiler knows it by these names."""
         return _as(subclass(cls, data, requires_grad, **kwargs), data)
+
+    def empty_strided(size: Any, stride: Any, dtype: Any) -> Any:
+        return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
 
     def compile_nothing(model: Any = None, *wishes: Any, **named: Any) -> Any:
         """torch.compile: what it is given, as it is, since nothing is watched in what it makes."""
@@ -277,7 +270,7 @@ def torch_stood_in(look: Look, note: Note = lambda _: None) -> Iterator[None]:
         # One thread is deterministic as it is, and torch would load its compilers for the answer.
         patch(undone, torch, "use_deterministic_algorithms", _answer())
         patch(undone, torch._C, "_cuda_getCurrentRawStream", _answer(0))
-        patch(undone, torch._C._dynamo.guards, "_empty_strided_cuda", _empty_strided)  # of what inductor writes
+        patch(undone, torch._C._dynamo.guards, "_empty_strided_cuda", empty_strided)  # of what inductor writes
         patch(undone, torch.Tensor, "_make_subclass", staticmethod(parameter))
         undone.enter_context(Devices(look))
         yield
@@ -325,11 +318,7 @@ class FakeCompiledKernel:
 
 
 def bench_once(
-    function: Callable[[], Any],
-    *wishes: Any,
-    quantiles: Sequence[float] | None = None,
-    return_mode: str = "mean",
-    **named: Any,
+    function: Callable[[], Any], *wishes: Any, quantiles: Any = None, return_mode: str = "mean", **named: Any
 ) -> Any:
     """triton.testing.do_bench, which calls a function once; milliseconds of the watched run."""
     began_s = time.perf_counter()

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -56,40 +57,31 @@ def cubin_of(text: str, architecture: str, flags: tuple[str, ...] = ()) -> bytes
 
 
 def _compiled(text: str, architecture: str, flags: tuple[str, ...]) -> bytes:
-    nvcc = shutil.which("nvcc")
     if flags:  # which are words for nvcc
-        return _by_nvcc(nvcc, text, architecture, flags)
+        return _by_nvcc(text, architecture, flags)
     try:
         options = core().ProgramOptions(std="c++17", arch=architecture, lineinfo=True)
         whole = text if "#include" in text else f'{_TYPES}#line 1 "kernel.cu"\n{text}'
         code: bytes = core().Program(whole, "c++", options).compile("cubin").code
     except Exception as error:  # NVRTCError with its log, what finds no library, or no cuda.core
         message = str(error)
-        if nvcc is not None and (isinstance(error, MissingExtraError) or _NO_HEADER.search(message)):
-            return _by_nvcc(nvcc, text, architecture, flags)
+        if shutil.which("nvcc") and (isinstance(error, MissingExtraError) or _NO_HEADER.search(message)):
+            return _by_nvcc(text, architecture, flags)
         if isinstance(error, MissingExtraError):
             raise
         raise BuildError(f"NVRTC makes no machine code for {architecture}: {summary(message)}") from error
     return code
 
 
-def _by_nvcc(nvcc: str | None, text: str, architecture: str, flags: Sequence[str]) -> bytes:
+def _by_nvcc(text: str, architecture: str, flags: Sequence[str]) -> bytes:
+    nvcc = shutil.which("nvcc")
     if nvcc is None:
         raise BuildError(f"there is no nvcc on the PATH, which takes flags ({' '.join(flags)}); leave them out")
     with tempfile.TemporaryDirectory() as folder:
         source, code = Path(folder, "kernel.cu"), Path(folder, "kernel.cubin")
         source.write_text(text, "utf-8")
-        words = [
-            nvcc,
-            "-std=c++17",
-            f"-arch={architecture}",
-            "-cubin",
-            "-lineinfo",
-            *flags,
-            "-o",
-            str(code),
-            str(source),
-        ]
+        usual = f"-std=c++17 -arch={architecture} -cubin -lineinfo".split()
+        words = [nvcc, *usual, *flags, "-o", str(code), str(source)]
         ran = subprocess.run(words, capture_output=True, text=True, timeout=NVCC_S, check=False)
         if ran.returncode:
             message = summary(ran.stderr.replace(f"{folder}/", ""))
@@ -99,46 +91,33 @@ def _by_nvcc(nvcc: str | None, text: str, architecture: str, flags: Sequence[str
 
 @dataclass(frozen=True, slots=True)
 class KernelResources:
-    """The resources of a compiled kernel: registers and bytes of local memory of a thread, bytes of shared memory of a
-    block, and, where a device said it, the threads that a block of it has at most."""
+    """The resources of a compiled kernel: registers of a thread, bytes of shared memory of a block."""
 
     registers: int
     shared_bytes: int
-    local_bytes: int = 0
-    threads_most: int = 0
 
 
-# Attributes in the section .nv.info of a cubin: a kernel's registers, and its frame in local memory.
-_REGISTERS, _FRAME, _SYMBOL_TABLE = 0x2F, 0x11, 2
-_SHARED = ".nv.shared."
+_REGISTERS = 0x2F  # among the attributes in the section .nv.info of a cubin
 _USUAL_BYTES = 48 << 10
 
 
 def resources_in(cubin: bytes) -> dict[str, KernelResources]:
-    """The resources of each kernel of a cubin, by its symbol, read without a GPU from the sections of its ELF file."""
-    (start,), (size, count, names_at) = struct.unpack_from("<Q", cubin, 0x28), struct.unpack_from("<3H", cubin, 0x3A)
-    headers = [struct.unpack_from("<IIQQQQII", cubin, start + size * at) for at in range(count)]
-
-    def text_at(place: int) -> str:
-        return cubin[place : cubin.index(b"\0", place)].decode()
-
-    sections = {text_at(headers[names_at][4] + each[0]): each for each in headers}
-    table = next(each for each in headers if each[1] == _SYMBOL_TABLE)
-    names = headers[table[6]][4]
-    registers, frames = dict[str, int](), dict[str, int]()
-    _, _, _, _, at, length, *_ = sections[".nv.info"]
-    for place in range(at, at + length, 12):  # a format, an attribute, a length of 8, a symbol, a value
-        attribute, _, symbol, value = struct.unpack_from("<xBHII", cubin, place)
-        (name,) = struct.unpack_from("<I", cubin, table[4] + 24 * symbol)
-        known = {_REGISTERS: registers, _FRAME: frames}.get(attribute)
-        if known is not None:
-            known[text_at(names + name)] = value
+    """The resources of each kernel of a cubin, by its symbol, read without a GPU from the sections of its ELF file.
+    MissingExtraError without pyelftools."""
+    try:
+        from elftools.elf.elffile import ELFFile
+    except ImportError as error:
+        raise MissingExtraError("pyelftools is not installed; run: pip install 'noyau-kernels[check-c]'") from error
+    sections = {section.name: section for section in ELFFile(BytesIO(cubin)).iter_sections()}
     reserved = 1024 if ".nv.shared.reserved.0" in sections else 0
-    shared = {name: section[5] - reserved for name, section in sections.items() if name.startswith(_SHARED)}
-    return {
-        name: KernelResources(count, shared.get(f"{_SHARED}{name}", 0), frames.get(name, 0))
-        for name, count in registers.items()
-    }
+    resources = {}
+    # An entry: a format, an attribute, a length of 8, a symbol, a value.
+    for attribute, symbol, value in struct.iter_unpack("<xBxxII", sections[".nv.info"].data()):
+        if attribute == _REGISTERS:
+            name = sections[".symtab"].get_symbol(symbol).name
+            shared = sections.get(f".nv.shared.{name}")
+            resources[name] = KernelResources(value, shared["sh_size"] - reserved if shared else 0)
+    return resources
 
 
 def symbol_of(cubin: bytes, name: str) -> str:
@@ -150,47 +129,26 @@ def symbol_of(cubin: bytes, name: str) -> str:
     return symbols[0]
 
 
-def kernel_of(code: Any, name: str) -> Any:
-    """A kernel of compiled code by the name of its function. BuildError as `symbol_of`."""
-    return code.get_kernel(symbol_of(code.code, name))
-
-
-def resources_of(kernel: Any) -> KernelResources:
-    """The resources of a loaded kernel, as the current device says them."""
-    facts = kernel.attributes
-    threads_most = facts.max_threads_per_block
-    return KernelResources(facts.num_regs, facts.shared_size_bytes, facts.local_size_bytes, threads_most)
-
-
 class Launch:
     """A loaded kernel over a grid of blocks of threads; `grid` in clusters where blocks are in such."""
 
     def __init__(
-        self,
-        kernel: Any,
-        grid: int | tuple[int, ...],
-        block: tuple[int, ...],
-        shared_bytes: int = 0,
-        cluster: int = 1,
+        self, kernel: Any, grid: int | tuple[int, ...], block: tuple[int, ...], shared_bytes: int = 0, cluster: int = 1
     ) -> None:
         self.kernel = kernel
         if shared_bytes > _USUAL_BYTES:
-            _allow(kernel, shared_bytes)
+            driver = import_module("cuda.bindings.driver")
+            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            device = driver.cuCtxGetDevice()[1]
+            (status,) = driver.cuKernelSetAttribute(attribute, shared_bytes, kernel.handle, device)
+            if status:
+                raise BuildError(f"a kernel gets no {shared_bytes} bytes of shared memory: {status.name}")
         in_clusters = {"cluster": cluster} if cluster > 1 else {}
         self.grid = core().LaunchConfig(grid=grid, block=block, shmem_size=shared_bytes, **in_clusters)
 
     def __call__(self, stream: int, arguments: Sequence[Any]) -> None:
         """Launch on a stream, by its handle. Pointers are ints, sizes numbers of NumPy."""
         core().launch(_stream(stream), self.grid, self.kernel, *arguments)
-
-
-def _allow(kernel: Any, shared_bytes: int) -> None:
-    """Let a kernel have more dynamic shared memory than a kernel has without being asked, on the current device."""
-    driver = import_module("cuda.bindings.driver")
-    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    (status,) = driver.cuKernelSetAttribute(attribute, shared_bytes, kernel.handle, driver.cuCtxGetDevice()[1])
-    if status:
-        raise BuildError(f"a kernel gets no {shared_bytes} bytes of shared memory: {status.name}")
 
 
 @lru_cache(maxsize=64)

@@ -7,7 +7,8 @@ import torch
 import noyau
 from noyau.errors import DeviceError, SignatureError, UnsupportedError
 from noyau.kernels.cuda_grids import device_properties, where
-from noyau.kernels.triton.calls import HostTensor, TritonKernel, as_grid, is_interpreted
+from noyau.kernels.triton.calls import HostTensor, TritonKernel, as_grid
+from noyau.kernels.triton.parameters import is_interpreted
 from noyau.kernels.user_kernel import GPU, choose_constants
 from noyau.signatures.binding import bind
 from tests.kernels import triton_ops

@@ -8,7 +8,7 @@ import torch
 from noyau.errors import InputError
 from noyau.hosts.numpy.fast_calls import MISS
 from noyau.kernels.programs.generate import specialization_of
-from noyau.kernels.triton.calls import is_interpreted
+from noyau.kernels.triton.parameters import is_interpreted
 from noyau.ops.dispatch.choice import Choice, Selection
 from noyau.ops.torch.fast_entries import entry
 from noyau.signatures.binding import bind

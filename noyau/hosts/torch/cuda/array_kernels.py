@@ -13,13 +13,13 @@ import torch
 
 from noyau.errors import BuildError, CheckError
 from noyau.hosts.torch.cuda.device import beside_captures, device_errors, device_of, guard, missing_device, require_free
-from noyau.hosts.torch.cuda.guarded_memory import Room, answers
+from noyau.hosts.torch.cuda.guarded_memory import Room, answers, holds_poison
 from noyau.hosts.torch.cuda.launch import MOST_PLANS, Launcher, kinds_of
 from noyau.hosts.torch.cuda.launch_records import TAPE, function_of
 from noyau.hosts.torch.cuda.tensor_rotation import flat_of
 from noyau.hosts.torch.tensors import tensor_of
-from noyau.ir.loops import Buffer, Kernel, Role
-from noyau.toolchain.guard_zones import PLAIN, Empty, Order, changed_input, poison_of, refuse_unwritten
+from noyau.ir.loops import Kernel, Role
+from noyau.toolchain.guard_zones import PLAIN, Empty, Order, changed_input, refuse_unwritten
 from noyau.toolchain.triton.module import array_of, interprets
 
 Array = np.ndarray
@@ -73,12 +73,12 @@ class DeviceKernel:
         for number, (tensor, buffer) in enumerate(zip(inputs, self.kernel.of(Role.INPUT), strict=True)):
             if array_of(tensor, buffer.dtype).tobytes() != arrays[number].tobytes():
                 raise changed_input(self.name, number)
-        suspects = [_holds(array, buffer, poison) for array, buffer in zip(result, self.outputs, strict=True)]
+        suspects = [_holds(array, poison) for array in result]
         if any(suspect.any() for suspect in suspects):
             # As noyau.toolchain.c.library has it: a right value has the bits of one poison at most.
             again = self.run_in(Room(OTHER), inputs)
-            for number, (suspect, array, buffer) in enumerate(zip(suspects, again, self.outputs, strict=True)):
-                refuse_unwritten(self.name, f"its output {number}", suspect & _holds(array, buffer, OTHER))
+            for number, (suspect, array) in enumerate(zip(suspects, again, strict=True)):
+                refuse_unwritten(self.name, f"its output {number}", suspect & _holds(array, OTHER))
         return result
 
     def run_in(self, room: Room, tensors: Sequence[Tensor]) -> list[Array]:
@@ -130,8 +130,7 @@ class FunctionLauncher:
         return self.again if kinds_of(tensors) in self.seen else self
 
 
-def _holds(array: Array, buffer: Buffer, poison: int) -> Array:
+def _holds(array: Array, poison: int) -> Array:
     """Mask of the cells of an output that have the bits of one of its type's poisons."""
-    cells = np.ascontiguousarray(array).view(np.uint8).reshape(*array.shape, buffer.dtype.bytes)
-    mask: Array = (cells == np.frombuffer(poison_of(buffer.dtype, poison), np.uint8)).all(-1)
+    mask: Array = holds_poison(tensor_of(array), poison).numpy().reshape(array.shape)
     return mask

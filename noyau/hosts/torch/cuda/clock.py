@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
+from importlib import metadata
+from typing import Any
 
 from noyau.errors import BuildError, MissingExtraError
 from noyau.hosts.torch.cuda.device import absence
@@ -24,7 +27,8 @@ FLUSH_BYTES = 1 << 28  # written between calls: several times the L2 of any GPU
 SPIN_CYCLES = 1 << 22  # about 2 ms: long enough that what an event costs does not matter
 
 # As they are when this is imported: what a candidate puts in their place later is found, and not used.
-EVENT, SYNCHRONIZE, SPIN = torch.cuda.Event, torch.cuda.synchronize, getattr(torch.cuda, "_sleep", None)
+EVENT, SYNCHRONIZE = torch.cuda.Event, torch.cuda.synchronize
+SPIN: Any = getattr(torch.cuda, "_sleep", None)
 ELAPSED, RECORD = torch.cuda.Event.elapsed_time, torch.cuda.Event.record
 
 
@@ -63,7 +67,6 @@ class TimedStream:
         self.flushed.zero_()
 
     def hold(self, cycles: int) -> None:
-        assert SPIN is not None
         SPIN(cycles)
 
     def mark(self) -> StreamEvent:
@@ -92,7 +95,6 @@ def compare_calls(before: Call, after: Call, *, rounds: int, cold: bool) -> Comp
 
 def conditions_of(device: int) -> GpuConditions:
     """Conditions of a device now; its clock from a kernel that spins for a fixed number of cycles."""
-    assert SPIN is not None
     with torch.cuda.device(device):
         SYNCHRONIZE(device)
         start = StreamEvent()
@@ -114,13 +116,9 @@ def device_text(device: int = 0) -> str:
 
 @cache
 def triton_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
     for name in ("triton", "pytorch-triton"):
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            continue
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
     return "none"
 
 
@@ -142,15 +140,10 @@ def gpu_of(device: int) -> GpuIdentity:
     """A device, as torch and the driver tell of it."""
     properties = torch.cuda.get_device_properties(device)
     versions = {"noyau": __version__, "torch": torch.__version__, "cuda": str(torch.version.cuda)}
-    return GpuIdentity(
-        properties.name,
-        properties.multi_processor_count,
-        int(getattr(properties, "L2_cache_size", 0)),
-        properties.total_memory,
-        f"{properties.major}.{properties.minor}",
-        driver_version(),
-        {**versions, "triton": triton_version()},
-    )
+    sizes = int(getattr(properties, "L2_cache_size", 0)), properties.total_memory
+    capability, versions["triton"] = f"{properties.major}.{properties.minor}", triton_version()
+    name, sm_count = properties.name, properties.multi_processor_count
+    return GpuIdentity(name, sm_count, *sizes, capability, driver_version(), versions)
 
 
 def _measured_now(device: int) -> GpuRates:
@@ -163,15 +156,6 @@ def _measured_now(device: int) -> GpuRates:
     }
     read: Curves = {name: by_size for name, by_size in curves["read"].items() if by_size}
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return GpuRates(
-        identity,
-        curves["copy"],
-        read,
-        curves["fill"],
-        dict(products(clock)),
-        launches(clock),
-        transfers(),
-        flush(clock, identity.l2_bytes),
-        (start, conditions_of(device)),
-        today,
-    )
+    costs = dict(products(clock)), launches(clock), transfers(), flush(clock, identity.l2_bytes)
+    conditions = start, conditions_of(device)
+    return GpuRates(identity, curves["copy"], read, curves["fill"], *costs, conditions, today)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -64,10 +65,8 @@ class CallLook:
                 return f"it changed its input {number}; it must work on a copy, inside the time that is measured"
         for number, (now, then) in enumerate(zip(self.results, self.copies, strict=True)):
             if not tensor_rotation.same_bits(now, then):
-                return (
-                    f"its output {number} changed after the call was over: work goes on on another stream or thread, "
-                    "or memory is used again"
-                )
+                reason = "work goes on on another stream or thread, or memory is used again"
+                return f"its output {number} changed after the call was over: {reason}"
             if any(tensor_rotation.shares_memory(now, each) for each in self.live):
                 return f"its output {number} is a view of an input; return memory of its own"
         return ""
@@ -82,15 +81,9 @@ def result_tensors(result: object) -> tuple[tensor_rotation.Tensors, str]:
     return tuple(part.detach() for part in parts if isinstance(part, torch.Tensor)), ""
 
 
-_AT_FIRST = {  # as they are when this is imported
-    "torch.cuda.Event": torch.cuda.Event,
-    "torch.cuda.synchronize": torch.cuda.synchronize,
-    "torch.cuda.current_stream": torch.cuda.current_stream,
-    "torch.cuda.Event.elapsed_time": torch.cuda.Event.elapsed_time,
-    "torch.cuda.Event.record": torch.cuda.Event.record,
-    "torch.cuda.Event.synchronize": torch.cuda.Event.synchronize,
-    "torch.equal": torch.equal,
-}
+_EVENT = [f"cuda.Event{method}" for method in ("", ".elapsed_time", ".record", ".synchronize")]
+_CLOCK = (*_EVENT, "cuda.synchronize", "cuda.current_stream", "equal")
+_AT_FIRST = {f"torch.{name}": attrgetter(name)(torch) for name in _CLOCK}  # as they are when this is imported
 
 
 @dataclass(slots=True)
@@ -151,18 +144,10 @@ class TensorSide(SelfTimed):
 
     def refuse(self, check: Check) -> None:
         """CheckError where one of the kept calls was wrong, or the clock was tampered with."""
-        refuse_tampering(self.name)
+        for known, was in _AT_FIRST.items():
+            if attrgetter(known.removeprefix("torch."))(torch) is not was:
+                raise CheckError(f"{self.name} is not timed: {known} was replaced while it ran")
         for kept in self.snapshots:
             fault = kept.wrong(check)
             if fault:
                 raise CheckError(f"{self.name} was wrong in a run that was timed: {fault}")
-
-
-def refuse_tampering(name: str) -> None:
-    """CheckError where what the clock is made of was replaced."""
-    for known, was in _AT_FIRST.items():
-        value: Any = torch
-        for word in known.split(".")[1:]:
-            value = getattr(value, word)
-        if value is not was:
-            raise CheckError(f"{name} is not timed: {known} was replaced while it ran")

@@ -64,9 +64,8 @@ class CudaKernel:
             if items > 0 and (launch.when is None or runs(launch.when, sizes)):
                 block, name = block_of(launch), f"{self.kernel.name}_{at}"
                 if block.blocks > 1 and major < 9:
-                    raise BuildError(
-                        f"{name} runs on clusters of blocks, which sm_{major}{minor} has not; sm_90 has them"
-                    )
+                    lacks = f"which sm_{major}{minor} has not; sm_90 has them"
+                    raise BuildError(f"{name} runs on clusters of blocks, {lacks}")
                 blocks = min(-(-items // block.rows), MOST_BLOCKS // block.blocks) * block.blocks
                 launches.append(compiler.Launch(code.get_kernel(name), blocks, (block.threads, block.rows)))
         numbers = tuple(np.int64(sizes[binding.size]) for binding in self.kernel.binding)

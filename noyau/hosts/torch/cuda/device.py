@@ -7,9 +7,9 @@ import ctypes
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from noyau.errors import DeviceError, MissingExtraError, NoyauError, SignatureError, UnsupportedError
 from noyau.workers.import_path import LazyModule
@@ -102,9 +102,8 @@ def on_stream(called: str, stream: Any, tensors: Sequence[torch.Tensor]) -> Iter
         handle: Any = getattr(stream, "ptr", getattr(stream, "handle", stream))  # of CuPy, of Numba
         handle = getattr(handle, "value", handle)
         if isinstance(handle, bool) or not hasattr(handle, "__index__"):
-            raise SignatureError(
-                f"{called}: stream= is {stream!r}; give a stream of torch, CuPy or Numba, or its handle"
-            )
+            remedy = "give a stream of torch, CuPy or Numba, or its handle"
+            raise SignatureError(f"{called}: stream= is {stream!r}; {remedy}")
         stream = torch.cuda.ExternalStream(int(handle), device=on_gpu[0].device)
     for each in on_gpu:
         each.record_stream(stream)
@@ -121,19 +120,15 @@ def require_grid(called: str, grid: Sequence[int]) -> None:
     """DeviceError for a launch of more programs than CUDA takes along an axis."""
     for axis, programs, most in zip("xyz", grid, MOST_PROGRAMS, strict=False):
         if programs > most:
-            raise DeviceError(
-                f"{called}: a launch has {programs} programs along {axis}, and CUDA takes {most}; "
-                "give it a part at a time"
-            )
+            demand = f"a launch has {programs} programs along {axis}, and CUDA takes {most}"
+            raise DeviceError(f"{called}: {demand}; give it a part at a time")
 
 
 def require_free(called: str) -> None:
     """UnsupportedError while a CUDA graph is captured: nothing is built or tried then."""
     if "torch" in sys.modules and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
-        raise UnsupportedError(
-            f"{called}: a CUDA graph is being captured, and nothing is built then; call it once before the capture, "
-            "with tensors of these shapes, strides and dtypes"
-        )
+        remedy = "call it once before the capture, with tensors of these shapes, strides and dtypes"
+        raise UnsupportedError(f"{called}: a CUDA graph is being captured, and nothing is built then; {remedy}")
 
 
 def missing_device(device: torch.device) -> str:
@@ -195,8 +190,6 @@ _OWN_ALONE = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 @cache
 def _exchange() -> Callable[[Any], int] | None:
     """The driver's function that gives a thread another mode, and its old one; None where there is none."""
-    try:
-        result: Callable[[Any], int] = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
-    except (OSError, AttributeError):
-        return None
-    return result
+    with suppress(OSError, AttributeError):
+        return cast("Callable[[Any], int]", ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode)
+    return None

@@ -23,12 +23,8 @@ def curve(
     clock: BlockedClock, calls: Callable[[int], list[Call]], sizes: list[int], temperature: str
 ) -> dict[int, float]:
     """Bytes per second by the bytes that move: of the best of some kernels."""
-    entries = {}
-    for size in sizes:
-        rates = [size / _median_s(clock, call, cold=temperature == COLD) for call in calls(size)]
-        if rates:
-            entries[size] = max(rates)
-    return entries
+    rates = {size: [size / _median_s(clock, call, cold=temperature == COLD) for call in calls(size)] for size in sizes}
+    return {size: max(each) for size, each in rates.items() if each}
 
 
 def _median_s(clock: BlockedClock, call: Call, *, cold: bool, samples: int = _SAMPLES) -> float:
