@@ -15,7 +15,7 @@ from noyau.compiler.schedules.gpu import vectors
 from noyau.compiler.schedules.gpu.strategies import is_loose
 from noyau.compiler.schedules.gpu.tiles import is_innermost
 from noyau.compiler.schedules.gpu.vectors import ZERO, Piece, Place, Steps
-from noyau.compiler.schedules.primitives import Statements
+from noyau.compiler.schedules.primitives import Statements, compare
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
 from noyau.ir import walk
@@ -55,10 +55,6 @@ class RowSchedule:
     def is_wide(self) -> bool:
         """Whether sums of float32 have states of float64."""
         return self.share.threads > WARP and not self.is_loose
-
-    def fits(self) -> ir.Asked:
-        """Whether it can have rows of these sizes."""
-        return True
 
     def launch(self, when: ir.Expr | None) -> ir.Launch:
         """The rows on the grid."""
@@ -253,11 +249,8 @@ class KeptRow(RowSchedule):
             variable, tag = f"#copy_{name}", f"copy_{name}"
             load = ir.Load(name, (*outer, last + Dim.of(variable)), self.buffers[name].dtype.compute)
             in_vector, at_end = self.in_lane(tag, variable)
-            of_vector, of_cell = (
-                ir.Store((f"{name}.kept",), in_vector, (load,)),
-                ir.Store((f"{name}.end",), at_end, (load,)),
-            )
-            steps = Steps((of_cell,), ((), (of_vector,), ()))
+            of_vector = ir.Store((f"{name}.kept",), in_vector, (load,))
+            steps = Steps((ir.Store((f"{name}.end",), at_end, (load,)),), ((), (of_vector,), ()))
             copies += self.walked(variable, steps, tag, [(name, (*outer, last))])
         return tuple(copies)
 
@@ -288,24 +281,19 @@ class KeptRow(RowSchedule):
         aligned as the row is are taken cell by cell: those of all rows alone, or all."""
         others = [place for place in places if place != self.kept[0]]
         untils = [self.until(f"#until{at}_{tag}", place) for at, place in enumerate(others)]
-        same = [ir.Call("equal", (ir.Index(Dim.of(each.name)), ir.Index(Dim.of(UNTIL))), DType.BOOL) for each in untils]
+        same = [compare("equal", Dim.of(each.name), Dim.of(UNTIL)) for each in untils]
         own = [is_same for is_same, place in zip(same, others, strict=True) if self.is_of_row(place)]
-        names, rows = (
-            frozenset(name for name, _ in others),
-            frozenset(name for name, _ in others if self.is_of_row((name, _))),
-        )
+        names = frozenset(name for name, _ in others)
+        of_all = names - {place[0] for place in others if self.is_of_row(place)}
         whole = self.in_vectors(variable, steps, tag, names)
-        if own and names - rows:
-            whole = _either(ir.all_of(own), self.in_vectors(variable, steps, tag, names - rows), whole)
-        if same:
-            whole = _either(ir.all_of(same), self.in_vectors(variable, steps, tag, frozenset()), whole)
+        for conditions, alone in ((own if of_all else [], of_all), (same, frozenset[str]())):
+            if not isinstance(case := ir.all_of(conditions), bool):
+                whole = primitives.either(case, self.in_vectors(variable, steps, tag, alone), whole)
         lane, over = Dim.of(f"#lane_{tag}"), f"{variable}_at"
-        leads = ir.Call("less", (ir.Index(lane), ir.Index(Dim.of(UNTIL))), DType.BOOL)
         behind = ir.Index(lane + Dim.of(VECTORS) * self.width)
-        at = ir.Let(over, ir.Call("where", (leads, ir.Index(lane), behind), DType.I64))
+        at = ir.Let(over, ir.Call("where", (compare("less", lane, Dim.of(UNTIL)), ir.Index(lane), behind), DType.I64))
         end = primitives.drop_unused((at, *walk.substitute(steps.of_cell, {variable: self.begin + Dim.of(over)})))
-        is_end = ir.Call("less", (ir.Index(lane), ir.Index(Dim.of(ENDS))), DType.BOOL)
-        own_cells = (*whole, ir.If(is_end, end))
+        own_cells = (*whole, ir.If(compare("less", lane, Dim.of(ENDS)), end))
         return (*untils, ir.Loop(str(lane), Dim.of(self.share.threads), ir.Axis.LANES, own_cells))
 
     def in_vectors(self, variable: str, steps: Steps, tag: str, alone: frozenset[str]) -> Statements:
@@ -315,14 +303,8 @@ class KeptRow(RowSchedule):
         count, cell = Dim.of(f"{variable}_round") * self.share.threads + Dim.of(f"#lane_{tag}"), f"{variable}_cell"
         at = self.begin + Dim.of(UNTIL) + count * self.width + Dim.of(cell)
         cells = ir.Loop(cell, Dim.of(self.width), ir.Axis.VECTOR, walk.substitute(each, {variable: at}), alone=alone)
-        is_there = ir.Call("less", (ir.Index(count), ir.Index(Dim.of(VECTORS))), DType.BOOL)
-        body = (ir.If(is_there, (*first, cells, *last)),)
+        body = (ir.If(compare("less", count, Dim.of(VECTORS)), (*first, cells, *last)),)
         return (ir.Loop(f"{variable}_round", Dim.of(self.rounds), ir.Axis.SERIAL, body),)
-
-
-def _either(condition: ir.Asked, this: Statements, other: Statements) -> Statements:
-    assert not isinstance(condition, bool)
-    return primitives.either(condition, this, other)
 
 
 def whole_body(fold: ir.Fold) -> Statements:
@@ -338,8 +320,6 @@ def passes_of(row: Statements) -> Iterator[tuple[str, Statements]]:
                 yield variable, whole_body(fold)
             case ir.Loop(variable, _, _, body):
                 yield variable, body
-            case _:
-                pass
 
 
 def extent_of(row: Statements) -> Dim | None:
@@ -347,13 +327,9 @@ def extent_of(row: Statements) -> Dim | None:
     extents = set[Dim]()
     for statement in row:
         match statement:
-            case ir.Let(_, ir.Fold(_, ((_, extent),), body)) if vectors.is_straight(body):
+            case ir.Let(_, ir.Fold(_, ((_, extent),), body)) | ir.Loop(_, extent, _, body) if vectors.is_straight(body):
                 extents.add(extent)
-            case ir.Loop(_, extent, _, body) if vectors.is_straight(body):
-                extents.add(extent)
-            case ir.Let(_, value) if not isinstance(value, ir.Fold):
-                pass
-            case ir.Store() | ir.Require():
+            case ir.Let() | ir.Store() | ir.Require() if not walk.is_fold(statement):
                 pass
             case _:
                 return None

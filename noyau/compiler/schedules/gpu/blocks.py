@@ -163,11 +163,10 @@ def _rows(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
     extents = [s.extent for s in walk.every_statement(inner) if isinstance(s, ir.Loop)]
     extents += [fold.loops[-1][1] for fold in walk.folds_in(inner)]
     is_short = ir.all_of(ir.at_most(extent, Dim.of(SHORT)) for extent in extents if not _is_inner(extent))
-    ways: list[tuple[RowSchedule, ir.Asked]] = [
-        (way, way.fits()) for way in (KeptRow(kernel, loops, inner, share) for share in KEPT)
-    ]
-    warps = RowSchedule(kernel, loops, inner, Share(1, WARP))
-    ways += [(warps, is_short if walk.folds_in(inner) and not any(can for _, can in ways) else False)]
+    kept = [KeptRow(kernel, loops, inner, share) for share in KEPT]
+    ways: list[tuple[RowSchedule, ir.Asked]] = [(way, way.fits()) for way in kept]
+    has_warps = walk.folds_in(inner) and not any(can for _, can in ways)
+    ways += [(RowSchedule(kernel, loops, inner, Share(1, WARP)), is_short if has_warps else False)]
     ways += [(RowSchedule(kernel, loops, inner, Share(1, BLOCK)), True)]
     launches, others = list[ir.Launch](), list[ir.Asked]()
     for way, can in ways:
@@ -194,15 +193,9 @@ def _cells(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
     if len(loops) < 2:
         return (ir.Launch(_tiled(kernel, loops, body), hints=hints, threads=BLOCK),)
     is_narrow = ir.at_most(loops[-1].extent, Dim.of(WIDE))
-    cases = (
-        (_tiled(kernel, loops, body), ir.opposite(is_narrow)),
-        (_tiled(kernel, *primitives.as_one(loops, body)), is_narrow),
-    )
-    return tuple(
-        ir.Launch(statements, ir.when(case), hints=hints, threads=BLOCK)
-        for statements, case in cases
-        if case is not False
-    )
+    along, whole = _tiled(kernel, loops, body), _tiled(kernel, *primitives.as_one(loops, body))
+    along_launch, whole_launch = (ir.Launch(each, hints=hints, threads=BLOCK) for each in (along, whole))
+    return (*primitives.where(ir.opposite(is_narrow), [along_launch]), *primitives.where(is_narrow, [whole_launch]))
 
 
 def _tiled(kernel: ir.Kernel, loops: Sequence[ir.Loop], body: Statements) -> Statements:
