@@ -104,10 +104,8 @@ def refuse_name(kernel: Kernel, reserved: Container[str]) -> None:
     """GraphError where the name of a kernel cannot be that of a Python function."""
     plain = re.fullmatch(r"(?!noyau)[a-z]\w*", kernel.name, re.ASCII | re.IGNORECASE)
     if not plain or keyword.iskeyword(kernel.name) or kernel.name in reserved:
-        raise GraphError(
-            f"{kernel.name!r} cannot be the name of a Python function, or the text needs it for itself: "
-            "give letters, digits and _"
-        )
+        problem = f"{kernel.name!r} cannot be the name of a Python function, or the text needs it for itself"
+        raise GraphError(f"{problem}: give letters, digits and _")
 
 
 def fitting(name: str) -> str:

@@ -16,7 +16,7 @@ from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimOp, Shape
 from noyau.ir.monoids import MONOIDS, Symbolic
-from noyau.ir.walk import every_expression, loops_of, operands, rewrite_expression
+from noyau.ir.walk import every_expression, loads_of, loops_of, operands, rewrite_expression
 
 INDENT = "    "
 
@@ -167,9 +167,8 @@ class Statements(ABC):
 
     def loop(self, loop: ir.Loop) -> Iterator[str]:
         if loop.axis is ir.Axis.THREADS:
-            raise UnsupportedError(
-                f"{self.expressions.language} runs THREADS loops outermost only, each alone in the other"
-            )
+            language = self.expressions.language
+            raise UnsupportedError(f"{language} runs THREADS loops outermost only, each alone in the other")
         yield from self.rounds(loop)
 
     # Stores.
@@ -244,11 +243,8 @@ def steps_of(values: Sequence[ir.Expr]) -> list[ir.Expr]:
 
 def one_by_one(buffers: Sequence[str], values: Sequence[ir.Expr]) -> bool:
     """Whether no value reads what an earlier one has changed, and none is long."""
-    for position, value in enumerate(values):
-        read = {expr.buffer for expr in every_expression((ir.Let("", value),)) if isinstance(expr, ir.Load)}
-        if read & set(buffers[:position]):
-            return False
-    return True
+    reads = ({load.buffer for load in loads_of((ir.Let("", value),))} for value in values)
+    return not any(read & set(buffers[:position]) for position, read in enumerate(reads))
 
 
 def size_of(expr: ir.Expr) -> int:
@@ -275,8 +271,7 @@ def otherwise(this: ir.Statement, after: ir.Statement) -> tuple[ir.Statement, ..
     """The body of the next statement, if that runs where this one, whose condition reads no memory, does not."""
     match this, after:
         case ir.If(condition), ir.If(ir.Call("logical_not", (opposite,)), body) if condition == opposite:
-            loads = any(isinstance(expr, ir.Load) for expr in every_expression((ir.Let("", condition),)))
-            return () if loads else body
+            return () if loads_of((ir.Let("", condition),)) else body
         case _:
             return ()
 
@@ -443,9 +438,8 @@ class Expressions(ABC):
         """An index or an extent, int64, without parentheses around it. UnsupportedError of larger numbers."""
         text = opened(dim_text(dim, self.names.atom, self.operate))
         if any(int(number) >= 2**63 for number in re.findall(r"\b\d{19,}\b", text)):
-            raise UnsupportedError(
-                f"{self.language} has no integer for {dim}: more than 64 bits; no array has so many cells"
-            )
+            reason = "more than 64 bits; no array has so many cells"
+            raise UnsupportedError(f"{self.language} has no integer for {dim}: {reason}")
         return text
 
 

@@ -62,9 +62,8 @@ def together(kernels: Sequence[ir.Kernel], comment: str = "") -> str:
     texts = {name: f"@scalar\ndef {name}(x):\n    return {text}" for name, text in BITS.items()}
     scalars = [{**intrinsics.functions(), **texts}[name] for name in intrinsics.order_of(functions)]
     scalars += [integer_function(*key) for key in sorted(integers)]
-    below = "\n\n\n".join([*scalars, *merges.values(), BLOCKS, *bodies]).replace(
-        "@scalar\n", "@cuda.jit(device=True)\n"
-    )
+    below = "\n\n\n".join([*scalars, *merges.values(), BLOCKS, *bodies])
+    below = below.replace("@scalar\n", "@cuda.jit(device=True)\n")
     below = re.sub(r"\bnp\.(?=(trunc|rint|fmod|floor|ceil|cbrt|exp2)\()", "libdevice.", below)  # of float64
     imports = ["import math\n"] * ("math." in below) + ["import numpy as np", "from numba import cuda"]
     imports += ["from numba.cuda import libdevice"] * ("libdevice." in below)
@@ -205,19 +204,19 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
         extents = " x ".join(self.expressions.dim(loop.extent) for loop in loops)
         each = "block" if self.alone else "thread"
         yield f'"""Items: {extents}, a {each} for each."""' if loops else f'"""One {each}."""'
-        heads = [(list(loops), "cuda.grid(1)", "cuda.gridsize(1)")] if loops else []
+        heads = [(loops, "cuda.grid(1)", "cuda.gridsize(1)")]
         if self.alone:
             yield "thread = cuda.threadIdx.x"
-            heads = [(list(loops), "cuda.blockIdx.x", "cuda.gridDim.x")] if loops else []
+            heads = [(loops, "cuda.blockIdx.x", "cuda.gridDim.x")]
         elif len(loops) > 1:
             yield "across, down = cuda.grid(2)"
             yield "all_across, all_down = cuda.gridsize(2)"
-            heads = [(list(loops[:-1]), "down", "all_down"), (list(loops[-1:]), "across", "all_across")]
-        for depth, (some, first, step) in enumerate(heads):
+            heads = [(loops[:-1], "down", "all_down"), (loops[-1:], "across", "all_across")]
+        for depth, (some, first, step) in enumerate(heads if loops else []):
             ends = [self.expressions.dim(loop.extent) for loop in some]
             end = " * ".join(map(closed, ends)) if len(ends) > 1 else ends[0]
             yield from (f"{INDENT * depth}{line}" for line in self.counted(some, f"{first}, {end}, {step}"))
-        yield from (f"{INDENT * len(heads)}{line}" for line in list(self.block(body)) or ["pass"])
+        yield from (f"{INDENT * len(heads if loops else [])}{line}" for line in list(self.block(body)) or ["pass"])
 
     def first(self, left: list[ir.Statement]) -> tuple[Iterator[str], list[ir.Statement]]:
         """As of language numba; a state that is merged is its own result, for nothing changes it any more."""
