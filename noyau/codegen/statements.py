@@ -73,8 +73,6 @@ class Statements(ABC):
     def noted(self, let: ir.Let) -> None:
         """Notes what is to be known of an index or a length that has a name."""
 
-    # Blocks.
-
     def block(self, statements: Iterable[ir.Statement]) -> Iterator[str]:
         """Statements in a scope that is open already."""
         left = list(statements)
@@ -110,8 +108,6 @@ class Statements(ABC):
             yield self.turns
             yield from self.inner(other)
         yield from self.closes
-
-    # Statements.
 
     def statement(self, statement: ir.Statement, *, last: bool) -> Iterator[str]:
         """The lines of a statement, which may be the last of its block."""
@@ -171,17 +167,14 @@ class Statements(ABC):
             raise UnsupportedError(f"{language} runs THREADS loops outermost only, each alone in the other")
         yield from self.rounds(loop)
 
-    # Stores.
-
     def store(self, store: ir.Store, *, last: bool) -> Iterator[str]:
         said = self.expressions
         places = [said.cell(name, store.index) for name in store.buffers]
         dtypes = [said.memory[name].dtype.compute for name in store.buffers]
         old = tuple(ir.Load(name, store.index, dtype) for name, dtype in zip(store.buffers, dtypes, strict=True))
         if store.merge and self.parallel and any(isinstance(said.memory[name], ir.Buffer) for name in store.buffers):
-            raise UnsupportedError(
-                f"{said.language} has no merge of threads into {store.buffers[0]}; give each a state of its own"
-            )
+            reason = f"has no merge of threads into {store.buffers[0]}; give each a state of its own"
+            raise UnsupportedError(f"{said.language} {reason}")
         values = MONOIDS[store.merge].merge(Symbolic(), old, store.values) if store.merge else store.values
         if one_by_one(store.buffers, values):
             for place, name, cell, value in zip(places, store.buffers, old, values, strict=True):
@@ -211,12 +204,11 @@ class Statements(ABC):
             part = f"part {number}"
             yield self.constant(part, part, call.dtype, self.expressions.top(inner))
             known[inner] = ir.Var(part, call.dtype)
-        finals = []
         for buffer, value in zip(buffers, values, strict=True):
             text = self.expressions.stored(buffer, rewrite_expression(value, lambda expr: known.get(expr, expr)))
             final = f"next {buffer}"
             yield self.constant(final, final, self.expressions.memory[buffer].dtype, text)
-            finals.append(self.names.value(final))
+        finals = [self.names.value(f"next {buffer}") for buffer in buffers]
         yield from (f"{place} = {final}{self.ends}" for place, final in zip(places, finals, strict=True))
 
 
@@ -393,8 +385,6 @@ class Expressions(ABC):
             return self.function(f"noyau_{value.dtype.value}_to_{target.value}", (value,))
         return self.top(value)
 
-    # Calls.
-
     def call(self, function: str, operands: tuple[ir.Expr, ...], dtype: DType) -> str:
         source = operands[0].dtype
         if function == "cast":
@@ -431,8 +421,6 @@ class Expressions(ABC):
         if DType.F32 not in (operand.dtype, dtype):  # by way of it
             return self.cast(ir.Call("cast", (operand,), DType.F32), dtype)
         return self.function(f"noyau_{operand.dtype.value}_to_{dtype.value}", (operand,))
-
-    # Indices.
 
     def dim(self, dim: Dim) -> str:
         """An index or an extent, int64, without parentheses around it. UnsupportedError of larger numbers."""

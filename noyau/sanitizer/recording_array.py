@@ -77,8 +77,6 @@ class Recorder:
         self.owner = 0
         self.notes.extend((-1, int(serial), 0, 0))
 
-    # Notes.
-
     def touch_all(self, memory: int, cells: np.ndarray, access: int, site: int) -> None:
         """Each of these cells, in order."""
         rows = np.empty((cells.size, 4), np.int64)
@@ -101,8 +99,6 @@ class Recorder:
         self.notes = []
         if self.shadow.accesses > self.most:
             raise TooManyError
-
-    # Memories.
 
     def array(self, data: np.ndarray, name: str, *, is_set: bool = True) -> Recording:
         """An array of a memory of its own."""
@@ -180,7 +176,7 @@ class Recording(NDArrayOperatorsMixin):
 
     def picked(self, key: Any, site: int) -> Any:
         """The value of `self[key]`: a number or a copy, whose cells are read, or a view, of which none is."""
-        plain_key = _plain(key)
+        plain_key = _plain(key, site)
         key = self.inside(plain_key, READ, site)
         if key is None:
             nothing = np.broadcast_to(self.data.dtype.type(0), [max(1, extent) for extent in self.data.shape])
@@ -193,12 +189,12 @@ class Recording(NDArrayOperatorsMixin):
 
     def put(self, key: Any, value: Any, site: int) -> None:
         """Do `self[key] = value`."""
-        key = self.inside(_plain(key), WRITE, site)
+        key = self.inside(_plain(key, site), WRITE, site)
         if key is None:
             return
         if isinstance(value, Recording):
             value.read(site)
-        self.changed(key, _plain(value), site)
+        self.changed(key, _plain(value, site), site)
 
     def changed(self, key: Any, value: Any, site: int) -> None:
         """Write, and note which of the cells held something else before."""
@@ -267,9 +263,9 @@ class Recording(NDArrayOperatorsMixin):
         site = self.recorder.site(sys._getframe(2))
         out = options.get("out")
         targets = [*(out if isinstance(out, tuple) else (out,)), *args[:filled]]
-        values = [each if number < filled else _read(each, site) for number, each in enumerate(args)]
+        values = [each if number < filled else _plain(each, site) for number, each in enumerate(args)]
         before = [np.array(target.data) if isinstance(target, Recording) else None for target in targets]
-        named = {name: _read(value, site) for name, value in options.items() if name != "out"}
+        named = {name: _plain(value, site) for name, value in options.items() if name != "out"}
         if out is not None:
             named["out"] = _bare(out)
         result = function(*(_bare(each) for each in values), **named)
@@ -368,20 +364,15 @@ def _at_first(key: Any) -> Any:
     return key if key is None or key is Ellipsis or isinstance(key, slice) else 0
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, site: int) -> Any:
     """A key or a value with the arrays in it as NumPy's, read."""
-    if isinstance(value, tuple):
-        return tuple(_plain(each) for each in value)
-    return value.read(value.recorder.site(sys._getframe(1))) if isinstance(value, Recording) else value
-
-
-def _read(value: Any, site: int) -> Any:
     if isinstance(value, tuple | list):
-        return type(value)(_read(each, site) for each in value)
+        parts = [_plain(each, site) for each in value]
+        return tuple(parts) if isinstance(value, tuple) else parts
     return value.read(site) if isinstance(value, Recording) else value
 
 
 def _bare(value: Any) -> Any:
     if isinstance(value, tuple):
-        return tuple(_bare(each) for each in value)
+        return tuple(map(_bare, value))
     return value.data if isinstance(value, Recording) else value

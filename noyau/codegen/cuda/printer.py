@@ -82,8 +82,6 @@ class CudaPrinter(ThreadStatements, CPrinter):
         self.meets = self.has_meetings = False  # whether the launch, or any, merges states of blocks
         self.kinds: dict[str, str] = {}  # the types of indices
 
-    # Launches.
-
     def launch(self, position: int, launch: ir.Launch) -> str:
         """The kernel of a launch."""
         block, said = block_of(launch), self.expressions
@@ -398,8 +396,6 @@ class CudaPrinter(ThreadStatements, CPrinter):
 
     def transposed(self, tile: ir.TransposeTile) -> str:
         raise UnsupportedError("cuda transposes no tile in one thread: schedule without turns")
-
-    # The function of the host.
 
     def host(self) -> str:
         """The function of the host that launches the kernels on a stream."""

@@ -204,19 +204,19 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
         extents = " x ".join(self.expressions.dim(loop.extent) for loop in loops)
         each = "block" if self.alone else "thread"
         yield f'"""Items: {extents}, a {each} for each."""' if loops else f'"""One {each}."""'
-        heads = [(loops, "cuda.grid(1)", "cuda.gridsize(1)")]
+        heads = [(loops, "cuda.grid(1)", "cuda.gridsize(1)")] if loops else []
         if self.alone:
             yield "thread = cuda.threadIdx.x"
-            heads = [(loops, "cuda.blockIdx.x", "cuda.gridDim.x")]
+            heads = [(loops, "cuda.blockIdx.x", "cuda.gridDim.x")] if loops else []
         elif len(loops) > 1:
             yield "across, down = cuda.grid(2)"
             yield "all_across, all_down = cuda.gridsize(2)"
             heads = [(loops[:-1], "down", "all_down"), (loops[-1:], "across", "all_across")]
-        for depth, (some, first, step) in enumerate(heads if loops else []):
+        for depth, (some, first, step) in enumerate(heads):
             ends = [self.expressions.dim(loop.extent) for loop in some]
             end = " * ".join(map(closed, ends)) if len(ends) > 1 else ends[0]
             yield from (f"{INDENT * depth}{line}" for line in self.counted(some, f"{first}, {end}, {step}"))
-        yield from (f"{INDENT * len(heads if loops else [])}{line}" for line in list(self.block(body)) or ["pass"])
+        yield from (f"{INDENT * len(heads)}{line}" for line in list(self.block(body)) or ["pass"])
 
     def first(self, left: list[ir.Statement]) -> tuple[Iterator[str], list[ir.Statement]]:
         """As of language numba; a state that is merged is its own result, for nothing changes it any more."""

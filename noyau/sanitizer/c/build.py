@@ -27,14 +27,7 @@ _RUNTIME = (
     "cells lanes memory fibers clocks entries teams loops tasks target openmp threads cuda device streams grids main"
 ).split()
 _WRAPPED = "main malloc calloc realloc free aligned_alloc posix_memalign memcpy memmove memset".split()
-_WATCHED = (
-    "-g",
-    "-fsanitize=thread",
-    "-fno-builtin-memcpy",
-    "-fno-builtin-memset",
-    "-fno-tree-loop-im",
-    "-fno-tree-sink",
-)
+_WATCHED = ("-g -fsanitize=thread -fno-builtin-memcpy -fno-builtin-memset -fno-tree-loop-im -fno-tree-sink").split()
 _LEVEL = re.compile(r"-O[01g]$")  # of optimisation, that a text may be watched at: others leave too much out
 _LEFT_OUT = re.compile(r"-(O.*|flto.*|fsanitize.*|g.*|ffast-math|Ofast|l.*|L.*)$")
 _ERROR = re.compile(r"([^\s:|]+):(\d+):\d+: (?:fatal )?error: ([^|\n]*?)(?: \||; the text is in|$)")
@@ -147,14 +140,9 @@ def _flags(source: Source) -> tuple[str, ...]:
         folder = Path(str(files("noyau.sanitizer.c").joinpath("include")))
         # A digest of what stands for CUDA, so that what was built with another is not taken.
         contents = b"\0".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
-        flags += (
-            "--param=tsan-distinguish-volatile=1",
-            "-isystem",
-            str(folder),
-            "-include",
-            "noyau_cuda.h",
-            f"-DNOYAU_SHIM_{hashlib.sha256(contents).hexdigest()[:16]}",
-        )
+        digest = hashlib.sha256(contents).hexdigest()[:16]
+        flags += ("--param=tsan-distinguish-volatile=1", "-isystem", str(folder), "-include", "noyau_cuda.h")
+        flags += (f"-DNOYAU_SHIM_{digest}",)
     return flags
 
 
@@ -302,8 +290,8 @@ def with_launch_calls(text: str, kernel: str) -> str:
         raise UnsupportedError(f"{reason}; write kernel<<<grid, block>>>(...)")
     spans = []
     for launch in tree.launches:
-        name, is_empty = tree.source(launch.callee), launch.arguments.named_child_count == 0
-        call = f"[&](auto... noyau_given) {_UNSEEN} {{ {name}(noyau_given...); }}{'' if is_empty else ', '}"
+        name, comma = tree.source(launch.callee), ", " if launch.arguments.named_child_count else ""
+        call = f"[&](auto... noyau_given) {_UNSEEN} {{ {name}(noyau_given...); }}{comma}"
         end = launch.arguments.start_byte + 1
         spans.append((launch.callee.start_byte, end, f"noyau_grid({launch.grid}).call({call}"))
     return _splice(text, spans)

@@ -15,22 +15,13 @@ from noyau.codegen.c.spellings import TYPES
 from noyau.codegen.language import LANGUAGES
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import FindingKind, SignatureError
+from noyau.kernels import user_kernel
 from noyau.kernels.c.parameters import RANGE, Roles, TextFunction, prototype, roles_of
 from noyau.kernels.c.syntax import Parameter, blanked, plain_name, syntax
 from noyau.kernels.c.text import constant_macros
 from noyau.kernels.call import FunctionKernel
 from noyau.kernels.reference import bind_sizes
-from noyau.kernels.user_kernel import (
-    CPU,
-    GPU,
-    Buffer,
-    LaunchConfig,
-    UserKernel,
-    arguments_by_author,
-    ask,
-    config_of,
-    number_text,
-)
+from noyau.kernels.user_kernel import Buffer, LaunchConfig, UserKernel, ask, config_of
 from noyau.sanitizer.access_map import AccessMap
 from noyau.sanitizer.c.build import OWN, InstrumentedProgram, Source, build_program, rewrite
 from noyau.sanitizer.c.reports import ReportContext, findings_of_runs, maps_of, site_of
@@ -157,14 +148,12 @@ def call(function: TextFunction, args: Sequence[Any], launch: Any, size: str, na
     shapes = {each.name: each.shape for each in entry_call.arguments if isinstance(each, ArrayArgument)}
     names = name, function.name, function.entry, function.language
     context = ReportContext(*names, str(function.path), function.text, shapes, size)
-    returned = None
-    if runs[0].arrays is not None:
-        arrays = (each for each in entry_call.arguments if isinstance(each, ArrayArgument))
-        for each, end in zip(arrays, runs[0].arrays, strict=True):
-            if each.name == _RESULT:
-                returned = end
-            elif each.contents is not None and each.contents.flags.writeable:
-                each.contents[...] = end
+    returned, arrays = None, (each for each in entry_call.arguments if isinstance(each, ArrayArgument))
+    for each, end in zip(arrays, runs[0].arrays or (), strict=False):
+        if each.name == _RESULT:
+            returned = end
+        elif each.contents is not None and each.contents.flags.writeable:
+            each.contents[...] = end
     return _watched(runs, program, context), None if returned is None else returned[()]
 
 
@@ -273,12 +262,10 @@ def with_calls(text: str, calls: Sequence[EntryCall], language: str) -> str:
     start = 'extern "C" ' if is_cpp else ""
     cases = " ".join(f"case {number}: noyau_entry_{number}(a); break;" for number in range(len(calls)))
     last = f"{start}void {_UNSEEN} noyau_entry(void **a) {{ switch (noyau_chosen()) {{ {cases} }} }}"
-    head = ["#include <stdint.h>"]
-    head += [f"{start}int noyau_{name}(void);" for name in ("chosen", "own_number", "team_size")]
-    head += [f"{start}void noyau_parallel(void (*run)(void *), void *data);"]
-    head += [_ANY] if is_cpp else []
     own = f'#line 1 "{OWN}"\n{text.rstrip()}\n\n#line 1 "noyau_call"'
-    return "\n".join([own, *head, *(call.text for call in calls), last, ""])
+    head = [f"{start}int noyau_{name}(void);" for name in ("chosen", "own_number", "team_size")]
+    head += [f"{start}void noyau_parallel(void (*run)(void *), void *data);", *([_ANY] if is_cpp else [])]
+    return "\n".join([own, "#include <stdint.h>", *head, *(call.text for call in calls), last, ""])
 
 
 def is_grid(kernel: UserKernel) -> bool:
@@ -338,7 +325,8 @@ class _CallBuilder:
     @property
     def offers(self) -> dict[str, Any]:
         """The values that `launch=` and `args=` may name."""
-        return {**self.function.offers(self.arrays, self.results), "device": GPU if is_grid(self.kernel) else CPU}
+        device = user_kernel.GPU if is_grid(self.kernel) else user_kernel.CPU
+        return {**self.function.offers(self.arrays, self.results), "device": device}
 
     def call(self) -> EntryCall:
         before, usage = self.function.prepared(self.arrays, self.results), self.kernel.usage
@@ -369,10 +357,9 @@ class _CallBuilder:
         """The value of each parameter: a name, or what args= gives."""
         if roles.names is not None:
             return list(roles.names)
-        arguments = arguments_by_author(self.kernel, self.offers)
+        arguments = user_kernel.arguments_by_author(self.kernel, self.offers)
         left = iter(arguments)
-        parameters = self.prototype.parameters
-        places = RANGE if roles.in_pieces else ()
+        parameters, places = self.prototype.parameters, RANGE if roles.in_pieces else ()
         if len(arguments) != sum(each.name not in places for each in parameters):
             takes = f"{self.kernel.entry} takes {len(parameters)}"
             raise SignatureError(f"args= of {self.kernel.called} gives {len(arguments)} arguments, and {takes}")
@@ -390,10 +377,10 @@ class _CallBuilder:
             each = {**self.sizes, **self.kernel.numbers(self.constants)}[each]
         number = each.item() if isinstance(each, np.generic) else each
         if not isinstance(number, bool | int | float):
-            reason = f"{number!r} is no number and no array that a kernel can be given"
-            raise SignatureError(f"{self.kernel.called}: {reason}")
+            reason = "is no number and no array that a kernel can be given"
+            raise SignatureError(f"{self.kernel.called}: {number!r} {reason}")
         if isinstance(number, float):
-            return number_text(number)
+            return user_kernel.number_text(number)
         self.arguments.append(int(number))
         return f"*(const long long *)a[{len(self.arguments) - 1}]"
 
@@ -431,13 +418,9 @@ class _CallBuilder:
 def _pieces(number: int, line: str, place: int) -> tuple[list[str], str]:
     """A function that is called for pieces of its work, a piece for each of the threads of a team; and its call."""
     each = f"*(const long long *)a[{place}] * (noyau_own_number() + {{}}) / noyau_team_size()"
-    head = [
-        f"static void {_UNSEEN} noyau_piece_{number}(void *given) {{",
-        f"    void **a = (void **)given; const long long begin = {each.format(0)}, end = {each.format(1)};",
-        f"    if (begin < end) {line}",
-        "}",
-    ]
-    return head, f"noyau_parallel(noyau_piece_{number}, a);"
+    head = [f"static void {_UNSEEN} noyau_piece_{number}(void *given) {{"]
+    head += [f"    void **a = (void **)given; const long long begin = {each.format(0)}, end = {each.format(1)};"]
+    return [*head, f"    if (begin < end) {line}", "}"], f"noyau_parallel(noyau_piece_{number}, a);"
 
 
 def _type(dtype: DType) -> str:

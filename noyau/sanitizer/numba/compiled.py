@@ -45,7 +45,7 @@ def run_compiled(function: Any, args: Sequence[Any], unset: frozenset[str] = fro
     UnsupportedError where something in it needs the slow way; it names the line."""
     plain, parallel = plain_of(function)
     arrays = frozenset(number for number, each in enumerate(args) if isinstance(each, np.ndarray))
-    if any(args[number].ndim > _AXES or not args[number].ndim for number in arrays):
+    if not all(0 < args[number].ndim <= _AXES for number in arrays):
         raise UnsupportedError(f"{plain.__name__} has an array of {_AXES + 1} axes or none, which runs in Python")
     if any(isinstance(each, tuple) and _holds_array(each) for each in args):
         raise UnsupportedError(f"{plain.__name__} takes arrays in a tuple, which are watched in Python")
@@ -57,8 +57,8 @@ def run_compiled(function: Any, args: Sequence[Any], unset: frozenset[str] = fro
     try:
         compiled(*args, shadow.handle, *memories)
     except numba.core.errors.NumbaError as error:
-        reason = f"{plain.__name__} does not compile with its accesses noted, so it runs in Python"
-        raise UnsupportedError(reason) from error
+        reason = "does not compile with its accesses noted, so it runs in Python"
+        raise UnsupportedError(f"{plain.__name__} {reason}") from error
     return Fast(shadow, sites, memories)
 
 
@@ -206,13 +206,15 @@ def accesses() -> dict[str, Any]:
     `enter`. BuildError without a C compiler."""
     touch = _function("shadow_touch", _I32, _I32, _I64, _I32, _I32)
     within = _within(_function("shadow_note", None, _I32, _I32, _I32, _I32, _I32, _I64, _I64, _I64, _I64))
-    return {
-        **_loads(touch, within),
-        **_stores(touch, within),
-        "memory": _function("shadow_memory", _I32, _I64, _I32),
-        "region": _function("shadow_region", None, _I32),
-        "enter": _function("shadow_enter", None, _I64, _I32, _I32, _I32, _I32),
-    }
+    return (
+        _loads(touch, within)
+        | _stores(touch, within)
+        | {
+            "memory": _function("shadow_memory", _I32, _I64, _I32),
+            "region": _function("shadow_region", None, _I32),
+            "enter": _function("shadow_enter", None, _I64, _I32, _I32, _I32, _I32),
+        }
+    )
 
 
 def _within(note: Any) -> Any:

@@ -47,8 +47,8 @@ class Dim3:
 class SimulatedDevice:
     """The words of numba.cuda, for the thread whose turn it is. Words that wait are no calls: see rewriting.py."""
 
-    def __init__(self, recorder: LaunchRecorder, grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
-        self._recorder = recorder
+    def __init__(self, recorder: LaunchRecorder, grid: Three, block: Three, dynamic_bytes: int = 0) -> None:
+        self._recorder, self.dynamic_bytes = recorder, dynamic_bytes
         self.gridDim, self.blockDim = Dim3(*grid), Dim3(*block)
         self._sizes = tuple(blocks * threads for blocks, threads in zip(grid, block, strict=True))
         self.threadIdx, self.blockIdx = Dim3(), Dim3()
@@ -61,7 +61,6 @@ class SimulatedDevice:
         self._shared: dict[tuple[int, int], DeviceArray] = {}
         self._constants: dict[int, DeviceArray] = {}
         self._private: list[int] = []
-        self.dynamic_bytes = 0
 
     def __getattr__(self, name: str) -> Any:
         """Half precision and short vectors as Numba's own simulator has them; nothing else is known."""
@@ -122,12 +121,11 @@ class SimulatedDevice:
         frame = sys._getframe(1)
         key = (id(frame.f_code), frame.f_lasti)  # a code hashes all that it holds
         if key not in self._shared:
-            whole = tuple(shape) if isinstance(shape, tuple | list) else (int(shape),)
-            name, own = _assigned(frame, "shared"), _dtype(dtype)
-            if math.prod(whole):
-                self._shared[key] = self._recorder.array(np.zeros(whole, own), name, is_set=False)
+            cells, name = np.zeros(shape, _dtype(dtype)), _assigned(frame, "shared")
+            if cells.size:
+                self._shared[key] = self._recorder.array(cells, name, is_set=False)
             else:
-                self._shared[key] = self._dynamic_array(own, name)
+                self._shared[key] = self._dynamic_array(cells.dtype, name)
         return self._shared[key]
 
     def _dynamic_array(self, dtype: np.dtype, name: str) -> DeviceArray:
@@ -200,9 +198,7 @@ def _cas(array: DeviceArray, index: Any, old: Any, value: Any) -> Any:
 
 
 def _compare_and_swap(array: DeviceArray, old: Any, value: Any) -> Any:
-    """On the first cell, as numba.cuda has it."""
-    first = (0,) * array.data.ndim
-    return array.change(first, lambda now: value if now == old else now, sys._getframe(1), how=Access.SWAP)
+    return _cas(array, (0,) * array.data.ndim, old, value)  # on the first cell, as numba.cuda has it
 
 
 ATOMIC = SimpleNamespace(

@@ -97,8 +97,7 @@ class TritonLaunch:
     def route(self, op: str, kernel: str, size: str) -> Route:
         """The names of its sites, memories and programs."""
         hooks = self.hooks
-        memories = hooks.extents.memories
-        return Route(LANGUAGE, op, kernel, size, hooks.sites, memories, hooks.owner, hint=self._hint)
+        return Route(*(LANGUAGE, op, kernel, size, hooks.sites, hooks.extents.memories, hooks.owner), hint=self._hint)
 
     def _hint(self, observation: Observation) -> str:
         """The remedy of an access outside: what its tensor, its offsets or its mask show."""
@@ -140,8 +139,7 @@ def _unique_races(observations: Sequence[Observation]) -> list[Observation]:
     lines: set[tuple[int, int]] = set()
     for each in sorted(races, key=lambda each: each.writes, reverse=True):
         own = {(each.memory, each.site), (each.memory, each.other_site)}
-        if not own & lines:
-            unique.append(each)
+        unique += [] if own & lines else [each]
         lines |= own
     return unique
 
@@ -270,21 +268,13 @@ def _spans(tensors: Sequence[tuple[str, torch.Tensor]], fresh: Mapping[int, Fres
     spans: list[TensorSpan] = []
     for name, tensor in sorted(tensors, key=lambda pair: (pair[1].untyped_storage().data_ptr(), _reach(pair[1])[0])):
         start, end = _reach(tensor)
-        if end == start:
-            continue
-        storage = _bytes(tensor)
+        storage: np.ndarray = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
         last = spans[-1] if spans else None
         if last is not None and _address(last.storage) == _address(storage) and start < last.end:
             last.end = max(last.end, end)
-            continue
-        spans.append(TensorSpan(name, storage, start, end, tensor, fresh.get(_address(storage))))
+        elif start < end:
+            spans.append(TensorSpan(name, storage, start, end, tensor, fresh.get(_address(storage))))
     return spans
-
-
-def _bytes(tensor: torch.Tensor) -> np.ndarray:
-    """All of the storage of a tensor."""
-    storage: np.ndarray = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
-    return storage
 
 
 def _address(storage: np.ndarray) -> int:
@@ -305,12 +295,8 @@ def _add(span: TensorSpan, extents: MemoryExtents) -> None:
 
 def _remember(span: TensorSpan, extents: MemoryExtents, *, is_whole: bool) -> None:
     """Mark written cells as holding values; all of them after a launch of which not all was seen."""
-    if span.fresh is None:
-        return
-    if not is_whole:
-        span.fresh.is_set[span.start : span.end] = True
-        return
-    span.fresh.is_set[span.start : span.end] |= _written(span, extents)
+    if span.fresh is not None:
+        span.fresh.is_set[span.start : span.end] |= _written(span, extents) if is_whole else np.True_
 
 
 def _moved(each: Any, spans: Sequence[TensorSpan]) -> Any:
@@ -366,31 +352,24 @@ def watch_here(case: KernelCase, maps: list[AccessMap] | None = None) -> Watched
     extents = MemoryExtents(traced or Shadow())
     values = (*instance.inputs, *instance.outputs)
     arrays = [a if v.scalar else roomy(a) for v, a in zip(values, (*before, *outputs), strict=True)]
-    arguments: list[Any] = []
     for value, array in zip(values, arrays, strict=True):
         if not value.scalar:
             extents.add(value.name, array, is_set=value.name not in unset)
-        arguments.append(array.item() if value.scalar else HostTensor(array))
+    arguments = [a.item() if v.scalar else HostTensor(a) for v, a in zip(values, arrays, strict=True)]
     count = len(instance.inputs)
     extents.shadow.region()
-    launch = _launched(launcher, arguments[:count], arguments[count:], extents)
+    with interpreter_hooks(extents, MOST) as hooks:
+        try:
+            launcher.into(arguments[:count], arguments[count:])
+        except NoyauError:
+            if not hooks.was_cut:
+                raise
+    launch = TritonLaunch(hooks)
     watched = launch.watched(kernel.target.op, kernel.name, case.size)
     findings = watched.findings if launch.hooks.was_cut else (*watched.findings, *_unwritten(launch, unset, case))
     if maps is not None and traced is not None:
         maps.append(launch.access_map(kernel.called, traced))
     return replace(watched, findings=findings, outputs=tuple(run.results(arrays[:count], arrays[count:])))
-
-
-def _launched(
-    launcher: TritonKernel, inputs: Sequence[Any], outputs: Sequence[Any], extents: MemoryExtents
-) -> TritonLaunch:
-    with interpreter_hooks(extents, MOST) as hooks:
-        try:
-            launcher.into(inputs, outputs)
-        except NoyauError:
-            if not hooks.was_cut:
-                raise
-    return TritonLaunch(hooks)
 
 
 def _unwritten(launch: TritonLaunch, unset: set[str], case: KernelCase) -> list[Finding]:

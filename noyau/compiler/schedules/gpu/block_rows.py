@@ -79,8 +79,6 @@ class RowSchedule:
         before = (length, *before) if places else before
         return (*before, ir.Loop(str(lane), Dim.of(self.share.threads), ir.Axis.LANES, own))
 
-    # Passes.
-
     def block(self, statements: Statements) -> Statements:
         """Statements with every fold, and every innermost loop, over the threads."""
         done = list[ir.Statement]()
@@ -186,8 +184,6 @@ class KeptRow(RowSchedule):
         row = (*self.memory(), *piece, *self.in_blocks(self.copies()), *self.block(self.row))
         return self.on_grid(row, when, is_narrow=True)
 
-    # A row in pieces.
-
     @property
     def begin(self) -> Dim:
         """The first cell of a block."""
@@ -266,8 +262,6 @@ class KeptRow(RowSchedule):
             return ir.Load(f"{expr.buffer}.{what}", index, expr.dtype) if is_kept else expr
 
         return walk.rewrite(body, change)
-
-    # Passes over it.
 
     def spread(self, variable: str, extent: Dim, steps: Steps, tag: str, places: Sequence[Place]) -> Statements:
         in_vector, at_end = self.in_lane(tag, variable)

@@ -106,9 +106,8 @@ def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True) -> ir.Kerne
         kernel, bodies = shared(kernel, loops, inner, lead)
         choices.add(few, lambda: bodies)
     is_read = passed != inner and not any(isinstance(s, ir.Loop) for s in inner)  # and not written, in one pass
-    fits = tiles.in_one_tile(inner) and tiles.all_at_most(
-        list(tiles.extents_of_tiles(inner)), min(KEPT, READ) if is_read else KEPT
-    )
+    extents, most = list(tiles.extents_of_tiles(inner)), READ if is_read else KEPT
+    fits = tiles.in_one_tile(inner) and tiles.all_at_most(extents, most)
     if _have_in_common(loops, inner):
         choices.add(ir.all_of((fits, lead.is_idle)), lambda: [_two_around(loops, stored_last(inner))])
 

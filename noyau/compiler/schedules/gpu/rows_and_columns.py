@@ -129,9 +129,6 @@ def rows_and_columns(kernel: ir.Kernel, both: Both) -> ir.Kernel:
     return replace(kernel, launches=tuple(launches))
 
 
-# What is added to each column.
-
-
 def _added(both: Both, forward: Mapping[Place, ir.Expr]) -> list[Statements]:
     """For each fold of columns what one cell adds to it, in the words of the cells: values, and a Store that merges."""
     names = {s.name for s in every_statement(both.of_row) if isinstance(s, ir.Let)}
@@ -167,9 +164,6 @@ def _of_row(statements: Statements) -> dict[Place, ir.Expr]:
             case ir.Store(buffers, index, values, None):
                 values_at |= {(name, index): value for name, value in zip(buffers, values, strict=True)}
     return values_at
-
-
-# One pass.
 
 
 def _in_one_pass(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.Launch]]:
@@ -214,9 +208,6 @@ def _merging(both: Both, parts: ir.Loop, states: Sequence[State]) -> ir.Launch:
     return ir.Launch(tiles.on_grid([], (tiles.cut(replace(last, body=body), MERGED[0], ir.Axis.THREADS),)))
 
 
-# Two passes.
-
-
 def _in_two_passes(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.Launch]]:
     """Folds along rows, whose results are left in scratch; then tiles of columns, written and summed in one pass."""
     parts, row = parted(both.of_row), Dim.of(both.around.var)
@@ -247,12 +238,14 @@ def _in_two_passes(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.La
 def _statistics(kernel: ir.Kernel, around: ir.Loop, of_row: Statements) -> tuple[ir.Kernel, list[ir.Launch]]:
     """Folds along rows, and what is stored of them. Of few long rows states of pieces, and then their merge."""
     extent = [fold.loops[0][1] for fold in folds_in(of_row)]
-    few = can_share([around], of_row) if extent and are_alike(of_row) else False
+    few: ir.Asked = bool(extent) and are_alike(of_row) and can_share([around], of_row)
     launches = list[ir.Launch]()
+
+    def grid(chunks: Sequence[ir.Loop], body: Statements) -> Statements:
+        return tiles.on_grid([around, *chunks], body)
+
     if few is not False:
-        kernel, pieces = tiles.in_chunks(
-            kernel, of_row, [around], PIECE, PIECES, lambda chunks, body: tiles.on_grid([around, *chunks], body)
-        )
+        kernel, pieces = tiles.in_chunks(kernel, of_row, [around], PIECE, PIECES, grid)
         launches += where(few, pieces)
     if few is not True:
         kernel = rows(replace(kernel, launches=()), (replace(around, body=of_row),), share=few is False)
@@ -271,12 +264,9 @@ def _cells(kernel: ir.Kernel, both: Both, block: Statements, *, once: bool) -> t
     values = {owns[s.buffers]: s.values for s in moved if isinstance(s, ir.Store) and s.buffers in owns}
     body = tuple(s for s in moved if not (isinstance(s, ir.Store) and s.buffers in owns))
     loops = ((both.around.var, minimum(Dim.of(DEEP), count - begin)),)
-    inner = tiles.together(
-        [
-            tiles.taken_in(tiles.FoldCells(loops, body if k == 0 else (), values[k]), state, name, DOWN)
-            for k, ((name, _), state) in enumerate(zip(both.folds, both.states, strict=True))
-        ]
-    )
+    cells = [tiles.FoldCells(loops, () if k else body, values[k]) for k in range(len(both.folds))]
+    folds = zip(cells, both.states, both.folds, strict=True)
+    inner = tiles.together([tiles.taken_in(each, state, name, DOWN) for each, state, (name, _) in folds])
     states = [state.beside("of_cells") for state in both.states]
     if once:
         return kernel, [_tiles(both, [], (*inner, *_finished(both)))]

@@ -7,6 +7,7 @@ how exactly it computes, what stays in the caches, and what is loaded ahead.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
@@ -198,18 +199,18 @@ FOLDED, WRITTEN = "#folded", "#written"  # the uses of a row in one tile
 
 def with_hints(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel, in tiles, with the hints of each launch."""
-    return replace(kernel, launches=tuple(replace(each, hints=_hints(kernel, each)) for each in kernel.launches))
-
-
-def _hints(kernel: ir.Kernel, launch: ir.Launch) -> ir.Hints:
-    return ir.Hints(
-        is_loose=is_loose(kernel, launch),
-        reads_once=depth_of(launch.body) > 1 and _leaves_states(kernel, launch),
-        shares_inputs=_shares_inputs(kernel, launch),
-        is_pipelined=_is_pipelined(kernel, launch),
-        passes=tuple(sorted((name, tuple(loops)) for name, loops in _passes_over(launch.body).items())),
-        reload=_loaded_again(kernel, launch),
-    )
+    launches = list[ir.Launch]()
+    for launch in kernel.launches:
+        hints = ir.Hints(
+            is_loose=is_loose(kernel, launch),
+            reads_once=depth_of(launch.body) > 1 and _leaves_states(kernel, launch),
+            shares_inputs=_shares_inputs(kernel, launch),
+            is_pipelined=_is_pipelined(kernel, launch),
+            passes=tuple(sorted((name, tuple(loops)) for name, loops in _passes_over(launch.body).items())),
+            reload=_loaded_again(kernel, launch),
+        )
+        launches.append(replace(launch, hints=hints))
+    return replace(kernel, launches=tuple(launches))
 
 
 def depth_of(body: Iterable[ir.Statement]) -> int:
@@ -244,21 +245,18 @@ def _is_of_rows(shape: Shape, wide: Iterable[Shape]) -> bool:
 
 def _leaves_states(kernel: ir.Kernel, launch: ir.Launch) -> bool:
     """Whether all that a launch stores are states, for a later one."""
-    scratch = {buffer.name for buffer in kernel.buffers if buffer.role is ir.Role.SCRATCH}
-    buffers = {buffer.name for buffer in kernel.buffers}
-    stores = [s for s in walk.every_statement(launch.body) if isinstance(s, ir.Store)]
-    return all(scratch.issuperset(store.buffers) for store in stores if buffers & set(store.buffers))
+    ends = {buffer.name for buffer in kernel.buffers if buffer.role is not ir.Role.SCRATCH}
+    return not any(isinstance(s, ir.Store) and ends.intersection(s.buffers) for s in walk.every_statement(launch.body))
 
 
 def _shares_inputs(kernel: ir.Kernel, launch: ir.Launch) -> bool:
     """Whether each cell of a map is computed on its own, and several programs read the same cells of an input: these
     are to stay in the cache, before what is written."""
     statements, names = list(walk.every_statement(launch.body)), {loop.var for loop in walk.on_threads(launch.body)[1]}
+    carries = any(isinstance(s, ir.Alloc) or (isinstance(s, ir.Loop) and s.axis is ir.Axis.SERIAL) for s in statements)
+    if carries or walk.folds_in(launch.body) or not names:
+        return False
     loads = walk.loads_of(launch.body)
-    if walk.folds_in(launch.body) or not names:
-        return False
-    if any(isinstance(s, ir.Alloc) or (isinstance(s, ir.Loop) and s.axis is ir.Axis.SERIAL) for s in statements):
-        return False
     lets = {s.name: s.value.dim.names for s in statements if isinstance(s, ir.Let) and isinstance(s.value, ir.Index)}
     read = [frozenset().union(*(lets.get(n, {n}) for dim in load.index for n in dim.names)) for load in loads]
     inputs = {buffer.name for buffer in kernel.of(ir.Role.INPUT)}
@@ -268,12 +266,12 @@ def _shares_inputs(kernel: ir.Kernel, launch: ir.Launch) -> bool:
 
 def _passes_over(body: Iterable[ir.Statement]) -> dict[str, list[str]]:
     """The loops over tiles, one after the other, that load from each buffer."""
-    loops: dict[str, list[str]] = {}
-    for statement in walk.every_statement(body):
-        if isinstance(statement, ir.Loop) and statement.axis is ir.Axis.SERIAL and statement.tile is None:
-            for name in {load.buffer for load in walk.loads_of(statement.body)}:
-                loops.setdefault(name, []).append(statement.var)
-    return loops
+    loops = [s for s in walk.every_statement(body) if isinstance(s, ir.Loop)]
+    passes = defaultdict[str, list[str]](list)
+    for loop in (loop for loop in loops if loop.axis is ir.Axis.SERIAL and loop.tile is None):
+        for name in {load.buffer for load in walk.loads_of(loop.body)}:
+            passes[name].append(loop.var)
+    return passes
 
 
 def _loaded_again(kernel: ir.Kernel, launch: ir.Launch) -> ir.Reload | None:
