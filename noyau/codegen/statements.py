@@ -131,10 +131,9 @@ class Statements(ABC):
             case ir.TransposeTile():
                 yield self.transposed(statement)
             case ir.Zero() | ir.MergeLanes():
-                *before, end = loops_of(statement)
-                for each in before:
-                    yield from self.statement(each, last=False)
-                yield from self.statement(end, last=last)
+                loops = loops_of(statement)
+                for each in loops:
+                    yield from self.statement(each, last=last and each is loops[-1])
             case _:
                 assert_never(statement)
 

@@ -228,11 +228,10 @@ def svg(maps: Sequence[AccessMap]) -> str:
     """A drawing: a square for each cell, in the colour of its warp, iteration or program, with its owner's place. A red
     frame is a cell that several owners write; a white one nobody writes."""
     parts, y, width = list[str](), 10, 400
-    for each in maps:
-        for array in each.arrays:
-            body, height, across = _array(each, array, y)
-            parts += body
-            y, width = y + height + 20, max(width, across)
+    for access_map, array in ((each, array) for each in maps for array in each.arrays):
+        body, height, across = _array(access_map, array, y)
+        parts += body
+        y, width = y + height + 20, max(width, across)
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width + 20}" height="{y}" font-family="sans-serif">'
     return "\n".join([head, f'<rect width="{width + 20}" height="{y}" fill="white"/>', *parts, "</svg>", ""])
 
@@ -260,8 +259,8 @@ def _array(access_map: AccessMap, array: ArrayMap, y: int) -> tuple[list[str], i
 
 def _teams(access_map: AccessMap, array: ArrayMap) -> dict[str, str]:
     """A colour for each team, or each owner where there are none."""
-    keys = [access_map.owners[each].key for each in array.owners if each >= 0]
-    return {key: _colour(number) for number, key in enumerate(dict.fromkeys(keys))}
+    keys = dict.fromkeys(access_map.owners[each].key for each in array.owners if each >= 0)
+    return {key: _colour(number) for number, key in enumerate(keys)}
 
 
 def _colour(number: int) -> str:

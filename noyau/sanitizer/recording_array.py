@@ -271,8 +271,7 @@ class Recording(NDArrayOperatorsMixin):
         result = function(*(_bare(each) for each in values), **named)
         for target, old in zip(targets, before, strict=True):
             if isinstance(target, Recording) and old is not None:
-                new = np.array(target.data)
-                target.data[...] = old
+                new, target.data[...] = np.array(target.data), old
                 target.changed(..., new, site)
         if out is not None:
             return out[0] if isinstance(out, tuple) and len(out) == 1 else out
@@ -298,8 +297,7 @@ class Recording(NDArrayOperatorsMixin):
             return lambda *args, **named: self._viewed(lambda each: getattr(each, name)(*args, **named))
 
         def method(*args: Any, **options: Any) -> Any:
-            bound = getattr(np.ndarray, name)
-            return self.called(bound, (self, *args), options, int(name in _FILLING))
+            return self.called(getattr(np.ndarray, name), (self, *args), options, int(name in _FILLING))
 
         return method
 
@@ -353,8 +351,7 @@ def _axes(key: Any) -> int:
     """The number of axes that a part of a key takes."""
     if key is None or key is Ellipsis or isinstance(key, bool | np.bool_):
         return 0
-    is_mask = isinstance(key, np.ndarray) and key.dtype == bool
-    return int(key.ndim) if is_mask else 1
+    return int(key.ndim) if isinstance(key, np.ndarray) and key.dtype == bool else 1
 
 
 def _at_first(key: Any) -> Any:

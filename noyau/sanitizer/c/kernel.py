@@ -162,7 +162,7 @@ def _call_of(function: TextFunction, args: Sequence[Any], launch: Any) -> EntryC
     names = ", ".join(each.name for each in signature.parameters)
     if len(args) != len(signature.parameters):
         raise SignatureError(f"{function.name} takes {names or 'nothing'}; it was given {len(args)} arguments")
-    is_launched = LANGUAGES[function.language].on_gpu and is_global(function.text, function.entry)
+    is_launched = is_grid(function)
     if is_launched and launch is None:
         call = f"noyau.check({function.path.name + '::' + function.entry!r}, args, launch=(grid, block))"
         raise SignatureError(f"{function.name} needs a launch: {call}")
@@ -206,9 +206,9 @@ def _number(each: Parameter, value: Any, where: str) -> int | float:
     whole = next((np.iinfo(dtype) for dtype in kinds if dtype.kind in "iu"), None)
     if kinds and whole is None and kinds[0].kind != "b":
         return float(number)
-    if isinstance(number, float) and (whole is None or not number.is_integer()):
-        if whole is None:
-            return number
+    if isinstance(number, float) and whole is None:
+        return number
+    if isinstance(number, float) and not number.is_integer():
         raise SignatureError(f"{where}; it was given {number}, which is no integer")
     number = int(number)
     least, most = (whole.min, whole.max) if whole else (-(1 << 63), (1 << 63) - 1)
@@ -268,15 +268,12 @@ def with_calls(text: str, calls: Sequence[EntryCall], language: str) -> str:
     return "\n".join([own, "#include <stdint.h>", *head, *(call.text for call in calls), last, ""])
 
 
-def is_grid(kernel: UserKernel) -> bool:
-    """Whether it is launched over a grid, rather than called."""
-    return LANGUAGES[kernel.language].on_gpu and is_global(kernel.text, kernel.entry)
-
-
-def is_global(text: str, entry: str) -> bool:
-    """Whether a function of a text is one of `__global__`."""
-    name = plain_name(entry)
-    return any(each.name == name and "__global__" in each.marks for each in syntax(text, "cuda").functions)
+def is_grid(kernel: UserKernel | TextFunction) -> bool:
+    """Whether it is launched over a grid, as a function of `__global__` is, rather than called."""
+    if not LANGUAGES[kernel.language].on_gpu:
+        return False
+    functions, name = syntax(kernel.text, "cuda").functions, plain_name(kernel.entry)
+    return any(each.name == name and "__global__" in each.marks for each in functions)
 
 
 def call_line(entry: str, arguments: Sequence[str], *, is_launched: bool) -> str:

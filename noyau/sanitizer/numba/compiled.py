@@ -170,8 +170,7 @@ class _AccessRewriter(ast.NodeTransformer):
         self.arrays.add(name)
         size = ast.Attribute(ast.Name(name, ast.Load()), "size", ast.Load())
         memory = self.called("memory", size, ast.Constant(is_set))
-        assignment = ast.Assign([ast.Name(_memory(name), ast.Store())], memory)
-        return [node, ast.copy_location(assignment, node)]
+        return [node, ast.copy_location(ast.Assign([ast.Name(_memory(name), ast.Store())], memory), node)]
 
     def visit_For(self, node: ast.For) -> Any:
         is_region = self.function is not None and not self.inside and isinstance(node.iter, ast.Call)

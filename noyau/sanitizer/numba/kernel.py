@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -216,9 +217,9 @@ def _findings(observations: Sequence[Observation], route: Route) -> tuple[dict[s
 
 def _grouped(observations: Sequence[Observation]) -> list[list[Observation]]:
     """Group observations of one kind between the same two lines, two writes first."""
-    groups: dict[tuple[FindingKind, int, frozenset[int]], list[Observation]] = {}
+    groups = defaultdict[tuple[FindingKind, int, frozenset[int]], list[Observation]](list)
     for each in observations:
-        groups.setdefault((each.kind, each.memory, frozenset((each.site, each.other_site))), []).append(each)
+        groups[each.kind, each.memory, frozenset((each.site, each.other_site))].append(each)
     return [sorted(group, key=lambda each: each.writes, reverse=True) for group in groups.values()]
 
 

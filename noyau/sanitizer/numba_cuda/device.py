@@ -7,7 +7,8 @@ import math
 import operator
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -105,16 +106,14 @@ class SimulatedDevice:
             self._recorder.shadow.forget(memory)
         self._private.clear()
 
-    def leave_block(self) -> Callable[[], None]:
-        """Another block runs, with memory of its own, until what is returned is called."""
+    @contextmanager
+    def other_blocks(self) -> Iterator[None]:
+        """Within, other blocks run, with memory of their own."""
         at, shared, private = tuple(self.blockIdx), self._shared, self._private
         self._shared, self._private = {}, []
-
-        def come_back() -> None:
-            self.blockIdx.x, self.blockIdx.y, self.blockIdx.z = at
-            self._shared, self._private = shared, private
-
-        return come_back
+        yield
+        self.blockIdx.x, self.blockIdx.y, self.blockIdx.z = at
+        self._shared, self._private = shared, private
 
     def _shared_array(self, shape: Any, dtype: Any) -> DeviceArray:
         """One array for all threads of a block, for each place that asks."""

@@ -4,6 +4,7 @@ answers to those that wait, by the words of numba.cuda."""
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -193,9 +194,8 @@ class Lockstep:
             self._straight(number, places)
             return
         for thread in self._waiting(number, places):
-            come_back = self.device.leave_block()
-            yield thread
-            come_back()
+            with self.device.other_blocks():
+                yield thread
 
     def _straight(self, block: int, places: Sequence[Three]) -> None:
         """Threads that never wait run one after the other."""
@@ -249,10 +249,10 @@ class Lockstep:
 
     def _together(self, waiting: list[Thread], warp: list[Thread]) -> list[Thread]:
         """The lanes that are answered next: a group that is whole, else the first one."""
-        groups: dict[tuple[str, int, int], list[Thread]] = {}
+        groups = defaultdict[tuple[str, int, int], list[Thread]](list)
         for each in waiting:
-            assert each.request is not None
-            groups.setdefault((each.request.word, each.request.site, each.request.mask), []).append(each)
+            if (request := each.request) is not None:
+                groups[request.word, request.site, request.mask].append(each)
         return next((group for group in groups.values() if not _missing(group, warp)), next(iter(groups.values())))
 
     def _answer(self, group: list[Thread], missing: list[Thread], *when: int) -> None:

@@ -6,6 +6,7 @@ state to the others. So every cell comes from memory once, however long its row.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -122,21 +123,14 @@ class RowSchedule:
         return self.taken_in(fold.loops, steps, state, name, places)
 
     def taken_in(
-        self,
-        loops: Sequence[tuple[str, Dim]],
-        steps: Steps,
-        state: folds.State,
-        name: str,
-        places: Sequence[Place] = (),
+        self, loops: Sequence[tuple[str, Dim]], steps: Steps, state: folds.State, name: str, places: Sequence[Place]
     ) -> Statements:
         """Loops around steps, which merge into the state of a thread: it has its part of the rounds of the innermost
         one. Then the merge of all states."""
         *around, (variable, extent) = loops
         *before, threads = self.spread(variable, extent, steps, name, places)
         assert isinstance(threads, ir.Loop)
-        own = threads.body
-        for outer, count in reversed(around):
-            own = (ir.Loop(outer, count, ir.Axis.SERIAL, own),)
+        own = primitives.nested([ir.Loop(*each, ir.Axis.SERIAL, ()) for each in around], threads.body)
         merge = folds.halves(state, self.share.threads, threads.var)
         return (*before, replace(threads, body=(state.empty(Dim.of(threads.var)), *own)), *merge)
 
@@ -157,21 +151,14 @@ class KeptRow(RowSchedule):
     def read_again(self) -> list[Place]:
         """Find what several passes over the row read, and each row has of its own, at no index that it looks up."""
         named = {s.name for s in self.row if isinstance(s, ir.Let)}
-        passes = [set(self.places(*one)) for one in passes_of(self.row)]
-        every = sorted(set().union(*passes), key=str)
-        return [
-            place
-            for place in every
-            if sum(place in one for one in passes) > 1
-            and self.buffers[place[0]].role is ir.Role.INPUT
-            and self.is_of_row(place)
-            and not any(dim.names & named for dim in place[1])
-        ]
+        counts = Counter(place for one in passes_of(self.row) for place in set(self.places(*one)))
+        again = sorted((place for place, count in counts.items() if count > 1), key=str)
+        inputs = [place for place in again if self.buffers[place[0]].role is ir.Role.INPUT and self.is_of_row(place)]
+        return [place for place in inputs if not any(dim.names & named for dim in place[1])]
 
     def is_of_row(self, place: Place) -> bool:
         """Whether each row has its own cells there."""
-        variables = {loop.var for loop in self.rows}
-        return any(dim.names & variables for dim in place[1])
+        return any(loop.var in dim.names for loop in self.rows for dim in place[1])
 
     def fits(self) -> ir.Asked:
         """Whether there is something to keep, and room for it."""
@@ -199,15 +186,12 @@ class KeptRow(RowSchedule):
     def piece(self) -> Statements:
         """The cells of a piece of a row, those until its first vector, its vectors, and the cells at both ends."""
         assert self.extent is not None
-        length, many, left = Dim.of(LENGTH), Dim.of(VECTORS), self.extent
+        length, left = Dim.of(LENGTH), self.extent
         if self.share.blocks > 1:
             left = maximum(ZERO, primitives.minimum(self.step, self.extent - RANK * self.step))
-        return (
-            ir.Let(LENGTH, ir.Index(left)),
-            self.until(UNTIL, self.kept[0]),
-            ir.Let(VECTORS, ir.Index((length - Dim.of(UNTIL)) // self.width)),
-            ir.Let(ENDS, ir.Index(length - many * self.width)),
-        )
+        vectors = ir.Let(VECTORS, ir.Index((length - Dim.of(UNTIL)) // self.width))
+        ends = ir.Let(ENDS, ir.Index(length - Dim.of(VECTORS) * self.width))
+        return (ir.Let(LENGTH, ir.Index(left)), self.until(UNTIL, self.kept[0]), vectors, ends)
 
     def until(self, name: str, place: Place) -> ir.Let:
         """The cells of a piece until the first vector at a place."""

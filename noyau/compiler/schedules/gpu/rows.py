@@ -60,11 +60,9 @@ def _moves(atom: object) -> bool:
 
 def _rows(buffers: dict[str, ir.Buffer], inner: Sequence[ir.Statement]) -> Iterator[tuple[ir.Buffer, Dim]]:
     """The begins of the rows that loops and folds run along, one cell after the other."""
-    for statement in every_statement(inner):
-        if isinstance(statement, ir.Loop):
-            yield from _along(buffers, statement.var, statement.body)
-    for fold in folds_in(inner):
-        yield from _along(buffers, fold.loops[-1][0], fold.body)
+    passes = [(s.var, s.body) for s in every_statement(inner) if isinstance(s, ir.Loop)]
+    for variable, body in (*passes, *((fold.loops[-1][0], fold.body) for fold in folds_in(inner))):
+        yield from _along(buffers, variable, body)
 
 
 def _along(buffers: dict[str, ir.Buffer], variable: str, body: Statements) -> Iterator[tuple[ir.Buffer, Dim]]:

@@ -171,8 +171,7 @@ def taken_in(cells: FoldCells, state: cpu_folds.State, name: str, tile: ir.Tile)
     inner: ir.Statement = cells_of(loop, start, tile, cells.lead, lane)
     if cells.start is None:
         inner = ir.Loop(number, count, ir.Axis.SERIAL, (*before, inner))
-    for outer, count in reversed(cells.loops[:-1]):
-        inner = ir.Loop(outer, count, ir.Axis.SERIAL, (inner,))
+    (inner,) = nested([ir.Loop(*each, ir.Axis.SERIAL, ()) for each in cells.loops[:-1]], (inner,))
     before, after = around_lanes(state, lanes, str(lane), tile)
     return Taken(before, inner, after)
 
