@@ -8,6 +8,7 @@ import keyword
 import re
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
+from itertools import chain, count
 
 from noyau.compiler.lowering.names import identifier
 from noyau.errors import GraphError
@@ -59,10 +60,8 @@ class Scopes:
             self.count += 1
             stem = f"n{self.count}"
         used = {text for block in self.blocks for text in block.values()}
-        name, count = stem, 1
-        while name in used or not self.fits(name):
-            count += 1
-            name = f"{stem}_{count}"
+        names = chain([stem], (f"{stem}_{number}" for number in count(2)))
+        name = next(each for each in names if each not in used and self.fits(each))
         self.blocks[-1]["taken", name] = name
         return name
 

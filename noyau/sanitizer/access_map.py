@@ -199,7 +199,6 @@ def _runs(array: ArrayMap, access_map: AccessMap) -> Iterator[tuple[str, str]]:
 
 
 def _end(line: Sequence[int], more: Sequence[int], start: int, access_map: AccessMap) -> int:
-    """The end of the run that begins at `start`."""
     end, step = start + 1, None
     while end < len(line) and more[end] == more[start] and (line[end] < 0) == (line[start] < 0):
         here = line[end] - line[end - 1]

@@ -66,11 +66,10 @@ class Recorder:
 
     def site_at(self, file: str, line: int) -> int:
         """The number of a line."""
-        number = self._sites.get((file, line))
-        if number is None:
-            number = self._sites[file, line] = len(self.sites)
+        if (file, line) not in self._sites:
+            self._sites[file, line] = len(self.sites)
             self.sites.append(Site.of(file, line))
-        return number
+        return self._sites[file, line]
 
     def region(self, *, serial: bool) -> None:
         """A new region begins; see engine.h."""

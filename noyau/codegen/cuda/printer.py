@@ -115,6 +115,9 @@ class CudaPrinter(ThreadStatements, CPrinter):
 
     def grid(self, loops: Sequence[ir.Loop], body: tuple[ir.Statement, ...], block: Block) -> Iterator[str]:
         """The loops on the grid, as one: a block takes so many items, and those that are a grid further."""
+        if not loops:
+            yield from indented(self.block(body))
+            return
         first, step = "blockIdx.x", "gridDim.x"
         if block.rows > 1:
             first, step = f"(int64_t)blockIdx.x * {block.rows} + threadIdx.y", f"(int64_t)gridDim.x * {block.rows}"
@@ -123,22 +126,18 @@ class CudaPrinter(ThreadStatements, CPrinter):
         outside = dict(self.expressions.extents)
         self.expressions.extents |= {loop.var: loop.extent for loop in loops}
         names = [self.names.bind(loop.var, wish_of(loop.var)) for loop in loops]
-        if not loops:
-            yield from indented(self.block(body))
-        elif len(loops) == 1:
-            extent = self.expressions.dim(loops[0].extent)
-            yield f"{INDENT}for (int64_t {names[0]} = {first}; {names[0]} < {extent}; {names[0]} += {step}) {{"
+        extents = [self.expressions.dim(loop.extent) for loop in loops]
+        if len(loops) == 1:
+            yield f"{INDENT}for (int64_t {names[0]} = {first}; {names[0]} < {extents[0]}; {names[0]} += {step}) {{"
         else:
-            extents = [self.expressions.dim(loop.extent) for loop in loops]
             yield f"{INDENT}const int64_t items = {' * '.join(map(closed, extents))};"
             yield f"{INDENT}for (int64_t item = {first}; item < items; item += {step}) {{"
             for at, name in enumerate(names):
                 inner = " * ".join(map(closed, extents[at + 1 :]))
                 index = f"item / ({inner})" if inner else "item"
                 yield f"{INDENT * 2}const int64_t {name} = {index}{f' % {closed(extents[at])}' if at else ''};"
-        if loops:
-            yield from indented(self.block(body), 2)
-            yield f"{INDENT}}}"
+        yield from indented(self.block(body), 2)
+        yield f"{INDENT}}}"
         self.expressions.extents = outside
 
     # Statements.

@@ -92,7 +92,9 @@ def runtime(*, in_cpp: bool) -> Path:
     built. BuildError and UnsupportedError as of `built`."""
     flags: tuple[str, ...] = ("-O1", "-fexceptions")  # built in a third of the time; what it calls may throw
     flags += ("-DNOYAU_IN_CPP",) if in_cpp else ()
-    return c_compiler.compile_object(_runtime(), c_compiler.CompilerOptions(compiler=_compiler(), extra=flags))
+    folder, names = files("noyau.sanitizer.c"), ("runtime.h", *(f"{name}.c" for name in _RUNTIME))
+    text = "\n".join(folder.joinpath(name).read_text("ascii") for name in names)
+    return c_compiler.compile_object(text, c_compiler.CompilerOptions(compiler=_compiler(), extra=flags))
 
 
 @cache
@@ -121,13 +123,6 @@ def _compiler() -> str:
             continue
     reason = "memory of C and C++ is watched in what gcc builds, and there is no gcc"
     raise UnsupportedError(f"{reason}; install gcc and g++")
-
-
-@cache
-def _runtime() -> str:
-    folder = files("noyau.sanitizer.c")
-    head = folder.joinpath("runtime.h").read_text("ascii")
-    return "\n".join([head, *(folder.joinpath(f"{name}.c").read_text("ascii") for name in _RUNTIME)])
 
 
 def _flags(source: Source) -> tuple[str, ...]:

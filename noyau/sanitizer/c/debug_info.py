@@ -108,7 +108,6 @@ def _elf(path: Path) -> Iterator[Any]:
 
 
 def _rows(unit: Any) -> Iterator[LineRow]:
-    """The rows of the line table of a compilation unit."""
     program = unit.dwarfinfo.line_program_for_CU(unit)
     if program is None:
         return

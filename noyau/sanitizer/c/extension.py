@@ -181,7 +181,6 @@ def require_known(extension: Extension) -> None:
 
 @cache
 def _macros() -> set[str]:
-    """The macros of the headers."""
     folder = Path(str(files("noyau.sanitizer.c").joinpath("include")))
     return {name for path in folder.rglob("*.h") for name in _DEFINES.findall(path.read_text("ascii"))}
 

@@ -114,7 +114,6 @@ def plans_for(text: str) -> tuple[WorkSharing, ...]:
 
 
 def _changed_inputs(call: EntryCall, ends: Sequence[Array], context: ReportContext) -> list[Finding]:
-    """Inputs that do not hold what they held."""
     changes = []
     for place in call.inputs:
         argument = call.arguments[place]
@@ -182,7 +181,6 @@ def _call_of(function: TextFunction, args: Sequence[Any], launch: Any) -> EntryC
 
 
 def _argument(each: Parameter, value: Any, function: TextFunction, arguments: list[ArrayArgument | int | float]) -> str:
-    """The text of an argument in the call."""
     where = f"{function.name} takes {each}"
     if not each.is_pointer:
         number = _number(each, value, where)
@@ -397,7 +395,7 @@ class _CallBuilder:
         """The extent of the range that `begin` and `end` divide."""
         launch = self.kernel.usage.launch
         if launch is None:
-            return int(self.results[0].shape[0]) if self.results and self.results[0].ndim else 1
+            return self.results[0].shape[0] if self.results and self.results[0].ndim else 1
         if isinstance(launch, str):
             return self.sizes[launch]
         return int(ask(launch, self.offers, f"launch= of {self.kernel.called}")) if callable(launch) else int(launch[0])

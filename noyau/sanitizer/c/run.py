@@ -184,8 +184,7 @@ def run_whole(
 
 @contextmanager
 def _prepared(program: InstrumentedProgram, request: bytes) -> Iterator[list[str]]:
-    """The command that runs a copy of a program, in a folder of its own: the program, its request, and the files that
-    it writes its result and its arrays to."""
+    """The command that runs a copy of a program in a folder of its own: it, its request, its result, its arrays."""
     with tempfile.TemporaryDirectory(prefix="noyau-") as name:
         command = [f"{name}/{each}" for each in ("program", "given", "found", "arrays")]
         shutil.copyfile(program.path, command[0])

@@ -11,7 +11,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, TypeGuard
 
 import numba
 import numpy as np
@@ -116,7 +116,7 @@ class _AccessRewriter(ast.NodeTransformer):
         array = ast.Name(node.value.id, ast.Load())
         return ast.copy_location(ast.Call(name, [array, *indices, *value, *state], []), node)
 
-    def is_cell(self, node: ast.AST) -> bool:
+    def is_cell(self, node: ast.AST) -> TypeGuard[ast.Subscript]:
         return isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in self.arrays
 
     def refusal(self, node: Any) -> UnsupportedError:
@@ -149,14 +149,12 @@ class _AccessRewriter(ast.NodeTransformer):
         if len(node.targets) == 1 and isinstance(target, ast.Name) and maker is not None:
             return self.local(node, target.id, maker)
         if len(node.targets) == 1 and self.is_cell(target):
-            assert isinstance(target, ast.Subscript)
             return ast.copy_location(ast.Expr(self.accessed("store", target, self.visit(node.value))), node)
         return self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         if not self.is_cell(node.target):
             return self.generic_visit(node)
-        assert isinstance(node.target, ast.Subscript)
         value = ast.BinOp(self.accessed("load", node.target), node.op, self.visit(node.value))
         return ast.copy_location(ast.Expr(self.accessed("store", node.target, value)), node)
 
@@ -173,16 +171,15 @@ class _AccessRewriter(ast.NodeTransformer):
         return [node, ast.copy_location(ast.Assign([ast.Name(_memory(name), ast.Store())], memory), node)]
 
     def visit_For(self, node: ast.For) -> Any:
-        is_region = self.function is not None and not self.inside and isinstance(node.iter, ast.Call)
-        if not is_region or not is_prange(node.iter.func, self.function):  # type: ignore[attr-defined]
+        call, is_serial = node.iter, self.function is None or self.inside
+        if is_serial or not isinstance(call, ast.Call) or not is_prange(call.func, self.function):
             return self.generic_visit(node)
         if asks_thread(node.body):
             raise UnsupportedError(f"{self.file}:{node.lineno}: iterations of threads are watched in Python")
         self.inside = True
         self.generic_visit(node)
         self.inside = False
-        assert isinstance(node.iter, ast.Call)
-        node.iter.func = ast.Name("range", ast.Load())
+        call.func = ast.Name("range", ast.Load())
         zero = ast.Constant(0)
         owner = ast.Name(ast.unparse(node.target), ast.Load())
         node.body.insert(0, ast.copy_location(ast.Expr(self.called("enter", owner, zero, zero, zero, zero)), node))

@@ -164,7 +164,6 @@ class _Holder(ast.NodeTransformer):
 
 
 def _of_run(name: str) -> ast.expr:
-    """A method of the run."""
     return ast.Attribute(ast.Name(RUN, ast.Load()), name, ast.Load())
 
 

@@ -265,13 +265,11 @@ def stand_ins(device: SimulatedDevice) -> dict[int, Any]:
 def conversion_of(meant: Any) -> Callable[..., Any] | None:
     """The stand-in of a type of numbers of NumPy or Numba that is called. On a device an integer wraps around, a float
     that is too large becomes the largest one of 32 bits or more, and NaN 0."""
-    if isinstance(meant, type) and issubclass(meant, np.integer):
-        dtype = np.dtype(meant)
-    elif isinstance(meant, numba.types.Integer):
-        dtype = as_dtype(meant)
-    else:
+    is_whole = isinstance(meant, numba.types.Integer) or (isinstance(meant, type) and issubclass(meant, np.integer))
+    if not is_whole:
         is_number = isinstance(meant, numba.types.Number | numba.types.Boolean)
         return meant.cast_python_value if is_number else None
+    dtype = _dtype(meant)
 
     def converted(value: Any = 0) -> Any:
         whole = fitted(value, dtype)

@@ -171,8 +171,7 @@ class Lockstep:
             blocks = waiting
 
     def _together_in_grid(self, blocks: Iterable[tuple[int, Iterator[Thread]]]) -> list[tuple[int, Iterator[Thread]]]:
-        """Run each block until it has ended, or waits for the grid; those that wait. One that has ended meanwhile does
-        not come."""
+        """Run each block until it ends or waits for the grid; those that wait. One that has ended does not come."""
         waiting, first, ended = [], None, -1
         for number, steps in blocks:
             thread = next(steps, None)

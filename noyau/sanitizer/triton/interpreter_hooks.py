@@ -169,11 +169,10 @@ class Hooks:
         while frame is not None and frame.f_code.co_filename.startswith(_FOLDERS):
             frame = frame.f_back
         place = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
-        number = self._numbers.get(place)
-        if number is None:
-            number = self._numbers[place] = len(self.sites)
+        if place not in self._numbers:
+            self._numbers[place] = len(self.sites)
             self.sites.append(Site.of(*place))
-        return number
+        return self._numbers[place]
 
 
 @contextmanager

@@ -103,8 +103,8 @@ class TritonLaunch:
         """The remedy of an access outside: what its tensor, its offsets or its mask show."""
         if observation.kind is not FindingKind.OUT_OF_BOUNDS:
             return ""
-        unpacked = self.unpacked.get(observation.memory, "")
-        return unpacked or (_WIDEN if self.hooks.overflows else self.hooks.masks.get(observation.site, ""))
+        widen = _WIDEN if self.hooks.overflows else self.hooks.masks.get(observation.site, "")
+        return self.unpacked.get(observation.memory, "") or widen
 
     def watched(self, op: str, kernel: str, size: str) -> WatchedRun:
         """Its findings in words."""
@@ -117,19 +117,16 @@ class TritonLaunch:
         return WatchedRun(tuple(findings), shadow.accesses, tuple(allowed), notes, lines=lines, is_cut=is_cut)
 
     def _notes(self) -> Iterator[str]:
-        hooks = self.hooks
         yield f"launched: a grid of {self.grid}"
-        if hooks.overflows:
-            lines = ", ".join(str(hooks.sites[site].line) for site in sorted(hooks.overflows))
-            yield f"int32: a product overflowed (line {lines})"
-        if hooks.was_cut:
+        if sites := sorted(self.hooks.overflows):
+            yield f"int32: a product overflowed (line {', '.join(str(self.hooks.sites[site].line) for site in sites)})"
+        if self.hooks.was_cut:
             yield f"watched: its first {MOST} accesses alone"
 
     def access_map(self, name: str, writes: Writes) -> AccessMap:
         """The map of its writes."""
-        hooks = self.hooks
-        memories, launch = hooks.extents.memories, f"[{self.grid}]"
-        return map_of_writes(name, launch, "program", lambda n: Owner("", hooks.owner(n)[8:]), memories, writes)
+        memories, program = self.hooks.extents.memories, self.hooks.owner
+        return map_of_writes(name, f"[{self.grid}]", "program", lambda n: Owner("", program(n)[8:]), memories, writes)
 
 
 def _unique_races(observations: Sequence[Observation]) -> list[Observation]:
@@ -195,8 +192,7 @@ def launch_watched(
 
 
 def _depends(run: Callable[[], Any], spans: Sequence[TensorSpan], extents: MemoryExtents, byte: int) -> bool:
-    """Whether a launch gives anything else where cells that nobody has set hold this byte throughout. What it gave
-    stays."""
+    """Whether a launch gives anything else where cells that nobody has set hold this byte; what it gave stays."""
     results, extents.is_blind = [span.room.copy() for span in spans], True
     masks = [_written(span, extents) for span in spans]
     for span in spans:
@@ -373,7 +369,6 @@ def watch_here(case: KernelCase, maps: list[AccessMap] | None = None) -> Watched
 
 
 def _unwritten(launch: TritonLaunch, unset: set[str], case: KernelCase) -> list[Finding]:
-    """A finding for each output of which cells were never written."""
     kernel, extents = case.kernel, launch.hooks.extents
     by_name = sorted(extents.memories.items(), key=lambda pair: pair[1].name)
     memories = {number: memory for number, memory in by_name if memory.name in unset}

@@ -143,22 +143,17 @@ class ThreadSchedule(BlockSchedule):
     def nest(self, kernel: ir.Kernel, body: Statements) -> ir.Kernel:
         loops, inner = primitives.chain(body)
         if all(primitives.is_small(s, FEW) for s in inner):
-            return replace(kernel, launches=_bound(folds.expand_folds(body, 1)))
+            return replace(kernel, launches=(ir.Launch(primitives.bind_all(folds.expand_folds(body, 1))),))
         if is_columns(body):
             two = in_two(inner, loops, ROWS, 1, wide=False, every=True)
-            first_loops = [*loops[:-1], two.block, loops[-1]]
-            launches = _bound(primitives.nested(first_loops, two.first), primitives.nested(loops, two.second))
+            nests = ([*loops[:-1], two.block, loops[-1]], two.first), (loops, two.second)
+            launches = tuple(ir.Launch(primitives.bind_all(primitives.nested(*nest))) for nest in nests)
             return replace(kernel, buffers=(*kernel.buffers, *two.scratch), launches=launches)
         return replace(kernel, launches=(PlainRow(kernel, loops, inner, self.share).launch(None),))
 
 
-def _bound(*bodies: Statements) -> tuple[ir.Launch, ...]:
-    return tuple(ir.Launch(primitives.bind_all(body)) for body in bodies)
-
-
 def _rows(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
-    """Rows on the grid: a warp has each short one, a block or a cluster of blocks each long one, on chip where what is
-    read again has room there."""
+    """Rows on the grid: a warp has a short one, a block or a cluster a long one, on chip where that has room."""
     loops, inner = primitives.chain(body)
     extents = [s.extent for s in walk.every_statement(inner) if isinstance(s, ir.Loop)]
     extents += [fold.loops[-1][1] for fold in walk.folds_in(inner)]
@@ -182,8 +177,7 @@ def _is_inner(extent: Dim) -> bool:
 
 
 def _cells(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
-    """Cells that a thread computes by itself: blocks along the innermost loop where that is long, else all the loops
-    as one, whose indices are divided."""
+    """Cells of a thread each: blocks along the innermost loop where that is long, else all the loops as one."""
     loops = list[ir.Loop]()
     while len(body) == 1 and isinstance(loop := body[0], ir.Loop) and not _is_inner(loop.extent):
         loops.append(loop)

@@ -130,9 +130,7 @@ def _tile(inner: Statements, passed: Statements) -> ir.Tile:
     if passed != inner:
         return TILE if any(pair.mean for pair in pairs_in(inner)) else LONG
     once = not any(isinstance(s, ir.Loop) for s in inner) and bool(folds_in(inner)) and are_alike(inner)
-    if once or len(_held(inner)) > 1:
-        return ONCE if once else SEVERAL
-    return LONG
+    return ONCE if once else SEVERAL if len(_held(inner)) > 1 else LONG
 
 
 def _can_hold(inner: Statements, passed: Statements) -> ir.Asked:
@@ -142,9 +140,9 @@ def _can_hold(inner: Statements, passed: Statements) -> ir.Asked:
     narrow = all(fold.value.dtype.bytes <= DType.F32.bytes for fold in folds_in(inner))
     if passed != inner or _tile(inner, passed) != LONG or not (_held(inner) and narrow and tiles.in_one_tile(inner)):
         return False
-    if len(extents) != 1 or any(name.startswith("#") for extent in extents for name in extent.names):
+    cells, *others = extents
+    if others or any(name.startswith("#") for name in cells.names):
         return False
-    (cells,) = extents
     near = ir.all_of((ir.at_most(cells, Dim.of(NEAR)), ir.at_most(cells % LONG.number, tiles.ZERO)))
     return ir.all_of((ir.opposite(tiles.all_at_most(extents, FEWEST - 1)), ir.opposite(near)))
 
@@ -172,8 +170,7 @@ def _beside(inner: Statements) -> ir.Tile:
 
 
 def _two_around(loops: Sequence[ir.Loop], inner: Statements) -> Statements:
-    """Rows side by side in a tile, with those of two rounds of the loop around them, which read some of the same cells:
-    these are loaded once."""
+    """Rows side by side in a tile, with those of two rounds of the loop around them: what both read is loaded once."""
     outer = tiles.cut(replace(loops[-2], body=()), OUTER, ir.Axis.THREADS)
     tile = replace(_beside(inner), number=_beside(inner).number * OUTER.number)
     side = tiles.cut(replace(loops[-1], body=whole(inner)), tile, ir.Axis.THREADS)
@@ -226,7 +223,7 @@ def whole(inner: Statements, lead: tiles.Lead = tiles.NO_LEAD, tile: ir.Tile = R
             case ir.Loop() if lead.let is not None:
                 row.append(tiles.cells_of(statement, tiles.ZERO, tile, lead.cells))
             case ir.Loop():
-                row.append(tiles.covered(statement, tile))
+                row.append(replace(statement, axis=ir.Axis.LANES, tile=tile))
             case ir.Let(name, ir.Fold() as fold, origin) if lead.let is not None:
                 taken, state = tiles.taken_of(fold, name, tile, lead=lead.cells, start=tiles.ZERO)
                 row += [*taken.statements, ir.Let(name, state.result(tiles.ZERO, fold.dtype), origin)]
@@ -351,8 +348,7 @@ class _Level:
 def _piece_of(
     let: ir.Let, pair: Pair | None, axes: Sequence[ir.Loop], lead: tiles.Lead
 ) -> tuple[Statements, Statements, list[ir.Buffer]]:
-    """A fold, or a pair of them, over a piece; the Store of its state, and what merges those of all pieces after that;
-    their scratch."""
+    """A fold, or a pair, over a piece; the Store of its state and the merge of those of all pieces; their scratch."""
     start = Dim.of(axes[-1].var) * SHARE.size
     if pair is not None:
         tile, state, parts = of_tile(pair, SHARE, start, lead.cells)

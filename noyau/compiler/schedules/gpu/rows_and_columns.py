@@ -187,7 +187,7 @@ def _in_one_pass(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.Laun
         before.append(ir.Loop(str(lane), tile.size, ir.Axis.LANES, (state.empty(lane),), tile))
         states.append(state.beside("of_part"))
         store = states[-1].store(part * extent + lane, state.load(lane), merge=False)
-        after.append(tiles.covered(ir.Loop(str(lane), extent, ir.Axis.LANES, (store,)), tile))
+        after.append(ir.Loop(str(lane), extent, ir.Axis.LANES, (store,), tile))
     first = ir.Launch(tiles.on_grid([parts], (*before, rounds, *after)))
     return _with_scratch(kernel, states, (parts.extent, extent)), [first, _merging(both, parts, states)]
 
@@ -316,7 +316,6 @@ def joined(one: ir.Kernel, other: ir.Kernel, results: Collection[str]) -> ir.Ker
 
 
 def _values_in(kernel: ir.Kernel) -> list[str]:
-    """The names of its values."""
     statements = [s for launch in kernel.launches for s in every_statement(launch.body)]
     return [s.name for s in statements if isinstance(s, ir.Let) and not s.name.startswith("#")]
 

@@ -177,8 +177,7 @@ def _of_loops(kernel: ir.Kernel, body: Statements, loops: list[ir.Loop], inner: 
     if not gpu_tiles.is_innermost(loops[-1]):
         return replace(kernel, launches=(side_by_side(body),))
     ways = reads_along(body)
-    launch = map_(kernel, body) if ways is None else transpose(body, *ways)
-    return replace(kernel, launches=(launch,))
+    return replace(kernel, launches=(transpose(body, *ways) if ways else map_(kernel, body),))
 
 
 def _is_columns(loops: list[ir.Loop], inner: Statements) -> bool:
@@ -275,8 +274,7 @@ def _passes_over(body: Iterable[ir.Statement]) -> dict[str, list[str]]:
 
 
 def _loaded_again(kernel: ir.Kernel, launch: ir.Launch) -> ir.Reload | None:
-    """The inputs that a launch loads twice: where one fold, which computes little of a cell, reads what is then
-    written with."""
+    """The inputs that a launch loads twice: where one fold, which computes little, reads what is then written with."""
     body, folded, written = launch.body, list[tuple[ir.Tile | None, Statements]](), list[ir.Statement]()
     for tile in (s for s in walk.every_statement(body) if isinstance(s, ir.Loop) and s.axis is ir.Axis.LANES):
         if tile.tile is not None and not _is_filled(tile) and (word := read_for(kernel, tile)) is not None:

@@ -65,11 +65,6 @@ def ceiling(extent: Dim, step: Dim) -> Dim:
     return (extent + step - 1) // step
 
 
-def covered(loop: ir.Loop, tile: ir.Tile) -> ir.Loop:
-    """The loop as one tile, which covers it."""
-    return replace(loop, axis=ir.Axis.LANES, tile=tile)
-
-
 def cut(loop: ir.Loop, tile: ir.Tile, axis: ir.Axis, lead: Lead = NO_LEAD, *, turned: bool = False) -> ir.Loop:
     """The loop in tiles, one after the other on `axis`; `turned`: the last one first."""
     number = f"{loop.var}t"
