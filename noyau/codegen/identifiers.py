@@ -8,6 +8,7 @@ import keyword
 import re
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
+from itertools import chain, count
 
 from noyau.compiler.lowering.names import identifier
 from noyau.errors import GraphError
@@ -59,10 +60,8 @@ class Scopes:
             self.count += 1
             stem = f"n{self.count}"
         used = {text for block in self.blocks for text in block.values()}
-        name, count = stem, 1
-        while name in used or not self.fits(name):
-            count += 1
-            name = f"{stem}_{count}"
+        names = chain([stem], (f"{stem}_{number}" for number in count(2)))
+        name = next(each for each in names if each not in used and self.fits(each))
         self.blocks[-1]["taken", name] = name
         return name
 
@@ -104,10 +103,8 @@ def refuse_name(kernel: Kernel, reserved: Container[str]) -> None:
     """GraphError where the name of a kernel cannot be that of a Python function."""
     plain = re.fullmatch(r"(?!noyau)[a-z]\w*", kernel.name, re.ASCII | re.IGNORECASE)
     if not plain or keyword.iskeyword(kernel.name) or kernel.name in reserved:
-        raise GraphError(
-            f"{kernel.name!r} cannot be the name of a Python function, or the text needs it for itself: "
-            "give letters, digits and _"
-        )
+        problem = f"{kernel.name!r} cannot be the name of a Python function, or the text needs it for itself"
+        raise GraphError(f"{problem}: give letters, digits and _")
 
 
 def fitting(name: str) -> str:

@@ -53,7 +53,7 @@ class Plan:
     """The kernels of a model, and the groups that the language cannot spell, with the reasons."""
 
     kernels: tuple[Planned, ...]
-    refused: tuple[tuple[Group, str], ...] = field(default=())
+    refused: tuple[tuple[Group, str], ...] = ()
 
 
 @dataclass(slots=True)
@@ -103,15 +103,13 @@ def plan_by(
     for group in groups:
         try:
             kernel, text = spell(group)
+            kinds.setdefault(kernel.name, (kernel, text, []))[2].append(group)
         except UnsupportedError as error:
             refused.append((group, str(error)))
-            continue
-        kinds.setdefault(kernel.name, (kernel, text, []))[2].append(group)
     kernels = []
     for kernel, text, alike in kinds.values():
-        first = alike[0]
-        replaces = tuple(operators[position] for position in first.positions)
-        kernels.append(Planned(kernel.name, kernel, graph_of(first), tuple(alike), replaces, text, language=language))
+        graph, replaces = graph_of(alike[0]), tuple(operators[position] for position in alike[0].positions)
+        kernels.append(Planned(kernel.name, kernel, graph, tuple(alike), replaces, text, language=language))
     return Plan(tuple(kernels), tuple(refused))
 
 
@@ -136,10 +134,8 @@ def kernel_named(name: str, kernels: Iterable[Planned], like: Iterable[str] = ()
     values = ", ".join(map(printable, like))
     alike = f"; values like it, of one place of a kernel: {values}" if values else ""
     problem = f"{len(begin)} kernels that begin with" if begin else "no kernel"
-    names = ", ".join(begin or by_name) or "none"
-    raise InputError(
-        f"the model has {problem} {printable(name)}; {'they' if begin else 'its kernels'} are: {names}{alike}"
-    )
+    names = f"{'they' if begin else 'its kernels'} are: {', '.join(begin or by_name) or 'none'}"
+    raise InputError(f"the model has {problem} {printable(name)}; {names}{alike}")
 
 
 def digest(kernel: Kernel, target: str) -> str:
@@ -172,16 +168,11 @@ def describe(planned: Planned, certificate: str = "") -> str:
     """The comment above a kernel's text: the nodes it replaces, its buffers, bytes and flops, its certificate."""
     first = planned.groups[0]
     places = f"; {len(planned.groups)} places in the model" if len(planned.groups) > 1 else ""
-    lines = [
-        f"{planned.operator}: {', '.join(planned.replaces)}{places}",
-        *(
-            f"{'reads ' if buffer.role is Role.INPUT else 'writes'} {spell(buffer)}"
-            for buffer in planned.kernel.buffers
-            if buffer.role is not Role.SCRATCH
-        ),
-        f"moves {bytes_moved(first.kernel)} bytes{'' if planned.by_hand else f', does {flops(first.kernel)} flops'}",
-        *(["written by hand"] if planned.by_hand else []),
-    ]
+    lines, verbs = [f"{planned.operator}: {', '.join(planned.replaces)}{places}"], {Role.INPUT: "reads "}
+    ends = [buffer for buffer in planned.kernel.buffers if buffer.role is not Role.SCRATCH]
+    lines += [f"{verbs.get(buffer.role, 'writes')} {spell(buffer)}" for buffer in ends]
+    work = "\nwritten by hand" if planned.by_hand else f", does {flops(first.kernel)} flops"
+    lines += [f"moves {bytes_moved(first.kernel)} bytes{work}"]
     words = textwrap.wrap(f"certificate: {certificate}", _WIDTH, subsequent_indent="  ") if certificate else []
     return "\n".join([*lines, *words])
 

@@ -16,7 +16,7 @@ from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimOp, Shape
 from noyau.ir.monoids import MONOIDS, Symbolic
-from noyau.ir.walk import every_expression, loops_of, operands, rewrite_expression
+from noyau.ir.walk import every_expression, loads_of, loops_of, operands, rewrite_expression
 
 INDENT = "    "
 
@@ -73,8 +73,6 @@ class Statements(ABC):
     def noted(self, let: ir.Let) -> None:
         """Notes what is to be known of an index or a length that has a name."""
 
-    # Blocks.
-
     def block(self, statements: Iterable[ir.Statement]) -> Iterator[str]:
         """Statements in a scope that is open already."""
         left = list(statements)
@@ -111,8 +109,6 @@ class Statements(ABC):
             yield from self.inner(other)
         yield from self.closes
 
-    # Statements.
-
     def statement(self, statement: ir.Statement, *, last: bool) -> Iterator[str]:
         """The lines of a statement, which may be the last of its block."""
         match statement:
@@ -135,10 +131,9 @@ class Statements(ABC):
             case ir.TransposeTile():
                 yield self.transposed(statement)
             case ir.Zero() | ir.MergeLanes():
-                *before, end = loops_of(statement)
-                for each in before:
-                    yield from self.statement(each, last=False)
-                yield from self.statement(end, last=last)
+                loops = loops_of(statement)
+                for each in loops:
+                    yield from self.statement(each, last=last and each is loops[-1])
             case _:
                 assert_never(statement)
 
@@ -167,12 +162,9 @@ class Statements(ABC):
 
     def loop(self, loop: ir.Loop) -> Iterator[str]:
         if loop.axis is ir.Axis.THREADS:
-            raise UnsupportedError(
-                f"{self.expressions.language} runs THREADS loops outermost only, each alone in the other"
-            )
+            language = self.expressions.language
+            raise UnsupportedError(f"{language} runs THREADS loops outermost only, each alone in the other")
         yield from self.rounds(loop)
-
-    # Stores.
 
     def store(self, store: ir.Store, *, last: bool) -> Iterator[str]:
         said = self.expressions
@@ -180,9 +172,8 @@ class Statements(ABC):
         dtypes = [said.memory[name].dtype.compute for name in store.buffers]
         old = tuple(ir.Load(name, store.index, dtype) for name, dtype in zip(store.buffers, dtypes, strict=True))
         if store.merge and self.parallel and any(isinstance(said.memory[name], ir.Buffer) for name in store.buffers):
-            raise UnsupportedError(
-                f"{said.language} has no merge of threads into {store.buffers[0]}; give each a state of its own"
-            )
+            reason = f"has no merge of threads into {store.buffers[0]}; give each a state of its own"
+            raise UnsupportedError(f"{said.language} {reason}")
         values = MONOIDS[store.merge].merge(Symbolic(), old, store.values) if store.merge else store.values
         if one_by_one(store.buffers, values):
             for place, name, cell, value in zip(places, store.buffers, old, values, strict=True):
@@ -212,12 +203,11 @@ class Statements(ABC):
             part = f"part {number}"
             yield self.constant(part, part, call.dtype, self.expressions.top(inner))
             known[inner] = ir.Var(part, call.dtype)
-        finals = []
         for buffer, value in zip(buffers, values, strict=True):
             text = self.expressions.stored(buffer, rewrite_expression(value, lambda expr: known.get(expr, expr)))
             final = f"next {buffer}"
             yield self.constant(final, final, self.expressions.memory[buffer].dtype, text)
-            finals.append(self.names.value(final))
+        finals = [self.names.value(f"next {buffer}") for buffer in buffers]
         yield from (f"{place} = {final}{self.ends}" for place, final in zip(places, finals, strict=True))
 
 
@@ -244,11 +234,8 @@ def steps_of(values: Sequence[ir.Expr]) -> list[ir.Expr]:
 
 def one_by_one(buffers: Sequence[str], values: Sequence[ir.Expr]) -> bool:
     """Whether no value reads what an earlier one has changed, and none is long."""
-    for position, value in enumerate(values):
-        read = {expr.buffer for expr in every_expression((ir.Let("", value),)) if isinstance(expr, ir.Load)}
-        if read & set(buffers[:position]):
-            return False
-    return True
+    reads = ({load.buffer for load in loads_of((ir.Let("", value),))} for value in values)
+    return not any(read & set(buffers[:position]) for position, read in enumerate(reads))
 
 
 def size_of(expr: ir.Expr) -> int:
@@ -275,8 +262,7 @@ def otherwise(this: ir.Statement, after: ir.Statement) -> tuple[ir.Statement, ..
     """The body of the next statement, if that runs where this one, whose condition reads no memory, does not."""
     match this, after:
         case ir.If(condition), ir.If(ir.Call("logical_not", (opposite,)), body) if condition == opposite:
-            loads = any(isinstance(expr, ir.Load) for expr in every_expression((ir.Let("", condition),)))
-            return () if loads else body
+            return () if loads_of((ir.Let("", condition),)) else body
         case _:
             return ()
 
@@ -398,8 +384,6 @@ class Expressions(ABC):
             return self.function(f"noyau_{value.dtype.value}_to_{target.value}", (value,))
         return self.top(value)
 
-    # Calls.
-
     def call(self, function: str, operands: tuple[ir.Expr, ...], dtype: DType) -> str:
         source = operands[0].dtype
         if function == "cast":
@@ -437,15 +421,12 @@ class Expressions(ABC):
             return self.cast(ir.Call("cast", (operand,), DType.F32), dtype)
         return self.function(f"noyau_{operand.dtype.value}_to_{dtype.value}", (operand,))
 
-    # Indices.
-
     def dim(self, dim: Dim) -> str:
         """An index or an extent, int64, without parentheses around it. UnsupportedError of larger numbers."""
         text = opened(dim_text(dim, self.names.atom, self.operate))
         if any(int(number) >= 2**63 for number in re.findall(r"\b\d{19,}\b", text)):
-            raise UnsupportedError(
-                f"{self.language} has no integer for {dim}: more than 64 bits; no array has so many cells"
-            )
+            reason = "more than 64 bits; no array has so many cells"
+            raise UnsupportedError(f"{self.language} has no integer for {dim}: {reason}")
         return text
 
 

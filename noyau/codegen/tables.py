@@ -16,23 +16,11 @@ Operate = Callable[[DimOp, str, str], str]  # the text of a floordiv, mod, max o
 
 # Scalar functions that the C family and Python write between their operands.
 INFIX = {
-    "add": "+",
-    "subtract": "-",
-    "multiply": "*",
-    "divide": "/",
-    "equal": "==",
-    "not_equal": "!=",
-    "less": "<",
-    "less_equal": "<=",
-    "greater": ">",
-    "greater_equal": ">=",
-    "logical_and": "&",
-    "logical_or": "|",
-    "logical_xor": "!=",
-    "bitwise_and": "&",
-    "bitwise_or": "|",
-    "bitwise_xor": "^",
-}
+    "add": "+", "subtract": "-", "multiply": "*", "divide": "/",
+    "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=",
+    "logical_and": "&", "logical_or": "|", "logical_xor": "!=",
+    "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^",
+}  # fmt: skip
 FLAT = {"is_nan": "({0} != {0})", "identity": "{0}"}  # texts that both spell alike
 _TEXTS = {*INFIX, *FLAT, "negative", "is_inf", "where", "cast"}  # functions of floats that are no calls
 _OTHER_NAMES = {"power": "pow", "truncate": "trunc"}
@@ -123,8 +111,6 @@ def _term(monomial: Monomial, factor: int, name: Name, operate: Operate) -> tupl
     match monomial:
         case (DimOp(kind="max") as op,) if factor < 0:
             monomial, factor = (DimOp("min", -op.left, -op.right),), -factor
-        case _:
-            pass
     parts = sorted((_atom(atom, name, operate) for atom in monomial), key=lambda text: (text[0] == "(", text))
     if abs(factor) != 1 or not parts:
         parts.append(str(abs(factor)))
@@ -134,7 +120,5 @@ def _term(monomial: Monomial, factor: int, name: Name, operate: Operate) -> tupl
 def _atom(atom: Atom, name: Name, operate: Operate) -> str:
     if isinstance(atom, str):
         return name(atom)
-    texts = sorted(dim_text(side, name, operate) for side in (atom.left, atom.right))
-    if atom.kind in ("max", "min"):
-        return operate(atom, texts[0], texts[1])
-    return operate(atom, dim_text(atom.left, name, operate), dim_text(atom.right, name, operate))
+    texts = [dim_text(side, name, operate) for side in (atom.left, atom.right)]
+    return operate(atom, *(sorted(texts) if atom.kind in ("max", "min") else texts))

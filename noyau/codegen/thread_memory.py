@@ -66,20 +66,18 @@ class ThreadStatements(Statements):
             case ir.If(condition, body) if all(isinstance(s, ir.Require) for s in body):
                 otherwise = self.unless.format(said.expr(condition), said.top(condition))
                 yield from (self.noted_inside(s, otherwise) for s in body if isinstance(s, ir.Require))
-            case ir.Store() if inside := self.of_updates(statement):
-                yield self.opens.format(inside)
+            case ir.Store() if guard := self.of_updates(statement) or self.of_one(statement):
+                yield self.opens.format(guard)
                 yield from (f"{INDENT}{line}" for line in self.store(statement, last=False))
-                yield from self.closes
-            case ir.Store() if (
-                self.alone
-                and not said.lane
-                and any(isinstance(said.memory[name], ir.Buffer) for name in statement.buffers)
-            ):
-                yield self.opens.format(self.alone)  # all threads have computed the same
-                yield from (f"{INDENT}{line}" for line in super().statement(statement, last=False))
                 yield from self.closes
             case _:
                 yield from super().statement(statement, last=last)
+
+    def of_one(self, store: ir.Store) -> str:
+        """The condition that one thread stores what all of a block have computed alike, or nothing."""
+        said = self.expressions
+        is_alike = not said.lane and any(isinstance(said.memory[name], ir.Buffer) for name in store.buffers)
+        return self.alone if is_alike else ""
 
     def of_updates(self, store: ir.Store) -> str:
         """The condition that what a store names as an index was looked up inside, or nothing."""

@@ -100,6 +100,10 @@ class Owner:
     team: str
     at: str
 
+    @property
+    def key(self) -> str:
+        return self.team or self.at
+
 
 def thread_owner(number: int, grid: Extents, block: Extents) -> Owner:
     """A thread by its number in a grid."""
@@ -179,9 +183,6 @@ def map_of_writes(
     return AccessMap(kernel, launch, word, owners, tuple(arrays), tuple(left))
 
 
-# As text.
-
-
 def _runs(array: ArrayMap, access_map: AccessMap) -> Iterator[tuple[str, str]]:
     """Cells along the last axis and who writes them, as long as owners follow each other in equal steps."""
     extents = array.shape or (1,)
@@ -198,7 +199,6 @@ def _runs(array: ArrayMap, access_map: AccessMap) -> Iterator[tuple[str, str]]:
 
 
 def _end(line: Sequence[int], more: Sequence[int], start: int, access_map: AccessMap) -> int:
-    """The end of the run that begins at `start`."""
     end, step = start + 1, None
     while end < len(line) and more[end] == more[start] and (line[end] < 0) == (line[start] < 0):
         here = line[end] - line[end - 1]
@@ -213,29 +213,24 @@ def _end(line: Sequence[int], more: Sequence[int], start: int, access_map: Acces
 def _who(run: Sequence[int], others: int, access_map: AccessMap) -> str:
     if run[0] < 0:
         return "nobody"
-    first, last = access_map.owners[run[0]], access_map.owners[run[-1]]
-    team = f"{first.team}: " if first.team else ""
+    first, last, word = access_map.owners[run[0]], access_map.owners[run[-1]], access_map.word
+    text = f"{first.team}: " if first.team else ""
     if run[0] == run[-1]:
-        text = f"{team}{access_map.word} {first.at}"
+        text += f"{word} {first.at}"
     else:
         step = abs(run[1] - run[0])
-        text = f"{team}{access_map.word}s {first.at}..{last.at}" + (f" in steps of {step}" if step > 1 else "")
-    many = f"{others} other {access_map.word}{'s' * (others > 1)}"
-    return f"{text}, after {many}" if others else text
-
-
-# As SVG.
+        text += f"{word}s {first.at}..{last.at}" + (f" in steps of {step}" if step > 1 else "")
+    return f"{text}, after {others} other {word}{'s' * (others > 1)}" if others else text
 
 
 def svg(maps: Sequence[AccessMap]) -> str:
     """A drawing: a square for each cell, in the colour of its warp, iteration or program, with its owner's place. A red
     frame is a cell that several owners write; a white one nobody writes."""
     parts, y, width = list[str](), 10, 400
-    for each in maps:
-        for array in each.arrays:
-            body, height, across = _array(each, array, y)
-            parts += body
-            y, width = y + height + 20, max(width, across)
+    for access_map, array in ((each, array) for each in maps for array in each.arrays):
+        body, height, across = _array(access_map, array, y)
+        parts += body
+        y, width = y + height + 20, max(width, across)
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width + 20}" height="{y}" font-family="sans-serif">'
     return "\n".join([head, f'<rect width="{width + 20}" height="{y}" fill="white"/>', *parts, "</svg>", ""])
 
@@ -263,12 +258,8 @@ def _array(access_map: AccessMap, array: ArrayMap, y: int) -> tuple[list[str], i
 
 def _teams(access_map: AccessMap, array: ArrayMap) -> dict[str, str]:
     """A colour for each team, or each owner where there are none."""
-    keys = [_key(access_map.owners[each]) for each in array.owners if each >= 0]
-    return {key: _colour(number) for number, key in enumerate(dict.fromkeys(keys))}
-
-
-def _key(owner: Owner) -> str:
-    return owner.team or owner.at
+    keys = dict.fromkeys(access_map.owners[each].key for each in array.owners if each >= 0)
+    return {key: _colour(number) for number, key in enumerate(keys)}
 
 
 def _colour(number: int) -> str:
@@ -278,7 +269,7 @@ def _colour(number: int) -> str:
 
 
 def _cell(x: int, y: int, owner: Owner | None, others: int, teams: Mapping[str, str]) -> list[str]:
-    fill = "white" if owner is None else teams[_key(owner)]
+    fill = "white" if owner is None else teams[owner.key]
     frame = 'stroke="#d00" stroke-width="2"' if others else 'stroke="#888" stroke-width="0.5"'
     parts = [f'<rect x="{x + 1}" y="{y + 1}" width="{_WIDTH - 2}" height="{_HEIGHT - 2}" fill="{fill}" {frame}/>']
     return parts if owner is None else [*parts, _text(x + 4, y + 15, owner.at.replace(" ", ""), 10)]

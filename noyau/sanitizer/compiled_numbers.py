@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import math
-import types
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -65,10 +64,5 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _IN_NUMPY = {"log": "log", "pow": "power", "fmod": "fmod", "acos": "arccos", "asin": "arcsin", "acosh": "arccosh"}
-MATH = SimpleNamespace(
-    **{
-        name: _compiled(value) if isinstance(value, types.BuiltinFunctionType) else value
-        for name, value in vars(math).items()
-        if not name.startswith("_")
-    }
-)
+_NAMES = {name: value for name, value in vars(math).items() if not name.startswith("_")}
+MATH = SimpleNamespace(**{name: _compiled(each) if callable(each) else each for name, each in _NAMES.items()})

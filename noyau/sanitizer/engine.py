@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import BuildError, FindingKind
-from noyau.sanitizer.records import Access, Observation
+from noyau.sanitizer.records import INDICES, Access, Observation
 from noyau.toolchain.c import compiler as c_compiler
 
 _STRUCT = ctypes.c_void_p
@@ -40,13 +40,7 @@ _TYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 # Kinds by the numbers of engine.h, from 1 on.
-_KINDS = (
-    FindingKind.RACE,
-    FindingKind.OUT_OF_BOUNDS,
-    FindingKind.NEGATIVE_INDEX,
-    FindingKind.UNINITIALISED,
-    FindingKind.DIVERGENT_BARRIER,
-)
+_KINDS = (FindingKind.RACE, *INDICES, FindingKind.UNINITIALISED, FindingKind.DIVERGENT_BARRIER)
 
 
 def number_of(kind: FindingKind) -> int:
@@ -142,9 +136,8 @@ class Shadow:
         changed what the cell held (bool, as many as cells)."""
         rows = np.ascontiguousarray(cells, np.int64)
         marks = None if changed is None else np.ascontiguousarray(changed, np.uint8)
-        place = None if marks is None else marks.ctypes.data
-        touch = self._library.shadow_touch_many
-        return int(touch(self.handle, memory, rows.ctypes.data, rows.size, access, site, place))
+        where = memory, rows.ctypes.data, rows.size, access, site, None if marks is None else marks.ctypes.data
+        return int(self._library.shadow_touch_many(self.handle, *where))
 
     def replay(self, rows: Any, count: int) -> None:
         """Notes of accesses in order: a buffer of `count` rows of 4 int64 (see engine.h)."""

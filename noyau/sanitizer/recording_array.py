@@ -66,18 +66,15 @@ class Recorder:
 
     def site_at(self, file: str, line: int) -> int:
         """The number of a line."""
-        number = self._sites.get((file, line))
-        if number is None:
-            number = self._sites[file, line] = len(self.sites)
+        if (file, line) not in self._sites:
+            self._sites[file, line] = len(self.sites)
             self.sites.append(Site.of(file, line))
-        return number
+        return self._sites[file, line]
 
     def region(self, *, serial: bool) -> None:
         """A new region begins; see engine.h."""
         self.owner = 0
         self.notes.extend((-1, int(serial), 0, 0))
-
-    # Notes.
 
     def touch_all(self, memory: int, cells: np.ndarray, access: int, site: int) -> None:
         """Each of these cells, in order."""
@@ -101,8 +98,6 @@ class Recorder:
         self.notes = []
         if self.shadow.accesses > self.most:
             raise TooManyError
-
-    # Memories.
 
     def array(self, data: np.ndarray, name: str, *, is_set: bool = True) -> Recording:
         """An array of a memory of its own."""
@@ -180,7 +175,7 @@ class Recording(NDArrayOperatorsMixin):
 
     def picked(self, key: Any, site: int) -> Any:
         """The value of `self[key]`: a number or a copy, whose cells are read, or a view, of which none is."""
-        plain_key = _plain(key)
+        plain_key = _plain(key, site)
         key = self.inside(plain_key, READ, site)
         if key is None:
             nothing = np.broadcast_to(self.data.dtype.type(0), [max(1, extent) for extent in self.data.shape])
@@ -193,12 +188,12 @@ class Recording(NDArrayOperatorsMixin):
 
     def put(self, key: Any, value: Any, site: int) -> None:
         """Do `self[key] = value`."""
-        key = self.inside(_plain(key), WRITE, site)
+        key = self.inside(_plain(key, site), WRITE, site)
         if key is None:
             return
         if isinstance(value, Recording):
             value.read(site)
-        self.changed(key, _plain(value), site)
+        self.changed(key, _plain(value, site), site)
 
     def changed(self, key: Any, value: Any, site: int) -> None:
         """Write, and note which of the cells held something else before."""
@@ -267,16 +262,15 @@ class Recording(NDArrayOperatorsMixin):
         site = self.recorder.site(sys._getframe(2))
         out = options.get("out")
         targets = [*(out if isinstance(out, tuple) else (out,)), *args[:filled]]
-        values = [each if number < filled else _read(each, site) for number, each in enumerate(args)]
+        values = [each if number < filled else _plain(each, site) for number, each in enumerate(args)]
         before = [np.array(target.data) if isinstance(target, Recording) else None for target in targets]
-        named = {name: _read(value, site) for name, value in options.items() if name != "out"}
+        named = {name: _plain(value, site) for name, value in options.items() if name != "out"}
         if out is not None:
             named["out"] = _bare(out)
         result = function(*(_bare(each) for each in values), **named)
         for target, old in zip(targets, before, strict=True):
             if isinstance(target, Recording) and old is not None:
-                new = np.array(target.data)
-                target.data[...] = old
+                new, target.data[...] = np.array(target.data), old
                 target.changed(..., new, site)
         if out is not None:
             return out[0] if isinstance(out, tuple) and len(out) == 1 else out
@@ -302,8 +296,7 @@ class Recording(NDArrayOperatorsMixin):
             return lambda *args, **named: self._viewed(lambda each: getattr(each, name)(*args, **named))
 
         def method(*args: Any, **options: Any) -> Any:
-            bound = getattr(np.ndarray, name)
-            return self.called(bound, (self, *args), options, int(name in _FILLING))
+            return self.called(getattr(np.ndarray, name), (self, *args), options, int(name in _FILLING))
 
         return method
 
@@ -357,8 +350,7 @@ def _axes(key: Any) -> int:
     """The number of axes that a part of a key takes."""
     if key is None or key is Ellipsis or isinstance(key, bool | np.bool_):
         return 0
-    is_mask = isinstance(key, np.ndarray) and key.dtype == bool
-    return int(key.ndim) if is_mask else 1
+    return int(key.ndim) if isinstance(key, np.ndarray) and key.dtype == bool else 1
 
 
 def _at_first(key: Any) -> Any:
@@ -368,20 +360,15 @@ def _at_first(key: Any) -> Any:
     return key if key is None or key is Ellipsis or isinstance(key, slice) else 0
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, site: int) -> Any:
     """A key or a value with the arrays in it as NumPy's, read."""
-    if isinstance(value, tuple):
-        return tuple(_plain(each) for each in value)
-    return value.read(value.recorder.site(sys._getframe(1))) if isinstance(value, Recording) else value
-
-
-def _read(value: Any, site: int) -> Any:
     if isinstance(value, tuple | list):
-        return type(value)(_read(each, site) for each in value)
+        parts = [_plain(each, site) for each in value]
+        return tuple(parts) if isinstance(value, tuple) else parts
     return value.read(site) if isinstance(value, Recording) else value
 
 
 def _bare(value: Any) -> Any:
     if isinstance(value, tuple):
-        return tuple(_bare(each) for each in value)
+        return tuple(map(_bare, value))
     return value.data if isinstance(value, Recording) else value

@@ -47,9 +47,7 @@ _WITH_HOST = {
     "cuda": "wait for the grid before the host touches it: cudaDeviceSynchronize()",
     "numba_cuda": "wait for the grid before the host touches it: cuda.synchronize()",
 }
-_WITH_STREAMS = {
-    "cuda": "let the later stream wait: cudaEventRecord(event, first), cudaStreamWaitEvent(second, event)",
-}
+_WITH_STREAMS = {"cuda": "let the later stream wait: cudaEventRecord(event, first), cudaStreamWaitEvent(second, event)"}
 _OF_UPDATES = {
     "cuda": "use an atomic, or give each cell one thread",
     "numba_cuda": "use cuda.atomic, or give each cell one thread",
@@ -90,6 +88,7 @@ class Site:
 
 NOWHERE = Site("", 0)
 PAIRS = frozenset({FindingKind.RACE, FindingKind.WRITTEN_TWICE, FindingKind.ORDERED_BY_CHANCE})  # of two accesses
+INDICES = FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +162,9 @@ class Route:
     def site(self, number: int) -> Site:
         return self.sites[number] if 0 <= number < len(self.sites) else NOWHERE
 
+    def memory(self, number: int) -> WatchedMemory:
+        return self.memories.get(number, _UNNAMED)
+
 
 @dataclass(frozen=True, slots=True)
 class WatchedRun:
@@ -188,16 +190,13 @@ def findings_of(observations: Iterable[Observation], route: Route) -> tuple[list
     updates = _updates(observations)
     for each in observations:
         site, other = route.site(each.site), route.site(each.other_site)
-        marks = [(place, place.allows(each.kind)) for place in (site, other)]
-        reason = next(((place, why) for place, why in marks if why is not None), None)
-        if reason is not None:
-            allowed[f"{each.kind} allowed at {reason[0].place}: {reason[1]}"] = None
+        marks = [f"{place.place}: {why}" for place in (site, other) if (why := place.allows(each.kind)) is not None]
+        if marks:
+            allowed[f"{each.kind} allowed at {marks[0]}"] = None
             continue
         finding = _finding(each, route, (each.site, each.other_site, each.memory) in updates)
         if finding.id in findings and each.kind is FindingKind.OUT_OF_BOUNDS:
-            name = route.memories.get(
-                each.memory, _UNNAMED
-            ).name  # a line that stores what it loads may do both outside
+            name = route.memory(each.memory).name  # a line that stores what it loads may do both outside
             if f" {name} at " not in findings[finding.id].message:
                 finding = replace(finding, digest=digest(finding.digest, name))
         findings.setdefault(finding.id, finding)
@@ -228,20 +227,19 @@ def _remedy(observation: Observation, route: Route, owners: Sequence[str], is_up
 def _finding(observation: Observation, route: Route, is_update: bool) -> Finding:
     """An observation in words; `is_update`: of a line on which several owners update a cell."""
     site, other = route.site(observation.site), route.site(observation.other_site)
-    memory = route.memories.get(observation.memory, _UNNAMED)
-    is_index = observation.kind in (FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX)
+    memory, kind = route.memory(observation.memory), observation.kind
     owners = [route.owner(each) for each in (observation.owner, observation.other_owner) if each >= 0]
-    message = route.messages.get(observation.kind, _message)(observation, route)
-    is_worded = observation.kind in route.messages
+    is_drawn = kind not in route.messages and observation.memory >= 0
     return Finding(
-        *(route.op, route.kernel, route.language, observation.kind, site.place, route.size, message),
-        cell=None if is_index or memory.is_one else memory.at(observation.cell),
-        severity=observation.kind.severity,
+        *(route.op, route.kernel, route.language, kind, site.place, route.size),
+        route.messages.get(kind, _message)(observation, route),
+        cell=None if kind in INDICES or memory.is_one else memory.at(observation.cell),
+        severity=kind.severity,
         other_place=other.place if other.line else "",
         owners=tuple(owners),
-        digest=digest(observation.kind, route.kernel, site.text, other.text),
+        digest=digest(kind, route.kernel, site.text, other.text),
         mend=_remedy(observation, route, owners, is_update),
-        drawing=() if is_worded or observation.memory < 0 else _drawing(observation, route, memory, owners),
+        drawing=_drawing(observation, route, memory, owners) if is_drawn else (),
         change=update_text(site.text, route.language) if is_update else "",
     )
 
@@ -249,7 +247,7 @@ def _finding(observation: Observation, route: Route, is_update: bool) -> Finding
 def _drawing(observation: Observation, route: Route, memory: WatchedMemory, owners: Sequence[str]) -> tuple[str, ...]:
     """Lines that show who touches the cell, and when; nothing where a line would show no more than the message."""
     verb, line = _VERBS[observation.access][0], route.site(observation.site).line
-    if observation.kind in (FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX):
+    if observation.kind in INDICES:
         if not owners or observation.extent < 1 or 0 <= observation.cell < observation.extent:
             return ()
         along = f", axis {observation.axis}" if observation.axis >= 0 and len(memory.shape) > 1 else ""
@@ -292,25 +290,23 @@ def digest(*parts: str) -> str:
 
 def _message(observation: Observation, route: Route) -> str:
     site, other = route.site(observation.site), route.site(observation.other_site)
-    memory = route.memories.get(observation.memory, _UNNAMED)
+    memory = route.memory(observation.memory)
     who, verb = route.owner(observation.owner), _VERBS[observation.access][0]
     times = f" ({observation.count} times)" if observation.count > 1 else ""
-    if observation.kind in (FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX):
+    if observation.kind in INDICES:
         along = f" along axis {observation.axis}" if observation.axis >= 0 and len(memory.shape) > 1 else ""
-        cells = several(observation.extent, "cell")
+        where = f"at {observation.cell}{along}, which has {several(observation.extent, 'cell')}{times}"
         is_below = observation.kind is FindingKind.NEGATIVE_INDEX
         hint = " (an index below 0 counts from the end here)" if is_below else ""
-        return f"{who} {verb} {memory.name} at {observation.cell}{along}, which has {cells}{times}{hint}"
+        return f"{who} {verb} {memory.name} {where}{hint}"
     if observation.kind is FindingKind.UNINITIALISED:
         return f"{who} {verb} {memory.cell_text(observation.cell)}, which nobody wrote before{times}"
     if observation.kind in PAIRS:
         same = ", the same value" if observation.kind is FindingKind.WRITTEN_TWICE else ""
         line = f"line {other.line}" if other.line else "a line of a library"
         where = "the same line" if other == site else line
-        past = _VERBS[observation.other_access][1]
-        by = route.owner(observation.other_owner)
-        cell = memory.cell_text(observation.cell)
-        order = "nothing orders them"
+        past, by = _VERBS[observation.other_access][1], route.owner(observation.other_owner)
+        cell, order = memory.cell_text(observation.cell), "nothing orders them"
         if observation.kind is FindingKind.ORDERED_BY_CHANCE:
             order = "only the order in which locks were taken this time orders them"
         return f"{who} {verb} {cell}, {past} by {by} on {where}{same}, and {order}{times}"
@@ -387,4 +383,4 @@ def update_text(text: str, language: str) -> str:
     """A line that updates a cell, as one atomic; nothing where it is no such line, or the language has no word for
     it."""
     change = _CHANGES.get(language)
-    return "" if change is None else change(text)
+    return change(text) if change else ""

@@ -65,13 +65,14 @@ class CudaExpressions(ThreadExpressions, CExpressions):
     def cell(self, name: str, index: Shape) -> str:
         if own := self.vector_of(name, index):
             return f"{own}.at[{self.names.atom(self.vector)}]"
-        memory = self.memory[name]
-        if isinstance(memory, ir.Alloc) and memory.space is ir.Space.CLUSTER:
-            return self.names.value(name)
-        if isinstance(memory, ir.Alloc) and memory.space is ir.Space.LANE:
-            *_, vector, cell = index
-            return f"{self.names.value(name)}[{self.dim(vector)}].at[{self.dim(cell)}]"
-        return self.own_cell(name, index) if name in self.lanes else super().cell(name, index)
+        match self.memory[name]:
+            case ir.Alloc(space=ir.Space.CLUSTER):
+                return self.names.value(name)
+            case ir.Alloc(space=ir.Space.LANE):
+                *_, vector, cell = index
+                return f"{self.names.value(name)}[{self.dim(vector)}].at[{self.dim(cell)}]"
+            case _:
+                return self.own_cell(name, index) if name in self.lanes else super().cell(name, index)
 
     def vector_of(self, name: str, index: Shape) -> str:
         """The vector that a cell is one of, or nothing."""
@@ -89,8 +90,7 @@ class CudaExpressions(ThreadExpressions, CExpressions):
 
     def widened(self, cell: str, stored: DType) -> str:
         """As of language `c`; of two cells at once the upper one needs no shift."""
-        text = super().widened(cell, stored)
-        return WORDS.sub(r"noyau_bf16_of(\1, \2)", text)
+        return WORDS.sub(r"noyau_bf16_of(\1, \2)", super().widened(cell, stored))
 
     def stored(self, name: str, value: ir.Expr) -> str:
         """As of language `c`; the bits of a half go from memory to memory."""
@@ -106,10 +106,7 @@ class CudaExpressions(ThreadExpressions, CExpressions):
 
 
 # What no compiler of the host may know, so that a sum is not fused with a product, has a word of its own here.
-UNFUSED = (
-    ("x + noyau_minus_zero_f32", "__fadd_rn(x, -0.0f)"),
-    ("x + noyau_minus_zero_f64", "__dadd_rn(x, -0.0)"),
-)
+UNFUSED = {"x + noyau_minus_zero_f32": "__fadd_rn(x, -0.0f)", "x + noyau_minus_zero_f64": "__dadd_rn(x, -0.0)"}
 # Functions that one instruction does: the result, its constraint, the instruction, its operands.
 PTX = {
     "noyau_f32_to_bf16": ("uint16_t", "h", "cvt.rn.bf16.f32 %0, %1", '"f"(x)'),
@@ -124,7 +121,7 @@ HOSTS_OWN = re.compile(r"^__attribute__.*\n", re.MULTILINE)
 def functions_of(names: Set[str]) -> str:
     """The text of functions, by their names, and of those that they call."""
     functions = HOSTS_OWN.sub("", "\n\n".join(cmath.snippets(names)))
-    for spelling, own in UNFUSED:
+    for spelling, own in UNFUSED.items():
         functions = functions.replace(spelling, own)
     for name, instruction in PTX.items():
         whole = re.compile(rf"^(NOYAU_INLINE \S+ {name}\(.*?\) {{\n)(.*?)^}}", re.MULTILINE | re.DOTALL)
@@ -135,11 +132,10 @@ def functions_of(names: Set[str]) -> str:
 def _in_ptx(own: tuple[str, str, str, str], function: re.Match[str]) -> str:
     """A function by one instruction, where a GPU runs it that has it."""
     (head, body), (kind, constraint, instruction, operands) = function.groups(), own
-    lines = [
-        "#if !defined(NOYAU_WATCHED) && __CUDA_ARCH__ >= 800",
-        f"{INDENT}{kind} result;",
-        f'{INDENT}asm("{instruction};" : "={constraint}"(result) : {operands});',
-        f"{INDENT}return result;",
-        "#else",
-    ]
-    return "\n".join([head.rstrip("\n"), *lines, f"{body}#endif", "}"])
+    return f"""{head}#if !defined(NOYAU_WATCHED) && __CUDA_ARCH__ >= 800
+{INDENT}{kind} result;
+{INDENT}asm("{instruction};" : "={constraint}"(result) : {operands});
+{INDENT}return result;
+#else
+{body}#endif
+}}"""

@@ -82,8 +82,6 @@ class CudaPrinter(ThreadStatements, CPrinter):
         self.meets = self.has_meetings = False  # whether the launch, or any, merges states of blocks
         self.kinds: dict[str, str] = {}  # the types of indices
 
-    # Launches.
-
     def launch(self, position: int, launch: ir.Launch) -> str:
         """The kernel of a launch."""
         block, said = block_of(launch), self.expressions
@@ -117,6 +115,9 @@ class CudaPrinter(ThreadStatements, CPrinter):
 
     def grid(self, loops: Sequence[ir.Loop], body: tuple[ir.Statement, ...], block: Block) -> Iterator[str]:
         """The loops on the grid, as one: a block takes so many items, and those that are a grid further."""
+        if not loops:
+            yield from indented(self.block(body))
+            return
         first, step = "blockIdx.x", "gridDim.x"
         if block.rows > 1:
             first, step = f"(int64_t)blockIdx.x * {block.rows} + threadIdx.y", f"(int64_t)gridDim.x * {block.rows}"
@@ -125,22 +126,18 @@ class CudaPrinter(ThreadStatements, CPrinter):
         outside = dict(self.expressions.extents)
         self.expressions.extents |= {loop.var: loop.extent for loop in loops}
         names = [self.names.bind(loop.var, wish_of(loop.var)) for loop in loops]
-        if not loops:
-            yield from indented(self.block(body))
-        elif len(loops) == 1:
-            extent = self.expressions.dim(loops[0].extent)
-            yield f"{INDENT}for (int64_t {names[0]} = {first}; {names[0]} < {extent}; {names[0]} += {step}) {{"
+        extents = [self.expressions.dim(loop.extent) for loop in loops]
+        if len(loops) == 1:
+            yield f"{INDENT}for (int64_t {names[0]} = {first}; {names[0]} < {extents[0]}; {names[0]} += {step}) {{"
         else:
-            extents = [self.expressions.dim(loop.extent) for loop in loops]
             yield f"{INDENT}const int64_t items = {' * '.join(map(closed, extents))};"
             yield f"{INDENT}for (int64_t item = {first}; item < items; item += {step}) {{"
             for at, name in enumerate(names):
                 inner = " * ".join(map(closed, extents[at + 1 :]))
                 index = f"item / ({inner})" if inner else "item"
                 yield f"{INDENT * 2}const int64_t {name} = {index}{f' % {closed(extents[at])}' if at else ''};"
-        if loops:
-            yield from indented(self.block(body), 2)
-            yield f"{INDENT}}}"
+        yield from indented(self.block(body), 2)
+        yield f"{INDENT}}}"
         self.expressions.extents = outside
 
     # Statements.
@@ -173,31 +170,21 @@ class CudaPrinter(ThreadStatements, CPrinter):
             yield from super().loop(loop)
 
     def alloc(self, alloc: ir.Alloc) -> Iterator[str]:
-        if alloc.space in (ir.Space.CLUSTER, ir.Space.LANE):
-            yield from self.registers(alloc)
-            return
-        if alloc.space is ir.Space.BLOCK:
-            self.expressions.memory[alloc.name] = alloc
-            yield f"__shared__ {TYPES[alloc.dtype]} {self.names.bind(alloc.name)}[{product(alloc.shape)}];"
-            return
-        if alloc.space is not ir.Space.REGISTER:
+        if alloc.space is ir.Space.THREAD:
             raise UnsupportedError(f"cuda has no memory of a thread for {alloc.name}, of a size that nobody knows now")
-        if is_variable(alloc) or self.expressions.lane:
+        if alloc.space is ir.Space.REGISTER and (is_variable(alloc) or self.expressions.lane):
             yield from super().alloc(alloc)
-        else:
-            self.expressions.memory[alloc.name] = alloc
-            self.expressions.lanes.add(alloc.name)
-            yield f"{TYPES[alloc.dtype]} {self.names.bind(alloc.name)};"
-
-    def registers(self, alloc: ir.Alloc) -> Iterator[str]:
-        """Vectors of each thread; what each block of a cluster has one of, each thread has."""
+            return
         self.expressions.memory[alloc.name] = alloc
         kind, name = TYPES[alloc.dtype], self.names.bind(alloc.name)
-        if alloc.space is ir.Space.CLUSTER:
-            yield f"{kind} {name};"
-        else:
+        if alloc.space is ir.Space.BLOCK:
+            yield f"__shared__ {kind} {name}[{product(alloc.shape)}];"
+        elif alloc.space is ir.Space.LANE:
             *_, vectors, cells = alloc.shape
             yield f"noyau_vector<{kind}, {cells}> {name}[{vectors}];"
+        else:  # what each block of a cluster has one of, each thread has
+            self.expressions.lanes |= {alloc.name} if alloc.space is ir.Space.REGISTER else set()
+            yield f"{kind} {name};"
 
     def zeros(self, memory: ir.Alloc) -> Iterator[str]:
         if self.expressions.lane:
@@ -217,8 +204,7 @@ class CudaPrinter(ThreadStatements, CPrinter):
             return
         if self.expressions.lane:
             raise UnsupportedError(f"cuda: the lanes of {loop.var} stand within others")
-        memory, names = self.expressions.memory, touched(loop.body)
-        held = [memory[name] for name in names & self.expressions.lanes]
+        held = [self.expressions.memory[name] for name in touched(loop.body) & self.expressions.lanes]
         states = any(isinstance(each, ir.Alloc) and product(each.shape) == loop.extent for each in held)
         yield from self.lanes(loop, states or loop.extent == Dim.of(self.block_threads), bool(held), is_innermost)
 
@@ -360,12 +346,12 @@ class CudaPrinter(ThreadStatements, CPrinter):
     def merged(self, merge: ir.MergeLanes) -> Iterator[str]:
         kind = self.state_of(merge.monoid, merge.dtypes)
         names = [self.names.value(buffer) for buffer in merge.buffers]
-        own = f"({kind}{{{', '.join(names)}}})"
-        whole = f"noyau_merge_lanes<{merge.lanes}>{own}"
+        own = f"{kind}{{{', '.join(names)}}}"
+        whole = f"noyau_merge_lanes<{merge.lanes}>({own})"
         memory = self.expressions.memory[merge.buffers[0]]
         if isinstance(memory, ir.Alloc) and memory.space is ir.Space.CLUSTER:
             self.meets = True
-            whole = f"noyau_merge_blocks<{merge.lanes}>{own[:-1]}, &meeting, met++)"
+            whole = f"noyau_merge_blocks<{merge.lanes}>({own}, &meeting, met++)"
         if len(names) == 1:
             yield f"{names[0]} = {whole}.s0;"
             return
@@ -376,27 +362,19 @@ class CudaPrinter(ThreadStatements, CPrinter):
     def state_of(self, monoid: str, dtypes: Sequence[DType]) -> str:
         """The name of the type of a state, which is noted with its text."""
         kind = "_".join(["noyau", monoid, *(dtype.value for dtype in dtypes)])
-        old, new = (
-            tuple(ir.Var(f"{side}{at}", dtype) for at, dtype in enumerate(dtypes)) for side in ("own ", "other ")
-        )
+        types, parts = [TYPES[dtype] for dtype in dtypes], range(len(dtypes))
+        old, new = (tuple(map(ir.Var, (f"{side}{at}" for at in parts), dtypes)) for side in ("s", "other.s"))
         with self.names.block():
-            for at in range(len(dtypes)):
-                self.names.blocks[-1]["value", old[at].name] = f"s{at}"
-                self.names.blocks[-1]["value", new[at].name] = f"other.s{at}"
+            self.names.blocks[-1] |= {("value", part.name): part.name for part in (*old, *new)}
             values = MONOIDS[monoid].merge(Symbolic(), old, new)
             texts = [self.expressions.top(value) for value in values]
-        members = [f"{INDENT}{TYPES[dtype]} s{at};" for at, dtype in enumerate(dtypes)]
-        nexts = [
-            f"{TYPES[dtype]} next{at} = {text};" for at, (dtype, text) in enumerate(zip(dtypes, texts, strict=True))
-        ]
-        lines = [*nexts, *(f"s{at} = next{at};" for at in range(len(dtypes)))]
-        head = f"{INDENT}__device__ void merge(const {kind} &other)"
-        there = [f"state.s{at} = __shfl_sync(0xffffffffu, s{at}, from);" for at in range(len(dtypes))]
-        moved = [f"{INDENT}__device__ {kind} of_lane(int from) const", f"{INDENT}{{"]
-        moved += [*indented([f"{kind} state;", *there, "return state;"], 2), f"{INDENT}}}"]
-        self.states[kind] = "\n".join(
-            [f"struct {kind} {{", *members, head, f"{INDENT}{{", *indented(lines, 2), f"{INDENT}}}", *moved, "};"]
-        )
+        lines = [f"{types[at]} next{at} = {texts[at]};" for at in parts] + [f"s{at} = next{at};" for at in parts]
+        there = [f"state.s{at} = __shfl_sync(0xffffffffu, s{at}, from);" for at in parts]
+        members = [f"{types[at]} s{at};" for at in parts]
+        members += [f"__device__ void merge(const {kind} &other)", "{", *indented(lines), "}"]
+        members += [f"__device__ {kind} of_lane(int from) const", "{"]
+        members += [*indented([f"{kind} state;", *there, "return state;"]), "}"]
+        self.states[kind] = "\n".join([f"struct {kind} {{", *indented(members), "};"])
         return kind
 
     def let(self, let: ir.Let) -> str:
@@ -418,14 +396,12 @@ class CudaPrinter(ThreadStatements, CPrinter):
     def transposed(self, tile: ir.TransposeTile) -> str:
         raise UnsupportedError("cuda transposes no tile in one thread: schedule without turns")
 
-    # The function of the host.
-
     def host(self) -> str:
         """The function of the host that launches the kernels on a stream."""
         kernel, names, dim = self.kernel, self.names, self.expressions.dim
-        outputs = {buffer.name for buffer in kernel.of(ir.Role.OUTPUT)}
         scratch = kernel.of(ir.Role.SCRATCH)
         own = [names.value(buffer.name) for buffer in scratch]
+        outputs = {buffer.name for buffer in kernel.of(ir.Role.OUTPUT)}
         outer = [text for text in self.parameters(outputs) if text.rpartition(" ")[2] not in own]
         lines = []
         for guard in kernel.guards:
@@ -433,10 +409,8 @@ class CudaPrinter(ThreadStatements, CPrinter):
             lines.append(f"if (({cells}) != 0 && {left} > {right}) return cudaErrorInvalidValue;")
         lines += [f"{TYPES[buffer.dtype]} *{name} = 0;" for buffer, name in zip(scratch, own, strict=True)]
         for buffer, name in zip(scratch, own, strict=True):
-            bytes_of = f"sizeof(*{name}) * {closed(dim(product(buffer.shape)))}"
-            lines.append(
-                f"if (cudaError_t error = cudaMallocAsync((void **)&{name}, {bytes_of}, stream)) return error;"
-            )
+            memory = f"(void **)&{name}, sizeof(*{name}) * {closed(dim(product(buffer.shape)))}"
+            lines.append(f"if (cudaError_t error = cudaMallocAsync({memory}, stream)) return error;")
         arguments = ", ".join(text.rpartition(" ")[2].removeprefix("*") for text in self.parameters(set()))
         for at, launch in enumerate(kernel.launches):
             when = "" if launch.when is None else f"{self.expressions.expr(launch.when)} && "

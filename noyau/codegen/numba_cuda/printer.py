@@ -62,9 +62,8 @@ def together(kernels: Sequence[ir.Kernel], comment: str = "") -> str:
     texts = {name: f"@scalar\ndef {name}(x):\n    return {text}" for name, text in BITS.items()}
     scalars = [{**intrinsics.functions(), **texts}[name] for name in intrinsics.order_of(functions)]
     scalars += [integer_function(*key) for key in sorted(integers)]
-    below = "\n\n\n".join([*scalars, *merges.values(), BLOCKS, *bodies]).replace(
-        "@scalar\n", "@cuda.jit(device=True)\n"
-    )
+    below = "\n\n\n".join([*scalars, *merges.values(), BLOCKS, *bodies])
+    below = below.replace("@scalar\n", "@cuda.jit(device=True)\n")
     below = re.sub(r"\bnp\.(?=(trunc|rint|fmod|floor|ceil|cbrt|exp2)\()", "libdevice.", below)  # of float64
     imports = ["import math\n"] * ("math." in below) + ["import numpy as np", "from numba import cuda"]
     imports += ["from numba.cuda import libdevice"] * ("libdevice." in below)
@@ -205,14 +204,14 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
         extents = " x ".join(self.expressions.dim(loop.extent) for loop in loops)
         each = "block" if self.alone else "thread"
         yield f'"""Items: {extents}, a {each} for each."""' if loops else f'"""One {each}."""'
-        heads = [(list(loops), "cuda.grid(1)", "cuda.gridsize(1)")] if loops else []
+        heads = [(loops, "cuda.grid(1)", "cuda.gridsize(1)")] if loops else []
         if self.alone:
             yield "thread = cuda.threadIdx.x"
-            heads = [(list(loops), "cuda.blockIdx.x", "cuda.gridDim.x")] if loops else []
+            heads = [(loops, "cuda.blockIdx.x", "cuda.gridDim.x")] if loops else []
         elif len(loops) > 1:
             yield "across, down = cuda.grid(2)"
             yield "all_across, all_down = cuda.gridsize(2)"
-            heads = [(list(loops[:-1]), "down", "all_down"), (list(loops[-1:]), "across", "all_across")]
+            heads = [(loops[:-1], "down", "all_down"), (loops[-1:], "across", "all_across")]
         for depth, (some, first, step) in enumerate(heads):
             ends = [self.expressions.dim(loop.extent) for loop in some]
             end = " * ".join(map(closed, ends)) if len(ends) > 1 else ends[0]

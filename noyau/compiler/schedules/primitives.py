@@ -307,6 +307,17 @@ def as_one(loops: Sequence[ir.Loop], body: Statements) -> tuple[list[ir.Loop], S
     return [ir.Loop("#item", product(extents), ir.Axis.SERIAL, ())], substitute(body, index)
 
 
+def compare(function: str, left: Dim, right: Dim) -> ir.Expr:
+    """A comparison of two indices or sizes."""
+    return ir.Call(function, (ir.Index(left), ir.Index(right)), DType.BOOL)
+
+
+def where(case: ir.Asked, launches: Iterable[ir.Launch]) -> list[ir.Launch]:
+    """Launches that run in a case alone."""
+    cases = [(each, ir.all_of((case, each.when or True))) for each in launches]
+    return [replace(each, when=ir.when(both)) for each, both in cases if both is not False]
+
+
 def either(condition: ir.Expr, this: Statements, other: Statements) -> Statements:
     """The one where a condition holds, and else the other."""
     return ir.If(condition, this), ir.If(ir.Call("logical_not", (condition,), DType.BOOL), other)

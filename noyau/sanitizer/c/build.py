@@ -27,14 +27,7 @@ _RUNTIME = (
     "cells lanes memory fibers clocks entries teams loops tasks target openmp threads cuda device streams grids main"
 ).split()
 _WRAPPED = "main malloc calloc realloc free aligned_alloc posix_memalign memcpy memmove memset".split()
-_WATCHED = (
-    "-g",
-    "-fsanitize=thread",
-    "-fno-builtin-memcpy",
-    "-fno-builtin-memset",
-    "-fno-tree-loop-im",
-    "-fno-tree-sink",
-)
+_WATCHED = ("-g -fsanitize=thread -fno-builtin-memcpy -fno-builtin-memset -fno-tree-loop-im -fno-tree-sink").split()
 _LEVEL = re.compile(r"-O[01g]$")  # of optimisation, that a text may be watched at: others leave too much out
 _LEFT_OUT = re.compile(r"-(O.*|flto.*|fsanitize.*|g.*|ffast-math|Ofast|l.*|L.*)$")
 _ERROR = re.compile(r"([^\s:|]+):(\d+):\d+: (?:fatal )?error: ([^|\n]*?)(?: \||; the text is in|$)")
@@ -99,7 +92,9 @@ def runtime(*, in_cpp: bool) -> Path:
     built. BuildError and UnsupportedError as of `built`."""
     flags: tuple[str, ...] = ("-O1", "-fexceptions")  # built in a third of the time; what it calls may throw
     flags += ("-DNOYAU_IN_CPP",) if in_cpp else ()
-    return c_compiler.compile_object(_runtime(), c_compiler.CompilerOptions(compiler=_compiler(), extra=flags))
+    folder, names = files("noyau.sanitizer.c"), ("runtime.h", *(f"{name}.c" for name in _RUNTIME))
+    text = "\n".join(folder.joinpath(name).read_text("ascii") for name in names)
+    return c_compiler.compile_object(text, c_compiler.CompilerOptions(compiler=_compiler(), extra=flags))
 
 
 @cache
@@ -130,13 +125,6 @@ def _compiler() -> str:
     raise UnsupportedError(f"{reason}; install gcc and g++")
 
 
-@cache
-def _runtime() -> str:
-    folder = files("noyau.sanitizer.c")
-    head = folder.joinpath("runtime.h").read_text("ascii")
-    return "\n".join([head, *(folder.joinpath(f"{name}.c").read_text("ascii") for name in _RUNTIME)])
-
-
 def _flags(source: Source) -> tuple[str, ...]:
     own = tuple(flag for flag in source.flags if not _LEFT_OUT.match(flag))
     level = next((flag for flag in reversed(source.flags) if _LEVEL.match(flag)), source.level)
@@ -147,14 +135,9 @@ def _flags(source: Source) -> tuple[str, ...]:
         folder = Path(str(files("noyau.sanitizer.c").joinpath("include")))
         # A digest of what stands for CUDA, so that what was built with another is not taken.
         contents = b"\0".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
-        flags += (
-            "--param=tsan-distinguish-volatile=1",
-            "-isystem",
-            str(folder),
-            "-include",
-            "noyau_cuda.h",
-            f"-DNOYAU_SHIM_{hashlib.sha256(contents).hexdigest()[:16]}",
-        )
+        digest = hashlib.sha256(contents).hexdigest()[:16]
+        flags += ("--param=tsan-distinguish-volatile=1", "-isystem", str(folder), "-include", "noyau_cuda.h")
+        flags += (f"-DNOYAU_SHIM_{digest}",)
     return flags
 
 
@@ -302,8 +285,8 @@ def with_launch_calls(text: str, kernel: str) -> str:
         raise UnsupportedError(f"{reason}; write kernel<<<grid, block>>>(...)")
     spans = []
     for launch in tree.launches:
-        name, is_empty = tree.source(launch.callee), launch.arguments.named_child_count == 0
-        call = f"[&](auto... noyau_given) {_UNSEEN} {{ {name}(noyau_given...); }}{'' if is_empty else ', '}"
+        name, comma = tree.source(launch.callee), ", " if launch.arguments.named_child_count else ""
+        call = f"[&](auto... noyau_given) {_UNSEEN} {{ {name}(noyau_given...); }}{comma}"
         end = launch.arguments.start_byte + 1
         spans.append((launch.callee.start_byte, end, f"noyau_grid({launch.grid}).call({call}"))
     return _splice(text, spans)

@@ -82,9 +82,8 @@ def objects_of(path: Path) -> list[ProgramObject]:
                 place = symbol["st_value"], symbol["st_size"]
                 objects.append(ProgramObject(symbol.name, *place, kind == "STT_TLS", is_local, group))
     following = dict(pairwise(sorted({each.offset for each in objects if not each.is_tls})))
-    return [
-        replace(each, gap=min(max(following.get(each.offset, 0) - each.offset - each.size, 0), 64)) for each in objects
-    ]
+    gaps = (following.get(each.offset, 0) - each.offset - each.size for each in objects)
+    return [replace(each, gap=min(max(gap, 0), 64)) for each, gap in zip(objects, gaps, strict=True)]
 
 
 @contextmanager
@@ -109,7 +108,6 @@ def _elf(path: Path) -> Iterator[Any]:
 
 
 def _rows(unit: Any) -> Iterator[LineRow]:
-    """The rows of the line table of a compilation unit."""
     program = unit.dwarfinfo.line_program_for_CU(unit)
     if program is None:
         return

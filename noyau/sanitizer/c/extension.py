@@ -181,18 +181,14 @@ def require_known(extension: Extension) -> None:
 
 @cache
 def _macros() -> set[str]:
-    """The macros of the headers."""
     folder = Path(str(files("noyau.sanitizer.c").joinpath("include")))
     return {name for path in folder.rglob("*.h") for name in _DEFINES.findall(path.read_text("ascii"))}
 
 
 def bindings(functions: Sequence[str]) -> str:
     """The text that names functions for Python."""
-    return "".join(f"PYBIND11_MODULE(noyau, m) {{ {' '.join(map(_definition, functions))} }}\n")
-
-
-def _definition(function: str) -> str:
-    return f"m.def({json.dumps(function)}, &{function});"
+    definitions = " ".join(f"m.def({json.dumps(each)}, &{each});" for each in functions)
+    return f"PYBIND11_MODULE(noyau, m) {{ {definitions} }}\n"
 
 
 def keeps_state(extension: Extension) -> bool:
@@ -236,9 +232,8 @@ def call_extension(
     if any(each.kind is FindingKind.RACE for each in watched.findings):
         lazy = replace(extension, flags=(*extension.flags, _READS_LATE))
         raced = {each.id for each in _watched(lazy, arrays, context, patience_s)[1].findings}
-        watched = replace(
-            watched, findings=tuple(each if each.id in raced else _unused(each) for each in watched.findings)
-        )
+        findings = (each if each.id in raced else _unused(each) for each in watched.findings)
+        watched = replace(watched, findings=tuple(findings))
     return _end(watched, ran, memories, poison)
 
 
@@ -289,10 +284,8 @@ def _poisoned(cells: Array, unit: int, poison: int) -> Array:
 def _names(extension: Extension, function: str, args: Sequence[Value]) -> dict[int, str]:
     """The names of parameters that are tensors, by the number of their memory."""
     tree = syntax(extension.text_of(function).text, "cuda")
-    own = next((each for each in tree.functions if each.name == function), None)
-    if own is None:
-        return {}
-    words = [re.findall(r"\w+", tree.source(each)) for each in own.parameters.named_children]
+    own = next((each.parameters.named_children for each in tree.functions if each.name == function), ())
+    words = [re.findall(r"\w+", tree.source(each)) for each in own]
     pairs = [(arg, each[-1]) for arg, each in zip(args, words, strict=False) if each]
     return {arg.memory: name for arg, name in reversed(pairs) if isinstance(arg, TensorView)}
 
@@ -302,9 +295,8 @@ def _words(value: Value) -> list[int]:
     match value:
         case None:
             return [_NONE]
-        case TensorView():
-            head = [_TENSOR, value.memory, value.start, _type(value.dtype), int(value.on_gpu), len(value.shape)]
-            return [*head, *value.shape, *value.strides]
+        case TensorView(memory, start, dtype, shape, strides, on_gpu):
+            return [_TENSOR, memory, start, _type(dtype), int(on_gpu), len(shape), *shape, *strides]
         case DType():
             return [_DTYPE, _type(value)]
         case bool():

@@ -15,22 +15,13 @@ from noyau.codegen.c.spellings import TYPES
 from noyau.codegen.language import LANGUAGES
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import FindingKind, SignatureError
+from noyau.kernels import user_kernel
 from noyau.kernels.c.parameters import RANGE, Roles, TextFunction, prototype, roles_of
 from noyau.kernels.c.syntax import Parameter, blanked, plain_name, syntax
 from noyau.kernels.c.text import constant_macros
 from noyau.kernels.call import FunctionKernel
 from noyau.kernels.reference import bind_sizes
-from noyau.kernels.user_kernel import (
-    CPU,
-    GPU,
-    Buffer,
-    LaunchConfig,
-    UserKernel,
-    arguments_by_author,
-    ask,
-    config_of,
-    number_text,
-)
+from noyau.kernels.user_kernel import Buffer, LaunchConfig, UserKernel, ask, config_of
 from noyau.sanitizer.access_map import AccessMap
 from noyau.sanitizer.c.build import OWN, InstrumentedProgram, Source, build_program, rewrite
 from noyau.sanitizer.c.reports import ReportContext, findings_of_runs, maps_of, site_of
@@ -123,7 +114,6 @@ def plans_for(text: str) -> tuple[WorkSharing, ...]:
 
 
 def _changed_inputs(call: EntryCall, ends: Sequence[Array], context: ReportContext) -> list[Finding]:
-    """Inputs that do not hold what they held."""
     changes = []
     for place in call.inputs:
         argument = call.arguments[place]
@@ -157,14 +147,12 @@ def call(function: TextFunction, args: Sequence[Any], launch: Any, size: str, na
     shapes = {each.name: each.shape for each in entry_call.arguments if isinstance(each, ArrayArgument)}
     names = name, function.name, function.entry, function.language
     context = ReportContext(*names, str(function.path), function.text, shapes, size)
-    returned = None
-    if runs[0].arrays is not None:
-        arrays = (each for each in entry_call.arguments if isinstance(each, ArrayArgument))
-        for each, end in zip(arrays, runs[0].arrays, strict=True):
-            if each.name == _RESULT:
-                returned = end
-            elif each.contents is not None and each.contents.flags.writeable:
-                each.contents[...] = end
+    returned, arrays = None, (each for each in entry_call.arguments if isinstance(each, ArrayArgument))
+    for each, end in zip(arrays, runs[0].arrays or (), strict=False):
+        if each.name == _RESULT:
+            returned = end
+        elif each.contents is not None and each.contents.flags.writeable:
+            each.contents[...] = end
     return _watched(runs, program, context), None if returned is None else returned[()]
 
 
@@ -173,7 +161,7 @@ def _call_of(function: TextFunction, args: Sequence[Any], launch: Any) -> EntryC
     names = ", ".join(each.name for each in signature.parameters)
     if len(args) != len(signature.parameters):
         raise SignatureError(f"{function.name} takes {names or 'nothing'}; it was given {len(args)} arguments")
-    is_launched = LANGUAGES[function.language].on_gpu and is_global(function.text, function.entry)
+    is_launched = is_grid(function)
     if is_launched and launch is None:
         call = f"noyau.check({function.path.name + '::' + function.entry!r}, args, launch=(grid, block))"
         raise SignatureError(f"{function.name} needs a launch: {call}")
@@ -193,7 +181,6 @@ def _call_of(function: TextFunction, args: Sequence[Any], launch: Any) -> EntryC
 
 
 def _argument(each: Parameter, value: Any, function: TextFunction, arguments: list[ArrayArgument | int | float]) -> str:
-    """The text of an argument in the call."""
     where = f"{function.name} takes {each}"
     if not each.is_pointer:
         number = _number(each, value, where)
@@ -217,9 +204,9 @@ def _number(each: Parameter, value: Any, where: str) -> int | float:
     whole = next((np.iinfo(dtype) for dtype in kinds if dtype.kind in "iu"), None)
     if kinds and whole is None and kinds[0].kind != "b":
         return float(number)
-    if isinstance(number, float) and (whole is None or not number.is_integer()):
-        if whole is None:
-            return number
+    if isinstance(number, float) and whole is None:
+        return number
+    if isinstance(number, float) and not number.is_integer():
         raise SignatureError(f"{where}; it was given {number}, which is no integer")
     number = int(number)
     least, most = (whole.min, whole.max) if whole else (-(1 << 63), (1 << 63) - 1)
@@ -273,23 +260,18 @@ def with_calls(text: str, calls: Sequence[EntryCall], language: str) -> str:
     start = 'extern "C" ' if is_cpp else ""
     cases = " ".join(f"case {number}: noyau_entry_{number}(a); break;" for number in range(len(calls)))
     last = f"{start}void {_UNSEEN} noyau_entry(void **a) {{ switch (noyau_chosen()) {{ {cases} }} }}"
-    head = ["#include <stdint.h>"]
-    head += [f"{start}int noyau_{name}(void);" for name in ("chosen", "own_number", "team_size")]
-    head += [f"{start}void noyau_parallel(void (*run)(void *), void *data);"]
-    head += [_ANY] if is_cpp else []
     own = f'#line 1 "{OWN}"\n{text.rstrip()}\n\n#line 1 "noyau_call"'
-    return "\n".join([own, *head, *(call.text for call in calls), last, ""])
+    head = [f"{start}int noyau_{name}(void);" for name in ("chosen", "own_number", "team_size")]
+    head += [f"{start}void noyau_parallel(void (*run)(void *), void *data);", *([_ANY] if is_cpp else [])]
+    return "\n".join([own, "#include <stdint.h>", *head, *(call.text for call in calls), last, ""])
 
 
-def is_grid(kernel: UserKernel) -> bool:
-    """Whether it is launched over a grid, rather than called."""
-    return LANGUAGES[kernel.language].on_gpu and is_global(kernel.text, kernel.entry)
-
-
-def is_global(text: str, entry: str) -> bool:
-    """Whether a function of a text is one of `__global__`."""
-    name = plain_name(entry)
-    return any(each.name == name and "__global__" in each.marks for each in syntax(text, "cuda").functions)
+def is_grid(kernel: UserKernel | TextFunction) -> bool:
+    """Whether it is launched over a grid, as a function of `__global__` is, rather than called."""
+    if not LANGUAGES[kernel.language].on_gpu:
+        return False
+    functions, name = syntax(kernel.text, "cuda").functions, plain_name(kernel.entry)
+    return any(each.name == name and "__global__" in each.marks for each in functions)
 
 
 def call_line(entry: str, arguments: Sequence[str], *, is_launched: bool) -> str:
@@ -338,7 +320,8 @@ class _CallBuilder:
     @property
     def offers(self) -> dict[str, Any]:
         """The values that `launch=` and `args=` may name."""
-        return {**self.function.offers(self.arrays, self.results), "device": GPU if is_grid(self.kernel) else CPU}
+        device = user_kernel.GPU if is_grid(self.kernel) else user_kernel.CPU
+        return {**self.function.offers(self.arrays, self.results), "device": device}
 
     def call(self) -> EntryCall:
         before, usage = self.function.prepared(self.arrays, self.results), self.kernel.usage
@@ -369,10 +352,9 @@ class _CallBuilder:
         """The value of each parameter: a name, or what args= gives."""
         if roles.names is not None:
             return list(roles.names)
-        arguments = arguments_by_author(self.kernel, self.offers)
+        arguments = user_kernel.arguments_by_author(self.kernel, self.offers)
         left = iter(arguments)
-        parameters = self.prototype.parameters
-        places = RANGE if roles.in_pieces else ()
+        parameters, places = self.prototype.parameters, RANGE if roles.in_pieces else ()
         if len(arguments) != sum(each.name not in places for each in parameters):
             takes = f"{self.kernel.entry} takes {len(parameters)}"
             raise SignatureError(f"args= of {self.kernel.called} gives {len(arguments)} arguments, and {takes}")
@@ -390,10 +372,10 @@ class _CallBuilder:
             each = {**self.sizes, **self.kernel.numbers(self.constants)}[each]
         number = each.item() if isinstance(each, np.generic) else each
         if not isinstance(number, bool | int | float):
-            reason = f"{number!r} is no number and no array that a kernel can be given"
-            raise SignatureError(f"{self.kernel.called}: {reason}")
+            reason = "is no number and no array that a kernel can be given"
+            raise SignatureError(f"{self.kernel.called}: {number!r} {reason}")
         if isinstance(number, float):
-            return number_text(number)
+            return user_kernel.number_text(number)
         self.arguments.append(int(number))
         return f"*(const long long *)a[{len(self.arguments) - 1}]"
 
@@ -413,7 +395,7 @@ class _CallBuilder:
         """The extent of the range that `begin` and `end` divide."""
         launch = self.kernel.usage.launch
         if launch is None:
-            return int(self.results[0].shape[0]) if self.results and self.results[0].ndim else 1
+            return self.results[0].shape[0] if self.results and self.results[0].ndim else 1
         if isinstance(launch, str):
             return self.sizes[launch]
         return int(ask(launch, self.offers, f"launch= of {self.kernel.called}")) if callable(launch) else int(launch[0])
@@ -431,13 +413,9 @@ class _CallBuilder:
 def _pieces(number: int, line: str, place: int) -> tuple[list[str], str]:
     """A function that is called for pieces of its work, a piece for each of the threads of a team; and its call."""
     each = f"*(const long long *)a[{place}] * (noyau_own_number() + {{}}) / noyau_team_size()"
-    head = [
-        f"static void {_UNSEEN} noyau_piece_{number}(void *given) {{",
-        f"    void **a = (void **)given; const long long begin = {each.format(0)}, end = {each.format(1)};",
-        f"    if (begin < end) {line}",
-        "}",
-    ]
-    return head, f"noyau_parallel(noyau_piece_{number}, a);"
+    head = [f"static void {_UNSEEN} noyau_piece_{number}(void *given) {{"]
+    head += [f"    void **a = (void **)given; const long long begin = {each.format(0)}, end = {each.format(1)};"]
+    return [*head, f"    if (begin < end) {line}", "}"], f"noyau_parallel(noyau_piece_{number}, a);"
 
 
 def _type(dtype: DType) -> str:

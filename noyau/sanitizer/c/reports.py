@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,12 +29,8 @@ _OF_PROGRAMS = {  # there is no op that could say what an output holds
     FindingKind.UNINITIALISED: "write each cell before it is read, on every path that leads there",
     FindingKind.UNWRITTEN: "let the loop reach the last cells",
 }
-_WORDED = (  # kinds of which the run says what there is to say
-    FindingKind.DIVERGENT_BARRIER,
-    FindingKind.CRASH,
-    FindingKind.LAUNCH,
-    FindingKind.UNWRITTEN,
-)
+# Kinds of which the run says what there is to say.
+_WORDED = (FindingKind.DIVERGENT_BARRIER, FindingKind.CRASH, FindingKind.LAUNCH, FindingKind.UNWRITTEN)
 _WARPS = {
     "ended": "waits at a barrier which {other} never reaches: it has returned{line}",
     "mask": "calls with a mask that leaves out its own lane",
@@ -50,8 +47,6 @@ _ALLOCATES = re.compile(
     r"|cudaMalloc\w*\s*\(\s*(?:\([^()]*\)\s*)?&(\w+)"
     r"|(\w+)\s*=\s*(?:torch|at)::(?:empty|zeros)\w*\s*\("
 )
-
-
 # A launch of a kernel that is named, by a call.
 _LAUNCHES = re.compile(
     r"\bcudaLaunch\w*Kernel\w*\s*\((?:\s*&\w+\s*,)?\s*(?:\(\s*(?:const\s+)?void\s*\*\s*\)\s*)?&?(?:\w+::)*(\w+)"
@@ -163,19 +158,15 @@ def _observations(
             continue  # one barrier that the compiler has written twice
         memory = memory_of(fault.name, fault.size, fault.unit, allocation, context) if fault.name else None
         observation = _observation(fault, site or context.entry_site, other, numbers, memory)
-        words.setdefault(_merge_key(observation), (observation, _message(fault, site, other, memory)))
+        sites = (observation.site, observation.other_site)[: 1 + (observation.kind in PAIRS)]
+        key = (observation.kind, *sites, observation.memory)
+        words.setdefault(key, (observation, _message(fault, site, other, memory)))
     return dict(words.values())
 
 
 def _sides(observation: Observation) -> tuple[frozenset[int], int]:
     """The two lines of a pair of accesses, whichever came first, and the memory."""
     return frozenset((observation.site, observation.other_site)), observation.memory
-
-
-def _merge_key(observation: Observation) -> tuple[object, ...]:
-    is_pair = observation.kind in PAIRS
-    sites = (observation.site, observation.other_site)[: 1 + is_pair]
-    return (observation.kind, *sites, observation.memory)
 
 
 def site_of(place: tuple[str, int], context: ReportContext) -> Site | None:
@@ -245,13 +236,11 @@ def _message(fault: Fault, site: Site | None, other: Site | None, memory: Watche
             cells = f"{fault.count} of the {several(fault.size // unit, 'cell')} of {memory.name}"
             return f"the host copies {cells}, which nobody wrote; the first is {memory.cell_text(fault.offset // unit)}"
         case FindingKind.UNWRITTEN:
-            count = f"never wrote {fault.count} of the {fault.size // unit} cells of {fault.name}"
-            return f"{count}; the first is [{fault.offset // unit}]"
+            cells = f"{fault.count} of the {fault.size // unit} cells of {fault.name}"
+            return f"never wrote {cells}; the first is [{fault.offset // unit}]"
         case FindingKind.CRASH:
             after = f" at {memory.name}" if memory else ""
-            if site is None:
-                return f"{fault.words}{after}"
-            return f"{fault.words}{after}, after {who if fault.owner else 'it'} reached line {site.line}"
+            return f"{fault.words}{after}" + (f", after {who} reached line {site.line}" if site else "")
         case FindingKind.LAUNCH:
             return fault.words
         case FindingKind.OUT_OF_BOUNDS if fault.words == "freed":
@@ -271,12 +260,12 @@ def maps_of(ran: RunResult, lines: LineTable, context: ReportContext) -> tuple[A
     for number, (address, config) in enumerate(regions):
         site = site_of(lines.at(address), context)
         if config is None:
-            label, owner = (context.kernel, "" if site is None else f" on line {site.line}"), _thread
+            label, owner = (context.kernel, f" on line {site.line}" if site else ""), _thread
         else:
             label = (launched_name(site, context) if site else context.kernel, str(config))
             owner = partial(thread_owner, grid=config.grid, block=config.block)
         is_cut = cut is not None and number >= cut
-        access_map = map_of_writes(*label, "thread", owner, memories, writes.get(number, Writes()), is_cut=is_cut)
+        access_map = map_of_writes(*label, "thread", owner, memories, writes[number], is_cut=is_cut)
         if (access_map.arrays or access_map.left) and not (label in maps and maps[label].arrays):
             maps[label] = access_map
     return tuple(maps.values())
@@ -284,9 +273,7 @@ def maps_of(ran: RunResult, lines: LineTable, context: ReportContext) -> tuple[A
 
 def _is_of_the_library(name: str, allocation: Site | None) -> bool:
     """Whether a block is what the library of C++ keeps of its threads, which the user's text never names."""
-    if allocation is None:
-        return name.startswith("the block of ")
-    return _BEGINS_THREADS.search(allocation.text) is not None
+    return name.startswith("the block of ") if allocation is None else bool(_BEGINS_THREADS.search(allocation.text))
 
 
 def _thread(number: int) -> Owner:
@@ -301,8 +288,7 @@ def _read_writes(
     regions: list[tuple[int, LaunchConfig | None]] = []
     memories: dict[int, WatchedMemory] = {}
     units: dict[int, int] = {}
-    rows: dict[int, list[tuple[int, int, int]]] = {}
-    numbers: dict[str, list[int]] = {}
+    rows, numbers = defaultdict[int, list[tuple[int, int, int]]](list), defaultdict[str, list[int]](list)
     cut = None
     for line in log:
         word, *parts = line.split("\t")
@@ -316,15 +302,15 @@ def _read_writes(
             if _is_of_the_library(parts[1], site):
                 continue
             memory = memory_of(parts[1], size, units[number], site, context)
-            numbers.setdefault(memory.name, []).append(number)
+            numbers[memory.name].append(number)
             again = numbers[memory.name].index(number) + 1
             memories[number] = memory if again == 1 else replace(memory, name=f"{memory.name} ({again})")
         elif word == "W":
             region, number, offset, owner = map(int, parts)
-            rows.setdefault(region, []).append((number, offset // units[number], owner))
+            rows[region].append((number, offset // units[number], owner))
         elif word == "C":
             cut = int(parts[0])
-    writes = {region: Writes() for region in rows}
+    writes = defaultdict[int, Writes](Writes)
     for region, each in rows.items():
         writes[region].keep(np.array(each, np.int64))
     return regions, memories, writes, cut

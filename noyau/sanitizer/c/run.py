@@ -184,8 +184,7 @@ def run_whole(
 
 @contextmanager
 def _prepared(program: InstrumentedProgram, request: bytes) -> Iterator[list[str]]:
-    """The command that runs a copy of a program, in a folder of its own: the program, its request, and the files that
-    it writes its result and its arrays to."""
+    """The command that runs a copy of a program in a folder of its own: it, its request, its result, its arrays."""
     with tempfile.TemporaryDirectory(prefix="noyau-") as name:
         command = [f"{name}/{each}" for each in ("program", "given", "found", "arrays")]
         shutil.copyfile(program.path, command[0])
@@ -212,12 +211,8 @@ def _request(
     maps: bool,
 ) -> bytes:
     """The request that main.c reads."""
-    lines = [
-        f"threads {plan.threads} plan {plan.distribution} seed {plan.seed} limit {int(patience_s * 1000)}",
-        f"chosen {number}",
-        f"memory {MEMORY_MIB}",
-        f"map {int(maps)}",
-    ]
+    lines = [f"threads {plan.threads} plan {plan.distribution} seed {plan.seed} limit {int(patience_s * 1000)}"]
+    lines += [f"chosen {number}", f"memory {MEMORY_MIB}", f"map {int(maps)}"]
     lines += [f"grid {' '.join(map(str, (*launch.grid, *launch.block)))} {launch.shared_bytes}"]
     for owned in program.globals:
         name = "?" if owned.name.startswith("_ZGV") else source_name(owned.name)[:60] or "?"
@@ -228,10 +223,8 @@ def _request(
             low = struct.unpack("<Q", struct.pack("<d" if isinstance(each, float) else "<q", each))[0]
             lines.append(f"number {low:x} 0")
             continue
-        is_filled = each.contents is not None
-        unit = each.dtype.itemsize
-        use = 2 if each.on_gpu else int(each.is_output)
-        lines.append(f"array {each.bytes} {unit} {use} {int(is_filled)} {each.name[:60]}")
+        use, is_filled = 2 if each.on_gpu else int(each.is_output), int(each.contents is not None)
+        lines.append(f"array {each.bytes} {each.dtype.itemsize} {use} {is_filled} {each.name[:60]}")
         if each.contents is not None:
             data.append(np.ascontiguousarray(each.contents, each.dtype).tobytes())
     return "\n".join([*lines, "data", ""]).encode("ascii", "replace") + b"".join(data)
@@ -266,11 +259,9 @@ def _result_of(text: str, arrays: tuple[Array, ...] | None) -> RunResult:
         elif word == "F" and len(parts) == 16:
             faults.append(_fault(parts))
     log = tuple(line for line in text.splitlines() if line[:2] in ("R\t", "B\t", "W\t", "C\t"))
-    counts = accesses, launches, threads, idle
-    alone, in_team, accessed_at = map(tuple, regions.values())
-    return RunResult(
-        tuple(faults), *counts, arrays, log, tuple(grids), refusal, refused_at, alone, in_team, accessed_at
-    )
+    counts, (alone, in_team, accessed_at) = (accesses, launches, threads, idle), map(tuple, regions.values())
+    seen = tuple(faults), *counts, arrays, log, tuple(grids)
+    return RunResult(*seen, refusal, refused_at, alone, in_team, accessed_at)
 
 
 def _fault(parts: Sequence[str]) -> Fault:

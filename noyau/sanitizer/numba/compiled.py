@@ -11,7 +11,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, TypeGuard
 
 import numba
 import numpy as np
@@ -45,7 +45,7 @@ def run_compiled(function: Any, args: Sequence[Any], unset: frozenset[str] = fro
     UnsupportedError where something in it needs the slow way; it names the line."""
     plain, parallel = plain_of(function)
     arrays = frozenset(number for number, each in enumerate(args) if isinstance(each, np.ndarray))
-    if any(args[number].ndim > _AXES or not args[number].ndim for number in arrays):
+    if not all(0 < args[number].ndim <= _AXES for number in arrays):
         raise UnsupportedError(f"{plain.__name__} has an array of {_AXES + 1} axes or none, which runs in Python")
     if any(isinstance(each, tuple) and _holds_array(each) for each in args):
         raise UnsupportedError(f"{plain.__name__} takes arrays in a tuple, which are watched in Python")
@@ -57,8 +57,8 @@ def run_compiled(function: Any, args: Sequence[Any], unset: frozenset[str] = fro
     try:
         compiled(*args, shadow.handle, *memories)
     except numba.core.errors.NumbaError as error:
-        reason = f"{plain.__name__} does not compile with its accesses noted, so it runs in Python"
-        raise UnsupportedError(reason) from error
+        reason = "does not compile with its accesses noted, so it runs in Python"
+        raise UnsupportedError(f"{plain.__name__} {reason}") from error
     return Fast(shadow, sites, memories)
 
 
@@ -116,7 +116,7 @@ class _AccessRewriter(ast.NodeTransformer):
         array = ast.Name(node.value.id, ast.Load())
         return ast.copy_location(ast.Call(name, [array, *indices, *value, *state], []), node)
 
-    def is_cell(self, node: ast.AST) -> bool:
+    def is_cell(self, node: ast.AST) -> TypeGuard[ast.Subscript]:
         return isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in self.arrays
 
     def refusal(self, node: Any) -> UnsupportedError:
@@ -149,14 +149,12 @@ class _AccessRewriter(ast.NodeTransformer):
         if len(node.targets) == 1 and isinstance(target, ast.Name) and maker is not None:
             return self.local(node, target.id, maker)
         if len(node.targets) == 1 and self.is_cell(target):
-            assert isinstance(target, ast.Subscript)
             return ast.copy_location(ast.Expr(self.accessed("store", target, self.visit(node.value))), node)
         return self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         if not self.is_cell(node.target):
             return self.generic_visit(node)
-        assert isinstance(node.target, ast.Subscript)
         value = ast.BinOp(self.accessed("load", node.target), node.op, self.visit(node.value))
         return ast.copy_location(ast.Expr(self.accessed("store", node.target, value)), node)
 
@@ -170,20 +168,18 @@ class _AccessRewriter(ast.NodeTransformer):
         self.arrays.add(name)
         size = ast.Attribute(ast.Name(name, ast.Load()), "size", ast.Load())
         memory = self.called("memory", size, ast.Constant(is_set))
-        assignment = ast.Assign([ast.Name(_memory(name), ast.Store())], memory)
-        return [node, ast.copy_location(assignment, node)]
+        return [node, ast.copy_location(ast.Assign([ast.Name(_memory(name), ast.Store())], memory), node)]
 
     def visit_For(self, node: ast.For) -> Any:
-        is_region = self.function is not None and not self.inside and isinstance(node.iter, ast.Call)
-        if not is_region or not is_prange(node.iter.func, self.function):  # type: ignore[attr-defined]
+        call, is_serial = node.iter, self.function is None or self.inside
+        if is_serial or not isinstance(call, ast.Call) or not is_prange(call.func, self.function):
             return self.generic_visit(node)
         if asks_thread(node.body):
             raise UnsupportedError(f"{self.file}:{node.lineno}: iterations of threads are watched in Python")
         self.inside = True
         self.generic_visit(node)
         self.inside = False
-        assert isinstance(node.iter, ast.Call)
-        node.iter.func = ast.Name("range", ast.Load())
+        call.func = ast.Name("range", ast.Load())
         zero = ast.Constant(0)
         owner = ast.Name(ast.unparse(node.target), ast.Load())
         node.body.insert(0, ast.copy_location(ast.Expr(self.called("enter", owner, zero, zero, zero, zero)), node))
@@ -206,13 +202,15 @@ def accesses() -> dict[str, Any]:
     `enter`. BuildError without a C compiler."""
     touch = _function("shadow_touch", _I32, _I32, _I64, _I32, _I32)
     within = _within(_function("shadow_note", None, _I32, _I32, _I32, _I32, _I32, _I64, _I64, _I64, _I64))
-    return {
-        **_loads(touch, within),
-        **_stores(touch, within),
-        "memory": _function("shadow_memory", _I32, _I64, _I32),
-        "region": _function("shadow_region", None, _I32),
-        "enter": _function("shadow_enter", None, _I64, _I32, _I32, _I32, _I32),
-    }
+    return (
+        _loads(touch, within)
+        | _stores(touch, within)
+        | {
+            "memory": _function("shadow_memory", _I32, _I64, _I32),
+            "region": _function("shadow_region", None, _I32),
+            "enter": _function("shadow_enter", None, _I64, _I32, _I32, _I32, _I32),
+        }
+    )
 
 
 def _within(note: Any) -> Any:

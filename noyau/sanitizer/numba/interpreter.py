@@ -130,7 +130,7 @@ class PrangeRuntime:
             yield from steps
             return
         recorder, loop = self.recorder, self.loops[file, line]
-        first, is_counted = self.begin(), len(steps) == 0 or min(steps[0], steps[-1]) >= 0
+        first, is_counted = self.begin(), not steps or min(steps[0], steps[-1]) >= 0
         dealt = Random(0)  # noqa: S311  in no order that Numba promises, to threads that there are
         self.inside = True
         try:
@@ -197,8 +197,6 @@ class PrangeRuntime:
             raise UnsupportedError(f"{place}: ask for get_thread_id in the body of the prange itself")
         return self.recorder.owner - _FIRST_THREAD if self.inside else 0
 
-    # What the text sees.
-
     def called(self, function: Any) -> Callable[..., Any]:
         """A function of Numba's, made to run here."""
         if function not in self.functions:
@@ -243,9 +241,8 @@ class PrangeRuntime:
         root = module.__name__.partition(".")[0]
         if module is math:
             return MATH
-        if root in ("numpy", "numba", "heapq"):
-            return _Module(module, self)
-        return module if root in _OWN or root in sys.stdlib_module_names else _Module(module, self)
+        is_seen = root in ("numpy", "numba", "heapq") or not (root in _OWN or root in sys.stdlib_module_names)
+        return _Module(module, self) if is_seen else module
 
     def of_package(self, value: Any) -> Any:
         """A function of NumPy gives recording arrays; a type of Numba's casts; the threads are few."""
@@ -337,12 +334,13 @@ def _pushing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def require_seen(value: Any, name: str, place: str) -> None:
     """UnsupportedError for arrays of records and for lists, sets and dicts, whose accesses are not seen."""
+    what, remedy = "", "give arrays, or a tuple of them"
     if isinstance(value, np.ndarray) and value.dtype.names is not None:
-        remedy = "give each field an array of its own"
-        raise UnsupportedError(f"{place}: {name} is an array of records, whose accesses are not seen: {remedy}")
-    if isinstance(value, _CONTAINERS):
-        remedy = "give arrays, or a tuple of them"
-        raise UnsupportedError(f"{place}: {name} is a {type(value).__name__}, whose accesses are not seen: {remedy}")
+        what, remedy = "an array of records", "give each field an array of its own"
+    elif isinstance(value, _CONTAINERS):
+        what = f"a {type(value).__name__}"
+    if what:
+        raise UnsupportedError(f"{place}: {name} is {what}, whose accesses are not seen: {remedy}")
 
 
 @lru_cache(maxsize=64)

@@ -6,9 +6,11 @@ from __future__ import annotations
 import inspect
 import math
 import re
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from traceback import walk_tb
 from typing import Any
 
 import numpy as np
@@ -117,35 +119,30 @@ class Watching:
         return recording
 
     def plain(self, result: Any) -> Any:
-        if isinstance(result, tuple):
-            return tuple(self.plain(each) for each in result)
-        if isinstance(result, list):
-            return [self.plain(each) for each in result]
-        if isinstance(result, dict):
-            return {key: self.plain(each) for key, each in result.items()}
-        if isinstance(result, set):
-            return set(result)
-        if isinstance(result, Recording):
-            self.returned.append(result)
-            return result.data
-        return result
+        match result:
+            case tuple():
+                return tuple(map(self.plain, result))
+            case list():
+                return list(map(self.plain, result))
+            case dict():
+                return {key: self.plain(each) for key, each in result.items()}
+            case set():
+                return set(result)
+            case Recording():
+                self.returned.append(result)
+        return result.data if isinstance(result, Recording) else result
 
     def carry(self, fault: UnboundLocalError) -> None:
         """A name was read that an iteration had not assigned before."""
-        name, trace = _UNBOUND.search(str(fault)), fault.__traceback__
-        place = 0
-        while trace is not None:
-            if trace.tb_frame.f_code.co_filename in self.recorder.files:
-                place = self.recorder.site_at(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
-            trace = trace.tb_next
-        loops = [loop for loop in self.run.loops.values() if name and name[1] in loop.private]
+        name = "".join(_UNBOUND.findall(str(fault)))
+        loops = [loop for loop in self.run.loops.values() if name in loop.private]
         if not loops:
             raise fault
-        self.carried[name[1] if name else ""] = loops[-1], place
-        if name and not self.run.inside:
-            self.outlived.add(name[1])
-
-    # What was found.
+        lines = [(frame.f_code.co_filename, line) for frame, line in walk_tb(fault.__traceback__)]
+        own = [place for place in lines if place[0] in self.recorder.files]
+        self.carried[name] = loops[-1], self.recorder.site_at(*own[-1]) if own else 0
+        if not self.run.inside:
+            self.outlived.add(name)
 
     def classes(self) -> list[LoopClass]:
         observations = self.recorder.shadow.seen()
@@ -155,11 +152,10 @@ class Watching:
     def watched(self, op: str, kernel: str, size: str) -> WatchedRun:
         """Its findings in words, and the classes of its loops."""
         findings, allowed = self.findings(op, kernel, size)
-        notes = [*map(str, self.classes()), *([self.note] if self.note else [])]
+        notes = (*map(str, self.classes()), *([self.note] if self.note else []))
         sites = [*self.recorder.sites, *(self.fast.sites if self.fast else ())]
-        lines = frozenset((site.file, site.line) for site in sites)
-        is_cut = bool(self.note)
-        return WatchedRun(tuple(findings), self.accesses, tuple(allowed), tuple(notes), lines=lines, is_cut=is_cut)
+        lines, is_cut = frozenset((site.file, site.line) for site in sites), bool(self.note)
+        return WatchedRun(tuple(findings), self.accesses, tuple(allowed), notes, lines=lines, is_cut=is_cut)
 
     def route(self, op: str, kernel: str, size: str) -> Route:
         return Route("numba", op, kernel, size, self.recorder.sites, self.recorder.memories, owner_text)
@@ -221,9 +217,9 @@ def _findings(observations: Sequence[Observation], route: Route) -> tuple[dict[s
 
 def _grouped(observations: Sequence[Observation]) -> list[list[Observation]]:
     """Group observations of one kind between the same two lines, two writes first."""
-    groups: dict[tuple[FindingKind, int, frozenset[int]], list[Observation]] = {}
+    groups = defaultdict[tuple[FindingKind, int, frozenset[int]], list[Observation]](list)
     for each in observations:
-        groups.setdefault((each.kind, each.memory, frozenset((each.site, each.other_site))), []).append(each)
+        groups[each.kind, each.memory, frozenset((each.site, each.other_site))].append(each)
     return [sorted(group, key=lambda each: each.writes, reverse=True) for group in groups.values()]
 
 
@@ -331,8 +327,7 @@ def _class_of(region: Region, observations: Sequence[Observation], sites: Sequen
         return "reduction", f"iterations only update {reductions}"
     if region.iterations and not region.accesses:
         return "unseen", "it touches no array that is watched: lists are not"
-    same = [sites[each.site].line for each in observations if each.kind is FindingKind.WRITTEN_TWICE]
-    if same:
+    if same := [sites[each.site].line for each in observations if each.kind is FindingKind.WRITTEN_TWICE]:
         return "map", f"what iterations write to one cell on line {same[0]} is the same"
     return "map", "no two iterations touch one cell, unless all of them read it"
 

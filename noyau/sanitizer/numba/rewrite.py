@@ -97,8 +97,8 @@ def parsed(function: Callable[..., Any]) -> tuple[ast.Module, str, int]:
 def _require_plain(tree: ast.FunctionDef, file: str) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Yield | ast.YieldFrom | ast.Await | ast.AsyncFor | ast.With):
-            what = type(node).__name__.lower()
-            raise UnsupportedError(f"{file}:{node.lineno}: `{what}` is not watched; its accesses are not seen")
+            reason = f"`{type(node).__name__.lower()}` is not watched; its accesses are not seen"
+            raise UnsupportedError(f"{file}:{node.lineno}: {reason}")
 
 
 def makes_container(node: ast.AST) -> bool:
@@ -164,17 +164,14 @@ class _Holder(ast.NodeTransformer):
 
 
 def _of_run(name: str) -> ast.expr:
-    """A method of the run."""
     return ast.Attribute(ast.Name(RUN, ast.Load()), name, ast.Load())
 
 
 def _unbound(names: Sequence[str], where: ast.stmt) -> list[ast.stmt]:
     """Statements after which no name holds anything, whether it did or not."""
-    statements: list[ast.stmt] = []
-    for name in names:
-        statements.append(ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None)))
-        statements.append(ast.Delete([ast.Name(name, ast.Del())]))
-    return [ast.copy_location(each, where) for each in statements]
+    nothing = [ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None)) for name in names]
+    deletion = [ast.Delete([ast.Name(name, ast.Del()) for name in names])] if names else []
+    return [ast.copy_location(each, where) for each in (*nothing, *deletion)]
 
 
 def _loop(node: ast.For, file: str) -> PrangeLoop:

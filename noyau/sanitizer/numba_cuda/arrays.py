@@ -32,6 +32,7 @@ _FUNCTIONS = (
     "PyLong_AsUnsignedLongLongMask PyBool_FromLong PyFloat_AsDouble PyTuple_Size PyTuple_GetItem PyErr_Occurred "
     "PyErr_Clear Py_IncRef Py_DecRef".split()
 )
+_OTHER_PYTHON = "this Python lays its objects out as noyau does not read them; use CPython 3.11 to 3.14"
 _OBJECTS = (int, float, tuple, np.int32, np.int64, np.float32, np.float64, None, ())
 
 
@@ -87,10 +88,8 @@ def layout_of(data: np.ndarray, memory: int, start: int, steps: tuple[int, ...],
         return None
     kind = _KINDS.get(data.dtype.kind, 0) if data.dtype.itemsize in (1, 2, 4, 8) and data.dtype.char != "e" else 0
     numbers = memory, kind, data.dtype.itemsize, int(data.flags.writeable), width, data.ndim, start
-    words = [data.ctypes.data, *numbers]
-    for axis in zip(data.shape, steps, data.strides, strict=True):
-        words += axis
-    return array("q", words)
+    axes = zip(data.shape, steps, data.strides, strict=True)
+    return array("q", [data.ctypes.data, *numbers, *(word for axis in axes for word in axis)])
 
 
 @cache
@@ -101,7 +100,7 @@ def _library(arrays: type) -> Library:
     code = ctypes.CDLL(str(c_compiler.compile_library([texts])))
     places = [_place(arrays, name) for name in ("data", "layout")]
     if not all(reads_scalars(np.dtype(each)) for each in (np.int32, np.int64)):
-        raise UnsupportedError("this Python lays its objects out as noyau does not read them; use CPython 3.11 to 3.14")
+        raise UnsupportedError(_OTHER_PYTHON)
     functions = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in _FUNCTIONS]
     words = [*functions, *map(id, (arrays, *_OBJECTS)), object.__basicsize__, *places]
     table = (ctypes.c_size_t * len(words))(*(word or 0 for word in words))
@@ -117,7 +116,7 @@ def _place(kind: type, slot: str) -> int:
     size = kind.__basicsize__ // ctypes.sizeof(ctypes.c_size_t)
     words = list((ctypes.c_size_t * size).from_address(id(probe)))
     if words.count(id(mark)) != 1:
-        raise UnsupportedError("this Python lays its objects out as noyau does not read them; use CPython 3.11 to 3.14")
+        raise UnsupportedError(_OTHER_PYTHON)
     return words.index(id(mark)) * ctypes.sizeof(ctypes.c_size_t)
 
 

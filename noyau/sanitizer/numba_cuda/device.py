@@ -7,7 +7,8 @@ import math
 import operator
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -47,8 +48,8 @@ class Dim3:
 class SimulatedDevice:
     """The words of numba.cuda, for the thread whose turn it is. Words that wait are no calls: see rewriting.py."""
 
-    def __init__(self, recorder: LaunchRecorder, grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
-        self._recorder = recorder
+    def __init__(self, recorder: LaunchRecorder, grid: Three, block: Three, dynamic_bytes: int = 0) -> None:
+        self._recorder, self.dynamic_bytes = recorder, dynamic_bytes
         self.gridDim, self.blockDim = Dim3(*grid), Dim3(*block)
         self._sizes = tuple(blocks * threads for blocks, threads in zip(grid, block, strict=True))
         self.threadIdx, self.blockIdx = Dim3(), Dim3()
@@ -61,7 +62,6 @@ class SimulatedDevice:
         self._shared: dict[tuple[int, int], DeviceArray] = {}
         self._constants: dict[int, DeviceArray] = {}
         self._private: list[int] = []
-        self.dynamic_bytes = 0
 
     def __getattr__(self, name: str) -> Any:
         """Half precision and short vectors as Numba's own simulator has them; nothing else is known."""
@@ -106,28 +106,25 @@ class SimulatedDevice:
             self._recorder.shadow.forget(memory)
         self._private.clear()
 
-    def leave_block(self) -> Callable[[], None]:
-        """Another block runs, with memory of its own, until what is returned is called."""
+    @contextmanager
+    def other_blocks(self) -> Iterator[None]:
+        """Within, other blocks run, with memory of their own."""
         at, shared, private = tuple(self.blockIdx), self._shared, self._private
         self._shared, self._private = {}, []
-
-        def come_back() -> None:
-            self.blockIdx.x, self.blockIdx.y, self.blockIdx.z = at
-            self._shared, self._private = shared, private
-
-        return come_back
+        yield
+        self.blockIdx.x, self.blockIdx.y, self.blockIdx.z = at
+        self._shared, self._private = shared, private
 
     def _shared_array(self, shape: Any, dtype: Any) -> DeviceArray:
         """One array for all threads of a block, for each place that asks."""
         frame = sys._getframe(1)
         key = (id(frame.f_code), frame.f_lasti)  # a code hashes all that it holds
         if key not in self._shared:
-            whole = tuple(shape) if isinstance(shape, tuple | list) else (int(shape),)
-            name, own = _assigned(frame, "shared"), _dtype(dtype)
-            if math.prod(whole):
-                self._shared[key] = self._recorder.array(np.zeros(whole, own), name, is_set=False)
+            cells, name = np.zeros(shape, _dtype(dtype)), _assigned(frame, "shared")
+            if cells.size:
+                self._shared[key] = self._recorder.array(cells, name, is_set=False)
             else:
-                self._shared[key] = self._dynamic_array(own, name)
+                self._shared[key] = self._dynamic_array(cells.dtype, name)
         return self._shared[key]
 
     def _dynamic_array(self, dtype: np.dtype, name: str) -> DeviceArray:
@@ -200,9 +197,7 @@ def _cas(array: DeviceArray, index: Any, old: Any, value: Any) -> Any:
 
 
 def _compare_and_swap(array: DeviceArray, old: Any, value: Any) -> Any:
-    """On the first cell, as numba.cuda has it."""
-    first = (0,) * array.data.ndim
-    return array.change(first, lambda now: value if now == old else now, sys._getframe(1), how=Access.SWAP)
+    return _cas(array, (0,) * array.data.ndim, old, value)  # on the first cell, as numba.cuda has it
 
 
 ATOMIC = SimpleNamespace(
@@ -270,13 +265,11 @@ def stand_ins(device: SimulatedDevice) -> dict[int, Any]:
 def conversion_of(meant: Any) -> Callable[..., Any] | None:
     """The stand-in of a type of numbers of NumPy or Numba that is called. On a device an integer wraps around, a float
     that is too large becomes the largest one of 32 bits or more, and NaN 0."""
-    if isinstance(meant, type) and issubclass(meant, np.integer):
-        dtype = np.dtype(meant)
-    elif isinstance(meant, numba.types.Integer):
-        dtype = as_dtype(meant)
-    else:
+    is_whole = isinstance(meant, numba.types.Integer) or (isinstance(meant, type) and issubclass(meant, np.integer))
+    if not is_whole:
         is_number = isinstance(meant, numba.types.Number | numba.types.Boolean)
         return meant.cast_python_value if is_number else None
+    dtype = _dtype(meant)
 
     def converted(value: Any = 0) -> Any:
         whole = fitted(value, dtype)

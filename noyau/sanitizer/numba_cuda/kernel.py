@@ -19,14 +19,7 @@ from noyau.kernels.user_kernel import GPU, ask, python_function
 from noyau.sanitizer.access_map import AccessMap, TracingShadow
 from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of
 from noyau.sanitizer.lint.launches import LaunchFacts, advise, sm_count_in
-from noyau.sanitizer.numba_cuda.launch import (
-    LANGUAGE,
-    Configuration,
-    SimulatedLaunch,
-    WatchedArgument,
-    configuration_of,
-    launch_kernel,
-)
+from noyau.sanitizer.numba_cuda.launch import SimulatedLaunch, WatchedArgument, configuration_of, launch_kernel
 from noyau.sanitizer.records import Site, WatchedRun, unwritten
 from noyau.sanitizer.routes import KernelCase
 from noyau.verify.findings import Finding
@@ -55,7 +48,7 @@ def lint_call(
     facts = LaunchFacts(launch.configuration.grid, launch.configuration.block, shape, text, launch.idle, sm_count)
     advice = [each for each in advise(facts) if is_whole or "touch nothing" in each[0]]
     remarks = [Diagnostic(FindingKind.LAUNCH, site.file, site.line, *each, kernel, size) for each in advice]
-    return warnings_of(remarks, op, kernel, LANGUAGE)
+    return warnings_of(remarks, op, kernel, "numba_cuda")
 
 
 def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
@@ -69,10 +62,11 @@ def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
     arguments = _arguments(run, before, outputs)
     traced = None if maps is None else TracingShadow()
     try:
-        launch = launch_kernel(function, _configuration(run, before, outputs), arguments, MOST, traced)
+        configuration = configuration_of(_launch_of(run, before, outputs))
+        launch = launch_kernel(function, configuration, arguments, MOST, traced)
     except DeviceError as refusal:
         op, name, size = ends
-        finding = Finding(op, name, LANGUAGE, FindingKind.LAUNCH, kernel.place, size, str(refusal))
+        finding = Finding(op, name, kernel.language, FindingKind.LAUNCH, kernel.place, size, str(refusal))
         return WatchedRun((finding,), 0)
     except (NoyauError, KeyboardInterrupt):
         raise
@@ -90,14 +84,13 @@ def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
     return replace(watched, findings=tuple(findings), notes=notes, outputs=tuple(run.results(before, outputs)))
 
 
-def _configuration(run: FunctionKernel, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Configuration:
-    kernel = run.kernel
-    launch = kernel.usage.launch
+def _launch_of(run: FunctionKernel, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Any:
+    kernel, launch = run.kernel, run.kernel.usage.launch
     if callable(launch):
         launch = ask(launch, {**run.offers(arrays, outputs), "device": SMALL}, f"launch= of {kernel.called}")
     if launch is None or isinstance(launch, str):
         raise SignatureError(f"{kernel.called} needs launch=(grid, block), or a function that gives them")
-    return configuration_of(launch)
+    return launch
 
 
 def _arguments(
@@ -114,7 +107,6 @@ def _arguments(
 
 
 def _unwritten(launch: SimulatedLaunch, arguments: Sequence[WatchedArgument], case: KernelCase) -> list[Finding]:
-    """A finding for each output of which cells were never written."""
     kernel, recorder = case.kernel, launch.recorder
     unset = sorted({each.name for each in arguments if not each.is_set} & launch.arrays.keys())
     memories = {launch.arrays[name]: recorder.memories[launch.arrays[name]] for name in unset}

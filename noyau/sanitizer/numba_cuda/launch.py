@@ -63,8 +63,8 @@ def configuration_of(launch: Any) -> Configuration:
 
 def _three(extents: Any, name: str) -> Three:
     axes = tuple(extents) if isinstance(extents, tuple | list) else (extents,)
-    whole = all(isinstance(each, int | np.integer) and not isinstance(each, bool) for each in axes)
-    if not whole or not 1 <= len(axes) <= 3:
+    is_whole = all(isinstance(each, int | np.integer) and not isinstance(each, bool) for each in axes)
+    if not (is_whole and 1 <= len(axes) <= 3):
         raise DeviceError(f"the {name} of a launch is one to three integers; got {extents!r}")
     least = 0 if name == "grid" else 1
     for extent, most in zip(axes, EXTENTS_MOST[name], strict=False):
@@ -117,9 +117,8 @@ class SimulatedLaunch:
         findings, allowed = findings_of(shadow.seen(), self.route(op, kernel, size))
         ran = (self.recorder.sites[number] for number in self.recorder.ran if number >= 0)
         lines = frozenset((site.file, site.line) for site in ran)
-        return WatchedRun(
-            *(tuple(findings), shadow.accesses, tuple(allowed), self.notes), lines=lines, is_cut=self.is_cut
-        )
+        seen = tuple(findings), shadow.accesses, tuple(allowed), self.notes
+        return WatchedRun(*seen, lines=lines, is_cut=self.is_cut)
 
     def access_map(self, name: str, writes: Writes) -> AccessMap:
         """The map of its writes."""
@@ -153,19 +152,16 @@ def launch_kernel(
 
 
 def _run(function: Callable[..., Any], run: SimulatedLaunch, arguments: Sequence[WatchedArgument]) -> None:
-    configuration = run.configuration
+    recorder, grid, block = run.recorder, run.configuration.grid, run.configuration.block
     values = [_value(each, run) for each in arguments]
-    device = SimulatedDevice(run.recorder, configuration.grid, configuration.block)
-    device.dynamic_bytes = configuration.shared_bytes
-    recorder, stands = run.recorder, stand_ins(device)
-    twins = Twins(word_of, stands, recorder.line, conversion_of, recorder.signed, recorder.load, recorder.store)
-    twin = twins.of(function, is_kernel=True)
-    run.recorder.region(serial=False)
-    thread = partial(twin.function, *values)
+    device = SimulatedDevice(recorder, grid, block, run.configuration.shared_bytes)
+    accesses = recorder.signed, recorder.load, recorder.store
+    twin = Twins(word_of, stand_ins(device), recorder.line, conversion_of, *accesses).of(function, is_kernel=True)
+    recorder.region(serial=False)
     with np.errstate(all="ignore"):
-        Lockstep(run.recorder, device, configuration.grid, configuration.block, thread, twin.waits).run()
-    run.idle = None if twin.waits else run.recorder.queue.idle
-    run.recorder.play()
+        Lockstep(recorder, device, grid, block, partial(twin.function, *values), twin.waits).run()
+    run.idle = None if twin.waits else recorder.queue.idle
+    recorder.play()
 
 
 def _value(argument: WatchedArgument, run: SimulatedLaunch) -> Any:
@@ -173,22 +169,15 @@ def _value(argument: WatchedArgument, run: SimulatedLaunch) -> Any:
     value = argument.value
     if not isinstance(value, np.ndarray):
         return value
-    root = root_of(value)
-    whole = run.roots.get(id(root))
-    if whole is None:
-        whole = run.roots[id(root)] = _watched(root, argument, run)
+    root, is_set = root_of(value), argument.is_set
+    if id(root) not in run.roots:
+        run.roots[id(root)] = run.recorder.array(root, argument.name, is_set=is_set is True)
+        if isinstance(is_set, np.ndarray) and is_set.any():  # cells that hold values are written before the launch
+            run.recorder.region(serial=True)
+            run.recorder.touch_all(run.roots[id(root)].memory, np.flatnonzero(is_set), Access.WRITE, -1)
+    whole = run.roots[id(root)]
     run.arrays[argument.name] = whole.memory
     return whole if value is root else DeviceArray(run.recorder, whole.memory, value, cells_of(value, root))
-
-
-def _watched(root: np.ndarray, argument: WatchedArgument, run: SimulatedLaunch) -> DeviceArray:
-    """A memory of its own; cells that hold values are written before the launch."""
-    is_set = argument.is_set
-    whole = run.recorder.array(root, argument.name, is_set=is_set is True)
-    if isinstance(is_set, np.ndarray) and is_set.any():
-        run.recorder.region(serial=True)
-        run.recorder.touch_all(whole.memory, np.flatnonzero(is_set), Access.WRITE, -1)
-    return whole
 
 
 def root_of(array: np.ndarray) -> np.ndarray:
@@ -224,7 +213,4 @@ def _uninitialised(observation: Observation, route: Route) -> str:
     return f"{who} reads {route.memories[observation.memory].cell_text(observation.cell)}, which nobody wrote before"
 
 
-MESSAGES: dict[FindingKind, Callable[[Observation, Route], str]] = {
-    FindingKind.DIVERGENT_BARRIER: _divergent,
-    FindingKind.UNINITIALISED: _uninitialised,
-}
+MESSAGES = {FindingKind.DIVERGENT_BARRIER: _divergent, FindingKind.UNINITIALISED: _uninitialised}

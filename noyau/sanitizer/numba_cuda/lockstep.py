@@ -4,6 +4,7 @@ answers to those that wait, by the words of numba.cuda."""
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -43,20 +44,14 @@ class Request:
     @property
     def mask(self) -> int:
         """The lanes that a call of a warp names."""
-        return (int(self.arguments[0]) & FULL) if self.arguments else FULL
+        return int(self.arguments[0]) & FULL if self.arguments else FULL
 
 
 def of_block(word: str, flags: Sequence[Any]) -> Any:
     """The answer of a barrier to each thread of a block; `flags`: the arguments of all of them."""
-    match word:
-        case "syncthreads_count":
-            return sum(map(bool, flags))
-        case "syncthreads_and":
-            return int(all(flags))
-        case "syncthreads_or":
-            return int(any(flags))
-        case _:
-            return None
+    answers: dict[str, Callable[[Iterable[bool]], int]]
+    answers = {"syncthreads_count": sum, "syncthreads_and": all, "syncthreads_or": any}
+    return int(answers[word](map(bool, flags))) if word in answers else None
 
 
 def of_warp(word: str, lanes: Lanes) -> dict[int, Any]:
@@ -176,8 +171,7 @@ class Lockstep:
             blocks = waiting
 
     def _together_in_grid(self, blocks: Iterable[tuple[int, Iterator[Thread]]]) -> list[tuple[int, Iterator[Thread]]]:
-        """Run each block until it has ended, or waits for the grid; those that wait. One that has ended meanwhile does
-        not come."""
+        """Run each block until it ends or waits for the grid; those that wait. One that has ended does not come."""
         waiting, first, ended = [], None, -1
         for number, steps in blocks:
             thread = next(steps, None)
@@ -199,9 +193,8 @@ class Lockstep:
             self._straight(number, places)
             return
         for thread in self._waiting(number, places):
-            come_back = self.device.leave_block()
-            yield thread
-            come_back()
+            with self.device.other_blocks():
+                yield thread
 
     def _straight(self, block: int, places: Sequence[Three]) -> None:
         """Threads that never wait run one after the other."""
@@ -236,7 +229,7 @@ class Lockstep:
                 return passed
             together = self._together(waiting, warp)
             is_sync = _word(together) == "syncwarp"
-            self._answer(together, warp, block, number, epoch, passed)
+            self._answer(together, _missing(together, warp), block, number, epoch, passed)
             passed += is_sync
 
     def _step(self, warp: list[Thread], team: int, when: int) -> None:
@@ -255,29 +248,26 @@ class Lockstep:
 
     def _together(self, waiting: list[Thread], warp: list[Thread]) -> list[Thread]:
         """The lanes that are answered next: a group that is whole, else the first one."""
-        groups: dict[tuple[str, int, int], list[Thread]] = {}
+        groups = defaultdict[tuple[str, int, int], list[Thread]](list)
         for each in waiting:
-            assert each.request is not None
-            groups.setdefault((each.request.word, each.request.site, each.request.mask), []).append(each)
+            if (request := each.request) is not None:
+                groups[request.word, request.site, request.mask].append(each)
         return next((group for group in groups.values() if not _missing(group, warp)), next(iter(groups.values())))
 
-    def _answer(
-        self, group: list[Thread], warp: list[Thread], block: int, number: int, epoch: int, passed: int
-    ) -> None:
-        """Give each lane of a group what it asked for; lanes that its mask names and that are not there are noted."""
-        missing = _missing(group, warp)
+    def _answer(self, group: list[Thread], missing: list[Thread], *when: int) -> None:
+        """Give each lane of a group what it asked for; `missing`: lanes that its mask names and that are not there,
+        which are noted; `when`: as the shadow has its block and its warp, and what each has passed."""
         if missing:
-            self.recorder.enter(group[0].owner, block, number, epoch, passed)
+            self.recorder.enter(group[0].owner, *when)
             self._divergent(group[0], missing[0])
-        word = _word(group)
-        lanes = {each.rank % WARP: each.request.arguments for each in group if each.request is not None}
+        word, by_lane = _word(group), {each.rank % WARP: each for each in group}
+        lanes = {lane: each.request.arguments for lane, each in by_lane.items() if each.request is not None}
         for lane, source in strays(word, lanes).items():
-            reader = next(each for each in group if each.rank % WARP == lane)
-            self.recorder.enter(reader.owner, block, number, epoch, passed)
-            self._note(FindingKind.UNINITIALISED, reader.site, index=source)
+            self.recorder.enter(by_lane[lane].owner, *when)
+            self._note(FindingKind.UNINITIALISED, by_lane[lane].site, index=source)
         answers = of_warp(word, lanes)
-        for each in group:
-            each.answer, each.request = answers[each.rank % WARP], None
+        for lane, each in by_lane.items():
+            each.answer, each.request = answers[lane], None
 
     def _barrier(self, waiting: list[Thread], threads: list[Thread], block: int, epoch: int) -> None:
         """All threads of the block go on; one that waits elsewhere, or has returned, is noted."""

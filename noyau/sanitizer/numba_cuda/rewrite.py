@@ -157,15 +157,15 @@ class _TwinRewriter(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         target = self.meant(node.func)
         self.generic_visit(node)
-        word = None if target is _MISSING else self.twins.words(target)
+        if target is _MISSING:
+            is_sync = isinstance(node.func, ast.Attribute) and node.func.attr == "sync"
+            return self._asking(node, GRID_WIDE) if is_sync else node  # of cuda.cg.this_grid(), which alone has one
+        word = self.twins.words(target)
         if word in WAITING:
             return self._asking(node, word)
-        if target is _MISSING and isinstance(node.func, ast.Attribute) and node.func.attr == "sync":
-            return self._asking(node, GRID_WIDE)  # of cuda.cg.this_grid(), which alone has one
-        if target is not _MISSING and word is None and hasattr(target, "py_func"):
+        if word is None and hasattr(target, "py_func"):
             return self._calling(node, target)
-        instead = None if target is _MISSING else self.twins.calls(target)
-        if instead is not None:
+        if (instead := self.twins.calls(target)) is not None:
             node.func = ast.copy_location(self._bind(f"noyau_call_{len(self.bound)}", instead), node)
         return node
 
@@ -204,11 +204,10 @@ class _TwinRewriter(ast.NodeTransformer):
         self.waits = True
         site = self.twins.site(self.file, node.lineno)
         arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+        request: ast.expr = self._bind(f"{_ASKED}_{word}_{site}", Request(word, site))
         if arguments:
             values: list[ast.expr] = [ast.Constant(word), ast.Constant(site), ast.Tuple(arguments, ast.Load())]
-            request: ast.expr = ast.Call(self._bind(_ASKED, Request), values, [])
-        else:
-            request = self._bind(f"{_ASKED}_{word}_{site}", Request(word, site))
+            request = ast.Call(self._bind(_ASKED, Request), values, [])
         return ast.copy_location(ast.Yield(request), node)
 
     def _calling(self, node: ast.Call, function: Any) -> ast.expr:
@@ -224,8 +223,7 @@ class _TwinRewriter(ast.NodeTransformer):
         return self._cast(call, gives)
 
     def _cast(self, node: ast.expr, kind: Any) -> ast.expr:
-        conversion = None if kind is None else self.twins.calls(kind)
-        if conversion is None:
+        if kind is None or (conversion := self.twins.calls(kind)) is None:
             return node
         return ast.copy_location(ast.Call(self._bind(f"noyau_cast_{len(self.bound)}", conversion), [node], []), node)
 

@@ -31,6 +31,7 @@ except ImportError as error:
     raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 Array = np.ndarray
+Plain = Callable[..., Any]  # the builder's own method
 _FOLDERS = tuple(f"{Path(file).parent}{os.sep}" for file in (triton.__file__, __file__, own_interpreter.__file__))
 _NEEDED = ("set_grid_dim", "set_grid_idx", "create_masked_load", "create_masked_store", "create_atomic_rmw")
 _ATOMIC_MOVES = ("create_atomic_load", "create_atomic_store", "create_atomic_poll")  # of newer releases
@@ -78,36 +79,30 @@ class Hooks:
         places = (x, y, z) if self.grid[2] > 1 else (x, y) if self.grid[1] > 1 else (x,)
         return f"program {places[0]}" if len(places) == 1 else f"program {places}"
 
-    # ---- programs; `plain` is the builder's own method
-
-    def grid_dim(self, plain: Callable[..., Any], x: int, y: int, z: int) -> Any:
+    def grid_dim(self, plain: Plain, x: int, y: int, z: int) -> Any:
         self.grid = (int(x), int(y), int(z))
         return plain(x, y, z)
 
-    def grid_idx(self, plain: Callable[..., Any], x: int, y: int, z: int) -> Any:
+    def grid_idx(self, plain: Plain, x: int, y: int, z: int) -> Any:
         owner = (x * self.grid[1] + y) * self.grid[2] + z
         self.shadow.enter(owner, block=owner)
         return plain(x, y, z)
 
-    # ---- accesses
-
-    def load(self, plain: Callable[..., Any], pointers: Any, mask: Any, *rest: Any, **options: Any) -> Any:
+    def load(self, plain: Plain, pointers: Any, mask: Any, *rest: Any, **options: Any) -> Any:
         inside = self.noted(pointers, _lanes(mask), Access.READ)
         return plain(pointers, _like(mask, inside), *rest, **options)
 
-    def store(self, plain: Callable[..., Any], pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
+    def store(self, plain: Plain, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
         inside = self.noted(pointers, _lanes(mask), Access.WRITE, value.data)
         return plain(pointers, value, _like(mask, inside), *rest, **options)
 
-    def merge(
-        self, plain: Callable[..., Any], how: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any
-    ) -> Any:
+    def merge(self, plain: Plain, how: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
         self.fence(pointers, rest)
         inside = self.noted(pointers, _lanes(mask), Access.ATOMIC)
         return plain(how, pointers, value, _like(mask, inside), *rest, **options)
 
     def compare_and_swap(
-        self, plain: Callable[..., Any], pointers: Any, expected: Any, value: Any, *rest: Any, **options: Any
+        self, plain: Plain, pointers: Any, expected: Any, value: Any, *rest: Any, **options: Any
     ) -> Any:
         """It takes no mask: lanes that lie outside are left out."""
         self.fence(pointers, rest)
@@ -121,7 +116,7 @@ class Hooks:
             result[inside] = plain(*some, *rest, **options).data
         return _like(expected, result)
 
-    def move(self, plain: Callable[..., Any], pointers: Any, *rest: Any, **options: Any) -> Any:
+    def move(self, plain: Plain, pointers: Any, *rest: Any, **options: Any) -> Any:
         """Loads and stores that are atomic: the interpreter has plain ones do them."""
         self.fence(pointers, rest)
         self._is_atomic = True
@@ -130,7 +125,7 @@ class Hooks:
         finally:
             self._is_atomic = False
 
-    def multiply(self, plain: Callable[..., Any], left: Any, right: Any) -> Any:
+    def multiply(self, plain: Plain, left: Any, right: Any) -> Any:
         """Products of int32 that overflow are remembered: they are the usual reason for an offset that lies outside."""
         exact = plain(left, right)
         if exact.data.dtype == np.int32:
@@ -174,11 +169,10 @@ class Hooks:
         while frame is not None and frame.f_code.co_filename.startswith(_FOLDERS):
             frame = frame.f_back
         place = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
-        number = self._numbers.get(place)
-        if number is None:
-            number = self._numbers[place] = len(self.sites)
+        if place not in self._numbers:
+            self._numbers[place] = len(self.sites)
             self.sites.append(Site.of(*place))
-        return number
+        return self._numbers[place]
 
 
 @contextmanager

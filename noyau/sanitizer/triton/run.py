@@ -97,15 +97,14 @@ class TritonLaunch:
     def route(self, op: str, kernel: str, size: str) -> Route:
         """The names of its sites, memories and programs."""
         hooks = self.hooks
-        memories = hooks.extents.memories
-        return Route(LANGUAGE, op, kernel, size, hooks.sites, memories, hooks.owner, hint=self._hint)
+        return Route(*(LANGUAGE, op, kernel, size, hooks.sites, hooks.extents.memories, hooks.owner), hint=self._hint)
 
     def _hint(self, observation: Observation) -> str:
         """The remedy of an access outside: what its tensor, its offsets or its mask show."""
         if observation.kind is not FindingKind.OUT_OF_BOUNDS:
             return ""
-        unpacked = self.unpacked.get(observation.memory, "")
-        return unpacked or (_WIDEN if self.hooks.overflows else self.hooks.masks.get(observation.site, ""))
+        widen = _WIDEN if self.hooks.overflows else self.hooks.masks.get(observation.site, "")
+        return self.unpacked.get(observation.memory, "") or widen
 
     def watched(self, op: str, kernel: str, size: str) -> WatchedRun:
         """Its findings in words."""
@@ -118,19 +117,16 @@ class TritonLaunch:
         return WatchedRun(tuple(findings), shadow.accesses, tuple(allowed), notes, lines=lines, is_cut=is_cut)
 
     def _notes(self) -> Iterator[str]:
-        hooks = self.hooks
         yield f"launched: a grid of {self.grid}"
-        if hooks.overflows:
-            lines = ", ".join(str(hooks.sites[site].line) for site in sorted(hooks.overflows))
-            yield f"int32: a product overflowed (line {lines})"
-        if hooks.was_cut:
+        if sites := sorted(self.hooks.overflows):
+            yield f"int32: a product overflowed (line {', '.join(str(self.hooks.sites[site].line) for site in sites)})"
+        if self.hooks.was_cut:
             yield f"watched: its first {MOST} accesses alone"
 
     def access_map(self, name: str, writes: Writes) -> AccessMap:
         """The map of its writes."""
-        hooks = self.hooks
-        memories, launch = hooks.extents.memories, f"[{self.grid}]"
-        return map_of_writes(name, launch, "program", lambda n: Owner("", hooks.owner(n)[8:]), memories, writes)
+        memories, program = self.hooks.extents.memories, self.hooks.owner
+        return map_of_writes(name, f"[{self.grid}]", "program", lambda n: Owner("", program(n)[8:]), memories, writes)
 
 
 def _unique_races(observations: Sequence[Observation]) -> list[Observation]:
@@ -140,8 +136,7 @@ def _unique_races(observations: Sequence[Observation]) -> list[Observation]:
     lines: set[tuple[int, int]] = set()
     for each in sorted(races, key=lambda each: each.writes, reverse=True):
         own = {(each.memory, each.site), (each.memory, each.other_site)}
-        if not own & lines:
-            unique.append(each)
+        unique += [] if own & lines else [each]
         lines |= own
     return unique
 
@@ -197,8 +192,7 @@ def launch_watched(
 
 
 def _depends(run: Callable[[], Any], spans: Sequence[TensorSpan], extents: MemoryExtents, byte: int) -> bool:
-    """Whether a launch gives anything else where cells that nobody has set hold this byte throughout. What it gave
-    stays."""
+    """Whether a launch gives anything else where cells that nobody has set hold this byte; what it gave stays."""
     results, extents.is_blind = [span.room.copy() for span in spans], True
     masks = [_written(span, extents) for span in spans]
     for span in spans:
@@ -270,21 +264,13 @@ def _spans(tensors: Sequence[tuple[str, torch.Tensor]], fresh: Mapping[int, Fres
     spans: list[TensorSpan] = []
     for name, tensor in sorted(tensors, key=lambda pair: (pair[1].untyped_storage().data_ptr(), _reach(pair[1])[0])):
         start, end = _reach(tensor)
-        if end == start:
-            continue
-        storage = _bytes(tensor)
+        storage: np.ndarray = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
         last = spans[-1] if spans else None
         if last is not None and _address(last.storage) == _address(storage) and start < last.end:
             last.end = max(last.end, end)
-            continue
-        spans.append(TensorSpan(name, storage, start, end, tensor, fresh.get(_address(storage))))
+        elif start < end:
+            spans.append(TensorSpan(name, storage, start, end, tensor, fresh.get(_address(storage))))
     return spans
-
-
-def _bytes(tensor: torch.Tensor) -> np.ndarray:
-    """All of the storage of a tensor."""
-    storage: np.ndarray = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
-    return storage
 
 
 def _address(storage: np.ndarray) -> int:
@@ -305,12 +291,8 @@ def _add(span: TensorSpan, extents: MemoryExtents) -> None:
 
 def _remember(span: TensorSpan, extents: MemoryExtents, *, is_whole: bool) -> None:
     """Mark written cells as holding values; all of them after a launch of which not all was seen."""
-    if span.fresh is None:
-        return
-    if not is_whole:
-        span.fresh.is_set[span.start : span.end] = True
-        return
-    span.fresh.is_set[span.start : span.end] |= _written(span, extents)
+    if span.fresh is not None:
+        span.fresh.is_set[span.start : span.end] |= _written(span, extents) if is_whole else np.True_
 
 
 def _moved(each: Any, spans: Sequence[TensorSpan]) -> Any:
@@ -366,14 +348,19 @@ def watch_here(case: KernelCase, maps: list[AccessMap] | None = None) -> Watched
     extents = MemoryExtents(traced or Shadow())
     values = (*instance.inputs, *instance.outputs)
     arrays = [a if v.scalar else roomy(a) for v, a in zip(values, (*before, *outputs), strict=True)]
-    arguments: list[Any] = []
     for value, array in zip(values, arrays, strict=True):
         if not value.scalar:
             extents.add(value.name, array, is_set=value.name not in unset)
-        arguments.append(array.item() if value.scalar else HostTensor(array))
+    arguments = [a.item() if v.scalar else HostTensor(a) for v, a in zip(values, arrays, strict=True)]
     count = len(instance.inputs)
     extents.shadow.region()
-    launch = _launched(launcher, arguments[:count], arguments[count:], extents)
+    with interpreter_hooks(extents, MOST) as hooks:
+        try:
+            launcher.into(arguments[:count], arguments[count:])
+        except NoyauError:
+            if not hooks.was_cut:
+                raise
+    launch = TritonLaunch(hooks)
     watched = launch.watched(kernel.target.op, kernel.name, case.size)
     findings = watched.findings if launch.hooks.was_cut else (*watched.findings, *_unwritten(launch, unset, case))
     if maps is not None and traced is not None:
@@ -381,20 +368,7 @@ def watch_here(case: KernelCase, maps: list[AccessMap] | None = None) -> Watched
     return replace(watched, findings=findings, outputs=tuple(run.results(arrays[:count], arrays[count:])))
 
 
-def _launched(
-    launcher: TritonKernel, inputs: Sequence[Any], outputs: Sequence[Any], extents: MemoryExtents
-) -> TritonLaunch:
-    with interpreter_hooks(extents, MOST) as hooks:
-        try:
-            launcher.into(inputs, outputs)
-        except NoyauError:
-            if not hooks.was_cut:
-                raise
-    return TritonLaunch(hooks)
-
-
 def _unwritten(launch: TritonLaunch, unset: set[str], case: KernelCase) -> list[Finding]:
-    """A finding for each output of which cells were never written."""
     kernel, extents = case.kernel, launch.hooks.extents
     by_name = sorted(extents.memories.items(), key=lambda pair: pair[1].name)
     memories = {number: memory for number, memory in by_name if memory.name in unset}

@@ -6,6 +6,7 @@ state to the others. So every cell comes from memory once, however long its row.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,7 @@ from noyau.compiler.schedules.gpu import vectors
 from noyau.compiler.schedules.gpu.strategies import is_loose
 from noyau.compiler.schedules.gpu.tiles import is_innermost
 from noyau.compiler.schedules.gpu.vectors import ZERO, Piece, Place, Steps
-from noyau.compiler.schedules.primitives import Statements
+from noyau.compiler.schedules.primitives import Statements, compare
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
 from noyau.ir import walk
@@ -56,10 +57,6 @@ class RowSchedule:
         """Whether sums of float32 have states of float64."""
         return self.share.threads > WARP and not self.is_loose
 
-    def fits(self) -> ir.Asked:
-        """Whether it can have rows of these sizes."""
-        return True
-
     def launch(self, when: ir.Expr | None) -> ir.Launch:
         """The rows on the grid."""
         return self.on_grid(self.block(self.row), when, is_narrow=self.share.threads == WARP)
@@ -82,8 +79,6 @@ class RowSchedule:
         before, own = vectors.spread(piece, variable, steps, tag, lane, places)
         before = (length, *before) if places else before
         return (*before, ir.Loop(str(lane), Dim.of(self.share.threads), ir.Axis.LANES, own))
-
-    # Passes.
 
     def block(self, statements: Statements) -> Statements:
         """Statements with every fold, and every innermost loop, over the threads."""
@@ -128,21 +123,14 @@ class RowSchedule:
         return self.taken_in(fold.loops, steps, state, name, places)
 
     def taken_in(
-        self,
-        loops: Sequence[tuple[str, Dim]],
-        steps: Steps,
-        state: folds.State,
-        name: str,
-        places: Sequence[Place] = (),
+        self, loops: Sequence[tuple[str, Dim]], steps: Steps, state: folds.State, name: str, places: Sequence[Place]
     ) -> Statements:
         """Loops around steps, which merge into the state of a thread: it has its part of the rounds of the innermost
         one. Then the merge of all states."""
         *around, (variable, extent) = loops
         *before, threads = self.spread(variable, extent, steps, name, places)
         assert isinstance(threads, ir.Loop)
-        own = threads.body
-        for outer, count in reversed(around):
-            own = (ir.Loop(outer, count, ir.Axis.SERIAL, own),)
+        own = primitives.nested([ir.Loop(*each, ir.Axis.SERIAL, ()) for each in around], threads.body)
         merge = folds.halves(state, self.share.threads, threads.var)
         return (*before, replace(threads, body=(state.empty(Dim.of(threads.var)), *own)), *merge)
 
@@ -163,21 +151,14 @@ class KeptRow(RowSchedule):
     def read_again(self) -> list[Place]:
         """Find what several passes over the row read, and each row has of its own, at no index that it looks up."""
         named = {s.name for s in self.row if isinstance(s, ir.Let)}
-        passes = [set(self.places(*one)) for one in passes_of(self.row)]
-        every = sorted(set().union(*passes), key=str)
-        return [
-            place
-            for place in every
-            if sum(place in one for one in passes) > 1
-            and self.buffers[place[0]].role is ir.Role.INPUT
-            and self.is_of_row(place)
-            and not any(dim.names & named for dim in place[1])
-        ]
+        counts = Counter(place for one in passes_of(self.row) for place in set(self.places(*one)))
+        again = sorted((place for place, count in counts.items() if count > 1), key=str)
+        inputs = [place for place in again if self.buffers[place[0]].role is ir.Role.INPUT and self.is_of_row(place)]
+        return [place for place in inputs if not any(dim.names & named for dim in place[1])]
 
     def is_of_row(self, place: Place) -> bool:
         """Whether each row has its own cells there."""
-        variables = {loop.var for loop in self.rows}
-        return any(dim.names & variables for dim in place[1])
+        return any(loop.var in dim.names for loop in self.rows for dim in place[1])
 
     def fits(self) -> ir.Asked:
         """Whether there is something to keep, and room for it."""
@@ -189,8 +170,6 @@ class KeptRow(RowSchedule):
         piece = self.piece() if self.share.blocks == 1 else ()
         row = (*self.memory(), *piece, *self.in_blocks(self.copies()), *self.block(self.row))
         return self.on_grid(row, when, is_narrow=True)
-
-    # A row in pieces.
 
     @property
     def begin(self) -> Dim:
@@ -207,15 +186,12 @@ class KeptRow(RowSchedule):
     def piece(self) -> Statements:
         """The cells of a piece of a row, those until its first vector, its vectors, and the cells at both ends."""
         assert self.extent is not None
-        length, many, left = Dim.of(LENGTH), Dim.of(VECTORS), self.extent
+        length, left = Dim.of(LENGTH), self.extent
         if self.share.blocks > 1:
             left = maximum(ZERO, primitives.minimum(self.step, self.extent - RANK * self.step))
-        return (
-            ir.Let(LENGTH, ir.Index(left)),
-            self.until(UNTIL, self.kept[0]),
-            ir.Let(VECTORS, ir.Index((length - Dim.of(UNTIL)) // self.width)),
-            ir.Let(ENDS, ir.Index(length - many * self.width)),
-        )
+        vectors = ir.Let(VECTORS, ir.Index((length - Dim.of(UNTIL)) // self.width))
+        ends = ir.Let(ENDS, ir.Index(length - Dim.of(VECTORS) * self.width))
+        return (ir.Let(LENGTH, ir.Index(left)), self.until(UNTIL, self.kept[0]), vectors, ends)
 
     def until(self, name: str, place: Place) -> ir.Let:
         """The cells of a piece until the first vector at a place."""
@@ -253,11 +229,8 @@ class KeptRow(RowSchedule):
             variable, tag = f"#copy_{name}", f"copy_{name}"
             load = ir.Load(name, (*outer, last + Dim.of(variable)), self.buffers[name].dtype.compute)
             in_vector, at_end = self.in_lane(tag, variable)
-            of_vector, of_cell = (
-                ir.Store((f"{name}.kept",), in_vector, (load,)),
-                ir.Store((f"{name}.end",), at_end, (load,)),
-            )
-            steps = Steps((of_cell,), ((), (of_vector,), ()))
+            of_vector = ir.Store((f"{name}.kept",), in_vector, (load,))
+            steps = Steps((ir.Store((f"{name}.end",), at_end, (load,)),), ((), (of_vector,), ()))
             copies += self.walked(variable, steps, tag, [(name, (*outer, last))])
         return tuple(copies)
 
@@ -274,8 +247,6 @@ class KeptRow(RowSchedule):
 
         return walk.rewrite(body, change)
 
-    # Passes over it.
-
     def spread(self, variable: str, extent: Dim, steps: Steps, tag: str, places: Sequence[Place]) -> Statements:
         in_vector, at_end = self.in_lane(tag, variable)
         first, each, last = steps.of_vector or ((), steps.of_cell, ())
@@ -288,24 +259,19 @@ class KeptRow(RowSchedule):
         aligned as the row is are taken cell by cell: those of all rows alone, or all."""
         others = [place for place in places if place != self.kept[0]]
         untils = [self.until(f"#until{at}_{tag}", place) for at, place in enumerate(others)]
-        same = [ir.Call("equal", (ir.Index(Dim.of(each.name)), ir.Index(Dim.of(UNTIL))), DType.BOOL) for each in untils]
+        same = [compare("equal", Dim.of(each.name), Dim.of(UNTIL)) for each in untils]
         own = [is_same for is_same, place in zip(same, others, strict=True) if self.is_of_row(place)]
-        names, rows = (
-            frozenset(name for name, _ in others),
-            frozenset(name for name, _ in others if self.is_of_row((name, _))),
-        )
+        names = frozenset(name for name, _ in others)
+        of_all = names - {place[0] for place in others if self.is_of_row(place)}
         whole = self.in_vectors(variable, steps, tag, names)
-        if own and names - rows:
-            whole = _either(ir.all_of(own), self.in_vectors(variable, steps, tag, names - rows), whole)
-        if same:
-            whole = _either(ir.all_of(same), self.in_vectors(variable, steps, tag, frozenset()), whole)
+        for conditions, alone in ((own if of_all else [], of_all), (same, frozenset[str]())):
+            if not isinstance(case := ir.all_of(conditions), bool):
+                whole = primitives.either(case, self.in_vectors(variable, steps, tag, alone), whole)
         lane, over = Dim.of(f"#lane_{tag}"), f"{variable}_at"
-        leads = ir.Call("less", (ir.Index(lane), ir.Index(Dim.of(UNTIL))), DType.BOOL)
         behind = ir.Index(lane + Dim.of(VECTORS) * self.width)
-        at = ir.Let(over, ir.Call("where", (leads, ir.Index(lane), behind), DType.I64))
+        at = ir.Let(over, ir.Call("where", (compare("less", lane, Dim.of(UNTIL)), ir.Index(lane), behind), DType.I64))
         end = primitives.drop_unused((at, *walk.substitute(steps.of_cell, {variable: self.begin + Dim.of(over)})))
-        is_end = ir.Call("less", (ir.Index(lane), ir.Index(Dim.of(ENDS))), DType.BOOL)
-        own_cells = (*whole, ir.If(is_end, end))
+        own_cells = (*whole, ir.If(compare("less", lane, Dim.of(ENDS)), end))
         return (*untils, ir.Loop(str(lane), Dim.of(self.share.threads), ir.Axis.LANES, own_cells))
 
     def in_vectors(self, variable: str, steps: Steps, tag: str, alone: frozenset[str]) -> Statements:
@@ -315,14 +281,8 @@ class KeptRow(RowSchedule):
         count, cell = Dim.of(f"{variable}_round") * self.share.threads + Dim.of(f"#lane_{tag}"), f"{variable}_cell"
         at = self.begin + Dim.of(UNTIL) + count * self.width + Dim.of(cell)
         cells = ir.Loop(cell, Dim.of(self.width), ir.Axis.VECTOR, walk.substitute(each, {variable: at}), alone=alone)
-        is_there = ir.Call("less", (ir.Index(count), ir.Index(Dim.of(VECTORS))), DType.BOOL)
-        body = (ir.If(is_there, (*first, cells, *last)),)
+        body = (ir.If(compare("less", count, Dim.of(VECTORS)), (*first, cells, *last)),)
         return (ir.Loop(f"{variable}_round", Dim.of(self.rounds), ir.Axis.SERIAL, body),)
-
-
-def _either(condition: ir.Asked, this: Statements, other: Statements) -> Statements:
-    assert not isinstance(condition, bool)
-    return primitives.either(condition, this, other)
 
 
 def whole_body(fold: ir.Fold) -> Statements:
@@ -338,8 +298,6 @@ def passes_of(row: Statements) -> Iterator[tuple[str, Statements]]:
                 yield variable, whole_body(fold)
             case ir.Loop(variable, _, _, body):
                 yield variable, body
-            case _:
-                pass
 
 
 def extent_of(row: Statements) -> Dim | None:
@@ -347,13 +305,9 @@ def extent_of(row: Statements) -> Dim | None:
     extents = set[Dim]()
     for statement in row:
         match statement:
-            case ir.Let(_, ir.Fold(_, ((_, extent),), body)) if vectors.is_straight(body):
+            case ir.Let(_, ir.Fold(_, ((_, extent),), body)) | ir.Loop(_, extent, _, body) if vectors.is_straight(body):
                 extents.add(extent)
-            case ir.Loop(_, extent, _, body) if vectors.is_straight(body):
-                extents.add(extent)
-            case ir.Let(_, value) if not isinstance(value, ir.Fold):
-                pass
-            case ir.Store() | ir.Require():
+            case ir.Let() | ir.Store() | ir.Require() if not walk.is_fold(statement):
                 pass
             case _:
                 return None

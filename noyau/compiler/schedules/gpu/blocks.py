@@ -112,7 +112,7 @@ class BlockSchedule:
         own = (*memory, *block.states(fold, state, let.name))
         one = (*before, *length, *own, saved.store(Dim.of(variable), state.load(zero), merge=False))
         taken = Steps((state.store(Dim.of(f"#lane_{let.name}"), saved.load(Dim.of(again)), merge=True),))
-        merged = (*memory, *block.taken_in(((again, count),), taken, state, let.name))
+        merged = (*memory, *block.taken_in(((again, count),), taken, state, let.name, ()))
         two = (*block.block(before), *merged, ir.Let(let.name, state.result(zero, fold.dtype), let.origin))
         grid = ir.Loop(variable, count, ir.Axis.THREADS, primitives.drop_unused(one))
         bodies = ((grid,), primitives.drop_unused((*two, *block.block(after))))
@@ -143,31 +143,25 @@ class ThreadSchedule(BlockSchedule):
     def nest(self, kernel: ir.Kernel, body: Statements) -> ir.Kernel:
         loops, inner = primitives.chain(body)
         if all(primitives.is_small(s, FEW) for s in inner):
-            return replace(kernel, launches=_bound(folds.expand_folds(body, 1)))
+            return replace(kernel, launches=(ir.Launch(primitives.bind_all(folds.expand_folds(body, 1))),))
         if is_columns(body):
             two = in_two(inner, loops, ROWS, 1, wide=False, every=True)
-            first_loops = [*loops[:-1], two.block, loops[-1]]
-            launches = _bound(primitives.nested(first_loops, two.first), primitives.nested(loops, two.second))
+            nests = ([*loops[:-1], two.block, loops[-1]], two.first), (loops, two.second)
+            launches = tuple(ir.Launch(primitives.bind_all(primitives.nested(*nest))) for nest in nests)
             return replace(kernel, buffers=(*kernel.buffers, *two.scratch), launches=launches)
         return replace(kernel, launches=(PlainRow(kernel, loops, inner, self.share).launch(None),))
 
 
-def _bound(*bodies: Statements) -> tuple[ir.Launch, ...]:
-    return tuple(ir.Launch(primitives.bind_all(body)) for body in bodies)
-
-
 def _rows(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
-    """Rows on the grid: a warp has each short one, a block or a cluster of blocks each long one, on chip where what is
-    read again has room there."""
+    """Rows on the grid: a warp has a short one, a block or a cluster a long one, on chip where that has room."""
     loops, inner = primitives.chain(body)
     extents = [s.extent for s in walk.every_statement(inner) if isinstance(s, ir.Loop)]
     extents += [fold.loops[-1][1] for fold in walk.folds_in(inner)]
     is_short = ir.all_of(ir.at_most(extent, Dim.of(SHORT)) for extent in extents if not _is_inner(extent))
-    ways: list[tuple[RowSchedule, ir.Asked]] = [
-        (way, way.fits()) for way in (KeptRow(kernel, loops, inner, share) for share in KEPT)
-    ]
-    warps = RowSchedule(kernel, loops, inner, Share(1, WARP))
-    ways += [(warps, is_short if walk.folds_in(inner) and not any(can for _, can in ways) else False)]
+    kept = [KeptRow(kernel, loops, inner, share) for share in KEPT]
+    ways: list[tuple[RowSchedule, ir.Asked]] = [(way, way.fits()) for way in kept]
+    has_warps = walk.folds_in(inner) and not any(can for _, can in ways)
+    ways += [(RowSchedule(kernel, loops, inner, Share(1, WARP)), is_short if has_warps else False)]
     ways += [(RowSchedule(kernel, loops, inner, Share(1, BLOCK)), True)]
     launches, others = list[ir.Launch](), list[ir.Asked]()
     for way, can in ways:
@@ -183,8 +177,7 @@ def _is_inner(extent: Dim) -> bool:
 
 
 def _cells(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
-    """Cells that a thread computes by itself: blocks along the innermost loop where that is long, else all the loops
-    as one, whose indices are divided."""
+    """Cells of a thread each: blocks along the innermost loop where that is long, else all the loops as one."""
     loops = list[ir.Loop]()
     while len(body) == 1 and isinstance(loop := body[0], ir.Loop) and not _is_inner(loop.extent):
         loops.append(loop)
@@ -194,15 +187,9 @@ def _cells(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
     if len(loops) < 2:
         return (ir.Launch(_tiled(kernel, loops, body), hints=hints, threads=BLOCK),)
     is_narrow = ir.at_most(loops[-1].extent, Dim.of(WIDE))
-    cases = (
-        (_tiled(kernel, loops, body), ir.opposite(is_narrow)),
-        (_tiled(kernel, *primitives.as_one(loops, body)), is_narrow),
-    )
-    return tuple(
-        ir.Launch(statements, ir.when(case), hints=hints, threads=BLOCK)
-        for statements, case in cases
-        if case is not False
-    )
+    along, whole = _tiled(kernel, loops, body), _tiled(kernel, *primitives.as_one(loops, body))
+    along_launch, whole_launch = (ir.Launch(each, hints=hints, threads=BLOCK) for each in (along, whole))
+    return (*primitives.where(ir.opposite(is_narrow), [along_launch]), *primitives.where(is_narrow, [whole_launch]))
 
 
 def _tiled(kernel: ir.Kernel, loops: Sequence[ir.Loop], body: Statements) -> Statements:

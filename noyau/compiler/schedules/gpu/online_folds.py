@@ -49,13 +49,9 @@ def online(inner: Statements, lead: Dim = ZERO, group: ir.Tile = GROUP, lanes: i
     if not pairs:
         return inner
     lanes = lanes or (WRITTEN if any(isinstance(s, ir.Loop) for s in inner) else LANES)
-    row: list[ir.Statement] = []
-    for statement in inner:
-        if statement is pairs[0].first:
-            row += _pair_in_one_pass(pairs[0], lanes, group, lead)
-        elif statement is not pairs[0].second:
-            row.append(statement)
-    return online(tuple(row), lead, group, lanes)
+    at, passed = inner.index(pairs[0].first), _pair_in_one_pass(pairs[0], lanes, group, lead)
+    after = (s for s in inner[at + 1 :] if s is not pairs[0].second)
+    return online((*inner[:at], *passed, *after), lead, group, lanes)
 
 
 def paired(one: ir.Let, other: ir.Let, scalars: Mapping[str, ir.Expr]) -> Pair | None:
@@ -129,9 +125,8 @@ def _pair_in_one_pass(pair: Pair, side: ir.Tile, group: ir.Tile = GROUP, lead: D
     number, lane = f"{variable}t", f"#lane_{pair.first.name}"
     if pair.mean:
         tile, state, parts = of_tile(pair, TILE, Dim.of(number) * TILE.size, lead)
-        passed = ir.Loop(
-            number, ceiling(extent + lead, TILE.size), ir.Axis.SERIAL, (*tile, state.store(ZERO, parts, merge=True))
-        )
+        merged = (*tile, state.store(ZERO, parts, merge=True))
+        passed = ir.Loop(number, ceiling(extent + lead, TILE.size), ir.Axis.SERIAL, merged)
         return (*state.memory(1), state.empty(ZERO), passed, *results(pair, state))
     step = side.size * group.size
     tile, state, parts = of_tile(pair, group, Dim.of(number) * step + Dim.of(lane) * group.size, lead)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from noyau.compiler.schedules.cpu.folds import State, are_alike, are_apart, expand_folds, levelled, merged, state_of
 from noyau.compiler.schedules.gpu import tiles
 from noyau.compiler.schedules.gpu.online_folds import GROUP, TILE, Pair, of_tile, online, pairs_in, results
-from noyau.compiler.schedules.primitives import Statements, chain, drop_unused, is_costly, variables_of
+from noyau.compiler.schedules.primitives import Statements, chain, compare, drop_unused, is_costly, variables_of
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, product
@@ -34,10 +34,9 @@ def lead_of(kernel: ir.Kernel, loops: Sequence[ir.Loop], inner: Sequence[ir.Stat
     buffers, around = {buffer.name: buffer for buffer in kernel.buffers}, {loop.var for loop in loops}
     rows: dict[Dim, dict[str, int]] = {}
     for buffer, base in _rows(buffers, inner):
-        if not {name for name in base.names if name.startswith("#")} <= around:
-            continue
-        rows.setdefault(base, {})[buffer.name] = buffer.dtype.bytes
-    rows = {base: of for base, of in rows.items() if base.replace(dict.fromkeys(base.names, 0)) == tiles.ZERO}
+        is_around = {name for name in base.names if name.startswith("#")} <= around
+        if is_around and base.replace(dict.fromkeys(base.names, 0)) == tiles.ZERO:
+            rows.setdefault(base, {})[buffer.name] = buffer.dtype.bytes
     if not rows:
         return tiles.NO_LEAD
     base = max(rows, key=lambda row: (sum(rows[row].values()), len(row.terms)))
@@ -61,17 +60,15 @@ def _moves(atom: object) -> bool:
 
 def _rows(buffers: dict[str, ir.Buffer], inner: Sequence[ir.Statement]) -> Iterator[tuple[ir.Buffer, Dim]]:
     """The begins of the rows that loops and folds run along, one cell after the other."""
-    for statement in every_statement(inner):
-        if isinstance(statement, ir.Loop):
-            yield from _along(buffers, statement.var, statement.body)
-    for fold in folds_in(inner):
-        yield from _along(buffers, fold.loops[-1][0], fold.body)
+    passes = [(s.var, s.body) for s in every_statement(inner) if isinstance(s, ir.Loop)]
+    for variable, body in (*passes, *((fold.loops[-1][0], fold.body) for fold in folds_in(inner))):
+        yield from _along(buffers, variable, body)
 
 
 def _along(buffers: dict[str, ir.Buffer], variable: str, body: Statements) -> Iterator[tuple[ir.Buffer, Dim]]:
     stores = [s for s in every_statement(body) if isinstance(s, ir.Store)]
     places = [(load.buffer, load.index) for load in loads_of(body)] + [(n, s.index) for s in stores for n in s.buffers]
-    for name, index in ((name, index) for name, index in places if name in buffers):
+    for name, index in (place for place in places if place[0] in buffers):
         offset = tiles.offset_of(buffers[name], index)
         base = offset.replace({variable: 0})
         if offset - base == Dim.of(variable) and base.constant is None:
@@ -92,9 +89,8 @@ LONG = ir.Tile("BLOCK", ir.TilePolicy.GROWING, 16384, 512, 4)  # so many warps t
 HELD = ir.Tile("BLOCK", ir.TilePolicy.FIXED, 1 << 15, 32)
 FEWEST = 3 << 14  # cells of such a row: of a shorter one, what is held keeps other rows from being on the way
 NEAR = 1 << 16  # cells of a row that stays in the caches nearby, where all its tiles are full
-SEVERAL = ir.Tile(
-    "BLOCK", ir.TilePolicy.GROWING, 32768, 512, 4
-)  # of several arrays: as many cells as of a row twice as long
+# Of several arrays: as many cells as of a row twice as long.
+SEVERAL = ir.Tile("BLOCK", ir.TilePolicy.GROWING, 32768, 512, 4)
 ONCE = ir.Tile("BLOCK", ir.TilePolicy.FIXED, 4096, 8)  # where one pass is enough, of which rounds are loaded ahead
 
 
@@ -103,28 +99,30 @@ def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True) -> ir.Kerne
     after the other; each where the sizes of the call say so."""
     loops, inner = chain(body)
     lead, passed = lead_of(kernel, loops, inner), online(inner)
-    choices, launches = tiles.Choices(), list[ir.Launch]()
+    choices = tiles.Choices()
     if share and (few := can_share(loops, inner)) is not False:
-        kernel, (first, *later) = shared(kernel, loops, inner, lead)
-        launches.append(choices.launch(first, few))
-        launches += [replace(launches[0], body=body) for body in later]
+        kernel, bodies = shared(kernel, loops, inner, lead)
+        choices.add(few, lambda: bodies)
     is_read = passed != inner and not any(isinstance(s, ir.Loop) for s in inner)  # and not written, in one pass
-    fits = tiles.in_one_tile(inner) and tiles.all_at_most(
-        list(tiles.extents_of_tiles(inner)), min(KEPT, READ) if is_read else KEPT
-    )
-    if not choices.exhausted and fits is not False and _have_in_common(loops, inner):
-        aligned = ir.all_of((fits, lead.is_idle))
-        launches.append(choices.launch(_two_around(loops, stored_last(inner)), aligned))
-    if not choices.exhausted and fits is not False:
+    extents, most = list(tiles.extents_of_tiles(inner)), READ if is_read else KEPT
+    fits = tiles.in_one_tile(inner) and tiles.all_at_most(extents, most)
+    if _have_in_common(loops, inner):
+        choices.add(ir.all_of((fits, lead.is_idle)), lambda: [_two_around(loops, stored_last(inner))])
+
+    def side() -> Statements:
         kept = whole(inner if folds_in(inner) else stored_last(inner), lead)
-        side = tiles.cut(replace(loops[-1], body=(*lead.lets, *kept)), _beside(inner), ir.Axis.THREADS)
-        launches.append(choices.launch(tiles.on_grid(loops[:-1], (side,)), fits))
-    if not choices.exhausted and (held := ir.all_of((_can_hold(inner, passed), lead.is_idle))) is not False:
-        launches.append(choices.launch(tiles.on_grid(loops, streamed(inner, HELD, held=True)), held))
-    if not choices.exhausted:
-        alone = (*lead.lets, *streamed(online(inner, lead.cells, _group(kernel, inner)), _tile(inner, passed), lead))
-        launches.append(choices.launch(tiles.on_grid(loops, alone), True))
-    return replace(kernel, launches=tuple(launches))
+        row = replace(loops[-1], body=(*lead.lets, *kept))
+        return tiles.on_grid(loops[:-1], (tiles.cut(row, _beside(inner), ir.Axis.THREADS),))
+
+    def alone() -> Statements:
+        row = streamed(online(inner, lead.cells, _group(kernel, inner)), _tile(inner, passed), lead)
+        return tiles.on_grid(loops, (*lead.lets, *row))
+
+    held = ir.all_of((_can_hold(inner, passed), lead.is_idle))
+    choices.add(fits, lambda: [side()])
+    choices.add(held, lambda: [tiles.on_grid(loops, streamed(inner, HELD, held=True))])
+    choices.add(True, lambda: [alone()])
+    return replace(kernel, launches=tuple(choices.launches))
 
 
 def _tile(inner: Statements, passed: Statements) -> ir.Tile:
@@ -132,9 +130,7 @@ def _tile(inner: Statements, passed: Statements) -> ir.Tile:
     if passed != inner:
         return TILE if any(pair.mean for pair in pairs_in(inner)) else LONG
     once = not any(isinstance(s, ir.Loop) for s in inner) and bool(folds_in(inner)) and are_alike(inner)
-    if once or len(_held(inner)) > 1:
-        return ONCE if once else SEVERAL
-    return LONG
+    return ONCE if once else SEVERAL if len(_held(inner)) > 1 else LONG
 
 
 def _can_hold(inner: Statements, passed: Statements) -> ir.Asked:
@@ -144,9 +140,9 @@ def _can_hold(inner: Statements, passed: Statements) -> ir.Asked:
     narrow = all(fold.value.dtype.bytes <= DType.F32.bytes for fold in folds_in(inner))
     if passed != inner or _tile(inner, passed) != LONG or not (_held(inner) and narrow and tiles.in_one_tile(inner)):
         return False
-    if len(extents) != 1 or any(name.startswith("#") for extent in extents for name in extent.names):
+    cells, *others = extents
+    if others or any(name.startswith("#") for name in cells.names):
         return False
-    (cells,) = extents
     near = ir.all_of((ir.at_most(cells, Dim.of(NEAR)), ir.at_most(cells % LONG.number, tiles.ZERO)))
     return ir.all_of((ir.opposite(tiles.all_at_most(extents, FEWEST - 1)), ir.opposite(near)))
 
@@ -174,8 +170,7 @@ def _beside(inner: Statements) -> ir.Tile:
 
 
 def _two_around(loops: Sequence[ir.Loop], inner: Statements) -> Statements:
-    """Rows side by side in a tile, with those of two rounds of the loop around them, which read some of the same cells:
-    these are loaded once."""
+    """Rows side by side in a tile, with those of two rounds of the loop around them: what both read is loaded once."""
     outer = tiles.cut(replace(loops[-2], body=()), OUTER, ir.Axis.THREADS)
     tile = replace(_beside(inner), number=_beside(inner).number * OUTER.number)
     side = tiles.cut(replace(loops[-1], body=whole(inner)), tile, ir.Axis.THREADS)
@@ -228,7 +223,7 @@ def whole(inner: Statements, lead: tiles.Lead = tiles.NO_LEAD, tile: ir.Tile = R
             case ir.Loop() if lead.let is not None:
                 row.append(tiles.cells_of(statement, tiles.ZERO, tile, lead.cells))
             case ir.Loop():
-                row.append(tiles.covered(statement, tile))
+                row.append(replace(statement, axis=ir.Axis.LANES, tile=tile))
             case ir.Let(name, ir.Fold() as fold, origin) if lead.let is not None:
                 taken, state = tiles.taken_of(fold, name, tile, lead=lead.cells, start=tiles.ZERO)
                 row += [*taken.statements, ir.Let(name, state.result(tiles.ZERO, fold.dtype), origin)]
@@ -271,13 +266,9 @@ def streamed(inner: Statements, tile: ir.Tile, lead: tiles.Lead = tiles.NO_LEAD,
 
 def _beside_fold(statement: ir.Statement, fold: ir.Fold) -> ir.Let | None:
     """The statement, if it is a fold over the same row."""
-    match statement:
-        case ir.Let(value=ir.Fold(loops=loops)) if (
-            len(loops) == len(fold.loops) == 1 and loops[0][1] == fold.loops[0][1]
-        ):
-            return statement
-        case _:
-            return None
+    extents = [extent for _, extent in fold.loops]
+    is_beside = is_fold(statement) and len(extents) == 1 and [n for _, n in fold_of(statement).loops] == extents
+    return statement if is_beside and isinstance(statement, ir.Let) else None
 
 
 def _passed(lets: Sequence[ir.Let], tile: ir.Tile, lead: tiles.Lead, *, turned: bool, held: bool) -> Statements:
@@ -338,7 +329,7 @@ def shared(
                 level.merged += merge
                 scratch += buffers
             case ir.Store() if written:
-                row.append(ir.If(ir.Call("equal", (ir.Index(piece), ir.Index(tiles.ZERO)), DType.BOOL), (statement,)))
+                row.append(ir.If(compare("equal", piece, tiles.ZERO), (statement,)))
             case _:
                 row.append(statement)
     launches.append(tiles.on_grid([*loops, pieces] if written else loops, drop_unused(tuple(row))))
@@ -357,8 +348,7 @@ class _Level:
 def _piece_of(
     let: ir.Let, pair: Pair | None, axes: Sequence[ir.Loop], lead: tiles.Lead
 ) -> tuple[Statements, Statements, list[ir.Buffer]]:
-    """A fold, or a pair of them, over a piece; the Store of its state, and what merges those of all pieces after that;
-    their scratch."""
+    """A fold, or a pair, over a piece; the Store of its state and the merge of those of all pieces; their scratch."""
     start = Dim.of(axes[-1].var) * SHARE.size
     if pair is not None:
         tile, state, parts = of_tile(pair, SHARE, start, lead.cells)

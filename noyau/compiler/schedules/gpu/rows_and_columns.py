@@ -13,19 +13,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from noyau.compiler.schedules.cpu.folds import (
-    State,
-    are_alike,
-    lets_of_folds,
-    merged,
-    names_in,
-    parted,
-    position,
-    state_of,
-)
+from noyau.compiler.schedules.cpu import folds as cpu_folds
+from noyau.compiler.schedules.cpu.folds import State, are_alike, merged, parted
 from noyau.compiler.schedules.gpu import tiles
 from noyau.compiler.schedules.gpu.rows import can_share, rows, whole
-from noyau.compiler.schedules.primitives import Statements, chain, coalesce, drop_unused, minimum, nested, sink
+from noyau.compiler.schedules.gpu.vectors import Place
+from noyau.compiler.schedules.primitives import Statements, chain, coalesce, drop_unused, minimum, nested, sink, where
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, maximum
 from noyau.ir.monoids import MONOIDS, Symbolic
@@ -62,7 +55,7 @@ class Both:
     @property
     def states(self) -> list[State]:
         """The states of the folds."""
-        return [state_of(fold, name, wide=False) for name, fold in self.folds]
+        return [cpu_folds.state_of(fold, name, wide=False) for name, fold in self.folds]
 
 
 def both_in(one: Statements, other: Statements) -> Both | None:
@@ -116,7 +109,8 @@ def _rows_in(body: Statements) -> tuple[ir.Loop, Statements] | None:
 def _columns_in(body: Statements) -> tuple[ir.Loop, Statements] | None:
     """The loop along columns, and what is folded of one."""
     loops, inner = chain(sink(coalesce(body)))
-    plain = len(folds_in(inner)) == len(lets_of_folds(inner)) > 0 and not any(isinstance(s, ir.Loop) for s in inner)
+    lets = cpu_folds.lets_of_folds(inner)
+    plain = len(folds_in(inner)) == len(lets) > 0 and not any(isinstance(s, ir.Loop) for s in inner)
     return (loops[0], inner) if len(loops) == 1 and plain and are_alike(inner) else None
 
 
@@ -128,27 +122,19 @@ def rows_and_columns(kernel: ir.Kernel, both: Both) -> ir.Kernel:
         fits = ir.all_of((ir.at_most(Dim.of(LEAST), extent), ir.at_most(extent, Dim.of(MOST))))
     if fits is not False:
         kernel, once = _in_one_pass(kernel, both)
-        launches += [replace(launch, when=ir.when(fits)) for launch in once]
+        launches += where(fits, once)
     if fits is not True:
         kernel, twice = _in_two_passes(kernel, both)
-        launches += [_only(launch, ir.opposite(fits)) for launch in twice]
+        launches += where(ir.opposite(fits), twice)
     return replace(kernel, launches=tuple(launches))
 
 
-def _only(launch: ir.Launch, condition: ir.Asked) -> ir.Launch:
-    """A launch where a condition holds besides its own."""
-    return replace(launch, when=ir.when(ir.all_of((condition, launch.when or True))))
-
-
-# What is added to each column.
-
-
-def _added(both: Both, forward: Mapping[tuple[str, tuple[Dim, ...]], ir.Expr]) -> list[Statements]:
+def _added(both: Both, forward: Mapping[Place, ir.Expr]) -> list[Statements]:
     """For each fold of columns what one cell adds to it, in the words of the cells: values, and a Store that merges."""
     names = {s.name for s in every_statement(both.of_row) if isinstance(s, ir.Let)}
     added = []
     for (_, fold), state in zip(both.folds, both.states, strict=True):
-        lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, ir.Index(position(fold)))
+        lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, ir.Index(cpu_folds.position(fold)))
         inner = (*both.before, *fold.body, state.store(Dim.of(both.cells.var), lifted, merge=True))
         row, column = Dim.of(both.around.var), Dim.of(both.cells.var)
         placed = substitute(inner, {fold.loops[0][0]: row, both.across.var: column})
@@ -158,7 +144,7 @@ def _added(both: Both, forward: Mapping[tuple[str, tuple[Dim, ...]], ir.Expr]) -
     return added
 
 
-def _known(expr: ir.Expr, forward: Mapping[tuple[str, tuple[Dim, ...]], ir.Expr], names: Mapping[str, str]) -> ir.Expr:
+def _known(expr: ir.Expr, forward: Mapping[Place, ir.Expr], names: Mapping[str, str]) -> ir.Expr:
     match expr:
         case ir.Var(name, dtype) if name in names:
             return ir.Var(names[name], dtype)
@@ -168,21 +154,16 @@ def _known(expr: ir.Expr, forward: Mapping[tuple[str, tuple[Dim, ...]], ir.Expr]
             return expr
 
 
-def _of_row(statements: Statements) -> dict[tuple[str, tuple[Dim, ...]], ir.Expr]:
+def _of_row(statements: Statements) -> dict[Place, ir.Expr]:
     """The values of a row, by the cells that they are loaded from or stored in."""
-    values_at: dict[tuple[str, tuple[Dim, ...]], ir.Expr] = {}
+    values_at: dict[Place, ir.Expr] = {}
     for statement in statements:
         match statement:
             case ir.Let(name, ir.Load(buffer, index, dtype, None, _)):
                 values_at[buffer, index] = ir.Var(name, dtype)
             case ir.Store(buffers, index, values, None):
                 values_at |= {(name, index): value for name, value in zip(buffers, values, strict=True)}
-            case _:
-                pass
     return values_at
-
-
-# One pass.
 
 
 def _in_one_pass(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.Launch]]:
@@ -196,9 +177,8 @@ def _in_one_pass(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.Laun
     scratch = {buffer.name for buffer in kernel.of(ir.Role.SCRATCH)}
     own = [s for s in both.of_row if not (isinstance(s, ir.Store) and scratch.issuperset(s.buffers))]
     of_row = whole(tuple(cells if s is both.cells else s for s in own), tile=tile)
-    beside = tiles.cells_of(
-        replace(both.around, body=of_row), (part + Dim.of("#round") * programs) * several.size, several
-    )
+    start = (part + Dim.of("#round") * programs) * several.size
+    beside = tiles.cells_of(replace(both.around, body=of_row), start, several)
     turns = tiles.ceiling(count - part * several.size, programs * several.size)
     rounds = ir.Loop("#round", turns, ir.Axis.SERIAL, (replace(beside, axis=ir.Axis.SERIAL),))
     before, after, states = list[ir.Statement](), list[ir.Statement](), list[State]()
@@ -207,7 +187,7 @@ def _in_one_pass(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.Laun
         before.append(ir.Loop(str(lane), tile.size, ir.Axis.LANES, (state.empty(lane),), tile))
         states.append(state.beside("of_part"))
         store = states[-1].store(part * extent + lane, state.load(lane), merge=False)
-        after.append(tiles.covered(ir.Loop(str(lane), extent, ir.Axis.LANES, (store,)), tile))
+        after.append(ir.Loop(str(lane), extent, ir.Axis.LANES, (store,), tile))
     first = ir.Launch(tiles.on_grid([parts], (*before, rounds, *after)))
     return _with_scratch(kernel, states, (parts.extent, extent)), [first, _merging(both, parts, states)]
 
@@ -228,15 +208,13 @@ def _merging(both: Both, parts: ir.Loop, states: Sequence[State]) -> ir.Launch:
     return ir.Launch(tiles.on_grid([], (tiles.cut(replace(last, body=body), MERGED[0], ir.Axis.THREADS),)))
 
 
-# Two passes.
-
-
 def _in_two_passes(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.Launch]]:
     """Folds along rows, whose results are left in scratch; then tiles of columns, written and summed in one pass."""
     parts, row = parted(both.of_row), Dim.of(both.around.var)
     loops = [s for s in both.of_row if isinstance(s, ir.Loop)]
     late = {s.name: s.value.dtype for s in (*parts.lets, *parts.after) if isinstance(s, ir.Let)}
-    loads = {name: ir.Load(f"{name}.of_row", (row,), late[name]) for name in sorted(names_in(loops) & late.keys())}
+    used = sorted(cpu_folds.names_in(loops) & late.keys())
+    loads = {name: ir.Load(f"{name}.of_row", (row,), late[name]) for name in used}
     lines = (ir.Buffer(load.buffer, load.dtype, (both.around.extent,), ir.Role.SCRATCH) for load in loads.values())
     kernel = replace(kernel, buffers=(*kernel.buffers, *lines))
     stores = tuple(ir.Store((load.buffer,), (row,), (ir.Var(name, load.dtype),)) for name, load in loads.items())
@@ -250,26 +228,28 @@ def _in_two_passes(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.La
     few = tiles.all_at_most((both.around.extent,), DEEP)
     if few is not False:
         kernel, last = _cells(kernel, both, block, once=True)
-        launches += [replace(one, when=ir.when(few)) for one in last]
+        launches += where(few, last)
     if few is not True:
         kernel, last = _cells(kernel, both, block, once=False)
-        launches += [replace(one, when=ir.when(ir.opposite(few))) for one in last]
+        launches += where(ir.opposite(few), last)
     return kernel, launches
 
 
 def _statistics(kernel: ir.Kernel, around: ir.Loop, of_row: Statements) -> tuple[ir.Kernel, list[ir.Launch]]:
     """Folds along rows, and what is stored of them. Of few long rows states of pieces, and then their merge."""
     extent = [fold.loops[0][1] for fold in folds_in(of_row)]
-    few = can_share([around], of_row) if extent and are_alike(of_row) else False
+    few: ir.Asked = bool(extent) and are_alike(of_row) and can_share([around], of_row)
     launches = list[ir.Launch]()
+
+    def grid(chunks: Sequence[ir.Loop], body: Statements) -> Statements:
+        return tiles.on_grid([around, *chunks], body)
+
     if few is not False:
-        kernel, pieces = tiles.in_chunks(
-            kernel, of_row, [around], PIECE, PIECES, lambda chunks, body: tiles.on_grid([around, *chunks], body)
-        )
-        launches += [replace(one, when=ir.when(few)) for one in pieces]
+        kernel, pieces = tiles.in_chunks(kernel, of_row, [around], PIECE, PIECES, grid)
+        launches += where(few, pieces)
     if few is not True:
         kernel = rows(replace(kernel, launches=()), (replace(around, body=of_row),), share=few is False)
-        launches += [_only(one, ir.opposite(few)) for one in kernel.launches]
+        launches += where(ir.opposite(few), kernel.launches)
     return kernel, launches
 
 
@@ -284,12 +264,9 @@ def _cells(kernel: ir.Kernel, both: Both, block: Statements, *, once: bool) -> t
     values = {owns[s.buffers]: s.values for s in moved if isinstance(s, ir.Store) and s.buffers in owns}
     body = tuple(s for s in moved if not (isinstance(s, ir.Store) and s.buffers in owns))
     loops = ((both.around.var, minimum(Dim.of(DEEP), count - begin)),)
-    inner = tiles.together(
-        [
-            tiles.taken_in(tiles.FoldCells(loops, body if k == 0 else (), values[k]), state, name, DOWN)
-            for k, ((name, _), state) in enumerate(zip(both.folds, both.states, strict=True))
-        ]
-    )
+    cells = [tiles.FoldCells(loops, () if k else body, values[k]) for k in range(len(both.folds))]
+    folds = zip(cells, both.states, both.folds, strict=True)
+    inner = tiles.together([tiles.taken_in(each, state, name, DOWN) for each, state, (name, _) in folds])
     states = [state.beside("of_cells") for state in both.states]
     if once:
         return kernel, [_tiles(both, [], (*inner, *_finished(both)))]
@@ -334,13 +311,11 @@ def joined(one: ir.Kernel, other: ir.Kernel, results: Collection[str]) -> ir.Ker
         return None
     binding = plan([b.shape for b in buffers if b.role is ir.Role.INPUT])
     guards = tuple(dict.fromkeys((*one.guards, *other.guards)))
-    return replace(
-        one, buffers=tuple(buffers), binding=binding, launches=(*one.launches, ir.Launch(body)), guards=guards
-    )
+    launches = (*one.launches, ir.Launch(body))
+    return replace(one, buffers=tuple(buffers), binding=binding, launches=launches, guards=guards)
 
 
 def _values_in(kernel: ir.Kernel) -> list[str]:
-    """The names of its values."""
     statements = [s for launch in kernel.launches for s in every_statement(launch.body)]
     return [s.name for s in statements if isinstance(s, ir.Let) and not s.name.startswith("#")]
 

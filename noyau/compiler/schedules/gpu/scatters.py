@@ -9,7 +9,7 @@ its own there. Where a bucket is of several owners, each takes those that are it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -17,7 +17,7 @@ from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu import folds
 from noyau.compiler.schedules.gpu.block_rows import BLOCK, WARP, RowSchedule, Share
 from noyau.compiler.schedules.gpu.vectors import BYTES, NARROWEST, Steps, is_straight
-from noyau.compiler.schedules.primitives import Statements
+from noyau.compiler.schedules.primitives import Statements, compare, where
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
@@ -55,7 +55,7 @@ class Way(Enum):
 @dataclass(frozen=True, slots=True)
 class Updates:
     """The updates of a Scatter, `count` of them: an update looks up what `lets` say, and then merges at `store` what
-    `steps` compute: at `width` neighbouring cells, over which `column` runs, of the `cells` that there are."""
+    `steps` compute: at `width` neighbouring cells of the `output`, over which `column` runs."""
 
     count: Dim
     lets: Statements
@@ -63,7 +63,16 @@ class Updates:
     width: Dim
     steps: Statements
     store: ir.Store
-    cells: Dim
+    output: ir.Buffer
+
+    @property
+    def cells(self) -> Dim:
+        return product(self.output.shape)
+
+    @property
+    def most_private(self) -> int:
+        """The cells that a block has room for."""
+        return PRIVATE_BYTES // self.output.dtype.bytes
 
     @property
     def owners(self) -> Dim:
@@ -80,37 +89,31 @@ def scatter(kernel: ir.Kernel, copied: Strategy, cells: Cells, way: Way | None) 
     has it; `cells`: a strategy for cells that threads compute. UnsupportedError where no way does."""
     copy, merge = kernel.launches
     updates, copies = updates_of(kernel, merge.body), replace(kernel, launches=(copy,))
-    ways, launches = ways_of(kernel, updates, way), list[ir.Launch]()
-    fits = Way.PRIVATE in ways and ir.at_most(updates.cells, Dim.of(_most_private(kernel, updates)))
+    ways, launches = ways_of(updates, way), list[ir.Launch]()
+    fits = Way.PRIVATE in ways and ir.at_most(updates.cells, Dim.of(updates.most_private))
     wide: ir.Asked = Way.OWNER in ways
     if wide and Way.ATOMIC in ways:
         wide = ir.opposite(ir.at_most(updates.width, Dim.of(NARROW)))
     if wide is not False:
         owned = by_owners(copies, updates, copied)
-        kernel, launches = replace(kernel, buffers=owned.buffers), _where(wide, owned.launches)
+        kernel, launches = replace(kernel, buffers=owned.buffers), where(wide, owned.launches)
     if wide is not True:
-        launches += _where(ir.opposite(wide), copied(copies).launches)
-        launches += _where(fits, [_privatised(kernel, updates)]) if fits is not False else []
+        launches += where(ir.opposite(wide), copied(copies).launches)
+        launches += where(fits, [_privatised(kernel, updates)]) if fits is not False else []
         rest = ir.all_of((ir.opposite(wide), ir.opposite(fits)))
-        launches += _where(rest, _atomically(kernel, updates, cells))
+        launches += where(rest, _atomically(kernel, updates, cells))
     return replace(kernel, launches=tuple(launches))
 
 
-def _where(case: ir.Asked, launches: Sequence[ir.Launch]) -> list[ir.Launch]:
-    """Launches that run in a case alone."""
-    cases = [(each, ir.all_of((case, each.when or True))) for each in launches]
-    return [replace(each, when=ir.when(both)) for each, both in cases if both is not False]
-
-
-def ways_of(kernel: ir.Kernel, updates: Updates, way: Way | None) -> list[Way]:
+def ways_of(updates: Updates, way: Way | None) -> list[Way]:
     """Choose ways: of several the first whose cells fit, as sizes say. The way that is asked for, but owners only where
     order matters: they give the same bits in every run. Wide rows have owners, which read and write each cell once."""
-    monoid, dtype = updates.store.merge, kernel[updates.store.buffers[0]].dtype
+    monoid, dtype = updates.store.merge, updates.output.dtype
     if monoid is None or not MONOIDS[monoid].is_arithmetic or dtype.bytes not in ATOMIC_BYTES:
         return [Way.OWNER]
     if way and (way is not Way.OWNER or (dtype.is_float and not MONOIDS[monoid].exact)):
         return [way]
-    return [Way.PRIVATE if updates.width == Dim.of(1) else Way.OWNER, Way.ATOMIC]
+    return [Way.PRIVATE if updates.width == ONE else Way.OWNER, Way.ATOMIC]
 
 
 def ways_in(kernel: ir.Kernel) -> list[Way]:
@@ -132,20 +135,19 @@ def updates_of(kernel: ir.Kernel, body: Statements) -> Updates:
         statements = loop.body
     before.append(statements[:-1])
     store = statements[-1] if statements else None
-    lets = [s for some in before for s in some]
-    is_nest = isinstance(store, ir.Store) and all(isinstance(s, ir.Let | ir.Require) for s in lets)
-    if not is_nest or walk.folds_in(body) or not isinstance(store, ir.Store) or len(store.buffers) != 1:
+    is_plain = all(isinstance(s, ir.Let | ir.Require) for some in before for s in some) and not walk.folds_in(body)
+    if not (is_plain and isinstance(store, ir.Store) and len(store.buffers) == 1):
         raise UnsupportedError(f"{kernel.name}: no strategy for threads of a GPU scatters what is no plain update yet")
-    column, inner = ir.Loop("", Dim.of(1), ir.Axis.SERIAL, ()), tuple[ir.Statement, ...]()
-    all_cells = product(kernel[store.buffers[0]].shape)
-    if loops and _is_along_row(loops[-1], before[-1], store, all_cells):
+    column, inner = ir.Loop("", ONE, ir.Axis.SERIAL, ()), tuple[ir.Statement, ...]()
+    output = kernel[store.buffers[0]]
+    if loops and _is_along_row(loops[-1], before[-1], store, product(output.shape)):
         column, inner = loops.pop(), before.pop()
     key = tuple(s for some in before for s in some)
-    one = [ir.Loop(NUMBER, Dim.of(1), ir.Axis.SERIAL, ())]
+    one = [ir.Loop(NUMBER, ONE, ir.Axis.SERIAL, ())]
     (number,), whole = primitives.as_one(loops or one, (*key, *inner, store))
     *steps, last = whole[len(key) :]
     assert isinstance(last, ir.Store)
-    return Updates(number.extent, whole[: len(key)], column.var, column.extent, tuple(steps), last, all_cells)
+    return Updates(number.extent, whole[: len(key)], column.var, column.extent, tuple(steps), last, output)
 
 
 def _is_along_row(loop: ir.Loop, inner: Statements, store: ir.Store, cells: Dim) -> bool:
@@ -153,15 +155,14 @@ def _is_along_row(loop: ir.Loop, inner: Statements, store: ir.Store, cells: Dim)
     looked_up = {s.name for s in inner if isinstance(s, ir.Let) and s.name.startswith("#")}
     at, width = store.index[0], loop.extent
     begins = at - Dim.of(loop.var)
-    is_plain = loop.var not in begins.names and not (at.names & looked_up)
+    is_plain = loop.var not in begins.names and not at.names & looked_up
     return is_plain and begins % width == ZERO and cells % width == ZERO
 
 
 def _privatised(kernel: ir.Kernel, updates: Updates) -> ir.Launch:
     """Pieces of the updates, each a block's: it merges them into cells of its own, and then these."""
-    (name,), monoid = updates.store.buffers, str(updates.store.merge)
-    dtype, own = kernel[name].dtype, f"{name}.own"
-    most, count = _most_private(kernel, updates), updates.cells.constant
+    name, dtype, monoid = updates.output.name, updates.output.dtype, str(updates.store.merge)
+    own, most, count = f"{name}.own", updates.most_private, updates.cells.constant
     copies = 1 << min(COPIES, most // max(count, 1)).bit_length() - 1 if count is not None and count <= most else 1
     memory = ir.Alloc(own, dtype, (Dim.of((count or most) * copies),), ir.Space.BLOCK)
     empty = (ir.Const(MONOIDS[monoid].init(dtype)[0], dtype),)
@@ -171,10 +172,8 @@ def _privatised(kernel: ir.Kernel, updates: Updates) -> ir.Launch:
     unit = PRIVATE_THREADS * row.width
     pieces = primitives.minimum(Dim.of(PRIVATE_PIECES), (updates.count + (unit - 1)) // unit)
     step, begin = Dim.of("#step"), Dim.of("#begin")
-    lets = (
-        ir.Let("#step", ir.Index((updates.count // (PRIVATE_PIECES * unit) + 1) * unit)),
-        ir.Let("#begin", ir.Index(Dim.of("#piece") * step)),
-    )
+    of_piece = (updates.count // (PRIVATE_PIECES * unit) + 1) * unit
+    lets = ir.Let(str(step), ir.Index(of_piece)), ir.Let(str(begin), ir.Index(Dim.of("#piece") * step))
     extent = maximum(ZERO, primitives.minimum(step, updates.count - begin))
     body = walk.substitute(body, {NUMBER: begin + Dim.of("#own")})
     taken = (*lets, *row.spread("#own", extent, Steps(body), "piece", row.places("#own", body)))
@@ -189,19 +188,15 @@ def _privatised(kernel: ir.Kernel, updates: Updates) -> ir.Launch:
     return ir.Launch((piece,), hints=ir.Hints(is_narrow=True), threads=PRIVATE_THREADS)
 
 
-def _most_private(kernel: ir.Kernel, updates: Updates) -> int:
-    return PRIVATE_BYTES // kernel[updates.store.buffers[0]].dtype.bytes
-
-
 def _atomically(kernel: ir.Kernel, updates: Updates, cells: Cells) -> list[ir.Launch]:
     """Each update merged where it goes: by a thread, or by a warp or a block where it is a row."""
     store, numbers = replace(updates.store, is_atomic=True), ir.Loop(NUMBER, updates.count, ir.Axis.SERIAL, ())
-    if updates.width == Dim.of(1):
+    if updates.width == ONE:
         return list(cells(kernel, (replace(numbers, body=(*updates.lets, *updates.steps, store)),)).launches)
     row = (*updates.lets, ir.Loop(updates.column, updates.width, ir.Axis.SERIAL, (*updates.steps, store)))
     is_short = ir.at_most(updates.width, Dim.of(SHORT_ROW))
     warps, blocks = (RowSchedule(kernel, [numbers], row, Share(1, each)).launch(None) for each in (WARP, BLOCK))
-    return [*_where(is_short, [warps]), *_where(ir.opposite(is_short), [blocks])]
+    return [*where(is_short, [warps]), *where(ir.opposite(is_short), [blocks])]
 
 
 def by_owners(kernel: ir.Kernel, updates: Updates, strategy: Strategy) -> ir.Kernel:
@@ -214,7 +209,7 @@ def by_owners(kernel: ir.Kernel, updates: Updates, strategy: Strategy) -> ir.Ker
         ):  # an owner computes its cells
             variable, value = at, (*lets, store)
         case _:
-            output, variable = kernel[updates.store.buffers[0]], "#copied"
+            output, variable = updates.output, "#copied"
             first, place = strategy(replace(kernel, launches=(copy,))).launches, (Dim.of(variable),)
             value = (replace(updates.store, index=place, values=(ir.Load(output.name, place, output.dtype.compute),)),)
     owners = Owners(kernel, updates, lists, lambda cell: walk.substitute(value, {variable: cell}))
@@ -227,7 +222,7 @@ class Lists:
     numbers, `starts` where each bucket begins."""
 
     def __init__(self, updates: Updates) -> None:
-        self.updates, name = updates, updates.store.buffers[0]
+        self.updates, name = updates, updates.output.name
         self.several = maximum(ONE, (updates.owners + (MOST_BUCKETS - 1)) // MOST_BUCKETS)  # owners of a bucket
         self.count = (updates.owners + (self.several - 1)) // self.several  # of buckets
         self.pieces = primitives.minimum(Dim.of(PIECES), updates.count // THREADS + 1)
@@ -294,8 +289,10 @@ class Lists:
         """The updates of a piece in their places, as many at a time as a block has threads: each after the earlier ones
         of its bucket."""
         memory = ir.Alloc("bucket_of", DType.I32, (Dim.of(THREADS),), ir.Space.BLOCK)
-        turn = Dim.of("#turn") * THREADS
-        lanes = (("#lane", self.looked_up(turn)), ("#own", self.placed(turn)), ("#again", self.counted()))
+        turn, bucket = Dim.of("#turn") * THREADS, Dim.of("#bucket")
+        again = ir.Let(str(bucket), _wide(ir.Load("bucket_of", (Dim.of("#again"),), DType.I32)))
+        counted = (again, ir.If(compare("less", bucket, BUCKETS), (_one_more(bucket),)))  # for those of later turns
+        lanes = (("#lane", self.looked_up(turn)), ("#own", self.placed(turn)), ("#again", counted))
         body = tuple(ir.Loop(name, Dim.of(THREADS), ir.Axis.LANES, each) for name, each in lanes)
         return (memory, ir.Loop("#turn", (LENGTH + (THREADS - 1)) // THREADS, ir.Axis.SERIAL, body))
 
@@ -306,7 +303,7 @@ class Lists:
         def store(bucket: Dim) -> ir.Store:
             return ir.Store(("bucket_of",), (lane,), (ir.Call("cast", (ir.Index(bucket),), DType.I32),))
 
-        return store(BUCKETS), ir.If(_less(turn + lane, LENGTH), self.in_bucket(turn + lane, store))
+        return store(BUCKETS), ir.If(compare("less", turn + lane, LENGTH), self.in_bucket(turn + lane, store))
 
     def placed(self, turn: Dim) -> Statements:
         """The place of an update: where its bucket begins, after those of earlier pieces, turns and threads."""
@@ -323,12 +320,7 @@ class Lists:
         ):
             place = ir.Call("add", (place, earlier), DType.I64)
         put = ir.Store((self.order,), (Dim.of("#place"),), (ir.Index(FIRST + turn + lane),))
-        return (*own, ir.If(_less(bucket, BUCKETS), (threads, ir.Let("#place", place), put)))
-
-    def counted(self) -> Statements:
-        """An update that is placed, for those of later turns."""
-        own = ir.Let("#bucket", _wide(ir.Load("bucket_of", (Dim.of("#again"),), DType.I32)))
-        return (own, ir.If(_less(Dim.of("#bucket"), BUCKETS), (_one_more(Dim.of("#bucket")),)))
+        return (*own, ir.If(compare("less", bucket, BUCKETS), (threads, ir.Let("#place", place), put)))
 
 
 def _one_more(bucket: Dim) -> ir.Store:
@@ -339,15 +331,11 @@ def _wide(value: ir.Expr) -> ir.Expr:
     return ir.Call("cast", (value,), DType.I64)
 
 
-def _less(left: Dim, right: Dim) -> ir.Expr:
-    return ir.Call("less", (ir.Index(left), ir.Index(right)), DType.BOOL)
-
-
 def in_lanes(variable: str, extent: Dim, threads: int, body: Statements) -> ir.Launch:
     """A launch of a thread for each round of a loop."""
     block, lane = Dim.of("#block"), Dim.of("#lane")
     at = block * threads + lane
-    own = ir.If(_less(at, extent), walk.substitute(body, {variable: at}))
+    own = ir.If(compare("less", at, extent), walk.substitute(body, {variable: at}))
     lanes = ir.Loop(str(lane), Dim.of(threads), ir.Axis.LANES, (own,))
     blocks = ir.Loop(str(block), (extent + (threads - 1)) // threads, ir.Axis.THREADS, (lanes,))
     return ir.Launch((blocks,), threads=threads)
@@ -359,7 +347,6 @@ class Owners:
 
     def __init__(self, kernel: ir.Kernel, updates: Updates, lists: Lists, copy: Callable[[Dim], Statements]) -> None:
         self.kernel, self.updates, self.lists, self.copy = kernel, updates, lists, copy
-        self.output = kernel[updates.store.buffers[0]]
 
     def launches(self) -> list[ir.Launch]:
         """By the owners of a bucket, one or several, and the length of rows."""
@@ -376,12 +363,15 @@ class Owners:
 
     def row(self, threads: int, is_alone: bool) -> ir.Launch:
         """Owners of a row each, a warp or a block, whose threads have vectors of it where all rows begin with one."""
-        arrays = self.arrays()
+        copied = self.copy(Dim.of(self.updates.column))
+        loads = walk.loads_of((*copied, *self.updates.steps, self.updates.store))
+        along = [each.buffer for each in loads if primitives.stride_of(each, self.updates.column) == ONE]
+        arrays = list(dict.fromkeys([self.updates.output.name, *along]))
         width = BYTES // max(NARROWEST, min(self.kernel[name].dtype.bytes for name in arrays))
         place, most = (ZERO,), Dim.of(width)
         untils = [ir.Let(f"#until_{at}", ir.UntilAligned(width, a, place, most)) for at, a in enumerate(arrays)]
         rests = [rest for rest in (self.updates.width % width, *(Dim.of(let.name) for let in untils)) if rest != ZERO]
-        whole = ir.all_of(ir.Call("equal", (ir.Index(rest), ir.Index(ZERO)), DType.BOOL) for rest in rests)
+        whole = ir.all_of(compare("equal", rest, ZERO) for rest in rests)
         assert not isinstance(whole, bool)
 
         def lanes(cells: int, tag: str) -> Statements:
@@ -401,16 +391,9 @@ class Owners:
         starts = [ir.Load(self.lists.starts, (at,), DType.I64) for at in (bucket, bucket + 1)]
         return tuple(ir.Let(at, start) for at, start in zip(("#begin", "#end"), starts, strict=True))
 
-    def arrays(self) -> list[str]:
-        """The arrays that run along a row."""
-        copied = self.copy(Dim.of(self.updates.column))
-        loads = walk.loads_of((*copied, *self.updates.steps, self.updates.store))
-        along = [each.buffer for each in loads if primitives.stride_of(each, self.updates.column) == ONE]
-        return list(dict.fromkeys([self.output.name, *along]))
-
     def folded(self, column: Dim, cells: Dim, is_alone: bool) -> Statements:
         """Neighbouring cells of an owner: what is merged into, its updates in their order, and their Store."""
-        updates, name, dtype = self.updates, self.output.name, self.output.dtype.compute
+        updates, dtype = self.updates, self.updates.output.dtype.compute
         begin = Dim.of(OWNER) * updates.width + column
         memory = ir.Alloc("total", dtype, (cells,), ir.Space.REGISTER)
 
@@ -430,13 +413,14 @@ class Owners:
             return walk.substitute(whole, {updates.column: column + cell}) if updates.column else whole
 
         number = ir.Let(NUMBER, ir.Load(self.lists.order, (Dim.of("#begin") + Dim.of("#turn"),), DType.I64))
-        own = ir.Call("equal", (ir.Index(updates.owner), ir.Index(Dim.of(OWNER))), DType.BOOL)
         merged = each("#merged", merge)
-        lets = [s for s in updates.lets if not is_alone or isinstance(s, ir.Let)]  # its place is inside
-        merged = primitives.drop_unused((*lets, *merged)) if is_alone else (*lets, ir.If(own, merged))
+        if is_alone:  # its place is inside
+            merged = primitives.drop_unused((*(s for s in updates.lets if isinstance(s, ir.Let)), *merged))
+        else:
+            merged = (*updates.lets, ir.If(compare("equal", updates.owner, Dim.of(OWNER)), merged))
         turns = ir.Loop("#turn", Dim.of("#end") - Dim.of("#begin"), ir.Axis.SERIAL, (number, *merged))
 
         def last(cell: Dim) -> Statements:
-            return (ir.Store((name,), (begin + cell,), (ir.Load("total", (cell,), dtype),)),)
+            return (ir.Store(updates.store.buffers, (begin + cell,), (ir.Load("total", (cell,), dtype),)),)
 
         return (memory, *each("#before", first), turns, *each("#after", last))

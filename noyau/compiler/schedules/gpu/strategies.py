@@ -7,6 +7,7 @@ how exactly it computes, what stays in the caches, and what is loaded ahead.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
@@ -18,6 +19,8 @@ from noyau.compiler.schedules.cpu.strategy_choice import reads_along
 from noyau.compiler.schedules.gpu import tiles as gpu_tiles
 from noyau.compiler.schedules.gpu.rows import SHORT, lead_of, rows, side_by_side
 from noyau.compiler.schedules.gpu.rows_and_columns import both_in, rows_and_columns
+from noyau.compiler.schedules.gpu.tiles import NO_LEAD, Lead
+from noyau.compiler.schedules.primitives import Statements
 from noyau.dtypes import HALVES
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
@@ -28,51 +31,41 @@ from noyau.ir.operators import Fact, has
 # Few cells are those of few threads: what is dear is compiled once for each.
 FLAT = ir.Tile("BLOCK", ir.TilePolicy.LIMITED, 1024)
 COLUMNS = ir.Tile("COLUMNS", ir.TilePolicy.COVERING, 1024)
-ROWS = ir.Tile(
-    "ROWS", ir.TilePolicy.SHARING, 4096
-)  # so many that what all rows have in common is loaded once for several
+# So many that what all rows have in common is loaded once for several.
+ROWS = ir.Tile("ROWS", ir.TilePolicy.SHARING, 4096)
 APART = 4  # warps for 1024 cells where those that are read lie apart: each is a load of its own, of few in a thread
 SQUARE = (ir.Tile("DOWN", ir.TilePolicy.FIXED, 64), ir.Tile("ACROSS", ir.TilePolicy.FIXED, 64))
 
 
-def map_(kernel: ir.Kernel, body: primitives.Statements) -> ir.Launch:
+def map_(kernel: ir.Kernel, body: Statements) -> ir.Launch:
     """Lone loops: the innermost one in tiles, with several rounds of the one around it side by side."""
     loops, inner = primitives.chain(body)
     apart = _lie_apart(kernel, loops[-1].var, inner)
     if len(loops) == 1:
-        return ir.Launch(
-            gpu_tiles.on_grid(
-                [], (gpu_tiles.cut(loops[0], replace(FLAT, warps=APART) if apart else FLAT, ir.Axis.THREADS),)
-            )
-        )
+        tile = replace(FLAT, warps=APART) if apart else FLAT
+        return ir.Launch(gpu_tiles.on_grid([], (gpu_tiles.cut(loops[0], tile, ir.Axis.THREADS),)))
     lead, rows = lead_of(kernel, loops[:-1], loops[-1:]), replace(ROWS, number=1024, warps=APART) if apart else ROWS
     return ir.Launch(_two(loops, inner, loops[-2], loops[-1], (rows, COLUMNS), lead))
 
 
-def _lie_apart(kernel: ir.Kernel, variable: str, inner: primitives.Statements) -> bool:
+def _lie_apart(kernel: ir.Kernel, variable: str, inner: Statements) -> bool:
     """Whether cells that are read do not follow each other along a loop."""
     buffers, there = {buffer.name: buffer for buffer in kernel.buffers}, {variable: Dim.of(variable) + 1}
-    offsets = [
-        gpu_tiles.offset_of(buffers[load.buffer], load.index) for load in walk.loads_of(inner) if load.buffer in buffers
-    ]
+    loads = [load for load in walk.loads_of(inner) if load.buffer in buffers]
+    offsets = [gpu_tiles.offset_of(buffers[load.buffer], load.index) for load in loads]
     return any(offset.replace(there) - offset not in (gpu_tiles.ZERO, gpu_tiles.ONE) for offset in offsets)
 
 
-def transpose(body: primitives.Statements, along: str, across: str) -> ir.Launch:
+def transpose(body: Statements, along: str, across: str) -> ir.Launch:
     """Square tiles of the loop that reads run along and of the one that writes run along: both move whole lines."""
     loops, inner = primitives.chain(body)
     by_name = {loop.var: loop for loop in loops}
-    return ir.Launch(_two(loops, inner, by_name[along], by_name[across], SQUARE))
+    return ir.Launch(_two(loops, inner, by_name[along], by_name[across], SQUARE, NO_LEAD))
 
 
 def _two(
-    loops: list[ir.Loop],
-    inner: primitives.Statements,
-    first: ir.Loop,
-    second: ir.Loop,
-    tiles: tuple[ir.Tile, ir.Tile],
-    lead: gpu_tiles.Lead = gpu_tiles.NO_LEAD,
-) -> primitives.Statements:
+    loops: list[ir.Loop], inner: Statements, first: ir.Loop, second: ir.Loop, tiles: tuple[ir.Tile, ir.Tile], lead: Lead
+) -> Statements:
     """The loops on the grid, two of them in tiles, one within the other."""
     one = gpu_tiles.cut(replace(first, body=()), tiles[0], ir.Axis.THREADS)
     other = gpu_tiles.cut(replace(second, body=inner), tiles[1], ir.Axis.THREADS, lead)
@@ -90,7 +83,7 @@ ACROSS = ir.Tile("COLUMNS", ir.TilePolicy.COVERING, 128)
 DOWN = ir.Tile("ROWS", ir.TilePolicy.SHARING, 8192, 4), ir.Tile("ROWS", ir.TilePolicy.COVERING, 64, 4)
 
 
-def full(kernel: ir.Kernel, body: primitives.Statements) -> tuple[ir.Kernel, primitives.Statements]:
+def full(kernel: ir.Kernel, body: Statements) -> tuple[ir.Kernel, Statements]:
     """The first fold at the root in two launches. What follows is done at once where it is a few scalars; else it is
     given back, to be scheduled, and finds the result in scratch."""
     body = primitives.coalesce(body)
@@ -105,14 +98,13 @@ def full(kernel: ir.Kernel, body: primitives.Statements) -> tuple[ir.Kernel, pri
     return replace(kernel, buffers=(*kernel.buffers, *halves.scratch), launches=(one, other)), rest
 
 
-def columns(kernel: ir.Kernel, body: primitives.Statements) -> ir.Kernel:
+def columns(kernel: ir.Kernel, body: Statements) -> ir.Kernel:
     """Folds over leading axes, all in one pass: tiles of neighbouring columns, chunks of rows."""
     loops, inner = primitives.chain(body)
 
-    def grid(chunks: Sequence[ir.Loop], body: primitives.Statements) -> primitives.Statements:
-        return gpu_tiles.on_grid(
-            [*loops[:-1], *chunks], (gpu_tiles.cut(replace(loops[-1], body=body), ACROSS, ir.Axis.THREADS),)
-        )
+    def grid(chunks: Sequence[ir.Loop], body: Statements) -> Statements:
+        across = gpu_tiles.cut(replace(loops[-1], body=body), ACROSS, ir.Axis.THREADS)
+        return gpu_tiles.on_grid([*loops[:-1], *chunks], (across,))
 
     kernel, launches = gpu_tiles.in_chunks(kernel, inner, loops, DEEP, DOWN, grid)
     return replace(kernel, launches=tuple(launches))
@@ -126,12 +118,11 @@ def on_gpu(kernel: ir.Kernel) -> ir.Kernel:
     if any(merges(launch.body) for launch in kernel.launches):
         raise UnsupportedError(f"{kernel.name}: no strategy for programs on a GPU scatters; language cuda has three")
     flat = primitives.with_bodies(primitives.flatten(kernel), lambda body: walk.rewrite(body, _plain))
-    both = both_in(*(launch.body for launch in flat.launches)) if len(flat.launches) == 2 else None
-    if both is not None and not any(
-        is_ordered(fold) for launch in flat.launches for fold in walk.folds_in(launch.body)
-    ):
-        return with_hints(gpu_tiles.with_tiles(rows_and_columns(flat, both)))
-    return with_hints(gpu_tiles.with_tiles(primitives.each(flat, [launch.body for launch in flat.launches], _one)))
+    bodies = [launch.body for launch in flat.launches]
+    is_pair = len(bodies) == 2 and not any(is_ordered(fold) for body in bodies for fold in walk.folds_in(body))
+    both = both_in(*bodies) if is_pair else None
+    scheduled = primitives.each(flat, bodies, _one) if both is None else rows_and_columns(flat, both)
+    return with_hints(gpu_tiles.with_tiles(scheduled))
 
 
 def _plain(expr: ir.Expr) -> ir.Expr:
@@ -147,18 +138,13 @@ def _plain(expr: ir.Expr) -> ir.Expr:
 
 def _one(kernel: ir.Kernel) -> ir.Kernel:
     """A kernel of one launch, scheduled."""
-    (launch,) = kernel.launches
-    body = launch.body
-    if lets_of_folds(body) and any(map(is_ordered, walk.folds_in(body))):
-        row = ir.Loop("#row", Dim.of(1), ir.Axis.SERIAL, primitives.sink(primitives.coalesce(body)))
-        return replace(kernel, launches=(side_by_side((row,)),))
+    body = kernel.launches[0].body
     if lets_of_folds(body):
+        row = (ir.Loop("#row", Dim.of(1), ir.Axis.SERIAL, primitives.sink(primitives.coalesce(body))),)
+        if any(map(is_ordered, walk.folds_in(body))):
+            return replace(kernel, launches=(side_by_side(row),))
         if _is_one_row(body):
-            return rows(
-                kernel,
-                (ir.Loop("#row", Dim.of(1), ir.Axis.SERIAL, primitives.sink(primitives.coalesce(body))),),
-                share=False,
-            )
+            return rows(kernel, row, share=False)
         done, rest = full(kernel, body)
         later = primitives.each(done, [rest] if rest else [], _one)
         return replace(later, launches=(*done.launches, *later.launches))
@@ -171,7 +157,7 @@ def _one(kernel: ir.Kernel) -> ir.Kernel:
     return _of_loops(kernel, body, loops, inner)
 
 
-def _is_one_row(body: primitives.Statements) -> bool:
+def _is_one_row(body: Statements) -> bool:
     """Whether all that is folded and written fits into one program, as sizes known now say."""
     extents = [extent for fold in walk.folds_in(body) for _, extent in fold.loops]
     extents += [s.extent for s in walk.every_statement(body) if isinstance(s, ir.Loop)]
@@ -179,14 +165,10 @@ def _is_one_row(body: primitives.Statements) -> bool:
     return flat and all(extent.constant is not None and extent.constant <= SHORT for extent in extents)
 
 
-def _of_loops(
-    kernel: ir.Kernel, body: primitives.Statements, loops: list[ir.Loop], inner: primitives.Statements
-) -> ir.Kernel:
-    in_order = any(map(is_ordered, walk.folds_in(inner)))
-    if in_order or any(
-        (isinstance(s, ir.Loop) and primitives.carries(s)) or isinstance(s, ir.Alloc)
-        for s in walk.every_statement(inner)
-    ):
+def _of_loops(kernel: ir.Kernel, body: Statements, loops: list[ir.Loop], inner: Statements) -> ir.Kernel:
+    every = list(walk.every_statement(inner))
+    carries = any(isinstance(s, ir.Alloc) or (isinstance(s, ir.Loop) and primitives.carries(s)) for s in every)
+    if carries or any(map(is_ordered, walk.folds_in(inner))):
         return replace(kernel, launches=(side_by_side(body),))
     if _is_columns(loops, inner):
         return columns(kernel, body)
@@ -195,23 +177,17 @@ def _of_loops(
     if not gpu_tiles.is_innermost(loops[-1]):
         return replace(kernel, launches=(side_by_side(body),))
     ways = reads_along(body)
-    launch = map_(kernel, body) if ways is None else transpose(body, *ways)
-    return replace(kernel, launches=(launch,))
+    return replace(kernel, launches=(transpose(body, *ways) if ways else map_(kernel, body),))
 
 
-def _is_columns(loops: list[ir.Loop], inner: primitives.Statements) -> bool:
+def _is_columns(loops: list[ir.Loop], inner: Statements) -> bool:
     """The folds stand in the innermost loop, alike, and what they load runs along that loop, not along them."""
     folds = list(map(walk.fold_of, lets_of_folds(inner)))
-    if not folds or len(walk.folds_in(inner)) != len(folds) or any(isinstance(s, ir.Loop) for s in inner):
+    is_plain = len(walk.folds_in(inner)) == len(folds) > 0 and not any(isinstance(s, ir.Loop) for s in inner)
+    if not is_plain or not are_alike(inner):
         return False
-    if not are_alike(inner):
-        return False
-    loads = [
-        (fold, load)
-        for fold in folds
-        for load in walk.loads_of(fold.body)
-        if loops[-1].var in primitives.variables_of(load)
-    ]
+    pairs = [(fold, load) for fold in folds for load in walk.loads_of(fold.body)]
+    loads = [(fold, load) for fold, load in pairs if loops[-1].var in primitives.variables_of(load)]
     along = [primitives.stride_of(load, loops[-1].var) for _, load in loads]
     across = [primitives.stride_of(load, fold.loops[-1][0]) for fold, load in loads]
     return along.count(Dim.of(1)) > across.count(Dim.of(1))
@@ -222,34 +198,27 @@ FOLDED, WRITTEN = "#folded", "#written"  # the uses of a row in one tile
 
 def with_hints(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel, in tiles, with the hints of each launch."""
-    return replace(kernel, launches=tuple(replace(each, hints=_hints(kernel, each)) for each in kernel.launches))
-
-
-def _hints(kernel: ir.Kernel, launch: ir.Launch) -> ir.Hints:
-    return ir.Hints(
-        is_loose=is_loose(kernel, launch),
-        reads_once=depth_of(launch.body) > 1 and _leaves_states(kernel, launch),
-        shares_inputs=_shares_inputs(kernel, launch),
-        is_pipelined=_is_pipelined(kernel, launch),
-        passes=tuple(sorted((name, tuple(loops)) for name, loops in _passes_over(launch.body).items())),
-        reload=_loaded_again(kernel, launch),
-    )
+    launches = list[ir.Launch]()
+    for launch in kernel.launches:
+        hints = ir.Hints(
+            is_loose=is_loose(kernel, launch),
+            reads_once=depth_of(launch.body) > 1 and _leaves_states(kernel, launch),
+            shares_inputs=_shares_inputs(kernel, launch),
+            is_pipelined=_is_pipelined(kernel, launch),
+            passes=tuple(sorted((name, tuple(loops)) for name, loops in _passes_over(launch.body).items())),
+            reload=_loaded_again(kernel, launch),
+        )
+        launches.append(replace(launch, hints=hints))
+    return replace(kernel, launches=tuple(launches))
 
 
 def depth_of(body: Iterable[ir.Statement]) -> int:
     """The greatest depth of tiles that stand in each other; at least 1."""
 
     def deepest(statements: Iterable[ir.Statement]) -> int:
-        most = 0
-        for statement in statements:
-            if isinstance(statement, ir.Loop):
-                most = max(most, deepest(statement.body) + (statement.tile is not None))
-            elif isinstance(statement, ir.If):
-                most = max(most, deepest(statement.body))
-            for expr in walk.expressions(statement):
-                if isinstance(expr, ir.Fold):
-                    most = max(most, deepest(expr.body) + (expr.tile is not None))
-        return most
+        every = (each for s in statements for each in (s, *walk.expressions(s)))
+        nests = (each for each in every if isinstance(each, ir.Loop | ir.If | ir.Fold))
+        return max((deepest(each.body) + (getattr(each, "tile", None) is not None) for each in nests), default=0)
 
     return max(1, deepest(body))
 
@@ -275,21 +244,18 @@ def _is_of_rows(shape: Shape, wide: Iterable[Shape]) -> bool:
 
 def _leaves_states(kernel: ir.Kernel, launch: ir.Launch) -> bool:
     """Whether all that a launch stores are states, for a later one."""
-    scratch = {buffer.name for buffer in kernel.buffers if buffer.role is ir.Role.SCRATCH}
-    buffers = {buffer.name for buffer in kernel.buffers}
-    stores = [s for s in walk.every_statement(launch.body) if isinstance(s, ir.Store)]
-    return all(scratch.issuperset(store.buffers) for store in stores if buffers & set(store.buffers))
+    ends = {buffer.name for buffer in kernel.buffers if buffer.role is not ir.Role.SCRATCH}
+    return not any(isinstance(s, ir.Store) and ends.intersection(s.buffers) for s in walk.every_statement(launch.body))
 
 
 def _shares_inputs(kernel: ir.Kernel, launch: ir.Launch) -> bool:
     """Whether each cell of a map is computed on its own, and several programs read the same cells of an input: these
     are to stay in the cache, before what is written."""
     statements, names = list(walk.every_statement(launch.body)), {loop.var for loop in walk.on_threads(launch.body)[1]}
+    carries = any(isinstance(s, ir.Alloc) or (isinstance(s, ir.Loop) and s.axis is ir.Axis.SERIAL) for s in statements)
+    if carries or walk.folds_in(launch.body) or not names:
+        return False
     loads = walk.loads_of(launch.body)
-    if walk.folds_in(launch.body) or not names:
-        return False
-    if any(isinstance(s, ir.Alloc) or (isinstance(s, ir.Loop) and s.axis is ir.Axis.SERIAL) for s in statements):
-        return False
     lets = {s.name: s.value.dim.names for s in statements if isinstance(s, ir.Let) and isinstance(s.value, ir.Index)}
     read = [frozenset().union(*(lets.get(n, {n}) for dim in load.index for n in dim.names)) for load in loads]
     inputs = {buffer.name for buffer in kernel.of(ir.Role.INPUT)}
@@ -299,18 +265,17 @@ def _shares_inputs(kernel: ir.Kernel, launch: ir.Launch) -> bool:
 
 def _passes_over(body: Iterable[ir.Statement]) -> dict[str, list[str]]:
     """The loops over tiles, one after the other, that load from each buffer."""
-    loops: dict[str, list[str]] = {}
-    for statement in walk.every_statement(body):
-        if isinstance(statement, ir.Loop) and statement.axis is ir.Axis.SERIAL and statement.tile is None:
-            for name in {load.buffer for load in walk.loads_of(statement.body)}:
-                loops.setdefault(name, []).append(statement.var)
-    return loops
+    loops = [s for s in walk.every_statement(body) if isinstance(s, ir.Loop)]
+    passes = defaultdict[str, list[str]](list)
+    for loop in (loop for loop in loops if loop.axis is ir.Axis.SERIAL and loop.tile is None):
+        for name in {load.buffer for load in walk.loads_of(loop.body)}:
+            passes[name].append(loop.var)
+    return passes
 
 
 def _loaded_again(kernel: ir.Kernel, launch: ir.Launch) -> ir.Reload | None:
-    """The inputs that a launch loads twice: where one fold, which computes little of a cell, reads what is then
-    written with."""
-    body, folded, written = launch.body, list[tuple[ir.Tile | None, primitives.Statements]](), list[ir.Statement]()
+    """The inputs that a launch loads twice: where one fold, which computes little, reads what is then written with."""
+    body, folded, written = launch.body, list[tuple[ir.Tile | None, Statements]](), list[ir.Statement]()
     for tile in (s for s in walk.every_statement(body) if isinstance(s, ir.Loop) and s.axis is ir.Axis.LANES):
         if tile.tile is not None and not _is_filled(tile) and (word := read_for(kernel, tile)) is not None:
             folded += [(tile.tile, tile.body)] if word == FOLDED else []

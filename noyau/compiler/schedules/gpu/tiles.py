@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from noyau.compiler.schedules.cpu import folds as cpu_folds
-from noyau.compiler.schedules.primitives import Statements, carries, drop_unused, minimum, nested
-from noyau.dtypes import DType
+from noyau.compiler.schedules.primitives import Statements, carries, compare, drop_unused, minimum, nested
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike, Shape, product
 from noyau.ir.monoids import MONOIDS, Symbolic
@@ -38,7 +37,7 @@ class Lead:
     @property
     def is_idle(self) -> ir.Asked:
         """Whether each row begins at a multiple of 16 bytes anyway: known now, or a bool of the sizes."""
-        return ir.all_of(ir.Call("equal", (ir.Index(odd), ir.Index(ZERO)), DType.BOOL) for odd in self.odd)
+        return ir.all_of(compare("equal", odd, ZERO) for odd in self.odd)
 
     @property
     def lets(self) -> Statements:
@@ -64,11 +63,6 @@ def with_tiles(kernel: ir.Kernel) -> ir.Kernel:
 def ceiling(extent: Dim, step: Dim) -> Dim:
     """The number of steps that cover an extent."""
     return (extent + step - 1) // step
-
-
-def covered(loop: ir.Loop, tile: ir.Tile) -> ir.Loop:
-    """The loop as one tile, which covers it."""
-    return replace(loop, axis=ir.Axis.LANES, tile=tile)
 
 
 def cut(loop: ir.Loop, tile: ir.Tile, axis: ir.Axis, lead: Lead = NO_LEAD, *, turned: bool = False) -> ir.Loop:
@@ -104,8 +98,7 @@ def cells_of(loop: ir.Loop, start: Dim, tile: ir.Tile, lead: Dim = ZERO, lane: D
     """One tile of a loop, from `start` on; `lead` of its cells lie before the first one of the loop."""
     lane = Dim.of(f"{loop.var}l") if lane is None else lane
     index = ir.Let(loop.var, ir.Index(start + lane - lead))
-    own = ir.Call("greater_equal", (ir.Index(Dim.of(loop.var)), ir.Index(ZERO)), DType.BOOL)
-    body = loop.body if lead == ZERO else (ir.If(own, loop.body),)
+    body = loop.body if lead == ZERO else (ir.If(compare("greater_equal", Dim.of(loop.var), ZERO), loop.body),)
     return ir.Loop(str(lane), loop.extent + lead - start, ir.Axis.LANES, (index, *body), tile)
 
 
@@ -133,9 +126,8 @@ def folded(fold: ir.Fold, name: str, tile: ir.Tile, start: Dim, lead: Dim) -> St
         return (*taken.statements, ir.Let(name, state.result(ZERO, fold.dtype)))
     ((variable, extent),) = fold.loops
     lane = f"{variable}l"
-    index = ir.Let(variable, ir.Index(start + Dim.of(lane)))
-    loop = ((lane, extent - start),)
-    return (ir.Let(name, replace(fold, loops=loop, body=(index, *fold.body), at=Dim.of(variable), tile=tile)),)
+    body, loop = (ir.Let(variable, ir.Index(start + Dim.of(lane))), *fold.body), ((lane, extent - start),)
+    return (ir.Let(name, replace(fold, loops=loop, body=body, at=Dim.of(variable), tile=tile)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +162,11 @@ def taken_in(cells: FoldCells, state: cpu_folds.State, name: str, tile: ir.Tile)
     before, at = _tile_of_round(number, count, cells.turned)
     start = at * tile.size if cells.start is None else cells.start
     taken = lanes.store(lane, cells.values, merge=True)
-    inner: ir.Statement = cells_of(
-        ir.Loop(variable, extent, ir.Axis.LANES, (*cells.body, taken)), start, tile, cells.lead, lane
-    )
+    loop = ir.Loop(variable, extent, ir.Axis.LANES, (*cells.body, taken))
+    inner: ir.Statement = cells_of(loop, start, tile, cells.lead, lane)
     if cells.start is None:
         inner = ir.Loop(number, count, ir.Axis.SERIAL, (*before, inner))
-    for outer, count in reversed(cells.loops[:-1]):
-        inner = ir.Loop(outer, count, ir.Axis.SERIAL, (inner,))
+    (inner,) = nested([ir.Loop(*each, ir.Axis.SERIAL, ()) for each in cells.loops[:-1]], (inner,))
     before, after = around_lanes(state, lanes, str(lane), tile)
     return Taken(before, inner, after)
 
@@ -216,9 +206,8 @@ def partial(
 ) -> Partial:
     """A fold over the chunks of such a loop. A sum of float32 is merged in float64."""
     begin = Dim.of(chunks.var) * chunk
-    whole, part = taken_of(
-        cpu_folds.moved(fold, begin, minimum(Dim.of(chunk), fold.loops[0][1] - begin)), name, tiles[0]
-    )
+    of_chunk = cpu_folds.moved(fold, begin, minimum(Dim.of(chunk), fold.loops[0][1] - begin))
+    whole, part = taken_of(of_chunk, name, tiles[0])
     axes = [chunks, *around]
     shape = tuple(loop.extent for loop in axes)
     cell = sum((Dim.of(a.var) * product(shape[k + 1 :]) for k, a in enumerate(axes)), ZERO)
@@ -245,13 +234,10 @@ def in_chunks(
         partial(renamed(fold, folds[0]), let.name, chunks, around, chunk, tiles)
         for let, fold in zip(parts.lets, folds, strict=True)
     ]
-    launches = []
-    for loops, passes, after in (
-        ([chunks], [half.first for half in halves], ()),
-        ([], [half.second for half in halves], parts.after),
-    ):
-        launches.append(ir.Launch(grid(loops, drop_unused((*parts.before, *together(passes), *after)))))
+    one = (*parts.before, *together([half.first for half in halves]))
+    other = (*parts.before, *together([half.second for half in halves]), *parts.after)
     scratch = tuple(buffer for half in halves for buffer in half.scratch)
+    launches = [ir.Launch(grid([chunks], drop_unused(one))), ir.Launch(grid([], drop_unused(other)))]
     return replace(kernel, buffers=(*kernel.buffers, *scratch)), launches
 
 
@@ -301,25 +287,22 @@ def in_one_tile(inner: Statements) -> bool:
 
 @dataclass(slots=True)
 class Choices:
-    """Launches of which one runs: each where its own condition holds, and none of those before."""
+    """Launches of which those of one choice run: each where its own condition holds, and none of those before."""
 
-    before: list[ir.Expr] = field(default_factory=list)
-    exhausted: bool = False  # one runs at any sizes
+    launches: list[ir.Launch] = field(default_factory=list)
+    before: list[ir.Asked] = field(default_factory=list)
 
-    def launch(self, body: Statements, own: ir.Asked) -> ir.Launch:
-        """The next one; True: where none before it runs."""
-        conditions = [*map(ir.opposite, self.before), own]
-        if isinstance(own, bool):
-            self.exhausted = True
-        else:
+    def add(self, own: ir.Asked, bodies: Callable[[], Sequence[Statements]]) -> None:
+        """The next choice, where any sizes are left for it."""
+        case = ir.all_of((*map(ir.opposite, self.before), own))
+        if case is not False:
+            self.launches += [ir.Launch(body, ir.when(case)) for body in bodies()]
             self.before.append(own)
-        return ir.Launch(body, ir.when(ir.all_of(conditions)))
 
 
 def renamed(fold: ir.Fold, other: ir.Fold) -> ir.Fold:
     """A fold, its loops called as those of another one."""
-    names: dict[str, DimLike] = {
-        old: Dim.of(new) for (old, _), (new, _) in zip(fold.loops, other.loops, strict=True) if old != new
-    }
+    pairs = zip(fold.loops, other.loops, strict=True)
+    names: dict[str, DimLike] = {old: Dim.of(new) for (old, _), (new, _) in pairs if old != new}
     moved_fold = substitute_in(replace(fold, loops=other.loops), names) if names else fold
     return replace(moved_fold, loops=other.loops)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from noyau.compiler.schedules.primitives import Statements
+from noyau.compiler.schedules.primitives import Statements, compare
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
 from noyau.ir import walk
@@ -67,15 +67,13 @@ def places_along(memory: Memory, body: Statements, variable: str) -> list[Place]
     whole = (s for s in body if isinstance(s, ir.Store) and (s.is_atomic or not s.merge))
     stores = [(name, s.index) for s in whole for name in s.buffers]
     named = {s.name for s in body if isinstance(s, ir.Let)}
-    return list(
-        dict.fromkeys(
-            (name, tuple(dim.replace({variable: ZERO}) for dim in index))
-            for name, index in (*loads, *stores)
-            if isinstance(memory.get(name), ir.Buffer)
-            and is_along(memory[name], index, variable)
-            and not any(dim.names & named for dim in index)
-        )
+    plain = [(name, index) for name, index in (*loads, *stores) if not any(dim.names & named for dim in index)]
+    firsts = (
+        (name, tuple(dim.replace({variable: ZERO}) for dim in index))
+        for name, index in plain
+        if isinstance(memory.get(name), ir.Buffer) and is_along(memory[name], index, variable)
     )
+    return list(dict.fromkeys(firsts))
 
 
 def spread(
@@ -85,15 +83,8 @@ def spread(
     walked along by `variable`. `places` are to be aligned, with the variable at 0; of none each cell is taken alone."""
     rest = f"{variable}_rest"
     if not places:
-        return (), (
-            _each(
-                variable,
-                piece.length,
-                piece,
-                lane,
-                walk.substitute(steps.of_cell, {variable: piece.begin + Dim.of(variable)}),
-            ),
-        )
+        own = walk.substitute(steps.of_cell, {variable: piece.begin + Dim.of(variable)})
+        return (), (_each(variable, piece.length, piece, lane, own),)
     before = _met(piece, tag, places)
     until, vectors = Dim.of(f"#until_{tag}"), Dim.of(f"#vectors_{tag}")
     first, each, last = steps.of_vector or ((), steps.of_cell, ())
@@ -101,8 +92,8 @@ def spread(
     at = piece.begin + until + Dim.of(variable) * piece.cells + Dim.of(cell)
     cells = ir.Loop(cell, Dim.of(piece.cells), ir.Axis.VECTOR, walk.substitute(each, {variable: at}))
     wide = _each(variable, vectors, piece, lane, (*first, cells, *last))
-    leads = ir.Call("less", (ir.Index(Dim.of(rest)), ir.Index(until)), DType.BOOL)
-    place = ir.Call("where", (leads, ir.Index(Dim.of(rest)), ir.Index(Dim.of(rest) + vectors * piece.cells)), DType.I64)
+    at_begin, behind = ir.Index(Dim.of(rest)), ir.Index(Dim.of(rest) + vectors * piece.cells)
+    place = ir.Call("where", (compare("less", Dim.of(rest), until), at_begin, behind), DType.I64)
     left = (ir.Let(over, place), *walk.substitute(steps.of_cell, {variable: piece.begin + Dim.of(over)}))
     return before, (wide, _each(rest, piece.length - vectors * piece.cells, piece, lane, left))
 
@@ -114,18 +105,15 @@ def _each(variable: str, count: Dim, piece: Piece, lane: Dim, body: Statements) 
 
 def _met(piece: Piece, tag: str, places: Sequence[Place]) -> Statements:
     """The cells until the first vector, and the number of vectors: 0 where not all places begin to be aligned there."""
-    first = f"#until_{tag}"
     untils = [
         ir.Let(
-            f"#until{at}_{tag}" if at else first,
-            ir.UntilAligned(piece.cells, name, (*outer, last + piece.begin), piece.length),
+            f"#until{at or ''}_{tag}", ir.UntilAligned(piece.cells, name, (*outer, last + piece.begin), piece.length)
         )
         for at, (name, (*outer, last)) in enumerate(places)
     ]
-    whole = (piece.length - Dim.of(first)) // piece.cells
-    others = [ir.Index(Dim.of(each.name)) for each in untils[1:]]
-    agree = ir.all_of(ir.Call("equal", (ir.Index(Dim.of(first)), each), DType.BOOL) for each in others)
-    count: ir.Expr = ir.Index(whole)
+    first, *others = (Dim.of(each.name) for each in untils)
+    agree = ir.all_of(compare("equal", first, other) for other in others)
+    count: ir.Expr = ir.Index((piece.length - first) // piece.cells)
     if not isinstance(agree, bool):
         count = ir.Call("where", (agree, count, ir.Index(ZERO)), DType.I64)
     return (*untils, ir.Let(f"#vectors_{tag}", count))
