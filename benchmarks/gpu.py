@@ -36,7 +36,7 @@ import noyau
 from noyau.hosts.torch.cuda.clock import time_calls
 from noyau.hosts.torch.cuda.cuda_kernel import CudaKernel
 from noyau.hosts.torch.cuda.numba_cuda_kernel import NumbaCudaKernel
-from noyau.timing.queue_clock import ratio
+from noyau.timing.queue_rounds import ratio
 from noyau.toolchain.triton.module import load
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"

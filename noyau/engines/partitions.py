@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from noyau.engines.reading import Chunk, Reading
+from noyau.engines.reading import Chunk, Reading, rows_in
 from noyau.engines.sinks import END, Fold
 from noyau.engines.sources import columns_of
-from noyau.engines.work import Work, rows_in
+from noyau.engines.work import Work
 from noyau.errors import BuildError, NoyauError, RaisedError, warn
 from noyau.hosts.numpy.c_library import threads
 from noyau.kernels.reference import reference

@@ -22,8 +22,8 @@ from threading import Event
 from typing import Any
 
 from noyau.engines.partitions import Answer, Task
-from noyau.engines.reading import Chunk
-from noyau.engines.work import Work, rows_in
+from noyau.engines.reading import Chunk, rows_in
+from noyau.engines.work import Work
 from noyau.errors import CheckError, FindingKind, RaisedError
 from noyau.workers.worker import Worker
 

@@ -39,3 +39,19 @@ def require_columns(names: Sequence[str], wanted: Iterable[str], place: str) -> 
     if missing:
         remedy = "say columns={'argument': 'column'} where they are called otherwise"
         raise InputError(f"{place} has no column {', '.join(missing)}; it has {few(names, 12)}; {remedy}")
+
+
+def rows_in(chunk: Chunk) -> int:
+    return len(next(iter(chunk.values()), ()))
+
+
+def cast_column(array: np.ndarray, dtype: np.dtype | None, place: str) -> np.ndarray:
+    """The column in the dtype that is signed. InputError where its values have no place there."""
+    if dtype is None or array.dtype == dtype:
+        return array
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise InputError(f"{place} is signed {dtype}, and its column is {array.dtype}: cast it, or sign it so")
+    converted = array.astype(dtype)
+    if dtype.kind in "iu" and not np.array_equal(converted, array):
+        raise InputError(f"{place} is signed {dtype}, and a value of its column overflows that: sign it wider")
+    return converted

@@ -17,10 +17,10 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.engines.derived import derive
-from noyau.engines.reading import Chunk, Reading
+from noyau.engines.reading import Chunk, Reading, cast_column, rows_in
 from noyau.engines.reduction import Reduction
 from noyau.engines.sinks import END, Piece
-from noyau.errors import InputError, NoyauError, RaisedError
+from noyau.errors import NoyauError, RaisedError
 from noyau.ops.op import Op
 from noyau.toolchain.c import compiler as c_compiler
 
@@ -74,7 +74,7 @@ class Work:
         arrays = {}
         for name, column in self.columns.items():
             array = chunk[column] if isinstance(column, str) else np.stack([chunk[each] for each in column], axis=1)
-            arrays[name] = _converted(array, signed.get(name), f"{self.value.name}: {name}")
+            arrays[name] = cast_column(array, signed.get(name), f"{self.value.name}: {name}")
         return arrays
 
     def run(self, chunk: Chunk) -> Any:
@@ -145,19 +145,3 @@ def _write(item: tuple[Piece, int, Future[Any] | None], sink: Any) -> int:
     piece, rows, future = item
     sink.write(piece, None if future is None else future.result())
     return rows
-
-
-def rows_in(chunk: Chunk) -> int:
-    return len(next(iter(chunk.values()), ()))
-
-
-def _converted(array: np.ndarray, dtype: np.dtype | None, place: str) -> np.ndarray:
-    """The column in the dtype that is signed. InputError where its values have no place there."""
-    if dtype is None or array.dtype == dtype:
-        return array
-    if not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise InputError(f"{place} is signed {dtype}, and its column is {array.dtype}: cast it, or sign it so")
-    converted = array.astype(dtype)
-    if dtype.kind in "iu" and not np.array_equal(converted, array):
-        raise InputError(f"{place} is signed {dtype}, and a value of its column overflows that: sign it wider")
-    return converted
