@@ -199,17 +199,10 @@ class Evaluator:
         return np.asarray(result).astype(self.dtype(node.dtype), copy=False)
 
     def numpy_reduce(self, monoid: Monoid, rows: Array) -> Any:
-        match monoid.name:
-            case "sum":
-                return np.add.reduce(rows, -1, dtype=rows.dtype)
-            case "prod":
-                return np.multiply.reduce(rows, -1, dtype=rows.dtype)
-            case "max" | "min" if rows.shape[-1] and rows.dtype != bool:
-                return (np.maximum if monoid.name == "max" else np.minimum).reduce(rows, -1)
-            case "any" | "all":
-                return (np.logical_or if monoid.name == "any" else np.logical_and).reduce(rows, -1)
-            case _:
-                return None
+        if not monoid.function or (monoid.chooses and (not rows.shape[-1] or rows.dtype == bool)):
+            return None
+        ufunc: Any = OPERATORS[monoid.function].evaluate
+        return ufunc.reduce(rows, -1, dtype=rows.dtype)
 
     def merged(self, monoid: Monoid, flat: Array) -> State:
         """The state of all rows of `flat`, merged two neighbours at a time."""

@@ -23,6 +23,7 @@ from noyau.ir.operators import OPERATORS
 from noyau.ir.sizes import listing_of
 
 Array = np.ndarray
+Arrays = Sequence[Array]
 Touched = dict[tuple[int, int], int]  # a memory and a cell: who touched it, -1 for several
 
 
@@ -107,9 +108,7 @@ class RaceDetector:
 Launches = list[Callable[[], None]]
 
 
-def run(
-    kernel: Kernel, inputs: Sequence[Array], *, seed: int = 0, sizes: Mapping[str, int] | None = None
-) -> list[Array]:
+def run(kernel: Kernel, inputs: Arrays, *, seed: int = 0, sizes: Mapping[str, int] | None = None) -> list[Array]:
     """The outputs of a kernel, in the order of its OUTPUT buffers.
 
     `inputs` are in the order of its INPUT buffers; `seed` orders the loops that may run in any order; `sizes` are those

@@ -39,6 +39,11 @@ class Algebra(Protocol):
         """A value in another dtype."""
 
 
+def _operator(function: str) -> Callable[[Any, Formula | float], Formula]:
+    """An operator of Python on formulas."""
+    return lambda left, right: left.call(function, right)
+
+
 @dataclass(frozen=True, slots=True)
 class Formula:
     """A value of an algebra, with Python's operators; numbers take the dtype of what they meet."""
@@ -52,20 +57,11 @@ class Formula:
     def like(self, other: Formula | float) -> Any:
         return other.value if isinstance(other, Formula) else self.algebra.like(other, self.value)
 
-    def __add__(self, other: Formula | float) -> Formula:
-        return self.call("add", other)
-
-    def __sub__(self, other: Formula | float) -> Formula:
-        return self.call("subtract", other)
+    __add__, __sub__ = _operator("add"), _operator("subtract")
+    __mul__, __truediv__ = _operator("multiply"), _operator("divide")
 
     def __rsub__(self, other: float) -> Formula:
         return Formula(self.algebra, self.like(other)) - self
-
-    def __mul__(self, other: Formula | float) -> Formula:
-        return self.call("multiply", other)
-
-    def __truediv__(self, other: Formula | float) -> Formula:
-        return self.call("divide", other)
 
     def __neg__(self) -> Formula:
         return self.call("negative")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 
 from noyau.ir.dims import Atom, Dim, DimOp, never_negative
-from noyau.ir.ranges import at_least_one, highest, lowest
+from noyau.ir.ranges import Extents, at_least_one, highest, lowest
 
 
-def is_inside(index: Dim, extent: Dim, extents: Mapping[str, Dim]) -> bool:
+def is_inside(index: Dim, extent: Dim, extents: Extents) -> bool:
     """Whether 0 <= index < extent is certain within loops of these extents.
 
     What divides sizes alone, such as the tiles n // 64 and the rest n % 64 of a length n, is taken as a size; of such
@@ -44,9 +44,7 @@ def _moves(atoms: Sequence[Atom], lengths: Container[str]) -> bool:
     return any(isinstance(atom, str) and atom.startswith("#") and atom not in lengths for atom in atoms)
 
 
-def out_of_tiles(
-    index: Dim, tiles: Mapping[str, tuple[Dim, Dim]], extents: Mapping[str, Dim]
-) -> tuple[Dim, Mapping[str, Dim]]:
+def out_of_tiles(index: Dim, tiles: Mapping[str, tuple[Dim, Dim]], extents: Extents) -> tuple[Dim, Extents]:
     """An index by variables that count through whole axes, where it goes through these by tiles; and their extents."""
     for name, (begin, extent) in tiles.items():
         if name in index.names:

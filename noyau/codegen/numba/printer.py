@@ -102,7 +102,7 @@ class NumbaCaller:
                 lines = [f"{INDENT}{line}" for line in lines]
             body += lines
         names = ", ".join(self.names.value(buffer.name) for buffer in self.ends)
-        indented = "\n".join(f"{INDENT}{line}" for line in [*body, "return 0"])
+        indented = "\n".join(f"{INDENT}{line}" for line in (*body, "return 0"))
         head = f'@numba.njit(parallel=True, error_model="numpy", nogil=True)\ndef {self.kernel.name}({names}):'
         return "\n\n\n".join([*parts, f"{head}\n{indented}"])
 

@@ -117,8 +117,7 @@ class _Speller:
             case dag.Scatter():
                 return scatter_term(node, operands, sources, self.sizes)
             case dag.Contract(equation):
-                wholes = [self.whole(name) for name in node.inputs]
-                return contract_term(equation, wholes, node.dtype, node.shape, self.writer)
+                return contract_term(equation, [self.whole(name) for name in node.inputs], node, self.writer)
             case dag.Opaque(name):
                 raise UnsupportedError(f"{name} has no ONNX operator that is known here")
             case dag.Part(position):
@@ -421,11 +420,9 @@ def scan_term(kind: Scan, operand: OnnxTerm, dtype: DType, writer: NodeWriter) -
     return writer.cast(replace(wide, name=name), dtype)
 
 
-def contract_term(
-    equation: str, operands: Sequence[OnnxTerm], dtype: DType, shape: Shape, writer: NodeWriter
-) -> OnnxTerm:
+def contract_term(equation: str, operands: Sequence[OnnxTerm], node: Node, writer: NodeWriter) -> OnnxTerm:
     """An einsum of two values; MatMul where it is one, once their axes are in order."""
-    if dtype is DType.BOOL:
+    if node.dtype is DType.BOOL:
         raise UnsupportedError(f"the product {equation} of bool has no ONNX operator")
     inputs, _, result = equation.replace(" ", "").partition("->")
     first, second = inputs.split(",")
@@ -433,7 +430,7 @@ def contract_term(
     names = [_transpose(writer, *each) for each in zip(wide, (first, second), ordered, strict=True)]
     einsum = {} if _is_product(*ordered, result) else {"equation": f"{','.join(ordered)}->{result}"}
     name = writer.emit("Einsum" if einsum else "MatMul", *names, **einsum)
-    return writer.cast(OnnxTerm(name, wide[0].dtype, shape), dtype)
+    return writer.cast(OnnxTerm(name, wide[0].dtype, node.shape), node.dtype)
 
 
 def _in_order(first: str, second: str, result: str) -> tuple[str, str]:

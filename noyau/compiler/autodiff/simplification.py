@@ -72,11 +72,10 @@ def read_results(graph: Graph, protected: Collection[str], results: Collection[s
     back = downstream(graph, protected)
     reduced = downstream(graph, {node.output for node in graph.nodes if isinstance(node.kind, Reduce)})
     casts = [node for node in graph.nodes if node.kind == Map("cast") and node.output in results]
-    rounded = dict[str, Node]()  # results that are quotients of what came of a reduction, each with its cast to a half
-    for cast in casts:
-        node = graph[cast.inputs[0]]
-        if node.kind == Map("divide") and node.inputs[0] in reduced - back and cast.dtype.compute is node.dtype:
-            rounded[node.output] = cast
+    pairs = ((graph[cast.inputs[0]], cast) for cast in casts if cast.dtype.compute is graph[cast.inputs[0]].dtype)
+    quotients = ((node, cast) for node, cast in pairs if node.kind == Map("divide"))
+    # Those of what came of a reduction, each with its cast to a half
+    rounded = {node.output: cast for node, cast in quotients if node.inputs[0] in reduced - back}
     for node in graph.nodes:
         if node.output in back and node.kind != Map("multiply"):
             rounded = {name: cast for name, cast in rounded.items() if name not in node.inputs}

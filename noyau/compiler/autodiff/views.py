@@ -306,13 +306,11 @@ def _is_one_or_all(part: AxisGroup, step: Dim) -> bool:
 Index = tuple[Dim | Lookup, ...]
 
 
-def select_back(
-    builder: GradientBuilder, kind: Select, operands: Sequence[Node], gradient: Node, position: int
-) -> Node:
+def select_back(builder: GradientBuilder, kind: Select, operands: Sequence[Node], above: Node, position: int) -> Node:
     """The cells of the gradient where the piece at a position lies."""
-    index, shape = list(indices(len(gradient.shape))), operands[position].shape
+    index, shape = list(indices(len(above.shape))), operands[position].shape
     index[kind.axis] = index[kind.axis] + kind.starts[position]
-    return builder.view(gradient, shape, index)
+    return builder.view(above, shape, index)
 
 
 def gather_back(builder: GradientBuilder, kind: Gather, operands: Sequence[Node], gradient: Node) -> Node:
@@ -352,18 +350,16 @@ def _seen(builder: GradientBuilder, index: Index, value: Node, operands: Sequenc
     return builder.gather(index, [value, operands[1]], operands[2].shape)
 
 
-def _overwritten(
-    builder: GradientBuilder, index: Index, operands: Sequence[Node], gradient: Node, position: int
-) -> Node:
+def _overwritten(builder: GradientBuilder, index: Index, operands: Sequence[Node], above: Node, position: int) -> Node:
     """To what is left of the first; of what was written, to the one that was written last."""
-    shape, updates = gradient.shape, operands[2]
+    shape, updates = above.shape, operands[2]
     number = builder.iota(flat_index((product(updates.shape),), updates.shape)[0], updates.shape)
     last = builder.scatter(index, None, [builder.iota(-1, shape), operands[1], number])
     if position == 0:
         is_last = builder.call("less", last, builder.iota(0, shape))
-        return builder.call("where", is_last, gradient, builder.like(0.0, gradient))
+        return builder.call("where", is_last, above, builder.like(0.0, above))
     wins = builder.call("equal", _seen(builder, index, last, operands), number)
-    return builder.call("where", wins, _seen(builder, index, gradient, operands), builder.like(0.0, updates))
+    return builder.call("where", wins, _seen(builder, index, above, operands), builder.like(0.0, updates))
 
 
 def _shared(

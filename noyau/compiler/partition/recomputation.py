@@ -82,9 +82,9 @@ def repeats(graph: Graph, kernel: Kernel) -> list[Repeat]:
     costs: dict[str, tuple[float, bool]] = {}
     for launch in kernel.launches:
         _count(launch.body, 1.0, {}, 0, trips, costs)
-    most: dict[str, float] = {}
+    most = defaultdict[str, float](float)
     for (value, _), times in trips.items():
-        most[value] = max(most.get(value, 0.0), times)
+        most[value] = max(most[value], times)
     repeated = []
     for value, times in most.items():
         own, (flops, reduction) = max(cells(graph[value]), 1.0), costs[value]

@@ -99,16 +99,13 @@ def _what(node: Node, inputs: tuple[int, ...]) -> Hashable:
 def with_names(graph: Graph, names: Mapping[str, str], like: Graph) -> Graph | None:
     """A graph whose values have other names, those that passes derived of them too, and the sources of `like`, which
     has the new ones; None where it has a name that is not known."""
-    names_of: dict[str, str] = {}
+    names_of, nodes = dict[str, str](), list[Node]()
     for node in graph.nodes:
         stem, tilde, rest = node.output.partition("~")
         new = names.get(node.output) or (f"{names[stem]}~{rest}" if tilde and stem in names else "")
         if not new:
             return None
         names_of[node.output] = new
-    nodes = list[Node]()
-    for node in graph.nodes:
-        new = names_of[node.output]
         sources = like[new].sources if new in like.by_name else ()
-        nodes.append(replace(node, output=new, inputs=tuple(names_of[name] for name in node.inputs), sources=sources))
+        nodes.append(replace(node.renamed(names_of), sources=sources))
     return replace(graph, nodes=tuple(nodes), outputs=tuple(names_of[name] for name in graph.outputs))

@@ -119,7 +119,6 @@ def require_bound_sizes(graph: Graph) -> Graph:
     """The graph itself; UnsupportedError where one of its operators demands something of a size that no input tells:
     the operator would look, and the kernel could not."""
     bound = bound_sizes(graph.inputs)
-    for demand in graph.demands:
-        if not demand.left.names | demand.right.names <= bound:
-            raise UnsupportedError(f"whether {demand} does not follow from the shapes of the inputs")
+    if loose := [demand for demand in graph.demands if not demand.left.names | demand.right.names <= bound]:
+        raise UnsupportedError(f"whether {loose[0]} does not follow from the shapes of the inputs")
     return graph

@@ -37,11 +37,9 @@ def _weakly(value: Any) -> Any:
             return value
 
 
-def concatenate(
-    arrays: Sequence[Any], axis: Any = 0, out: Any = None, dtype: Any = None, **options: Any
-) -> TracedArray:
+def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, dtype: Any = None, **more: Any) -> TracedArray:
     """Arrays side by side along an axis; numbers of Python among them are arrays of their own dtype."""
-    refuse("concatenate", {**{k: v for k, v in options.items() if k != "casting"}, "out": out})
+    refuse("concatenate", {**{k: v for k, v in more.items() if k != "casting"}, "out": out})
     tape, pieces = tape_of(arrays), traced(*arrays)
     target = common_dtype(pieces) if dtype is None else dtype_from(dtype)
     if axis is None:

@@ -251,3 +251,5 @@ FUNCTIONS["imag"] = lambda val: call("zeros_like", array_of(val))
 METHODS["put"] = _put
 # What is written into flat is so here.
 ATTRIBUTES.update({name: partial(call, name) for name in ("flat", "imag", "real")})
+ATTRIBUTES |= {"T": partial(call, "transpose"), "mT": partial(call, "matrix_transpose")}
+ATTRIBUTES |= {"itemsize": lambda a: a.dtype.itemsize, "nbytes": lambda a: a.size * a.dtype.itemsize}

@@ -17,9 +17,7 @@ from noyau.ir.dims import Dim, indices
 from noyau.ir.sizes import dim_of
 
 
-def windows(
-    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
-) -> TracedArray:
+def windows(x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False) -> Any:
     """np.lib.stride_tricks.sliding_window_view: what lies within a window, as last axes."""
     x = array_of(x)
     wide = [dim_of(n) for n in (window_shape if isinstance(window_shape, tuple | list) else [window_shape])]

@@ -229,24 +229,8 @@ class TracedArray(NDArrayOperatorsMixin):
         return self._dtype.numpy
 
     @property
-    def itemsize(self) -> int:
-        return self._dtype.bytes
-
-    @property
     def size(self) -> Any:
         return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> Any:
-        return self.size * self.itemsize
-
-    @property
-    def T(self) -> Any:
-        return call("transpose", self)
-
-    @property
-    def mT(self) -> Any:
-        return call("matrix_transpose", self)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         return ufunc_call(ufunc, method, inputs, options)

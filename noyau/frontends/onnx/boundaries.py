@@ -94,8 +94,6 @@ def foldable_nodes(model: onnx.ModelProto) -> frozenset[int]:
 
 
 Run = Callable[[onnx.ModelProto, Mapping[str, np.ndarray]], Sequence[Any]]
-
-
 _FAULTS = (NotImplementedError, RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError)
 
 
@@ -125,11 +123,7 @@ class ModelContext:
         if any(f.domain == node.domain and f.name == node.op_type for f in self.functions):
             return True
         version = next((entry.version for entry in self.opsets if entry.domain == node.domain), 0)
-        try:
-            onnx.defs.get_schema(node.op_type, version, node.domain)
-        except onnx.defs.SchemaError:
-            return False
-        return True
+        return bool(onnx.defs.has(node.op_type, version, node.domain))
 
 
 class Boundary:

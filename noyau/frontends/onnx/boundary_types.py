@@ -94,8 +94,6 @@ def _is_complete(kind: onnx.TypeProto) -> bool:
 
 
 _LONGEST_S = 30.0
-
-
 # onnx alone is imported there: noyau's front end would take as long again.
 _PROGRAM = """
 import onnx

@@ -77,14 +77,6 @@ def _dequantize(site: OnnxSite) -> Node:
     return site.cast(product, target)
 
 
-CONVERSIONS: dict[str, Importer] = {
-    "Cast": _cast,
-    "CastLike": lambda site: site.cast(site.input(0), site.input(1).dtype),
-    "DequantizeLinear": _dequantize,
-    "QuantizeLinear": _quantize,
-}
-
-
 def _sloped_relu(slope: Importer) -> Importer:
     """The value where it is not negative, else a slope times it."""
 
@@ -100,18 +92,15 @@ def _negative(site: OnnxSite, value: Node) -> Node:
     return site.call("less", value, site.like(0, value))
 
 
-def _elu(site: OnnxSite) -> Node:
+def _elu(site: OnnxSite, usual: float = 1.0) -> Node:
     value = site.input()
-    scaled = site.call("multiply", site.like(site.attribute("alpha", 1.0), value), site.call("expm1", value))
+    scaled = site.call("multiply", site.like(site.attribute("alpha", usual), value), site.call("expm1", value))
     return site.call("where", _negative(site, value), scaled, value)
 
 
 def _selu(site: OnnxSite) -> Node:
-    value = site.input()
-    alpha = site.like(site.attribute("alpha", 1.67326319217681884765625), value)
-    gamma = site.like(site.attribute("gamma", 1.05070102214813232421875), value)
-    low = site.call("multiply", alpha, site.call("expm1", value))
-    return site.call("multiply", gamma, site.call("where", _negative(site, value), low, value))
+    gamma = site.like(site.attribute("gamma", 1.05070102214813232421875), site.input())
+    return site.call("multiply", gamma, _elu(site, 1.67326319217681884765625))
 
 
 def _hard_sigmoid(site: OnnxSite) -> Node:
@@ -152,7 +141,11 @@ def swish(usual: float) -> Importer:
     return swish
 
 
-ACTIVATIONS: dict[str, Importer] = {
+CONVERSIONS: dict[str, Importer] = {
+    "Cast": _cast,
+    "CastLike": lambda site: site.cast(site.input(0), site.input(1).dtype),
+    "DequantizeLinear": _dequantize,
+    "QuantizeLinear": _quantize,
     "Elu": _elu,
     "HardSigmoid": _hard_sigmoid,
     "LeakyRelu": _sloped_relu(lambda site: site.like(site.attribute("alpha", 0.01), site.input())),

@@ -18,7 +18,7 @@ from noyau.frontends.onnx.boundaries import FOLDED, Boundary, ModelContext, Run,
 from noyau.frontends.onnx.boundary_types import BoundaryTypes, Inference
 from noyau.frontends.onnx.calculations import CALCULATIONS
 from noyau.frontends.onnx.composites import COMPOSITES
-from noyau.frontends.onnx.conversions import ACTIVATIONS, CONVERSIONS
+from noyau.frontends.onnx.conversions import CONVERSIONS
 from noyau.frontends.onnx.creation import CREATION
 from noyau.frontends.onnx.embeddings import CONTRIBUTED
 from noyau.frontends.onnx.function_bodies import FunctionBody, canonical, conform, model_body, opsets_of, schema_body
@@ -36,7 +36,7 @@ from noyau.ir.dims import Dim, product, shape_of
 from noyau.ir.graph import Graph, Input, Map, Node, Opaque, Part, constant
 from noyau.ir.sizes import Demand
 
-_FAMILIES = CALCULATIONS | ACTIVATIONS | CONVERSIONS | REDUCTIONS | VIEWS | INDEXING | CREATION | COMPOSITES
+_FAMILIES = CALCULATIONS | CONVERSIONS | REDUCTIONS | VIEWS | INDEXING | CREATION | COMPOSITES
 _DOMAINS = {"": _FAMILIES, "com.microsoft": CONTRIBUTED}
 _DEEPEST, _MOST_NODES = 16, 4096
 _SMALL = 64

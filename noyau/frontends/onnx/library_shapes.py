@@ -113,14 +113,6 @@ def _global_pool(site: OnnxSite) -> list[Outcome]:
     return [(site.input().dtype, (*shape[:2], *[Dim.of(1)] * (len(shape) - 2)))]
 
 
-LIBRARY_RULES: dict[str, Rule] = {
-    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool),
-    "Conv": _conv,
-    "Einsum": _einsum,
-    "Gemm": _gemm,
-    "GlobalLpPool": _global_pool,
-    "MatMul": _matmul,
-}
 CONTRIBUTED_RULES: dict[str, Rule] = {
     "Attention": _attention,
     "DynamicQuantizeMatMul": _matmul,
@@ -197,6 +189,12 @@ def _one_hot(site: OnnxSite) -> list[Outcome]:
 
 
 _RULES: dict[str, Rule] = {
+    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool),
+    "Conv": _conv,
+    "Einsum": _einsum,
+    "Gemm": _gemm,
+    "GlobalLpPool": _global_pool,
+    "MatMul": _matmul,
     **dict.fromkeys(("CumProd", "CumSum", "LRN", "ReverseSequence", "TensorScatter"), _same),
     **dict.fromkeys(("Pad", "Resize", "Slice", "Tile", "Upsample"), _same_rank),
     **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"), _reduction),
@@ -221,4 +219,4 @@ def _step(site: OnnxSite) -> list[Outcome]:
 
 # What enters a body, which the front end of models lays flat behind the main graph; `Open` has no rule.
 _ENTRY_RULES: dict[str, Rule] = {"Same": _same, "Step": _step}
-_DOMAINS = {"": {**LIBRARY_RULES, **_RULES}, "com.microsoft": CONTRIBUTED_RULES, ENTRIES: _ENTRY_RULES}
+_DOMAINS = {"": _RULES, "com.microsoft": CONTRIBUTED_RULES, ENTRIES: _ENTRY_RULES}

@@ -81,8 +81,6 @@ def _is_natural(value: Node) -> bool:
 
 
 _MOST_STEPS = 256
-
-
 _OF_DIMS: dict[str, Callable[..., Dim]] = {  # functions that give Dims of Dims
     "add": operator.add,
     "subtract": operator.sub,

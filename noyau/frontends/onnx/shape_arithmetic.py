@@ -118,34 +118,6 @@ def _reduction(function: Callable[[Sequence[Dim]], Dim]) -> Callable[[OnnxSite],
     return reduce
 
 
-CELL_ARITHMETIC: dict[str, Callable[[OnnxSite], Results]] = {
-    "Abs": _integer(lambda a: a if never_negative(a) else -a if never_negative(-a) else None),
-    "Add": _integer(lambda a, b: a + b),
-    "And": _cellwise(lambda a, b: a * b),
-    "Cast": lambda site: _cast(site, from_onnx(site.attribute("to", 0))),
-    "CastLike": lambda site: _cast(site, site.input(1).dtype if site.has(1) else None),
-    "Div": _integer(_divide),
-    "Equal": _truth(equal),
-    "Greater": _truth(lambda a, b: _at_most(b, a - 1)),
-    "GreaterOrEqual": _truth(lambda a, b: _at_most(b, a)),
-    "Less": _truth(lambda a, b: _at_most(a, b - 1)),
-    "LessOrEqual": _truth(_at_most),
-    "Max": _integer(lambda *cells: reduce(maximum, cells)),
-    "Min": _integer(lambda *cells: reduce(minimum, cells)),
-    "Mod": lambda site: None if site.attribute("fmod", 0) == 1 else _integer(_modulo)(site),
-    "Mul": _integer(lambda a, b: a * b),
-    "Neg": _integer(lambda a: -a),
-    "Not": _cellwise(lambda a: 1 - a),
-    "Or": _cellwise(lambda a, b: a + b - a * b),
-    "ReduceMax": _reduction(lambda dims: reduce(maximum, dims)),
-    "ReduceMin": _reduction(lambda dims: reduce(minimum, dims)),
-    "ReduceProd": _reduction(product),
-    "ReduceSum": _reduction(lambda dims: sum(dims, Dim.of(0))),
-    "Sub": _integer(lambda a, b: a - b),
-    "Where": _cellwise(_choose, operands=slice(1, None)),
-}
-
-
 _MOST_CELLS = 256
 
 
@@ -285,7 +257,30 @@ def _range(site: OnnxSite) -> Results:
 
 
 ARITHMETIC: dict[str, Callable[[OnnxSite], Results]] = {
-    **CELL_ARITHMETIC,
+    "Abs": _integer(lambda a: a if never_negative(a) else -a if never_negative(-a) else None),
+    "Add": _integer(lambda a, b: a + b),
+    "And": _cellwise(lambda a, b: a * b),
+    "Cast": lambda site: _cast(site, from_onnx(site.attribute("to", 0))),
+    "CastLike": lambda site: _cast(site, site.input(1).dtype if site.has(1) else None),
+    "Div": _integer(_divide),
+    "Equal": _truth(equal),
+    "Greater": _truth(lambda a, b: _at_most(b, a - 1)),
+    "GreaterOrEqual": _truth(lambda a, b: _at_most(b, a)),
+    "Less": _truth(lambda a, b: _at_most(a, b - 1)),
+    "LessOrEqual": _truth(_at_most),
+    "Max": _integer(lambda *cells: reduce(maximum, cells)),
+    "Min": _integer(lambda *cells: reduce(minimum, cells)),
+    "Mod": lambda site: None if site.attribute("fmod", 0) == 1 else _integer(_modulo)(site),
+    "Mul": _integer(lambda a, b: a * b),
+    "Neg": _integer(lambda a: -a),
+    "Not": _cellwise(lambda a: 1 - a),
+    "Or": _cellwise(lambda a, b: a + b - a * b),
+    "ReduceMax": _reduction(lambda dims: reduce(maximum, dims)),
+    "ReduceMin": _reduction(lambda dims: reduce(minimum, dims)),
+    "ReduceProd": _reduction(product),
+    "ReduceSum": _reduction(lambda dims: sum(dims, Dim.of(0))),
+    "Sub": _integer(lambda a, b: a - b),
+    "Where": _cellwise(_choose, operands=slice(1, None)),
     "Concat": _concat,
     "Constant": lambda site: _known(constant_array(site)),
     "ConstantOfShape": _constant_of_shape,

@@ -12,8 +12,6 @@ from noyau.ir.dims import Dim, DimOp, maximum
 from noyau.text import unused
 
 _LONGEST_NAME = 40
-
-
 _SIGNS: dict[type[ast.operator], Callable[[Dim, Dim], Dim]] = {ast.Add: add, ast.Sub: sub, ast.Mult: mul}
 
 

@@ -73,15 +73,13 @@ def _check_order(graph: onnx.GraphProto) -> None:
         for name in [*node.input, *captures(node)]:
             if not name or name in ready:
                 continue
+            uses = f"{_spell(place, node)} uses {name!r}, which"
             if name not in makers:
-                raise ModelError(f"{_spell(place, node)} uses {name!r}, which nothing makes")
-            cycle = _cycle(graph, makers)
-            if cycle:
+                raise ModelError(f"{uses} nothing makes")
+            if cycle := _cycle(graph, makers):
                 raise ModelError(f"the graph has a cycle through {' -> '.join(cycle)}")
-            raise ModelError(
-                f"the nodes are not in order: {_spell(place, node)} uses {name!r}, which "
-                f"{_spell(makers[name], graph.node[makers[name]])} makes later; sort them topologically"
-            )
+            maker = _spell(makers[name], graph.node[makers[name]])
+            raise ModelError(f"the nodes are not in order: {uses} {maker} makes later; sort them topologically")
         ready.update(node.output)
     absent = next((value.name for value in graph.output if value.name not in ready), None)
     if absent is not None:

@@ -29,8 +29,6 @@ WHOLE = (
     *("mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "_linalg", "linalg", "conv", "_conv", "cudnn", "mkldnn"),
     *("_scaled_dot_product", "scaled_dot_product", "_efficient_attention", "_flash_attention"),
 )
-
-
 # What draws numbers at random: a body would draw others.
 RANDOM = ("bernoulli", "native_dropout", "rand", "normal", "uniform", "exponential", "multinomial", "poisson")
 
@@ -139,14 +137,11 @@ class _GraphImporter:
             elif isinstance(result, tuple):
                 result = self.values[node] = tuple(self.distinct(result, own))
         self.made_by |= {value.output: node.name for value in self.builder.nodes[before:]}
-        match result:
-            case Node():
-                self.names.setdefault(result.output, node.name)
-                self.results[node.name] = (result.output,)
-            case tuple():
-                self.results[node.name] = tuple(each.output for each in result if each is not None)
-            case _:
-                pass
+        if isinstance(result, Node):
+            self.names.setdefault(result.output, node.name)
+            self.results[node.name] = (result.output,)
+        elif isinstance(result, tuple):
+            self.results[node.name] = tuple(each.output for each in result if each is not None)
 
     def distinct(self, results: Sequence[Node | None], own: set[str]) -> Iterator[Node | None]:
         """Results of a node, each a value of its own: one that is another node's, or the same as one before it, as a

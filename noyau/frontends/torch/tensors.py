@@ -35,8 +35,6 @@ def as_array(tensor: torch.Tensor) -> Array:
 
 
 TO_TORCH: dict[DType, torch.dtype] = {dtype: getattr(torch, dtype.numpy.name) for dtype in CELLS}
-
-
 # What graphs of torch are taken from: where they cast to float8, torch itself does.
 FROM_TORCH = {theirs: ours for ours, theirs in TO_TORCH.items() if not ours.is_float8}
 

@@ -75,12 +75,11 @@ def loads_from(body: Statements, inputs: Mapping[str, ir.Buffer]) -> Iterable[ir
 
 def fetch(rows: Iterable[NextRow], loop: ir.Loop, begin: Dim, cells: int) -> tuple[ir.Statement, ...]:
     """`cells` cells of the next rows, from `begin` on, line by line; of those rows that are as long as `loop` runs."""
-    fetching: list[ir.Statement] = []
-    for row in rows:
-        if row.length == loop.extent:
-            line, var = ir.LINE_BYTES // row.buffer.dtype.bytes, f"{loop.var}p"
-            at = (*row.start[:-1], row.start[-1] + begin + Dim.of(var) * line)  # cells of a row lie side by side
-            fetching.append(ir.Loop(var, Dim.of(cells // line), ir.Axis.SERIAL, (ir.Prefetch(row.buffer.name, at),)))
+    fetching, var = list[ir.Statement](), f"{loop.var}p"
+    for row in (row for row in rows if row.length == loop.extent):
+        line = ir.LINE_BYTES // row.buffer.dtype.bytes
+        at = (*row.start[:-1], row.start[-1] + begin + Dim.of(var) * line)  # cells of a row lie side by side
+        fetching.append(ir.Loop(var, Dim.of(cells // line), ir.Axis.SERIAL, (ir.Prefetch(row.buffer.name, at),)))
     return tuple(fetching)
 
 
