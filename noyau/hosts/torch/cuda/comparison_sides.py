@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -64,10 +65,8 @@ class CallLook:
                 return f"it changed its input {number}; it must work on a copy, inside the time that is measured"
         for number, (now, then) in enumerate(zip(self.results, self.copies, strict=True)):
             if not tensor_rotation.same_bits(now, then):
-                return (
-                    f"its output {number} changed after the call was over: work goes on on another stream or thread, "
-                    "or memory is used again"
-                )
+                late = "work goes on on another stream or thread, or memory is used again"
+                return f"its output {number} changed after the call was over: {late}"
             if any(tensor_rotation.shares_memory(now, each) for each in self.live):
                 return f"its output {number} is a view of an input; return memory of its own"
         return ""
@@ -82,15 +81,8 @@ def result_tensors(result: object) -> tuple[tensor_rotation.Tensors, str]:
     return tuple(part.detach() for part in parts if isinstance(part, torch.Tensor)), ""
 
 
-_AT_FIRST = {  # as they are when this is imported
-    "torch.cuda.Event": torch.cuda.Event,
-    "torch.cuda.synchronize": torch.cuda.synchronize,
-    "torch.cuda.current_stream": torch.cuda.current_stream,
-    "torch.cuda.Event.elapsed_time": torch.cuda.Event.elapsed_time,
-    "torch.cuda.Event.record": torch.cuda.Event.record,
-    "torch.cuda.Event.synchronize": torch.cuda.Event.synchronize,
-    "torch.equal": torch.equal,
-}
+_CLOCK = "Event synchronize current_stream Event.elapsed_time Event.record Event.synchronize"
+_NAMES = ("torch.equal", *(f"torch.cuda.{word}" for word in _CLOCK.split()))
 
 
 @dataclass(slots=True)
@@ -153,16 +145,19 @@ class TensorSide(SelfTimed):
         """CheckError where one of the kept calls was wrong, or the clock was tampered with."""
         refuse_tampering(self.name)
         for kept in self.snapshots:
-            fault = kept.wrong(check)
-            if fault:
+            if fault := kept.wrong(check):
                 raise CheckError(f"{self.name} was wrong in a run that was timed: {fault}")
 
 
 def refuse_tampering(name: str) -> None:
     """CheckError where what the clock is made of was replaced."""
     for known, was in _AT_FIRST.items():
-        value: Any = torch
-        for word in known.split(".")[1:]:
-            value = getattr(value, word)
-        if value is not was:
+        if _found(known) is not was:
             raise CheckError(f"{name} is not timed: {known} was replaced while it ran")
+
+
+def _found(known: str) -> Any:
+    return attrgetter(known.removeprefix("torch."))(torch)
+
+
+_AT_FIRST = {name: _found(name) for name in _NAMES}  # as they are when this is imported

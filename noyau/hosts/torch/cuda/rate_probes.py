@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 
 import torch
 
@@ -23,12 +24,9 @@ def curve(
     clock: BlockedClock, calls: Callable[[int], list[Call]], sizes: list[int], temperature: str
 ) -> dict[int, float]:
     """Bytes per second by the bytes that move: of the best of some kernels."""
-    entries = {}
-    for size in sizes:
-        rates = [size / _median_s(clock, call, cold=temperature == COLD) for call in calls(size)]
-        if rates:
-            entries[size] = max(rates)
-    return entries
+    is_cold = temperature == COLD
+    rates = {size: [size / _median_s(clock, call, cold=is_cold) for call in calls(size)] for size in sizes}
+    return {size: max(each) for size, each in rates.items() if each}
 
 
 def _median_s(clock: BlockedClock, call: Call, *, cold: bool, samples: int = _SAMPLES) -> float:
@@ -88,12 +86,10 @@ def launches(clock: BlockedClock) -> dict[str, float]:
     """Seconds of what a launch costs."""
     cell = torch.zeros(1, dtype=torch.int32, device="cuda")
     calls: dict[str, Call] = {"torch": lambda: cell.fill_(1)}
-    try:
+    with suppress(MissingExtraError):
         from noyau.hosts.torch.cuda.read_kernel import idler
 
         calls["triton"] = idler(cell)
-    except MissingExtraError:
-        pass
     entries = {"empty_pair": clock.overhead_s}
     for name, call in calls.items():
         entries[f"kernel, {name}"] = _median_s(clock, call, cold=False)
