@@ -68,8 +68,7 @@ def _run(arguments: argparse.Namespace) -> int:
     model: Path = arguments.model
     if arguments.device is not None:
         return _on_device(arguments, model, arguments.output or model.parent / f"{model.stem}.noyau")
-    output = arguments.output or model.parent / f"{model.stem}.fused.onnx"
-    return optimize_file(arguments, model, output, keep=True)
+    return optimize_file(arguments, model, arguments.output or model.parent / f"{model.stem}.fused.onnx", keep=True)
 
 
 def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, keep: bool) -> int:

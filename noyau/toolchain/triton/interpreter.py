@@ -307,8 +307,7 @@ def _joined(values: Iterator[Any], how: str, end: bool) -> Any:
             tensors.append(_truth(value))
         elif bool(value) is end:
             return value
-    join = getattr(interpreter.interpreter_semantic, how)
-    return reduce(join, tensors) if tensors else value
+    return reduce(getattr(interpreter.interpreter_semantic, how), tensors) if tensors else value
 
 
 def _extreme(plain: Callable[..., Any], name: str, *values: Any, **named: Any) -> Any:

@@ -162,7 +162,6 @@ def _measured_now(device: int) -> GpuRates:
         for name, calls in (("copy", copies), ("read", reads), ("fill", fills))
     }
     read: Curves = {name: by_size for name, by_size in curves["read"].items() if by_size}
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
     return GpuRates(
         identity,
         curves["copy"],
@@ -173,5 +172,5 @@ def _measured_now(device: int) -> GpuRates:
         transfers(),
         flush(clock, identity.l2_bytes),
         (start, conditions_of(device)),
-        today,
+        datetime.datetime.now(datetime.UTC).date().isoformat(),
     )

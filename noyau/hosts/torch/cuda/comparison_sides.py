@@ -152,12 +152,12 @@ class TensorSide(SelfTimed):
 def refuse_tampering(name: str) -> None:
     """CheckError where what the clock is made of was replaced."""
     for known, was in _AT_FIRST.items():
-        if _found(known) is not was:
+        if _value_of(known) is not was:
             raise CheckError(f"{name} is not timed: {known} was replaced while it ran")
 
 
-def _found(known: str) -> Any:
+def _value_of(known: str) -> Any:
     return attrgetter(known.removeprefix("torch."))(torch)
 
 
-_AT_FIRST = {name: _found(name) for name in _NAMES}  # as they are when this is imported
+_AT_FIRST = {name: _value_of(name) for name in _NAMES}  # as they are when this is imported

@@ -32,5 +32,4 @@ class DeviceCall:
         """The tensors as the kernel takes them: their axes in the order of memory."""
         if not self.turns:
             return tensors
-        pairs = zip(tensors, self.axes, strict=True)
-        return [tensor.permute(axes) if axes else tensor for tensor, axes in pairs]
+        return [tensor.permute(axes) if axes else tensor for tensor, axes in zip(tensors, self.axes, strict=True)]

@@ -31,8 +31,7 @@ Flag = tuple[Fault, Tensor]  # a fault, and whether it is there
 
 def bits_of(tensor: Tensor) -> Tensor:
     """The cells of a tensor in the order of its axes, as integers."""
-    flat = tensor.contiguous().reshape(-1)
-    return flat.view(_BITS[tensor.element_size()])
+    return tensor.contiguous().reshape(-1).view(_BITS[tensor.element_size()])
 
 
 def differ(one: Tensor, other: Tensor) -> Tensor:

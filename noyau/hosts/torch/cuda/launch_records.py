@@ -47,8 +47,7 @@ class CallRecord:
 
     def place(self, tensor: object) -> int:
         """Index of a tensor among inputs and allocations; -1 where it is none of them."""
-        known = (*self.inputs, *self.tensors)
-        return next((at for at, each in enumerate(known) if each is tensor), -1)
+        return next((at for at, each in enumerate((*self.inputs, *self.tensors)) if each is tensor), -1)
 
     def note(self, kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> None:
         """A launch that was done."""

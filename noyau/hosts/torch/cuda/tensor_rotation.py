@@ -69,8 +69,7 @@ def flat_of(tensor: torch.Tensor) -> torch.Tensor:
 
 def alike(tensor: torch.Tensor) -> torch.Tensor:
     """A copy with the same strides, of memory of its own."""
-    flat = flat_of(tensor.detach())
-    return flat.clone().as_strided(tensor.shape, tensor.stride(), 0)
+    return flat_of(tensor.detach()).clone().as_strided(tensor.shape, tensor.stride(), 0)
 
 
 def poison(tensors: Sequence[torch.Tensor]) -> None:

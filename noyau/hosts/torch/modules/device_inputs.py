@@ -74,8 +74,7 @@ def is_symbolic(value: Any) -> bool:
     if isinstance(value, tuple | list):
         return any(map(is_symbolic, value))
     if isinstance(value, Tensor):
-        sizes = (*value.shape, *value.stride(), value.storage_offset())
-        return any(not isinstance(size, int) for size in sizes)
+        return any(not isinstance(size, int) for size in (*value.shape, *value.stride(), value.storage_offset()))
     return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
@@ -177,8 +176,7 @@ class Drawer:
             room.copy_(torch.rand(room.shape, generator=noise, device=self.device) < 0.7)
         else:
             integers[node.output] = self.maker.make(node, integers)[0]
-            cut = tuple(slice(0, extent) for extent in room.shape)
-            room.copy_(tensor_of(integers[node.output][cut]))
+            room.copy_(tensor_of(integers[node.output][tuple(slice(0, extent) for extent in room.shape)]))
         return room.expand(shape)
 
     def room(self, fake: Tensor) -> Tensor:

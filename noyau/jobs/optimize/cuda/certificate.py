@@ -237,8 +237,7 @@ def _unwritten(one: Sequence[Tensor], other: Sequence[Tensor]) -> Iterator[Flag]
     bits of both."""
     for number, pair in enumerate(zip(one, other, strict=True)):
         first, second = (holds_poison(each, which) for each, which in zip(pair, POISONS, strict=True))
-        left = Fault(FindingKind.UNWRITTEN, f"left cells of its output {number} as they were")
-        yield left, (first & second).any()
+        yield Fault(FindingKind.UNWRITTEN, f"left cells of its output {number} as they were"), (first & second).any()
 
 
 def certify_all(
@@ -297,8 +296,7 @@ def first_line(error: Exception) -> str:
 
 def _certificate(kernel: Planned, source: TracedGraph, device: torch.device, effort: Effort) -> Certificate:
     group, call = kernel.groups[0], call_of(kernel, source)
-    sizes = sizes_of(group, source)
-    stamp = f"{kernel.text} {_stamp(device)} {sorted(sizes.items())} {effort}"
+    stamp = f"{kernel.text} {_stamp(device)} {sorted(sizes_of(group, source).items())} {effort}"
     key = certificate_key(stamp, group.original, (), True, 0)
 
     def judged() -> Certificate:
