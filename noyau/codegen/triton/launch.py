@@ -316,8 +316,7 @@ class TritonPrinter(LaunchMemory):
         with self.said.pass_of(self.said.passing or FOLDED), self.opened(variable, fold.tile, extent, fold.body):
             self.statements(fold.body)
             lane = self.said.lanes[variable]
-            at = Dim.of(variable) if fold.at is None else fold.at
-            lifted = monoid.lift(Symbolic(), fold.value, ir.Index(at))
+            lifted = monoid.lift(Symbolic(), fold.value, ir.Index(Dim.of(variable) if fold.at is None else fold.at))
             dtypes = monoid.states(fold.value.dtype)
             parts = zip(lifted, monoid.init(dtypes[0]), dtypes, strict=True)
             alike = frozenset({variable}).union(*map(self.said.varies, lifted))

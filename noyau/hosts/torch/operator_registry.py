@@ -93,8 +93,7 @@ def schema_of(inputs: Sequence[str], constants: Sequence[str], results: int) -> 
 
 def _autograd(operator: TorchOperator, overload: Any) -> Callable[..., Any]:
     def autograd(keyset: Any, *args: Any, **constants: Any) -> Any:
-        result = operator.record(args, constants)
-        if result is not None:
+        if (result := operator.record(args, constants)) is not None:
             return result
         with torch._C._AutoDispatchBelowAutograd():
             return overload.redispatch(keyset & torch._C._after_autograd_keyset, *args, **constants)
@@ -131,17 +130,13 @@ def stand_in(value: Any, *, exact: bool = False) -> Any:
         return np.broadcast_to(zero, tuple(number(extent) for extent in value.shape))
     if isinstance(value, torch.SymInt):
         return int(value) if exact else number(value)
-    if isinstance(value, torch.SymFloat | torch.SymBool):
-        return 0.5 if isinstance(value, torch.SymFloat) else False
-    return value
+    return 0.5 if isinstance(value, torch.SymFloat) else False if isinstance(value, torch.SymBool) else value
 
 
 def number(extent: Any) -> int:
     """An extent as a number: of a symbolic one, what it was traced with."""
-    if isinstance(extent, torch.SymInt):
-        hint = getattr(extent.node, "hint", None)
-        return _UNKNOWN if hint is None else int(hint)
-    return int(extent)
+    hint = getattr(extent.node, "hint", None) if isinstance(extent, torch.SymInt) else extent
+    return _UNKNOWN if hint is None else int(hint)
 
 
 def results_of(bound: Bound, arguments: Sequence[Any]) -> list[torch.Tensor]:

@@ -173,5 +173,4 @@ def decide(candidate: Candidate, keep: str) -> Candidate:
     if verdict in KEEPS[keep] and loser is None:
         return replace(candidate, kept=True, reason="")
     decider = loser or decider
-    advice = decider.comparison.advice
-    return replace(candidate, kept=False, reason="; ".join(filter(None, [str(decider), advice])))
+    return replace(candidate, kept=False, reason="; ".join(filter(None, [str(decider), decider.comparison.advice])))

@@ -68,8 +68,7 @@ def _run(arguments: argparse.Namespace) -> int:
     model: Path = arguments.model
     if arguments.device is not None:
         return _on_device(arguments, model, arguments.output or model.parent / f"{model.stem}.noyau")
-    output = arguments.output or model.parent / f"{model.stem}.fused.onnx"
-    return optimize_file(arguments, model, output, keep=True)
+    return optimize_file(arguments, model, arguments.output or model.parent / f"{model.stem}.fused.onnx", keep=True)
 
 
 def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, keep: bool) -> int:
@@ -105,9 +104,8 @@ def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
     """The main job where torch hosts the model."""
     from noyau.jobs.optimize.torch import job
 
-    options = {option: option.replace("-", "_") for option in ("between", "only", "drop", "weights", "fix-dim")}
-    for option, name in {**options, "with": "ops"}.items():
-        if getattr(arguments, name):
+    for option in ("between", "with", "only", "drop", "weights", "fix-dim"):
+        if getattr(arguments, "ops" if option == "with" else option.replace("-", "_")):
             raise InputError(f"--{option} is for models in onnxruntime: leave it, or --device, out")
     sizes = sizes_of(arguments.dim)
     if any(len(numbers) > 1 for numbers in sizes.values()):

@@ -77,8 +77,7 @@ def optimize(
     partition, plan = host.plan()
     certified = host.certify(plan.kernels)
     certified = [replace(one, reason=one.reason or dropped.get(one.planned.operator, "")) for one in certified]
-    candidates = race(host, certified, keep, say)
-    remaining, installed = host.install(candidates)
+    remaining, installed = host.install(race(host, certified, keep, say))
     return Optimization(partition, plan, tuple(remaining), installed)
 
 

@@ -90,8 +90,7 @@ def header(report: Report, width: int, show: Show) -> Iterator[Text]:
     machine = report.machine
     cores = several(machine.cores, "core")
     runtimes = (f"{name} {machine.versions[name]}" for name in ("torch", "onnxruntime") if name in machine.versions)
-    message = next(runtimes, "")
-    facts = [f"{machine.cpu}, {cores}, {machine.level}", machine.compiler, message]
+    facts = [f"{machine.cpu}, {cores}, {machine.level}", machine.compiler, next(runtimes, "")]
     yield from hanging(show("; ".join(filter(None, facts))), width, rest="  ", style="dim")
 
 

@@ -241,8 +241,7 @@ class ProductTrials:
         for name, trials in self.trials.items():
             for each in trials:
                 if not each.reason and np.isfinite(each.errors).all():
-                    wholes_s = [totals[str(at.sizes)] for at in each.timings]
-                    gain = float(np.mean(np.divide(each.gains_s, wholes_s)))
+                    gain = float(np.mean(np.divide(each.gains_s, [totals[str(at.sizes)] for at in each.timings])))
                     options.setdefault(name, []).append(Option(each.variant, gain, each.errors[0]))
         return dict(sorted(options.items(), key=lambda item: -max(each.gain for each in item[1])))
 

@@ -9,14 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.errors import MissingExtraError
-from noyau.toolchain.triton.builder import DTYPES, is_tensor, number_of, tensor_of
-
-try:
-    import triton.language as tl
-    from triton.runtime import interpreter
-except ImportError as error:
-    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
+from noyau.toolchain.triton.builder import DTYPES, interpreter, is_tensor, number_of, tensor_of, tl
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,13 @@ from noyau.errors import MissingExtraError, UnsupportedError
 from noyau.ir.operators import OPERATORS
 
 try:
-    import triton.language as tl
-    from triton.runtime import interpreter
+    import triton.language
+    from triton.runtime import interpreter as triton_interpreter
 except ImportError as error:
     raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
+tl: Any = triton.language  # for all files here
+interpreter: Any = triton_interpreter
 Handle = interpreter.TensorHandle
 DTYPES: Mapping[str, Any] = {
     "int1": np.bool_, "fp16": np.float16, "fp32": np.float32, "fp64": np.float64,

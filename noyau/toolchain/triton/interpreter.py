@@ -15,19 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from noyau.errors import MissingExtraError, UnsupportedError
+from noyau.errors import UnsupportedError
 from noyau.toolchain.libdevice import function_of
+from noyau.toolchain.triton import builder
 from noyau.toolchain.triton.block_pointers import words_of
-from noyau.toolchain.triton.builder import DTYPES, Handle, is_tensor, number_of, patch_builder, tensor_of
+from noyau.toolchain.triton.builder import DTYPES, Handle, interpreter, is_tensor, number_of, tensor_of, tl
 from noyau.toolchain.triton.programs import Programs
 from noyau.toolchain.triton.reductions import WORDS
 from noyau.toolchain.triton.rewrite import rewritten
-
-try:
-    import triton.language as tl
-    from triton.runtime import interpreter
-except ImportError as error:
-    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 # Of a kernel, its arguments, those by name, and a grid, None of a warm-up.
 Launch = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], Any]
@@ -45,7 +40,7 @@ _METHODS = frozenset(name for name in dir(tl.core.tensor) if not name.startswith
 
 def install() -> None:
     """Have Triton's interpreter run kernels as this file says, from here on, and those that are there already."""
-    patch_builder()
+    builder.patch_builder()
     _patch_functions()
 
 
@@ -80,9 +75,9 @@ def interpret(function: Any, args: Sequence[Any], named: Mapping[str, Any], grid
     extents = _extents(grid(bound) if callable(grid) else grid)
     with language():
         values = {name: _converted(each, signature.parameters[name].annotation) for name, each in bound.items()}
-        builder = interpreter.interpreter_builder
-        builder.set_grid_dim(*extents)
-        programs = Programs(extents, lambda place: builder.set_grid_idx(*place), partial(body, **values))
+        grids = interpreter.interpreter_builder
+        grids.set_grid_dim(*extents)
+        programs = Programs(extents, lambda place: grids.set_grid_idx(*place), partial(body, **values))
         before, _MEANINGS.turn = _MEANINGS.turn, programs.turn
         try:
             programs()
@@ -312,8 +307,7 @@ def _joined(values: Iterator[Any], how: str, end: bool) -> Any:
             tensors.append(_truth(value))
         elif bool(value) is end:
             return value
-    join = getattr(interpreter.interpreter_semantic, how)
-    return reduce(join, tensors) if tensors else value
+    return reduce(getattr(interpreter.interpreter_semantic, how), tensors) if tensors else value
 
 
 def _extreme(plain: Callable[..., Any], name: str, *values: Any, **named: Any) -> Any:

@@ -83,8 +83,7 @@ class Programs:
             return
         self.waiting.append((place, own))
         if is_new:
-            context = contextvars.copy_context()
-            threading.Thread(target=context.run, args=(self.go_on,), daemon=True).start()
+            threading.Thread(target=contextvars.copy_context().run, args=(self.go_on,), daemon=True).start()
         else:
             self.hand_over()
         own.acquire()

@@ -8,13 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.errors import MissingExtraError
-from noyau.toolchain.triton.builder import DTYPES, is_tensor, number_of, tensor_of
-
-try:
-    import triton.language as tl
-except ImportError as error:
-    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
+from noyau.toolchain.triton.builder import DTYPES, is_tensor, number_of, tensor_of, tl
 
 
 def _reduce(values: Any, axis: Any, combine: Any, keep_dims: bool = False, **options: Any) -> Any:

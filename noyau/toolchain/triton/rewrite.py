@@ -89,8 +89,7 @@ def _compiled(tree: ast.FunctionDef, free: tuple[str, ...], file: str) -> CodeTy
     arguments = ast.arguments([], [ast.arg(name) for name in free], None, [], [], None, [])
     outer = ast.FunctionDef("_noyau_outer", arguments, [tree], [])
     vars(outer)["type_params"] = []  # of Python 3.12
-    module = ast.fix_missing_locations(ast.Module([outer], []))
-    code = compile(module, file, "exec")
+    code = compile(ast.fix_missing_locations(ast.Module([outer], [])), file, "exec")
     for name in ("_noyau_outer", tree.name):
         code = next(each for each in code.co_consts if isinstance(each, CodeType) and each.co_name == name)
     return code
@@ -169,6 +168,5 @@ def _later(value: ast.expr) -> ast.expr:
     body, none = value, ast.arguments([], [], None, [], [], None, [])
     if not any(isinstance(node, ast.NamedExpr) for node in ast.walk(value)):
         return ast.copy_location(ast.Lambda(none, body), value)
-    name = ast.arg("_noyau_value")
-    one = ast.arguments([], [name], None, [], [], None, [value])
+    one = ast.arguments([], [ast.arg("_noyau_value")], None, [], [], None, [value])
     return ast.copy_location(ast.Lambda(one, _load("_noyau_value")), value)

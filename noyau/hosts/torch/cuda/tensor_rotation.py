@@ -83,20 +83,13 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors of one shape hold the same bits."""
     if one.dtype is not other.dtype or one.shape != other.shape:
         return False
-    if not one.numel():
-        return True
-    a, b = (each.contiguous().reshape(-1) for each in (one, other))
-    if one.dtype is not torch.bool:
-        a, b = a.view(torch.uint8), b.view(torch.uint8)
-    return bool(torch.equal(a, b))
+    return bool(torch.equal(*(each.contiguous().reshape(-1).view(torch.uint8) for each in (one, other))))
 
 
 def shares_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors lie on the same bytes, as far as their spans tell."""
-    if one.device != other.device or not one.numel() or not other.numel():
-        return False
     (a, b), (c, d) = _span(one), _span(other)
-    return a < d and c < b
+    return one.device == other.device and max(a, c) < min(b, d)
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:

@@ -365,8 +365,7 @@ def room_of(tensor: Tensor) -> Tensor:
         cells += max(extent - 1, 0) * stride
     if cells * tensor.element_size() > MOST_COPIED:
         raise RuntimeError("cells of an argument that moves lie far apart")
-    room = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-    return room.copy_(tensor)
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def require_apart(results: Sequence[Tensor], own: set[int]) -> None:

@@ -74,8 +74,7 @@ def is_symbolic(value: Any) -> bool:
     if isinstance(value, tuple | list):
         return any(map(is_symbolic, value))
     if isinstance(value, Tensor):
-        sizes = (*value.shape, *value.stride(), value.storage_offset())
-        return any(not isinstance(size, int) for size in sizes)
+        return any(not isinstance(size, int) for size in (*value.shape, *value.stride(), value.storage_offset()))
     return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
@@ -99,11 +98,9 @@ _ODD = 50  # of so many cells, one is odd
 def mixed(cases: Tensor, noise: torch.Generator) -> Tensor:
     """Many magnitudes, zeros of either sign among them, and a few infinities and NaN."""
     exponents = torch.empty_like(cases).normal_(generator=noise) * 2
-    values = cases * torch.exp2(exponents)
-    for number in (0.0, -0.0):
-        values = values.masked_fill(_some(cases, noise, _ODD), number)
-    for number in (float("inf"), float("-inf"), float("nan")):
-        values = values.masked_fill(_some(cases, noise, max(cases.numel() // 2, 4 * _ODD)), number)
+    values, rare = cases * torch.exp2(exponents), max(cases.numel() // 2, 4 * _ODD)
+    for text, one_in in {"0.0": _ODD, "-0.0": _ODD, "inf": rare, "-inf": rare, "nan": rare}.items():
+        values = values.masked_fill(_some(cases, noise, one_in), float(text))
     return values
 
 
@@ -143,12 +140,10 @@ class Drawer:
         """A value for each node that is read, by its name, and for each input of the graph, by its."""
         noise = torch.Generator(self.device).manual_seed(seed)
         self.maker.rng = np.random.default_rng(seed)
-        result: dict[str, Any] = {}
-        integers: dict[str, np.ndarray] = {}
+        result, integers = dict[str, Any](), dict[str, np.ndarray]()
         known = {node.output: node for node in self.group.original.inputs}
         for node in sorted(known.values(), key=lambda node: bool(tables_of(self.maker.uses, node))):
-            giver = self.source.givers.get(node.output)
-            if giver is None:
+            if (giver := self.source.givers.get(node.output)) is None:
                 raise InputError(f"{node.output} is no value of torch's")
             result[node.output] = result[giver.name] = self.tensor(node, giver.meta["val"], pattern, noise, integers)
         for read in self.reads:
@@ -181,8 +176,7 @@ class Drawer:
             room.copy_(torch.rand(room.shape, generator=noise, device=self.device) < 0.7)
         else:
             integers[node.output] = self.maker.make(node, integers)[0]
-            cut = tuple(slice(0, extent) for extent in room.shape)
-            room.copy_(tensor_of(integers[node.output][cut]))
+            room.copy_(tensor_of(integers[node.output][tuple(slice(0, extent) for extent in room.shape)]))
         return room.expand(shape)
 
     def room(self, fake: Tensor) -> Tensor:

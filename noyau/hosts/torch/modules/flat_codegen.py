@@ -150,9 +150,9 @@ class FlatText:
         if isinstance(form, tuple):
             self.values[node.name] = form[at]
             return
-        self.made(node, f"{form.root}[{at!r}]", (form.root,), result)
+        self.assign(node, f"{form.root}[{at!r}]", (form.root,), result)
 
-    def made(self, node: fx.Node, text: str, reads: tuple[str, ...], result: Any) -> None:
+    def assign(self, node: fx.Node, text: str, reads: tuple[str, ...], result: Any) -> None:
         """A line that makes the value of a node."""
         name = self.fresh()
         self.lines.append(Line(f"{name} = {text}", reads, name))
@@ -166,7 +166,7 @@ class FlatText:
         function = self.held(DIRECT.get(node.target, node.target), "f")
         words = [self.word(each, reads) for each in node.args]
         words += [f"{key}={self.word(each, reads)}" for key, each in node.kwargs.items()]
-        self.made(node, f"{function}({', '.join(words)})", tuple(reads), result)
+        self.assign(node, f"{function}({', '.join(words)})", tuple(reads), result)
 
     def word(self, value: Any, reads: list[str]) -> str:
         """An argument."""
@@ -383,8 +383,7 @@ class NodeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has n
         """A call of a function."""
         target, text = node.target, self.text
         if isinstance(target, DeviceCall):
-            tensors = target.in_memory([self.env_of(each) for each in node.args])
-            plan = target.launcher.known(tensors)
+            plan = target.launcher.known(target.in_memory([self.env_of(each) for each in node.args]))
             if plan is not None and text.launched(node, plan, result):
                 return
         elif target is operator.getitem:

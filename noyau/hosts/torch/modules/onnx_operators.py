@@ -126,8 +126,7 @@ def _reduce(function: Callable[..., torch.Tensor]) -> Function:
 def _mean(x: torch.Tensor, axes: Sequence[int], keep: bool) -> torch.Tensor:
     if x.dtype.is_floating_point:
         return torch.mean(x, axes, keep)
-    count = math.prod(x.shape[axis] for axis in axes)
-    return torch.div(torch.sum(x, axes, keep), count, rounding_mode="trunc")
+    return torch.div(torch.sum(x, axes, keep), math.prod(x.shape[axis] for axis in axes), rounding_mode="trunc")
 
 
 def _product(x: torch.Tensor, axes: Sequence[int], keep: bool) -> torch.Tensor:
@@ -196,8 +195,7 @@ def _slice(call: NodeCall) -> torch.Tensor:
 def _split(call: NodeCall) -> tuple[torch.Tensor, ...]:
     x, sizes, axis = call.tensor(0), call.array(1, "split"), call.numbers.get("axis", 0)
     if sizes is None:
-        count = int(call.numbers.get("num_outputs", call.outputs))
-        return tuple(x.split(-(-x.shape[axis] // count), axis))
+        return tuple(x.split(-(-x.shape[axis] // int(call.numbers.get("num_outputs", call.outputs))), axis))
     return tuple(x.split(sizes, axis))
 
 

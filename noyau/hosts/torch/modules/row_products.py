@@ -40,8 +40,7 @@ def pack(weight: Tensor, form: WeightForm) -> tuple[Tensor, ...]:
     middle = 1 << (form.bits - 1)
     wide, largest = weight.detach().to(torch.float32), middle - 1
     if form.group:
-        padding = -wide.shape[1] % (2 * form.group)
-        wide = torch.nn.functional.pad(wide, (0, padding)).view(len(wide), -1, form.group)
+        wide = torch.nn.functional.pad(wide, (0, -wide.shape[1] % (2 * form.group))).view(len(wide), -1, form.group)
     scales = wide.abs().amax(-1) / largest
     scales = scales.to(torch.bfloat16) if form.group else scales
     scales[scales == 0] = 1
@@ -61,8 +60,7 @@ def unpack(packed: Sequence[Tensor], form: WeightForm, depth: int) -> Tensor:
     if form.bits == 4:
         cells = torch.cat((cells & 15, cells >> 4), dim=1)
     wide = cells.double() - (1 << (form.bits - 1))
-    groups = wide.view(*scales.shape, -1) * scales.double().unsqueeze(-1)
-    return groups.view(len(wide), -1)[:, :depth]
+    return (wide.view(*scales.shape, -1) * scales.double().unsqueeze(-1)).view(len(wide), -1)[:, :depth]
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

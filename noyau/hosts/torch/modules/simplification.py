@@ -53,8 +53,7 @@ def drop_detached(graph: fx.Graph) -> None:
     """Let what reads a value without its gradient read the value itself: a graph has no gradients. Torch's partitioner
     takes neither for a map, and would keep each tanh, sigmoid and exp for backward that it can compute again."""
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
-        source = node.args[0]
-        node.replace_all_uses_with(source, delete_user_cb=lambda user: user.op != "output")
+        node.replace_all_uses_with(node.args[0], delete_user_cb=lambda user: user.op != "output")
         if not node.users:
             graph.erase_node(node)
 

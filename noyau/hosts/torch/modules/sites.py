@@ -106,8 +106,7 @@ def _apart(node: fx.Node, device: torch.device) -> str:
         return "it makes no tensor"
     fakes = [each.meta.get("val") for each in (node, *node.all_input_nodes)]
     tensors = [each for fake in fakes for each in (fake if isinstance(fake, tuple | list) else [fake])]
-    devices = {each.device for each in tensors if isinstance(each, torch.Tensor)}
-    return ELSEWHERE if devices - {device} else ""
+    return ELSEWHERE if {each.device for each in tensors if isinstance(each, torch.Tensor)} - {device} else ""
 
 
 def isolate(source: TracedGraph, group: Group) -> tuple[fx.GraphModule, list[fx.Node]]:

@@ -80,14 +80,12 @@ class DeviceTrial:
         """Try every pattern, or of the first few where somebody waits; and of the first at other sizes, where
         sizes are names."""
         patterns = PATTERNS if effort == FULL else PATTERNS[:2]
-        outcomes, alike = list[Outcome](), True
         with torch.no_grad():
-            cases = ((pattern, drawer.drawn(pattern, number)) for number, pattern in enumerate(patterns))
-            for number, (label, inputs) in enumerate(chain(cases, self.elsewhere(drawer.device))):
-                outcome, same = self.outcome(Case(label, ()), inputs, number)
-                outcomes.append(outcome)
-                alike &= same
-        return Certificate(f"{self.call.name}[triton]", tuple(outcomes), made_up=True, order_independent=alike)
+            drawn = ((pattern, drawer.drawn(pattern, number)) for number, pattern in enumerate(patterns))
+            cases = enumerate(chain(drawn, self.elsewhere(drawer.device)))
+            pairs = [self.outcome(Case(label, ()), inputs, number) for number, (label, inputs) in cases]
+        outcomes, alike = zip(*pairs, strict=True)
+        return Certificate(f"{self.call.name}[triton]", outcomes, made_up=True, order_independent=all(alike))
 
     def elsewhere(self, device: torch.device) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Inputs of sizes that torch did not see, but for those that its own nodes do not take."""
@@ -120,10 +118,8 @@ class DeviceTrial:
         results, again = self.run(own, room), self.run(own, other)
         moved = Fault(FindingKind.ORDER_DEPENDENT, "gave other bits in another run")
         moved_on = [(moved, differ(one, two)) for one, two in zip(results, again, strict=True)]
-        changed = [
-            (Fault(FindingKind.MUTATED_INPUT, f"changed its input {number}"), differ(*pair))
-            for number, pair in enumerate(zip(own, before, strict=True))
-        ]
+        mutated = [Fault(FindingKind.MUTATED_INPUT, f"changed its input {number}") for number in range(len(own))]
+        changed = [(fault, differ(*pair)) for fault, *pair in zip(mutated, own, before, strict=True)]
         flags = [*room.flags(), *other.flags(), *changed, *_unwritten(results, again), *moved_on]
         return results, answers(flags)
 
@@ -199,16 +195,16 @@ class DeviceTrial:
 
 def _placed(outcome: Outcome, outputs: Mapping[str, tuple[Tensor, Tensor]]) -> Outcome:
     """The outcome of cells that were picked of each output, its failures at the places that they have in the result."""
-    failures = []
-    for each in outcome.failures:
-        if each.cell is None:
-            failures.append(each)
-            continue
-        where, result = outputs[each.output]
-        flat = int(where[each.cell[0]])
-        cell = tuple(int(at) for at in np.unravel_index(flat, tuple(result.shape) or (1,)))
-        failures.append(replace(each, cell=cell[: result.dim()], note=f"{each.note}, of cells that were picked"))
-    return replace(outcome, failures=tuple(failures))
+
+    def placed(failure: Failure) -> Failure:
+        if failure.cell is None:
+            return failure
+        where, result = outputs[failure.output]
+        places = np.unravel_index(int(where[failure.cell[0]]), tuple(result.shape) or (1,))
+        cell = tuple(map(int, places))[: result.dim()]
+        return replace(failure, cell=cell, note=f"{failure.note}, of cells that were picked")
+
+    return replace(outcome, failures=tuple(map(placed, outcome.failures)))
 
 
 def _later(runs: Iterator[Sequence[Tensor]], count: int) -> Iterator[list[np.ndarray]]:
@@ -241,8 +237,7 @@ def _unwritten(one: Sequence[Tensor], other: Sequence[Tensor]) -> Iterator[Flag]
     bits of both."""
     for number, pair in enumerate(zip(one, other, strict=True)):
         first, second = (holds_poison(each, which) for each, which in zip(pair, POISONS, strict=True))
-        left = Fault(FindingKind.UNWRITTEN, f"left cells of its output {number} as they were")
-        yield left, (first & second).any()
+        yield Fault(FindingKind.UNWRITTEN, f"left cells of its output {number} as they were"), (first & second).any()
 
 
 def certify_all(
@@ -301,8 +296,7 @@ def first_line(error: Exception) -> str:
 
 def _certificate(kernel: Planned, source: TracedGraph, device: torch.device, effort: Effort) -> Certificate:
     group, call = kernel.groups[0], call_of(kernel, source)
-    sizes = sizes_of(group, source)
-    stamp = f"{kernel.text} {_stamp(device)} {sorted(sizes.items())} {effort}"
+    stamp = f"{kernel.text} {_stamp(device)} {sorted(sizes_of(group, source).items())} {effort}"
     key = certificate_key(stamp, group.original, (), True, 0)
 
     def judged() -> Certificate:

@@ -155,8 +155,7 @@ class OnnxBench:
         that would take too long, its seconds."""
         timings = self._measured(contents, scenes, limit_s)
         near = [at for at, each in enumerate(timings) if isinstance(each, BindingTiming) and each.is_borderline]
-        again = self._measured(contents, [scenes[at] for at in near], math.inf)
-        for at, timing in zip(near, again, strict=True):
+        for at, timing in zip(near, self._measured(contents, [scenes[at] for at in near], math.inf), strict=True):
             timings[at] = timing
         return timings
 
@@ -237,5 +236,4 @@ def parts(
     types = types_of(read) | {node.output: value_type(node) for node in group.graph.nodes}
     called = [places[nodes[call].output[0]] for call in calls]
     before = extract(original.model, operators, tuple(read), group.outputs, types)
-    after = extract(fused, [*called, position], tuple(read), group.outputs, types)
-    return before, after, read
+    return before, extract(fused, [*called, position], tuple(read), group.outputs, types), read

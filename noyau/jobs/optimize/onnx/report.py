@@ -60,8 +60,7 @@ def remarks(original: SourceModel, feeds: ModelInputs, candidates: Sequence[Cand
         yield f"it does not run with the usual sizes: {sizes} were found by trying; --dim or --inputs gives others"
     yield from (f"{one.planned.operator}: {one.note}" for one in candidates if one.note)
     yield from timed_together(candidates)
-    fused = fused_operators(original.model)
-    if fused:
+    if fused := fused_operators(original.model):
         names = ", ".join(printable(f"{count} {name}") for name, count in fused.items())
         yield f"already fused by onnxruntime: {names}{'' if candidates else '; nothing else is left to fuse'}"
     for operator in dict.fromkeys(foreign_operators(original.runnable).values()):
@@ -76,8 +75,7 @@ def remarks(original: SourceModel, feeds: ModelInputs, candidates: Sequence[Cand
         if timing.verdict is Verdict.AMBIGUOUS:
             yield f"the whole model, {timing}; {timing.comparison.advice}"
     timings = [*whole.timings, *(timing for one in candidates for timing in one.timings)]
-    days = sorted({timing.timed_on for timing in timings if timing.recalled})
-    if days:
+    if days := sorted({timing.timed_on for timing in timings if timing.recalled}):
         some = "" if all(timing.recalled for timing in timings) else "some of the "
         yield f"{some}times are of earlier runs: timed on {', '.join(days)}; --fresh times anew"
 
@@ -97,8 +95,7 @@ def missing_in_ceiling(candidates: Sequence[Candidate], whole: Whole) -> Iterato
     without: dict[str, list[str]] = {}
     for timing in whole.timings if whole.timings and ceiling(candidates, whole.timings[0]) is not None else ():
         lost = [one for one in candidates if one.timings and all(each.sizes != timing.sizes for each in one.timings)]
-        if lost:
-            names = ", ".join(one.planned.operator for one in lost)
+        if names := ", ".join(one.planned.operator for one in lost):
             without.setdefault(names, []).append(spell(timing.sizes))
     for names, places in without.items():
         yield f"{names}: dropped before the times at {'; '.join(places)}, so not in what fusing could gain there"

@@ -78,9 +78,8 @@ def optimize_proto(model: onnx.ModelProto, wishes: OptimizeOptions = DEFAULTS) -
     from noyau.frontends.onnx.tensors import is_external
 
     if any(map(is_external, tensors_of(model.graph))):
-        raise InputError(
-            "the model names weights in other files: give its path, or onnx.load_external_data_for_model(model, FOLDER)"
-        )
+        remedy = "give its path, or onnx.load_external_data_for_model(model, FOLDER)"
+        raise InputError(f"the model names weights in other files: {remedy}")
     home = tempfile.TemporaryDirectory(prefix="noyau-")
     path = Path(home.name) / "model.onnx"
     try:

@@ -135,8 +135,7 @@ def _require_linked(kernels: Sequence[Planned], target: str) -> None:
 
 
 def _planned(original: SourceModel, op: Op[Any, Any], target: str) -> Planned:
-    path = path_between(original, ends_of_op(op))
-    places, kernel = places_of(original, path), kernel_of(op)
+    places, kernel = places_of(original, path_between(original, ends_of_op(op))), kernel_of(op)
     graph = places[0].graph
     instance = instance_of(op, graph)
     digest = hashlib.sha256(f"{target}\n{c_source(kernel, instance, 'kernel')}".encode()).hexdigest()[:8]
@@ -155,8 +154,7 @@ def _group(wires: DefUse, place: Occurrence, operator: str) -> Group:
     roles = {**dict.fromkeys(inputs, Role.INPUT), **dict.fromkeys(graph.outputs, Role.OUTPUT)}
     ends = [(graph[name], role) for name, role in roles.items()]
     buffers = tuple(Buffer(identifier(n.output), n.dtype, n.shape, role, n.output) for n, role in ends)
-    binding = plan([graph[name].shape for name in inputs])
-    kernel = Kernel(operator, buffers, binding, (Launch(()),))
+    kernel = Kernel(operator, buffers, plan([graph[name].shape for name in inputs]), (Launch(()),))
     stand_ins: Mapping[str, str] = {}  # results that have the shapes of values that others only measure
     with contextlib.suppress(UnsupportedError):
         stand_ins = wires.ends(place.path.positions)[1]

@@ -150,8 +150,7 @@ class AheadOfTime:
         self.closed = False
         self._sketches: dict[str, Sketch] = {}
         # The C that calls kernels takes a compiler half a second; Triton, twice that for what calls the driver.
-        begun = (begin_triton if on_gpu else library) if waits else None
-        self._fast_calls = Thread(target=begun, daemon=True)
+        self._fast_calls = Thread(target=(begin_triton if on_gpu else library) if waits else None, daemon=True)
 
     def __enter__(self) -> AheadOfTime:
         self._fast_calls.start()

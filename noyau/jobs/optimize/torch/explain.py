@@ -130,9 +130,7 @@ def _shown(graph: CompiledGraph, width: int) -> Iterator[RenderableType]:
         where = f", {len(one.groups)} places" if len(one.groups) > 1 else ""
         yield from hanging(f"{one.operator}{where}: {', '.join(one.replaces)}", width, "  ", "    ")
     reasons: dict[str, list[str]] = defaultdict(list)
-    for name, reason in left(graph):
+    for name, reason in (*left(graph), *((f"{one} -> {other}", reason) for one, other, reason in _cuts(graph))):
         reasons[reason].append(name)
-    for one_node, other, reason in _cuts(graph):
-        reasons[reason].append(f"{one_node} -> {other}")
     for reason, names in sorted(reasons.items(), key=lambda item: -len(item[1])):
         yield from hanging(printable(f"{reason}: {few(names, _MOST)}"), width, "  ", "    ")

@@ -119,13 +119,12 @@ def drawing_of(graph: CompiledGraph, title: str, *, is_fused: bool) -> Section:
     as one node. A graph of more nodes than a browser lays out has none, and says so."""
     operators = graph.source.nodes if graph.source else ()
     kept = {one.planned.operator for one in graph.kept}
+    fused = [(kernel.operator, group) for kernel in graph.plan.kernels for group in kernel.groups]
     groups = {
-        position: (number, kernel.operator)
-        for number, (kernel, group) in enumerate(
-            (kernel, group) for kernel in graph.plan.kernels for group in kernel.groups
-        )
+        position: (number, name)
+        for number, (name, group) in enumerate(fused)
         for position in group.positions
-        if not is_fused or kernel.operator in kept
+        if not is_fused or name in kept
     }
     left_out = len(operators) > MOST
     places = {node: position for position, node in enumerate(() if left_out else operators) if node.op != "get_attr"}
@@ -136,11 +135,8 @@ def drawing_of(graph: CompiledGraph, title: str, *, is_fused: bool) -> Section:
     for node, at in places.items():
         kernel, number = groups.get(at, (0, ""))[1], numbers[keys[node]]
         name = kernel if is_fused and kernel else printable(str(node.target)).removeprefix("aten.")
-        facts = {
-            "node": node.name,
-            "kernel": kernel,
-            "shape": printable(str(getattr(node.meta.get("val"), "shape", ""))),
-        }
+        shape = printable(str(getattr(node.meta.get("val"), "shape", "")))
+        facts = {"node": node.name, "kernel": kernel, "shape": shape}
         end = {"tone": "end"} if node.op in ("placeholder", "output") else {}
         nodes[number] = {"lines": [name], "name": node.name, "facts": facts, "group": kernel, "source": kernel, **end}
         waiting = list(node.all_input_nodes)

@@ -30,6 +30,7 @@ from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.pipeline import Sizes
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, Sketch, ends_of, input_names, open_kernel
 from noyau.jobs.optimize.torch.options import CompileOptions
+from noyau.jobs.optimize.torch.whole import Run
 from noyau.kernels.certificates import keep_timing, recall_timing, timing_key
 from noyau.timing.comparison import compare
 from noyau.timing.verdict import Comparison, Verdict
@@ -76,7 +77,7 @@ class TorchHost:
         """Each kept kernel in each of its places, with the numbers of that place."""
         return swaps_of(candidates, self.source, self._kernel, registered=self.registered)
 
-    def _kernel(self, candidate: Candidate, group: Group) -> Callable[..., Any]:
+    def _kernel(self, candidate: Candidate, group: Group) -> Run:
         """A kernel with torch's own errors, where it looks into something."""
         kernel = kernel_of(candidate, group)
         if not any(isinstance(node.kind, Gather | Scatter) for node in group.graph.nodes):
@@ -88,9 +89,7 @@ class TorchHost:
         return with_torchs_errors(kernel, own, part, [node.name for node in reads])
 
 
-def with_torchs_errors(
-    kernel: Callable[..., Any], own: Sequence[str], part: fx.GraphModule, reads: Sequence[str]
-) -> Callable[..., Any]:
+def with_torchs_errors(kernel: Run, own: Sequence[str], part: fx.GraphModule, reads: Sequence[str]) -> Run:
     """A kernel of the values `own`; where an index is outside, torch's nodes of the `part`, which take what it `reads`,
     raise what torch raises."""
 
@@ -116,7 +115,7 @@ def rounds_of(wishes: CompileOptions) -> Sequence[Sizes]:
 def swaps_of(
     candidates: Sequence[Candidate],
     source: TracedGraph,
-    opening: Callable[[Candidate, Group], Callable[..., Any]],
+    opening: Callable[[Candidate, Group], Run],
     *,
     registered: bool,
 ) -> tuple[list[Candidate], list[KernelSwap]]:
@@ -212,7 +211,7 @@ def compare_briefly(before: Callable[[], object], after: Callable[[], object], b
     return glance if clear else compare(before, after, budget_s=budget_s)
 
 
-def kernel_of(candidate: Candidate, group: Group) -> Callable[..., Any]:
+def kernel_of(candidate: Candidate, group: Group) -> Run:
     """A built kernel as a function of tensors, with the numbers of a place of its own."""
     assert candidate.library is not None
     scalars = scalars_of(group)

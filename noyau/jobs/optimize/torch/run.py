@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -104,8 +105,9 @@ class OptimizedModule:
 
     def source(self, kernel: str) -> str:
         """The text of a kernel, kept or not, under its certificate; InputError where there is none of that name."""
-        planned = kernel_named(kernel, (one.planned for one in self.candidates))
-        return planned.explained(next(one.evidence for one in self.candidates if one.planned is planned))
+        candidates = self.candidates  # made anew each time
+        planned = kernel_named(kernel, (one.planned for one in candidates))
+        return planned.explained(next(one.evidence for one in candidates if one.planned is planned))
 
     def save(self, path: str | Path) -> None:
         """Write the module for inference: noyau.load(path) starts without timing or compiling anything.
@@ -305,17 +307,15 @@ def report_of(
 
 def distinct(graphs: Iterable[CompiledGraph]) -> list[Candidate]:
     """Each kernel once, with all its places; kept where one graph has kept it."""
-    by_name: dict[str, Candidate] = {}
-    for graph in graphs:
-        for one in graph.candidates:
-            name = one.planned.operator
-            if name in by_name:
-                first = by_name[name]
-                places = (*first.planned.groups, *one.planned.groups)
-                best = first if first.kept or not one.kept else one
-                one = replace(best, planned=replace(best.planned, groups=places))
-            by_name[name] = one
-    return list(by_name.values())
+    by_name: dict[str, list[Candidate]] = defaultdict(list)
+    for one in (one for graph in graphs for one in graph.candidates):
+        by_name[one.planned.operator].append(one)
+    result = list[Candidate]()
+    for same in by_name.values():
+        best = next((one for one in same if one.kept), same[0])
+        places = tuple(group for one in same for group in one.planned.groups)
+        result.append(replace(best, planned=replace(best.planned, groups=places)))
+    return result
 
 
 def left(graph: CompiledGraph) -> Iterator[tuple[str, str]]:

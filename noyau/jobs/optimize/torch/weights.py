@@ -76,7 +76,7 @@ class FewBits:
 
 
 def states_of(arguments: Sequence[Any], places: Sequence[int]) -> list[tuple[int, int]]:
-    """Where each of some arguments lies, and how many changes were counted of it."""
+    """Address of each of some arguments, and how many changes were counted of it."""
     return [(arguments[at].data_ptr(), arguments[at]._version) for at in places]
 
 
@@ -223,8 +223,7 @@ class TorchWeightStage:
         """The outputs with each case, and those with a choice."""
         log.info("running the graph with weights of %s in few bits", several(len(choice), "launch"))
         module, places = row_products.with_products(self.module, self._kernels(choice))
-        after = (outputs_of(module, [each[at] for at in places]) for each in cases)
-        return zip(self.before, after, strict=True)
+        return zip(self.before, (outputs_of(module, [each[at] for at in places]) for each in cases), strict=True)
 
     def _result(self, choice: Choice, reason: str) -> FewBits:
         record = self.tried.record(self.weights, self.budget, choice, reason)
@@ -342,8 +341,7 @@ def certify(packed: PackedProducts, rows: Tensor, family: ProductFamily) -> None
     CheckError where a cell is further from float64, with the packed weights, than sums in float32 may be: 2**-24 of the
     terms' sizes for each term, and the rounding of the result."""
     products, info = packed.products, torch.finfo(rows.dtype)
-    noise = torch.Generator().manual_seed(0)
-    drawn = torch.randn(rows.shape, generator=noise).to(rows)
+    drawn = torch.randn(rows.shape, generator=torch.Generator().manual_seed(0)).to(rows)
     odd, large = rows.clone(), rows.clone()
     odd[:, -1], large[:, 0] = torch.nan, rows.abs().amax() * LARGE[-1]
     operands = [each + 0.5 if each.ndim == 1 else each for each in family.operands(products.form)]

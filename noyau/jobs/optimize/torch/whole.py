@@ -22,6 +22,7 @@ from noyau.timing.verdict import Comparison, Verdict
 
 log = logging.getLogger("noyau")
 Run = Callable[..., Any]
+Attempt = tuple[Run, Comparison | None, Mapping[str, float]]
 ATTEMPTS = 4  # at a whole that is not slower, each with half of the kernels, before it is handed back as it was
 _FIRST = 2  # calls in which kernels come to be
 _WARM, _WARM_S = 8, 1.0  # calls before a timing, in which launches are recorded, and when there are no more
@@ -47,7 +48,7 @@ def least(gains: Mapping[str, float]) -> list[str]:
 
 
 def settle(
-    attempt: Callable[[Mapping[str, str]], tuple[Run, Comparison | None, Mapping[str, float]]], at_most: int = ATTEMPTS
+    attempt: Callable[[Mapping[str, str]], Attempt], at_most: int = ATTEMPTS
 ) -> tuple[Run, Comparison | None, str]:
     """The first attempt that does not lose, or the last, and what came of all in words. An attempt has a run without
     the kernels that are dropped, how it compares, and what each kernel of it gains."""
@@ -114,7 +115,7 @@ class JudgedGraph:
 
     def attempt(
         self, rival: Run, dropped: Mapping[str, str], arguments: Sequence[Any], restore: Callable[[], None]
-    ) -> tuple[Run, Comparison | None, Mapping[str, float]]:
+    ) -> Attempt:
         run, gains = self.again(dropped, alike(arguments)) if dropped and self.again else (self.run, self.gains)
         before, after = step_of(rival, arguments, restore), step_of(run, arguments, restore)
         for side in (before, after):
