@@ -14,6 +14,7 @@ from noyau.dtypes import DType
 from noyau.errors import CheckError, FindingKind, InputError, OutsideError
 
 Shape = tuple[int, ...]
+Arrays = Sequence[np.ndarray]
 Order = Callable[[int], Iterable[int]]
 Empty = Callable[[Shape, np.dtype], np.ndarray]  # memory for a result
 
@@ -106,6 +107,9 @@ class GuardedArray:
         return equal
 
 
+Memory = tuple[list[GuardedArray], list[GuardedArray]]  # of the outputs, and of the scratch
+
+
 def refuse_unwritten(kernel: str, output: str, missed: np.ndarray, kind: FindingKind = FindingKind.UNWRITTEN) -> None:
     """CheckError where a kernel missed cells of an output: it never wrote them, or reads them before it writes."""
     if missed.any():
@@ -159,9 +163,7 @@ class ArrayKernel(ABC):
         return [output.array for output in first]
 
     @abstractmethod
-    def _run_between(
-        self, inputs: Sequence[np.ndarray], pieces: int, order: Order, poison: int
-    ) -> tuple[list[GuardedArray], list[GuardedArray]]:
+    def _run_between(self, inputs: Arrays, pieces: int, order: Order, poison: int) -> Memory:
         """One run; the outputs and the scratch, which were poisoned before."""
 
     def _run_guarded(self, inputs: Sequence[np.ndarray], pieces: int, order: Order, poison: int) -> list[GuardedArray]:
@@ -207,9 +209,7 @@ class ArrayKernel(ABC):
                 raise InputError(f"{self.name}: output {number} would have the shape {shape}; give larger inputs")
         return list(shapes)
 
-    def _accept(
-        self, out: Sequence[np.ndarray], shapes: Sequence[Shape], inputs: Sequence[np.ndarray]
-    ) -> list[np.ndarray]:
+    def _accept(self, out: Arrays, shapes: Sequence[Shape], inputs: Arrays) -> list[np.ndarray]:
         """The arrays to write to, or InputError where one does not fit."""
         if len(out) != self.outputs:
             raise InputError(f"{self.name} has {self.outputs} outputs, got {len(out)} to write to")

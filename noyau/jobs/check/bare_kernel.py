@@ -14,6 +14,7 @@ import numpy as np
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import CheckError, FindingKind, InputError, NoyauError, SignatureError
 from noyau.ir.dims import shape_of
+from noyau.ir.graph import Graph
 from noyau.jobs.check.sanitized_runs import SanitizedRuns, explain_findings
 from noyau.kernels.c.parameters import TextFunction, is_named, parameters, text_function
 from noyau.kernels.programs.generate import Specialization, lazy_graph
@@ -23,7 +24,7 @@ from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import array_behind, bare_language, call, copied, restore
 from noyau.sanitizer.scripts.record import OBSERVERS, place_of
 from noyau.signatures.types import Instance, Value
-from noyau.verify.certificate import Certificate, Outcome, require_tolerance
+from noyau.verify.certificate import Certificate, require_tolerance
 from noyau.verify.checks import KernelCheck, OpCheck
 from noyau.verify.failures import Case
 from noyau.verify.findings import Finding
@@ -32,10 +33,18 @@ from noyau.verify.trial import KernelTrial, LazyGraph
 Array = np.ndarray
 
 
-def outcome_of(
-    one: _Bare, reference: Callable[..., Any], after: Sequence[Any], returned: Any, tolerance: float | None
-) -> Outcome:
-    """Judge a call by a reference. `after`: the arguments, arrays as NumPy's; `returned`: by the kernel.
+@dataclass(frozen=True, slots=True)
+class ReferenceResults:
+    """A reference as a graph of the arrays that it takes, what the kernel gave for its outputs, and the inputs."""
+
+    graph: Graph
+    traced: LazyGraph
+    inputs: tuple[Array, ...]
+    results: tuple[Array, ...]
+
+
+def evaluate_reference(one: _Bare, reference: Callable[..., Any], after: list[Any], returned: Any) -> ReferenceResults:
+    """Evaluate a reference for a call. `after`: the arguments, arrays as NumPy's; `returned`: by the kernel.
 
     SignatureError where the reference takes what there is not, or gives more or fewer results, or others, than there
     are arrays to compare; InputError where it fails on the arguments."""
@@ -56,7 +65,7 @@ def outcome_of(
     bound.__name__ = getattr(reference, "__name__", "reference")
     fills, results = _tried(reference, values, one.name)
     written = [of_kernel[at] for at in places] if fills else None
-    chosen = _compared(names, after, of_kernel, written, results, returned, one.name)
+    chosen = _compared(one, after, of_kernel, written, results, returned)
     input_names = {value.name for value in inputs}
     ends = [(f"{name} afterwards" if name in input_names else name, each) for name, each in chosen]
     outputs = tuple(Value(name, _known(each), shape_of(each.shape)) for name, each in ends)
@@ -64,9 +73,8 @@ def outcome_of(
     own = Reference(bound, tuple(value.name for value in inputs), {})
     graph = graph_of(own, instance, {})
     traced: LazyGraph = (lambda: None) if fills else lazy_graph(own, Specialization(instance, {}))
-    judge = KernelTrial(graph, lambda _: [each for _, each in chosen], traced, is_check=True, tolerance=tolerance)
-    with np.errstate(all="ignore"):
-        return judge.outcome(Case("the arguments", tuple(values[at] for at in places)), 0)
+    arrays = tuple(values[at] for at in places)
+    return ReferenceResults(graph, traced, arrays, tuple(each for _, each in chosen))
 
 
 def _taken(reference: Callable[..., Any], names: Sequence[str], kernel_name: str) -> list[int]:
@@ -104,36 +112,30 @@ def _tried(reference: Callable[..., Any], values: Sequence[Any], name: str) -> t
 
 
 def _compared(
-    names: Sequence[str],
-    after: Sequence[Any],
-    kernel_places: Sequence[int],
-    filled: Sequence[int] | None,
-    results: Sequence[Any],
-    returned: Any,
-    kernel_name: str,
+    one: _Bare, after: list[Any], taken: Sequence[int], filled: Sequence[int] | None, results: list[Any], returned: Any
 ) -> list[tuple[str, Array]]:
     """The arrays that the reference speaks of, with their names: what the kernel returned; those that the reference
     fills; those that it does not take; else the last ones."""
-    arrays = [at for at, each in enumerate(after) if isinstance(each, np.ndarray)]
+    names, arrays = one.names, [at for at, each in enumerate(after) if isinstance(each, np.ndarray)]
     if filled is not None:
-        return _require([(names[at], after[at]) for at in filled], kernel_name)
+        return _require([(names[at], after[at]) for at in filled], one.name)
     if returned is not None:
         parts = list(returned) if isinstance(returned, tuple | list) else [returned]
         pairs = [
             (f"result {at}" if len(parts) > 1 else "the result", np.asarray(each)) for at, each in enumerate(parts)
         ]
     else:
-        others = [at for at in arrays if at not in kernel_places]
+        others = [at for at in arrays if at not in taken]
         places = others if len(others) >= len(results) else arrays[-len(results) :]
         pairs = [(names[at], after[at]) for at in places[: len(results)]]
     if len(pairs) != len(results):
         counts = f"{len(results)} results, and there are {len(pairs)} to compare"
-        raise SignatureError(f"{kernel_name}: its reference gives {counts}")
+        raise SignatureError(f"{one.name}: its reference gives {counts}")
     for (name, array), want in zip(pairs, results, strict=True):
         if np.shape(want) != array.shape:
             shapes = f"{list(np.shape(want))}, and {name} is {list(array.shape)}"
-            raise SignatureError(f"{kernel_name}: its reference gives a result of shape {shapes}")
-    return _require(pairs, kernel_name)
+            raise SignatureError(f"{one.name}: its reference gives a result of shape {shapes}")
+    return _require(pairs, one.name)
 
 
 def _require(pairs: list[tuple[str, Array]], kernel_name: str) -> list[tuple[str, Array]]:
@@ -191,7 +193,7 @@ def check_bare(
     runs.allowed, runs.notes = dict.fromkeys(watched.allowed), {note: note for note in watched.notes}
     wrong, certificate = list[Finding](), None
     if reference is not None:
-        certificate, wrong = one.compared(outcome_of(one, reference, arrays, returned, tolerance))
+        certificate, wrong = one.compared(evaluate_reference(one, reference, arrays, returned), tolerance)
     findings = tuple(explain_findings(wrong, runs))
     unverified = "it made too many accesses, and was ended; check smaller arrays" * watched.is_cut
     parts = name, one.language, certificate, findings, (one.size,)
@@ -250,8 +252,12 @@ class _Bare:
                 restore(each, old)
         return watched, after, returned
 
-    def compared(self, outcome: Outcome) -> tuple[Certificate, list[Finding]]:
+    def compared(self, expected: ReferenceResults, tolerance: float | None) -> tuple[Certificate, list[Finding]]:
         """The certificate of what it gave, and what is wrong with it."""
+        graph, traced = expected.graph, expected.traced
+        judge = KernelTrial(graph, lambda _: expected.results, traced, is_check=True, tolerance=tolerance)
+        with np.errstate(all="ignore"):
+            outcome = judge.outcome(Case("the arguments", expected.inputs), 0)
         certificate = Certificate(self.name, (outcome,))
         if not outcome.broken:
             return certificate, []

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import cache, lru_cache, partial
 from importlib import import_module
 from types import MappingProxyType
@@ -383,7 +383,6 @@ WATCHES: Mapping[str, str] = MappingProxyType(
 
 
 def _is_there(package: str) -> bool:
-    try:
+    with suppress(ImportError, ValueError):
         return importlib.util.find_spec(package) is not None
-    except (ImportError, ValueError):
-        return False
+    return False

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from noyau.sanitizer.access_map import AccessMap
     from noyau.sanitizer.scripts.record import ScriptCheck
     from noyau.verify.checks import OpCheck
-    from noyau.verify.reports import Report
 
 
 _INTERPRET = "TRITON_INTERPRET"
@@ -142,10 +141,7 @@ def _check_op(arguments: argparse.Namespace) -> int:
         checks = _checked(arguments)
         maps = _maps(arguments)
     report = report_text(checks, everything=arguments.all)
-    printed = maps if arguments.map is not None else ()
-    text = "\n".join([report, *map(str, printed), *(f"limits: {limit}" for limit in LIMITS)])
-    verdict = ExitStatus.of([check.ok for check in checks], [check.is_verified for check in checks])
-    return _report(arguments, path, report_json(checks), checks, text, maps, verdict)
+    return _report(arguments, path, report_json(checks), checks, report, maps, LIMITS)
 
 
 class ExitStatus(IntEnum):
@@ -155,22 +151,15 @@ class ExitStatus(IntEnum):
     WRONG = 1
     UNVERIFIED = 3
 
-    @classmethod
-    def of(cls, ok: Sequence[bool], verified: Sequence[bool]) -> ExitStatus:
-        """The verdict on several checks."""
-        if not all(ok):
-            return cls.WRONG
-        return cls.RIGHT if all(verified) else cls.UNVERIFIED
-
 
 def _report(
     arguments: argparse.Namespace,
     path: Path,
     record: Mapping[str, Any],
-    checks: Sequence[Report],
-    text: str,
+    checks: Sequence[OpCheck | ScriptCheck],
+    report: str,
     maps: Sequence[AccessMap],
-    verdict: ExitStatus,
+    limits: Sequence[str],
 ) -> int:
     """Write and print a check: its verdict, where warnings that count make it 1, and unseen parts that do not 0."""
     from noyau.jobs.check.page import verdict_text
@@ -182,9 +171,11 @@ def _report(
         write_json(record, arguments.json)
     if arguments.sarif is not None:
         write_json(sarif(findings), arguments.sarif)
-    status = ExitStatus.WRONG if arguments.strict and findings else verdict
-    if status is ExitStatus.UNVERIFIED and arguments.allow_unseen:
-        status = ExitStatus.RIGHT
+    printed = maps if arguments.map is not None else ()
+    text = "\n".join([report, *map(str, printed), *(f"limits: {limit}" for limit in limits)])
+    is_right = all(each.ok for each in checks) and not (arguments.strict and findings)
+    is_seen = arguments.allow_unseen or all(each.is_verified for each in checks)
+    status = ExitStatus.WRONG if not is_right else ExitStatus.RIGHT if is_seen else ExitStatus.UNVERIFIED
     print_lines(f"{path.name}: {verdict_text(findings, status)}" if arguments.quiet else text)
     if arguments.html is not None:
         from noyau.jobs.check.page import check_page
@@ -373,10 +364,8 @@ def check_and_print(arguments: argparse.Namespace) -> int:
         from noyau.sanitizer.compute_sanitizer.tool import second_opinion
 
         check = second_opinion(check, path, arguments.arguments)
-    printed = check.maps if arguments.map is not None else ()
-    text = "\n".join([check.report(everything=arguments.all), *map(str, printed), f"limits: {LIMITS[0]}"])
-    verdict = ExitStatus.of([check.ok], [check.is_verified])
-    return _report(arguments, path, check.to_json(), [check], text, check.maps, verdict)
+    report = check.report(everything=arguments.all)
+    return _report(arguments, path, check.to_json(), [check], report, check.maps, LIMITS[:1])
 
 
 def register(shell: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -220,10 +221,9 @@ class GradientSubject:
     @cached_property
     def right(self) -> Derived | None:
         """The derivative of the graph, beside a gradient that is written; None where there is none."""
-        try:
+        with suppress(UnsupportedError):
             return derive(self.graph, self.names) if self.op.description.gradient is not None else None
-        except UnsupportedError:
-            return None
+        return None
 
     def gradients(self, derived: Derived, case: GradientCase) -> dict[str, Array]:
         """Evaluate a derived graph in float64, by the names of inputs."""
@@ -315,15 +315,12 @@ def usual_sizes_of(op: Op[..., Any]) -> list[str]:
 
 def case_of(subject: GradientSubject, label: str, inputs: Arrays, seed: int) -> GradientCase | None:
     """The case of these inputs, with gradients of its results; None where the reference does not take them."""
-    try:
-        with np.errstate(all="ignore"):
-            out = evaluate(subject.graph, inputs, wide=True)
-    except NoyauError:
-        return None
-    rng = np.random.default_rng([seed, 1])
-    floats = [name for name in out if subject.graph[name].dtype.is_float]
-    above = {name: rng.standard_normal(np.shape(out[name])) for name in floats}
-    return GradientCase(label, inputs, above, on_kinks=label == "many equal numbers")
+    with suppress(NoyauError), np.errstate(all="ignore"):
+        out, rng = evaluate(subject.graph, inputs, wide=True), np.random.default_rng([seed, 1])
+        floats = [name for name in out if subject.graph[name].dtype.is_float]
+        above = {name: rng.standard_normal(np.shape(out[name])) for name in floats}
+        return GradientCase(label, inputs, above, on_kinks=label == "many equal numbers")
+    return None
 
 
 def describe_case(subject: GradientSubject, case: GradientCase) -> str:

@@ -236,12 +236,11 @@ def _find_zig() -> Compiler | None:
 
 def _try(command: tuple[str, ...]) -> Compiler | None:
     """This compiler, or None where it does not even say its version (a stub, a broken link)."""
-    try:
-        with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
-            status, output = _execute((*command, "--version"), Path(folder), 60.0)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return Compiler(command, output.splitlines()[0].strip()) if status == 0 and output.strip() else None
+    failures = contextlib.suppress(OSError, subprocess.TimeoutExpired)
+    with failures, tempfile.TemporaryDirectory(prefix="noyau-") as folder:
+        status, output = _execute((*command, "--version"), Path(folder), 60.0)
+        return Compiler(command, output.splitlines()[0].strip()) if status == 0 and output.strip() else None
+    return None
 
 
 @cache

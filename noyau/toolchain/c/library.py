@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
 from noyau.dtypes import DType, extents_and_strides, from_number
 from noyau.errors import BuildError, CheckError, FindingKind, InputError, UnsupportedError
-from noyau.toolchain.guard_zones import SCRATCH_POISONS, ArrayKernel, Empty, GuardedArray, Order, words
+from noyau.toolchain.guard_zones import SCRATCH_POISONS, ArrayKernel, Arrays, Empty, GuardedArray, Memory, Order, words
 
 _I64 = ctypes.c_int64
 _I32 = ctypes.c_int32
 _I64S = ctypes.POINTER(_I64)
+Sizes: TypeAlias = "ctypes.Array[_I64]"
 
 
 class _Call(ctypes.Structure):
@@ -122,7 +124,7 @@ class Native(ArrayKernel):
                 raise InputError(f"{self.name} wants {expected} as input {number}, got {kind}")
         return inputs
 
-    def _bind(self, inputs: Sequence[np.ndarray]) -> ctypes.Array[_I64]:
+    def _bind(self, inputs: Sequence[np.ndarray]) -> Sizes:
         """The kernel's sizes, from the shapes of the inputs, and their strides."""
         shapes = [_integers(extents_and_strides(array)) for array in inputs]
         pointers = (_I64S * max(1, len(shapes)))(*(ctypes.cast(shape, _I64S) for shape in shapes))
@@ -132,7 +134,7 @@ class Native(ArrayKernel):
             raise InputError(f"{self.name}: the shape of input {wrong - 1} does not fit, of the shapes {message}")
         return sizes
 
-    def _shapes(self, sizes: ctypes.Array[_I64]) -> list[tuple[int, ...]]:
+    def _shapes(self, sizes: Sizes) -> list[tuple[int, ...]]:
         ranks = self.ranks[self.inputs :]
         dims = [_integers([0] * rank) for rank in ranks]
         for number, each in enumerate(dims):
@@ -142,17 +144,11 @@ class Native(ArrayKernel):
     def _allocate(self, shapes: Sequence[tuple[int, ...]], empty: Empty | None = None) -> list[np.ndarray]:
         return list(map(empty or _empty, shapes, (dtype.numpy for dtype in self.dtypes[self.inputs :])))
 
-    def _scratch_bytes(self, sizes: ctypes.Array[_I64]) -> list[int]:
+    def _scratch_bytes(self, sizes: Sizes) -> list[int]:
         return [self._kernel.scratch_bytes(sizes, number) for number in range(self.scratch)]
 
     def _run(
-        self,
-        buffers: Sequence[np.ndarray],
-        sizes: ctypes.Array[_I64],
-        pieces: int,
-        order: Order,
-        threads: int,
-        watch: _Watch | None = None,
+        self, buffers: Arrays, sizes: Sizes, pieces: int, order: Order, threads: int, watch: _Watch | None = None
     ) -> None:
         pointers = (ctypes.c_void_p * max(1, len(buffers)))(*(buffer.ctypes.data for buffer in buffers))
         for launch in range(self.launches):
@@ -169,9 +165,7 @@ class Native(ArrayKernel):
         status: int = self._kernel.run(ctypes.byref(call), *span)
         return status
 
-    def _run_between(
-        self, inputs: Sequence[np.ndarray], pieces: int, order: Order, poison: int
-    ) -> tuple[list[GuardedArray], list[GuardedArray]]:
+    def _run_between(self, inputs: Arrays, pieces: int, order: Order, poison: int) -> Memory:
         sizes = self._bind(inputs)
         outputs = self._poisoned_outputs(self._shapes(sizes), poison)
         scratch = [
@@ -222,7 +216,7 @@ def _each(run: Callable[[tuple[int, int]], int], spans: Sequence[tuple[int, int]
         return list(pool.map(run, spans))
 
 
-def _integers(values: Sequence[int]) -> ctypes.Array[_I64]:
+def _integers(values: Sequence[int]) -> Sizes:
     """An int64 array for C, never of length 0."""
     return (_I64 * max(1, len(values)))(*values)
 

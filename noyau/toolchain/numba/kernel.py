@@ -31,7 +31,7 @@ from noyau.ir.loop_interpreter import bind_sizes
 from noyau.ir.loops import Buffer, Kernel, Role
 from noyau.toolchain.cache import file_of
 from noyau.toolchain.garbage_collection import without_collections
-from noyau.toolchain.guard_zones import SCRATCH_POISONS, ArrayKernel, Empty, GuardedArray, Order
+from noyau.toolchain.guard_zones import SCRATCH_POISONS, ArrayKernel, Arrays, Empty, GuardedArray, Memory, Order
 
 try:
     import numba
@@ -249,14 +249,7 @@ class NumbaKernel(ArrayKernel):
 
     # Running.
 
-    def _run(
-        self,
-        planned: CallPlan,
-        inputs: Sequence[np.ndarray],
-        outputs: Sequence[np.ndarray],
-        cut: Cut,
-        empty: Callable[[tuple[int, ...], Any], np.ndarray] = np.empty,
-    ) -> None:
+    def _run(self, planned: CallPlan, inputs: Arrays, outputs: Arrays, cut: Cut, empty: Empty = np.empty) -> None:
         """The launches in order, their items cut into spans that run one after the other, or are shared."""
         self._refuse(planned.status)
         arrays = [*inputs, *outputs]
@@ -284,9 +277,7 @@ class NumbaKernel(ArrayKernel):
             planned = self._plans[key] = plan(self._caller, self._names, [array.shape for array in inputs], outputs)
         return planned
 
-    def _run_between(
-        self, inputs: Sequence[np.ndarray], pieces: int, order: Order, poison: int
-    ) -> tuple[list[GuardedArray], list[GuardedArray]]:
+    def _run_between(self, inputs: Arrays, pieces: int, order: Order, poison: int) -> Memory:
         planned = self._planned(inputs)
         outputs, scratch = self._poisoned_outputs(planned.outputs, poison), list[GuardedArray]()
 

@@ -10,7 +10,7 @@ from noyau.jobs.check.attempts import (
     attempts,
     edges_of,
     grown,
-    require_declared,
+    require_among,
     require_sizes,
     size_names,
     usual_case,
@@ -243,8 +243,9 @@ def test_sizes_that_a_user_names_come_first_as_they_are():
 
 
 def test_declared_sizes_are_those_of_the_signature():
-    require_declared({"n": 3}, ["n"], "total")
+    choice = " in its signature; there are"
+    require_among(["n"], {"n": 3}, "total", choice)
     with pytest.raises(SignatureError, match=r"^total has no size m in its signature; there are: n$"):
-        require_declared({"m": 3}, ["n"], "total")
+        require_among(["n"], {"m": 3}, "total", choice)
     with pytest.raises(SignatureError, match=r"^total: n is -1, and a size is an integer from 0$"):
-        require_declared({"n": -1}, ["n"], "total")
+        require_among(["n"], {"n": -1}, "total", choice)

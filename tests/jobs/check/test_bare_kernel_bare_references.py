@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,8 @@ NAMES = ("x", "out", "n")
 
 
 def judged(reference, after=(X, OUT, 4), returned=None, before=(X, OUT, 4)):
-    return evaluate_reference(reference, NAMES, before, after, returned, "kernel")
+    kernel = SimpleNamespace(names=NAMES, before=before, name="kernel")
+    return evaluate_reference(kernel, reference, after, returned)
 
 
 def given(reference, **options):

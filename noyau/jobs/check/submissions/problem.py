@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import platform
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -241,6 +242,11 @@ def libraries() -> Mapping[str, str]:
         with suppress(PackageNotFoundError):
             releases[name] = version(name)
     return releases
+
+
+def finite(number: float) -> float:
+    """The number, 0 where it is not finite: as the schema of traces has it."""
+    return number if math.isfinite(number) else 0.0
 
 
 def record_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import linecache
-import math
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from noyau.jobs.check.submissions.problem import (
     Submission,
     TrialRecord,
     Verdict,
+    finite,
     wish_of,
 )
 from noyau.jobs.check.submissions.process import read_results, run_job, write_results
@@ -163,6 +163,7 @@ class _Hearing:
     folder: Path
     complaints: list[Complaint] = field(default_factory=list)
     records: list[TrialRecord] = field(default_factory=list)
+    has_stated: bool = False  # a trial that was run is one that the problem asks for
 
     def verdict(self) -> Verdict:
         """Run it, and judge what it left."""
@@ -170,11 +171,11 @@ class _Hearing:
         ending = self.run(truths)
         seen = _json(self.folder / "record.json")
         answers = {number: self.answers(number) for number in truths}
-        stated = any(self.problem.trials[number].is_stated for number, each in answers.items() if each)
+        self.has_stated = any(self.problem.trials[number].is_stated for number, each in answers.items() if each)
         own_faults = self.own_faults(truths)
-        self.take_findings(seen, stated)
+        self.take_findings(seen)
         for number, by_call in answers.items():
-            self.judge_trial(number, by_call, truths[number], own_faults, stated)
+            self.judge_trial(number, by_call, truths[number], own_faults)
         status, reason = self.end(ending, seen)
         errors = [each.status for each in self.complaints if each.finding.severity == "error"]
         if status is Status.RIGHT or (errors and RANK.index(min(errors, key=RANK.index)) < RANK.index(status)):
@@ -219,16 +220,10 @@ class _Hearing:
         return {str(name): str(text) for name, text in _json(folder / "verdicts.json").items()}
 
     def judge_trial(
-        self,
-        number: int,
-        answers: dict[str, Answer],
-        truths: dict[str, Truth],
-        own_faults: Mapping[str, str],
-        stated: bool,
+        self, number: int, answers: dict[str, Answer], truths: dict[str, Truth], own_faults: Mapping[str, str]
     ) -> None:
         """Judge the calls of a trial."""
         trial = self.problem.trials[number]
-        is_unstated = stated and not trial.is_stated
         for call, answer in answers.items():
             if call == "strided":
                 continue
@@ -238,7 +233,7 @@ class _Hearing:
             if own and not any(each.severity == "error" for each in faults):
                 faults.append(Fault(Status.WRONG, FindingKind.WRONG_VALUE, f"the task's own check finds: {own[:300]}"))
             for fault in faults:
-                self.complain(number, fault, is_mild=is_unstated)
+                self.complain(number, fault, is_mild=self.has_stated and not trial.is_stated)
             if call == "a":
                 self.records.append(_record(number, answer, truth, own if own_faults else None, trial.tolerance))
         for fault in replays(answers, truths):
@@ -280,7 +275,7 @@ class _Hearing:
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
         return f"{name}:{line}"
 
-    def take_findings(self, seen: Mapping[str, Any], stated: bool) -> None:
+    def take_findings(self, seen: Mapping[str, Any]) -> None:
         """The findings of watched accesses, each once; those at sizes that the problem does not ask for count where no
         other was run."""
         ids: dict[str, int] = {}
@@ -293,7 +288,7 @@ class _Hearing:
                 continue  # no record of ours
             if call == "strided":
                 continue
-            is_mild = stated and not trial.is_stated
+            is_mild = self.has_stated and not trial.is_stated
             moved = replace(
                 finding, op=self.problem.name, place=self.place(finding.place),
                 other_place=finding.other_place and self.place(finding.other_place),
@@ -370,11 +365,10 @@ def _record(number: int, answer: Answer, truth: Truth, own: str | None, toleranc
     if tolerance is not None:
         rule = len(pairs) == len(truth.native) and all(passes(got, want, tolerance) for got, want in pairs)
     values = [each for pair in wide for each in pair]
-    worst = [max((float(each.max(initial=0.0)) for each in part), default=0.0) for part in (away, near)]
-    absolute, relative = (each if math.isfinite(each) else 0.0 for each in worst)  # as the schema of traces has it
+    worst = [finite(max((float(each.max(initial=0.0)) for each in part), default=0.0)) for part in (away, near)]
     has_nan = any(np.isnan(each).any() for each in values)
     has_inf = not has_nan and any(np.isinf(each).any() for each in values)
-    return TrialRecord(number, rule, absolute, relative, bool(has_nan), bool(has_inf))
+    return TrialRecord(number, rule, worst[0], worst[1], bool(has_nan), bool(has_inf))
 
 
 def _kernels(seen: Mapping[str, Any]) -> list[Mapping[str, Any]]:
