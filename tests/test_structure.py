@@ -37,7 +37,7 @@ OPTIONAL = {
     "transformers": (),
     "onnxscript": (),
     "ziglang": (),
-    "elftools": ("debug_info",),
+    "elftools": ("debug_info", "cuda"),  # of programs of the CPU and of cubins
     **dict.fromkeys(("pyarrow", "fsspec"), ("arrow*", "adbc*", "spark*")),
     **dict.fromkeys(("adbc_driver_manager", "adbc_driver_postgresql", "adbc_driver_sqlite"), ("adbc*",)),
     **dict.fromkeys(("pandas", "xarray"), ()),

@@ -61,7 +61,7 @@ class LaunchPlan:
 class GridKernel(ABC):
     """A kernel for one instance, on tensors and numbers as a call has them."""
 
-    takes_strides = False
+    takes_strides = False  # else it takes packed tensors
 
     def __init__(self, kernel: user_kernel.UserKernel, instance: Instance, constants: Mapping[str, Any]) -> None:
         self.kernel, self.instance, self.constants = kernel, instance, constants
@@ -86,13 +86,14 @@ class GridKernel(ABC):
         from noyau.frontends.torch.tensors import TO_TORCH
 
         device = self.device_of(arguments)
-        inputs = self.laid(arguments)
+        pairs = zip(self.instance.inputs, arguments, strict=True)
+        inputs = [number_of(v, e) if v.scalar else e if self.takes_strides else e.contiguous() for v, e in pairs]
         plan = self.plan(inputs, device)
         with guard(device):
             place = "cpu" if device.type == "cpu" else device
             dtypes = [TO_TORCH[value.dtype] for value in self.instance.outputs]
-            pairs = zip(plan.shapes, dtypes, strict=True)
-            return self.fill(plan, inputs, [torch.empty(shape, dtype=dtype, device=place) for shape, dtype in pairs])
+            empty = [torch.empty(s, dtype=t, device=place) for s, t in zip(plan.shapes, dtypes, strict=True)]
+            return self.fill(plan, inputs, empty)
 
     def into(self, arguments: Sequence[Any], outputs: Sequence[Any]) -> None:
         """One launch on arrays that are prepared: what is updated was copied, outputs hold what they should."""
@@ -172,12 +173,6 @@ class GridKernel(ABC):
             label, language = self.kernel.called, self.kernel.language
             raise UnsupportedError(f"{label} is in {language}, and its tensors lie on the CPU; move them to a GPU")
         return device
-
-    def laid(self, arguments: Sequence[Any]) -> list[Any]:
-        """The inputs as it takes them: packed, unless it takes strides."""
-        values = zip(self.instance.inputs, arguments, strict=True)
-        strided = self.takes_strides
-        return [number_of(v, each) if v.scalar else each if strided else each.contiguous() for v, each in values]
 
 
 @cache

@@ -195,5 +195,4 @@ def contract(equation: str, operands: Sequence[Tensor], dtype: DType) -> Tensor:
     inner = own if all(operand.dtype is own for operand in operands) else TO_TORCH[dtype.compute]
     how = product(equation)
     left, right = (how.matrices(at, each.to(inner), torch.permute) for at, each in enumerate(operands))
-    result: Tensor = how.result(torch.matmul(left[0], right[0]), left[1] + right[2], torch.permute).to(own)
-    return result
+    return how.result(torch.matmul(left[0], right[0]), left[1] + right[2], torch.permute).to(own)

@@ -58,6 +58,8 @@ def _conditions(tree: ast.AST) -> Iterator[ast.expr]:
             case ast.comprehension(ifs=tests):
                 for each in tests:
                     yield from _parts(each)
+            case _:
+                pass
 
 
 def _parts(test: ast.expr) -> Iterator[ast.expr]:
