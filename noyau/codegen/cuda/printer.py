@@ -366,8 +366,7 @@ class CudaPrinter(ThreadStatements, CPrinter):
         old, new = (tuple(map(ir.Var, (f"{side}{at}" for at in parts), dtypes)) for side in ("s", "other.s"))
         with self.names.block():
             self.names.blocks[-1] |= {("value", part.name): part.name for part in (*old, *new)}
-            values = MONOIDS[monoid].merge(Symbolic(), old, new)
-            texts = [self.expressions.top(value) for value in values]
+            texts = [self.expressions.top(value) for value in MONOIDS[monoid].merge(Symbolic(), old, new)]
         lines = [f"{types[at]} next{at} = {texts[at]};" for at in parts] + [f"s{at} = next{at};" for at in parts]
         there = [f"state.s{at} = __shfl_sync(0xffffffffu, s{at}, from);" for at in parts]
         members = [f"{types[at]} s{at};" for at in parts]

@@ -173,8 +173,7 @@ def _globals(path: Path, own: Path) -> list[ProgramObject]:
     """The objects of the user's text within the program."""
     parts, whole = objects_of(own), objects_of(path)
     names, shared = {each.name for each in parts}, {each.name for each in parts if not each.is_local}
-    groups = [each.group for each in whole if each.is_local and each.name in names]
-    first = min(groups, default=0)
+    first = min((each.group for each in whole if each.is_local and each.name in names), default=0)
     return [each for each in whole if (each.name in shared if not each.is_local else each.group == first)]
 
 

@@ -230,7 +230,8 @@ def call_extension(
     context = ReportContext(op or function, function, function, "cuda", own.file, own.padded, shapes, "")
     ran, watched = _watched(extension, arrays, context, patience_s)
     if any(each.kind is FindingKind.RACE for each in watched.findings):
-        lazy = replace(extension, flags=(*extension.flags, _READS_LATE))
+        # A compiler for a GPU reads a value where it is needed: on the one path that needs it, or nowhere.
+        lazy = replace(extension, flags=(*extension.flags, "-ftree-sink"))
         raced = {each.id for each in _watched(lazy, arrays, context, patience_s)[1].findings}
         findings = (each if each.id in raced else _unused(each) for each in watched.findings)
         watched = replace(watched, findings=tuple(findings))
@@ -247,15 +248,10 @@ def _watched(
     return ran, WatchedRun(findings, accesses, allowed, (ran.concurrency,) if ran.concurrency else ())
 
 
-# A compiler for a GPU reads a value where it is needed: on the one path that needs it, or nowhere.
-_READS_LATE = "-ftree-sink"
-
-
 def _unused(finding: Finding) -> Finding:
     """A race that is none once values are read where they are needed: a warning. Other kinds are what they are."""
-    if finding.kind is not FindingKind.RACE:
-        return finding
-    return replace(finding, severity="warning", message=f"{finding.message}; nobody uses what is read there")
+    message = f"{finding.message}; nobody uses what is read there"
+    return replace(finding, severity="warning", message=message) if finding.kind is FindingKind.RACE else finding
 
 
 def _end(watched: WatchedRun, ran: RunResult, memories: Sequence[Memory], poison: int) -> ExtensionCall:

@@ -264,8 +264,7 @@ def watch_call(
     watched = watching.watched(op or name, name, size)
     parts = result if isinstance(result, tuple) else (result,)
     if all(isinstance(each, np.ndarray) for each in parts):  # else a number may say how much of an array is meant
-        unset = watching.unwritten(op or name, name, size)
-        watched = replace(watched, findings=(*watched.findings, *unset))
+        watched = replace(watched, findings=(*watched.findings, *watching.unwritten(op or name, name, size)))
     return watched, result
 
 

@@ -128,8 +128,7 @@ class _CallRewriter(ast.NodeTransformer):
         loop = _loop(node, self.file)
         self.loops.append(loop)
         self.depth += 1
-        updates = dict(loop.reductions)
-        node.body = [_Merger(updates).visit(statement) for statement in node.body]
+        node.body = [_Merger(dict(loop.reductions)).visit(statement) for statement in node.body]
         self.generic_visit(node)
         self.depth -= 1
         node.body[:0] = _unbound(loop.private, node)

@@ -200,8 +200,7 @@ class _Replay:
     sites: set[int] = field(default_factory=set)
 
     def __call__(self, rows: Any, count: int) -> None:
-        accesses = rows[:count, 0] >= 0
-        self.sites.update(np.unique(rows[:count, 3][accesses]).tolist())
+        self.sites.update(np.unique(rows[:count, 3][rows[:count, 0] >= 0]).tolist())
         if self.was_cut:
             return
         self.shadow.replay(rows, count)

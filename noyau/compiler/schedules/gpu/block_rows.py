@@ -298,6 +298,8 @@ def passes_of(row: Statements) -> Iterator[tuple[str, Statements]]:
                 yield variable, whole_body(fold)
             case ir.Loop(variable, _, _, body):
                 yield variable, body
+            case _:
+                pass
 
 
 def extent_of(row: Statements) -> Dim | None:

@@ -163,6 +163,8 @@ def _of_row(statements: Statements) -> dict[Place, ir.Expr]:
                 values_at[buffer, index] = ir.Var(name, dtype)
             case ir.Store(buffers, index, values, None):
                 values_at |= {(name, index): value for name, value in zip(buffers, values, strict=True)}
+            case _:
+                pass
     return values_at
 
 
@@ -200,10 +202,8 @@ def _merging(both: Both, parts: ir.Loop, states: Sequence[State]) -> ir.Launch:
     """Merge the states of parts, and go on."""
     last = both.across
     cell = Dim.of(parts.var) * last.extent + Dim.of(last.var)
-    passes = [
-        tiles.merged_parts(fold, name, state.load(cell), parts, MERGED[1])
-        for (name, fold), state in zip(both.folds, states, strict=True)
-    ]
+    folds = zip(both.folds, states, strict=True)
+    passes = [tiles.merged_parts(fold, name, s.load(cell), parts, MERGED[1]) for (name, fold), s in folds]
     body = drop_unused((*both.before, *tiles.together(passes), *both.after))
     return ir.Launch(tiles.on_grid([], (tiles.cut(replace(last, body=body), MERGED[0], ir.Axis.THREADS),)))
 

@@ -228,12 +228,10 @@ def in_chunks(
     """The folds of a block, which are alike, in two launches: states of chunks, then their merge. `grid` places the
     statements of a launch in the loops `around`, and in that over chunks."""
     parts = cpu_folds.parted(inner)
-    folds = list(map(fold_of, parts.lets))
-    chunks = chunks_of(folds[0], parts.lets[0].name, chunk)
-    halves = [
-        partial(renamed(fold, folds[0]), let.name, chunks, around, chunk, tiles)
-        for let, fold in zip(parts.lets, folds, strict=True)
-    ]
+    first = fold_of(parts.lets[0])
+    chunks = chunks_of(first, parts.lets[0].name, chunk)
+    names = [(let.name, renamed(fold_of(let), first)) for let in parts.lets]
+    halves = [partial(fold, name, chunks, around, chunk, tiles) for name, fold in names]
     one = (*parts.before, *together([half.first for half in halves]))
     other = (*parts.before, *together([half.second for half in halves]), *parts.after)
     scratch = tuple(buffer for half in halves for buffer in half.scratch)
