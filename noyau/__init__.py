@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from noyau.errors import InputError, MissingExtraError
-from noyau.ops import lazy_arrays
+from noyau.ops import labelled
 from noyau.text import path_of
 from noyau.version import __version__
 
