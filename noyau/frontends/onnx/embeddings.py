@@ -6,8 +6,8 @@ import math
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
+from noyau.frontends.onnx.activations import swish
 from noyau.frontends.onnx.composites import epsilon_of, normalize_rows, rescale, root_mean_square, with_attributes
-from noyau.frontends.onnx.conversions import swish
 from noyau.frontends.onnx.creation import CREATION
 from noyau.frontends.onnx.positions import lookup
 from noyau.frontends.onnx.sites import Importer, OnnxSite

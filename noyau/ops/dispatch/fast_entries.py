@@ -14,18 +14,15 @@ from noyau.dtypes import DType
 from noyau.errors import InputError, UnsupportedError
 from noyau.hosts.numpy.c_library import threads
 from noyau.hosts.numpy.fast_calls import MISS, Argument, FastCall, in_caller_form, read_argument, write
-from noyau.hosts.numpy.memory import empty
 from noyau.kernels.call import FunctionKernel, call_kernel, library_of
 from noyau.kernels.programs.generate import BuiltProgram, Specialization
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch.choice import Choice, Selection
-from noyau.ops.dispatch.program_runner import array_runner
+from noyau.ops.dispatch.program_runner import Into, Run, in_memory, into
 from noyau.signatures.binding import TAKES
 from noyau.signatures.types import Family, Signature, Term, Value
 
 Array = np.ndarray
-Run: TypeAlias = Callable[..., list[Array]]
-Into: TypeAlias = Callable[[Sequence[Array], Sequence[Array]], bool]
 Entry: TypeAlias = Callable[[tuple[Any, ...], Any], Any]  # arguments, out -> results, or MISS
 _ALONE = {Family.FLOAT: DType.F64, Family.INT: DType.I64}  # of a Python number that no array stands beside
 
@@ -95,30 +92,6 @@ def _fast_call(label: str, signature: Signature, specialization: Specialization,
             return partial(_plainly, label, ends, scalars, as_called(by_python, specialization))
         case _:
             assert_never(choice.runner)
-
-
-def in_memory(program: BuiltProgram) -> Run:
-    """A program on arrays whose axes are in the order of memory, as fast calls read them."""
-    if program.generated.program.single is None:
-        return array_runner(program)
-    return lambda *arrays: program.kernels[0](*arrays, threads=threads(), empty=empty)
-
-
-def into(program: BuiltProgram) -> Into | None:
-    """A function that writes the results of a program of one kernel to the arrays of `out`, where that takes them."""
-    if program.generated.program.single is None:
-        return None
-
-    def write_into(arrays: Sequence[Array], out: Sequence[Array]) -> bool:
-        if not all(isinstance(target, np.ndarray) for target in out):
-            return False
-        try:
-            program.kernels[0](*arrays, out=out, threads=threads())
-        except InputError:
-            return False
-        return True
-
-    return write_into
 
 
 def as_called(run: Run, specialization: Specialization) -> Run:

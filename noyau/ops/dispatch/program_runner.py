@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from noyau.compiler.lowering.input_layouts import PACKED
+from noyau.errors import InputError
 from noyau.hosts.numpy.c_library import threads
 from noyau.hosts.numpy.fast_calls import MISS, Argument, FastCall
 from noyau.hosts.numpy.memory import empty
@@ -20,6 +21,8 @@ from noyau.kernels.programs.program import KernelStep, LibraryStep
 
 Array = np.ndarray
 Sizes = Mapping[str, int]
+Run: TypeAlias = Callable[..., list[Array]]
+Into: TypeAlias = Callable[[Sequence[Array], Sequence[Array]], bool]
 Step: TypeAlias = Callable[[list[Array], Sizes], Sequence[Array]]
 
 
@@ -58,6 +61,30 @@ def array_runner(built: BuiltProgram) -> ProgramRunner:
     kernels, steps = iter(built.kernels), built.generated.program.steps
     calls = [_kernel(built, step, next(kernels)) if isinstance(step, KernelStep) else _library(step) for step in steps]
     return ProgramRunner(built, calls, lambda value: value)
+
+
+def in_memory(program: BuiltProgram) -> Run:
+    """A program on arrays whose axes are in the order of memory, as fast calls read them."""
+    if program.generated.program.single is None:
+        return array_runner(program)
+    return lambda *arrays: program.kernels[0](*arrays, threads=threads(), empty=empty)
+
+
+def into(program: BuiltProgram) -> Into | None:
+    """A function that writes the results of a program of one kernel to the arrays of `out`, where that takes them."""
+    if program.generated.program.single is None:
+        return None
+
+    def write_into(arrays: Sequence[Array], out: Sequence[Array]) -> bool:
+        if not all(isinstance(target, np.ndarray) for target in out):
+            return False
+        try:
+            program.kernels[0](*arrays, out=out, threads=threads())
+        except InputError:
+            return False
+        return True
+
+    return write_into
 
 
 def solver(graph: Graph) -> Callable[[Sequence[Array]], Sizes]:

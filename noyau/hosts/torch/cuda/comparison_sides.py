@@ -51,7 +51,7 @@ class CallLook:
 
     def after(self, result: object) -> None:
         """Copy what it returned, right behind it on the queue."""
-        self.results, self.fault = result_tensors(result)
+        self.results, self.fault = tensor_rotation.result_tensors(result)
         self.copies = tuple(map(tensor_rotation.alike, self.results))
 
     def snapshot(self, rotation: tensor_rotation.TensorRotation) -> KeptCall:
@@ -70,15 +70,6 @@ class CallLook:
             if any(tensor_rotation.shares_memory(now, each) for each in self.live):
                 return f"its output {number} is a view of an input; return memory of its own"
         return ""
-
-
-def result_tensors(result: object) -> tuple[tensor_rotation.Tensors, str]:
-    """The tensors that a call returned, or what it returned instead."""
-    parts = tuple(result) if isinstance(result, tuple | list) else (result,)
-    for part in parts:
-        if type(part) not in (torch.Tensor, torch.nn.Parameter):  # a subclass may do its work when it is looked at
-            return (), f"it returned {type(part).__name__}, not a tensor: what is left to do later is not timed"
-    return tuple(part.detach() for part in parts if isinstance(part, torch.Tensor)), ""
 
 
 _EVENT = [f"cuda.Event{method}" for method in ("", ".elapsed_time", ".record", ".synchronize")]

@@ -95,3 +95,12 @@ def shares_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
     start = tensor.data_ptr()
     return start, start + len(flat_of(tensor)) * tensor.element_size()
+
+
+def result_tensors(result: object) -> tuple[Tensors, str]:
+    """The tensors that a call returned, or what it returned instead."""
+    parts = tuple(result) if isinstance(result, tuple | list) else (result,)
+    for part in parts:
+        if type(part) not in (torch.Tensor, torch.nn.Parameter):  # a subclass may do its work when it is looked at
+            return (), f"it returned {type(part).__name__}, not a tensor: what is left to do later is not timed"
+    return tuple(part.detach() for part in parts if isinstance(part, torch.Tensor)), ""

@@ -11,8 +11,8 @@ import torch
 
 from noyau.errors import CheckError
 from noyau.hosts.torch.cuda.clock import clock_of, conditions_of, device_text, measured_gpu
-from noyau.hosts.torch.cuda.comparison_sides import result_tensors
 from noyau.hosts.torch.cuda.device import require_free
+from noyau.hosts.torch.cuda.tensor_rotation import result_tensors
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.jobs.bench.candidates import Entry, Function
 from noyau.jobs.bench.record import BenchRecord

@@ -11,8 +11,8 @@ import torch
 
 from noyau.errors import CheckError
 from noyau.hosts.torch.cuda.clock import clock_of
-from noyau.hosts.torch.cuda.comparison_sides import TensorSide, result_tensors
-from noyau.hosts.torch.cuda.tensor_rotation import TensorRotation, Tensors, alike
+from noyau.hosts.torch.cuda.comparison_sides import TensorSide
+from noyau.hosts.torch.cuda.tensor_rotation import TensorRotation, Tensors, alike, result_tensors
 from noyau.hosts.torch.tensors import array_of
 from noyau.jobs.bench.candidates import Entry
 from noyau.jobs.bench.record import COLD, HOT, RETURNING, BenchPoint, CandidateTimes

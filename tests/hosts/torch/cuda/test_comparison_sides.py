@@ -8,8 +8,8 @@ import torch
 
 from noyau.errors import CheckError
 from noyau.hosts.torch.cuda import comparison_sides
-from noyau.hosts.torch.cuda.comparison_sides import TensorSide, result_tensors
-from noyau.hosts.torch.cuda.tensor_rotation import TensorRotation
+from noyau.hosts.torch.cuda.comparison_sides import TensorSide
+from noyau.hosts.torch.cuda.tensor_rotation import TensorRotation, result_tensors
 from noyau.timing.comparison import compare_all
 from noyau.timing.queue_clock import BlockedClock
 from noyau.timing.verdict import Verdict
