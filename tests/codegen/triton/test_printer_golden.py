@@ -37,7 +37,7 @@ def test_the_text_is_that_committed(name, golden):
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_has_no_strategy_is_refused(name):
-    with pytest.raises(UnsupportedError, match="no strategy for GPUs scatters into"):
+    with pytest.raises(UnsupportedError, match="no strategy for programs on a GPU scatters"):
         kernel_of(name)
 
 
