@@ -68,6 +68,8 @@ class SizeText(ABC):
                     name = f"#ceiling {left} / {right}"
                     self.words[name] = f"{self.CDIV}({self.dim(left + 1)}, {self.dim(right)})"
                     return dim - Dim(((atoms, factor),)) - 1 + Dim.of(name)
+                case _:
+                    pass
         return dim
 
     def word(self, name: str) -> str:

@@ -30,8 +30,7 @@ def curve(
 def _median_s(clock: BlockedClock, call: Call, *, cold: bool, samples: int = _SAMPLES) -> float:
     for _ in range(3):
         clock.sample(call, cold=cold)
-    took_s = statistics.median(clock.sample(call, cold=cold).took_s for _ in range(samples))
-    return max(took_s, 1e-9)
+    return max(statistics.median(clock.sample(call, cold=cold).took_s for _ in range(samples)), 1e-9)
 
 
 def _words(count_bytes: int) -> torch.Tensor:
@@ -121,8 +120,7 @@ def transfers() -> Mapping[str, Mapping[int, float]]:
                 def call(target: torch.Tensor = target, source: torch.Tensor = source) -> object:
                     return target.copy_(source, non_blocking=True)
 
-                took_s = min(_until_known(call) for _ in range(4))
-                by_name.setdefault(f"{way}, {kind}", {})[size] = size / took_s
+                by_name.setdefault(f"{way}, {kind}", {})[size] = size / min(_until_known(call) for _ in range(4))
     return by_name
 
 

@@ -377,6 +377,8 @@ class NodeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has n
                 self.note(n, result)
             case "output":
                 self.text.returned(n.args[0])
+            case _:
+                pass
         return result
 
     def note(self, node: fx.Node, result: Any) -> None:

@@ -57,9 +57,12 @@ def ends_of_op(op: Op[Any, Any]) -> tuple[Sequence[str], Sequence[str]]:
     message = f'{op.name} does not say where it lies in the model: its file needs {WHERE} = (["A"], ["C"])'
     match ends:
         case ((tuple() | list()) as sources, (tuple() | list()) as results):
-            if all(isinstance(name, str) for name in (*sources, *results)):
-                return sources, results
-    raise InputError(message)
+            names = [*sources, *results]
+        case _:
+            raise InputError(message)
+    if not all(isinstance(name, str) for name in names):
+        raise InputError(message)
+    return sources, results
 
 
 def kernel_of(op: Op[Any, Any]) -> UserKernel:
