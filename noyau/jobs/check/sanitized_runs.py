@@ -237,7 +237,7 @@ def _looked_at(op: Op[..., Any], check: KernelCheck, target: str) -> KernelCheck
 
 
 def _findings(op: Op[..., Any], kernel: UserKernel, target: str) -> tuple[list[Finding], str]:
-    """What compute-sanitizer reports of a kernel, which a process of its own launches, and the sizes of that."""
+    """The reports of compute-sanitizer on a kernel, which a process of its own launches, and the sizes of that."""
     _, arrays, size = usual_case(op)
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
         file = write_arrays({str(number): np.asarray(array) for number, array in enumerate(arrays)}, Path(folder))

@@ -77,6 +77,8 @@ class Walk:
                 self.value(value)
             case ast.With(body=body):
                 self.walk(body)
+            case _:
+                return
 
     def assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name) and isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
@@ -82,6 +81,8 @@ class Reader:
                     self.kernels.add(name)
                 elif function.startswith(("numpy.", "np.")):
                     self.on_host.add(name)
+            case _:
+                return
 
     def _is_grid(self, mark: ast.AST) -> bool:
         return self._full(mark.func if isinstance(mark, ast.Call) else mark).endswith(_GRIDS)
@@ -155,11 +156,14 @@ class Reader:
             case ast.Lambda(body=body):
                 return list(self.events([body], file))
             case ast.Constant(value=str() as text):
-                with suppress(SyntaxError):
+                try:
                     return [replace(each, line=node.lineno) for each in self.events(ast.parse(text).body, file)]
+                except SyntaxError:
+                    return []
             case ast.Name(id=name) if name in self.launchers:
                 return [self.launchers[name]]
-        return []
+            case _:
+                return []
 
 
 def diagnose_clocks(texts: Sequence[tuple[ast.Module, str]]) -> tuple[list[Diagnostic], Reader]:

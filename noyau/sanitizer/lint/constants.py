@@ -87,7 +87,8 @@ def _value(node: ast.AST, names: Mapping[str, Any]) -> int | None:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _FOLDED:
             one, two = _value(left, names), _value(right, names)
             return None if one is None or two is None else _FOLDED[type(op)](one, two)
-    return None
+        case _:
+            return None
 
 
 def _in_c(kernel: UserKernel) -> Iterator[tuple[int, str]]:

@@ -55,6 +55,8 @@ def updates(body: Iterable[ast.stmt], names: Mapping[str, Any]) -> Iterator[tupl
             case ast.For(target=ast.Name(id=thread), iter=ast.Call(func=func, args=args), body=inner):
                 if ast.unparse(func).rpartition(".")[2] == "prange" and _is_few(args, names):
                     yield from _within(inner, thread)
+            case _:
+                continue
 
 
 def _is_few(args: list[ast.expr], names: Mapping[str, Any]) -> bool:
@@ -65,7 +67,8 @@ def _is_few(args: list[ast.expr], names: Mapping[str, Any]) -> bool:
             return 1 < count <= FEW
         case ast.Name(id=name) if isinstance(names.get(name), int):
             return 1 < int(names[name]) <= FEW
-    return re.search(r"threads\b", ast.unparse(end)) is not None
+        case _:
+            return re.search(r"threads\b", ast.unparse(end)) is not None
 
 
 def _within(body: list[ast.stmt], thread: str) -> Iterator[tuple[str, int]]:

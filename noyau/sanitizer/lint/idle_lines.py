@@ -84,4 +84,5 @@ def _touches(node: ast.AST, arrays: Collection[str]) -> bool:
             return name in arrays
         case ast.Call(func=ast.Attribute(value=ast.Name(id="tl" | "language"), attr=attr)):
             return attr.startswith(_TOUCHES)
-    return False
+        case _:
+            return False

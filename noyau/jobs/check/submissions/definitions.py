@@ -291,6 +291,8 @@ def _constants(tree: ast.Module) -> Iterator[tuple[str, int]]:
                 yield name, number
             case [ast.Name(id=name)], ast.BinOp(ast.Constant(int(one)), ast.Mult(), ast.Constant(int(two))):
                 yield name, one * two
+            case _:
+                continue
 
 
 def _halved(value: int, cap: int) -> int:
