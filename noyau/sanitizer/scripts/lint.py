@@ -117,9 +117,8 @@ def lint_script(path: Path) -> tuple[Finding, ...]:
         texts = [(path.read_text(encoding="utf-8", errors="replace"), str(path))]
     trees = [(tree, file) for text, file in texts for tree in _parsed(text, file)]
     clocks, reader = diagnose_clocks(trees)
-    remarks = [*clocks, *(each for tree, file in trees for each in uncalled_methods(tree, file))]
-    if is_book:
-        remarks += _magics(path, texts, reader)
+    magics = _magics(path, texts, reader) if is_book else ()
+    remarks = [*clocks, *magics, *(each for tree, file in trees for each in uncalled_methods(tree, file))]
     by_place = {(each.file, each.line, each.message): each for each in remarks}
     return tuple(warnings_of(by_place.values(), path.name, "script", HOST))
 
