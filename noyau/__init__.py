@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from noyau.errors import InputError
+from noyau.errors import InputError, MissingExtraError
 from noyau.ops import labelled
+from noyau.text import path_of
 from noyau.version import __version__
 
 if TYPE_CHECKING:
@@ -78,17 +79,14 @@ __all__ = [
 
 # Public names that stand in modules which are imported when the first of them is asked for.
 _ELSEWHERE = {
+    **dict.fromkeys(("Op", "ReferenceWarning", "op"), "noyau.ops.op"),
+    **dict.fromkeys(("map", "reduce", "zip"), "noyau.ops.higher_order.ops"),
     "Buffer": "noyau.kernels.user_kernel",
-    "Op": "noyau.ops.op",
-    "ReferenceWarning": "noyau.ops.op",
     "bench": "noyau.jobs.bench.run",
     "check": "noyau.jobs.check.run",
     "create_function": "noyau.engines.sql.functions",
-    "map": "noyau.ops.higher_order.ops",
-    "op": "noyau.ops.op",
     "overlap": "noyau.engines.cuda_overlap",
     "range": "noyau.timing.ranges",
-    "reduce": "noyau.ops.higher_order.ops",
     "reduction": "noyau.engines.reduction",
     "reductions": "noyau.engines.reductions",
     "reference": "noyau.kernels.reference",
@@ -96,7 +94,6 @@ _ELSEWHERE = {
     "stream": "noyau.engines.stream",
     "threads": "noyau.hosts.numpy.c_library",
     "tune": "noyau.jobs.bench.autotune",
-    "zip": "noyau.ops.higher_order.ops",
 }
 
 labelled.CALLS["dask"] = lambda: importlib.import_module("noyau.engines.dask_arrays").call
@@ -155,7 +152,7 @@ def optimize(model: str | Path | onnx.ModelProto | Callable[..., Any], inputs: A
     if callable(model):
         return _of_torch("run").optimize(model, inputs, **options)
     is_proto = type(model).__name__ == "ModelProto"
-    path = Path() if is_proto else _path(model, "noyau.optimize takes a torch.nn.Module, an onnx.ModelProto or")
+    path = Path() if is_proto else path_of(model, "noyau.optimize takes a torch.nn.Module, an onnx.ModelProto or")
     if inputs is not None:
         options["inputs"] = inputs
     if options.get("device") is not None:
@@ -173,7 +170,7 @@ def optimize(model: str | Path | onnx.ModelProto | Callable[..., Any], inputs: A
 def load(path: str | Path) -> Callable[..., Any]:
     """A module of PyTorch that `noyau.optimize(module, inputs).save(path)` wrote, ready to be called: nothing is timed
     or compiled. Its kernels are code: load what you would run. ModelError for a file that is no such module."""
-    return _of_torch("saved_module").load(_path(path, "noyau.load takes"))  # type: ignore[no-any-return]
+    return _of_torch("saved_module").load(path_of(path, "noyau.load takes"))  # type: ignore[no-any-return]
 
 
 def session(model: str | Path, *, threads: int = 0) -> Any:
@@ -183,7 +180,7 @@ def session(model: str | Path, *, threads: int = 0) -> Any:
     from noyau.hosts.onnxruntime.model_files import library_path
     from noyau.hosts.onnxruntime.sessions import open_session
 
-    path = _path(model, "noyau.session takes")
+    path = path_of(model, "noyau.session takes")
     library = library_path(path)
     return open_session(path, library if library.exists() else None, threads=threads)
 
@@ -193,13 +190,6 @@ def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = N
     that it does not know, and where the wall time of each graph goes; prints itself, and has `.to_json()`. Nothing is
     built. `dynamic`: as torch.compile has it."""
     return _of_torch("explain").explain(module, inputs, dynamic=dynamic)  # type: ignore[no-any-return]
-
-
-def _path(argument: object, caller: str) -> Path:
-    """The argument as a path. InputError where it is none."""
-    from noyau.text import path_of
-
-    return path_of(argument, caller)
 
 
 def _of_torch(module: str) -> Any:
@@ -225,11 +215,7 @@ def unpatch(model: Any) -> None:
 
 
 def _patching() -> Any:
-    from importlib.util import find_spec
-
-    from noyau.errors import MissingExtraError
-
-    if find_spec("torch") is None:
+    if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("patch() needs torch, which is not installed; run: pip install 'noyau-kernels[torch]'")
     return importlib.import_module("noyau.nn.torch.patch")
 
@@ -241,7 +227,7 @@ def show(model: str | Path, *, between: Between | None = None) -> ShownModel:
     model, InputError where the ends of the path enclose no graph."""
     from noyau.jobs.show import model as show_model
 
-    return show_model.show(_path(model, "noyau.show takes"), between=between)
+    return show_model.show(path_of(model, "noyau.show takes"), between=between)
 
 
 def extract(
@@ -260,7 +246,7 @@ def extract(
     operator that noyau does not look into, MissingExtraError without onnx or onnxruntime."""
     from noyau.jobs.extract import run as extract_run
 
-    path = _path(model, "noyau.extract takes")
+    path = path_of(model, "noyau.extract takes")
     return extract_run.extract(path, between, dims=dims, inputs=inputs, seed=seed)
 
 
@@ -286,9 +272,9 @@ def profile(model: str | Path | Callable[..., Any], inputs: Any = None, **option
     if callable(model):
         return _of_torch("explain").profile(model, inputs, **options)
     from noyau.jobs.profile import run as profile_run
-    from noyau.jobs.profile.run import ProfileOptions
 
-    return profile_run.profile(_path(model, "noyau.profile takes"), ProfileOptions(inputs=inputs, **options))
+    wishes = profile_run.ProfileOptions(inputs=inputs, **options)
+    return profile_run.profile(path_of(model, "noyau.profile takes"), wishes)
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -57,6 +57,11 @@ def sizes_text(sizes: Mapping[str, Any]) -> str:
     return ", ".join(f"{printable(name)} = {value}" for name, value in sizes.items())
 
 
+def differing(every: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names of those sizes that are not alike in all."""
+    return [name for name in every[0] if len({sizes.get(name) for sizes in every}) > 1]
+
+
 def counted(number: float) -> str:
     """A count or a rate as it is read: 812, 43 k, 2.1 M."""
     if number < 10_000:
@@ -98,9 +103,7 @@ def fields_json(record: Any, without: Collection[str] = ()) -> dict[str, Any]:
     return {field.name: as_json(getattr(record, field.name)) for field in fields(record) if field.name not in without}
 
 
-@cache
-def _types(record: type) -> dict[str, Any]:
-    return get_type_hints(record)
+_types = cache(get_type_hints)  # of the fields of a record
 
 
 def from_json(kind: Any, value: Any) -> Any:

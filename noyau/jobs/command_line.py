@@ -37,19 +37,16 @@ def target_of(text: str) -> str:
 def declare_inputs(parser: argparse.ArgumentParser, doing: str, sizes: str) -> None:
     """`--inputs` and `--dim`: what the command does with them, as in "run", and what `--dim` gives beyond one size."""
     add = parser.add_argument
-    message = (
-        f"{doing} with these arrays, or with each dict of arrays that `inputs` of F.py yields (default: made-up ones)"
-    )
-    add("--inputs", type=Path, metavar="F.npz|F.py", help=message)
+    arrays = "these arrays, or with each dict of arrays that `inputs` of F.py yields (default: made-up ones)"
+    add("--inputs", type=Path, metavar="F.npz|F.py", help=f"{doing} with {arrays}")
     add("--dim", action="append", default=[], metavar="NAME=N[,N...]", help=f"{doing} with this size, {sizes}")
 
 
-def declare_between(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--between",
-        metavar="A,B:C",
-        help="work on the path from the values A and B to C alone (a \\ before a comma or colon: it is part of a name)",
-    )
+def declare_between(parser: argparse.ArgumentParser, what: str = "work on {} alone", *, required: bool = False) -> None:
+    """`--between`: what the command does with a path, in words."""
+    path = what.format("the path from the values A and B to C")
+    name = "(a \\ before a comma or colon: it is part of a name)"
+    parser.add_argument("--between", required=required, metavar="A,B:C", help=f"{path} {name}")
 
 
 def declare_record(parser: argparse.ArgumentParser, detail: str = "", *, page: bool = False) -> None:
@@ -92,13 +89,13 @@ def require_record_places(model: Path, *records: Path | None) -> None:
 class Step(str):
     """A step of some work in words, of which so many of `total` parts are done."""
 
+    done: int
+    total: int
+
     def __new__(cls, words: str, done: int, total: int) -> Step:
         step = super().__new__(cls, words)
         step.done, step.total = done, total
         return step
-
-    done: int
-    total: int
 
 
 @contextlib.contextmanager
@@ -111,14 +108,8 @@ def progress(say: Callable[[str], None] | None = None, *, quiet: bool = False) -
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    looks = (
-        SpinnerColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}", markup=False),
-    )
-    console = Console(stderr=True)
+    times = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    looks, console = (*times, TextColumn("{task.description}", markup=False)), Console(stderr=True)
     with Progress(*looks, console=console, transient=True, refresh_per_second=4) as shown:  # nothing a clock would see
         task = shown.add_task("starting", total=None)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import operator
 import os
 import platform
@@ -47,8 +48,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _release(package: str) -> str:
-    import importlib.metadata
-
     try:
         return judged(package, importlib.metadata.version(package))
     except importlib.metadata.PackageNotFoundError:
@@ -65,11 +64,10 @@ def judged(package: str, release: str) -> str:
     older, newer = ([each for each in tried if before(_numbers(each), own)] for before in (operator.lt, operator.gt))
     if len(older) + len(newer) < len(tried):
         return f"{release}: tried"
-    if not older:
-        return f"{release}: older than noyau supports ({tried[0]})"
-    if not newer:
-        return f"{release}: newer than what was tried ({tried[-1]})"
-    return f"{release}: not tried, as {older[-1]} and {newer[0]} were"
+    if older and newer:
+        return f"{release}: not tried, as {older[-1]} and {newer[0]} were"
+    much = f"newer than what was tried ({tried[-1]})" if older else f"older than noyau supports ({tried[0]})"
+    return f"{release}: {much}"
 
 
 def tried_releases() -> dict[str, set[str]]:
@@ -98,10 +96,8 @@ def _run_cache(arguments: argparse.Namespace) -> int:
     count = cache.clear() if arguments.clear else 0
     facts = {"folder": str(home), "bytes": taken, "limit_bytes": cache.LIMIT_BYTES, "removed": count}
     write_found(arguments.json, facts)
-    if arguments.clear:
-        print(f"removed {several(count, 'file')}, {taken / 2**20:.1f} MiB, from {home}")
-    else:
-        print(f"{home}: {taken / 2**20:.1f} MiB of at most {cache.LIMIT_BYTES / 2**20:.0f} MiB")
+    kept = f"{home}: {taken / 2**20:.1f} MiB of at most {cache.LIMIT_BYTES / 2**20:.0f} MiB"
+    print(f"removed {several(count, 'file')}, {taken / 2**20:.1f} MiB, from {home}" if arguments.clear else kept)
     return 0
 
 

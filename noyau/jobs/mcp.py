@@ -38,8 +38,7 @@ class Tools:
         """Check kernels against float64 and watch their accesses. target: FILE.py or FILE.py::OP (every kernel of the
         op), SCRIPT.py, BOOK.ipynb, PROGRAM.c, .cpp or .cu (as it is), MODEL.onnx (against another model). arguments:
         further options of `noyau check`, such as --gradient."""
-        against_options = ["--against", against] if against else []
-        return await self._run("check", target, [*against_options, *arguments])
+        return await self._run("check", target, [*_options({"--against": against}), *arguments])
 
     async def bench(
         self, target: str, sizes: Sequence[str] = (), budget_s: float = 1.0, save: str = "", compare: str = ""
@@ -47,13 +46,13 @@ class Tools:
         """Time every kernel of an op, or functions (FILE.py::OP, FILE.py::f,g), side by side, verified. sizes:
         "n=1000,2000" or a sweep "n=1e3:1e6:log". save: keep it as a baseline of this name; compare: time what was
         saved beside what it is now, exit_status 1 where that is slower by more than 5 %."""
-        named = [*(["--save", save] if save else []), *(["--compare", compare] if compare else [])]
         each = [option for size in sizes for option in ("--sizes", size)]
+        named = _options({"--save": save, "--compare": compare})
         return await self._run("bench", target, ["--budget", str(budget_s), *each, *named])
 
     async def optimize(self, model: str, output: str = "", dims: Sequence[str] = (), within_s: float = 0.0) -> Reply:
         """Fuse an ONNX model, certify and time each kernel, write the model and its library. dims: "sequence=128"."""
-        options = [*(["-o", output] if output else []), *(["--within", str(within_s)] if within_s else [])]
+        options = _options({"-o": output, "--within": str(within_s or "")})
         return await self._run("optimize", model, [*options, *(each for dim in dims for each in ("--dim", dim))])
 
     async def explain(self, target: str) -> Reply:
@@ -63,20 +62,17 @@ class Tools:
     async def show(self, target: str, kernel: str = "", stage: str = "", language: str = "") -> Reply:
         """Print the generated source of an op or a model's kernel, or a stage of the compiler: graph, normal, loops,
         scheduled, text, all. language: c, numba, triton, cuda."""
-        options = {"--kernel": kernel, "--stage": stage, "--language": language}
-        words = [each for name, value in options.items() if value for each in (name, value)]
-        return await self._run("show", target, words or ["--stage", "text"])
+        options = _options({"--kernel": kernel, "--stage": stage, "--language": language})
+        return await self._run("show", target, options or ["--stage", "text"])
 
     async def _run(self, command: str, target: str, options: Sequence[str]) -> Reply:
         import asyncio
 
         with TemporaryDirectory(prefix="noyau-mcp-") as folder:
             record = Path(folder, "record.json")
-            words = [*options, "--json", str(record), "--", target]
+            words = [sys.executable, "-m", "noyau", command, *options, "--json", str(record), "--", target]
             pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "noyau", command, *words), stdin=none, stdout=pipe, stderr=pipe
-            )
+            process = await asyncio.create_subprocess_exec(*words, stdin=none, stdout=pipe, stderr=pipe)
             try:
                 out, err = await asyncio.wait_for(process.communicate(), self.limit_s)
             except TimeoutError:
@@ -89,6 +85,10 @@ class Tools:
             data = json.loads(record.read_text("utf-8")) if record.exists() else None
         meaning = _MEANINGS.get(status, "crashed")
         return {"exit_status": status, "meaning": meaning, "record": _brief(data), "text": text, "error": last}
+
+
+def _options(values: dict[str, str]) -> list[str]:
+    return [word for option, value in values.items() if value for word in (option, value)]
 
 
 def _brief(value: Any) -> Any:

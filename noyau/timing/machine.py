@@ -68,5 +68,10 @@ class Machine:
     os: str
     versions: Mapping[str, str]
 
+    @property
+    def text(self) -> str:
+        """The processor in words."""
+        return f"{self.cpu}, {self.cores} cores, {self.level}"
+
     def to_json(self) -> dict[str, Any]:
         return {**fields_json(self), "versions": dict(sorted(self.versions.items()))}

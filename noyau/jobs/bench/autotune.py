@@ -30,6 +30,9 @@ _MOST_VARIANTS = 256
 _TRIAL_S = 0.05  # of a choice in a search
 _CHECK_S = 5.0
 Choice = tuple[int, ...]  # a place in each list
+_FEW = 16  # choices that are all tried
+_SHARE = 0.25  # of more of them
+_CELLS = (1 << 10, 1 << 14, 1 << 18, 1 << 22)  # of the largest input, where nobody says sizes
 
 
 def with_variants(
@@ -41,10 +44,10 @@ def with_variants(
 
     def is_right(variant: UserKernel) -> bool:
         say(f"checking {variant.name}")
-        right = variant.usage.trust or check(Op(replace(op.description, kernels=(variant,))), budget_s=_CHECK_S).ok
-        if not right:
-            left_out[variant.name] = "noyau.check finds it wrong"
-        return right
+        if variant.usage.trust or check(Op(replace(op.description, kernels=(variant,))), budget_s=_CHECK_S).ok:
+            return True
+        left_out[variant.name] = "noyau.check finds it wrong"
+        return False
 
     def cost(by_choice: Mapping[Choice, UserKernel], choice: Choice) -> float:
         return time_of(by_choice[choice]) if is_right(by_choice[choice]) else math.inf
@@ -71,21 +74,14 @@ def lists_of(kernel: UserKernel) -> dict[str, list[Any]]:
 def variants(kernel: UserKernel) -> list[UserKernel]:
     """A kernel with each choice of those of its constants that are lists, named by them; itself where none is."""
     lists = lists_of(kernel)
-    if not lists:
-        return [kernel]
     choices = list(itertools.product(*lists.values()))
     if len(choices) > _MOST_VARIANTS:
         raise InputError(f"{kernel.called} has {len(choices)} choices of constants, and {_MOST_VARIANTS} are the most")
     every = []
-    for choice in choices:
-        chosen = tuple(zip(lists, choice, strict=True))
+    for chosen in (tuple(zip(lists, choice, strict=True)) for choice in choices):
         named = ", ".join(f"{name}={value}" for name, value in chosen)
         every.append(replace(choose_constants(kernel, chosen), name=f"{kernel.name} ({named})"))
-    return every
-
-
-_FEW = 16  # choices that are all tried
-_SHARE = 0.25  # of more of them
+    return every if lists else [kernel]
 
 
 def search(extents: Sequence[int], cost: Callable[[Choice], float], most: int) -> Choice:
@@ -118,9 +114,6 @@ def search(extents: Sequence[int], cost: Callable[[Choice], float], most: int) -
     return min(costs, key=lambda each: costs[each])
 
 
-_CELLS = (1 << 10, 1 << 14, 1 << 18, 1 << 22)  # of the largest input, where nobody says sizes
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class TuneRecord(Printed):
     """The benches of each set of sizes, and the winner of each; prints itself. `left_out`: why an attached
@@ -144,10 +137,8 @@ class TuneRecord(Printed):
         return {name: as_json(getattr(self, name)) for name in ("winners", "benched", "left_out")}
 
     def __str__(self) -> str:
-        lines = [
-            f"from now on at {each.cells} cells: {each.called}, {spell_s(each.median_s)} a call"
-            for each in self.winners
-        ]
+        won = ((f"{each.cells} cells: {each.called}", spell_s(each.median_s)) for each in self.winners)
+        lines = [f"from now on at {what}, {time} a call" for what, time in won]
         left = [f"{name} was not timed: {reason}" for name, reason in self.left_out.items()]
         return "\n".join([*(f"{each}\n" for each in self.benched), *lines, *left])
 
@@ -182,7 +173,8 @@ def tune(
         require_free(op.name)
     records, winners, left_out = list[BenchRecord](), list[Winner](), dict[str, str]()
     for arguments, numbers in _wishes(op, args, sizes):
-        bound = _bind_arguments(op, arguments, numbers, seed)
+        values = [on_host(each) for each in arguments] if arguments else op.make(seed, **numbers)
+        bound = bind(op.require_signature(), values, op.known(op.description.reference.constants), op.name)
         wishes = BenchOptions(arguments or None, [numbers], budget_s, seed=seed, searches=True)
         form, reasons = with_variants(op, bound, report, place or CPU, partial(_time_of, op, place, wishes, report))
         left_out |= reasons
@@ -210,9 +202,7 @@ def _winners(op: Op[..., Any], form: Op[..., Any], at: BenchPoint, bound: Bound,
         yield winner_of(form, at, at.request, at.cells)
 
 
-def _wishes(
-    op: Op[..., Any], args: Sequence[Any], sizes: Numbers | None
-) -> Iterator[tuple[Sequence[Any], dict[str, int]]]:
+def _wishes(op: Op[..., Any], args: Sequence[Any], sizes: Numbers | None) -> Iterator[tuple[Any, dict[str, int]]]:
     """The inputs that are given, or the sizes, of each set that is to be timed."""
     if args and sizes:
         raise InputError(f"{op.name}: both inputs and sizes are given; the sizes are those of the inputs")
@@ -223,11 +213,6 @@ def _wishes(
     else:
         constants = op.known(op.description.reference.constants)
         yield from (((), usual_numbers(op.require_signature(), constants, {}, cells)) for cells in _CELLS)
-
-
-def _bind_arguments(op: Op[..., Any], inputs: Sequence[Any], numbers: Mapping[str, int], seed: int) -> Bound:
-    arguments = [on_host(each) for each in inputs] if inputs else op.make(seed, **numbers)
-    return bind(op.require_signature(), arguments, op.known(op.description.reference.constants), op.name)
 
 
 def on_host(arguments: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,14 +78,12 @@ def of_functions(functions: Mapping[str, Function], calling: CandidateCall) -> I
     """Plain functions. One whose name begins with `torch` is given tensors, and so is one that does not take arrays
     while torch is loaded."""
     for name, function in functions.items():
-        usual, tensors = _entry(name, function, calling), _entry(name, function, calling, tensors=True)
-        if name.startswith("torch"):
-            yield tensors
-        else:
-            yield Entry(name, "", usual.returning, usual.filling, tensors if "torch" in sys.modules else None)
+        usual, tensors = (_entry(name, function, calling, tensors=each) for each in (False, True))
+        other = replace(usual, other=tensors if "torch" in sys.modules else None)
+        yield tensors if name.startswith("torch") else other
 
 
-def _entry(name: str, function: Function, calling: CandidateCall, *, tensors: bool = False) -> Entry:
+def _entry(name: str, function: Function, calling: CandidateCall, *, tensors: bool) -> Entry:
     def takes(arrays: Arrays) -> tuple[Any, ...]:
         return as_tensors(calling.plain(arrays)) if tensors else calling.plain(arrays)
 

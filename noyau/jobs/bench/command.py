@@ -19,34 +19,21 @@ if TYPE_CHECKING:
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "target",
-        metavar="FILE.py[::OP or ::f,g]",
-        help="an op, of which the reference and every kernel are timed, or functions, the first of which is right",
-    )
-    add(
-        "--sizes",
-        action="append",
-        default=[],
-        metavar="NAME=N[,N...]|A:B:log[:K]",
-        help="time with this size, with several in turn, or with a sweep: n=1e3:1e8:log (one a decade, or K of them), "
-        "n=0:100:lin:5 (default: about a million cells); can be repeated",
-    )
+    what = "an op, of which the reference and every kernel are timed, or functions, the first of which is right"
+    add("target", metavar="FILE.py[::OP or ::f,g]", help=what)
+    sweep = "a sweep: n=1e3:1e8:log (one a decade, or K of them), n=0:100:lin:5 (default: about a million cells)"
+    sizes = f"time with this size, with several in turn, or with {sweep}; can be repeated"
+    add("--sizes", action="append", default=[], metavar="NAME=N[,N...]|A:B:log[:K]", help=sizes)
     add("--inputs", type=Path, metavar="F.npz", help="time on these arrays, in the order of the file")
     add("--budget", type=float, default=1.0, metavar="S", help="seconds of timing at each sizes (default: 1)")
     add("--cold", action=argparse.BooleanOptionalAction, default=None, help="on inputs that are in no cache, too")
-    add(
-        "--device", default="", metavar="D", help="cuda, or cuda:1: copy the inputs there and time on it (default: cpu)"
-    )
+    place = "cuda, or cuda:1: copy the inputs there and time on it (default: cpu)"
+    add("--device", default="", metavar="D", help=place)
     peers = "time these beside: the reference as torch.compile, numexpr and numba run it"
     add("--against", default="", metavar="PEER[,PEER...]", help=peers)
     add("--save", default="", metavar="NAME", help="keep the source texts in .noyau/bench/NAME.json (or a path)")
-    add(
-        "--compare",
-        default="",
-        metavar="NAME",
-        help="run the saved text beside the present one, in turns; it is a program: name a baseline you trust",
-    )
+    saved = "run the saved text beside the present one, in turns; it is a program: name a baseline you trust"
+    add("--compare", default="", metavar="NAME", help=saved)
     limit = "with --compare: status 1 where a candidate takes surely longer, by more than this (default: 5%%)"
     add("--fail-if-slower", default="5%", metavar="P%%", help=limit)
     for kind, what in (("markdown", "a summary for a pull request"), ("junit", "JUnit's XML"), ("csv", "all timings")):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from xml.etree import ElementTree as xml
 
@@ -44,12 +44,9 @@ def export_rows(record: Timed) -> Iterator[dict[str, Any]]:
                 yield _row((record.name, sizes, name, temperature, way, race.median_s((name, way))), judged)
 
 
-def _row(
-    place: tuple[Any, ...], judged: tuple[Any, ...] = (), fault: str = "", *, is_bad: bool = False
-) -> dict[str, Any]:
-    texts = dict.fromkeys(_COLUMNS, "")
+def _row(place: Sequence[Any], judged: Sequence[Any] = (), fault: str = "", *, is_bad: bool = False) -> dict[str, Any]:
     pairs = (*zip(_PLACE, place, strict=False), *zip(_JUDGED, judged, strict=False))
-    return {**texts, **dict(pairs), "fault": fault, "is_bad": is_bad}
+    return {**dict.fromkeys(_COLUMNS, ""), **dict(pairs), "fault": fault, "is_bad": is_bad}
 
 
 def _ratio(comparison: Comparison) -> tuple[float, float, float, float]:
@@ -79,11 +76,9 @@ def markdown(record: Timed) -> str:
             names = [row[each] for each in ("candidate", "sizes", "temperature")]
             cells = [*names, spell_s(row["median_s"]), row["against"], *form.format(**row).split("|")]
             lines.append(f"| {' | '.join(map(_cell, cells))} |")
-    machine = f"{record.machine.cpu}, {record.machine.cores} cores, {record.machine.level}"
     heading = f"### {':white_check_mark:' if record.ok else ':x:'} {_cell(verdict)}"
-    return "\n".join(
-        [heading, "", *lines, "", *(f"- {_cell(note)}" for note in notes), "", f"<sub>{_cell(machine)}</sub>", ""]
-    )
+    ends = ("", *(f"- {_cell(note)}" for note in notes), "", f"<sub>{_cell(record.machine.text)}</sub>", "")
+    return "\n".join((heading, "", *lines, *ends))
 
 
 def _cell(text: str) -> str:

@@ -68,6 +68,11 @@ class InputMaker:
     notes: tuple[str, ...] = ()
 
     @property
+    def draw_bytes(self) -> int:
+        """The bytes of the arrays of a draw."""
+        return sum(array.nbytes for array in self.draws[0])
+
+    @property
     def first(self) -> tuple[Any, ...]:
         """The arguments of the first draw."""
         return self.views.arguments(self.draws[0])
@@ -102,25 +107,21 @@ def usual_numbers(
     """A number for each size of a signature: a wanted one, or such that the largest input has about so many cells."""
     bound = {**bound, **integers_of(signature, requested)}
     instance = usual_instance(signature, bound)
-    axes = max((len(value.shape) for value in instance.inputs), default=1)
-    usual = round(cells ** (1 / max(axes, 1)))
+    usual = round(cells ** (1 / max((1, *(len(value.shape) for value in instance.inputs)))))
     return {**dict.fromkeys(usual_sizes(instance, requested), usual), **requested}
 
 
 def _draw(first: Sequence[Any], others: Sequence[Sequence[Any]]) -> InputMaker:
     views, notes = [], []
     for at, each in enumerate(first):
-        moves = isinstance(each, Array)
-        view = _view_of(each) if moves else None
-        if view is None and moves:
+        view = _view_of(each) if isinstance(each, Array) else None
+        if view is None and isinstance(each, Array):
             notes.append(f"argument {at} is packed: arrays with gaps are timed without them")
-        packed = InputView(tuple(range(each.ndim)), each.shape, (False,) * each.ndim) if moves else None
-        views.append(view or packed)
+            view = InputView(tuple(range(each.ndim)), each.shape, (False,) * each.ndim)
+        views.append(view)
     fixed = tuple(None if isinstance(each, Array) else each for each in first)
-    draws = [
-        tuple(v.memory(f if not f.ndim else each) for f, each, v in zip(first, draw, views, strict=True) if v)
-        for draw in (first, *others)
-    ]
+    every = [zip(first, draw, views, strict=True) for draw in (first, *others)]
+    draws = [tuple(v.memory(each if f.ndim else f) for f, each, v in draw if v) for draw in every]
     if draws[0] and all(one.tobytes() == other.tobytes() for one, other in zip(draws[0], draws[1], strict=True)):
         notes.append("every call is given the same values: what remembers results is not found out")
     return InputMaker(tuple(draws), Views(tuple(views), fixed), tuple(notes))
@@ -128,7 +129,7 @@ def _draw(first: Sequence[Any], others: Sequence[Sequence[Any]]) -> InputMaker:
 
 def _view_of(array: Array) -> InputView | None:
     """The view that an argument is of packed memory, or None."""
-    order = sorted(range(array.ndim), key=lambda axis: (-abs(array.strides[axis]), axis))
+    order = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
     view = InputView(tuple(order), array.shape, tuple(stride == 0 for stride in array.strides))
     return view if view.memory(array).flags.c_contiguous else None
 
@@ -139,6 +140,6 @@ def _array(argument: Any) -> Any:
 
 
 def _nearer(argument: Any, rng: np.random.Generator) -> Any:
-    if not isinstance(argument, Array) or not argument.ndim or not is_float(argument.dtype):
-        return argument
-    return argument * np.asarray(1 - _SHRINK * rng.random(argument.shape), argument.dtype)
+    if isinstance(argument, Array) and argument.ndim and is_float(argument.dtype):
+        return argument * np.asarray(1 - _SHRINK * rng.random(argument.shape), argument.dtype)
+    return argument

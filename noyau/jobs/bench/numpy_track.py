@@ -56,27 +56,22 @@ class NumpyTrack:
     def temperatures(self) -> tuple[str, ...]:
         """Both where they may differ, unless a user says otherwise: what stays in a core's cache is timed hot alone,
         and what is in no cache has one time."""
-        set_bytes = sum(array.nbytes for array in self.task.drawn.draws[0])
-        differ = HOT_BYTES < set_bytes < 2 * last_level_bytes()
+        differ = HOT_BYTES < self.task.drawn.draw_bytes < 2 * last_level_bytes()
         return (HOT, COLD) if (differ if self.cold is None else self.cold) else (HOT,)
 
     def sides(
         self, runners: Sequence[Entrant], temperature: str, judge: ResultJudge, *, last: bool
     ) -> Sides[RotatingSide]:
         """Every candidate in every way, on one rotation of inputs and one of outputs."""
-        rng, draws = np.random.default_rng(self.seed), self.task.drawn.draws
-        set_bytes = sum(array.nbytes for array in draws[0])
-        sets_of = hot_sets if temperature == HOT else cold_sets
-        rotation = Rotation(draws, sets_of(set_bytes), rng)
-        memory: dict[tuple[str, ...], list[Arrays]] = {}
-        sides = {}
+        rng, sets_of = np.random.default_rng(self.seed), hot_sets if temperature == HOT else cold_sets
+        rotation = Rotation(self.task.drawn.draws, sets_of(self.task.drawn.draw_bytes), rng)
+        memory, sides = dict[tuple[str, ...], list[Arrays]](), {}
         for runner in runners:
             for way, candidate in ((RETURNING, runner.entry.returning), (FILLING, runner.entry.filling)):
-                if candidate is None:
-                    continue
-                into = _memory(memory, runner.like, len(rotation.sets)) if candidate.into else []
-                side = RotatingSide(candidate, rotation, runner.like, rng, seconds, into)
-                sides[runner.entry.name, way] = side
+                if candidate is not None:
+                    into = _memory(memory, runner.like, len(rotation.sets)) if candidate.into else []
+                    side = RotatingSide(candidate, rotation, runner.like, rng, seconds, into)
+                    sides[runner.entry.name, way] = side
         self._choose(sides, runners, judge.affordable if last else judge.affordable // 2)
         return sides
 
@@ -86,9 +81,9 @@ class NumpyTrack:
         rng = np.random.default_rng([self.seed, len(sides)])
         for runner in runners:
             own = [side for (name, _), side in sides.items() if name == runner.entry.name]
-            place = int(rng.integers(len(own)))
-            for at, side in enumerate(own):
-                side.verified = verified if verified != 1 or at == place else 0
+            for side in own:
+                side.verified = 0 if verified == 1 else verified
+            own[int(rng.integers(len(own)))].verified = verified
 
     def compare(self, sides: Sequence[RotatingSide], budget_s: float) -> Series:
         """All sides timed in rounds, in samples of several calls."""

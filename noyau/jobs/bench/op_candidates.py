@@ -62,9 +62,8 @@ def _own(result: Any, arguments: Sequence[Any]) -> Any:
     """The results of a reference, views of its arguments copied: an op gives memory of its own."""
     if isinstance(result, tuple | list):
         return tuple(_own(part, arguments) for part in result)
-    is_view = isinstance(result, Array) and any(
-        np.may_share_memory(result, each) for each in arguments if isinstance(each, Array)
-    )
+    arrays = [each for each in arguments if isinstance(each, Array)]
+    is_view = isinstance(result, Array) and any(np.may_share_memory(result, each) for each in arrays)
     return result.copy() if is_view else result
 
 

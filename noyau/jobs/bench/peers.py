@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -40,9 +40,8 @@ def named_peers(names: Sequence[str], what: Op[..., Any] | Mapping[str, Function
         try:
             package = import_module(_PACKAGES[name])
         except ImportError:
-            raise MissingExtraError(
-                f"--against {name} needs {_PACKAGES[name]}: pip install {_PACKAGES[name]}"
-            ) from None
+            needs = f"needs {_PACKAGES[name]}: pip install {_PACKAGES[name]}"
+            raise MissingExtraError(f"--against {name} {needs}") from None
         peers[name] = _numexpr(package, what) if name == "numexpr" else _compiled(name, package, what)
     return peers
 
@@ -61,7 +60,12 @@ def _numexpr(numexpr: Any, what: Op[..., Any] | Mapping[str, Function]) -> Funct
     """The reference as traced, in one expression. InputError for plain functions, which are not traced."""
     if not isinstance(what, Op):
         raise InputError("--against numexpr writes an expression of a traced reference: time an op, under @noyau.op")
-    text_of = cache(partial(_text_for, what))
+    reference, signature = what.description.reference, what.require_signature()
+
+    @cache
+    def text_of(*forms: tuple[tuple[int, ...], str]) -> tuple[str, dict[str, Any]]:
+        bound = bind(signature, [np.zeros(*form) for form in forms], what.known(reference.constants), what.name)
+        return numexpr_text(trace_reference(reference, specialization_of(signature, bound, reference.constants)))
 
     def evaluate(*arguments: Any) -> Any:
         arrays = [np.asarray(each) for each in arguments]
@@ -69,13 +73,6 @@ def _numexpr(numexpr: Any, what: Op[..., Any] | Mapping[str, Function]) -> Funct
         return numexpr.evaluate(text, numbers | {f"x{number}": each for number, each in enumerate(arrays)}, {})
 
     return evaluate
-
-
-def _text_for(op: Op[..., Any], *forms: tuple[tuple[int, ...], str]) -> tuple[str, dict[str, Any]]:
-    """The expression for arrays of these shapes and dtypes."""
-    reference, signature = op.description.reference, op.require_signature()
-    bound = bind(signature, [np.zeros(*form) for form in forms], op.known(reference.constants), op.name)
-    return numexpr_text(trace_reference(reference, specialization_of(signature, bound, reference.constants)))
 
 
 def numexpr_text(graph: Graph) -> tuple[str, dict[str, Any]]:

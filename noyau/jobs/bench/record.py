@@ -148,12 +148,8 @@ class BenchPoint:
         return {name: as_json(rows if name == "candidates" else getattr(self, name)) for name in names}
 
     def _row_json(self, row: CandidateTimes) -> dict[str, Any]:
-        times = [
-            self._timed_json(row.name, way, temperature)
-            for temperature, race in self.races.items()
-            for name, way in race.sides
-            if name == row.name
-        ]
+        sides = ((*side, temperature) for temperature, race in self.races.items() for side in race.sides)
+        times = [self._timed_json(*side) for side in sides if side[0] == row.name]
         return {**fields_json(row, without=("notes",)), "notes": list(row.notes), "timed": times}
 
     def _timed_json(self, name: str, way: str, temperature: str) -> dict[str, Any]:

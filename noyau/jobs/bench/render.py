@@ -9,11 +9,11 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
-from noyau.jobs.bench.record import COLD, FILLING, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes
+from noyau.jobs.bench.record import FILLING, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes
 from noyau.jobs.page import document
 from noyau.jobs.page.document import Page, SizedTime
 from noyau.jobs.report.text import Show, TableRow, hanging, shorten, show_of, table
-from noyau.text import printable, sizes_text
+from noyau.text import differing, printable, sizes_text
 from noyau.timing.verdict import Verdict, spell_s
 
 _GIGA = 1e9
@@ -26,9 +26,8 @@ _SLOW_START_S = 0.05  # of a first call, from which it is worth a word
 def render(record: BenchRecord, width: int, *, ascii_only: bool = False) -> Iterator[RenderableType]:
     """The record in the order in which it is read, for a terminal of so many columns."""
     show = show_of(ascii_only=ascii_only)
-    machine = record.machine
     threads = ", ".join(f"{name} {count}" for name, count in record.threads.items() if name != "cores")
-    facts = f"{machine.cpu}, {machine.cores} cores, {machine.level}{f'; threads: {threads}' if threads else ''}"
+    facts = f"{record.machine.text}{f'; threads: {threads}' if threads else ''}"
     facts = facts if record.gpu is None else f"{record.gpu['device']}; {record.gpu['clocks']}"
     yield from hanging(show(facts), width, rest="  ", style="dim")
     for at in record.at:
@@ -39,8 +38,10 @@ def render(record: BenchRecord, width: int, *, ascii_only: bool = False) -> Iter
 def _at(name: str, at: BenchPoint, width: int, show: Show) -> Iterator[RenderableType]:
     sizes = f" at {', '.join(f'{key}={size}' for key, size in at.sizes.items())}" if at.sizes else ""
     yield from hanging(Text.assemble((show(f"{name}{sizes}"), "bold"), f": {floor_text(at)}"), width, rest="  ")
-    if at.ranked:
-        yield from _ranked(at, width, show)
+    rows = [TableRow(show(row.title), _cells(row, at), show(remark(row, at))) for row in at.ranked]
+    rival = show(shorten(f"vs {at.against}", _LONGEST_RIVAL))
+    headings = (RETURNING, FILLING, HOT, HOST, "GB/s", "floor", _FLOPS, rival)
+    yield from table("candidate", headings, rows, width, (_FLOPS,))
     for row in at.rows:
         if row.fault:
             yield from hanging(show(f"{row.title} is wrong: {row.fault}"), width, rest="    ", style="red")
@@ -52,14 +53,6 @@ def _at(name: str, at: BenchPoint, width: int, show: Show) -> Iterator[Renderabl
         if row.name != at.against and at.verdict(row.name) is Verdict.AMBIGUOUS:
             advice = at.deciding(row.name)[1].advice
             yield from hanging(show(f"{row.name}: {advice}."), width, rest="  ", style="yellow")
-
-
-def _ranked(at: BenchPoint, width: int, show: Show) -> Iterator[Text]:
-    """The table; without its flops where a line has no room for them."""
-    rows = [TableRow(show(row.title), _cells(row, at), show(remark(row, at))) for row in at.ranked]
-    rival = show(shorten(f"vs {at.against}", _LONGEST_RIVAL))
-    headings = (RETURNING, FILLING, HOT, HOST, "GB/s", "floor", _FLOPS, rival)
-    yield from table("candidate", headings, rows, width, (_FLOPS,))
 
 
 def floor_text(at: BenchPoint) -> str:
@@ -94,15 +87,14 @@ def verdict_text(row: CandidateTimes, at: BenchPoint) -> str:
 
 def remark(row: CandidateTimes, at: BenchPoint) -> str:
     """The interval and what else is worth a word."""
-    remarks = list(row.notes)
+    interval = first = ""
     if row.name != at.against:
         temperature, comparison = at.deciding(row.name)
         where = f", {temperature}" if len(at.races) > 1 else ""
-        remarks.insert(0, f"[{comparison.low:.2f}, {comparison.high:.2f}] over {comparison.pairs} rounds{where}")
-    remarks += filter(None, [str(at.latency(row.name) or "")])
+        interval = f"[{comparison.low:.2f}, {comparison.high:.2f}] over {comparison.pairs} rounds{where}"
     if row.first_s is not None and row.first_s > max(_SLOW_START_S, 10 * (at.time_s(row.name) or 0.0)):
-        remarks.append(f"its first call took {spell_s(row.first_s)}")
-    return "; ".join(remarks)
+        first = f"its first call took {spell_s(row.first_s)}"
+    return "; ".join(filter(None, (interval, *row.notes, str(at.latency(row.name) or ""), first)))
 
 
 def _spell(time_s: float | None) -> str:
@@ -110,10 +102,8 @@ def _spell(time_s: float | None) -> str:
 
 
 def _bytes(count: int) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count} bytes"
+    units = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+    return next((f"{count / size:.3g} {unit}" for size, unit in units if count >= size), f"{count} bytes")
 
 
 def headline(record: BenchRecord) -> str:
@@ -123,25 +113,23 @@ def headline(record: BenchRecord) -> str:
 
 def page(record: BenchRecord) -> Page:
     """The page of a record, size by size."""
-    machine, at = record.machine, record.at
-    facts = {"machine": f"{machine.cpu}, {machine.cores} cores, {machine.level}"}
+    at, facts = record.at, {"machine": record.machine.text}
     facts |= {"GPU": str(record.gpu["device"])} if record.gpu else {}
     floors = (f"{sizes_text(each.sizes)}: {floor_text(each)}" for each in at)
     state = "bad" if not record.ok else "doubt" if any(each.doubts for each in at) else "good"
-    varying = [name for name in at[0].sizes if len({each.sizes.get(name) for each in at}) > 1]
+    varying = differing([each.sizes for each in at])
     size = varying[0] if len(varying) == 1 else ""
     times: dict[str, list[SizedTime]] = {}
     for point in at:
         for row in point.ranked:
             times.setdefault(printable(row.title), []).append(_time(point, row, size))
     head, *heads = headline(record).splitlines()
+    notes = (printable(note) for each in at for note in (*each.notes, each.doubts) if note)
     sections = [
         document.summary(head, state, (*heads, *floors), facts),
         document.table("Candidates", (_row(row, point) for point in at for row in point.rows)),
         document.sweeps("Times and rates", size, times),
-        document.lines(
-            "Notes", dict.fromkeys(printable(note) for each in at for note in (*each.notes, each.doubts) if note)
-        ),
+        document.lines("Notes", dict.fromkeys(notes)),
     ]
     return Page(printable(record.name), "bench", sections)
 
@@ -156,18 +144,17 @@ def _winner(point: BenchPoint) -> str:
 
 def _row(row: CandidateTimes, point: BenchPoint) -> dict[str, Any]:
     compared = None if row.out or row.name == point.against else point.deciding(row.name)[1]
-    least_s, latency = (None, None) if row.out else (point.least_s(row.name), point.latency(row.name))
+    name = "" if row.out else row.name  # of what is not ranked no time is shown
+    least_s, latency = point.least_s(name), point.latency(name)
     return {
         "sizes": sizes_text(point.sizes),
         "candidate": printable(row.title),
         "verdict": "WRONG" if row.fault else compared.verdict if compared else "-",
         "speedup": (compared.speedup, compared.low, compared.high) if compared else None,
-        "returns_s": None if row.out else point.time_s(row.name),
-        "out_s": None if row.out else point.time_s(row.name, FILLING),
-        "hot_s": None if row.out else point.time_s(row.name, temperature=HOT),
-        "p90_s": None if latency is None else latency.p90_s,
-        "p99_s": None if latency is None else latency.p99_s,
-        "calls_per_s": None if latency is None else latency.calls_per_s,
+        "returns_s": point.time_s(name),
+        "out_s": point.time_s(name, FILLING),
+        "hot_s": point.time_s(name, temperature=HOT),
+        **{quantile: getattr(latency, quantile, None) for quantile in ("p90_s", "p99_s", "calls_per_s")},
         "bytes_per_s": point.work.bytes_moved / least_s if least_s else None,
         "floor_share": point.floor_s / least_s if least_s and point.floor_s else None,
         "remark": printable(row.out or remark(row, point)),
@@ -177,7 +164,7 @@ def _row(row: CandidateTimes, point: BenchPoint) -> dict[str, Any]:
 def _time(point: BenchPoint, row: CandidateTimes, size: str) -> SizedTime:
     """The faster of the ways in which a candidate was called, with cold caches where that was timed; at a size, or at
     the bytes that must move."""
-    race = point.races[COLD if COLD in point.races else HOT]
+    race = point.races[point.usual]
     samples = {k: seconds for k, seconds in enumerate(race.series.seconds) if race.sides[k][0] == row.name}
     best = min(samples.values(), key=np.median)
     middle, low, high = map(float, np.quantile(best, (0.5, 0.1, 0.9)))

@@ -13,7 +13,7 @@ from noyau.jobs.bench.candidates import Function
 from noyau.jobs.bench.inputs import as_arguments
 from noyau.jobs.bench.numpy_track import NumpyTrack
 from noyau.jobs.bench.record import BenchPoint, BenchRecord
-from noyau.jobs.bench.tasks import Arguments, BenchOptions, function_tasks, functions_of, op_tasks
+from noyau.jobs.bench.tasks import Arguments, BenchOptions, tasks_of
 from noyau.jobs.bench.track import Say, name_of, pools, race
 from noyau.jobs.bench.winners import record_winner
 from noyau.jobs.command_line import Step, progress
@@ -73,8 +73,7 @@ def timed(
             record_winner(what, at)
         return result
     cores, points = processors(), list[BenchPoint]()
-    tasks = op_tasks(what, wishes) if isinstance(what, Op) else function_tasks(functions_of(what, wishes), wishes)
-    for done, task in enumerate(tasks):
+    for done, task in enumerate(tasks_of(what, wishes)):
         say(Step(f"timing {name_of(what)}", done, len(wishes.sizes)))
         track = NumpyTrack(task, wishes.cold, wishes.seed, cores)
         points.append(race(track, task.entries, budget_s=wishes.budget_s, cores=cores, say=say))

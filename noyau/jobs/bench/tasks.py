@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -56,6 +58,11 @@ class BenchTask:
     cells: int = 0
 
 
+def tasks_of(what: object, wishes: BenchOptions) -> Iterator[BenchTask]:
+    """The tasks of an op, or of functions by name. Errors as of `op_tasks`, `functions_of` and `function_tasks`."""
+    return op_tasks(what, wishes) if isinstance(what, Op) else function_tasks(functions_of(what, wishes), wishes)
+
+
 def functions_of(what: object, wishes: BenchOptions) -> dict[str, Function]:
     """Plain functions by name, the peers last. InputError where there are none, or what is given is something else."""
     if not isinstance(what, Mapping):
@@ -100,15 +107,16 @@ def _judge(entry: Entry, inputs: tuple[np.ndarray, ...]) -> tuple[Contender, lis
     except Exception as fault:
         if entry.other is not None and isinstance(fault, TypeError | AttributeError):
             return _judge(entry.other, inputs)
-        raise InputError(
-            f"{entry.name} fails with {type(fault).__name__}: {fault}; the others are judged by it"
-        ) from fault
+        raise no_judge(entry.name, f"fails with {type(fault).__name__}: {fault}") from fault
     parts = result if isinstance(result, tuple) else ()
     wrong = [type(part).__name__ for part in parts if not isinstance(part, np.ndarray)]
     if wrong or not parts:
-        problem = f"{entry.name} returns {wrong[0] if wrong else 'nothing'}, not arrays or numbers"
-        raise InputError(f"{problem}; the others are judged by it")
+        raise no_judge(entry.name, f"returns {wrong[0] if wrong else 'nothing'}, not arrays or numbers")
     return candidate, [np.asarray(part) for part in parts]
+
+
+def no_judge(name: str, problem: str) -> InputError:
+    return InputError(f"{name} {problem}; the others are judged by it")
 
 
 def by_function(judge: Contender, dtypes: Sequence[np.dtype[Any]]) -> Check:
@@ -122,11 +130,10 @@ def by_function(judge: Contender, dtypes: Sequence[np.dtype[Any]]) -> Check:
         def truth(*widened: np.ndarray) -> list[np.ndarray]:
             longer = any(array.dtype == np.float64 for array in inputs)
             wide = [array.astype(np.longdouble) if longer and is_float(array.dtype) else array for array in widened]
-            try:
+            with suppress(NoyauError):  # where it takes no wider floats
                 wide_results = call_once(judge, wide)
                 return [each.astype(np.float64) if each.dtype == np.longdouble else each for each in wide_results]
-            except NoyauError:  # it takes no wider floats
-                return results(*(array.copy() for array in inputs))
+            return results(*(array.copy() for array in inputs))
 
         return by_reference(results, truth)(inputs, outputs)
 
@@ -147,7 +154,7 @@ def of_dtypes(check: Check, dtypes: Sequence[np.dtype[Any]]) -> Check:
 
 def op_tasks(op: Op[..., Any], wishes: BenchOptions, *, judge_alone: bool = False) -> Iterator[BenchTask]:
     """Tasks of an op, and of its peers; `judge_alone`: with its reference as the only candidate. SignatureError where
-    it has no signature, or inputs do not fit it."""
+    it has no signature, or inputs do not fit it, InputError where two candidates have one name."""
     constants = op.description.reference.constants
     for numbers in wishes.sizes:
         inputs, bound = _op_inputs(op, numbers, wishes)
@@ -156,19 +163,13 @@ def op_tasks(op: Op[..., Any], wishes: BenchOptions, *, judge_alone: bool = Fals
         others = (replace(entry, is_peer=True) for entry in of_functions(wishes.peers, calling))
         own = of_op(op, bound, constants, calling)
         entries = (next(own),) if judge_alone else (*own, *others)
+        counts = Counter(entry.name for entry in entries)
+        if twice := next((name for name, count in counts.items() if count > 1), None):
+            raise InputError(f"two candidates are called {twice}; give the peer another name")
         request = specialization_of(op.require_signature(), bound, constants)
         check = _op_check(op, entries[0], bound, request, calling)
         work = _op_work(op, request, bound)
-        yield BenchTask(bound.sizes, inputs, _apart(entries), check, work, None, request, bound.largest)
-
-
-def _apart(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """The candidates. InputError where two have one name."""
-    names = [entry.name for entry in entries]
-    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
-    if twice is not None:
-        raise InputError(f"two candidates are called {twice}; give the peer another name")
-    return tuple(entries)
+        yield BenchTask(bound.sizes, inputs, entries, check, work, None, request, bound.largest)
 
 
 def _op_check(op: Op[..., Any], judge: Entry, bound: Bound, request: Specialization, calling: CandidateCall) -> Check:
@@ -180,8 +181,7 @@ def _op_check(op: Op[..., Any], judge: Entry, bound: Bound, request: Specializat
     judged = by_graph(graph_of(reference, bound.instance, reference.constants), lazy_graph(reference, request))
 
     def check(inputs: Arrays, outputs: Arrays) -> str:
-        summary = judged(calling.views.memory_as_given(tuple(inputs)), outputs)
-        return summary.removeprefix("tried on 1 case: ")
+        return judged(calling.views.memory_as_given(tuple(inputs)), outputs).removeprefix("tried on 1 case: ")
 
     return of_dtypes(check, calling.dtypes)
 
@@ -211,8 +211,6 @@ def _op_work(op: Op[..., Any], request: Specialization, bound: Bound) -> Workloa
     try:
         return work_of_graph(trace_reference(op.description.reference, request), bound.sizes)
     except NoyauError:
-        outputs = [
-            np.broadcast_to(np.empty((), value.dtype.numpy), shape)
-            for value, shape in zip(bound.instance.outputs, bound.shapes, strict=True)
-        ]
+        results = zip(bound.instance.outputs, bound.shapes, strict=True)
+        outputs = [np.broadcast_to(np.empty((), value.dtype.numpy), shape) for value, shape in results]
         return work_of_arrays(bound.arrays, outputs)

@@ -24,6 +24,7 @@ from noyau.timing.sides import VERIFIED, SelfTimed
 from noyau.workers.tamper_detection import Watch, seconds
 
 _DEAR_S = 0.1  # a check that takes longer is made of one timed run a side alone
+Say = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -127,17 +128,19 @@ def shortened(message: str, name: str) -> str:
     return message
 
 
-Say = Callable[[str], None]
-
-
 def race(track: Track[SideT], entries: Sequence[Entry], *, budget_s: float, cores: int, say: Say) -> BenchPoint:
     """Verify each candidate on a first call, time all of them together, and verify some of the timed runs."""
     task = track.task
     watch, start, judge = Watch(), conditions(), ResultJudge(task.check, task.drawn.draws[-1])
-    first_runs = [_first(track, entry, judge, say) for entry in entries]
+    first_runs = list[Entrant | CandidateTimes]()
+    for entry in entries:
+        if entry.skipped or entry.fault:
+            first_runs.append(CandidateTimes(entry.name, entry.language, entry.fault, entry.skipped))
+        else:
+            say(f"first call of {entry.name}")
+            first_runs.append(track.first(entry, judge))
     runners = [each for each in first_runs if isinstance(each, Entrant)]
-    races: dict[str, Race] = {}
-    timed_sides: dict[str, Sides[SideT]] = {}
+    races, timed_sides = dict[str, Race](), dict[str, Sides[SideT]]()
     temperatures = track.temperatures() if runners else ()
     for temperature in temperatures:
         say(f"timing {len(runners)} candidates, {temperature}")
@@ -149,22 +152,11 @@ def race(track: Track[SideT], entries: Sequence[Entry], *, budget_s: float, core
     rows = tuple(each.row if isinstance(each, Entrant) else each for each in first_runs)
     arrays = [each for each in task.drawn.first if isinstance(each, np.ndarray)]
     work = task.work or work_of_arrays(arrays, track.outputs(runners[0]) if runners else (), task.flops)
-    floor_s = track.floor_s(work, cold=COLD in races)
-    inputs = tuple(
-        f"{each.dtype}{list(each.shape)}" if isinstance(each, np.ndarray) else repr(each) for each in task.drawn.first
-    )
-    meanwhile = (start, conditions())
-    at = BenchPoint(
-        task.sizes, inputs, rows, races, work, floor_s, meanwhile, cores, task.drawn.notes, task.request, task.cells
-    )
+    first = task.drawn.first
+    inputs = tuple(f"{e.dtype}{list(e.shape)}" if isinstance(e, np.ndarray) else repr(e) for e in first)
+    timed = (races, work, track.floor_s(work, cold=COLD in races), (start, conditions()), cores)
+    at = BenchPoint(task.sizes, inputs, rows, *timed, task.drawn.notes, task.request, task.cells)
     return replace(at, rows=tuple(_possible(row, at, track, timed_sides) for row in rows))
-
-
-def _first(track: Track[SideT], entry: Entry, judge: ResultJudge, say: Say) -> Entrant | CandidateTimes:
-    if entry.skipped or entry.fault:
-        return CandidateTimes(entry.name, entry.language, entry.fault, entry.skipped)
-    say(f"first call of {entry.name}")
-    return track.first(entry, judge)
 
 
 def _verify(track: Track[SideT], sides: Sides[SideT], runners: Sequence[Entrant], watch: Watch) -> None:
@@ -187,12 +179,10 @@ def _possible(
 ) -> CandidateTimes:
     """The row; with a fault where it took less time than can be, or a doubt where it may not touch all bytes."""
     mistake = "" if row.out else track.mistake(row, at, timed_sides)
-    if not mistake:
-        return row
-    if at.work.exact:
-        return replace(row, fault=mistake)
     doubt = f"faster than this {track.machine} moves its inputs and outputs: it may not touch all of them"
-    return replace(row, notes=(*row.notes, doubt))
+    if mistake and not at.work.exact:
+        return replace(row, notes=(*row.notes, doubt))
+    return replace(row, fault=mistake) if mistake else row
 
 
 def name_of(what: Op[..., Any] | Mapping[str, Callable[..., object]]) -> str:

@@ -92,19 +92,15 @@ def chosen_tiles(generated: GeneratedProgram) -> list[Tile]:
 def _candidates(tiles: list[Tile], cells: int, sm_count: int) -> Iterator[tuple[float, str, float, dict[str, int]]]:
     """All choices: the distance from the usual one, the reason, the blocks of a multiprocessor, and the sizes."""
     sized = [tile for tile in tiles if tile.policy in SIZED]
-    if not sized:
-        return
-    for factors in itertools.product(_FACTORS, repeat=len(sized)):
+    for factors in itertools.product(_FACTORS, repeat=len(sized)) if sized else ():
         sizes = {tile.name: int(tile.number * factor) for tile, factor in zip(sized, factors, strict=True)}
         program = math.prod(sizes.values())
+        blocks = cells / max(program, 1) / sm_count
         for warps in WARPS:
             threads = warps * WARP
-            blocks = cells / max(program, 1) / sm_count
             if CELLS_A_THREAD[0] <= program / threads <= CELLS_A_THREAD[1] and min(sizes.values()) >= 1:
-                name = (
-                    f"{threads} threads, a multiple of {WARP} from 128 to 512, of {program / threads:g} cells each; "
-                    f"{blocks:.3g} blocks a multiprocessor"
-                )
+                each = f"of {program / threads:g} cells each; {blocks:.3g} blocks a multiprocessor"
+                name = f"{threads} threads, a multiple of {WARP} from 128 to 512, {each}"
                 far = sum(abs(math.log2(factor)) for factor in factors) + abs(math.log2(warps / 8))
                 yield far, name, blocks, {**sizes, "num_warps": warps}
 

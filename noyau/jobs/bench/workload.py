@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,12 +53,10 @@ class Workload:
 
     def mistake(self, time_s: float, threads: int, again: Callable[[], float] | None = None) -> str:
         """Why a time cannot be, or nothing; `again` is as in `floors.mistake`."""
-        if not self.bytes_moved:
-            return ""
-        try:
-            return mistake(time_s, self.read_bytes, self.written_bytes, threads, again)
-        except BuildError:
-            return ""
+        with suppress(BuildError):
+            if self.bytes_moved:
+                return mistake(time_s, self.read_bytes, self.written_bytes, threads, again)
+        return ""
 
 
 def work_of_arrays(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], flops: float | None = None) -> Workload:
@@ -75,9 +74,8 @@ def work_of_graph(graph: Graph, sizes: Sizes) -> Workload:
 def flops_of(graph: Graph, sizes: Sizes) -> float | None:
     """Additions, multiplications, comparisons...: one each; None where a function is dearer than that, for then how
     many it takes is a matter of how it is computed."""
-    each = [_flops(graph, node, sizes) for node in graph.nodes]
-    known = [flops for flops in each if flops is not None]
-    return (sum(known) or None) if len(known) == len(each) else None
+    known = [flops for node in graph.nodes if (flops := _flops(graph, node, sizes)) is not None]
+    return (sum(known) or None) if len(known) == len(graph.nodes) else None
 
 
 def _flops(graph: Graph, node: Node, sizes: Sizes) -> float | None:

@@ -12,6 +12,7 @@ from noyau.jobs.diff.onnx_sides import COMMUTATIVE, ComparedNode, ConstantValue,
 from noyau.text import printable
 
 Keys: TypeAlias = Sequence[Hashable]
+Meanings: TypeAlias = tuple[dict[str, Hashable], dict[str, Hashable]]
 
 
 def match(one: ModelSide, other: ModelSide) -> dict[int, int]:
@@ -146,9 +147,6 @@ def differences(one: ModelSide, other: ModelSide, pairs: Mapping[int, int]) -> d
     return result
 
 
-Meanings: TypeAlias = tuple[dict[str, Hashable], dict[str, Hashable]]
-
-
 def _meanings(one: ModelSide, other: ModelSide, pairs: Mapping[int, int]) -> Meanings:
     """The meaning of each value, alike on both sides where they agree; None of what a node without a partner makes."""
     result: Meanings = {}, {}
@@ -178,7 +176,7 @@ def weight_text(one: ConstantValue, other: ConstantValue, sides: tuple[ModelSide
     if one.kind != other.kind:
         return f"{one.kind} -> {other.kind}"
     before, after = (each.array(side.path.parent) for each, side in zip((one, other), sides, strict=True))
-    if before.dtype == object or before.dtype.kind not in "fiub":
+    if before.dtype.kind not in "fiub":
         return "other values"
     apart = np.abs(before.astype(np.float64) - after.astype(np.float64))
     return f"{np.count_nonzero(before != after)} of {before.size} cells differ, by at most {np.nanmax(apart):.3g}"

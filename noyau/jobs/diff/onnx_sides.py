@@ -76,11 +76,8 @@ def read_side(path: Path) -> ModelSide:
                 constants[node.output[0]] = _constant(value, path.parent)
     except (ValueError, TypeError, OSError) as error:
         raise ModelError(f"{path} holds a tensor that cannot be read: {error}") from error
-    nodes = tuple(
-        _compared(position, node, constants, opsets, path.parent)
-        for position, node in enumerate(graph.node)
-        if not (node.op_type == "Constant" and node.output[0] in constants)
-    )
+    others = ((k, e) for k, e in enumerate(graph.node) if e.op_type != "Constant" or e.output[0] not in constants)
+    nodes = tuple(_compared(position, node, constants, opsets, path.parent) for position, node in others)
     sizes: dict[str, str] = {}
     inputs = {each.name: _type_of(each, sizes) for each in graph.input if each.name not in constants}
     outputs = {each.name: _type_of(each, sizes) for each in graph.output}

@@ -7,7 +7,7 @@ from typing import Any
 
 from noyau.jobs.diff.onnx_sides import ModelSide
 from noyau.jobs.report.text import PagedRecord
-from noyau.text import as_json, fields_json
+from noyau.text import fields_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,4 +64,4 @@ class ModelsDiff(PagedRecord):
 
     def to_json(self) -> dict[str, Any]:
         record = fields_json(self, without=("sides", "pairs", "schema_version"))
-        return as_json({"schema_version": self.schema_version, "same": self.same, **record})  # type: ignore[no-any-return]
+        return {"schema_version": self.schema_version, "same": self.same, **record}

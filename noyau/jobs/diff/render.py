@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from rich.console import RenderableType
@@ -14,7 +14,7 @@ from noyau.jobs.page import document
 from noyau.jobs.page.document import Node, Page, Section, graphs
 from noyau.jobs.page.graphs import model_drawing
 from noyau.jobs.report.text import hanging, show_of
-from noyau.text import as_json, several
+from noyau.text import fields_json, several
 
 MOST = 20  # lines of a kind
 _NOTE = "Red nodes are of the first model alone, green ones of the second, yellow ones differ."
@@ -50,50 +50,40 @@ def render(diff: ModelsDiff, width: int, *, ascii_only: bool = False) -> Iterato
     yield from hanging(Text(show(f"{diff.model} and {diff.against}: {headline(diff)}"), style="bold"), width, rest="  ")
     changed = [f"{each.node}: {'; '.join(each.changes)}" for each in diff.changed]
     for mark, texts in {"-": diff.removed, "+": diff.added, "~": changed}.items():
-        yield from _listed(mark, [show(text) for text in texts], width)
+        for text in texts[:MOST]:
+            yield from hanging(show(text), width, f"  {mark} ", "      ")
+        if len(texts) > MOST:
+            yield Text(f"  {mark} and {len(texts) - MOST} more: --json has all")
     for text in filter(None, (values_text(diff), *diff.notes)):
         yield from hanging(show(text), width, "  ", "    ")
-
-
-def _listed(mark: str, texts: Sequence[str], width: int) -> Iterator[Text]:
-    for text in texts[:MOST]:
-        yield from hanging(text, width, f"  {mark} ", "      ")
-    if len(texts) > MOST:
-        yield Text(f"  {mark} and {len(texts) - MOST} more: --json has all")
 
 
 def page(diff: ModelsDiff) -> Page:
     """The page of a difference."""
     state = "good" if diff.same else "doubt"
-    rows = [{"node": each.node, "twin": each.twin, "changes": each.changes} for each in diff.changed]
+    models = ((diff.model, diff.removed), (diff.against, diff.added))
+    alone = ({"node": node, "of": model} for model, nodes in models for node in nodes)
+    values = ({**fields_json(each), "differs": "differs" if each.differs else "alike"} for each in diff.values)
     sections = [
         document.summary(headline(diff), state, filter(None, (values_text(diff), *diff.notes))),
         *([_graphs(diff)] if diff.sides else []),
-        document.table("Changed nodes", rows),
-        document.table(
-            "Nodes of one model alone",
-            [{"node": each, "of": diff.model} for each in diff.removed]
-            + [{"node": each, "of": diff.against} for each in diff.added],
-        ),
-        document.table(
-            "Values on the same inputs",
-            ({**as_json(each), "differs": "differs" if each.differs else "alike"} for each in diff.values),
-        ),
+        document.table("Changed nodes", map(fields_json, diff.changed)),
+        document.table("Nodes of one model alone", alone),
+        document.table("Values on the same inputs", values),
         document.lines("Facts", diff.facts),
     ]
     return Page(f"{diff.model} and {diff.against}", "diff", sections)
 
 
 def _graphs(diff: ModelsDiff) -> Section:
-    words, titles = ("removed", "added"), (diff.model, diff.against)
-    alone = set(diff.removed), set(diff.added)
+    tones = dict.fromkeys(diff.removed, "removed"), dict.fromkeys(diff.added, "added")
     changes = {each.node: each.changes for each in diff.changed}, {each.twin: each.changes for each in diff.changed}
     drawings = []
-    for number, side in enumerate(diff.sides or ()):
+    for number, (title, side) in enumerate(zip((diff.model, diff.against), diff.sides or (), strict=False)):
         partners = {ends[number]: str(ends[0]) for ends in diff.pairs}
         nodes = {node.position: (node.label, partners.get(place, "")) for place, node in enumerate(side.nodes)}
-        show = partial(_shown, nodes=nodes, alone=alone[number], word=words[number], changes=changes[number])
-        drawings.append(model_drawing(titles[number], side.model, show))
+        show = partial(_shown, nodes=nodes, tones=tones[number], changes=changes[number])
+        drawings.append(model_drawing(title, side.model, show))
     return graphs("Both graphs", drawings, _NOTE)
 
 
@@ -101,11 +91,10 @@ def _shown(
     position: int,
     node: Node,
     nodes: Mapping[int, tuple[str, str]],
-    alone: Collection[str],
-    word: str,
+    tones: Mapping[str, str],
     changes: Mapping[str, Sequence[str]],
 ) -> Node:
     label, twin = nodes.get(position, ("", ""))
-    tone = word if label in alone else "changed" if label in changes else ""
+    tone = tones.get(label, "changed" if label in changes else "")
     facts = {"node": label, **node["facts"], "differs": "; ".join(changes.get(label, ()))}
     return {**node, "tone": tone, "twin": twin, "facts": facts}

@@ -35,27 +35,25 @@ def diff(
         values = tuple(_values(one, other, pairs, dims or {}, inputs, seed))
     except NoyauError as error:
         notes.append(f"their values are not compared: {error}")
-    names = [[node.name, *node.outputs] for side in (one, other) for node in side.nodes]
+    names, others = (sorted([node.name, *node.outputs] for node in side.nodes) for side in (one, other))
+    changed = ((one.nodes[at], other.nodes[pairs[at]], texts) for at, texts in sorted(changes.items()))
     return ModelsDiff(
         printable(one.path.name),
         printable(other.path.name),
-        (len(one.nodes), len(other.nodes)),
-        tuple(_facts(one, other)),
-        tuple(node.label for place, node in enumerate(other.nodes) if place not in taken),
-        tuple(node.label for place, node in enumerate(one.nodes) if place not in pairs),
-        tuple(
-            ChangedNode(one.nodes[at].label, other.nodes[pairs[at]].label, tuple(changes[at])) for at in sorted(changes)
-        ),
-        values,
-        sorted(names[: len(one.nodes)]) != sorted(names[len(one.nodes) :]) or list(one.inputs) != list(other.inputs),
-        tuple(notes),
-        (one, other),
-        tuple(pairs.items()),
+        nodes=(len(one.nodes), len(other.nodes)),
+        facts=tuple(_facts(one, other)),
+        added=tuple(node.label for place, node in enumerate(other.nodes) if place not in taken),
+        removed=tuple(node.label for place, node in enumerate(one.nodes) if place not in pairs),
+        changed=tuple(ChangedNode(node.label, twin.label, tuple(texts)) for node, twin, texts in changed),
+        values=values,
+        is_renamed=names != others or list(one.inputs) != list(other.inputs),
+        notes=tuple(notes),
+        sides=(one, other),
+        pairs=tuple(pairs.items()),
     )
 
 
 def _facts(one: ModelSide, other: ModelSide) -> Iterator[str]:
-    """The differences of the models as a whole."""
     for word, ours, theirs in (("input", one.inputs, other.inputs), ("output", one.outputs, other.outputs)):
         if len(ours) != len(theirs):
             yield f"{len(ours)} {word}s -> {len(theirs)}"
@@ -77,20 +75,14 @@ def _values(
     imported = open_model(one.path).called
     arrays, _, _ = next(iter(feeds(imported, dims, inputs, seed)))
     names = dict(zip(one.inputs, one.inputs if set(one.inputs) == set(other.inputs) else other.inputs, strict=True))
-    twins = {
-        name: twin
-        for place, partner in sorted(pairs.items())
-        for name, twin in zip(one.nodes[place].outputs, other.nodes[partner].outputs, strict=False)
-    }
+    nodes = ((one.nodes[place].outputs, other.nodes[partner].outputs) for place, partner in sorted(pairs.items()))
+    twins = {name: twin for outputs in nodes for name, twin in zip(*outputs, strict=False)}
     makers = {name: node.label for node in one.nodes for name in node.outputs}
     ends = dict(zip(one.outputs, other.outputs, strict=True))
     ours = _run(one, arrays, [*twins, *ends])
-    theirs = _run(
-        other,
-        {names[name]: array for name, array in arrays.items() if name in names},
-        [*twins.values(), *ends.values()],
-    )
-    for name, twin in {**{name: twin for name, twin in twins.items() if name not in ends}, **ends}.items():
+    renamed = {names[name]: array for name, array in arrays.items() if name in names}
+    theirs = _run(other, renamed, [*twins.values(), *ends.values()])
+    for name, twin in ({name: twin for name, twin in twins.items() if name not in ends} | ends).items():
         if name in ours and twin in theirs:
             yield _gap(printable(name), makers.get(name, "an input"), name in ends, ours[name], theirs[twin])
 

@@ -5,28 +5,18 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from noyau.jobs.command_line import Command, declare_inputs, declare_record, plain, progress
+from noyau.jobs.command_line import Command, declare_between, declare_inputs, declare_record, plain, progress
 from noyau.jobs.sizes import size_of_each
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL.onnx", help="the model; it is not changed")
-    parser.add_argument(
-        "--between",
-        required=True,
-        metavar="A,B:C",
-        help="the path from the values A and B to C (a \\ before a comma or colon: it is part of a name)",
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        default=Path("path.py"),
-        metavar="PATH.py",
-        help="where the op goes, with PATH.npz and PATH.c beside it (default: path.py)",
-    )
+    add = parser.add_argument
+    add("model", type=Path, metavar="MODEL.onnx", help="the model; it is not changed")
+    declare_between(parser, "{}", required=True)
+    place = "where the op goes, with PATH.npz and PATH.c beside it (default: path.py)"
+    add("-o", "--output", type=Path, default=Path("path.py"), metavar="PATH.py", help=place)
     declare_inputs(parser, "run the model", "one number; can be repeated")
-    parser.add_argument("--force", action="store_true", help="replace files that are there already")
+    add("--force", action="store_true", help="replace files that are there already")
     declare_record(parser)
 
 

@@ -40,6 +40,16 @@ from noyau.signatures.types import parse
 from noyau.text import printable
 from noyau.version import __version__
 
+WIDTH = 110  # of a line of the files
+OUT = "out"  # the only result of an op bears no name, and is called so
+_HEAD = """The kernel that noyau generates for this path: the last function. Change it, or write another one.
+Its parameters bear the names of the op's inputs, outputs, sizes and constants; arrays are packed, in C order."""
+_PIECES = """
+Each call is for the items from begin to end: disjoint pieces, in any order, on any threads."""
+_PLAIN = Options(short=False, pairs=False)  # rows, and no tiles of them: that is easier to change
+_ASKED = ("bind", "shape", "item_bytes")  # functions of a runtime alone
+_WHOLE = (*_ASKED, "extent", "scratch_bytes")
+
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
@@ -72,7 +82,7 @@ class Extraction:
             kernel, launch, reason = "", "", str(error)
         text = self.text(written, file, reason, launch)
         files = {file: text.encode("ascii"), file.with_suffix(".npz"): self.packed(written)}
-        return files if reason else {**files, file.with_suffix(".c"): kernel.encode("ascii")}
+        return files if reason else files | {file.with_suffix(".c"): kernel.encode("ascii")}
 
     def written(self, name: str) -> NumpyFunction:
         """The reference. UnsupportedError where the path has no text, or no signature."""
@@ -93,9 +103,8 @@ class Extraction:
             node = self.graph[name]
             return f"{node.dtype.value}[{', '.join(map(extents.text, node.shape))}]"
 
-        results = [term(name) for name in written.outputs]
-        if len(results) > 1:
-            results = [f"{names}: {each}" for names, each in zip(outputs_of(written).values(), results, strict=True)]
+        names = (f"{each}: " if len(written.outputs) > 1 else "" for each in outputs_of(written).values())
+        results = (f"{each}{term(name)}" for each, name in zip(names, written.outputs, strict=True))
         return f"{', '.join(map(term, written.inputs))} -> {', '.join(results)}"
 
     def packed(self, written: NumpyFunction) -> bytes:
@@ -112,9 +121,8 @@ class Extraction:
         ends = self.path.ends
         short = [called for name, called in written.inputs.items() if self.graph[name].dtype is DType.BF16]
         arrays = [f'arrays["{name}"]{".view(bfloat16)" if name in short else ""}' for name in written.inputs.values()]
-        imports = ["from ml_dtypes import bfloat16"] if short else []
-        imports += ["import noyau", "import numpy as np"]
-        imports += [f"from noyau.functions import {', '.join(written.imports)}"] if written.imports else []
+        imports = ["import noyau", "import numpy as np", *["from ml_dtypes import bfloat16"] * bool(short)]
+        imports += [f"from noyau.functions import {', '.join(written.imports)}"] * bool(written.imports)
         lines = [
             '"""One path of a model as an op: its reference in NumPy, and what flows there.',
             "",
@@ -141,11 +149,10 @@ class Extraction:
         """Lines that say how a kernel is attached, and what to do next."""
         model, script, kernel = (_commented(each)[2:] for each in (self.model, file.name, file.stem + ".c"))
         far = f", launch={launch}" if launch else ""
-        start = [f"# {kernel} has the kernel that noyau generates; change it, or attach another one."]
-        if unfused:
-            start = [f"# No kernel could be generated ({_commented(unfused)[2:]}).", "# Attach one of your own:"]
+        start = f"# {kernel} has the kernel that noyau generates; change it, or attach another one."
+        own = f"# No kernel could be generated ({_commented(unfused)[2:]}).\n# Attach one of your own:"
         return [
-            *start,
+            own if unfused else start,
             "# In C a kernel is a function of the inputs, outputs, sizes and constants, by these names. One that takes",
             "# int64_t begin and end is called for pieces of the first dim of the first result (launch= says another",
             "# range), in any order and on any threads.",
@@ -174,16 +181,14 @@ def extract(
     original = open_model(File(model), flat=True)
     path = path_between(original, between)
     graph = path_graph(wires_of(original), path)
-    strange = next((node.output for node in graph.inputs if node.dtype is DType.OTHER), None)
-    if strange is not None:
+    for strange in (node.output for node in graph.inputs if node.dtype is DType.OTHER):
         raise UnsupportedError(f"{printable(strange)} is of a type that no op takes")
     feeds = model_inputs(original.called, [graph], dims or {}, inputs, seed)
     extraction = Extraction(original.name, path, graph, {}, ())
     extraction.written("path")  # what has no text is refused before the model runs
     names = [node.output for node in graph.inputs]
     flow = look(original, names, feeds.full, capture_of(original), feeds.made_up)
-    missing = next((name for name in names if name not in flow.arrays), None)
-    if missing is not None:
+    for missing in (name for name in names if name not in flow.arrays):
         reason = fault_at(missing, flow.body_faults) or "the model does not run so far"
         raise InputError(f"{printable(missing)} could not be captured: {reason}")
     return replace(extraction, arrays={name: flow.arrays[name] for name in names}, notes=feeds.full.notes)
@@ -222,11 +227,9 @@ def path_graph(wires: DefUse, path: Path) -> Graph:
 
 def _decorator(signature: str) -> str:
     """The line, or the lines, that make an op of the function."""
-    line = f'@noyau.op("{signature}", inputs=captured)'
-    if len(line) <= WIDTH:
-        return line
-    inputs, _, results = signature.partition(" -> ")
-    return f'@noyau.op(\n    "{inputs}"\n    " -> {results}",\n    inputs=captured,\n)'
+    line, (inputs, _, results) = f'@noyau.op("{signature}", inputs=captured)', signature.partition(" -> ")
+    lines = f'@noyau.op(\n    "{inputs}"\n    " -> {results}",\n    inputs=captured,\n)'
+    return line if len(line) <= WIDTH else lines
 
 
 def _quoted(name: str) -> str:
@@ -237,17 +240,6 @@ def _quoted(name: str) -> str:
 def _commented(text: str) -> str:
     """A line of text as a comment, in ASCII."""
     return f"# {ascii(text)[1:-1]}"
-
-
-WIDTH = 110  # of a line of the files
-OUT = "out"  # the only result of an op bears no name, and is called so
-_HEAD = """The kernel that noyau generates for this path: the last function. Change it, or write another one.
-Its parameters bear the names of the op's inputs, outputs, sizes and constants; arrays are packed, in C order."""
-_PIECES = """
-Each call is for the items from begin to end: disjoint pieces, in any order, on any threads."""
-_PLAIN = Options(short=False, pairs=False)  # rows, and no tiles of them: that is easier to change
-_ASKED = ("bind", "shape", "item_bytes")  # functions of a runtime alone
-_WHOLE = (*_ASKED, "extent", "scratch_bytes")
 
 
 def start_of(graph: Graph, written: NumpyFunction) -> tuple[str, str]:
@@ -271,8 +263,7 @@ def _items(graph: Graph, kernel: Kernel, written: NumpyFunction) -> str | None:
     extent, names = extent_of(kernel.launches[0]), set[str]()
     if len(kernel.launches) > 1 or extent.constant is not None or not extent.names <= written.sizes.keys():
         return None
-    first = graph[graph.outputs[0]].shape
-    if first and first[0] == extent:
+    if graph[graph.outputs[0]].shape[:1] == (extent,):
         return ""
     text = SizeText(lambda name: written.sizes[name], names).text(extent)
     if re.search(r"\b(max|min)\(", text):
@@ -296,12 +287,10 @@ def _function(graph: Graph, kernel: Kernel, written: NumpyFunction, *, in_pieces
         *(f"{TYPES[graph[name].dtype]} *{names}" for name, names in outputs.items()),
         *(f"int64_t {names}" for names in written.sizes.values()),
         *(f"{TYPES[graph[name].dtype]} {names}" for name, names in written.named.items()),
-        *(f"int64_t {place}" for place in (RANGE if in_pieces else ())),
+        *(f"int64_t {place}" for place in RANGE if in_pieces),
     ]
-    head = f"int32_t {written.name}({', '.join(parameters)})"
-    if len(head) > WIDTH:
-        lines = ",\n    ".join(parameters)
-        head = f"int32_t {written.name}(\n    {lines}\n)"
+    head, lines = f"int32_t {written.name}({', '.join(parameters)})", ",\n    ".join(parameters)
+    head = head if len(head) <= WIDTH else f"int32_t {written.name}(\n    {lines}\n)"
     body = _body(kernel, known, written, in_pieces=in_pieces)
     return "\n".join([head, "{", *(f"    {line}" for line in body), "}"])
 
@@ -309,8 +298,7 @@ def _function(graph: Graph, kernel: Kernel, written: NumpyFunction, *, in_pieces
 def _body(kernel: Kernel, mapping: dict[str, str], written: NumpyFunction, *, in_pieces: bool) -> list[str]:
     scratch = [f"scratch_{k}" for k in range(len(kernel.of(Role.SCRATCH)))]
     sources = [buffer.source for buffer in (*kernel.of(Role.INPUT), *kernel.of(Role.OUTPUT))]
-    strange = next((source for source in sources if source not in mapping), None)
-    if strange is not None:
+    for strange in (source for source in sources if source not in mapping):
         raise UnsupportedError(f"the kernel reads {strange}, which is no input of the op")
     sizes = [binding.size for binding in kernel.binding]
     unused = [f"(void){names};" for name, names in written.sizes.items() if name not in sizes]
@@ -319,16 +307,13 @@ def _body(kernel: Kernel, mapping: dict[str, str], written: NumpyFunction, *, in
     if in_pieces:
         call = "const noyau_call call = {(void *const *)buffers, sizes, 0};"
         return [*start, buffers, call, f"return {kernel.name}_run(&call, begin, end);"]
+    taken = (f"{kernel.name}_scratch_bytes(sizes, {k})" for k in range(len(scratch)))
+    start += [f"void *{name} = malloc((size_t){size} + 1);" for name, size in zip(scratch, taken, strict=True)]
+    status = f"{' && '.join([*scratch, '1'])} ? NOYAU_OK : NOYAU_OUT_OF_MEMORY" if scratch else "NOYAU_OK"
     return [
         *start,
-        *(
-            f"void *{name} = malloc((size_t){kernel.name}_scratch_bytes(sizes, {k}) + 1);"
-            for k, name in enumerate(scratch)
-        ),
         buffers,
-        f"int32_t status = {' && '.join([*scratch, '1'])} ? NOYAU_OK : NOYAU_OUT_OF_MEMORY;"
-        if scratch
-        else "int32_t status = NOYAU_OK;",
+        f"int32_t status = {status};",
         f"for (int32_t launch = 0; launch < {len(kernel.launches)} && status == NOYAU_OK; launch++) {{",
         "    const noyau_call call = {(void *const *)buffers, sizes, launch};",
         f"    status = {kernel.name}_run(&call, 0, {kernel.name}_extent(sizes, launch));",

@@ -17,20 +17,18 @@ def machine_tables(rates: MachineRates) -> Iterator[RenderableType]:
     """The record for a terminal."""
     machine = rates.machine
     caches = ", ".join(f"{name} {spell_bytes(size, 4)}" for name, size in rates.caches.items()) or "unknown"
-    versions = ", ".join(f"{name} {version}" for name, version in sorted(machine.versions.items()))
     facts = {
-        "processor": f"{machine.cpu}, {machine.cores} cores, {machine.level}",
+        "processor": machine.text,
         "caches": f"{caches} (of a core; the last one may be shared)",
         "compiler": machine.compiler,
         "system": machine.os,
-        "versions": versions,
+        "versions": versions_text(machine.versions),
         "measured": rates.date,
     }
     yield from facts_text(facts)
-    yield Text()
-    yield _ladder(rates)
-    yield Text()
-    yield _curves(rates)
+    for part in (_ladder(rates), _curves(rates)):
+        yield Text()
+        yield part
     yield Text()
     for name, gains in rates.scaling.items():
         scaling = ", ".join(f"{count}: {gain:.2f}x" for count, gain in gains.items())
@@ -39,12 +37,14 @@ def machine_tables(rates: MachineRates) -> Iterator[RenderableType]:
     yield from _rates(rates.rates)
 
 
+def versions_text(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+
+
 def levels(caches: Mapping[str, int], sizes: tuple[int, ...]) -> dict[str, int]:
     """A size that stands for each level: the largest that fills at most half of it, and for DRAM the largest at all."""
-    known = {name: caches[name] for name in ("L1", "L2", "L3") if name in caches}
-    fitting = {
-        name: max((each for each in sizes if 2 * each <= size), default=sizes[0]) for name, size in known.items()
-    }
+    known = [(name, caches[name]) for name in ("L1", "L2", "L3") if name in caches]
+    fitting = {name: max((each for each in sizes if 2 * each <= size), default=sizes[0]) for name, size in known}
     return {**fitting, "DRAM": sizes[-1]}
 
 
@@ -60,10 +60,8 @@ def _ladder(rates: MachineRates) -> Table:
 
 def _curves(rates: MachineRates) -> Table:
     threads = sorted(rates.copy)
-    rows = [
-        (spell_bytes(size, 4), *(_rate(curve[count][size]) for count in threads for curve in (rates.copy, rates.read)))
-        for size in rates.copy[1]
-    ]
+    curves = [curve[count] for count in threads for curve in (rates.copy, rates.read)]
+    rows = [(spell_bytes(size, 4), *(_rate(curve[size]) for curve in curves)) for size in rates.copy[1]]
     return number_table("GB/s by the bytes that move", ["bytes", *_headings(threads)], rows)
 
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from noyau.errors import BuildError, InputError, MissingExtraError
 from noyau.jobs.command_line import progress
-from noyau.jobs.machine.render import facts_text, machine_tables, number_table
+from noyau.jobs.machine.render import facts_text, machine_tables, number_table, versions_text
 from noyau.jobs.report.text import spell_bytes
 from noyau.text import printable
 from noyau.timing.gpu_rate_cache import COLD, HOT, Curve, GpuRates
@@ -27,18 +27,17 @@ from noyau.workers.nvml import GpuConditions, has_driver
 def gpu_tables(rates: GpuRates) -> Iterator[RenderableType]:
     """The record of a GPU for a terminal."""
     gpu = rates.gpu
-    versions = ", ".join(f"{name} {version}" for name, version in sorted(gpu.versions.items()))
     facts = {
         "GPU": f"{gpu.name}, {gpu.sm_count} SMs, compute capability {gpu.capability}",
         "memory": f"{spell_bytes(gpu.memory_bytes, 4)}, L2 {spell_bytes(gpu.l2_bytes, 4)}",
         "driver": gpu.driver or "unknown",
-        "versions": versions,
+        "versions": versions_text(gpu.versions),
         "clocks": " -> ".join(map(clocks, rates.conditions)),
         "measured": rates.date,
     }
     yield from facts_text(facts)
     yield Text()
-    curves = {"copy": rates.copy, "read": rates.read, "fill": rates.fill}
+    curves = {name: getattr(rates, name) for name in ("copy", "read", "fill")}
     columns = {f"{name}, {how}": curve[how] for name, curve in curves.items() for how in (COLD, HOT) if how in curve}
     yield _by_size("GB/s by the bytes that move; hot: in the L2 where they fit", columns, rates.copy[COLD])
     yield Text()
@@ -47,9 +46,8 @@ def gpu_tables(rates: GpuRates) -> Iterator[RenderableType]:
     yield Text()
     for name, time_s in rates.launch_s.items():
         yield Text(f"launch: {name:<24} {spell_s(time_s)}")
-    flushed = rates.flush_s
-    flush = f"{spell_s(flushed[HOT])} hot, {spell_s(flushed[COLD])} after the L2 was overwritten"
-    yield Text(f"a copy that fits in the L2: {flush}")
+    hot, cold = (spell_s(rates.flush_s[how]) for how in (HOT, COLD))
+    yield Text(f"a copy that fits in the L2: {hot} hot, {cold} after the L2 was overwritten")
     yield Text()
     yield _by_size("GB/s between the host and it", rates.transfer, next(iter(rates.transfer.values()), ()))
 
@@ -79,35 +77,32 @@ def run_machine(arguments: argparse.Namespace) -> int:
     device = require_device(arguments.device)
     rates = None if device.startswith("cuda") else _processor(refresh=arguments.refresh)
     gpu = None if device == "cpu" else _gpu(device, refresh=arguments.refresh)
-    records = [each for each in (rates, gpu) if each is not None]
     if arguments.json:
-        record = rates.to_json() if rates is not None else {}
-        record |= {"gpu": gpu.to_json()} if gpu is not None else {}
+        record = (rates.to_json() if rates else {}) | ({"gpu": gpu.to_json()} if gpu else {})
         sys.stdout.write(json.dumps(record, indent=2) + "\n")
         return 0
     console = Console()
     for part in (*(machine_tables(rates) if rates else ()), *(gpu_tables(gpu) if gpu else ())):
         console.print(part)
-    for each in records:
-        if each.note:
+    for each in (rates, gpu):
+        if each and each.note:
             sys.stderr.write(f"noyau: the numbers are doubtful: {each.note}; --refresh measures again\n")
     return 0
 
 
 def require_device(wish: str | None) -> str:
     """The device that is asked for, or nothing. InputError for one that cannot be measured."""
-    if wish is None or wish in ("cpu", "cuda") or re.fullmatch(r"cuda:\d{1,3}", wish):
+    if wish is None or re.fullmatch(r"cpu|cuda(:\d{1,3})?", wish):
         return wish or ""
     raise InputError(f"--device {printable(wish)}: what can be measured is cpu, cuda, or cuda:1 and the like")
 
 
 def _processor(*, refresh: bool) -> MachineRates:
-    rates = None if refresh else recall_rates()
-    if rates is None:
-        with progress() as say:
-            say("measuring this machine, for some seconds; it should do nothing else meanwhile")
-            rates = machine_rates(refresh=True)
-    return rates
+    if not refresh and (known := recall_rates()) is not None:
+        return known
+    with progress() as say:
+        say("measuring this machine, for some seconds; it should do nothing else meanwhile")
+        return machine_rates(refresh=True)
 
 
 def _gpu(device: str, *, refresh: bool) -> GpuRates | None:

@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import fields, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from noyau.errors import InputError, OutputError
 from noyau.jobs import command_line
@@ -26,14 +26,13 @@ WEIGHTS = ("none", "auto", "int8", "int4")
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL.onnx", help="the model; it is not changed")
+    add = parser.add_argument
+    add("model", type=Path, metavar="MODEL.onnx", help="the model; it is not changed")
     place = "where the fused model goes, with its library OUT.so beside it (default: MODEL.fused.onnx)"
-    parser.add_argument("-o", "--output", type=Path, metavar="OUT.onnx", help=place)
-    hosting = (
-        "let torch host the model on this device, with kernels in Triton; OUT (default: MODEL.noyau) is then a file"
-    )
-    hosting += " that noyau.load reads, for inputs of these sizes"
-    parser.add_argument("--device", metavar="cuda", help=hosting)
+    add("-o", "--output", type=Path, metavar="OUT.onnx", help=place)
+    hosted = "OUT (default: MODEL.noyau) is then a file that noyau.load reads, for inputs of these sizes"
+    host = f"let torch host the model on this device, with kernels in Triton; {hosted}"
+    add("--device", metavar="cuda", help=host)
     declare_options(parser)
 
 
@@ -80,11 +79,10 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
     require_places(model, output, arguments.json, arguments.html)
     required, within = _required(arguments.require), arguments.within
     fault = f"--within {within} is no number of seconds: --within 60"
-    within_s = math.inf if within is None else _number(within, fault)
     own = {each.name: getattr(arguments, each.name) for each in fields(OptimizeOptions) if each.name in arguments}
-    converted = {"dims": sizes_of(arguments.dim), "within_s": within_s, "weights": arguments.weights or "none"}
-    converted["fix_dims"] = size_of_each(arguments.fix_dim, "--fix-dim")
-    wishes = OptimizeOptions(**{**own, **converted})
+    own |= {"dims": sizes_of(arguments.dim), "fix_dims": size_of_each(arguments.fix_dim, "--fix-dim")}
+    own |= {"within_s": math.inf if within is None else _number(within, fault), "weights": arguments.weights or "none"}
+    wishes = OptimizeOptions(**own)
     with command_line.progress(quiet=arguments.quiet) as say:
         result = optimize(model, wishes, say)
         result.save(output)
@@ -93,22 +91,28 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
 
 
 def _finish(arguments: argparse.Namespace, report: Report, required: float | None) -> int:
-    """Write and print a report; the exit status is 1 where the whole model is not as much faster as was asked."""
+    """Write and print a report; 1, and a line on stderr, where the whole model is not as much faster as was asked."""
     from noyau.jobs.report.text import print_record
 
     report.write_where(arguments.json, arguments.html)
     print_record(report, quiet=arguments.quiet)
-    return _verdict(report, required)
+    speedup = report.end_to_end.speedup if report.is_changed else 1.0
+    if required is None or (speedup is not None and speedup >= required):
+        return 0
+    reached = "was not timed" if speedup is None else f"is {speedup:.2f}x as fast"
+    reached = reached if report.is_changed else "is as it was"
+    print(f"noyau: the whole model {reached}; --require asks for {required:.2f}x", file=sys.stderr)
+    return 1
 
 
 def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
     """The main job where torch hosts the model."""
     from noyau.jobs.optimize.torch import job
 
-    options = {option: option.replace("-", "_") for option in ("between", "only", "drop", "weights", "fix-dim")}
-    for option, name in {**options, "with": "ops"}.items():
+    for name in ("between", "ops", "only", "drop", "weights", "fix_dim"):
         if getattr(arguments, name):
-            raise InputError(f"--{option} is for models in onnxruntime: leave it, or --device, out")
+            option = "--with" if name == "ops" else f"--{name.replace('_', '-')}"
+            raise InputError(f"{option} is for models in onnxruntime: leave it, or --device, out")
     sizes = sizes_of(arguments.dim)
     if any(len(numbers) > 1 for numbers in sizes.values()):
         raise InputError("with --device each size is one number: --dim batch=1 --dim sequence=128")
@@ -117,9 +121,9 @@ def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
     required = _required(arguments.require)
     with command_line.progress(quiet=arguments.quiet) as say:
         say(f"hosting {model.name} on {arguments.device}")
-        wishes = {} if arguments.inputs is None else {"inputs": arguments.inputs}
-        optimize = job("onnx_model").optimize_model
-        result = optimize(model, device=arguments.device, dims=dims, keep=arguments.keep, **wishes)
+        wishes: dict[str, Any] = {} if arguments.inputs is None else {"inputs": arguments.inputs}
+        wishes |= {"device": arguments.device, "dims": dims, "keep": arguments.keep}
+        result = job("onnx_model").optimize_model(model, **wishes)
         result.save(output)
     name = plain(str(output))
     files = f"Wrote {name}; noyau.load({name!r}) is called with the model's inputs."
@@ -131,8 +135,8 @@ def require_places(model: Path, output: Path, record: Path | None, page: Path | 
     from noyau.hosts.onnxruntime.model_files import library_path
 
     occupied = {os.path.realpath(model): "the model itself"}
-    places = {"the fused model": output, "its library": library_path(output)}
-    for what, place in {**places, **({} if record is None else {"the record": record})}.items():
+    records = {} if record is None else {"the record": record}
+    for what, place in {"the fused model": output, "its library": library_path(output), **records}.items():
         end = os.path.realpath(place)
         if end in occupied:
             raise OutputError(f"{what} would go to {place}, which is {occupied[end]}: name another file")
@@ -142,7 +146,7 @@ def require_places(model: Path, output: Path, record: Path | None, page: Path | 
             raise OutputError(f"{place} cannot be written: it is a folder, or lies in one that is read-only")
         if os.path.exists(place) and (not os.path.isfile(place) or os.path.realpath(place.parent) == "/dev"):
             raise OutputError(f"{place} is no plain file, and a new one would take its place: name another")
-    for place in (output, *([] if record is None else [record])):
+    for place in (output, *records.values()):
         if place.parent != model.parent:  # which is there, or what reads the model says that it is not
             make_folder(place.parent)
     command_line.require_record_places(model, page)
@@ -162,17 +166,6 @@ def _written(output: Path, fused: bool, report: Report) -> str:
     )
 
 
-def _verdict(report: Report, required: float | None) -> int:
-    """1, and a line on stderr, where the whole model is not as much faster as was asked; else 0."""
-    speedup = report.end_to_end.speedup if report.is_changed else 1.0
-    if required is None or (speedup is not None and speedup >= required):
-        return 0
-    timed = "was not timed" if speedup is None else f"is {speedup:.2f}x as fast"
-    reached = timed if report.is_changed else "is as it was"
-    print(f"noyau: the whole model {reached}; --require asks for {required:.2f}x", file=sys.stderr)
-    return 1
-
-
 def _required(text: str | None) -> float | None:
     return None if text is None else _number(text.removesuffix("x"), f"--require {text} is no ratio: --require 1.1x")
 
@@ -184,8 +177,8 @@ def _number(text: str, fault: str) -> float:
 
 
 def _declare_demo(parser: argparse.ArgumentParser) -> None:
-    writer = "which of PyTorch's exporters wrote the model (default: dynamo)"
-    parser.add_argument("--exporter", choices=("dynamo", "torchscript"), default="dynamo", help=writer)
+    exporters = "which of PyTorch's exporters wrote the model (default: dynamo)"
+    parser.add_argument("--exporter", choices=("dynamo", "torchscript"), default="dynamo", help=exporters)
     parser.add_argument("--folder", type=Path, metavar="F", help="leave the models here, instead of nowhere")
     declare_options(parser)
 
@@ -212,15 +205,15 @@ def _next(arguments: argparse.Namespace) -> str:
     """Lines on what to do next, with the files of the demo where they are kept."""
     folder, page = arguments.folder, arguments.html
     name = "MODEL.onnx" if folder is None else plain(str(folder / "llama_tiny.onnx"))
-    steps = {
-        f"noyau show {name}": "why not more is fused",
-        f"noyau profile {name}": "where the time goes; nothing is compiled",
-        "noyau optimize MODEL.onnx": "the same with a model of yours",
-        "noyau check FILE.py": "kernels of your own against float64, without a GPU",
-    }
-    first = {f"open {plain(str(page))} in a browser": "graphs, sources, certificates"} if page else {}
-    first = first or {"noyau demo --folder F": "the same, and the models and a page stay in F"}
-    return "\n".join(["Next:", *(f"  {command}\n      {what}" for command, what in (first | steps).items())])
+    opening = f"open {plain(str(page))} in a browser", "graphs, sources, certificates"
+    steps = (
+        opening if page else ("noyau demo --folder F", "the same, and the models and a page stay in F"),
+        (f"noyau show {name}", "why not more is fused"),
+        (f"noyau profile {name}", "where the time goes; nothing is compiled"),
+        ("noyau optimize MODEL.onnx", "the same with a model of yours"),
+        ("noyau check FILE.py", "kernels of your own against float64, without a GPU"),
+    )
+    return "\n".join(["Next:", *(f"  {command}\n      {what}" for command, what in steps)])
 
 
 COMMAND = command_line.Command("fuse a model, check and time it, write it", _declare, _run)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from noyau.hosts.onnxruntime.source_model import SourceModel
 
-SCHEMA_VERSION = 1
-
 
 @dataclass(frozen=True, slots=True)
 class BindingRecord:
@@ -207,7 +205,7 @@ class Report(PagedRecord):
     graphs: tuple[GraphSplit, ...] = ()
     evidence: Evidence | None = field(default=None, compare=False)
     written: str = ""
-    schema_version: int = field(default=SCHEMA_VERSION, init=False)
+    schema_version: int = field(default=1, init=False)
 
     @property
     def doubts(self) -> str:
@@ -233,28 +231,24 @@ class Report(PagedRecord):
 
 def record(candidate: Candidate) -> KernelRecord:
     """One kernel's line; the numbers are of the binding that its verdict rests on."""
-    exact, decider = candidate.certificate, decisive(candidate.timings)
+    planned, exact, decider = candidate.planned, candidate.certificate, decisive(candidate.timings)
     result = KernelRecord(
-        candidate.planned.operator,
-        len(candidate.planned.groups),
-        candidate.planned.replaces,
-        candidate.planned.language,
+        *(planned.operator, len(planned.groups), planned.replaces, planned.language),
         error=None if exact is None else exact.kernel.worst_relative,
         error_unfused=None if exact is None else exact.unfused.worst_relative,
         kept=candidate.kept,
         reason=candidate.reason,
-        bindings=tuple(binding(timing) for timing in candidate.timings),
+        bindings=tuple(map(binding, candidate.timings)),
     )
     if decider is None:
         return result
-    comparison = decider.comparison
     return replace(
         result,
         bytes=None if decider.traffic is None else decider.traffic.bytes,
         verdict=overall(timing.verdict for timing in candidate.timings),
-        speedup=comparison.speedup,
-        speedup_low=comparison.low,
-        speedup_high=comparison.high,
+        speedup=decider.comparison.speedup,
+        speedup_low=decider.comparison.low,
+        speedup_high=decider.comparison.high,
         floor_ratio=decider.floor_ratio,
         after_s=decider.hot.after_median_s,
     )
@@ -263,20 +257,9 @@ def record(candidate: Candidate) -> KernelRecord:
 def binding(timing: BindingTiming) -> BindingRecord:
     """Record of one binding."""
     hot, cold = timing.hot, timing.cold
-    return BindingRecord(
-        timing.sizes,
-        timing.verdict,
-        hot.speedup,
-        hot.low,
-        hot.high,
-        timing.floor_ratio,
-        *hot.medians_s,
-        None if cold is None else (cold.speedup, cold.low, cold.high),
-        None,
-        timing.timed_on,
-        timing.recalled,
-        *hot.latencies,
-    )
+    ratio = (timing.verdict, hot.speedup, hot.low, hot.high, timing.floor_ratio, *hot.medians_s)
+    cold_ratio = None if cold is None else (cold.speedup, cold.low, cold.high)
+    return BindingRecord(timing.sizes, *ratio, cold_ratio, None, timing.timed_on, timing.recalled, *hot.latencies)
 
 
 def not_fused(nodes: Iterable[tuple[str, str]]) -> tuple[NotFused, ...]:

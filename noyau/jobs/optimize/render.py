@@ -16,12 +16,22 @@ from rich.text import Text
 
 from noyau.compiler.partition.costs import flops
 from noyau.hosts.onnxruntime.inputs import spell
-from noyau.jobs.optimize import record
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.record import BindingRecord, Evidence, KernelRecord, Report
+from noyau.jobs.optimize.record import BindingRecord, Evidence, KernelRecord, ProductRecord, Report
 from noyau.jobs.page import document
 from noyau.jobs.page.document import Page, Section, SizedTime
-from noyau.jobs.report.text import WIDE, Show, TableRow, beginnings, hanging, shorten, show_of, spell_bytes, table
+from noyau.jobs.report.text import (
+    WIDE,
+    Show,
+    TableRow,
+    beginnings,
+    hanging,
+    listed,
+    shorten,
+    show_of,
+    spell_bytes,
+    table,
+)
 from noyau.text import counted, fields_json, printable, several
 from noyau.timing.verdict import Verdict, spell_s
 
@@ -43,6 +53,7 @@ _SIZES_LEGEND = (
     "(of runs below 0.2 ms: means of several). runs/s: one after the other. could: an estimate of what fusing can gain."
 )
 _NAMES = {100: 36, 70: 24, 0: 20}  # letters of the name of a kernel, by the columns of the terminal
+_NO_KERNEL = "No kernel: nothing in this model could be fused."
 _FAR = 1e-2  # of the largest: more than rounding comes to, but in models that magnify it
 STATES = {Verdict.FASTER: "good", Verdict.SLOWER: "bad", Verdict.AMBIGUOUS: "doubt", Verdict.SAME: "plain"}
 
@@ -56,28 +67,24 @@ def render(report: Report, width: int, *, ascii_only: bool = False) -> Iterator[
     yield from _at_sizes(report.end_to_end.bindings, width, show)
     yield Text()
     yield from header(report, width, show)
-    if report.kernels:
-        yield from (Text(), *_kernels(report.kernels, width, show))
-    if report.weights is not None:
-        yield from (Text(), *_weights(report.weights, width, show))
-    if report.not_fused:
-        yield from (Text(), *_not_fused(report.not_fused, width, show))
-    if report.graphs:
-        yield from (Text(), Text("Graphs", style="bold"))
+    for part in (_kernels, _weights, _not_fused):
+        yield from part(report, width, show)
+    yield from (Text(), Text("Graphs", style="bold")) if report.graphs else ()
     for graph in report.graphs:
         yield from hanging(show(f"{graph.kind}: {graph.whole}"), width, "    ", "      ")
         yield from graph.wall.renderables(width, ascii_only=ascii_only) if graph.wall else ()
-    if report.inputs:
-        yield from (Text(), Text("Inputs", style="bold"))
-    for note in report.inputs:
-        yield from hanging(show(note), width, "    ", "      ")
+    yield from listed("Inputs", [*map(show, report.inputs)], width)
 
 
 def summary(report: Report, width: int, show: Show) -> Iterator[Text]:
     """The whole model, what fusing could gain, and what makes the times doubtful."""
-    untimed = "not timed" if report.is_changed else "as it was, for no kernel was kept"
-    yield from _end_to_end(report.end_to_end, width, untimed if report.kernels else "", show)
-    yield from _ceiling(report, width)
+    yield from hanging(_whole(report, show), width, rest="  ")
+    if report.ceiling is not None:
+        reached = report.end_to_end.speedup
+        message = "" if reached is None else f"; {spell_ratio(reached)} is reached"
+        if reached is not None and reached >= report.ceiling:
+            message += ": more than the estimate, which is of the kernels alone"
+        yield from hanging(f"Fusing could gain about {spell_ratio(report.ceiling)} here{message}.", width, rest="  ")
     if report.doubts:
         yield from hanging(show(report.doubts[0].upper() + report.doubts[1:] + "."), width, rest="  ", style="yellow")
 
@@ -88,10 +95,8 @@ def header(report: Report, width: int, show: Show) -> Iterator[Text]:
     kernels = f"; {len(report.kept)} of {several(len(report.kernels), 'kernel')} kept" if report.kernels else ""
     yield from hanging(Text.assemble((show(report.model), "bold"), counts, kernels), width, rest="  ")
     machine = report.machine
-    cores = several(machine.cores, "core")
-    runtimes = (f"{name} {machine.versions[name]}" for name in ("torch", "onnxruntime") if name in machine.versions)
-    message = next(runtimes, "")
-    facts = [f"{machine.cpu}, {cores}, {machine.level}", machine.compiler, message]
+    runtimes = (f"{each} {machine.versions[each]}" for each in ("torch", "onnxruntime") if each in machine.versions)
+    facts = [f"{machine.cpu}, {several(machine.cores, 'core')}, {machine.level}", machine.compiler, next(runtimes, "")]
     yield from hanging(show("; ".join(filter(None, facts))), width, rest="  ", style="dim")
 
 
@@ -100,8 +105,12 @@ def headline(report: Report) -> str:
     return next(summary(report, WIDE, printable)).plain
 
 
-def _kernels(kernels: Sequence[KernelRecord], width: int, show: Show) -> Iterator[RenderableType]:
+def _kernels(report: Report, width: int, show: Show) -> Iterator[Text]:
     """A line for each kernel and what its columns mean; then the operators that each replaces, and why it is out."""
+    kernels = report.kernels
+    if not kernels:
+        return
+    yield Text()
     longest = next(most for least, most in _NAMES.items() if width >= least)
     names = beginnings([show(kernel.name) for kernel in kernels], longest)
     headings = ("places", "verdict", "speed-up", "GB/s", "floor", "error", "unfused", "")
@@ -126,8 +135,7 @@ def _cells(kernel: KernelRecord) -> tuple[str | Text, ...]:
         spell_speedup(kernel),
         "-" if kernel.rate is None else f"{kernel.rate * 1e-9:.3g}",
         "-" if kernel.floor_ratio is None else f"{100 * kernel.floor_ratio:.0f}%",
-        "-" if kernel.error is None else spell_error(kernel.error),
-        "-" if kernel.error_unfused is None else spell_error(kernel.error_unfused),
+        *("-" if error is None else spell_error(error) for error in (kernel.error, kernel.error_unfused)),
         Text("kept", "green") if kernel.kept else Text("dropped", "yellow"),
     )
 
@@ -151,8 +159,12 @@ def _size_cells(each: BindingRecord) -> Iterator[str | Text]:
     yield counted(after.calls_per_s) if after else "-"
 
 
-def _weights(weights: record.WeightRecord, width: int, show: Show) -> Iterator[RenderableType]:
+def _weights(report: Report, width: int, show: Show) -> Iterator[Text]:
     """The outputs beside those in float32, and each product with the form of its weights, or why it has none."""
+    weights = report.weights
+    if weights is None:
+        return
+    yield Text()
     head = f"Weights in few bits ({weights.weights}, {weights.budget})"
     if weights.changed:
         tokens = f"; {weights.flips} of {weights.rows} tokens flip" if weights.rows else ""
@@ -168,31 +180,29 @@ def _weights(weights: record.WeightRecord, width: int, show: Show) -> Iterator[R
     yield from table("product", headings, rows, width)
 
 
-def _product(product: record.ProductRecord) -> tuple[str, ...]:
-    """The cells of a product."""
+def _product(product: ProductRecord) -> tuple[str, ...]:
     chosen, shape = product.chosen, " x ".join(map(str, product.shape))
     if chosen is None:
         return (shape, "f32", *[""] * 4)
     speeds = sorted(each.speedup for each in chosen.bindings)
     ratios = " to ".join(dict.fromkeys(map(spell_ratio, (speeds[0], speeds[-1]))))
     pairs = zip(chosen.errors, product.errors_float32, strict=True)
-    errors = (f"{spell_error(few)} ({spell_error(plain)})" for few, plain in pairs)
-    return (shape, chosen.variant, ratios, *errors)
+    return (shape, chosen.variant, ratios, *(f"{spell_error(own)} ({spell_error(f32)})" for own, f32 in pairs))
 
 
-def _end_to_end(whole: record.EndToEnd, width: int, fused: str, show: Show) -> Iterator[Text]:
-    """`fused`: what there is to say of a model that was not timed; nothing where no kernel was made."""
+def _whole(report: Report, show: Show) -> Text:
+    """The times of the whole model, or why there are none."""
+    whole = report.end_to_end
     if whole.before_s is None or whole.after_s is None:
         reason = f": {show(whole.reason)}" if whole.reason else ""
-        message = f"The whole model: {fused}{reason}." if fused else "No kernel: nothing in this model could be fused."
-        yield from hanging(message, width, rest="  ", style="yellow" if reason else "default")
-        return
+        untimed = "not timed" if report.is_changed else "as it was, for no kernel was kept"
+        message = f"The whole model: {untimed}{reason}." if report.kernels else _NO_KERNEL
+        return Text(message, "yellow" if reason else "default")
     line = Text(f"The whole model: {spell_s(whole.before_s)} -> {spell_s(whole.after_s)}, ")
     if whole.verdict is not None:
         line.append(whole.verdict.value, style=_STYLES[whole.verdict])
     line.append("" if whole.speedup is None else f" {spell_ratio(whole.speedup)}")
-    line.append(_apart(whole.apart), style="yellow" if (whole.apart or 0.0) > _FAR else "default")
-    yield from hanging(line, width, rest="  ")
+    return line.append(_apart(whole.apart), style="yellow" if (whole.apart or 0.0) > _FAR else "default")
 
 
 def _apart(apart: float | None) -> str:
@@ -203,19 +213,13 @@ def _apart(apart: float | None) -> str:
     return f"; its outputs are within {spell_error(apart)} of the largest" if apart else "; its outputs keep every bit"
 
 
-def _ceiling(report: Report, width: int) -> Iterator[Text]:
-    if report.ceiling is None:
-        return
-    reached = report.end_to_end.speedup
-    more = ": more than the estimate, which is of the kernels alone"
-    message = "" if reached is None else f"; {spell_ratio(reached)} is reached{more * (reached >= report.ceiling)}"
-    yield from hanging(f"Fusing could gain about {spell_ratio(report.ceiling)} here{message}.", width, rest="  ")
-
-
-def _not_fused(groups: Sequence[record.NotFused], width: int, show: Show) -> Iterator[RenderableType]:
+def _not_fused(report: Report, width: int, show: Show) -> Iterator[Text]:
     """Reasons, each with its number of nodes and the first of them; the most frequent first."""
+    if not report.not_fused:
+        return
+    yield Text()
     by_reason: dict[str, list[str]] = defaultdict(list)
-    for group in groups:
+    for group in report.not_fused:
         by_reason[group.reason].extend(group.nodes)
     ordered = sorted(by_reason.items(), key=lambda item: -len(item[1]))
     total = several(sum(len(nodes) for _, nodes in ordered), "node")
@@ -249,13 +253,11 @@ def replaced(operators: Sequence[str], show: Show) -> str:
 
 
 def spell_speedup(kernel: KernelRecord) -> str:
-    if kernel.speedup is None:
-        return "-"
-    if len(kernel.bindings) > 1:
-        results = [binding.speedup for binding in kernel.bindings]
+    results = [binding.speedup for binding in kernel.bindings]
+    if kernel.speedup is not None and len(results) > 1:
         return f"{spell_ratio(min(results))} to {spell_ratio(max(results))}"
-    if kernel.speedup_low is None or kernel.speedup_high is None:
-        return spell_ratio(kernel.speedup)
+    if kernel.speedup is None or kernel.speedup_low is None or kernel.speedup_high is None:
+        return "-" if kernel.speedup is None else spell_ratio(kernel.speedup)
     low, high = (spell_ratio(each)[:-1] for each in (kernel.speedup_low, kernel.speedup_high))
     return f"{spell_ratio(kernel.speedup)} [{low}, {high}]"
 
@@ -277,33 +279,30 @@ def page(report: Report) -> Page:
     state = "doubt" if report.doubts else STATES[verdict] if verdict else "plain"
     times = {one.planned.operator: list(_times(one, evidence)) for one in evidence.candidates}
     products = report.weights.products if report.weights else ()
-    few = ({"product": each.name, "weights": each.variant or "f32", "reason": each.reason} for each in products)
-    not_fused = ({"nodes": len(each.nodes), "reason": each.reason, "which": each.nodes} for each in report.not_fused)
+    weights = ({"product": e.name, "weights": e.variant or "f32", "reason": e.reason} for e in products)
+    left = ({"nodes": len(each.nodes), "reason": each.reason, "which": each.nodes} for each in report.not_fused)
     sections: list[Section] = [
         document.summary(headline(report), state, rest, facts),
         *_graphs(evidence, report),
         document.table("Kernels", map(_row, report.kernels), "Choose a kernel for its source and certificate."),
         document.table("The whole model at each size", map(_binding, report.end_to_end.bindings)),
         document.sweeps("Kernels beside this machine", "", times),
-        document.table("Weights in few bits", few),
-        document.table("Not fused", not_fused),
+        document.table("Weights in few bits", weights),
+        document.table("Not fused", left),
         document.lines("Graphs", (f"{graph.kind}: {graph.whole}" for graph in report.graphs)),
         document.lines("Inputs and notes", report.inputs),
     ]
-    sources = {
-        each.planned.operator: document.source_of(each.planned, each.evidence, each.certificate)
-        for each in evidence.candidates
-    }
+    tried = ((each.planned, each.evidence, each.certificate) for each in evidence.candidates)
+    sources = {each[0].operator: document.source_of(*each) for each in tried}
     return Page(printable(report.model), "optimize", sections, sources)
 
 
 def _row(kernel: KernelRecord) -> dict[str, Any]:
-    decider = _decider(kernel)
     return {
         "kernel": kernel.name,
         "verdict": kernel.verdict or "-",
         "speedup": (kernel.speedup, kernel.speedup_low, kernel.speedup_high),
-        "before_s": None if decider is None else decider.before_s,
+        "before_s": _times_s(kernel)[0],
         "after_s": kernel.after_s,
         "bytes": kernel.bytes,
         "bytes_per_s": kernel.rate,
@@ -316,9 +315,10 @@ def _row(kernel: KernelRecord) -> dict[str, Any]:
     }
 
 
-def _decider(kernel: KernelRecord) -> BindingRecord | None:
-    """The binding that the numbers of a kernel are of."""
-    return next((each for each in kernel.bindings if each.speedup == kernel.speedup), None)
+def _times_s(kernel: KernelRecord) -> tuple[float | None, float | None]:
+    """The seconds before and after, at the binding that the numbers of a kernel are of."""
+    times_s = ((each.before_s, each.after_s) for each in kernel.bindings if each.speedup == kernel.speedup)
+    return next(times_s, (None, None))
 
 
 def _binding(each: BindingRecord) -> dict[str, Any]:
@@ -330,23 +330,16 @@ def _binding(each: BindingRecord) -> dict[str, Any]:
 
 def _graphs(evidence: Evidence, report: Report) -> Iterator[Section]:
     """The model as it came beside the model with the kernels that are kept."""
-    if not evidence.drawings and (evidence.original is None or evidence.plan is None or evidence.after is None):
-        return
-    from noyau.jobs.page.document import graphs
-    from noyau.jobs.page.graphs import model_drawing, plan_drawing  # with onnx, which a text does without
-
-    yield from (graphs(f"The {kind} graph before and after", each) for kind, each in evidence.drawings.items())
+    for kind, drawings in evidence.drawings.items():
+        yield document.graphs(f"The {kind} graph before and after", drawings)
     if evidence.original is None or evidence.partition is None or evidence.plan is None or evidence.after is None:
         return
+    from noyau.jobs.page.graphs import model_drawing, plan_drawing  # with onnx, which a text does without
 
     known = {kernel.name: _node(kernel) for kernel in report.kernels}
-    extra = {
-        position: {"facts": known[kernel.operator]["facts"], "lines": known[kernel.operator]["lines"][:1]}
-        for kernel in evidence.plan.kernels
-        for group in kernel.groups
-        for position in group.positions
-        if kernel.operator in known
-    }
+    drawn = [(known[each.operator], each.groups) for each in evidence.plan.kernels if each.operator in known]
+    places = ((node, position) for node, groups in drawn for group in groups for position in group.positions)
+    extra = {position: {"facts": node["facts"], "lines": node["lines"][:1]} for node, position in places}
 
     def show(position: int, node: Node) -> Node:
         own = known.get(node.get("group", ""))
@@ -356,13 +349,12 @@ def _graphs(evidence: Evidence, report: Report) -> Iterator[Section]:
         return {**node, "lines": lines, "facts": facts, "tone": own["tone"], "source": node["group"]}
 
     before = plan_drawing("Before", evidence.original, evidence.partition.cuts, evidence.plan, extra)
-    yield graphs("The graph before and after", (before, model_drawing("After", evidence.after, show)))
+    yield document.graphs("The graph before and after", (before, model_drawing("After", evidence.after, show)))
 
 
 def _node(kernel: KernelRecord) -> Node:
     """The lines and facts of a kernel on a graph."""
-    decider = _decider(kernel)
-    times = " -> ".join(map(spell_s, filter(None, (decider.before_s, decider.after_s)))) if decider else ""
+    times = " -> ".join(map(spell_s, filter(None, _times_s(kernel))))
     verdict = f"{kernel.verdict.value} {spell_speedup(kernel)}" if kernel.verdict else ""
     moved = "" if kernel.bytes is None else spell_bytes(kernel.bytes)
     error = "" if kernel.error is None else f"error {spell_error(kernel.error)}"

@@ -68,29 +68,16 @@ class Page:
 
 def summary(headline: str, state: str, lines: Iterable[str] = (), facts: Mapping[str, str] | None = None) -> Section:
     """The answer in one line, and lines and facts on it; `state`: good, bad, doubt or plain."""
-    texts = list(lines)
-    return {
-        "kind": "summary",
-        "title": "Summary",
-        "headline": headline,
-        "state": state,
-        "lines": texts,
-        "facts": facts or {},
-    }
+    head = {"kind": "summary", "title": "Summary", "headline": headline, "state": state}
+    return {**head, "lines": list(lines), "facts": facts or {}}
 
 
 def table(title: str, rows: Iterable[Mapping[str, Any]], note: str = "") -> Section:
     """A table that a click sorts. A row has a cell for each column: a text, texts, a number, or a number with the ends
     of its interval; a text that names a source opens it."""
     every = list(rows)
-    columns = list(every[0]) if every else []
-    return {
-        "kind": "table",
-        "title": title,
-        "columns": columns,
-        "rows": [list(each.values()) for each in every],
-        "note": note,
-    }
+    cells = {"columns": list(every[0]) if every else [], "rows": [list(each.values()) for each in every]}
+    return {"kind": "table", "title": title, **cells, "note": note}
 
 
 def graphs(title: str, drawings: Sequence[Section], note: str = _COLOURS) -> Section:
@@ -123,15 +110,10 @@ def sweeps(title: str, size: str, times: Mapping[str, Sequence[SizedTime]]) -> S
     if known is not None:
         rates = {name.rpartition("_")[0]: rate for name, rate in known.rates.items() if name.endswith("_f32")}
         flops = {name: rate * OPERATORS[name].flops for name, rate in rates.items() if name in OPERATORS}
-        best = max(flops, key=lambda name: flops[name])
-        at = levels(known.caches, tuple(known.copy[1]))
-        machine = {
-            "caches": known.caches,
-            "copy": list(known.copy[1].items()),
-            "read": list(known.read[1].items()),
-            "levels": {level: known.copy[1][bytes_moved] for level, bytes_moved in at.items()},
-            "arithmetic": [best, flops[best]],
-        }
+        copy, read, best = known.copy[1], known.read[1], max(flops, key=lambda name: flops[name])
+        ladder = {level: copy[bytes_moved] for level, bytes_moved in levels(known.caches, tuple(copy)).items()}
+        curves = {"copy": list(copy.items()), "read": list(read.items())}
+        machine = {"caches": known.caches, **curves, "levels": ladder, "arithmetic": [best, flops[best]]}
     return {"kind": "sweeps", "title": title, "size": size, "times": list(times.items()), "machine": machine}
 
 

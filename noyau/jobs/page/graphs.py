@@ -36,13 +36,12 @@ def plan_drawing(
     types = {each.output: f"{each.dtype.value}[{', '.join(map(str, each.shape))}]" for each in values}
 
     def show(position: int, node: Node) -> Node | None:
-        if not labels[position]:
-            return None
         kernel, more = kernels.get(position, ""), extra.get(position, {})
         facts = {"node": labels[position], **node["facts"], "kernel": kernel}
         facts |= {} if kernel else {"not fused": whole.get(position, "")}
         lines = [*node["lines"], *more.get("lines", ())]
-        return {**node, "lines": lines, "group": kernel, "source": kernel, "facts": facts | more.get("facts", {})}
+        shown = {**node, "lines": lines, "group": kernel, "source": kernel, "facts": facts | more.get("facts", {})}
+        return shown if labels[position] else None
 
     apart = {(cut.producer, cut.consumer): cut.reason for cut in cuts if cut.consumer is not None}
     return draw(title, original.model.graph, show, types, apart)
@@ -69,11 +68,9 @@ def draw(
     or none, as of constants; `types`: of values; `reasons`: why two neighbours are apart, by their positions."""
     shown = {}
     for position, each in enumerate(graph.node):
-        if each.op_type == "Constant":
-            continue
         name = printable(each.name)
-        node = show(position, {"lines": [printable(each.op_type)], "name": name, "facts": {"name": name}})
-        if node is not None:
+        plain = {"lines": [printable(each.op_type)], "name": name, "facts": {"name": name}}
+        if each.op_type != "Constant" and (node := show(position, plain)) is not None:
             shown[position] = node
     keys, note = clusters({position: scope_of(graph.node[position]) for position in shown})
     members: dict[Key, list[int]] = {}

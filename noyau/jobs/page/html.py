@@ -44,15 +44,9 @@ def _fixed() -> dict[str, str]:
     """The parts that are alike in every page."""
     style = "\n".join(map(_file, _STYLES))
     texts = {name.partition(".")[0]: _file(name) for name in _SCRIPTS}
-    rules = {
-        "default-src": "'none'",
-        "script-src": " ".join([*map(_digest, texts.values()), "blob:"]),  # the layout runs in a worker of a blob
-        "worker-src": "blob:",
-        "style-src": _digest(style),
-        "img-src": "data:",
-        "base-uri": "'none'",
-        "form-action": "'none'",
-    }
+    own = " ".join([*map(_digest, texts.values()), "blob:"])  # the layout runs in a worker of a blob
+    rules = {"default-src": "'none'", "script-src": own, "worker-src": "blob:", "style-src": _digest(style)}
+    rules |= {"img-src": "data:", "base-uri": "'none'", "form-action": "'none'"}
     return {**texts, "style": style, "policy": "; ".join(f"{name} {rule}" for name, rule in rules.items())}
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from noyau.hosts.onnxruntime.bodies import Body, graphs_of
@@ -66,10 +67,7 @@ def attributions_of(
         graphs += [(graph, each.g, body.operators.start, body.prefix) for each in twin if each.name == body.attribute]
     attributions: dict[str, Attribution] = {}
     for graph, other, first, prefix in graphs:
-        walk, by_value = (
-            _DefUseWalk(graph, other, first),
-            dict[str, set[int]](),
-        )  # what the readers of a value stand for
+        walk, by_value = _DefUseWalk(graph, other, first), dict[str, set[int]]()  # what readers of a value stand for
         for node in reversed(other.node):  # readers come first
             positions = frozenset(first + position for position in walk.stands_for(node))
             if not positions:
@@ -84,36 +82,28 @@ def attributions_of(
 def with_subgraphs(graph: onnx.GraphProto) -> Iterator[str]:
     """The names of the nodes that hold subgraphs, at any depth."""
     for node in graph.node:
-        inner = list(subgraphs(node))
-        if inner:
+        if inner := list(subgraphs(node)):
             yield node.name
-        for each in inner:
-            yield from with_subgraphs(each)
+            yield from chain.from_iterable(map(with_subgraphs, inner))
 
 
-@dataclass(slots=True)
 class _DefUseWalk:
     """`makers` has the position of each value's node, `there` the values that the optimized model has, `fixed` the
     positions of nodes that depend on nothing but tensors of the model."""
 
-    original: onnx.GraphProto
-    optimized: onnx.GraphProto
-    first: int = 0  # the number in the name of its first node
-    names: dict[str, int] = field(default_factory=dict)
-    makers: dict[str, int] = field(default_factory=dict)
-    there: set[str] = field(default_factory=set)
-    fixed: set[int] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        tensors = _stored(self.original) - {value.name for value in self.original.input}
-        for position, node in enumerate(self.original.node):
+    def __init__(self, original: onnx.GraphProto, optimized: onnx.GraphProto, first: int) -> None:
+        self.original, self.first = original, first  # the number in the name of its first node
+        self.names, self.makers, self.fixed = dict[str, int](), dict[str, int](), set[int]()
+        inputs = {value.name for value in original.input}
+        tensors = _stored(original) - inputs
+        for position, node in enumerate(original.node):
             self.names[node.name] = position
             self.makers.update((name, position) for name in node.output if name)
             if node.op_type == "Constant" or (node.input and reads(node) <= tensors):
                 self.fixed.add(position)
                 tensors.update(node.output)
-        self.there = {value.name for value in self.original.input} | _stored(self.original)
-        self.there |= _stored(self.optimized) | {name for node in self.optimized.node for name in node.output}
+        self.there = inputs | _stored(original) | _stored(optimized)
+        self.there.update(name for node in optimized.node for name in node.output)
 
     def stands_for(self, node: onnx.NodeProto) -> Positions:
         """By the values of the model that it makes and by its name; that of a node that was fused begins with it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,8 @@ from noyau.verify.inputs import Inputs
 # In bytes, by the names that onnxruntime has for element types: NumPy's, but for two.
 _ELEMENTS = {dtype.numpy.name: dtype.bytes for dtype in DType} | {"float": 4, "double": 8}
 _MOST_VALUES = 5
+
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +45,11 @@ def break_down(
     """The times of a model, sorted; they add up to a run."""
     standing, runs = attributions_of(ran.numbered, ran.optimized, subject.original.bodies), ran.nodes()
     own_s, between_s, scaled = shared_out(ran, runs, overhead)
-    spots, labels = subject.spots(), subject.original.labels
-    nodes = []
+    labels, nodes = subject.original.labels, []
     for node, time_s in zip(runs, own_s, strict=True):
         place = node.name if node.name in standing or node.within is None else node.within
         attribution = standing.get(place, Attribution(frozenset(), (), is_new=True))
-        spot = subject.spot_of(attribution.positions, spots)
+        spot = subject.spot_of(attribution.positions)
         kernel = "" if spot is None else subject.plan.kernels[spot[0]].operator
         stands_for = tuple(labels[k] for k in sorted(attribution.positions))
         is_new = attribution.is_new and place == node.name
@@ -67,7 +69,7 @@ def shared_out(ran: TimedSession, runs: Sequence[NodeRuns], overhead: Overhead) 
     comparison, overhead = ran.comparison, overhead.fitted_to(ran.comparison, runs)
     if not runs:
         return [], comparison.before_median_s, 1.0
-    own_s = [overhead.own_s(node) for node in runs]
+    own_s = list(map(overhead.own_s, runs))
     profiled_s = np.sum([node.own_us for node in runs], axis=0) * 1e-6
     if len(profiled_s) == comparison.pairs * comparison.calls:
         profiled_s = profiled_s.reshape(comparison.pairs, -1).mean(1)
@@ -90,16 +92,12 @@ def source_shapes(original: SourceModel, inputs: Inputs) -> dict[str, Sequence[i
     shapes: dict[str, Sequence[int]] = {}
     for node in original.imported.graph.nodes:
         if all(dim.names <= inputs.sizes.keys() for dim in node.shape):
-            try:
+            with suppress(ZeroDivisionError):  # such a size makes no sense of this value
                 shapes[node.output] = [int(dim.evaluate(inputs.sizes)) for dim in node.shape]
-            except ZeroDivisionError:  # such a size makes no sense of this value
-                continue
     return shapes
 
 
-def run_values(
-    runs: Iterable[NodeRuns], standing: Mapping[str, Attribution]
-) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+def run_values(runs: Iterable[NodeRuns], standing: Mapping[str, Attribution]) -> Iterator[tuple[str, str, Shape]]:
     """Each tensor that a node made that is known: its name, its element type, its shape."""
     for node in runs:
         names = [name for name in standing[node.name].outputs if name] if node.name in standing else []
@@ -111,11 +109,8 @@ def largest_values(ran: TimedSession) -> tuple[LargeValue, ...]:
     """The largest tensors that onnxruntime made, with the name that the model has for them, if any."""
     names = {name for node in ran.numbered.graph.node for name in node.output}
     standing = attributions_of(ran.numbered, ran.optimized)
-    values = [
-        LargeValue(name if name in names else "", dtype, shape, math.prod(shape) * _ELEMENTS[dtype])
-        for name, dtype, shape in run_values(ran.nodes(), standing)
-        if dtype in _ELEMENTS
-    ]
+    known = (value for value in run_values(ran.nodes(), standing) if value[1] in _ELEMENTS)
+    values = (LargeValue(n if n in names else "", e, shape, math.prod(shape) * _ELEMENTS[e]) for n, e, shape in known)
     return tuple(sorted(values, key=lambda value: -value.bytes)[:_MOST_VALUES])
 
 

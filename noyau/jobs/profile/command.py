@@ -19,15 +19,13 @@ if TYPE_CHECKING:
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    what = (
-        "the model, which runs in onnxruntime, nothing compiled; a torch module, whose inputs the file names `inputs`"
-    )
-    add("model", metavar="MODEL.onnx|FILE.py::MODULE|SCRIPT.py", help=f"{what}; or a script, which runs as it is")
+    others = "a torch module, whose inputs the file names `inputs`; or a script, which runs as it is"
+    what = f"the model, which runs in onnxruntime, nothing compiled; {others}"
+    add("model", metavar="MODEL.onnx|FILE.py::MODULE|SCRIPT.py", help=what)
     add("arguments", nargs="*", default=[], metavar="ARGS", help="of a script; its own options stand behind --")
     add("--trace", type=Path, metavar="F.json", help="write a timeline here, which Perfetto opens (ui.perfetto.dev)")
-    command_line.declare_inputs(
-        parser, "run", "or with several in turn: sequence=1,128,1024 (default: a usual one); can be repeated"
-    )
+    sizes = "or with several in turn: sequence=1,128,1024 (default: a usual one); can be repeated"
+    command_line.declare_inputs(parser, "run", sizes)
     add("--between", metavar="A,B:C", help="look at the path from the values A and B to C alone")
     add("--threads", type=int, default=1, metavar="N", help="threads of onnxruntime (default: 1; 0: as it likes)")
     add("--top", type=int, default=12, metavar="N", help="rows of a table (default: 12)")
@@ -89,11 +87,11 @@ def _run_script(arguments: argparse.Namespace, path: Path) -> int:
     """The exit status of the script; its profile is printed however it ends."""
     if arguments.html is not None:
         raise InputError(f"{path} is a script, whose profile has no page: say --json or --trace F.json")
-    if arguments.time is not None and not 0 < arguments.time < math.inf:
+    time_s = math.inf if arguments.time is None else arguments.time
+    if arguments.time == math.inf or not time_s > 0:
         raise InputError(f"--time {arguments.time:g} is no limit: give a number of seconds above 0")
     from noyau.jobs.profile.script import profile_script
 
-    time_s = math.inf if arguments.time is None else arguments.time
     result = profile_script(path, arguments.arguments, arguments.top, time_s=time_s, native=arguments.native)
     if arguments.json is not None:
         result.write(arguments.json)

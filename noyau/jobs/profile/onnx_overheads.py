@@ -64,10 +64,8 @@ class Overhead:
         low, high = sorted((1.0, self._factor(model, nodes)))
         while high - low > _CLOSE:
             factor = (low + high) / 2
-            if np.maximum(lasted_s - factor * overhead_s, 0.0).sum() > model.before_median_s - self.entry_s:
-                low = factor
-            else:
-                high = factor
+            is_longer = np.maximum(lasted_s - factor * overhead_s, 0.0).sum() > model.before_median_s - self.entry_s
+            low, high = (factor, high) if is_longer else (low, factor)
         added = ("node_s", "tensor_s", "extent_s", "after_s", "run_s")
         return replace(self, **{name: (low + high) / 2 * getattr(self, name) for name in added})
 
@@ -120,10 +118,8 @@ def fit(chains: Sequence[MeasuredChain], one: MeasuredChain) -> Overhead:
 def chain(inputs: int, rank: int, length: int = LENGTH) -> onnx.ModelProto:
     """A chain of nodes that each read so many values of one number, of so many dimensions: x: f32[1, ...] -> y."""
     operator, names = ("Identity" if inputs == 1 else "Sum"), ["x", *(f"v{k}" for k in range(length - 1)), "y"]
-    nodes = [
-        helper.make_node(operator, [source, *["x"] * (inputs - 1)], [result])
-        for source, result in itertools.pairwise(names)
-    ]
+    pairs = itertools.pairwise(names)
+    nodes = [helper.make_node(operator, [source, *["x"] * (inputs - 1)], [result]) for source, result in pairs]
     ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1] * rank)] for name in ("x", "y")]
     graph = helper.make_graph(nodes, "chain", *ends)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)

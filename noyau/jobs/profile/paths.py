@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from noyau.codegen.plan import Plan
 from noyau.compiler.partition.cut import Cut, Group
@@ -31,7 +32,7 @@ class TimedNodes:
     positions: Positions
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ProfiledModel:
     """A model to profile, and its kernels as `noyau optimize` would make them."""
 
@@ -40,50 +41,39 @@ class ProfiledModel:
     free: Positions  # shape arithmetic
     cuts: tuple[Cut, ...] = ()
 
+    @cached_property
     def spots(self) -> dict[int, Spot]:
         """The spot of each node position that a kernel would cover."""
-        return {
-            position: (number, place)
-            for number, kernel in enumerate(self.plan.kernels)
-            for place, group in enumerate(kernel.groups)
-            for position in group.positions
-        }
+        groups = (((n, k), group) for n, each in enumerate(self.plan.kernels) for k, group in enumerate(each.groups))
+        return {position: spot for spot, group in groups for position in group.positions}
 
-    def spot_of(self, positions: Positions, spots: Mapping[int, Spot]) -> Spot | None:
+    def spot_of(self, positions: Positions) -> Spot | None:
         """The place of a kernel that holds most of some nodes; none where one of them is in no path, for a node that
         onnxruntime runs for both stays."""
-        places = [spots.get(position) for position in sorted(positions - self.free)]
-        if not places or None in places:
-            return None
-        return Counter(places).most_common(1)[0][0]
+        places = [self.spots.get(position) for position in sorted(positions - self.free)]
+        return Counter(places).most_common(1)[0][0] if places and None not in places else None
 
 
 def paths(
     subject: ProfiledModel, nodes: Sequence[TimedNodes], inputs: Inputs, shapes: Shapes, threads: int
 ) -> Iterator[PathTime]:
     """The fusable paths of the planned kernels, in the order of their possible gain."""
-    spots, at = subject.spots(), defaultdict[Spot, list[NodeTime]](list)
+    at = defaultdict[Spot | None, list[NodeTime]](list)
     for node in nodes:
-        spot = subject.spot_of(node.positions, spots)
-        if spot is not None:
-            at[spot].append(node.record)
+        at[subject.spot_of(node.positions)].append(node.record)
     gains = []
     for number, kernel in enumerate(subject.plan.kernels):
         places = [at[number, place] for place in range(len(kernel.groups))]
         times_s = [sum(node.time_s for node in place) for place in places]
         moved = [traffic_of(group, inputs.sizes, shapes) for group in kernel.groups]
         calls = [max((node.calls for node in place), default=1) for place in places]  # of a Loop, its iterations
-        floors_s = [
-            n * least_s(each, threads) if each is not None else None for n, each in zip(calls, moved, strict=True)
-        ]
+        known = [(n, each, time_s) for n, each, time_s in zip(calls, moved, times_s, strict=True) if each is not None]
+        floors_s = [n * least_s(each, threads) for n, each, _ in known]
         whole, runs_as = None not in moved, tuple(node.operator for node in max(places, key=len))
-        bytes_moved = (
-            sum(n * each.bytes for n, each in zip(calls, moved, strict=True) if each is not None) if whole else None
-        )
-        floor = sum(each or 0.0 for each in floors_s) if whole else None
-        gain = sum(gain_s(time_s, each) for time_s, each in zip(times_s, floors_s, strict=True) if each is not None)
-        ends = (kernel.operator, len(places), kernel.replaces, runs_as, sum(map(len, places)))
-        gains.append(PathTime(*ends, sum(times_s), bytes_moved, floor, gain))
+        gain = sum(gain_s(time_s, floor) for (_, _, time_s), floor in zip(known, floors_s, strict=True))
+        ends = (kernel.operator, len(places), kernel.replaces, runs_as, sum(map(len, places)), sum(times_s))
+        bytes_moved = sum(n * each.bytes for n, each, _ in known) if whole else None
+        gains.append(PathTime(*ends, bytes_moved, sum(floors_s) if whole else None, gain))
     yield from sorted(gains, key=lambda path: (-path.gain_s, -path.time_s))
 
 

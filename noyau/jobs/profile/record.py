@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from noyau.jobs.report.text import PagedRecord, Show, TableRow, hanging, show_of, spell_bytes, table
-from noyau.text import as_json, fields_json, several
+from noyau.text import as_json, few, fields_json, several
 from noyau.timing.floors import ceiling, gain_text
 from noyau.timing.machine import Machine
 from noyau.timing.ranges import Event
@@ -42,6 +42,11 @@ class CallTime:
     total_s: float
     bytes: int | None = None
     where: str = "host"
+
+    @property
+    def python_s(self) -> float:
+        """The seconds in itself, with its native functions, which Python's own profiler counts so."""
+        return self.total_s if self.calls is None else self.self_s
 
 
 def call_table(title: str, rows: Sequence[CallTime], wall_s: float, width: int, show: Show) -> Iterator[Text]:
@@ -166,11 +171,11 @@ class ProfiledSize:
         return ceiling(self.run_s, (path.gain_s for path in self.paths))
 
     def to_json(self) -> Any:
-        times = {"run_p10_s": self.low_s, "run_p90_s": self.high_s, "traced_run_s": self.traced_s}
-        counts = {"nodes_scaled_by": self.scaled, "nodes_removed": self.removed}
-        names = ("runs", "between_s", "ceiling", "operators", "paths", "memory", "nodes")
-        others = {name: getattr(self, name) for name in names}
-        return as_json({"sizes": self.sizes, "run_s": self.run_s, **times, **others, **counts, "notes": self.notes})
+        others = {name: name for name in ("runs", "between_s", "ceiling", "operators", "paths", "memory", "nodes")}
+        times = {"run_p10_s": "low_s", "run_p90_s": "high_s", "traced_run_s": "traced_s"}
+        counts = {"nodes_scaled_by": "scaled", "nodes_removed": "removed", "notes": "notes"}
+        names = {"sizes": "sizes", "run_s": "run_s", **times, **others, **counts}
+        return {name: as_json(getattr(self, own)) for name, own in names.items()}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -216,16 +221,15 @@ class Wall(PagedRecord):
     def next(self) -> str:
         """Most helpful next step: what takes the largest share."""
         others = self.gaps - self.synchronisation, self.synchronisation, self.kernels - self.products
-        shares = dict(zip(HELP, (*others, self.products), strict=True))
-        large = [name for name in HELP if shares[name] >= _MANY]  # products last: nobody closes them soon
-        return HELP[large[0] if large else max(shares, key=shares.__getitem__)]
+        shares = dict(zip(HELP.values(), (*others, self.products), strict=True))
+        large = (text for text, share in shares.items() if share >= _MANY)  # products last: nobody closes them soon
+        return next(large, max(shares, key=shares.__getitem__))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order."""
         longest = [{"kernel": each.name, "s": each.self_s, "launches": each.calls} for each in self.longest]
-        shares = {"kernels": self.kernels, "products": self.products, "gaps": self.gaps}
-        rest = {"synchronisation": self.synchronisation, "launches": self.launches, "next": self.next}
-        return {"wall_s": self.wall_s, **shares, **rest, "longest": longest}
+        names = ("wall_s", "kernels", "products", "gaps", "synchronisation", "launches", "next")
+        return {**{name: getattr(self, name) for name in names}, "longest": longest}
 
     def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         shares = f"kernels {self.kernels:.0%} (products {self.products:.0%}), gaps {self.gaps:.0%}"
@@ -234,11 +238,8 @@ class Wall(PagedRecord):
         show, (path, path_s) = show_of(ascii_only=ascii_only), self.hottest
         yield from call_table("kernel", self.longest, self.wall_s, width, show)
         if len(path) > 1 and path_s > _WORTH * self.wall_s:
-            names = ", ".join(path[:_MOST_NAMES]) + (
-                f" and {len(path) - _MOST_NAMES} more" if path[_MOST_NAMES:] else ""
-            )
-            gain = gain_text(self.wall_s, path_s)
-            yield from hanging(show(f"The hottest path that could be fused is {names}: {gain}."), width, rest="  ")
+            gain = f"{few(path, _MOST_NAMES)}: {gain_text(self.wall_s, path_s)}"
+            yield from hanging(show(f"The hottest path that could be fused is {gain}."), width, rest="  ")
         yield from hanging(f"would help next: {self.next}", width, "", "  ")
 
 

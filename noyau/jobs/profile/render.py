@@ -15,9 +15,9 @@ from noyau.hosts.onnxruntime.inputs import spell
 from noyau.jobs.page import document
 from noyau.jobs.page.document import Node, Page, Section, SizedTime, graphs
 from noyau.jobs.page.graphs import plan_drawing
-from noyau.jobs.profile.record import LargeValue, NodeMemory, OperatorTime, PathTime, Profile, ProfiledSize, Wall
-from noyau.jobs.report.text import WIDE, Show, TableRow, hanging, show_of, spell_bytes, table
-from noyau.text import fields_json, printable
+from noyau.jobs.profile.record import LargeValue, NodeMemory, Profile, ProfiledSize, Wall
+from noyau.jobs.report.text import WIDE, Show, TableRow, hanging, listed, show_of, spell_bytes, table
+from noyau.text import differing, few, fields_json, printable
 from noyau.timing.verdict import spell_s
 
 _DRIFT = 0.05  # that is worth a word
@@ -44,19 +44,21 @@ def render(profile: Profile, width: int, *, ascii_only: bool = False) -> Iterato
         yield from hanging(ceiling_text(at, each, show), width, rest="  ")
     yield Text()
     for at, each in zip(profile.at, where, strict=True):
-        yield from _memory(at, f" {each}" if len(profile.at) > 1 else "", width, show)
-    yield from _inputs(profile, width, show)
+        place, memory = f" {each}" if len(profile.at) > 1 else "", memory_text(at.memory)
+        yield from hanging(Text.assemble((f"Memory{place}", "bold"), f": {memory}."), width, rest="  ")
+        largest = ", ".join(_value(value, show) for value in at.memory.largest)
+        yield from hanging(f"largest values: {largest}", width, "  ", "    ", "dim") if largest else ()
+    yield from listed("Notes", list(dict.fromkeys(show(note) for at in profile.at for note in at.notes)), width)
 
 
 def header(profile: Profile, width: int, show: Show) -> Iterator[Text]:
-    ran = sorted({len(at.nodes) for at in profile.at})
-    counts = f": {profile.nodes} nodes in the file, {' or '.join(map(str, ran))} run by onnxruntime"
+    ran = " or ".join(map(str, sorted({len(at.nodes) for at in profile.at})))
+    counts = f": {profile.nodes} nodes in the file, {ran} run by onnxruntime"
     yield from hanging(Text.assemble((show(profile.model), "bold"), counts), width, rest="  ")
     machine = profile.machine
     threads = {0: "threads as it likes", 1: "1 thread"}.get(profile.threads, f"{profile.threads} threads")
     runtime = f"onnxruntime {machine.versions.get('onnxruntime', '')}, {threads}"
-    facts = f"{machine.cpu}, {machine.cores} cores, {machine.level}; {runtime}"
-    yield from hanging(show(facts), width, rest="  ", style="dim")
+    yield from hanging(show(f"{machine.text}; {runtime}"), width, rest="  ", style="dim")
 
 
 def run_text(at: ProfiledSize, show: Show) -> str:
@@ -80,14 +82,6 @@ def ceiling_text(at: ProfiledSize, where: str, show: Show) -> Text:
     return Text.assemble((f"Fusing could gain {most} {where}", "bold"), f"{share}.")
 
 
-def _memory(at: ProfiledSize, where: str, width: int, show: Show) -> Iterator[Text]:
-    memory = at.memory
-    yield from hanging(Text.assemble((f"Memory{where}", "bold"), f": {memory_text(memory)}."), width, rest="  ")
-    if memory.largest:
-        largest = ", ".join(_value(value, show) for value in memory.largest)
-        yield from hanging(f"largest values: {largest}", width, "  ", "    ", "dim")
-
-
 def memory_text(memory: NodeMemory) -> str:
     weights = f"{spell_bytes(memory.weights)} of weights in the file"
     if memory.peak is None or memory.started is None or memory.opened is None:
@@ -104,22 +98,12 @@ def _value(value: LargeValue, show: Show) -> str:
     return f"{name} {show(value.dtype)}[{', '.join(map(str, value.shape))}] {spell_bytes(value.bytes)}"
 
 
-def _inputs(profile: Profile, width: int, show: Show) -> Iterator[Text]:
-    notes = list(dict.fromkeys(note for at in profile.at for note in at.notes))
-    if notes:
-        yield Text()
-        yield Text("Notes", style="bold")
-    for note in notes:
-        yield from hanging(show(note), width, "    ", "      ")
-
-
 def labels(profile: Profile, show: Show) -> list[str]:
     """For each column the sizes in which the columns differ."""
     if len(profile.at) == 1:
         return ["time"]
-    every = [dict(at.sizes) for at in profile.at]
-    differ = [name for name in every[0] if len({sizes.get(name) for sizes in every}) > 1] or list(every[0])
-    return [", ".join(f"{show(name)}={sizes[name]}" for name in differ) for sizes in every]
+    every = [at.sizes for at in profile.at]
+    return [", ".join(f"{show(name)}={sizes[name]}" for name in differing(every) or every[0]) for sizes in every]
 
 
 def share_text(time_s: float, whole_s: float) -> str:
@@ -128,39 +112,33 @@ def share_text(time_s: float, whole_s: float) -> str:
 
 def operator_table(profile: Profile, width: int, show: Show) -> Iterator[Text]:
     """Rows of operator types; with one column of sizes, also the median of a node."""
-    alone = len(profile.at) == 1
     most = _ranked((row.operator, row.time_s / at.run_s) for at in profile.at for row in at.operators)
-    has_made = any(not row.in_file for at in profile.at for row in at.operators)
-    rows = [_operator(name, profile.at, show, alone=alone) for name in most[: profile.top]]
+    rows = [_operator(name, profile.at, show) for name in most[: profile.top]]
     if rest := most[profile.top :]:
         rest_s = [sum(row.time_s for row in at.operators if row.operator in rest) for at in profile.at]
-        rows.append(_sums(f"({len(rest)} more: --top)", rest_s, profile.at, alone=alone))
-    rows.append(_sums(BETWEEN, [at.between_s for at in profile.at], profile.at, alone=alone))
-    yield from table("Operator", ("nodes", *labels(profile, show), *["a node"] * alone), rows, width)
-    if has_made:
+        rows.append(_sums(f"({len(rest)} more: --top)", rest_s, profile.at))
+    rows.append(_sums(BETWEEN, [at.between_s for at in profile.at], profile.at))
+    yield from table("Operator", ("nodes", *labels(profile, show), *["a node"] * (len(profile.at) == 1)), rows, width)
+    if not all(row.in_file for at in profile.at for row in at.operators):
         yield from hanging("* made by onnxruntime's optimizer of other nodes", width, rest="  ", style="dim")
 
 
-def _operator(name: str, every: Sequence[ProfiledSize], show: Show, *, alone: bool) -> TableRow:
+def _operator(name: str, every: Sequence[ProfiledSize], show: Show) -> TableRow:
     rows = [next((row for row in at.operators if row.operator == name), None) for at in every]
     first = next(row for row in rows if row is not None)
-    cells = [_time(row, at) for row, at in zip(rows, every, strict=True)]
+    cells = ["-" if row is None else _of_run(row.time_s, at) for row, at in zip(rows, every, strict=True)]
     nodes = "-".join(map(str, sorted({row.nodes for row in rows if row is not None})))
-    median = [spell_s(first.median_s)] * alone
+    median = [spell_s(first.median_s)] * (len(every) == 1)
     return TableRow(show(name) + ("" if first.in_file else " *"), (nodes, *cells, *median))
-
-
-def _time(row: OperatorTime | PathTime | None, at: ProfiledSize) -> str:
-    return "-" if row is None else _of_run(row.time_s, at)
 
 
 def _of_run(time_s: float, at: ProfiledSize) -> str:
     return f"{spell_s(time_s)} {share_text(time_s, at.run_s):>4}"
 
 
-def _sums(name: str, times_s: Sequence[float], every: Sequence[ProfiledSize], *, alone: bool) -> TableRow:
+def _sums(name: str, times_s: Sequence[float], every: Sequence[ProfiledSize]) -> TableRow:
     cells = [_of_run(time_s, at) for time_s, at in zip(times_s, every, strict=True)]
-    return TableRow(name, ("", *cells, *[""] * alone))
+    return TableRow(name, ("", *cells, *[""] * (len(every) == 1)))
 
 
 def _ranked(shares: Iterable[tuple[str, float]]) -> list[str]:
@@ -178,24 +156,24 @@ def path_table(profile: Profile, width: int, show: Show) -> Iterator[Text]:
     if not most:
         yield Text("No fusable path: nothing in this model could become a kernel.")
         return
-    rows = [_path(name, profile.at, show, alone=alone) for name in most[: profile.top]]
+    rows = [_path(name, profile.at, show) for name in most[: profile.top]]
     headings = ("places", "time", "moves", "floor", "gains") if alone else ("places", *labels(profile, show))
     yield from table("Fusable path" if alone else "Fusable path (gains)", headings, rows, width)
     if most[profile.top :]:
         yield Text(f"({len(most) - profile.top} more: --top)")
 
 
-def _path(name: str, every: Sequence[ProfiledSize], show: Show, *, alone: bool) -> TableRow:
+def _path(name: str, every: Sequence[ProfiledSize], show: Show) -> TableRow:
     paths = [next(path for path in at.paths if path.kernel == name) for at in every]
     first = max(paths, key=lambda path: path.time_s)
     label = f"for {_few(first.replaces, show)}"
     if sorted(first.runs_as) != sorted(first.replaces):
         label += f"; onnxruntime runs {_few(first.runs_as, show) or 'none of them'}"
     gains = [share_text(path.gain_s, at.run_s) for path, at in zip(paths, every, strict=True)]
-    if alone:
+    if len(every) == 1:
         floor = "-" if first.floor_s is None else spell_s(first.floor_s)
         moves = "-" if first.bytes is None else spell_bytes(first.bytes)
-        cells = [_time(first, every[0]), moves, floor, *gains]
+        cells = [_of_run(first.time_s, every[0]), moves, floor, *gains]
     else:
         cells = [f"{spell_s(path.time_s)} {gain:>4}" for path, gain in zip(paths, gains, strict=True)]
     return TableRow(show(name), (str(first.places), *cells), label)
@@ -203,52 +181,41 @@ def _path(name: str, every: Sequence[ProfiledSize], show: Show, *, alone: bool) 
 
 def _few(operators: Sequence[str], show: Show) -> str:
     """Operator types in their order, each with how often it is there."""
-    counts = [f"{count} {show(name)}" if count > 1 else show(name) for name, count in Counter(operators).items()]
-    more = len(counts) - _MOST_OPERATORS
-    return ", ".join(counts[:_MOST_OPERATORS]) + (f" and {more} more" if more > 0 else "")
+    counts = Counter(operators).items()
+    return few([f"{count} {show(name)}" if count > 1 else show(name) for name, count in counts], _MOST_OPERATORS)
 
 
 def headline(profile: Profile | Wall) -> str:
     """The most that fusing could gain, a line for each of the sizes; of a call of a module of torch, how it splits."""
     if isinstance(profile, Wall):
         return str(profile).partition("\n")[0]
-    wheres = [f"with {spell(each.sizes)}" if each.sizes else "here" for each in profile.at]
-    return "\n".join(ceiling_text(at, where, printable).plain for at, where in zip(profile.at, wheres, strict=True))
+    return "\n".join(ceiling_text(each, _where(each), printable).plain for each in profile.at)
+
+
+def _where(at: ProfiledSize) -> str:
+    return f"with {spell(at.sizes)}" if at.sizes else "here"
 
 
 def page(profile: Profile | Wall) -> Page:
     """The page of a profile, size by size; of a call of a module of torch, its kernels."""
     if isinstance(profile, Wall):
         head, *rest = str(profile).splitlines()
-        kernels = map(fields_json, profile.longest)
-        return Page(
-            "a call",
-            "profile",
-            [document.summary(head, "plain", rest[-1:]), document.table("Longest kernels", kernels)],
-        )
+        kernels = document.table("Longest kernels", map(fields_json, profile.longest))
+        return Page("a call", "profile", [document.summary(head, "plain", rest[-1:]), kernels])
     facts = dict(zip(("model", "machine"), (each.plain for each in header(profile, WIDE, printable)), strict=False))
-    wheres = {id(each): f"with {spell(each.sizes)}" if each.sizes else "here" for each in profile.at}
-    gains = headline(profile).splitlines()
-    runs = [
-        text
-        for each in profile.at
-        for text in (run_text(each, printable), f"Memory {wheres[id(each)]}: {memory_text(each.memory)}.")
-    ]
-    sections = [document.summary(gains[0], "plain", (*gains[1:], *runs), facts)]
+    gain, *texts = headline(profile).splitlines()
     for each in profile.at:
-        sections += _at(profile, each, f" {wheres[id(each)]}" if len(profile.at) > 1 else "")
-    varying = [name for name in profile.at[0].sizes if len({each.sizes.get(name) for each in profile.at}) > 1]
-    if varying:
+        texts += run_text(each, printable), f"Memory {_where(each)}: {memory_text(each.memory)}."
+    sections = [document.summary(gain, "plain", texts, facts)]
+    for each in profile.at:
+        sections += _at(profile, each, f" {_where(each)}" if len(profile.at) > 1 else "")
+    if varying := differing([each.sizes for each in profile.at]):
         times = [SizedTime(each.sizes[varying[0]], each.run_s, each.low_s, each.high_s) for each in profile.at]
         sections.append(document.sweeps("A run at each size", varying[0], {"a run": times}))
     sections.append(document.lines("Notes", dict.fromkeys(note for each in profile.at for note in each.notes)))
     planned = profile.subject.plan.kernels if profile.subject else ()
-    return Page(
-        printable(profile.model),
-        "profile",
-        sections,
-        {each.operator: document.source_of(each, UNTRIED) for each in planned},
-    )
+    sources = {each.operator: document.source_of(each, UNTRIED) for each in planned}
+    return Page(printable(profile.model), "profile", sections, sources)
 
 
 def _at(profile: Profile, size: ProfiledSize, where: str) -> Iterator[Section]:

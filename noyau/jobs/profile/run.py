@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     import onnx
 
 Dims = Mapping[str, int | Sequence[int]]
+log = logging.getLogger("noyau")
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +105,6 @@ def inputs_for(original: SourceModel, dims: Mapping[str, int], wishes: ProfileOp
     return first_sample(Path(wishes.inputs), imported.graph, without=names)
 
 
-log = logging.getLogger("noyau")
-Say = Callable[[str], None]
 _USUAL = ProfileOptions()
 
 
@@ -118,9 +118,8 @@ def profile(path: str | Path, wishes: ProfileOptions = _USUAL, say: Say = log.in
     say(f"reading {Path(path).name}")
     original = open_model(Path(path), flat=True)
     for operator in foreign_operators(original.runnable).values():
-        raise ModelError(
-            f"{original.name} cannot be profiled: {printable(operator)} is no operator of plain onnxruntime"
-        )
+        problem = f"{printable(operator)} is no operator of plain onnxruntime"
+        raise ModelError(f"{original.name} cannot be profiled: {problem}")
     subject = subject_of(original, wishes.between)
     requests = [inputs_for(original, dims, wishes) for dims in bindings(wishes.dims)]
     machine = this_machine()
@@ -132,18 +131,9 @@ def profile(path: str | Path, wishes: ProfileOptions = _USUAL, say: Say = log.in
             sizes = ", ".join(f"{name}={size}" for name, size in named(original, inputs.sizes).items())
             say(Step(f"running the model{f' with {sizes}' if sizes else ''}", done, len(requests)))
             profiles.append(profile_size(subject, inputs, overhead, bench, wishes))
-    events = [{**each, "pid": pid} for pid, (_, own) in enumerate(profiles, 1) for each in own]
-    nodes = sum(map(bool, original.labels))
-    return Profile(
-        machine,
-        original.name,
-        nodes,
-        wishes.threads,
-        tuple(size for size, _ in profiles),
-        wishes.top,
-        subject,
-        tuple(events),
-    )
+    facts = (machine, original.name, sum(map(bool, original.labels)), wishes.threads)
+    events = tuple({**each, "pid": pid} for pid, (_, own) in enumerate(profiles, 1) for each in own)
+    return Profile(*facts, tuple(size for size, _ in profiles), wishes.top, subject, events)
 
 
 def subject_of(original: SourceModel, between: Between | None) -> ProfiledModel:
@@ -163,27 +153,20 @@ def profile_size(
     subject: ProfiledModel, inputs: Inputs, overhead: Overhead, bench: SessionBench, wishes: ProfileOptions
 ) -> tuple[ProfiledSize, list[Event]]:
     """The model with these inputs, and the timeline of some runs."""
-    original, before = subject.original, conditions()
+    original, before, arrays = subject.original, conditions(), inputs.arrays
+    how: dict[str, Any] = {each: getattr(original, each) for each in ("folder", "prepacked", "bodies")}
     try:
         # First the file itself, so that what onnxruntime may complain of has the names of the file.
-        steps = bench.weigh(original.path, inputs.arrays, original.prepacked)
-        ran = bench.run(
-            original.runnable,
-            inputs.arrays,
-            wishes.budget_s,
-            data=original.folder,
-            prepacked=original.prepacked,
-            bodies=original.bodies,
-        )
+        steps = bench.weigh(original.path, arrays, original.prepacked)
+        ran = bench.run(original.runnable, arrays, wishes.budget_s, **how)
     except InputError as error:
         advice = "other sizes (--dim NAME=N) or arrays of your own (--inputs F.npz) may do"
         raise InputError(f"the model does not run with its inputs: {error}; {advice}") from error
-    doubt = unsteady(before, conditions(), processors())
+    doubt, times = unsteady(before, conditions(), processors()), ran.comparison
     result = break_down(subject, inputs, ran, overhead, wishes.threads)
     records, unrun = tuple(node.record for node in result.nodes), removed(result.nodes, original)
-    comparison = ran.comparison
-    low_s, high_s = comparison.quantiles_s(0.1, 0.9)[0]
-    run = (comparison.before_median_s, low_s, high_s, comparison.after_median_s, result.between_s, len(ran.runs))
+    low_s, high_s = times.quantiles_s(0.1, 0.9)[0]
+    run = (times.before_median_s, low_s, high_s, times.after_median_s, result.between_s, len(ran.runs))
     operators = by_operator(records, every_operator(original.runnable.graph, *original.model.functions))
     memory = NodeMemory(weights_bytes(original), **steps, largest=largest_values(ran))
     notes = (*inputs.notes, *remarks(original, records, unrun, doubt))
@@ -203,9 +186,8 @@ def remarks(original: SourceModel, nodes: Sequence[NodeTime], unrun: int, doubt:
     """Notes for the reader of the profile."""
     if original.written is not None:
         yield "noyau has fused this model: it is profiled as it was before, and as it runs without its library"
-    lost = [node for node in nodes if not node.stands_for]
-    if lost:
-        kinds = ", ".join(dict.fromkeys(printable(node.operator) for node in lost))
+    if lost := [printable(node.operator) for node in nodes if not node.stands_for]:
+        kinds = ", ".join(dict.fromkeys(lost))
         yield f"{len(lost)} nodes that onnxruntime's optimizer made stand for none of the file that is known: {kinds}"
     if unrun:
         yield f"{unrun} nodes of the file do not run: onnxruntime computed them beforehand, or left them out"
@@ -215,8 +197,5 @@ def remarks(original: SourceModel, nodes: Sequence[NodeTime], unrun: int, doubt:
 
 def weights_bytes(original: SourceModel) -> int:
     """The bytes of the tensors of the model, those in other files too."""
-    total = 0
-    for tensor in original.model.graph.initializer:
-        dtype = from_onnx(tensor.data_type)
-        total += len(tensor.raw_data) if dtype is None else math.prod(tensor.dims) * dtype.bytes
-    return total
+    tensors = ((each, from_onnx(each.data_type)) for each in original.model.graph.initializer)
+    return sum(len(e.raw_data) if dtype is None else math.prod(e.dims) * dtype.bytes for e, dtype in tensors)

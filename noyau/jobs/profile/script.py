@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from noyau.errors import InputError, MissingExtraError, OutputError
 from noyau.jobs.profile.record import CallTime, call_table
 from noyau.jobs.profile.timeline import stack_events
 from noyau.jobs.report.text import Record, hanging, show_of
-from noyau.text import as_json, fields_json, from_json
+from noyau.text import fields_json, from_json
 from noyau.timing.floors import gain_text
 from noyau.timing.ranges import Event, event, recorded
 from noyau.timing.verdict import spell_s
@@ -63,15 +63,14 @@ class ScriptProfile(Record):
         return f"{self.script} ran for {spell_s(self.wall_s)}{memory}{early}"
 
     def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
-        show, own = show_of(ascii_only=ascii_only), str(Path(self.script).resolve().parent)
+        show, own = show_of(ascii_only=ascii_only), Path(self.script).resolve().parent
         yield from hanging(Text(show(self.headline()), "bold red" if self.end else "bold"), width, rest="  ")
         shown = sorted(self.functions, key=lambda each: -each.self_s)[: self.top]
         yield from call_table("function", shown, self.wall_s, width, show)
-        whose = [each for each in self.functions if each.file.endswith(".py") and not each.name.startswith("<module>")]
-        inside = [each for each in whose if str(Path(each.file).resolve()).startswith(own)]
-        if hottest := max(inside, key=lambda each: each.total_s if each.calls is None else each.self_s, default=None):
-            spent_s = hottest.total_s if hottest.calls is None else hottest.self_s  # with its native functions
-            gain = gain_text(self.wall_s, spent_s)
+        whose = (each for each in self.functions if each.file.endswith(".py") and not each.name.startswith("<module>"))
+        inside = [each for each in whose if Path(each.file).resolve().is_relative_to(own)]
+        if hottest := max(inside, key=lambda each: each.python_s, default=None):
+            gain = gain_text(self.wall_s, hottest.python_s)
             text = f"The hottest of your own is {hottest.name}: fused into one @noyau.op, {gain}."
             yield from hanging(show(text), width, rest="  ")
 
@@ -146,14 +145,12 @@ def run_script(
             end, status = f"{type(fault).__name__}: {fault}", 1
         end_s = time.perf_counter()
     spans = (event(path.name, start_s, end_s), *events)
-    functions = () if profiler is None else tuple(_rows(vars(pstats.Stats(profiler))["stats"]))
+    stats = {} if profiler is None else vars(pstats.Stats(profiler))["stats"]
+    functions = tuple(
+        CallTime(name if file == "~" else f"{name} ({Path(file).name}:{line})", file, calls, self_s, total_s)
+        for (file, line, name), (_, calls, self_s, total_s, _) in stats.items()
+    )
     return ScriptProfile(str(path), end_s - start_s, end, status, peak_bytes(), spans, functions)
-
-
-def _rows(stats: Mapping[tuple[str, int, str], tuple[int, int, float, float, Any]]) -> Iterator[CallTime]:
-    for (file, line, name), (_, calls, self_s, total_s, _) in stats.items():
-        where = "" if file == "~" else f" ({Path(file).name}:{line})"
-        yield CallTime(f"{name}{where}", file, calls, self_s, total_s)
 
 
 if __name__ == "__main__":
@@ -161,5 +158,4 @@ if __name__ == "__main__":
     os.dup2(int(out), 1)
     os.dup2(int(err), 2)
     ended = run_script(Path(script), words, float(limit_s), cProfile.Profile() if is_profiled else None)
-    kept = {each.name: as_json(getattr(ended, each.name)) for each in fields(ended) if each.init}
-    Path(place).write_text(json.dumps(kept), encoding="utf-8")
+    Path(place).write_text(json.dumps(fields_json(ended, without=("schema_version",))), encoding="utf-8")

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event as Signal
-from threading import Thread
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +17,7 @@ from noyau.errors import OutputError
 from noyau.hosts.onnxruntime.bodies import Body
 from noyau.hosts.onnxruntime.sessions import OPTIMIZED, WEIGHTS
 from noyau.jobs.profile.attribution import with_numbers, with_subgraphs
-from noyau.jobs.profile.traces import NodeRuns, TraceEvent, node_runs, read_trace
+from noyau.jobs.profile.traces import ADVICE, NodeRuns, TraceEvent, node_runs, read_trace, unwritten
 from noyau.jobs.profile.worker_sessions import time_runs, weigh_runs
 from noyau.timing.comparison import compare
 from noyau.timing.sides import WorkerSide
@@ -31,16 +28,16 @@ from noyau.workers.worker import Worker, pin
 if TYPE_CHECKING:
     import onnx
 
+Arrays = Mapping[str, np.ndarray]
+_PATIENCE_S = 600.0  # for a large model to be opened
+
 
 def parse(kind: type[onnx.ModelProto], path: Path) -> onnx.ModelProto:
     """The model of a file that onnxruntime wrote; OutputError where it is not whole."""
     try:
         return kind.FromString(path.read_bytes())
     except Exception as error:
-        raise OutputError(
-            f"onnxruntime did not write its optimized model to {path.parent}: is there room for it? "
-            "TMPDIR=FOLDER names another place"
-        ) from error
+        raise unwritten("its optimized model", path) from error
 
 
 @contextlib.contextmanager
@@ -51,40 +48,19 @@ def writing() -> Iterator[None]:
     except OutputError:
         raise
     except OSError as error:
-        raise OutputError(
-            f"files for the profile cannot be written to {tempfile.gettempdir()}: {error.strerror}; "
-            "TMPDIR=FOLDER names another place"
-        ) from error
+        place = f"{tempfile.gettempdir()}: {error.strerror}; {ADVICE}"
+        raise OutputError(f"files for the profile cannot be written to {place}") from error
 
 
 @contextlib.contextmanager
 def discard(path: Path) -> Iterator[None]:
-    """A pipe in place of a file: what is written to it goes nowhere and takes no room, be it gigabytes of weights."""
-    if not hasattr(os, "mkfifo"):
-        yield
-        return
-    os.mkfifo(path)
-    end, source = Signal(), os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    thread = Thread(target=_drain, args=(source, end), daemon=True)
-    thread.start()
+    """A link to nowhere in place of a file: what is written to it takes no room, be it gigabytes of weights."""
+    with contextlib.suppress(OSError):  # a system without such links
+        path.symlink_to(os.devnull)
     try:
         yield
     finally:
-        end.set()
-        thread.join()
-        os.close(source)
         path.unlink(missing_ok=True)
-
-
-def _drain(source: int, end: Signal) -> None:
-    while not end.is_set():
-        if select.select([source], [], [], 0.1)[0] and not os.read(source, 1 << 20):
-            end.wait(0.05)  # nobody writes to it now
-
-
-Arrays = Mapping[str, np.ndarray]
-
-_PATIENCE_S = 600.0  # for a large model to be opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,27 +103,27 @@ class SessionBench:
         budget_s: float,
         *,
         optimized: bool = True,
-        data: Path | None = None,
+        folder: Path | None = None,
         prepacked: bool = True,
         bodies: Sequence[Body] = (),
     ) -> TimedSession:
-        """Run a model with and without the profiler, in turn, for about so long; `data` is where its tensors lie that
+        """Run a model with and without the profiler, in turn, for about so long; `folder` is where its tensors lie that
         are not in it, `bodies` are those of which each node has a position. ModelError or InputError where onnxruntime
         refuses it, CheckError where it crashes or hangs, OutputError where there is no room."""
-        numbered_model = with_numbers(model, bodies)
+        numbered, tensors = with_numbers(model, bodies), None if folder is None else folder.absolute()
+        options = {"folder": tensors, "threads": self.threads, "prepacked": prepacked, "optimized": optimized}
         pin(self.sides, self.threads)
         with writing(), tempfile.TemporaryDirectory(dir=self.folder) as name, discard(Path(name) / WEIGHTS):
-            folder = Path(name)
-            (folder / "model.onnx").write_bytes(numbered_model.SerializeToString())
-            inputs, tensors = write_arrays(arrays, folder), None if data is None else data.absolute()
-            options = {"folder": tensors, "threads": self.threads, "prepacked": prepacked, "optimized": optimized}
-            for side, trace in zip(self.sides, (None, folder), strict=True):
-                side.open(time_runs, folder / "model.onnx", inputs, trace=trace, **options)
+            place = Path(name)
+            (place / "model.onnx").write_bytes(numbered.SerializeToString())
+            inputs = write_arrays(arrays, place)
+            for side, trace in zip(self.sides, (None, place), strict=True):
+                side.open(time_runs, place / "model.onnx", inputs, trace=trace, **options)
             before, after = map(WorkerSide, self.sides)
             comparison = compare(before, after, budget_s=budget_s)
             runs = read_trace(Path(after.tell()["trace"]))
-            graph = parse(type(model), folder / OPTIMIZED)
-        return TimedSession(comparison, timed_runs(runs, comparison), numbered_model, graph)
+            graph = parse(type(model), place / OPTIMIZED)
+        return TimedSession(comparison, timed_runs(runs, comparison), numbered, graph)
 
     def weigh(self, path: Path, arrays: Arrays, prepacked: bool) -> dict[str, int | None]:
         """The bytes of memory at each step of `weighed`, in a process that does nothing else."""

@@ -27,8 +27,8 @@ from noyau.timing.ranges import Event
 
 CALLS, MOST_S = 5, 2.0  # that are timed without the profiler, which takes time of its own, and when no more are
 _PRODUCTS = re.compile(
-    r"gemm|cutlass|nvjet|xmma|cublas|fmha|flash|attention|conv|winograd|splitK|aten::(linear|matmul|addmm|mm|bmm|baddbmm|_scaled_dot)",
-    re.IGNORECASE,
+    "(?i)gemm|cutlass|nvjet|xmma|cublas|fmha|flash|attention|conv|winograd|splitK"
+    "|aten::(linear|matmul|addmm|mm|bmm|baddbmm|_scaled_dot)"
 )
 _WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
 _MOST = 12  # kernels that are named
@@ -47,10 +47,9 @@ def measure_wall(call: Callable[[], Any], active: int = 1, *, timeline: bool = F
         call()
         wait()
         times.append(time.perf_counter() - start_s)
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if with_gpu else [])]
+    activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * with_gpu]
     steps = schedule(wait=1, warmup=1, active=active, repeat=1)
-    events = list[Any]()
-    trace = list[Event]()
+    events, trace = list[Any](), list[Event]()
 
     def ready(seen: profile) -> None:
         events.extend(seen.events() or ())
@@ -68,23 +67,24 @@ def timeline_of(seen: profile) -> list[Event]:
     """Events that torch's profiler has seen, in Chrome's trace format, and on a thread of its own the gaps: between
     kernels of a GPU, where there are any, else between operators."""
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
-        place = Path(folder) / "trace.json"
-        seen.export_chrome_trace(str(place))
-        events: list[Event] = json.loads(place.read_text("utf-8"))["traceEvents"]
+        path = Path(folder) / "trace.json"
+        seen.export_chrome_trace(str(path))
+        events: list[Event] = json.loads(path.read_text("utf-8"))["traceEvents"]
     on_gpu = [each for each in events if each.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     busy = on_gpu or [each for each in events if each.get("cat") == "cpu_op"]
     if busy:
-        pid, tid = busy[0]["pid"], 1 << 20
-        name = "gaps between kernels" if on_gpu else "gaps between operators"
+        place = busy[0]["pid"], 1 << 20
         spans = ((each["ts"], each["ts"] + each["dur"]) for each in busy)
-        events += [label("thread_name", name, pid, tid), *gaps(spans, pid, tid)]
+        events.append(label("thread_name", f"gaps between {'kernels' if on_gpu else 'operators'}", *place))
+        events += gaps(spans, *place)
     return events
 
 
 def split(wall_s: float, events: Iterable[Any], calls: int = 1) -> Wall:
     """The wall time of a call by the events of a profiler, of so many calls."""
-    events = list(events)
+    events, scale_s = list(events), 1e-6 / calls
     kernels = [each for each in events if each.device_type == DeviceType.CUDA and not _is_mark(each)]
+    waits_us = sum(each.self_cpu_time_total for each in events if each.name in _WAITS) if kernels else 0.0
     if kernels:
         own = {id(each): _lasted_us(each) for each in kernels}
         busy_us = _covered((each.time_range.start, each.time_range.end) for each in kernels)
@@ -92,19 +92,12 @@ def split(wall_s: float, events: Iterable[Any], calls: int = 1) -> Wall:
         kernels = [each for each in events if "::" in each.name]
         own = {id(each): float(each.self_cpu_time_total) for each in kernels}
         busy_us = sum(own.values())
-    scale_s, on_gpu = 1e-6 / calls, any(each.device_type == DeviceType.CUDA for each in kernels)
-    waits_s = scale_s * sum(each.self_cpu_time_total for each in events if each.name in _WAITS) if on_gpu else 0.0
     busy_s = min(scale_s * busy_us, wall_s)
     products_s = min(scale_s * sum(own[id(each)] for each in kernels if _PRODUCTS.search(each.name)), busy_s)
-    idle_s = min(max(waits_s - busy_s, 0.0), wall_s - busy_s)
+    idle_s = min(max(scale_s * waits_us - busy_s, 0.0), wall_s - busy_s)
     shares = (busy_s / wall_s, products_s / wall_s, idle_s / wall_s)
-    return Wall(
-        wall_s,
-        *shares,
-        len(kernels) // calls,
-        _rows(events, own, scale_s, calls)[:_MOST],
-        _hottest(kernels, scale_s, busy_s),
-    )
+    longest = _rows(events, own, scale_s, calls)[:_MOST]
+    return Wall(wall_s, *shares, len(kernels) // calls, longest, _hottest(kernels, busy_s))
 
 
 def _rows(events: Iterable[Any], own: Mapping[int, float], scale_s: float, calls: int) -> tuple[CallTime, ...]:
@@ -118,8 +111,8 @@ def _rows(events: Iterable[Any], own: Mapping[int, float], scale_s: float, calls
     rows = []
     for (name, where), those in by_kernel.items():
         self_us, total_us, taken = map(sum, zip(*those, strict=True))
-        facts = (scale_s * self_us, scale_s * total_us, taken // calls or None, where)
-        rows.append(CallTime(name, "", len(those) // calls, *facts))
+        times = scale_s * self_us, scale_s * total_us
+        rows.append(CallTime(name, "", len(those) // calls, *times, taken // calls or None, where))
     return tuple(sorted(rows, key=lambda row: (row.where != "gpu", -row.self_s)))
 
 
@@ -127,20 +120,19 @@ def _lasted_us(event: Any) -> float:
     return float(event.time_range.end - event.time_range.start)
 
 
-def _hottest(kernels: Iterable[Any], scale_s: float, busy_s: float) -> tuple[tuple[str, ...], float]:
+def _hottest(kernels: Iterable[Any], busy_s: float) -> tuple[tuple[str, ...], float]:
     """The neighbours in time, without a product among them and within no other operator, that take most together, and
     their share of the `busy_s` of one call."""
     paths: dict[tuple[str, ...], float] = defaultdict(float)
     whole = [each for each in kernels if "::" not in str(getattr(getattr(each, "cpu_parent", None), "name", ""))]
     running = sorted(filter(_lasted_us, whole), key=lambda each: each.time_range.start)
     for is_product, those in groupby(running, key=lambda each: bool(_PRODUCTS.search(each.name))):
-        path = list(those)
         if not is_product:
-            spent_us = sum(_lasted_us(each) for each in path)
-            paths[tuple(each.name for each in path)] += scale_s * spent_us
-    names, most_s = max(paths.items(), key=lambda item: item[1], default=((), 0.0))
-    every_s = scale_s * sum(_lasted_us(each) for each in running)
-    return names, busy_s * most_s / every_s if every_s else 0.0
+            names, spent_us = zip(*((each.name, _lasted_us(each)) for each in those), strict=True)
+            paths[names] += sum(spent_us)
+    hottest, most_us = max(paths.items(), key=lambda item: item[1], default=((), 0.0))
+    every_us = sum(map(_lasted_us, running))
+    return hottest, busy_s * most_us / every_us if every_us else 0.0
 
 
 def _is_mark(event: Any) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 
 from noyau.errors import OutputError
 
+ADVICE = "TMPDIR=FOLDER names another place"  # where there is no room
 _ENDING = "_kernel_time"
 _CUT_OFF = 0.5  # of a microsecond, on average
 
@@ -65,6 +66,11 @@ class NodeRuns:
         return sum(len(shape) for _, shape in (*self.inputs, *self.outputs))
 
 
+def unwritten(what: str, path: Path) -> OutputError:
+    """The error of a file that onnxruntime did not write to its end."""
+    return OutputError(f"onnxruntime did not write {what} to {path.parent}: is there room for it? {ADVICE}")
+
+
 def read_trace(path: Path) -> list[list[TraceEvent]]:
     """The nodes that ran in each run, in the order in which they ended. OutputError where the file is not whole."""
     runs, current = list[list[TraceEvent]](), list[TraceEvent]()
@@ -74,7 +80,11 @@ def read_trace(path: Path) -> list[list[TraceEvent]]:
             runs.append(current)
             current = []
         elif each.get("cat") == "Node" and name.endswith(_ENDING):
-            current.append(_event(each, name.removesuffix(_ENDING)))
+            facts = each.get("args", {})
+            operator, place = sys.intern(str(facts.get("op_name", ""))), (int(each["ts"]), int(each["dur"]))
+            sides = [facts.get(f"{side}_type_shape", ()) for side in ("input", "output")]
+            tensors = [_same(tuple([(kind, tuple(e)) for one in side for kind, e in one.items()])) for side in sides]
+            current.append(TraceEvent(name.removesuffix(_ENDING), operator, *place, *tensors))
     return runs
 
 
@@ -90,22 +100,7 @@ def _arguments(path: Path) -> Iterator[Mapping[str, Any]]:
         if last != "]":
             raise EOFError
     except (OSError, ValueError, EOFError) as error:
-        raise OutputError(
-            f"onnxruntime did not write its whole profile to {path.parent}: is there room for it? "
-            "TMPDIR=FOLDER names another place"
-        ) from error
-
-
-def _event(entry: Mapping[str, Any], name: str) -> TraceEvent:
-    arguments = entry.get("args", {})
-    operator = sys.intern(str(arguments.get("op_name", "")))
-    inputs, outputs = (_tensors(arguments.get(f"{side}_type_shape", ())) for side in ("input", "output"))
-    return TraceEvent(name, operator, int(entry["ts"]), int(entry["dur"]), inputs, outputs)
-
-
-def _tensors(entries: Sequence[Mapping[str, Sequence[int]]]) -> tuple[Tensor, ...]:
-    """Element types and shapes."""
-    return _same(tuple([(element, tuple(shape)) for each in entries for element, shape in each.items()]))
+        raise unwritten("its whole profile", path) from error
 
 
 @lru_cache(maxsize=1 << 14)
@@ -146,4 +141,4 @@ def nested(events: Sequence[TraceEvent], outer: Collection[str]) -> Iterator[tup
         top = number
         while parents[top] >= 0:
             top = parents[top]
-        yield event, own[number], inner[number], events[top].name if top != number else None
+        yield event, own[number], inner[number], None if top == number else events[top].name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,8 +31,7 @@ class TimedRuns:
     traced: bool
 
     def lasts(self, calls: int) -> float:
-        call, rounds = self.call, range(calls)
-        start_s = seconds()
+        call, rounds, start_s = self.call, range(calls), seconds()
         for _ in rounds:
             call()
         return seconds() - start_s
@@ -54,8 +54,7 @@ def weigh_runs(model: Path, inputs: ArrayFiles, threads: int, prepacked: bool) -
     The result: the resident bytes before (`started`: Python, onnxruntime and the inputs) and after the session is there
     (`opened`), and the most while it was opened (`opening`) and while it ran (`running`); None where the system does
     not say."""
-    arrays = read_arrays(inputs)
-    steps = {"started": resident_bytes()}
+    arrays, steps = read_arrays(inputs), {"started": resident_bytes()}
     session = open_session(model, threads=threads, prepacked=prepacked)
     steps |= {"opened": resident_bytes(), "opening": peak_bytes()}
     forget_peak()
@@ -68,11 +67,8 @@ def weigh_runs(model: Path, inputs: ArrayFiles, threads: int, prepacked: bool) -
 def run_once(session: onnxruntime.InferenceSession, arrays: Mapping[str, np.ndarray]) -> None:
     """Run it as a user does, whose outputs onnxruntime allocates. InputError where it refuses the arrays."""
     if not any(is_text(array) for array in arrays.values()):
-        try:
+        with suppress(UnsupportedError):  # it has run; an output is no tensor
             run(session, arrays)
-        except UnsupportedError:
-            pass  # it has run; an output is no tensor
-        else:
             return
     try:
         session.run(None, dict(arrays))

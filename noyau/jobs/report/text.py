@@ -28,6 +28,11 @@ from noyau.text import Printed, printable
 Show = Callable[[str], str]
 _CONSOLE = Console(file=io.StringIO(), color_system=None)
 _SOURCE = re.compile(r"\s*(\d+ \||-->)")  # a line of a text, or its place
+_GAP = 2
+_LONGEST_NAME, _SHORTEST_NAME = 36, 16
+Cell = str | Text
+_PLAIN_WIDTH = 100
+WIDE = 1_000_000  # columns: no line is broken
 
 
 def hanging(text: str | Text, width: int, first: str = "", rest: str | None = None, style: str = "") -> Iterator[Text]:
@@ -42,20 +47,27 @@ def hanging(text: str | Text, width: int, first: str = "", rest: str | None = No
             yield Text(rest if number else first) + line
 
 
+def listed(title: str, texts: Sequence[str], width: int) -> Iterator[Text]:
+    """An empty line, a title, and texts beneath it; nothing where there are none."""
+    if texts:
+        yield Text()
+        yield Text(title, style="bold")
+    for text in texts:
+        yield from hanging(text, width, "    ", "      ")
+
+
 def show_of(*, ascii_only: bool) -> Show:
     """The function that makes a name printable, for a terminal that may have no letters beyond ASCII."""
-    return (
-        (lambda name: printable(name).encode("ascii", "backslashreplace").decode("ascii")) if ascii_only else printable
-    )
+    if not ascii_only:
+        return printable
+    return lambda name: printable(name).encode("ascii", "backslashreplace").decode("ascii")
 
 
 def spell_bytes(size: int, digits: int = 3) -> str:
     """`1.2 MiB`"""
-    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size >= 1 << power:
-            count = size / (1 << power)
-            return f"{count:.{digits if count < 1000 else 4}g} {unit}"
-    return f"{size} B"
+    counts = ((size / (1 << power), unit) for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)))
+    texts = (f"{count:.{digits if count < 1000 else 4}g} {unit}" for count, unit in counts if count >= 1)
+    return next(texts, f"{size} B")
 
 
 def print_record(record: Printed, *, quiet: bool = False) -> None:
@@ -79,21 +91,16 @@ def _fold(line: str, width: int) -> Iterator[str]:
     """The line, as several where it is longer, at words; those after the first lie further in."""
     if cell_len(line) <= width or _SOURCE.match(line):
         yield line
-        return
-    body = line.lstrip()
-    indent = line[: len(line) - len(body)]
-    yield from (each.plain for each in hanging(body, width, indent, f"{indent}    "))
+    else:
+        body = line.lstrip()
+        indent = line[: len(line) - len(body)]
+        yield from (each.plain for each in hanging(body, width, indent, f"{indent}    "))
 
 
 def plain_lines(text: str) -> str:
     """The lines of a text, each safe to print, and with the spaces that it has."""
     lines = "\n".join(line.expandtabs(4) for line in text.splitlines())
     return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in lines)
-
-
-_GAP = 2
-_LONGEST_NAME, _SHORTEST_NAME = 36, 16
-Cell = str | Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,45 +126,45 @@ def table(
     row stand below its name."""
     if not rows:
         return
+    longest = max(cell_len(text) for text in (title, *(row.name for row in rows)))
     empty = [name for at, name in enumerate(headings) if not any(str(row.cells[at]) for row in rows)]
     for heading in (*empty, *optional):
-        if heading not in empty and _fits(title, headings, rows, width, shortest):
+        if heading not in empty and _has_room(title, longest, headings, rows, width, shortest):
             break
         kept = [at for at, name in enumerate(headings) if name != heading]
         headings = [headings[at] for at in kept]
         rows = [replace(row, cells=tuple(row.cells[at] for at in kept)) for row in rows]
-    if not _fits(title, headings, rows, width, _SHORTEST_NAME):
-        yield Text(title, style="bold")
-        for row in rows:
-            yield from _stack(row, headings, width)
-        return
-    widths = _widths(headings, rows)
+    widths, is_wide = _widths(headings, rows), _has_room(title, longest, headings, rows, width, _SHORTEST_NAME)
     room = width - sum(each + _GAP for each in widths)
-    beside = min(room, _longest(title, rows), max(_LONGEST_NAME, cell_len(title)))
+    beside = min(room, longest, max(_LONGEST_NAME, cell_len(title)))
     head = Text(title.ljust(beside), style="bold") + _align(headings, widths, "dim")
     head.rstrip()
-    yield head
+    yield head if is_wide else Text(title, style="bold")
     for row in rows:
-        name = shorten(row.name, beside)
-        line = Text(name + " " * (beside - cell_len(name))) + _align(row.cells, widths)
-        line.rstrip()
-        yield line
-        yield from _remark(row, width)
+        if is_wide:
+            name = shorten(row.name, beside)
+            line = Text(name + " " * (beside - cell_len(name))) + _align(row.cells, widths)
+            line.rstrip()
+            yield line
+        else:
+            cells = [" ".join(str(cell).split()) for cell in row.cells]
+            lines = [f"{heading} {cell}".strip() for heading, cell in zip(headings, cells, strict=True) if cell]
+            yield Text(shorten(row.name, max(width, 8)))
+            yield from hanging(", ".join(lines), width, "    ")
+        yield from hanging(row.remark, width, "    ", "      ", "dim") if row.remark else ()
 
 
-def _fits(title: str, headings: Sequence[str], rows: Sequence[TableRow], width: int, shortest: int) -> bool:
+def _has_room(
+    title: str, longest: int, headings: Sequence[str], rows: Sequence[TableRow], width: int, shortest: int
+) -> bool:
     """Whether each row is a line of so many columns, with names of `shortest` or longer."""
     room = width - sum(each + _GAP for each in _widths(headings, rows))
-    return room >= min(shortest, _longest(title, rows)) and room >= cell_len(title)
+    return room >= min(shortest, longest) and room >= cell_len(title)
 
 
 def _widths(headings: Sequence[str], rows: Sequence[TableRow]) -> list[int]:
     columns = zip(headings, *(row.cells for row in rows), strict=True)
     return [max(cell_len(str(cell)) for cell in column) for column in columns]
-
-
-def _longest(title: str, rows: Sequence[TableRow]) -> int:
-    return max(cell_len(text) for text in (title, *(row.name for row in rows)))
 
 
 def _align(cells: Sequence[Cell], widths: Sequence[int], style: str = "") -> Text:
@@ -166,19 +173,6 @@ def _align(cells: Sequence[Cell], widths: Sequence[int], style: str = "") -> Tex
         line.append(" " * (width - cell_len(str(cell)) + _GAP))
         line.append(cell if isinstance(cell, Text) else Text(cell, style))
     return line
-
-
-def _stack(row: TableRow, headings: Sequence[str], width: int) -> Iterator[Text]:
-    cells = [" ".join(str(cell).split()) for cell in row.cells]
-    lines = [f"{heading} {cell}".strip() for heading, cell in zip(headings, cells, strict=True) if cell]
-    yield Text(shorten(row.name, max(width, 8)))
-    yield from hanging(", ".join(lines), width, "    ")
-    yield from _remark(row, width)
-
-
-def _remark(row: TableRow, width: int) -> Iterator[Text]:
-    if row.remark:
-        yield from hanging(row.remark, width, "    ", "      ", "dim")
 
 
 def beginnings(names: Sequence[str], longest: int) -> list[str]:
@@ -195,14 +189,8 @@ def beginnings(names: Sequence[str], longest: int) -> list[str]:
 
 def shorten(name: str, longest: int) -> str:
     """The name, without its middle where it is longer."""
-    if cell_len(name) <= longest:
-        return name
     head = (longest - 2) // 2
-    return f"{name[:head]}..{name[head + 2 - longest :]}"
-
-
-_PLAIN_WIDTH = 100
-WIDE = 1_000_000  # columns: no line is broken
+    return name if cell_len(name) <= longest else f"{name[:head]}..{name[head + 2 - longest :]}"
 
 
 def _render_of(record: object) -> Any:
@@ -223,8 +211,7 @@ class Paged:
         self._page().save(Path(path))
 
     def _repr_html_(self) -> str:
-        html: str = self._page().notebook()
-        return html
+        return str(self._page().notebook())
 
 
 class Record(Printed, ABC):
@@ -238,8 +225,7 @@ class Record(Printed, ABC):
 
     def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         """The lines that are printed, of at most `width` columns, by the module `render` beside the record's own."""
-        lines: Iterator[RenderableType] = _render_of(self).render(self, width, ascii_only=ascii_only)
-        return lines
+        return iter(_render_of(self).render(self, width, ascii_only=ascii_only))
 
     def headline(self) -> str:
         """The verdict by `headline` of the module `render` beside the record's own."""
@@ -250,7 +236,7 @@ class Record(Printed, ABC):
         write_json(self.to_json(), path)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        yield from self.renderables(options.max_width, ascii_only=options.ascii_only)
+        return self.renderables(options.max_width, ascii_only=options.ascii_only)
 
     def __str__(self) -> str:
         return plain(self)
@@ -307,8 +293,6 @@ def write_text(text: str, path: Path) -> None:
 def plain(record: object) -> str:
     """The text of a record without colours, as wide as a page or as the terminal that stdout is."""
     room = Console().width if sys.stdout is not None and sys.stdout.isatty() else _PLAIN_WIDTH
-    width = min(room, _PLAIN_WIDTH)
-    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
-    with console.capture() as captured:
-        console.print(record, crop=False)
-    return captured.get().rstrip("\n")
+    text = io.StringIO()
+    Console(file=text, width=min(room, _PLAIN_WIDTH), color_system=None, force_terminal=False).print(record, crop=False)
+    return text.getvalue().rstrip("\n")

@@ -17,17 +17,11 @@ if TYPE_CHECKING:
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "model",
-        metavar="MODEL.onnx|FILE.py::OP",
-        help="the model, which does not run; or an op; or a torch module, whose inputs the file names `inputs`",
-    )
+    what = "the model, which does not run; or an op; or a torch module, whose inputs the file names `inputs`"
+    add("model", metavar="MODEL.onnx|FILE.py::OP", help=what)
     add("--kernel", metavar="NAME", help="print the source of this kernel, under its certificate; or this one's stages")
-    add(
-        "--stage",
-        metavar="STAGE",
-        help="print the kernels at this stage of the compiler: graph, normal, loops, scheduled, text, or all",
-    )
+    stages = "print the kernels at this stage of the compiler: graph, normal, loops, scheduled, text, or all"
+    add("--stage", metavar="STAGE", help=stages)
     add("--diff", metavar="A,B", help="print two stages side by side: graph,normal")
     add("--language", metavar="L", help="print the source in this language (default: c)")
     add("--target", default="native", metavar="CPU", help="the CPU to build for (default: native)")
@@ -37,16 +31,11 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     kernel, language = arguments.kernel, arguments.language or "c"
-    if arguments.model.partition("::")[0].endswith(".py"):
-        return _show_python(arguments, kernel, language)
-    from noyau.jobs.show.model import show
+    if not arguments.model.partition("::")[0].endswith(".py"):
+        from noyau.jobs.show.model import show
 
-    shown = show(arguments.model, target=arguments.target, between=arguments.between)
-    return _print(shown, arguments, None if kernel is None else lambda: shown.source(kernel, language))
-
-
-def _show_python(arguments: argparse.Namespace, kernel: str | None, language: str) -> int:
-    """An op or a torch module of a file."""
+        shown = show(arguments.model, target=arguments.target, between=arguments.between)
+        return _print(shown, arguments, None if kernel is None else lambda: shown.source(kernel, language))
     from noyau.jobs.optimize.torch import job
     from noyau.jobs.show.op_view import show_op
     from noyau.ops.op import Op
@@ -74,10 +63,10 @@ def _print(shown: Staged, arguments: argparse.Namespace, source: Callable[[], st
     if arguments.stage is not None:
         view = shown.stage(arguments.stage, arguments.kernel)
     elif arguments.diff is not None:
-        stages = arguments.diff.split(",")
-        if len(stages) != 2:
+        one, comma, other = arguments.diff.partition(",")
+        if not comma or "," in other:
             raise InputError(f"--diff {arguments.diff} is not two stages: --diff graph,normal")
-        view = shown.difference(stages[0], stages[1], arguments.kernel)
+        view = shown.difference(one, other, arguments.kernel)
     elif source is not None:
         view = source()
     names = ("kernel", "stage", "diff", "language")

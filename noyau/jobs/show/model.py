@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
@@ -60,7 +61,11 @@ class ShownModel(Staged):
     @property
     def left(self) -> list[tuple[str, str]]:
         """The operators that are apart or in no kernel, and why."""
-        return [*reasons(self.partition.cuts, self.labels), *self._refused()]
+        places: dict[str, list[str]] = defaultdict(list)
+        for group, reason in self.plan.refused:
+            places[reason] += [self.labels[position] for position in group.positions]
+        refused = ((few(names, _MOST), reason) for reason, names in places.items())
+        return [*reasons(self.partition.cuts, self.labels), *refused]
 
     def source(self, kernel: str, language: str = "c") -> str:
         """The text of one kernel under its certificate: it is built and tried on adversarial inputs for that.
@@ -92,27 +97,15 @@ class ShownModel(Staged):
         yield document.summary(self.count, "plain", filter(None, (self.origin,)))
         if self.original is not None:
             yield graphs("The graph", [plan_drawing("The model", self.original, self.partition.cuts, self.plan, {})])
-        rows = [
-            {
-                "kernel": each.operator,
-                "places": len(each.groups),
-                "reads": [printable(spell(buffer)) for buffer in each.kernel.of(Role.INPUT)],
-                "writes": [printable(spell(buffer)) for buffer in each.kernel.of(Role.OUTPUT)],
-                "replaces": each.replaces,
-            }
-            for each in self.plan.kernels
-        ]
-        yield document.table("Kernels", rows, "Choose a kernel for its source.")
+        yield document.table("Kernels", map(_row, self.plan.kernels), "Choose a kernel for its source.")
         left = ({"where": where, "reason": reason} for where, reason in self.left)
         yield document.table("Why the rest is as it is", left)
 
-    def _refused(self) -> Iterator[tuple[str, str]]:
-        """Each reason of a group without a kernel once, after what it holds for."""
-        places: dict[str, list[str]] = defaultdict(list)
-        for group, reason in self.plan.refused:
-            places[reason] += [self.labels[position] for position in group.positions]
-        for reason, names in places.items():
-            yield few(names, _MOST), reason
+
+def _row(kernel: Planned) -> dict[str, Any]:
+    roles = {"reads": Role.INPUT, "writes": Role.OUTPUT}
+    buffers = {word: [printable(spell(buffer)) for buffer in kernel.kernel.of(role)] for word, role in roles.items()}
+    return {"kernel": kernel.operator, "places": len(kernel.groups), **buffers, "replaces": kernel.replaces}
 
 
 def _certificate(kernel: Planned, target: str) -> str:
@@ -163,13 +156,11 @@ def origin(original: SourceModel) -> str:
     provenance, path = original.written, original.path
     if provenance is None:
         return ""
-    library = (
-        f"its library {library_path(path).name}: {library_state(path, provenance)}" if provenance.library_sha256 else ""
-    )
+    has_library = bool(provenance.library_sha256)
     facts = [
         f"written by noyau {provenance.version} for {provenance.target}",
         f"from a model of SHA-256 {provenance.source_sha256}",
-        library,
+        *[f"its library {library_path(path).name}: {library_state(path, provenance)}"] * has_library,
         "its kernels are taken apart here",
     ]
-    return printable("; ".join(filter(None, facts)))
+    return printable("; ".join(facts))

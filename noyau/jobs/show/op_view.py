@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
@@ -11,12 +12,10 @@ from rich.text import Text
 from noyau.codegen.language import GENERATIONS
 from noyau.codegen.plan import spell
 from noyau.errors import InputError, UnsupportedError
-from noyau.ir.graph import Node
-from noyau.ir.graph_printer import graph_text
 from noyau.ir.loop_printer import kernel_text
 from noyau.ir.loops import Role
 from noyau.jobs.report.text import hanging
-from noyau.jobs.show.stages import KernelStages, Staged
+from noyau.jobs.show.stages import KernelStages, Staged, staged
 from noyau.kernels.programs.generate import GeneratedProgram, Specialization, generate, print_program
 from noyau.kernels.programs.program import KernelStep, LibraryStep, Step
 from noyau.kernels.reference import Description
@@ -29,14 +28,9 @@ def _stages_of_step(generated: GeneratedProgram, step: KernelStep) -> KernelStag
     """A kernel of an op; the graph is that of the whole op."""
     program = generated.program
     alone = program if len(program.kernels) == 1 else type(program)(step.graph, (step,))
-    printers: dict[str, Callable[[], str]] = {
-        "graph": lambda: graph_text(generated.graph),
-        "normal": lambda: graph_text(step.graph),
-        "loops": lambda: kernel_text(step.lowered),
-        "scheduled": lambda: kernel_text(step.kernel),
-        "text": lambda: print_program(alone, generated.language, ""),
-    }
-    return KernelStages(step.kernel.name, printers)
+    loops = partial(kernel_text, step.lowered), partial(kernel_text, step.kernel)
+    text = partial(print_program, alone, generated.language, "")
+    return staged(step.kernel.name, generated.graph, step.graph, *loops, text)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -112,9 +106,6 @@ def _op_step(step: Step, width: int) -> Iterator[RenderableType]:
                     yield from hanging(printable(spell(buffer)), width, f"  {'' if number else word:8}", " " * 12)
         case LibraryStep(graph, reason):
             yield Text.assemble("\n", (printable(graph.outputs[0]), "bold"), "  by NumPy")
-            yield from hanging(", ".join(map(_typed, graph.inputs)), width, "  reads   ", " " * 12)
+            inputs = (f"{e.output}: {e.dtype.value}[{', '.join(map(str, e.shape))}]" for e in graph.inputs)
+            yield from hanging(", ".join(map(printable, inputs)), width, "  reads   ", " " * 12)
             yield from hanging(printable(reason), width, "  ", "    ", style="dim")
-
-
-def _typed(node: Node) -> str:
-    return printable(f"{node.output}: {node.dtype.value}[{', '.join(map(str, node.shape))}]")

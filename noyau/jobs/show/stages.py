@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import partial
 from itertools import zip_longest
 from types import MappingProxyType
 
@@ -15,6 +16,7 @@ from rich.text import Text
 
 from noyau.codegen.plan import Planned
 from noyau.errors import InputError
+from noyau.ir.graph import Graph
 from noyau.ir.graph_printer import graph_text
 from noyau.ir.loop_printer import kernel_text
 from noyau.jobs.page import document
@@ -118,11 +120,11 @@ def aligned(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, st
 def stages_of(kernel: Planned) -> KernelStages:
     """A kernel of a model or a module; of one that a user wrote the graph and the text."""
     group = kernel.groups[0]
-    printers: dict[str, Callable[[], str]] = {
-        "graph": lambda: graph_text(group.original),
-        "normal": lambda: graph_text(group.graph),
-        "loops": lambda: kernel_text(group.kernel),
-        "scheduled": lambda: kernel_text(kernel.kernel),
-        "text": lambda: kernel.text,
-    }
-    return KernelStages(kernel.operator, printers)
+    texts = (lambda: kernel_text(group.kernel), lambda: kernel_text(kernel.kernel), lambda: kernel.text)
+    return staged(kernel.operator, group.original, group.graph, *texts)
+
+
+def staged(name: str, graph: Graph, normal: Graph, *texts: Callable[[], str]) -> KernelStages:
+    """A kernel with its graph, as it was spelt and in normal form, and what prints it at the other stages."""
+    graphs = partial(graph_text, graph), partial(graph_text, normal)
+    return KernelStages(name, dict(zip(STAGES, (*graphs, *texts), strict=True)))

@@ -8,6 +8,7 @@ import math
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from noyau.errors import InputError
 from noyau.jobs import command_line
@@ -27,17 +28,10 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     add("--argument", action="append", default=[], metavar="ARG=VALUE", help="an argument or a parameter without rows")
     add("--where", metavar="CONDITION", help="rows to read: \"price > 3 and shop in ('a', 'b')\"")
     add("--memory", metavar="N", help="bytes that this process may take: 500M, 2Gi (default: 1G beside what it has)")
-    add(
-        "--engine",
-        metavar="NAME",
-        help="local (default): threads or processes; cuda, dask, spark; cuda:0,1, dask:ADDRESS, spark:MASTER",
-    )
-    add(
-        "--workers",
-        type=int,
-        metavar="N",
-        help="threads that compute, or processes; of dask and spark, threads of a task",
-    )
+    engines = "local (default): threads or processes; cuda, dask, spark; cuda:0,1, dask:ADDRESS, spark:MASTER"
+    add("--engine", metavar="NAME", help=engines)
+    threads = "threads that compute, or processes; of dask and spark, threads of a task"
+    add("--workers", type=int, metavar="N", help=threads)
     add("--nulls", choices=("refuse", "skip", "nan"), default="refuse", help="what becomes of rows with nulls")
     add("--bad-lines", type=Path, metavar="DIR", help="put lines that are no rows here, instead of refusing them")
     add("--in-order", action="store_true", help="run a reduction that is no monoid chunk by chunk")
@@ -79,29 +73,22 @@ def _run(arguments: argparse.Namespace) -> int:
     pairs = dict(each.partition("=")[::2] for each in arguments.column)
     columns = {name: text.split(",") if "," in text else text for name, text in pairs.items()}
     values = dict(map(_value, arguments.argument))
-    looks = (TextColumn("{task.completed:.3g} rows"), BarColumn(), TextColumn("{task.fields[rate]}"))
     op = load_target(arguments.target, values)
     memory = "1G" if arguments.memory is None else _room(arguments.memory)
-    with Progress(
-        *looks, TimeRemainingColumn(), console=Console(stderr=True, quiet=arguments.quiet), transient=True
-    ) as progress:
+    names = ("engine", "workers", "where", "nulls", "bad_lines", "in_order")
+    same: dict[str, Any] = {each: getattr(arguments, each) for each in names}
+    looks = (TextColumn("{task.completed:.3g} rows"), BarColumn(), TextColumn("{task.fields[rate]}"))
+    console = Console(stderr=True, quiet=arguments.quiet)
+    with Progress(*looks, TimeRemainingColumn(), console=console, transient=True) as progress:
         task = progress.add_task("", total=None, rate="")
-        result = stream(
-            *(op, arguments.source, arguments.output),
-            columns=columns or None,
-            arguments=values,
-            engine=arguments.engine,
-            workers=arguments.workers,
-            where=arguments.where,
-            memory=memory,
-            nulls=arguments.nulls,
-            bad_lines=arguments.bad_lines,
-            in_order=arguments.in_order,
-            resume=not arguments.restart,
-            tell=lambda rows, total: progress.update(
-                task, advance=rows, total=total, rate=f"{progress.tasks[0].speed or 0:.3g} rows/s"
-            ),
-        )
+
+        def tell(rows: int, total: int | None) -> None:
+            rate = f"{progress.tasks[0].speed or 0:.3g} rows/s"
+            progress.update(task, advance=rows, total=total, rate=rate)
+
+        ends = (op, arguments.source, arguments.output)
+        how = {"arguments": values, "memory": memory, "resume": not arguments.restart, **same}
+        result = stream(*ends, columns=columns or None, tell=tell, **how)
     write_found(arguments.json, {"source": arguments.source, "result": str(result)})
     print(result)
     return 0

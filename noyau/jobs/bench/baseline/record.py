@@ -115,8 +115,8 @@ class ChangeRecord(Record):
         if slower := [each for each in self.changes if each.is_slower]:
             worst = max(slower, key=lambda each: each.slowdown)
             at = ", ".join(filter(None, (worst.candidate, sizes_text(worst.sizes), worst.temperature)))
-            text = f"{len(slower)} of {count} {limit}: {at} takes {worst.slowdown - 1:+.1%}"
-            return f"{self.name}: SLOWER {against}: {text}"
+            slow = f"{len(slower)} of {count} {limit}: {at} takes {worst.slowdown - 1:+.1%}"
+            return f"{self.name}: SLOWER {against}: {slow}"
         doubts = sum(not each.is_sure for each in self.changes)
         unsure = f"; {doubts} in doubt: give it more time (--budget)" if doubts else ""
         return f"{self.name}: of {count} none is slower {limit} {against}{unsure}"

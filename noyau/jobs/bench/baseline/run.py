@@ -22,11 +22,10 @@ from noyau.jobs.bench.baseline.sources import Baseline
 from noyau.jobs.bench.candidates import Entry
 from noyau.jobs.bench.numpy_track import NumpyTrack
 from noyau.jobs.bench.record import RETURNING, BenchRecord
-from noyau.jobs.bench.tasks import BenchOptions, BenchTask, function_tasks, op_tasks
+from noyau.jobs.bench.tasks import BenchOptions, BenchTask, tasks_of
 from noyau.jobs.bench.track import Say, name_of, race
 from noyau.jobs.command_line import make_folder
 from noyau.jobs.report.text import write_json
-from noyau.ops.op import Op
 from noyau.ops.op_files import load_ops_or_functions
 from noyau.text import printable
 from noyau.timing.machine import this_machine
@@ -62,8 +61,11 @@ def compare(
     changes, faults, notes = list[Change](), dict[str, str](), list[str]()
     with ExitStack() as stack:
         before = _load(baseline, target, stack)
-        for now, then in zip(_tasks(what, options), _tasks(before, options), strict=True):
-            _require_like(now, then, baseline)
+        for now, then in zip(*(tasks_of(each, options) for each in (what, before)), strict=True):
+            here, there = (", ".join(f"{a.dtype}{list(a.shape)}" for a in e.drawn.draws[0]) for e in (now, then))
+            if here != there:
+                problem = f"took {there or 'nothing'}, and this takes {here or 'nothing'}"
+                raise InputError(f"the baseline {printable(baseline.name)} {problem}: save it anew")
             for pair in _pairs(now.entries, then.entries, notes):
                 races = _changes(replace(now, entries=pair), options, limit, say, faults)
                 if not races and pair[1].name not in faults:
@@ -84,18 +86,6 @@ def _load(baseline: Baseline, target: str, stack: ExitStack) -> Any:
             return load_ops_or_functions(f"{folder / sources.inner_path(place)}{mark}{names}")[0]
         except NoyauError as error:
             raise InputError(f"the baseline {printable(baseline.name)} does not run any more: {error}") from error
-
-
-def _tasks(what: Any, options: BenchOptions) -> Iterator[BenchTask]:
-    return op_tasks(what, options) if isinstance(what, Op) else function_tasks(what, options)
-
-
-def _require_like(now: BenchTask, then: BenchTask, baseline: Baseline) -> None:
-    """InputError where the two are not of the same inputs."""
-    here, there = (", ".join(f"{a.dtype}{list(a.shape)}" for a in task.drawn.draws[0]) for task in (now, then))
-    if here != there:
-        problem = f"took {there or 'nothing'}, and this takes {here or 'nothing'}"
-        raise InputError(f"the baseline {printable(baseline.name)} {problem}: save it anew")
 
 
 def _pairs(now: Sequence[Entry], then: Sequence[Entry], notes: list[str]) -> Iterator[tuple[Entry, Entry]]:

@@ -67,8 +67,8 @@ def read_baseline(name: str) -> Baseline:
         raise InputError(f"the baseline {path} cannot be read: {error}") from error
     if not isinstance(data, dict) or data.get("kind") != KIND:
         raise InputError(f"{path} is no baseline of noyau bench: name one that --save wrote")
-    if data.get("schema_version") != VERSION:
-        problem = f"has the format {data.get('schema_version')!r}, and this noyau reads {VERSION}"
+    if (version := data.get("schema_version")) != VERSION:
+        problem = f"has the format {version!r}, and this noyau reads {VERSION}"
         raise InputError(f"the baseline {path} {problem}: save it anew with this noyau")
     try:
         return from_json(Baseline, {each: data[each] for each in Baseline.__slots__})  # type: ignore[no-any-return]

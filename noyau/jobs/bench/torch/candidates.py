@@ -89,10 +89,9 @@ def of_op(op: Op[..., Any], task: BenchTask, *, searches: bool) -> Iterator[Entr
             continue
         others = tilings(program.generated, task.cells, sm_count) if searches else []
         for tiles, reason in (({}, ""), *others):
-            choice = Choice(language, language, "", program, tiles=tiles)
-            named = f"generated {language}{tile_text(tiles)}"
-            note = f"{tile_text(tiles).strip(' ()')}: {reason}" if tiles else ""
-            yield replace(_by_fast_call(op, named, choice, request), note=note)
+            choice, text = Choice(language, language, "", program, tiles=tiles), tile_text(tiles)
+            note = f"{text.strip(' ()')}: {reason}" if tiles else ""
+            yield replace(_by_fast_call(op, f"generated {language}{text}", choice, request), note=note)
     for kernel in op.kernels.values():
         yield _attached_entry(op, kernel, request)
 
@@ -102,15 +101,13 @@ def tile_text(tiles: Mapping[str, int]) -> str:
 
 
 def _attached_entry(op: Op[..., Any], kernel: UserKernel, request: Specialization) -> Entry:
+    called = kernel.name, kernel.language
     if caller_of(kernel, gpu=True) is None:
-        reason = f"it is in {kernel.language}, and the tensors lie on {request.device}"
-        return Entry(kernel.name, kernel.language, skipped=reason)
-    choice = Choice(kernel.name, kernel.language, "", kernel)
-    return built(kernel.name, kernel.language, lambda: _by_fast_call(op, kernel.name, choice, request))
+        return Entry(*called, skipped=f"it is in {kernel.language}, and the tensors lie on {request.device}")
+    return built(*called, lambda: _by_fast_call(op, kernel.name, Choice(*called, "", kernel), request))
 
 
 def _by_fast_call(op: Op[..., Any], name: str, choice: Choice, request: Specialization) -> Entry:
-    """A kernel as a call of the op runs it."""
     fast_call = entry(op.name, op.require_signature(), Selection(request, ((choice, math.inf),), ()))
     assert fast_call is not None
 

@@ -9,14 +9,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from noyau.errors import CheckError, InputError
+from noyau.errors import CheckError
 from noyau.hosts.torch.cuda.clock import clock_of, conditions_of, device_text, measured_gpu
 from noyau.hosts.torch.cuda.comparison_sides import result_tensors
 from noyau.hosts.torch.cuda.device import require_free
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.jobs.bench.candidates import Entry, Function
 from noyau.jobs.bench.record import BenchRecord
-from noyau.jobs.bench.tasks import BenchOptions, BenchTask, by_function, function_inputs, functions_of, op_tasks
+from noyau.jobs.bench.tasks import (
+    BenchOptions,
+    BenchTask,
+    by_function,
+    function_inputs,
+    functions_of,
+    no_judge,
+    op_tasks,
+)
 from noyau.jobs.bench.torch.candidates import DeviceCandidate, of_op, on_host
 from noyau.jobs.bench.torch.track import CudaTrack
 from noyau.jobs.bench.track import Say, name_of, race
@@ -43,9 +51,8 @@ def bench_on_device(
     points = []
     for task, entries in _tasks(what, wishes, place):
         with torch.cuda.device(place), torch.no_grad():
-            track = CudaTrack(
-                task, DeviceCandidate(task.drawn, place), number, card, wishes.seed, wishes.cold is not False
-            )
+            on, cold = DeviceCandidate(task.drawn, place), wishes.cold is not False
+            track = CudaTrack(task, on, number, card, wishes.seed, cold)
             points.append(race(track, entries, budget_s=wishes.budget_s, cores=processors(), say=say))
     gpu = gpu_record(number, card, (before, conditions_of(number)))
     return BenchRecord(name_of(what), this_machine(), {"cores": processors()}, tuple(points), gpu)
@@ -53,21 +60,15 @@ def bench_on_device(
 
 def gpu_record(number: int, card: GpuRates, moments: tuple[GpuConditions, GpuConditions]) -> dict[str, Any]:
     """The GPU as a record describes it."""
-    return {
-        "device": device_text(number),
-        "clocks": " -> ".join(map(clocks, moments)),
-        "conditions": as_json(moments),
-        "doubts": unsteady_gpu(*moments),
-        "empty_pair_s": clock_of(number).overhead_s,
-        "flush_s": dict(card.flush_s),
-        "floors_of": card.date,
-    }
+    facts = {"device": device_text(number), "clocks": " -> ".join(map(clocks, moments))}
+    facts |= {"conditions": as_json(moments), "doubts": unsteady_gpu(*moments)}
+    empty_s = clock_of(number).overhead_s
+    return {**facts, "empty_pair_s": empty_s, "flush_s": dict(card.flush_s), "floors_of": card.date}
 
 
 def _tasks(
     what: Op[..., Any] | Mapping[str, Function], wishes: BenchOptions, place: torch.device
 ) -> Iterator[tuple[BenchTask, list[Entry]]]:
-    """The tasks at each set of sizes."""
     if isinstance(what, Op):
         args = wishes.args
         arrays = tuple(map(on_host, args)) if isinstance(args, list | tuple) else args
@@ -98,7 +99,7 @@ def _function_task(
     try:
         results = [np.asarray(each) for each in _arrays(function(*takes(drawn.draws[0])))]
     except Exception as fault:
-        raise InputError(f"{name} fails with {type(fault).__name__}: {fault}; the others are judged by it") from fault
+        raise no_judge(name, f"fails with {type(fault).__name__}: {fault}") from fault
     return BenchTask(numbers, drawn, (), by_function(judge, [each.dtype for each in results]), flops=wishes.flops)
 
 

@@ -82,12 +82,11 @@ class CudaTrack:
         # Where a check takes long, one timed run of a candidate is judged, among the last ones.
         verified = int(last) if judge.affordable == 1 else judge.affordable // 2
         how = (self.clock, temperature == COLD, rng, self.on.arguments, verified)
+        called = ((each, each.entry.name, each.entry.returning) for each in runners)
         return {
-            (each.entry.name, RETURNING): TensorSide(
-                each.entry.name, each.entry.returning.run, rotation, each.like, *how
-            )
-            for each in runners
-            if each.entry.returning is not None
+            (name, RETURNING): TensorSide(name, returning.run, rotation, each.like, *how)
+            for each, name, returning in called
+            if returning is not None
         }
 
     def compare(self, sides: Sequence[TensorSide], budget_s: float) -> Series:
@@ -113,9 +112,7 @@ class CudaTrack:
 
     def mistake(self, row: CandidateTimes, at: BenchPoint, sides: Mapping[str, Sides[TensorSide]]) -> str:
         """Why its time at some temperature cannot be, or nothing."""
-        for temperature in at.races:
-            took_s = at.time_s(row.name, temperature=temperature)
-            fault = took_s and self.card.mistake(took_s, at.work.read_bytes, at.work.written_bytes, temperature)
-            if fault:
-                return fault
-        return ""
+        times = ((each, at.time_s(row.name, temperature=each)) for each in at.races)
+        work, mistake = at.work, self.card.mistake
+        faults = (mistake(took_s, work.read_bytes, work.written_bytes, each) for each, took_s in times if took_s)
+        return next(filter(None, faults), "")
