@@ -64,7 +64,8 @@ class SimulatedCall:
     def launch(self, function: Any, launch: Any, *values: Any) -> None:
         """Run a kernel in the place of a launch, and note what it has written."""
         is_set = [not isinstance(each, Array) or self.written.get(id(root_of(each)), True) for each in values]
-        arguments = list(map(WatchedArgument, parameters_of(function.py_func), values, is_set))
+        ends = zip(parameters_of(function.py_func), values, is_set, strict=True)
+        arguments = [WatchedArgument(*each) for each in ends]
         self.runs.append(run := launch_kernel(function, configuration_of(launch), arguments, MOST))
         for each in arguments:
             if isinstance(each.is_set, np.ndarray):
