@@ -144,7 +144,6 @@ def scope_of(node: onnx.NodeProto) -> tuple[str, ...]:
     for each in node.metadata_props:
         if each.key == _SCOPES:
             with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-                parts = ast.literal_eval(each.value)
-                if isinstance(parts, list):
+                if isinstance(parts := ast.literal_eval(each.value), list):
                     return tuple(str(part) for part in parts[1:])
     return tuple(part for part in re.split(r"[/:]+", node.name) if part)
