@@ -1,10 +1,8 @@
-"""Calls with columns of pandas or arrays of xarray: computed on their values; results of their shape are labelled.
-
-Arrays that are computed later, as Dask's: a call of an op on one gives others, by the package that knows how."""
+"""Calls with columns of pandas or arrays of xarray: computed on their values; results of their shape are labelled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -72,17 +70,3 @@ def _relabel(like: Any, name: str | None, result: Any) -> Any:
     return (
         type(column)(result, index=like.index, name=name or like.name) if np.shape(result) == column.shape else result
     )
-
-
-# By the package of an array's class: gives the function that calls an op, `(op, arguments, options)`. The top of noyau
-# fills it, for what calls them stands above ops.
-CALLS: dict[str, Callable[[], Callable[..., Any]]] = {}
-
-
-def lazy_call(arguments: Iterable[Any]) -> Callable[..., Any] | None:
-    """The function that calls an op on such arguments; None where all are there already."""
-    for each in arguments:
-        find = CALLS.get(type(each).__module__.partition(".")[0])
-        if find is not None and hasattr(each, "chunks"):
-            return find()
-    return None

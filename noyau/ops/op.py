@@ -27,7 +27,8 @@ from noyau.kernels.user_kernel import EMPTY, Arguments, Init, Launch, UserKernel
 from noyau.ops import portable
 from noyau.ops.dispatch.calls import ReferenceWarning, calls_of
 from noyau.ops.dispatch.choice import Explanation, as_written
-from noyau.ops.labelled import is_labelled, lazy_call, on_labelled
+from noyau.ops.labelled import is_labelled, on_labelled
+from noyau.ops.lazy_arrays import lazy_call
 from noyau.ops.methods import MethodOp, is_method
 from noyau.ops.torch_entry import OnTensors, tensor_calls, traced
 from noyau.signatures import instances
