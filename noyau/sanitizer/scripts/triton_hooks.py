@@ -179,8 +179,9 @@ class _TritonHooks:
         results, tensors = _tensors(parts((result,))), _tensors(parts((*args, *named.values())))
         places = set(map(storage_of, tensors))
         outputs = [each for each in results if storage_of(each) not in places]
-        if _changes(name) and tensors and isinstance(args[0], torch.Tensor):
-            outputs.append(args[0])
+        first = next(iter((*args, *named.values())), None)  # torch.nn.init names what it changes
+        if _changes(name) and isinstance(first, torch.Tensor):
+            outputs.append(first)
         outputs += _tensors([named.get("out")])
         own = set(map(id, outputs))
         if not any(map(is_marked, (*tensors, *results))):
