@@ -185,7 +185,6 @@ def run(name: str, dtype: str, way: str, budget_s: float) -> dict[str, Any]:
         "median_s": {side: series.median_s(at) for at, side in enumerate(SIDES)},
         "samples_s": {side: list(series.seconds[at]) for at, side in enumerate(SIDES)},
         "ratios": {side: [each.speedup, each.low, each.high] for side, each in compared.items()},
-        "verdicts": {side: each.verdict.value for side, each in compared.items()},
     }
 
 
@@ -195,7 +194,7 @@ def told(record: Mapping[str, Any]) -> str:
         return f"{head} WRONG: {'; '.join(record['wrong'])}"
     times = ", ".join(f"{side} {1e3 * time_s:.2f} ms" for side, time_s in record["median_s"].items())
     ratio, low, high = record["ratios"]["torch.compile"]
-    return f"{head} {ratio:5.2f}x [{low:.2f}, {high:.2f}] {record['verdicts']['torch.compile']:9s} {times}"
+    return f"{head} {ratio:5.2f}x [{low:.2f}, {high:.2f}] {times}"
 
 
 def summary(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -186,7 +186,7 @@ def measured(given: Case | Backward, rounds: int, *, compiled: bool) -> dict[str
         "bytes": read + written,
         "right": bool(errors["noyau"] <= 2 + 2 * errors["eager"]),
         "worst_ulp": errors,
-        "refused": refused,
+        **({"refused": refused} if refused else {}),
         "plain": word,
         "target": None if back else case.target,
         "median_us": {name: round(t.median_s * 1e6, 2) for name, t in times.items()},
