@@ -162,7 +162,7 @@ PAGES = {
         "copy[mended]: agreed on",
     ),
     "triton_grey": ("grey[by_blocks]: agreed on", "grey[columns_alone]: out-of-bounds: program 0 writes out at 1, "),
-    "triton_vector_add": ("add[by_blocks]: agreed on", "add[tuned]: right on", "add[no_mask]: out-of-bounds: "),
+    "triton_vector_add": ("add[by_blocks]: agreed on", "add[tuned]: agreed on", "add[no_mask]: out-of-bounds: "),
     "twenty_operators": (
         "add_mul[by_rows]: agreed on",
         "add_mul[by_remainder]: wrong-value: wrong at out[0, 1]",

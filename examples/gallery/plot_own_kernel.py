@@ -17,7 +17,7 @@ import numpy as np
 
 import noyau
 from noyau.errors import InputError
-from noyau.jobs.check.model_difference import apart
+from noyau.jobs.check.model_difference import model_difference
 from noyau.ops.op_files import load_op
 
 folder = Path(tempfile.mkdtemp(prefix="noyau-exam-"))
@@ -118,4 +118,4 @@ print(made.report)
 # %%
 # And it still is the model: at every value that both have, and without the library too.
 made.save(folder / "fused.onnx")
-print(apart(model, folder / "fused.onnx").runs[0].first or "no value differs")
+print(model_difference(model, folder / "fused.onnx").runs[0].first or "no value differs")
