@@ -274,10 +274,10 @@ PAGES = {
     ),
     "llama_path": (
         "static int32_t gather_sum_rsqrt_0_",
-        "right: agreed on 16 cases",
+        "right: right on 16 cases",
         "last_column_missed: tried on 16 cases: wrong at embedding[0, 0, 63]",
         "half_precision_inside: tried on 16 cases: wrong at",
-        "11 kernels kept",
+        "of 11 kernels kept",
         "logits (1, 7, 1024)",
     ),
     "kernels_of_others": (

@@ -26,7 +26,8 @@ from noyau.verify.trial import certify
 # sin: each is one nest of loops, however the exporter spells it. A MatMul is a library call, so it is a boundary.
 with as_file(files("noyau.jobs.demo.models") / "llama_tiny_dynamo.onnx") as model:
     shown = noyau.show(model)
-print(shown.title, "has", len(list(filter(None, shown.labels))), "operators;", len(shown.plan.kernels), "kernels cover most of them:")
+operators = [label for label in shown.labels if label]
+print(shown.title, "has", len(operators), "operators;", len(shown.plan.kernels), "kernels cover most of them:")
 width = max(len(kernel.operator) for kernel in shown.plan.kernels)
 for kernel in shown.plan.kernels:
     print(f"  {kernel.operator:{width}} {len(kernel.groups)}x  {' '.join(kernel.replaces)}")
