@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from noyau.compiler.lowering.input_layouts import packed_strides
-from noyau.errors import MissingExtraError, SignatureError, UnsupportedError
+from noyau.errors import SignatureError, UnsupportedError
 from noyau.hosts.torch.cuda.device import guard, require_free
 from noyau.kernels import user_kernel
 from noyau.kernels.interpretation import INTERPRETED, interpreter_version
@@ -26,13 +26,10 @@ from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance, Value
 from noyau.workers.import_path import LazyModule
 
-try:
-    if TYPE_CHECKING:
-        import torch
-    else:
-        torch = LazyModule("torch")
-except ImportError as error:
-    raise MissingExtraError("torch is not installed; run: pip install torch") from error
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")  # without it the import of device above has ended with the remedy
 
 MOST_PLANS = 256
 Array = np.ndarray

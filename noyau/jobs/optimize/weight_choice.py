@@ -297,8 +297,6 @@ def together(records: Sequence[WeightRecord], loss: str) -> WeightRecord | None:
     counts = ("rows", "flips", "rows_beyond", "flips_beyond")
     totals = {name: sum(getattr(each, name) for each in records) for name in counts}
     margin = min((each.margin for each in records if each.margin is not None), default=None)
-    reason, error = (
-        loss or next(filter(None, (each.reason for each in records)), ""),
-        max(each.error for each in records),
-    )
+    reason = loss or next(filter(None, (each.reason for each in records)), "")
+    error = max(each.error for each in records)
     return replace(records[0], products=tuple(products), error=error, margin=margin, reason=reason, **totals)
