@@ -246,8 +246,7 @@ def extract(
     operator that noyau does not look into, MissingExtraError without onnx or onnxruntime."""
     from noyau.jobs.extract import run as extract_run
 
-    path = path_of(model, "noyau.extract takes")
-    return extract_run.extract(path, between, dims=dims, inputs=inputs, seed=seed)
+    return extract_run.extract(path_of(model, "noyau.extract takes"), between, dims=dims, inputs=inputs, seed=seed)
 
 
 @overload

@@ -112,8 +112,7 @@ def _mapped(function: str, *operands: Array) -> Array:
 
 def _evaluated(kind: Kind, x: Array, dtype: DType) -> Array:
     """Evaluate one node of one array with the interpreter of graphs."""
-    node = Node("result", kind, ("x",), dtype, shape_of(x.shape))
-    result: Array = Evaluator(False, {}).value(node, [x], {})
+    result: Array = Evaluator(False, {}).value(Node("result", kind, ("x",), dtype, shape_of(x.shape)), [x], {})
     return result
 
 

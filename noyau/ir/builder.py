@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -192,11 +193,9 @@ class GraphBuilder:
 
     def split(self, value: dag.Node, axis: int, lengths: Iterable[Dim]) -> list[dag.Node]:
         """Pieces of a value, one after the other along an axis."""
-        pieces, start = list[dag.Node](), Dim.of(0)
-        for length in lengths:
-            pieces.append(self.slice(value, axis, start, length))
-            start = start + length
-        return pieces
+        extents = list(lengths)
+        starts = accumulate(extents, initial=Dim.of(0))
+        return [self.slice(value, axis, start, length) for start, length in zip(starts, extents, strict=False)]
 
     def pick(self, value: dag.Node, axis: int, at: DimLike) -> dag.Node:
         """One cell along an axis, which disappears."""
@@ -211,15 +210,14 @@ class GraphBuilder:
 
     def concat(self, pieces: Sequence[dag.Node], axis: int) -> dag.Node:
         """Pieces side by side along an axis, all other extents of which must be equal."""
-        first, end = pieces[0], Dim.of(0)
-        starts, aligned = list[Dim](), list[dag.Node]()
+        first, aligned = pieces[0], list[dag.Node]()
+        *starts, end = accumulate((piece.shape[axis] for piece in pieces), initial=Dim.of(0))
         for piece in pieces:
             shape = (*first.shape[:axis], piece.shape[axis], *first.shape[axis + 1 :])
             for left, right in zip(shape, piece.shape, strict=True):
                 self.demand_equal(left, right)
             aligned.append(piece if piece.shape == shape else self.view(piece, shape, indices(len(shape))))
-            starts.append(end)
-            end = end + piece.shape[axis]
+
         shape = (*first.shape[:axis], end, *first.shape[axis + 1 :])
         return self.emit(dag.Select(axis, tuple(starts)), aligned, first.dtype, shape)
 

@@ -213,8 +213,7 @@ class Evaluator:
         while len(state[0]) > 1:
             odd = tuple(part[-1:] for part in state) if len(state[0]) % 2 else None
             even = len(state[0]) // 2 * 2
-            pairs = (tuple(part[first:even:2] for part in state) for first in (0, 1))
-            state = monoid.merge(self.algebra, *pairs)
+            state = monoid.merge(self.algebra, *(tuple(part[first:even:2] for part in state) for first in (0, 1)))
             if odd:
                 state = tuple(np.concatenate([part, last]) for part, last in zip(state, odd, strict=True))
         return tuple(part[0] for part in state)

@@ -6,7 +6,7 @@ lanes that meet in a cell, a cell that is read too early, or an index outside it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from random import Random
@@ -34,9 +34,8 @@ class CheckedArray:
         self.name, self.dtype, self.shape = name, dtype, tuple(shape)
         self.size = int(np.prod(self.shape, dtype=np.int64))
         self.rounds = dtype.numpy.type if dtype is not dtype.compute else None
-        self.cells: list[Any] = [None] * self.size
-        if array is not None:
-            self.cells = list(np.ravel(array).astype(dtype.compute.numpy))
+        unset = [None] * self.size
+        self.cells: list[Any] = unset if array is None else list(np.ravel(array).astype(dtype.compute.numpy))
 
     def unset(self) -> CheckedArray:
         """Another memory like this one."""
@@ -100,12 +99,8 @@ class RaceDetector:
         key = id(memory), memory.offset(index)
         for touched in others:
             if touched.get(key, who) != who:
-                kind = "lanes" if self.lanes else "threads"
-                raise GraphError(f"two {kind} meet in {memory.name}{list(index)}")
+                raise GraphError(f"two {'lanes' if self.lanes else 'threads'} meet in {memory.name}{list(index)}")
         return key
-
-
-Launches = list[Callable[[], None]]
 
 
 def run(kernel: Kernel, inputs: Arrays, *, seed: int = 0, sizes: Mapping[str, int] | None = None) -> list[Array]:
@@ -121,8 +116,7 @@ def run(kernel: Kernel, inputs: Arrays, *, seed: int = 0, sizes: Mapping[str, in
     with np.errstate(all="ignore"):
         try:
             exec(text, scope)  # noqa: S102  made by Translator, which spells every name itself
-            launches: Launches = scope["launches"]
-            for launch in launches:
+            for launch in scope["launches"]:
                 launch()
         except ZeroDivisionError:
             raise GraphError(f"{kernel.name} divides by a size that is 0, where {listing_of(bound)}") from None
@@ -164,7 +158,7 @@ def bind_sizes(kernel: Kernel, inputs: Sequence[Array], numbers: Mapping[str, in
 class KernelRun:
     """One run: the sizes, the memories of the buffers, the order of parallel loops; and the algebra of scalars."""
 
-    int64 = np.int64
+    int64, race_detector = np.int64, RaceDetector
 
     def __init__(self, kernel: Kernel, inputs: Sequence[Array], sizes: Mapping[str, int], seed: int) -> None:
         self.kernel, self.sizes, self.random = kernel, sizes, Random(seed)  # noqa: S311
@@ -190,9 +184,6 @@ class KernelRun:
 
     def shuffle(self, count: int) -> list[int]:
         return self.random.sample(range(count), max(0, count))
-
-    def race_detector(self, lanes: bool) -> RaceDetector:
-        return RaceDetector(lanes)
 
     def in_whole_lines(self, *places: tuple[CheckedArray, int]) -> np.bool_:
         """Whether cells begin with a line of memory, where memory begins with one, or a cell after one."""

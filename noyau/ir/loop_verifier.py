@@ -7,7 +7,7 @@ Every name in the text is made here (`v0`, `v1`...), so that no name of a model 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, assert_never
 
 from noyau.dtypes import DType
@@ -338,24 +338,18 @@ class Translator:
             raise self.fault(f"{fold.monoid} of {dtype.value} does not give {fold.dtype.value}")
         empty = tuple(s.numpy.type(x) for s, x in zip(monoid.states(dtype), monoid.init(dtype), strict=True))
         spelled, state, position = self.spell(monoid), self.let(self.spell(empty)), self.let("-1")
-        self.nest(fold, 0, spelled, state, position)
-        return f"{self.spell(fold.dtype.numpy.type)}({spelled}.finish(R, {state}))"
-
-    def nest(self, fold: ir.Fold, level: int, monoid: str, state: str, position: str) -> None:
-        if level < len(fold.loops):
-            var, extent = fold.loops[level]
-            if fold.tile is not None and level == len(fold.loops) - 1:
-                extent = fold.tile.rounds(extent)
-            name = self.fresh()
-            with self.block(f"for {name} in range({self.dim(extent)}):"):
+        with ExitStack() as nest:
+            for level, (var, extent) in enumerate(fold.loops, 1):
+                rounds = fold.tile.rounds(extent) if fold.tile and level == len(fold.loops) else extent
+                name = self.fresh()
+                nest.enter_context(self.block(f"for {name} in range({self.dim(rounds)}):"))
                 self.indices[var] = name
-                self.nest(fold, level + 1, monoid, state, position)
-            return
-        self.write(f"{position} += 1")
-        self.body(fold.body)
-        at = position if fold.at is None else self.dim(fold.at)
-        lifted = f"{monoid}.lift(R, {self.expression(fold.value)}, R.int64({at}))"
-        self.write(f"{state} = {monoid}.merge(R, {state}, {lifted})")
+            self.write(f"{position} += 1")
+            self.body(fold.body)
+            at = position if fold.at is None else self.dim(fold.at)
+            lifted = f"{spelled}.lift(R, {self.expression(fold.value)}, R.int64({at}))"
+            self.write(f"{state} = {spelled}.merge(R, {state}, {lifted})")
+        return f"{self.spell(fold.dtype.numpy.type)}({spelled}.finish(R, {state}))"
 
     # Memory and indices.
 

@@ -117,8 +117,7 @@ def bind(shapes: Sequence[Shape], actual: Sequence[Sequence[int]], names: Sequen
             raise InputError(f"{name} has rank {len(got)} {tuple(got)}, but its shape is {_spell(shape)}")
     sizes: dict[str, int] = {}
     for binding in plan(shapes):
-        extent = actual[binding.input][binding.axis]
-        sizes[binding.size] = (extent - binding.offset.evaluate(sizes)) // binding.factor
+        sizes[binding.size] = (actual[binding.input][binding.axis] - binding.offset.evaluate(sizes)) // binding.factor
     for shape, got, name in zip(shapes, actual, names, strict=True):
         _check(shape, got, name, sizes)
     return sizes

@@ -38,8 +38,7 @@ class Conditions:
 
 def conditions(clock: Clock = time.perf_counter) -> Conditions:
     """Measure the conditions of the machine now; takes a millisecond or two."""
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    return Conditions(mhz(), pulse_s(clock), load, stolen_s())
+    return Conditions(mhz(), pulse_s(clock), os.getloadavg()[0] if hasattr(os, "getloadavg") else None, stolen_s())
 
 
 def unsteady(before: Conditions, after: Conditions, cores: int) -> str:

@@ -34,8 +34,7 @@ def _resampled_medians(ordered: np.ndarray, rng: np.random.Generator) -> np.ndar
     middle = (count + 1) // 2
     lower = rng.beta(middle, count - middle + 1, _RESAMPLES)
     upper = lower if count % 2 else 1 - (1 - lower) * rng.random(_RESAMPLES) ** (1 / (count - middle))
-    places = np.minimum(np.stack([lower, upper]) * count, count - 1).astype(np.int64)
-    return np.asarray(ordered[places].mean(axis=0))
+    return np.asarray(ordered[np.minimum(np.stack([lower, upper]) * count, count - 1).astype(np.int64)].mean(axis=0))
 
 
 FASTER_ABOVE, SLOWER_BELOW = 1.02, 0.98  # of the whole interval

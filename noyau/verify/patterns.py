@@ -73,8 +73,7 @@ def magnitudes(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
 def outlier(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
     """One number a row so large that exp of the others, less it, is denormal."""
     form, result = FORMATS[dtype], numbers.copy()
-    height = rng.uniform(-form.least, form.stored - form.least, numbers.shape[:-1]) * math.log(2)
-    _one_a_row(result, rng, height)
+    _one_a_row(result, rng, rng.uniform(-form.least, form.stored - form.least, numbers.shape[:-1]) * math.log(2))
     return result
 
 

@@ -76,8 +76,7 @@ class _ReplacingNumeric(Numeric):
         return self.replaced(result, trapped)
 
     def replaced(self, result: np.ndarray, undefined: np.ndarray) -> np.ndarray:
-        number = int(np.iinfo(result.dtype).max * self.share)
-        return np.where(undefined, np.array(number, result.dtype), result)
+        return np.where(undefined, np.array(int(np.iinfo(result.dtype).max * self.share), result.dtype), result)
 
 
 class _Replacing(Evaluator):

@@ -107,8 +107,7 @@ def _end_of(child: int, limits: Limits) -> tuple[int, bool]:
         ended, status, usage = os.wait4(child, 0 if is_late else os.WNOHANG)
         if ended:
             code = os.waitstatus_to_exitcode(status)
-            spent_s = usage.ru_utime + usage.ru_stime
-            is_past = code < 0 and spent_s >= 0.9 * limits.cpu_s  # it is counted in ticks
+            is_past = code < 0 and (usage.ru_utime + usage.ru_stime) >= 0.9 * limits.cpu_s  # it is counted in ticks
             return code, is_late or code == -signal.SIGXCPU or is_past
         time.sleep(_TICK_S)
 

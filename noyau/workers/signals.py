@@ -97,8 +97,7 @@ def time_limit(seconds: float) -> Iterator[None]:
         yield
         return
     thread = ctypes.c_ulong(threading.get_ident())
-    raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
-    timer = threading.Timer(seconds, raise_in, (thread, ctypes.py_object(TimeIsUp)))
+    timer = threading.Timer(seconds, ctypes.pythonapi.PyThreadState_SetAsyncExc, (thread, ctypes.py_object(TimeIsUp)))
     timer.daemon = True
     timer.start()
     try:

@@ -97,8 +97,7 @@ def split(graph: dag.Graph, gradient: dag.Graph) -> tuple[dag.Graph, tuple[str, 
     backward = _from(graph, gradient, _cut(graph, gradient, read), gradients)
     saved = tuple(node.output for node in backward.inputs if node.output not in gradients)
     ends = {*graph.outputs, *(node.output for node in graph.inputs)}
-    extra = tuple(name for name in saved if name not in ends)
-    return replace(graph, outputs=(*graph.outputs, *extra)), saved, backward
+    return replace(graph, outputs=(*graph.outputs, *(name for name in saved if name not in ends))), saved, backward
 
 
 def _cut(graph: dag.Graph, gradient: dag.Graph, read: Iterable[str]) -> set[str]:
@@ -132,24 +131,14 @@ def _price(graph: dag.Graph, node: dag.Node) -> float:
     return size if can_be else inf
 
 
-def is_expensive(node: dag.Node) -> bool:
-    """Whether a value is not computed again, for its kind."""
-    match node.kind:
-        case dag.Input() | dag.Reduce() | dag.Scan() | dag.Scatter() | dag.Contract() | dag.Opaque() | dag.Part():
-            return True
-        case dag.Map() | dag.View() | dag.Select() | dag.Gather() | dag.Constant() | dag.Iota():
-            return False
-        case _:
-            assert_never(node.kind)
-
-
 def _expensive(graph: dag.Graph, gradient: dag.Graph) -> set[str]:
     """The values of a graph that are not computed again for its gradient."""
     expensive_values, flops = set[str](), dict[str, float]()
     for node in gradient.nodes:
         own = OPERATORS[node.kind.function].flops if isinstance(node.kind, dag.Map) else 0
+        is_cheap = isinstance(node.kind, dag.Map | dag.View | dag.Select | dag.Gather | dag.Constant | dag.Iota)
         flops[node.output] = own + max((flops[name] for name in node.inputs), default=0.0)
-        if node.output in graph.by_name and (is_expensive(node) or flops[node.output] > EXPENSIVE):
+        if node.output in graph.by_name and (not is_cheap or flops[node.output] > EXPENSIVE):
             expensive_values.add(node.output)
             flops[node.output] = 0.0
     return expensive_values

@@ -71,8 +71,7 @@ class GradientBuilder(GraphBuilder):
 
     def view(self, value: Node, shape: Shape, index: Iterable[DimLike]) -> Node:
         index = shape_of(index)
-        identical = index == indices(len(shape)) and value.shape == shape
-        return value if identical else super().view(value, shape, index)
+        return value if (index == indices(len(shape)) and value.shape == shape) else super().view(value, shape, index)
 
     def concat(self, pieces: Sequence[Node], axis: int) -> Node:
         """Pieces side by side; those of extent 0 are left out, unless all are."""

@@ -73,8 +73,7 @@ def _logsumexp(builder: GradientBuilder, monoid: str, operand: Node, gradient: N
     parts = []
     for sign in (gradient, call("negative", gradient)):
         weight = call("subtract", call("log", call("maximum", sign, none)), result)
-        onwards = builder.scan(Scan("logsumexp", axis, reverse=True), weight)
-        parts.append(call("exp", call("add", operand, onwards)))
+        parts.append(call("exp", call("add", operand, builder.scan(Scan("logsumexp", axis, reverse=True), weight))))
     return call("subtract", parts[0], parts[1])
 
 
@@ -102,8 +101,7 @@ def fold_back(builder: GradientBuilder, kind: Reduce, operand: Node, gradient: N
 
 
 def _along(builder: GradientBuilder, monoid: str, cells: Node, gradient: Node, axis: int) -> Node:
-    before = builder.scan(Scan(monoid, axis, exclusive=True), cells)
-    by_state, by_cell = _slopes(builder, monoid, before, cells)
+    by_state, by_cell = _slopes(builder, monoid, builder.scan(Scan(monoid, axis, exclusive=True), cells), cells)
     later = builder.scan(Scan("prod", axis, exclusive=True, reverse=True), by_state)
     above = builder.expand_along(builder.cast(gradient, cells.dtype), [axis], cells.shape)
     return builder.call("multiply", above, builder.call("multiply", later, by_cell))

@@ -138,10 +138,9 @@ def _moved(node: Node, change: Growth, index: Sequence[Dim | Lookup]) -> Growth:
 
 def _reduced(monoid: str, axes: tuple[int, ...], change: Growth) -> Growth:
     """The change of a reduction over axes along which all cells change alike."""
-    if not (MONOIDS[monoid].passes_factors if change.scales else MONOIDS[monoid].passes_terms):
-        raise Unknown
     names = {index_name(axis) for axis in axes}
-    if any(dim.names & names for dim in change.index):
+    passes = MONOIDS[monoid].passes_factors if change.scales else MONOIDS[monoid].passes_terms
+    if not passes or any(dim.names & names for dim in change.index):
         raise Unknown
     axes_used = {int(name[1:]) for dim in change.index for name in dim.names if name.startswith("#")}
     moved = {index_name(axis): Dim.of(index_name(axis - sum(dropped < axis for dropped in axes))) for axis in axes_used}

@@ -54,13 +54,9 @@ def share_divisors(graph: Graph, protected: Collection[str]) -> Graph:
     back = downstream(graph, protected)
 
     def change(node: Node, rebuilder: Rebuilder) -> Iterable[Node]:
-        match node.kind:
-            case Map("add" | "subtract") if node.output in back:
-                return _one_quotient(node, rebuilder)
-            case Map("multiply") if node.output in back:
-                return _by_quotient(node, rebuilder, back)
-            case _:
-                return (node,)
+        if node.output in back and node.kind in (Map("add"), Map("subtract")):
+            return _one_quotient(node, rebuilder)
+        return _by_quotient(node, rebuilder, back) if node.output in back and node.kind == Map("multiply") else (node,)
 
     return rebuild(graph, change)
 

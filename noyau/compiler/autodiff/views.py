@@ -273,10 +273,9 @@ def _regular(builder: GradientBuilder, index: Shape, source: Shape, gradient: No
         return builder.full(0.0, gradient.dtype, source)
     # Sum what was read again along axes, of which those with one cell just go
     named = {axis for part in parts for axis in part.result}
-    unnamed = [axis for axis in work.axes if axis not in named]
-    ones = [axis for axis in unnamed if work.value.shape[axis] == ONE]
-    work.value = sum_over(work.builder, work.value, [axis for axis in unnamed if axis not in ones])
-    work.axes = [axis for axis in work.axes if axis in named or axis in ones]
+    summed = [axis for axis, dim in enumerate(gradient.shape) if axis not in named and dim != ONE]
+    work.value = sum_over(builder, gradient, summed)
+    work.axes = [axis for axis in work.axes if axis not in summed]
     work.arrange([axis for axis in work.axes if axis in named])
     for part in parts:
         _invert(work, part)

@@ -24,6 +24,7 @@ from noyau.ir.ranges import simplify
 from noyau.ir.sizes import plan
 
 CUTS = 16  # loops are cut at so many places at most
+Places = Mapping[int, Sequence[tuple[str, Shape]]]  # by the loops around its Store, each output with its index
 
 
 def lower(graph: Graph, name: str, strided: Mapping[str, str] | None = None) -> Kernel:
@@ -113,29 +114,24 @@ def fill(lowering: Lowering, space: LoopNest, stores: Mapping[str, str]) -> tupl
 
 
 def descend(
-    lowering: Lowering,
-    space: LoopNest,
-    stores: Mapping[str, str],
-    places: Mapping[int, Sequence[tuple[str, Shape]]],
-    depth: int,
-    shifted: Mapping[str, Dim],
+    lowering: Lowering, space: LoopNest, stores: Mapping[str, str], places: Places, depth: int, outer: Mapping[str, Dim]
 ) -> None:
-    """Fill the loops from `depth` inwards; `shifted` is what each outer variable stands for in its segment."""
+    """Fill the loops from `depth` inwards; `outer` is what each outer variable stands for in its segment."""
     scope = lowering.scopes[-1]
     for output, index in places.get(depth, ()):
-        here = tuple(simplify(dim.replace(shifted), lowering.extents) for dim in index)
+        here = tuple(simplify(dim.replace(outer), lowering.extents) for dim in index)
         scope.statements.append(lowering.stored(stores[output], output, here))
     if depth == len(space.loops) or not any(place > depth for place in places):
         return
     variable, extent = space.loops[depth]
     if variable in space.written_out and extent.constant is not None:
         for at in range(extent.constant):
-            descend(lowering, space, stores, places, depth + 1, {**shifted, variable: Dim.of(at)})
+            descend(lowering, space, stores, places, depth + 1, {**outer, variable: Dim.of(at)})
         return
     for start, end in pairwise([Dim.of(0), *space.cuts.get(variable, ()), extent]):
         inner = LoopScope({variable})
         lowering.scopes.append(inner)
         lowering.extents[variable], lowering.offsets[variable] = end - start, start
-        descend(lowering, space, stores, places, depth + 1, {**shifted, variable: Dim.of(variable) + start})
+        descend(lowering, space, stores, places, depth + 1, {**outer, variable: Dim.of(variable) + start})
         lowering.scopes.pop()
         scope.statements.append(Loop(variable, end - start, Axis.SERIAL, tuple(inner.statements)))

@@ -43,8 +43,7 @@ def _work(statements: Iterable[Statement]) -> Dim:
             case Loop(_, extent, _, body):
                 total = total + _work(body) * extent
             case Let(_, Fold(monoid, loops, body, _, _, _), _):
-                steps = product(extent for _, extent in loops)
-                total = total + (_work(body) + MONOIDS[monoid].flops) * steps
+                total = total + (_work(body) + MONOIDS[monoid].flops) * product(extent for _, extent in loops)
             case Let(_, value, _):
                 total = total + int(flops_within(value))
             case _:

@@ -7,7 +7,7 @@ So cheap values are computed again for the sums over columns that read them."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from noyau.compiler.lowering.loop_cuts import divisions
@@ -81,7 +81,9 @@ def repeats(graph: Graph, kernel: Kernel) -> list[Repeat]:
     trips: dict[tuple[str, int], float] = defaultdict(float)
     costs: dict[str, tuple[float, bool]] = {}
     for launch in kernel.launches:
-        _count(launch.body, 1.0, {}, 0, trips, costs)
+        for value, inside, times, flops, is_fold in _computed(launch.body, 1.0):
+            trips[value, inside] += times
+            costs[value] = (flops, is_fold)
     most = defaultdict[str, float](float)
     for (value, _), times in trips.items():
         most[value] = max(most[value], times)
@@ -93,30 +95,23 @@ def repeats(graph: Graph, kernel: Kernel) -> list[Repeat]:
     return sorted(repeated, key=lambda repeat: -repeat.flops)
 
 
-def _count(
-    statements: Iterable[Statement],
-    times: float,
-    extents: Mapping[str, float],
-    inside: int,
-    trips: dict[tuple[str, int], float],
-    costs: dict[str, tuple[float, bool]],
-) -> None:
-    """Add up how often each value is computed, apart for each fold that it stands in."""
-    for statement in statements:
+def _computed(
+    body: Iterable[Statement], times: float, inside: int = 0
+) -> Iterator[tuple[str, int, float, float, bool]]:
+    """Each value, a number of the folds around it, how often it is computed, its flops, and whether it is a fold."""
+    for statement in body:
         match statement:
-            case Loop(_, extent, _, body):
-                _count(body, times * usual(extent), extents, inside, trips, costs)
-            case If(_, body):
-                _count(body, times, extents, inside, trips, costs)
+            case Loop(_, extent, _, inner):
+                yield from _computed(inner, times * usual(extent), inside)
+            case If(_, inner):
+                yield from _computed(inner, times, inside)
             case Let(name, Fold() as fold, origin):
                 length = usual(product(extent for _, extent in fold.loops))
                 if origin:
-                    trips[origin[0], inside] += times
-                    costs[origin[0]] = (length, True)
-                _count(fold.body, times * length, extents, inside + hash(name) % (1 << 32) + 1, trips, costs)
+                    yield origin[0], inside, times, length, True
+                yield from _computed(fold.body, times * length, inside + hash(name) % (1 << 32) + 1)
             case Let(_, value, origin) if origin:
-                trips[origin[0], inside] += times
-                costs[origin[0]] = (flops_within(value), False)
+                yield origin[0], inside, times, flops_within(value), False
             case _:
                 pass
 

@@ -106,8 +106,11 @@ def _exponent(rebuilder: Rebuilder, node: Node) -> str | None:
     return None
 
 
+_POWERS = {-1: "reciprocal", 0.5: "sqrt", -0.5: "rsqrt"}  # of floats; roots, of what is never below 0
+
+
 def power(node: Node, rebuilder: Rebuilder) -> Change:
-    base, natural = node.inputs[0], node.dtype.is_float and is_natural(rebuilder.nodes, node.inputs[0])
+    base = node.inputs[0]
     match number_of(rebuilder, node.inputs[1]):
         case 1:
             return base
@@ -116,12 +119,10 @@ def power(node: Node, rebuilder: Rebuilder) -> Change:
         case 3:
             square = replace(node, output=rebuilder.fresh(node.output), kind=Map("multiply"), inputs=(base, base))
             return (square, replace(node, kind=Map("multiply"), inputs=(square.output, base)))
-        case -1 if node.dtype.is_float:
-            return (replace(node, kind=Map("reciprocal"), inputs=(base,)),)
-        case 0.5 if natural:
-            return (replace(node, kind=Map("sqrt"), inputs=(base,)),)
-        case -0.5 if natural:
-            return (replace(node, kind=Map("rsqrt"), inputs=(base,)),)
+        case -1 | 0.5 | -0.5 as exponent if node.dtype.is_float and (
+            exponent == -1 or is_natural(rebuilder.nodes, base)
+        ):
+            return (replace(node, kind=Map(_POWERS[exponent]), inputs=(base,)),)
         case _:
             return (node,)
 

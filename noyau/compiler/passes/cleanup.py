@@ -89,10 +89,8 @@ def compose_views(graph: Graph) -> Graph:
 
 def _composed(node: Node, rebuilder: Rebuilder) -> Iterable[Node]:
     source = rebuilder.nodes[node.inputs[0]] if node.inputs else node
-    match node.kind, source.kind:
-        case View(outer), View(inner):
-            here = {index_name(axis): dim for axis, dim in enumerate(outer)}
-            index = tuple(simplify(dim.replace(here), node.extents) for dim in inner)
-            return (replace(node, kind=View(index), inputs=source.inputs),)
-        case _:
-            return (node,)
+    if not isinstance(node.kind, View) or not isinstance(source.kind, View):
+        return (node,)
+    here = {index_name(axis): dim for axis, dim in enumerate(node.kind.index)}
+    index = tuple(simplify(dim.replace(here), node.extents) for dim in source.kind.index)
+    return (replace(node, kind=View(index), inputs=source.inputs),)

@@ -30,20 +30,14 @@ def round_before_differences(graph: Graph) -> Graph:
         places = {at for at, _ in enumerate(node.inputs) if (node.output, at) in shared}
         if node.kind == Map("subtract") and (at := _place_of_a_product(node, rebuilder.nodes)) is not None:
             places.add(at)
-        return _rounded(node, places, rebuilder)
+        before, inputs = list[Node](), list(node.inputs)
+        for at in sorted(places):
+            rounded = replace(rebuilder.nodes[inputs[at]], kind=Map("rounded"), inputs=(inputs[at],))
+            before.append(replace(rounded, output=rebuilder.fresh(node.output)))
+            inputs[at] = before[-1].output
+        return (*before, replace(node, inputs=tuple(inputs)))
 
     return rebuild(graph, change)
-
-
-def _rounded(node: Node, places: set[int], rebuilder: Rebuilder) -> tuple[Node, ...]:
-    """The node, with its inputs at these places rounded before it."""
-    before: list[Node] = []
-    inputs = list(node.inputs)
-    for at in sorted(places):
-        value = rebuilder.nodes[inputs[at]]
-        before.append(replace(value, output=rebuilder.fresh(node.output), kind=Map("rounded"), inputs=(inputs[at],)))
-        inputs[at] = before[-1].output
-    return (*before, replace(node, inputs=tuple(inputs)))
 
 
 def _place_of_a_product(node: Node, nodes: Mapping[str, Node]) -> int | None:

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from noyau.compiler.passes.algebra import simplify_algebra
 from noyau.compiler.passes.cleanup import compose_views, drop_unused, fold_constants, merge_equal
@@ -32,11 +33,9 @@ def order_operands(graph: Graph) -> Graph:
         return keys[name], uses[name], [str(dim.replace(roles)) for dim in index]
 
     def change(node: Node, rebuilder: Rebuilder) -> Change:
-        match node.kind:
-            case Map(function) if has(function, Fact.COMMUTATIVE):
-                return (replace(node, inputs=tuple(sorted(node.inputs, key=order))),)
-            case _:
-                return (node,)
+        if isinstance(node.kind, Map) and has(node.kind.function, Fact.COMMUTATIVE):
+            return (replace(node, inputs=tuple(sorted(node.inputs, key=order))),)
+        return (node,)
 
     return rebuild(graph, change)
 
@@ -166,22 +165,16 @@ def own_sizes(graph: Graph, facts: Sequence[Demand] = ()) -> Graph:
     that others have seen to."""
     for find in (_one_of_two, _extent):
         while (swap := find(graph, facts)) is not None:
-            facts = _changed(facts, *swap)
-            graph = _with_swap(graph, *swap)
+            change = partial(_swapped, unit=swap[0], value=swap[1])
+            nodes = tuple(with_dims(node, change) for node in graph.nodes)
+            facts, demands = _changed(facts, change), _changed(graph.demands, change)
+            graph = replace(graph, nodes=nodes, demands=demands)
     return graph
 
 
-def _with_swap(graph: Graph, unit: Monomial, value: Dim) -> Graph:
-    nodes = tuple(with_dims(node, lambda dim: _swapped(dim, unit, value)) for node in graph.nodes)
-    return replace(graph, nodes=nodes, demands=_changed(graph.demands, unit, value))
-
-
-def _changed(demands: Iterable[Demand], unit: Monomial, value: Dim) -> tuple[Demand, ...]:
+def _changed(demands: Iterable[Demand], change: Callable[[Dim], Dim]) -> tuple[Demand, ...]:
     """Demands after a swap, without those that are met for certain."""
-    changed = [
-        replace(demand, left=_swapped(demand.left, unit, value), right=_swapped(demand.right, unit, value))
-        for demand in demands
-    ]
+    changed = [replace(demand, left=change(demand.left), right=change(demand.right)) for demand in demands]
     return tuple(demand for demand in changed if demand.left != demand.right)
 
 
@@ -206,14 +199,11 @@ def bound_sizes(inputs: Iterable[Node]) -> frozenset[str]:
 
 def _extent(graph: Graph, _: Sequence[Demand]) -> Swap | None:
     """The next product of sizes to be replaced, and what by: short formulas come first, for others may use them."""
-    bound = bound_sizes(graph.inputs)
-    typed = [node for node in graph.inputs if node.dtype is not DType.OTHER]
+    bound, typed = bound_sizes(graph.inputs), (node for node in graph.inputs if node.dtype is not DType.OTHER)
     extents = [dim for node in typed for dim in node.shape if not dim.names <= bound]
-    for dim in sorted(extents, key=lambda dim: (len(dim.terms), len(dim.terms[0][0]), str(dim))):
-        equal = _single(dim) or next(_among(dim, bound), None)
-        if equal is not None:
-            return equal
-    return None
+    extents.sort(key=lambda dim: (len(dim.terms), len(dim.terms[0][0]), str(dim)))
+    swaps = (_single(dim) or next(_among(dim, bound), None) for dim in extents)
+    return next(filter(None, swaps), None)
 
 
 def _single(dim: Dim) -> Swap | None:

@@ -83,8 +83,7 @@ def _in_one(outer: str, inner: str, extent: Dim, body: Statements) -> Statements
     """The body over one variable, named as the inner one, that counts through both; or None."""
     counter = Dim.of("#both")
     both = substitute(body, {outer: counter // extent, inner: counter % extent})
-    clean = not any(divides(dim, "#both") for dim in walk.all_dims(both))
-    return substitute(both, {"#both": inner}) if clean else None
+    return substitute(both, {"#both": inner}) if not any(divides(dim, "#both") for dim in walk.all_dims(both)) else None
 
 
 def _coalesce_fold(expr: ir.Expr) -> ir.Expr:
@@ -94,8 +93,7 @@ def _coalesce_fold(expr: ir.Expr) -> ir.Expr:
     at = len(loops) - 2
     while at >= 0:
         (outer, count), (inner, extent) = loops[at], loops[at + 1]
-        whole = (*body, ir.Let("#value", expr.value))
-        one = _in_one(outer, inner, extent, whole)
+        one = _in_one(outer, inner, extent, (*body, ir.Let("#value", expr.value)))
         if one is not None and isinstance(last := one[-1], ir.Let):
             body, expr = one[:-1], replace(expr, value=last.value)
             loops[at : at + 2] = [(inner, count * extent)]
@@ -271,8 +269,7 @@ def sizes_outside(body: Statements) -> Statements:
             sizes = [s for s in statement.body if lanes and isinstance(s, ir.Let) and _is_size(s.value)]
             result += [s for s in sizes if s.name not in names]
             names.update(s.name for s in sizes)
-            rest = tuple(s for s in statement.body if s not in sizes)
-            result.append(replace(statement, body=sizes_outside(rest)))
+            result.append(replace(statement, body=sizes_outside(tuple(s for s in statement.body if s not in sizes))))
         else:
             result.append(statement)
     return tuple(result)

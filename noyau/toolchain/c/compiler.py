@@ -183,8 +183,7 @@ def compile_library(texts: Sequence[str], options: CompilerOptions = DEFAULTS) -
     """
     options = replace(options, export=True)
     compiler = find_compiler(options.compiler)
-    flags = _compile_flags(options, compiler)
-    key = _key("library", compiler, (*flags, *_link_flags()), texts)
+    key = _key("library", compiler, (*_compile_flags(options, compiler), *_link_flags()), texts)
 
     def produce(path: Path) -> None:
         link([compile_object(text, options) for text in texts], path, options)
@@ -207,8 +206,7 @@ def program(objects: Sequence[Path], words: Sequence[str], options: CompilerOpti
     """The executable of some objects, from the cache or linked; `words` are more for the linker. It lies there without
     the right to be run: copy it. BuildError as in `link`."""
     compiler = find_compiler(options.compiler)
-    contents = [hashlib.sha256(path.read_bytes()).hexdigest() for path in objects]
-    key = _key("program", compiler, words, contents)
+    key = _key("program", compiler, words, [hashlib.sha256(path.read_bytes()).hexdigest() for path in objects])
     return toolchain_cache.cached(key, ".program", lambda path: _link(objects, words, path, options))
 
 
@@ -343,8 +341,7 @@ def summary(output: str) -> str:
     """The first three lines with an error (or the first three) as one line of what prints: texts may be hostile."""
     lines = list(dict.fromkeys(line.strip() for line in output.splitlines() if line.strip()))
     faults = [line for line in lines if "error" in line or "undefined" in line] or lines or ["it says nothing"]
-    message = " | ".join(line[:200] for line in faults[:3])
-    return "".join(letter if letter.isprintable() else "?" for letter in message)
+    return "".join(letter if letter.isprintable() else "?" for letter in " | ".join(line[:200] for line in faults[:3]))
 
 
 def _execute(command: Sequence[str], folder: Path, timeout_s: float) -> tuple[int, str]:

@@ -94,8 +94,7 @@ class Native(ArrayKernel):
         inputs = self._laid_out(arrays)
         sizes = self._bind(inputs)
         outputs = self._allocate(self._shapes(sizes))
-        scratch = [_aligned(size) for size in self._scratch_bytes(sizes)]
-        buffers = [*inputs, *outputs, *scratch]
+        buffers = [*inputs, *outputs, *(_aligned(size) for size in self._scratch_bytes(sizes))]
         pointers = (ctypes.c_void_p * max(1, len(buffers)))(*(buffer.ctypes.data for buffer in buffers))
         calls = [_Call(pointers, ctypes.cast(sizes, _I64S), launch) for launch in range(self.launches)]
         every = [(ctypes.byref(call), 0, self._kernel.extent(sizes, k)) for k, call in enumerate(calls)]
@@ -173,8 +172,7 @@ class Native(ArrayKernel):
             for number, size in enumerate(self._scratch_bytes(sizes))
         ]
         watch = _Watch(self.name, [output.array for output in outputs]) if pieces > 1 else None
-        buffers = [*inputs, *(guarded.array for guarded in (*outputs, *scratch))]
-        self._run(buffers, sizes, pieces, order, 1, watch)
+        self._run([*inputs, *(guarded.array for guarded in (*outputs, *scratch))], sizes, pieces, order, 1, watch)
         return outputs, scratch
 
 

@@ -128,8 +128,7 @@ def _step(
             case _Number(place):
                 places.append(before + numbers.index(place))
             case _:
-                at = constants.setdefault(int(each), len(constants))
-                places.append(before + len(numbers) + at)
+                places.append(before + len(numbers) + constants.setdefault(int(each), len(constants)))
     return LaunchStep(number, tuple(places), items)
 
 

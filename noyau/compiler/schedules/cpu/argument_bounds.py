@@ -48,8 +48,7 @@ def _noted(body: Iterable[Statement], scope: _Scope) -> Statements:
     for statement in body:
         match statement:
             case Let(_, Fold() as fold):
-                inner = _noted(fold.body, scope.within(fold.loops))
-                statement = replace(statement, value=replace(fold, body=inner))
+                statement = replace(statement, value=replace(fold, body=_noted(fold.body, scope.within(fold.loops))))
             case Let(_, Call("exp", (operand,)) as call):
                 below = _largest(operand, scope) is not None
                 statement = replace(statement, value=_assuming(call, Assumption.NON_POSITIVE, below))

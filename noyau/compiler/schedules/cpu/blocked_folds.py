@@ -43,9 +43,8 @@ def full(kernel: ir.Kernel, *, lanes: int = 32, block: int = BLOCK, rests: bool 
     kernel, before, after, rest = primitives.around_fold(kernel, kernel.launches[0].body, let)
     two = in_two((*before, let, *after), (), block, lanes, rests=rests)
     first = replace(two.block, axis=ir.Axis.THREADS, body=two.first)
-    launches = tuple(
-        ir.Launch(primitives.widen(folds.expand_folds(body, lanes, rests=rests))) for body in ((first,), two.second)
-    )
+    bodies = (folds.expand_folds(body, lanes, rests=rests) for body in ((first,), two.second))
+    launches = tuple(ir.Launch(primitives.widen(body)) for body in bodies)
     return replace(kernel, buffers=(*kernel.buffers, *two.scratch), launches=launches), rest
 
 
@@ -61,20 +60,13 @@ class Two:
 
 
 def in_two(
-    body: Statements,
-    around: Sequence[ir.Loop],
-    size: int,
-    lanes: int,
-    *,
-    wide: bool = True,
-    every: bool = False,
-    rests: bool = True,
+    body: Statements, around: Sequence[ir.Loop], size: int, lanes: int, *, every: bool = False, rests: bool = True
 ) -> Two:
     """The first fold of a block, `around` which loops stand, in blocks of about `size` values; with `every`, all of
-    them, which are alike (`together.are_alike`), in one pass.
+    them, which are alike (`folds.are_alike`), in one pass, where sums of float32 stay in float32.
 
-    The cells of scratch lie in the order of the loops, the blocks outside the innermost one. `wide` and
-    `rests` are as in `expand_folds`."""
+    The cells of scratch lie in the order of the loops, the blocks outside the innermost one. `rests` is as in
+    `expand_folds`."""
     let, zero = folds.first_fold(body), Dim.of(0)
     at = body.index(let)
     parts = folds.parted(body) if every else folds.Parted(body[:at], (let,), body[at + 1 :])
@@ -83,7 +75,7 @@ def in_two(
     for let in parts.lets:
         blocks, length, fold = folds.in_blocks(fold_of(let), size, variable)
         block = ir.Loop(variable, blocks, ir.Axis.SERIAL, ())
-        loops, state = folds.total_of(fold, let.name, lanes, wide=wide, rests=rests)
+        loops, state = folds.total_of(fold, let.name, lanes, wide=not every, rests=rests)
         axes = [*around[:-1], block, *around[-1:]]
         shape = tuple(loop.extent for loop in axes)
         where = sum((Dim.of(loop.var) * step for loop, step in zip(axes, strides_of(shape), strict=True)), zero)

@@ -48,8 +48,7 @@ class State:
 
     def empty(self, at: Dim) -> ir.Store:
         """The state of nothing, in a cell."""
-        values = MONOIDS[self.monoid].init(self.dtypes[0])
-        return ir.Store(self.names, (at,), tuple(map(ir.Const, values, self.dtypes)))
+        return ir.Store(self.names, (at,), tuple(map(ir.Const, MONOIDS[self.monoid].init(self.dtypes[0]), self.dtypes)))
 
     def load(self, at: Dim) -> tuple[ir.Expr, ...]:
         return tuple(ir.Load(name, (at,), dtype) for name, dtype in zip(self.names, self.dtypes, strict=True))
@@ -108,8 +107,7 @@ def total_of(
     extent, step, block = fold.loops[0][1], _step(fold, BLOCK), f"#block_{name}"
 
     def piece(placed: ir.Fold) -> Statements:
-        loops = lanes_of(placed, part, lanes, name, rests=apart)
-        return (*loops, total.store(zero, part.load(zero), merge=True))
+        return (*lanes_of(placed, part, lanes, name, rests=apart), total.store(zero, part.load(zero), merge=True))
 
     if rests:
         whole = piece(moved(fold, Dim.of(block) * step, Dim.of(step)))
@@ -179,8 +177,7 @@ def step(fold: ir.Fold, state: State, at: Dim) -> Statements:
 
 def taken(fold: ir.Fold, state: State, at: Dim) -> ir.Store:
     """The merge of the value of a fold into the state in a cell."""
-    lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, ir.Index(position(fold)))
-    return state.store(at, lifted, merge=True)
+    return state.store(at, MONOIDS[fold.monoid].lift(Symbolic(), fold.value, ir.Index(position(fold))), merge=True)
 
 
 def lanes_of(fold: ir.Fold, state: State, lanes: int, name: str, *, rests: bool) -> Statements:
@@ -194,8 +191,7 @@ def lanes_of(fold: ir.Fold, state: State, lanes: int, name: str, *, rests: bool)
         whole, tail, begin = extent // lanes, extent % lanes, Dim.of(variable) * lanes
         strip = walk.substitute(steps, {variable: begin + Dim.of(lane)})
         if tail == Dim.of(0) or rests:
-            strips = ir.Loop(lane, Dim.of(lanes), ir.Axis.LANES, strip)
-            loops = [ir.Loop(variable, whole, ir.Axis.SERIAL, (strips,))]
+            loops = [ir.Loop(variable, whole, ir.Axis.SERIAL, (ir.Loop(lane, Dim.of(lanes), ir.Axis.LANES, strip),))]
         else:
             length = ir.Let(f"{variable}_length", ir.Index(minimum(Dim.of(lanes), extent - begin)))
             body = (length, ir.Loop(lane, Dim.of(length.name), ir.Axis.LANES, strip))

@@ -109,14 +109,12 @@ def in_whole_tiles(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def _in_tiles(body: Statements) -> Statements:
-    match body:
-        case (*before, ir.Loop(axis=ir.Axis.THREADS) as last) if all(
-            isinstance(s, ir.Let | ir.Store) for s in last.body
-        ):
-            tiles, length, tile = _tiled(last)
-            return (*before, replace(tiles, body=(*length, tile)))
-        case _:
-            return body
+    *before, last = body
+    is_item = isinstance(last, ir.Loop) and all(isinstance(s, ir.Let | ir.Store) for s in last.body)
+    if not isinstance(last, ir.Loop) or last.axis is not ir.Axis.THREADS or not is_item:
+        return body
+    tiles, length, tile = _tiled(last)
+    return (*before, replace(tiles, body=(*length, tile)))
 
 
 def _around(statement: ir.Statement, change: LargeOutputs) -> Statements | None:
@@ -238,8 +236,7 @@ def _lined(body: Iterable[ir.Statement]) -> Statements:
         if (tile := staged_tile(rest)) is not None:
             places = tuple((copy.buffer, copy.index) for copy in tile.copies)
             # and begins with a line wherever it is written
-            whole = ir.InWholeLines(tile.tile.extent, tile.cells, places)
-            result += either(whole, (_lines(tile),), tile.statements)
+            result += either(ir.InWholeLines(tile.tile.extent, tile.cells, places), (_lines(tile),), tile.statements)
             rest = rest[len(tile.statements) :]
             continue
         statement, *_ = rest
@@ -272,8 +269,7 @@ def _lines(staged: StagedTile) -> ir.Loop:
     body: list[ir.Statement] = []
     for statement in substitute(tile.body, {tile.var: start + Dim.of(tile.var)}):
         if isinstance(statement, ir.Store):
-            names = tuple(map(_lines_of, statement.buffers))
-            statement = replace(statement, buffers=names, index=(Dim.of(tile.var),))
+            statement = replace(statement, buffers=tuple(map(_lines_of, statement.buffers)), index=(Dim.of(tile.var),))
         body.append(statement)
     copies: list[ir.Statement] = []
     for copy in staged.copies:

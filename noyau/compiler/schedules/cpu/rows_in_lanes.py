@@ -227,8 +227,7 @@ def short_rows(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
     dear = bool(folds) and any(map(_is_costly, inner)) and _reads_one(inner, rows)
     most = MAP_CELLS if run else DEAR_CELLS if dear else CELLS
     try:
-        few = _are_few(_lengths(inner), rows[-1].extent, most)
-        return ir.Launch(run or _beside(rows, inner, kept=kept), few)
+        return ir.Launch(run or _beside(rows, inner, kept=kept), _are_few(_lengths(inner), rows[-1].extent, most))
     except UnsupportedError:
         return None
 
@@ -321,8 +320,7 @@ def _one_run(rows: Sequence[ir.Loop], cells: ir.Loop) -> Statements | None:
     body = substitute(rewrite(cells.body, repeated), {row.var: whole, cells.var: Dim.of(CELL_OF_ROWS) % length})
     if any(primitives.divides(dim, CELL_OF_ROWS) for dim in all_dims(body)):
         return None
-    filled = [part for load in loads for part in _repeated(names[load], load, cells)]
-    return _blocks(rows, length, body, filled)
+    return _blocks(rows, length, body, [part for load in loads for part in _repeated(names[load], load, cells)])
 
 
 def _repeated(name: str, load: ir.Load, cells: ir.Loop) -> Statements:

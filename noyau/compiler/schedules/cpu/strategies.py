@@ -37,7 +37,7 @@ def columns(kernel: ir.Kernel, *, width: int = 2048, rows: int = ROWS) -> ir.Ker
     is_small = all(primitives.is_small(statement, rows) for statement in body)
     if is_small or not lets_of_folds(body) or not are_alike(body):
         return replace(kernel, launches=(_launch(_innermost(launch.body, width)),))
-    two = in_two(body, loops, rows, 1, wide=False, every=True)
+    two = in_two(body, loops, rows, 1, every=True)
     first = primitives.nested([*loops[:-1], two.block], (_tiled(loops[-1], two.first, width),))
     second = primitives.nested(loops[:-1], (_tiled(loops[-1], two.second, width),))
     return replace(kernel, buffers=(*kernel.buffers, *two.scratch), launches=(_launch(first), _launch(second)))

@@ -39,8 +39,7 @@ def reads_along(body: primitives.Statements, outer: tuple[str, ...] = ()) -> tup
     innermost one; or None."""
     for loop in (s for s in body if isinstance(s, Loop)):
         is_outer = any(isinstance(s, Loop) for s in loop.body)
-        ways = reads_along(loop.body, (*outer, loop.var)) if is_outer else _along(loop, outer)
-        if ways is not None:
+        if ways := reads_along(loop.body, (*outer, loop.var)) if is_outer else _along(loop, outer):
             return ways
     return None
 

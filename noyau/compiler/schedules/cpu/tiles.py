@@ -34,12 +34,7 @@ def side_by_side(loop: ir.Loop, width: int, around: frozenset[str] = frozenset()
 
 
 def _spread(
-    body: Sequence[ir.Statement],
-    cells: ir.Loop,
-    width: int,
-    memory: frozenset[str],
-    lets: frozenset[str],
-    outside: Statements,
+    body: Statements, cells: ir.Loop, width: int, memory: frozenset[str], lets: frozenset[str], outside: Statements
 ) -> Statements:
     """The statements of a block, each for all cells before the next; `outside` are Lets that they may need."""
     spread: list[ir.Statement] = []
@@ -112,11 +107,8 @@ def _group(cells: ir.Loop, body: Statements, width: int, memory: frozenset[str],
         raise UnsupportedError(f"the cells of {cells.var} cannot run side by side: {missing[0]} is needed in two loops")
     if all(isinstance(s, ir.Store) and memory.issuperset(s.buffers) and _is_known(s) for s in own):
         cells = replace(cells, extent=Dim.of(width))  # a loop whose length is known
-        match own:
-            case (ir.Store(index=(at,)) as store,) if at == Dim.of(CELL):
-                return (filled(cells.var, cells.extent, store),)
-            case _:
-                pass
+        if len(own) == 1 and isinstance(store := own[0], ir.Store) and store.index == (Dim.of(CELL),):
+            return (filled(cells.var, cells.extent, store),)
     return (replace(cells, body=own),) if own else ()
 
 

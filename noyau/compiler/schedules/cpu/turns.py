@@ -41,8 +41,7 @@ def hoist(body: Statements, along: str, across: str, tile: int) -> Statements:
         extent = extents.pop() if len(extents) == 1 else None
         if extent is None or _stores_outside(body, across):
             return body
-        inner = _tiled(body, across, tile)
-        return (ir.Loop(f"{across}t", (extent + (tile - 1)) // tile, ir.Axis.SERIAL, inner),)
+        return (ir.Loop(f"{across}t", (extent + (tile - 1)) // tile, ir.Axis.SERIAL, _tiled(body, across, tile)),)
     return tuple(replace(s, body=hoist(s.body, along, across, tile)) if isinstance(s, ir.Loop) else s for s in body)
 
 

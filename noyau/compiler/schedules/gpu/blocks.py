@@ -145,7 +145,7 @@ class ThreadSchedule(BlockSchedule):
         if all(primitives.is_small(s, FEW) for s in inner):
             return replace(kernel, launches=(ir.Launch(primitives.bind_all(folds.expand_folds(body, 1))),))
         if is_columns(body):
-            two = in_two(inner, loops, ROWS, 1, wide=False, every=True)
+            two = in_two(inner, loops, ROWS, 1, every=True)
             nests = ([*loops[:-1], two.block, loops[-1]], two.first), (loops, two.second)
             launches = tuple(ir.Launch(primitives.bind_all(primitives.nested(*nest))) for nest in nests)
             return replace(kernel, buffers=(*kernel.buffers, *two.scratch), launches=launches)
