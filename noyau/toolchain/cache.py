@@ -50,9 +50,7 @@ def digest(*parts: str | bytes) -> str:
 def folder() -> Path:
     """The cache folder, made with mode 0700 where it is missing.
 
-    Where the user's own cannot be made, written or trusted: a temporary one, that ends with this process, and a
-    RuntimeWarning that says why.
-    """
+    Where the user's own cannot be made, written or trusted: one until this process ends, and a RuntimeWarning why."""
     home = Path("~/.cache/noyau")
     try:
         home = _home()
@@ -90,8 +88,7 @@ def cached(key: str, suffix: str, produce: Callable[[Path], object]) -> Path:
 
 @lru_cache(maxsize=1)
 def _names(home: str, _changed_ns: int) -> str:
-    """The sorted entries of a folder, each between two ends of lines, as long as nothing in it has changed: as objects
-    they would be many times as large."""
+    """The sorted entries of a folder, each between two ends of lines, until it changes: objects would be far larger."""
     return "\n".join(["", *sorted(os.listdir(home)), ""])
 
 
@@ -100,8 +97,7 @@ def store(key: str, suffix: str, produce: Callable[[Path], object], limit_bytes:
 
     The least recently used entries then make room until all are within `limit_bytes`; as long as nobody asks for
     another limit, that is seen to at the first entry of a process and at each 64th. OutputError where nothing can be
-    written; what `produce` raises passes through.
-    """
+    written; what `produce` raises passes through."""
     home = folder()
     try:
         # Beside the entries, so that a rename is enough.
@@ -249,9 +245,8 @@ def keep(key: str, record: Any) -> None:
     """Keep a record in place of the one that the key had. Numbers that are not finite are kept as they are.
 
     OutputError where the cache cannot be written."""
-    text = json.dumps(record)
     old = lookup(key, _SUFFIX)
-    new = store(key, _SUFFIX, lambda path: path.write_text(text, encoding="ascii"))
+    new = store(key, _SUFFIX, lambda path: path.write_text(json.dumps(record), encoding="ascii"))
     if old is not None and old != new:
         _remove(old)
 
@@ -260,8 +255,7 @@ def keep(key: str, record: Any) -> None:
 
 
 def file_of(text: str, *made_for: str) -> Path:
-    """A file that holds the text, in a folder of its own in the cache: another one for another version of who reads
-    it. OutputError where it cannot be written."""
+    """A file with the text in the cache, one for each version of its reader. OutputError where it cannot be written."""
     home = folder() / _MODULES / digest(text, *made_for)
     path = home / "kernel.py"
     if not _has_text(path, text):
@@ -272,8 +266,9 @@ def file_of(text: str, *made_for: str) -> Path:
             fresh.replace(path)
         except OSError as error:
             _remove(fresh)
-            message = f"the cache folder {home} cannot be written: {error.strerror}; make room there"
-            raise OutputError(message) from error
+            raise OutputError(
+                f"the cache folder {home} cannot be written: {error.strerror}; make room there"
+            ) from error
         _shrink_modules(home.parent, home)
     return path
 

@@ -1,5 +1,4 @@
-"""Kernels as functions of NumPy arrays; and memory between guard zones, filled with a poison: what a kernel writes
-beyond its buffers, or never writes, shows."""
+"""Kernels as functions of NumPy arrays, and memory between poisoned zones: what is written beyond, or never, shows."""
 
 from __future__ import annotations
 
@@ -69,8 +68,7 @@ class GuardedArray:
 
     @classmethod
     def alike(cls, label: str, array: np.ndarray, dtype: DType, poison: int = 0) -> GuardedArray:
-        """A copy of an array with the same strides, which are whole elements: between zones that are poisoned, as what
-        lies between its cells is."""
+        """A copy of an array with the same strides, which are whole elements; what lies between is poisoned too."""
         if array.flags.c_contiguous or not array.size:
             return cls.holding(label, array, dtype, poison)
         steps = [stride // array.itemsize for stride in array.strides]
@@ -150,8 +148,7 @@ class ArrayKernel(ABC):
 
         Whole, the poison of floats is NaN, in pieces a number: what is read beyond a buffer shows in one, what is
         changed there in the other. CheckError where a guard was overwritten, an input was changed, a cell of an output
-        was never written, or, in a library, two pieces of a launch changed the same one.
-        """
+        was never written, or, in a library, two pieces of a launch changed the same one."""
         inputs = self._laid_out(arrays)
         first = self._run_guarded(inputs, pieces, order, PLAIN if pieces > 1 else 0)
         suspects = [output.still_poisoned() for output in first]

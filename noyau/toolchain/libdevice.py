@@ -3,8 +3,7 @@
 A function of floats computes in float64, or longer, and its caller rounds the result once. One of integers or bits
 gives the dtype that its name says. Triton's names (`add_rn`) and those of Numba (`dadd_rn`, `fadd_rn`) are both known.
 
-Source of names and meanings: the CUDA Libdevice User's Guide.
-"""
+Source of names and meanings: the CUDA Libdevice User's Guide."""
 
 from __future__ import annotations
 

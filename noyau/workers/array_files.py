@@ -17,8 +17,7 @@ _STRINGS = "strings"
 
 
 def write_arrays(arrays: Arrays, folder: Path) -> list[dict[str, Any]]:
-    """Write the arrays into a folder; what `read_arrays` needs to know of them, as JSON has it. UnsupportedError for a
-    dtype that noyau does not have."""
+    """Write arrays into a folder; what `read_arrays` needs, as JSON. UnsupportedError for a dtype that noyau lacks."""
     return [_write(name, array, folder / f"{number}.bin") for number, (name, array) in enumerate(arrays.items())]
 
 

@@ -43,8 +43,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of a confined process: its status, below 0 the signal that ended it. `is_late`: its time was over;
-    `open`: what the system let it reach all the same."""
+    """The end of a confined process: its status, below 0 a signal; `is_late`: out of time; `open`: what it reaches."""
 
     status: int
     is_late: bool
@@ -114,14 +113,13 @@ def _end_of(child: int, limits: Limits) -> tuple[int, bool]:
 
 def _kill_children() -> bool:
     """Kill the processes that a confined one left behind; whether there were any."""
-    left = False
-    for path in Path("/proc/self/task").glob("*/children"):
-        for child in path.read_text("ascii").split():
-            left = True
-            with contextlib.suppress(OSError):
-                os.kill(int(child), signal.SIGKILL)
-                os.waitpid(int(child), 0)
-    return left
+    lists = Path("/proc/self/task").glob("*/children")
+    children = [int(child) for path in lists for child in path.read_text("ascii").split()]
+    for child in children:
+        with contextlib.suppress(OSError):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    return bool(children)
 
 
 def _unshare(libc: ctypes.CDLL) -> bool:

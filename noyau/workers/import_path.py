@@ -89,6 +89,15 @@ class LazyModule:
         return getattr(import_module(self._name), name)
 
 
+def run_text(text: str, path: Path, name: str) -> dict[str, Any]:
+    """Run a text that noyau made, which lies in a file, as a module of that name, and give what it defines."""
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    sys.modules[name] = module  # where Numba and Triton look for what a function belongs to
+    exec(compile(text, str(path), "exec"), module.__dict__)  # noqa: S102  made by codegen
+    return module.__dict__
+
+
 def run_file(path: Path) -> dict[str, Any]:
     """Run a file of Python and give what it defines; its folder is where it imports from first, while it runs."""
     spec = spec_from_file_location(f"noyau_file_{path.stem}", path.absolute())

@@ -1,5 +1,4 @@
-"""The share of the machine that this process may use: processors by its affinity and its control groups, memory by the
-latter.
+"""The share of the machine that this process may use: processors by affinity and control groups, memory by these.
 
 Control groups of both versions (docs.kernel.org, admin-guide/cgroup-v2 and cgroup-v1) are followed from the process's
 own up to the root, for a limit of any of them holds.
@@ -99,8 +98,7 @@ def peak_bytes(path: Path = _STATUS) -> int | None:
         return high_water
     import resource
 
-    unit = 1 if sys.platform == "darwin" else 1 << 10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1 << 10)
 
 
 def forget_peak(path: Path = _FORGET) -> None:

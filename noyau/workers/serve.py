@@ -70,7 +70,6 @@ class _Handlers:
         return pickle.dumps(reply)
 
     def _run(self, request: Request) -> Any:
-        result = None
         match request.scope:
             case StateUse.OPENS:
                 self.state, self.is_open = None, False  # its memory goes first

@@ -1,5 +1,4 @@
-"""The signals that end a process: as exceptions, and for a moment not at all; and a limit of time for what runs in this
-thread as Python code."""
+"""The signals that end a process: as exceptions, and for a moment not at all; a time limit for Python in a thread."""
 
 from __future__ import annotations
 
@@ -44,8 +43,8 @@ def raise_on_signals() -> Iterator[None]:
 def defer_signals() -> Iterator[None]:
     """Within, the signals that raise exceptions wait until its end: for what must not be left half done."""
     arrived: list[int] = []
-    before = {number: signal.getsignal(number) for number in _ENDING} if _in_charge() else {}
-    before = {number: handler for number, handler in before.items() if callable(handler)}
+    handlers = {number: signal.getsignal(number) for number in _ENDING} if _in_charge() else {}
+    before = {number: handler for number, handler in handlers.items() if callable(handler)}
     try:
         for number in before:
             signal.signal(number, lambda number, _: arrived.append(number))
@@ -54,9 +53,7 @@ def defer_signals() -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
     for number in arrived[-1:]:
-        handler = before[number]
-        if callable(handler):
-            handler(number, None)
+        before[number](number, None)
 
 
 def wait_or_end(process: subprocess.Popen[bytes], time_s: float, number: int = signal.SIGTERM) -> str:

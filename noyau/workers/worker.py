@@ -208,8 +208,7 @@ def ask_at_once(workers: Sequence[Worker], requests: Sequence[Request]) -> None:
 def pin(workers: Sequence[Worker], threads: int) -> None:
     """Let all of them take turns on one core where they have one thread each, else on all cores.
 
-    Two cores of one machine differ, in a virtual one by a third and for seconds: sides that stay on different ones are
-    judged by their cores."""
+    Two cores of one machine differ, in a virtual one by a third for seconds: sides on two are judged by their cores."""
     for worker in workers:
         worker.start()  # all at once: it takes them a moment
     usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]

@@ -1,8 +1,7 @@
 """C text to objects and shared libraries, by the compiler that is there: cc, gcc, clang, or the clang in ziglang.
 
 The text travels as a file of a fixed name in a private folder; no name of a user or of a model is in a path or in an
-argument, and there is no shell. What was built is kept in the disk cache.
-"""
+argument, and there is no shell. What was built is kept in the disk cache."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ _NAMES = ("cc", "gcc", "clang")
 _REMEDY = "install gcc or clang, or run: pip install 'noyau-kernels[cc]'"
 
 _LINKED = ("-fopenmp", "-pthread")
-# Never -ffast-math or what it implies: with gcc before 13, a library linked so turns denormals off in the whole
-# process.
+# Never -ffast-math or what it implies: a library that gcc before 13 links so turns denormals off in the process.
 _FLAGS = tuple(
     "-std=c11 -O3 -fwrapv -fno-math-errno -fno-trapping-math -ffp-contract=fast -fPIC -fvisibility=hidden".split()
 )
@@ -69,8 +67,7 @@ class CompilerOptions:
     `compiler`: a name or a path, or None for the first that is there. `target`: a level such as "x86-64-v3", or
     "native", this machine's. `export`: the kernels' structures are visible, for a library that noyau itself loads.
     `extra`: more flags. `timeout_s`: for one run of the compiler. `called`: what the text is, for it. `authored`: the
-    text is a user's own, and what helps generated texts alone is left out.
-    """
+    text is a user's own, and what helps generated texts alone is left out."""
 
     compiler: str | None = None
     target: str = "native"
@@ -103,8 +100,7 @@ _starting: set[object] = set()  # one object each for those that start, which en
 def find_compiler(name: str | None = None) -> Compiler:
     """The compiler of this name or path ("zig" is the one in ziglang), or the first that runs.
 
-    BuildError where none does; it names what to install.
-    """
+    BuildError where none does; it names what to install."""
     compiler = _find(name, os.environ.get("PATH", ""))
     if compiler is not None:
         return compiler
@@ -121,8 +117,7 @@ def level() -> str:
 
 @contextlib.contextmanager
 def at_level(name: str) -> Iterator[None]:
-    """A block in which "native" means this level, as on the machine that asks for it. BuildError where this processor
-    has less. Holds for this thread alone."""
+    """A block in which "native" means this level, in this thread. BuildError where this processor has less."""
     here, levels = level_of(platform.machine(), _processor_flags()), _TARGETS.get(platform.machine().lower(), ())
     if name != here and name not in levels[: levels.index(here) if here in levels else 0]:
         raise BuildError(f"this processor is {here}, and kernels are for {name}")
@@ -161,8 +156,7 @@ def compile_object(text: str, options: CompilerOptions = DEFAULTS) -> Path:
 def link(objects: Sequence[Path], output: Path, options: CompilerOptions = DEFAULTS) -> None:
     """Write the shared library of some objects; it appears whole or not at all.
 
-    BuildError where a name is undefined or an object is gone, OutputError where `output` cannot be written.
-    """
+    BuildError where a name is undefined or an object is gone, OutputError where `output` cannot be written."""
     _link(objects, (*_link_flags(), *_libraries(options)), output, options)
 
 
@@ -179,8 +173,7 @@ def _link(objects: Sequence[Path], words: Sequence[str], output: Path, options: 
 def compile_library(texts: Sequence[str], options: CompilerOptions = DEFAULTS) -> Path:
     """The shared library of some C texts, each exporting its kernels, from the cache or built.
 
-    BuildError as in compile_object and link.
-    """
+    BuildError as in compile_object and link."""
     options = replace(options, export=True)
     compiler = find_compiler(options.compiler)
     key = _key("library", compiler, (*_compile_flags(options, compiler), *_link_flags()), texts)
@@ -284,8 +277,9 @@ def _compile(text: str, command: Sequence[str], output: Path, options: CompilerO
         try:
             _run((*command, "-c", options.called, "-o", "kernel.o"), folder, options.timeout_s, "compile")
         except BuildError as error:
-            key = toolchain_cache.digest("refused", data)
-            path = toolchain_cache.store(key, ".c", lambda path: path.write_bytes(data))
+            path = toolchain_cache.store(
+                toolchain_cache.digest("refused", data), ".c", lambda path: path.write_bytes(data)
+            )
             raise BuildError(f"{error}; the text is in {path}") from None
         _require(folder / "kernel.o", command[0])
         shutil.copyfile(folder / "kernel.o", output)

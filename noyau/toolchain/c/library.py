@@ -47,8 +47,7 @@ class Native(ArrayKernel):
 
     `name`; `inputs`, `outputs`, `scratch` and `launches` are counts; `dtypes` and `ranks` are of the inputs, then of
     the outputs. `layouts` are those of the inputs, as `Buffer.layout` has them of the kernel that the library was made
-    of; packed where they are not given. BuildError where the library or the symbol cannot be loaded.
-    """
+    of; packed where they are not given. BuildError where the library or the symbol cannot be loaded."""
 
     def __init__(self, path: Path, symbol: str, layouts: Sequence[str] = ()) -> None:
         try:
@@ -78,8 +77,7 @@ class Native(ArrayKernel):
 
         Each launch is cut into `pieces` (fewer where it has fewer items), run in the order that `order(count)` lists
         them, by `threads` threads. Inputs of another layout than the kernel takes are copied. InputError where an array
-        has another dtype, rank or shape than the kernel takes, or an index in one is out of bounds.
-        """
+        has another dtype, rank or shape than the kernel takes, or an index in one is out of bounds."""
         inputs = self._laid_out(arrays)
         sizes = self._bind(inputs)
         shapes = self._shapes(sizes)
@@ -177,8 +175,7 @@ class Native(ArrayKernel):
 
 
 class _Watch:
-    """A watch over the cells of outputs that the pieces of a launch change: none that another piece has changed, for on
-    two threads they would race."""
+    """A watch over the cells of outputs that the pieces of a launch change: two on one would race on two threads."""
 
     def __init__(self, name: str, outputs: Sequence[np.ndarray]) -> None:
         self.name, self.outputs = name, outputs

@@ -1,8 +1,7 @@
 """Texts of CUDA C++ as machine code of a GPU, a cubin, which stays in the cache: by NVRTC, or where that lacks a header
 or is not there, by nvcc. Neither needs a GPU.
 
-cuda.core is NVIDIA's own Python for it: it finds NVRTC, wherever the toolkit or torch has brought it, and loads.
-"""
+cuda.core is NVIDIA's own Python for it: it finds NVRTC, wherever the toolkit or torch has brought it, and loads."""
 
 from __future__ import annotations
 
@@ -102,8 +101,7 @@ _USUAL_BYTES = 48 << 10
 
 
 def resources_in(cubin: bytes) -> dict[str, KernelResources]:
-    """The resources of each kernel of a cubin, by its symbol, read without a GPU from the sections of its ELF file.
-    MissingExtraError without pyelftools."""
+    """The resources of each kernel of a cubin, by symbol, from its ELF file. MissingExtraError without pyelftools."""
     try:
         from elftools.elf.elffile import ELFFile
     except ImportError as error:
@@ -139,8 +137,7 @@ class Launch:
         if shared_bytes > _USUAL_BYTES:
             driver = import_module("cuda.bindings.driver")
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            device = driver.cuCtxGetDevice()[1]
-            (status,) = driver.cuKernelSetAttribute(attribute, shared_bytes, kernel.handle, device)
+            (status,) = driver.cuKernelSetAttribute(attribute, shared_bytes, kernel.handle, driver.cuCtxGetDevice()[1])
             if status:
                 raise BuildError(f"a kernel gets no {shared_bytes} bytes of shared memory: {status.name}")
         in_clusters = {"cluster": cluster} if cluster > 1 else {}

@@ -3,8 +3,7 @@
 The text's own function runs its launches in a prange. Here that function only lists what is to be called, once for
 inputs of the same shapes: the launches are compiled, and run by threads of Python, which Numba lets run side by side.
 So a kernel compiles in half the time and needs none of Numba's threading layers: of these, one ends the process where
-two threads use it at once, another after a fork. What threads call lets go of the interpreter's lock while it runs.
-"""
+two threads use it at once, another after a fork. What threads call lets go of the interpreter's lock while it runs."""
 
 from __future__ import annotations
 
@@ -12,15 +11,14 @@ import contextlib
 import math
 import os
 import re
-import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
-from types import FunctionType, ModuleType, SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,6 +30,7 @@ from noyau.ir.loops import Buffer, Kernel, Role
 from noyau.toolchain.cache import file_of
 from noyau.toolchain.garbage_collection import without_collections
 from noyau.toolchain.guard_zones import SCRATCH_POISONS, ArrayKernel, Arrays, Empty, GuardedArray, Memory, Order
+from noyau.workers.import_path import run_text
 
 try:
     import numba
@@ -44,8 +43,7 @@ _KINDS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64
 
 @dataclass(frozen=True, slots=True)
 class LaunchStep:
-    """One launch: its number, what it is given by the places of `Plan.values`, and how many items it has, where they
-    may be shared."""
+    """One launch: its number, what it takes by its places in `CallPlan.values`, and its items, where threads share."""
 
     launch: int
     places: tuple[int, ...]
@@ -54,8 +52,7 @@ class LaunchStep:
 
 @dataclass(frozen=True, slots=True)
 class CallPlan:
-    """The launches in order, the shapes of outputs, and shape and dtype of each scratch array. `status`: what the
-    kernel's own function returns, where it refuses shapes."""
+    """The launches in order, shapes of outputs, shape and dtype of each scratch; `status`: where it refuses shapes."""
 
     steps: tuple[LaunchStep, ...]
     outputs: tuple[Shape, ...]
@@ -65,8 +62,7 @@ class CallPlan:
     status: int
 
     def values(self, arrays: Sequence[np.ndarray]) -> list[Any]:
-        """The values that places of steps index: the inputs, outputs and scratch, then inputs without axes as numbers,
-        then sizes."""
+        """The values that places of steps index: inputs, outputs, scratch, inputs without axes as numbers, sizes."""
         return [*arrays, *(arrays[at][()] for at in self.numbers), *self.constants]
 
 
@@ -87,8 +83,7 @@ class _Number:
 
 
 def plan(function: Any, launches: Sequence[str], inputs: Sequence[Shape], outputs: Sequence[Shape]) -> CallPlan:
-    """The plan of a kernel's own function, whose launches have these names in its text: it is called with launches that
-    are noted, one thread, and scratch that is only described."""
+    """The plan of a kernel's own function, called with `launches` that are noted, and scratch that is described."""
     noted: list[tuple[int, tuple[Any, ...]]] = []
     ends = [_End(at, shape) for at, shape in enumerate((*inputs, *outputs))]
     scratch: list[tuple[Shape, Any]] = []
@@ -168,19 +163,14 @@ class NumbaKernel(ArrayKernel):
         self._caller: Any = self._module[kernel.name].py_func
         self._names = [f"{kernel.name}_{number}" for number in range(len(kernel.launches))]
         self._launches = [self._module[name] for name in self._names]
-        ends = *kernel.of(Role.INPUT), *kernel.of(Role.OUTPUT)
         self.inputs, self.outputs = len(kernel.of(Role.INPUT)), len(kernel.of(Role.OUTPUT))
-        self.dtypes = tuple(buffer.dtype for buffer in ends)
+        self.dtypes = tuple(buffer.dtype for buffer in (*kernel.of(Role.INPUT), *kernel.of(Role.OUTPUT)))
         self.layouts = tuple(buffer.layout for buffer in kernel.of(Role.INPUT))
         self._dtypes = [dtype.numpy for dtype in self.dtypes[self.inputs :]]
         self._is_strided = any(buffer.strides is not None for buffer in kernel.of(Role.INPUT))
         self._as_bits = any(buffer.dtype.numpy in _AS_BITS for buffer in kernel.buffers)
         self._plans: dict[tuple[object, ...], CallPlan] = {}
-        types = self._types(text)
-        self._entries = [
-            self._compile(launch, [types.get(name, numba.int64) for name in parameters_of(launch.py_func)])
-            for launch in (self._launches if runs else ())
-        ]
+        self._entries = list(map(partial(self._compile, self._types(text)), self._launches if runs else ()))
 
     def __call__(
         self,
@@ -196,8 +186,7 @@ class NumbaKernel(ArrayKernel):
         Each launch is cut into `pieces` (fewer where it has fewer items), which this thread runs in the order that
         `order(count)` lists them; with one piece, where much is moved, at most `threads` threads take smaller ones in
         turn. Inputs of another layout than the kernel takes are copied. InputError where an array has another dtype,
-        rank or shape than the kernel takes, or an index in one is out of bounds.
-        """
+        rank or shape than the kernel takes, or an index in one is out of bounds."""
         inputs = self._laid_out(arrays)
         planned = self._planned(inputs)
         if out is None:
@@ -212,8 +201,7 @@ class NumbaKernel(ArrayKernel):
         return outputs
 
     def opened(self, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """The inputs that the text's own function takes for these, halves as their bits, and outputs that it would
-        write."""
+        """The inputs that the text's own function takes for these, halves as bits, and outputs for it to write."""
         inputs = self._laid_out(arrays)
         return list(map(bits_of, inputs)), list(map(np.zeros, self._planned(inputs).outputs, self._dtypes))
 
@@ -221,12 +209,11 @@ class NumbaKernel(ArrayKernel):
 
     def _types(self, text: str) -> dict[str, Any]:
         """The types of the text's buffers, by the names that they have in it."""
-        buffers = self.kernel.buffers
         begin = text.index(f"\ndef {self.name}(")
         names = [*parameters_of(self._caller), *_SCRATCH.findall(text[begin:].partition("\n\n\n")[0])]
-        return {name: _type(buffer) for name, buffer in zip(names, buffers, strict=True)}
+        return {name: _type(buffer) for name, buffer in zip(names, self.kernel.buffers, strict=True)}
 
-    def _compile(self, launch: Any, types: list[Any]) -> Callable[..., int | None]:
+    def _compile(self, types: Mapping[str, Any], launch: Any) -> Callable[..., int | None]:
         """A launch as what Numba makes of it, which takes arrays without looking at their dtypes."""
         shorten(launch, is_launch=True)
         with contextlib.suppress(RuntimeError):  # no folder can be written: it is compiled in each process
@@ -234,7 +221,7 @@ class NumbaKernel(ArrayKernel):
         try:
             # An OSError is a full disk: it is compiled, and kept in this process alone.
             with without_collections(), contextlib.suppress(OSError):
-                launch.compile(tuple(types))
+                launch.compile(tuple(types.get(name, numba.int64) for name in parameters_of(launch.py_func)))
         except numba.core.errors.NumbaError as error:
             lines = [line.strip() for line in str(error).splitlines()]
             reason = next((line for line in lines if line and not line.startswith("Failed in")), type(error).__name__)
@@ -299,12 +286,9 @@ def begin() -> None:
 def load(text: str) -> tuple[Path, dict[str, Any]]:
     """The file of a text, beside which Numba keeps what it compiles, and the names that the text defines."""
     path = path_of(text)
-    module = ModuleType(f"noyau_numba_{path.parent.name}")
-    module.__file__ = str(path)
-    sys.modules[module.__name__] = module  # where Numba looks for what a cached function belongs to
-    exec(compile(text, str(path), "exec"), module.__dict__)  # noqa: S102  made by codegen/numba/printer.py
-    _share_scalars(text, module.__dict__)
-    return path, module.__dict__
+    names = run_text(text, path, f"noyau_numba_{path.parent.name}")
+    _share_scalars(text, names)
+    return path, names
 
 
 def _share_scalars(text: str, names: dict[str, Any]) -> None:
@@ -352,8 +336,7 @@ PIECES_A_THREAD = 8
 
 
 class SharedWork:
-    """Spans of items that whoever has time takes, one after the other, and what `run` returned for each: its status,
-    or what it raised."""
+    """Spans of items that whoever has time takes in turn, and of each the status that `run` returned, or its error."""
 
     def __init__(self, run: Callable[[int, int], int | None], spans: list[Span]) -> None:
         self.run, self.count, self.left = run, len(spans), deque(spans)

@@ -1,5 +1,4 @@
-"""The passes of Numba over a text of language numba: no more than such a text needs, which takes three quarters of the
-time.
+"""The passes of Numba over a text of language numba: only what such a text needs, in three quarters of the time.
 
 A text has no closures, no `with`, nothing that raises, no dead branch and no expression over whole arrays, and each of
 its variables has one type: the passes of Numba for those change nothing, and are left out. What operators give for
@@ -118,10 +117,9 @@ class _Shorter(CompilerBase):  # type: ignore[misc]
 
     def define_pipelines(self) -> list[PassManager]:
         passes = _Passes("shorter")
-        whole = DefaultPassBuilder.define_nopython_pipeline(self.state)
         passes.passes = [
             (_Lowering, each[1]) if each[0] is NativeLowering else each
-            for each in whole.passes
+            for each in DefaultPassBuilder.define_nopython_pipeline(self.state).passes
             if each[0].__name__ not in _LEFT_OUT
         ]
         passes.finalize()

@@ -1,5 +1,4 @@
-"""Block pointers where the interpreter has none, as from Triton 3.9 on: tl.make_block_ptr, tl.advance, loads and
-stores through them."""
+"""Block pointers, which the interpreter lacks from Triton 3.9 on: tl.make_block_ptr, tl.advance, loads and stores."""
 
 from __future__ import annotations
 
@@ -14,8 +13,7 @@ from noyau.toolchain.triton.builder import DTYPES, interpreter, is_tensor, numbe
 
 @dataclass(frozen=True)
 class BlockPointer:
-    """A block of a tensor whose first cell `base` points to. `shape`, `strides`: of the tensor, in cells; `offsets`: of
-    the first cell of the block."""
+    """A block of a tensor at `base`, of that `shape` and `strides`, in cells; `offsets`: of the block's first cell."""
 
     base: Any
     shape: tuple[int, ...]
@@ -84,8 +82,7 @@ def _storing(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def words_of(plain: Callable[[Any], Callable[..., Any]]) -> Mapping[str, Any]:
-    """The words of the language that make and take block pointers, where this release interprets none. `plain`: a
-    builtin as a function that needs no compiler."""
+    """The words of the language that take block pointers, if this release has none. `plain`: builtins as functions."""
     if hasattr(interpreter.InterpreterBuilder, "create_make_block_ptr"):
         return {}
     words = {"make_block_ptr": _make, "advance": BlockPointer.advance}

@@ -1,8 +1,7 @@
 """A process that compiles launches of Triton for another one, several at once: it imports Triton once, and forks.
 
 What is compiled goes into Triton's own cache, where the other process finds it. torch is not needed for that: of a text
-nothing but the kernels is looked at.
-"""
+nothing but the kernels is looked at."""
 
 from __future__ import annotations
 
@@ -21,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from noyau.workers.channel import Channel
+from noyau.workers.import_path import run_text
 
 IDLE_S = 120.0  # without a task, after which the process ends
 TASK_S = 60  # for one task, after which it is ended; it takes a second
@@ -67,19 +67,10 @@ def compiled(task: CompileTask) -> None:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    source = ASTSource(loaded(task)[task.function], task.signature, task.constants, task.attributes)
+    names = run_text(Path(task.path).read_text("ascii"), Path(task.path), task.module)
+    source = ASTSource(names[task.function], task.signature, task.constants, task.attributes)
     kernel = triton.compile(source, target=GPUTarget(*task.target), options=task.options)
     import_module("triton.backends.nvidia.driver").CudaLauncher(kernel.src, kernel.metadata)
-
-
-def loaded(task: CompileTask) -> dict[str, Any]:
-    """The names of the file of a task."""
-    module = ModuleType(task.module)
-    module.__file__ = task.path
-    sys.modules[module.__name__] = module
-    text = Path(task.path).read_text("ascii")
-    exec(compile(text, task.path, "exec"), module.__dict__)  # noqa: S102  as noyau.toolchain.triton.module does
-    return module.__dict__
 
 
 def forked(work: Callable[[], None]) -> int:
@@ -99,8 +90,7 @@ def forked(work: Callable[[], None]) -> int:
 
 
 def serve(channel: Channel, most: int, work: Callable[[CompileTask], None] = compiled) -> None:
-    """Do each task in a process of its own, `most` of them at once; reply to each, when its process has ended, with its
-    number among the tasks and the status of the process."""
+    """Do each task in a process of its own, `most` at once; reply to each, at its end, with number and status."""
     read, written = os.pipe()
     os.set_blocking(written, False)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # who has started this process may have held some back

@@ -38,14 +38,10 @@ _METHODS = frozenset(name for name in dir(tl.core.tensor) if not name.startswith
 # Launches.
 
 
+@cache
 def install() -> None:
     """Have Triton's interpreter run kernels as this file says, from here on, and those that are there already."""
     builder.patch_builder()
-    _patch_functions()
-
-
-@cache
-def _patch_functions() -> None:
     kind: Any = interpreter.InterpretedFunction
     # It takes the place of those that some releases set on each kernel.
     kind.run = property(lambda function: partial(run, function), lambda function, value: None)
@@ -121,8 +117,7 @@ def _extents(grid: Any) -> tuple[int, int, int]:
 
 
 def _converted(each: Any, annotation: Any) -> Any:
-    """An argument as the compiler has it: numbers are tensors of one cell, of the dtype that their value asks for or
-    that is written beside the parameter."""
+    """An argument as the compiler has it: numbers are tensors of one cell, in the dtype of value or annotation."""
     if "constexpr" in str(annotation):
         return each
     if isinstance(each, bool | np.bool_):
@@ -131,9 +126,7 @@ def _converted(each: Any, annotation: Any) -> Any:
         name = str(annotation).strip("'\"").rpartition(".")[2]
         wished = next((kind for kind in _named_dtypes() if name in (str(kind), kind.name)), None)
         return _scalar(each, wished or _dtype_of_number(each))
-    if type(each) is tuple:
-        return tuple(_converted(part, "") for part in each)
-    return interpreter._implicit_cvt(each)
+    return tuple(_converted(part, "") for part in each) if type(each) is tuple else interpreter._implicit_cvt(each)
 
 
 def _dtype_of_number(each: Any) -> Any:
@@ -227,8 +220,7 @@ def _plain(builtin: Any) -> Any:
 
 def _extern(library: str, path: str, operands: Any, symbols: Mapping[Any, Any], *rest: Any, **options: Any) -> Any:
     """A function of a library for GPUs, by its name there."""
-    name = next(iter(symbols.values()))[0]
-    return libdevice_function(name.removeprefix("__nv_"))(*operands)
+    return libdevice_function(next(iter(symbols.values()))[0].removeprefix("__nv_"))(*operands)
 
 
 @cache
@@ -292,11 +284,10 @@ class _Meanings:
 
 def _truth(value: Any) -> Any:
     """A tensor as one of bools."""
-    return value if value.dtype.is_int1() else interpreter.interpreter_semantic.not_equal(value, _zero(value))
-
-
-def _zero(value: Any) -> Any:
-    return interpreter.interpreter_semantic.to_tensor(0.0 if value.dtype.is_floating() else 0)
+    if value.dtype.is_int1():
+        return value
+    semantic = interpreter.interpreter_semantic
+    return semantic.not_equal(value, semantic.to_tensor(0.0 if value.dtype.is_floating() else 0))
 
 
 def _joined(values: Iterator[Any], how: str, end: bool) -> Any:
@@ -324,14 +315,13 @@ _MEANINGS = _Meanings()
 
 @cache
 def libdevice_function(name: str) -> Callable[..., Any]:
-    """A function of CUDA's libdevice on tensors, which is computed by NumPy and rounded once. UnsupportedError, when it
-    is called, for one that noyau does not know."""
+    """A function of libdevice on tensors, by NumPy, rounded once; UnsupportedError where noyau lacks it."""
     function = function_of(name)
 
     def call(*operands: Any, **options: Any) -> Any:
         if function is None:
-            message = "cannot be interpreted without a GPU; noyau knows no such function"
-            raise UnsupportedError(f"libdevice.{name} {message}")
+            fault = "cannot be interpreted without a GPU; noyau knows no such function"
+            raise UnsupportedError(f"libdevice.{name} {fault}")
         values = [operand.handle.data if is_tensor(operand) else number_of(operand) for operand in operands]
         with np.errstate(all="ignore"):
             result = np.asarray(function(*values))

@@ -1,12 +1,9 @@
 """A text of language `triton` as Python functions: on a CUDA device, or in Triton's interpreter, which needs none.
 
-Triton interprets where TRITON_INTERPRET=1 is set before it is imported.
-"""
+Triton interprets where TRITON_INTERPRET=1 is set before it is imported."""
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,6 +11,7 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import MissingExtraError
 from noyau.toolchain.cache import file_of
+from noyau.workers.import_path import run_text
 
 try:
     import torch
@@ -43,15 +41,11 @@ def array_of(tensor: Any, dtype: DType) -> np.ndarray:
 
 
 def load(text: str) -> dict[str, Any]:
-    """The names that a text defines. Triton reads the functions again from a file, which stays in the cache.
-    OutputError where that cannot be written."""
+    """The names of a text; Triton reads it again from a file in the cache. OutputError where that cannot be written."""
     path = file_of(text, triton.__version__)
-    module = ModuleType(f"noyau_triton_{path.parent.name}")
-    module.__file__ = str(path)
-    sys.modules[module.__name__] = module
-    exec(compile(text, str(path), "exec"), module.__dict__)  # noqa: S102  made by codegen/triton/printer.py
+    names = run_text(text, path, f"noyau_triton_{path.parent.name}")
     if interprets():
         from noyau.toolchain.triton import interpreter
 
         interpreter.install()
-    return module.__dict__
+    return names

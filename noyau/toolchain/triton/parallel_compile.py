@@ -25,8 +25,7 @@ _PROGRAM = "from noyau.toolchain.triton.compile_server import main; main(channel
 
 
 class ParallelCompiler:
-    """A process that compiles. Where it is not there, or anything goes wrong with it, nothing is compiled in advance:
-    Triton does it when a launch is first called."""
+    """A process that compiles in advance; where anything is wrong with it, Triton does it when a launch is called."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
@@ -38,8 +37,7 @@ class ParallelCompiler:
         self.stuck = False  # it has not taken a task, or not done one, and none is started again
 
     def start(self) -> None:
-        """Start the process, where there is none and Triton compiles, and do not wait for it: it takes it a second or
-        two to import what it needs."""
+        """Start the process, where there is none and Triton compiles, and do not wait: its imports take seconds."""
         with self.lock, contextlib.suppress(Exception):  # no interpreter to start, no thread to be had...
             if self.stuck or not compiles() or (self.process is not None and self.process.poll() is None):
                 return
@@ -91,9 +89,7 @@ class ParallelCompiler:
             if process is not None:
                 _kill(process)
 
-    def _listen(
-        self, process: subprocess.Popen[bytes], channel: Channel, events: Mapping[int, threading.Event]
-    ) -> None:
+    def _listen(self, process: subprocess.Popen[bytes], channel: Channel, events: dict[int, threading.Event]) -> None:
         """Set the events of the tasks that end; at last, when nothing is left of the process, all of them."""
         with contextlib.suppress(Exception):  # at the latest where the channel ends
             while True:
@@ -126,8 +122,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def task_of(function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> CompileTask:
-    """A launch of a function of Triton's as that itself would compile it; any error where it is not the Triton that
-    this was written for."""
+    """A launch of a function as Triton itself would compile it; any error where it is another Triton than these."""
     from triton import knobs
     from triton.runtime import driver
 
@@ -137,13 +132,6 @@ def task_of(function: Any, arguments: Sequence[Any], options: Mapping[str, Any])
     _, _, target, backend, binder = function.device_caches[driver.active.get_current_device()]
     bound, specialised, more = binder(*arguments, **settings)
     launch, signature, constants, attributes = function._pack_args(backend, settings, bound, specialised, more)
-    return CompileTask(
-        function.fn.__code__.co_filename,
-        function.fn.__module__,
-        function.fn.__name__,
-        signature,
-        constants,
-        attributes,
-        dict(vars(launch)),
-        (target.backend, target.arch, target.warp_size),
-    )
+    place = function.fn.__code__.co_filename, function.fn.__module__, function.fn.__name__
+    machine = target.backend, target.arch, target.warp_size
+    return CompileTask(*place, signature, constants, attributes, dict(vars(launch)), machine)

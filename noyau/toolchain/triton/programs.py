@@ -1,7 +1,6 @@
 """The programs of a grid, one after the other; one that waits for another in a loop lets others go on meanwhile.
 
-A program runs in the thread of its caller until it waits; then another thread takes over the rest of the grid. There is
-always one that runs."""
+A program runs in the thread of its caller until it waits; then another takes over the rest. One always runs."""
 
 from __future__ import annotations
 
@@ -89,5 +88,4 @@ class Programs:
         own.acquire()
         if self.fault is not None:
             raise self.fault
-        self.place, self.rounds = place, 0
-        self.enter(place)
+        self.begin(place)

@@ -1,5 +1,4 @@
-"""Triton's reductions and scans on whole slices of NumPy: a function that combines is called for halves of an axis, not
-cell by cell."""
+"""Triton's reductions and scans on whole slices of NumPy: a function combines halves of an axis, not cell by cell."""
 
 from __future__ import annotations
 
@@ -15,11 +14,8 @@ def _reduce(values: Any, axis: Any, combine: Any, keep_dims: bool = False, **opt
     """tl.reduce: halves of an axis are combined, neighbour with neighbour, until one slice is left."""
     parts = values if isinstance(values, tuple | tl.core.tuple) else (values,)
     axis, keep_dims, rank = number_of(axis), bool(number_of(keep_dims)), len(parts[0].handle.data.shape)
-    arrays = [each.handle.data for each in parts]
-    if axis is None:
-        arrays, place = [each.reshape(-1) for each in arrays], 0
-    else:
-        place = int(axis) % rank
+    place = 0 if axis is None else int(axis) % rank
+    arrays = [each.handle.data.reshape(-1) if axis is None else each.handle.data for each in parts]
     known = _KNOWN.get(_name(combine)) if len(parts) == 1 else None
     slices = [known(arrays[0], place)] if known else _folded(combine, parts, arrays, place)
     shape = (1,) * rank if axis is None else slices[0].shape
@@ -76,8 +72,7 @@ def _cut(axis: int, part: slice) -> tuple[slice, ...]:
 
 def _name(combine: Any) -> str:
     function = getattr(combine, "fn", combine)
-    is_tritons = getattr(function, "__module__", "") == "triton.language.standard"
-    return function.__name__ if is_tritons else ""
+    return function.__name__ if getattr(function, "__module__", "") == "triton.language.standard" else ""
 
 
 _KNOWN: Mapping[str, Callable[[np.ndarray, int], np.ndarray]] = {

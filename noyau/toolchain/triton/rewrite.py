@@ -1,5 +1,4 @@
-"""The text of a kernel in Triton as Python may run it: what the compiler reads otherwise than Python does is a call of
-`Meanings`.
+"""The text of a kernel in Triton as Python may run it: what the compiler reads otherwise is a call of `Meanings`.
 
 `and`, `or`, `not` and chained comparisons join tensors; `min` and `max` go cell by cell; the variable of a loop, and
 numbers that a loop changes, are tensors; a number has the methods of a tensor."""
@@ -38,8 +37,7 @@ class Meanings(Protocol):
 
 
 def rewritten(function: FunctionType, meanings: Meanings, methods: frozenset[str]) -> FunctionType:
-    """The function with Triton's meanings, on the lines that it has in its file; as it is where there is no text of it.
-    `methods`: attributes of tensors."""
+    """The function with Triton's meanings, on its own lines, or as it is without a text. `methods`: of tensors."""
     tree = _tree_of(function)
     if tree is None:
         return function
@@ -64,8 +62,7 @@ def rewritten(function: FunctionType, meanings: Meanings, methods: frozenset[str
 
 
 def _tree_of(function: FunctionType) -> ast.FunctionDef | None:
-    """The definition of a function, without its decorators, defaults and annotations; None where its text is not to be
-    had."""
+    """The definition of a function, without its decorators, defaults and annotations; None where there is no text."""
     try:
         lines, first = inspect.getsourcelines(function)
         is_nested = lines[0][:1].isspace()
@@ -150,9 +147,8 @@ def _carried(loop: ast.For | ast.While) -> Iterator[ast.stmt]:
     constants = {ast.unparse(node.target) for node in nodes if isinstance(node, ast.AnnAssign)}
     names = (node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
     for name in dict.fromkeys(name for name in names if name not in constants):
-        value = _call("carried", _load(name))
         handler = ast.ExceptHandler(_load("NameError"), None, [ast.Pass()])
-        yield ast.Try([ast.Assign([ast.Name(name, ast.Store())], value)], [handler], [], [])
+        yield ast.Try([ast.Assign([ast.Name(name, ast.Store())], _call("carried", _load(name)))], [handler], [], [])
 
 
 def _call(name: str, *arguments: ast.expr) -> ast.Call:
