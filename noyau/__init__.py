@@ -142,13 +142,12 @@ def optimize(model: str | Path | onnx.ModelProto | Callable[..., Any], inputs: A
     `options` are the fields of `noyau.jobs.optimize.onnx.options.OptimizeOptions`: keep="faster", "not-slower" or
     "all"; dims={"sequence": 128}; fix_dims={"batch": 1}; inputs="arrays.npz" or "samples.py"; target="native" or a
     level such as "x86-64-v3"; threads=1; only=[...], drop=[...] of kernels; between=(["A", "B"], ["C"]), the ends of
-    the path to work on;
-    weights="int8" and budget="same-tokens" or 1e-2 for products with weights in few bits. The result has
-    `.report`, `.save(path)` and `.session()`. With device="cuda" torch hosts the model instead, with kernels in Triton:
-    `options` are then dims, inputs, seed and those of a module, and the result is called with the model's inputs,
-    tensors or arrays, and gives a list of tensors. Raises ModelError for a file that is no model, InputError for what
-    is no path and for inputs that do not fit, BuildError where there is no compiler, MissingExtraError without onnx or
-    onnxruntime."""
+    the path to work on; weights="int8" and budget="same-tokens" or 1e-2 for products with weights in few bits. The
+    result has `.report`, `.save(path)` and `.session()`. With device="cuda" torch hosts the model instead, with kernels
+    in Triton: `options` are then dims, inputs, seed and those of a module, and the result is called with the model's
+    inputs, tensors or arrays, and gives a list of tensors. Raises ModelError for a file that is no model, InputError
+    for what is no path and for inputs that do not fit, BuildError where there is no compiler, MissingExtraError without
+    onnx or onnxruntime."""
     if callable(model):
         return _of_torch("run").optimize(model, inputs, **options)
     is_proto = type(model).__name__ == "ModelProto"
@@ -264,10 +263,9 @@ def profile(model: str | Path | Callable[..., Any], inputs: Any = None, **option
 
     `options` are the fields of `noyau.jobs.profile.run.ProfileOptions`: dims={"sequence": 128}, or
     {"sequence": [1, 128]} to run with one after the other; inputs="arrays.npz"; threads=1; between=(["A"], ["C"]), the
-    ends of one path; top=12.
-    The result prints itself and has `.at`, a record for each of the sizes, and `.to_json()`. Raises ModelError for a
-    file that is no model or that onnxruntime does not run, InputError for inputs that do not fit, OutputError where
-    there is no room for the profile, MissingExtraError without onnx or onnxruntime."""
+    ends of one path; top=12. The result prints itself and has `.at`, a record for each of the sizes, and `.to_json()`.
+    Raises ModelError for a file that is no model or that onnxruntime does not run, InputError for inputs that do not
+    fit, OutputError where there is no room for the profile, MissingExtraError without onnx or onnxruntime."""
     if callable(model):
         return _of_torch("explain").profile(model, inputs, **options)
     from noyau.jobs.profile import run as profile_run

@@ -1,8 +1,7 @@
 """The element types of noyau: their NumPy dtypes, from whose names those of torch and Triton follow, and ONNX numbers.
 
 float16 and bfloat16 are stored so and computed in float32. The float8 are of a kind of their own: values are cast to
-them and from them, by way of float32, and moved, and nothing is computed in them.
-"""
+them and from them, by way of float32, and moved, and nothing is computed in them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Functions for references that NumPy lacks, from noyau's tables, for arrays of any width.
 
-A float16 or bfloat16 computes in float32 and is rounded once; a float64 stays one.
-"""
+A float16 or bfloat16 computes in float32 and is rounded once; a float64 stays one."""
 
 from __future__ import annotations
 

@@ -43,8 +43,7 @@ def several(number: int, noun: str) -> str:
 
 def few(names: Sequence[str], most: int, separator: str = ", ") -> str:
     """The first of some names, and the number of those beyond `most`: `a, b and 3 more`."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return separator.join(names[:most]) + more
+    return separator.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def unused(name: str, taken: Container[str]) -> str:
@@ -70,8 +69,7 @@ def counted(number: float) -> str:
 
 
 def path_of(argument: object, caller: str) -> Path:
-    """The argument of a public function as a path. InputError where it is none; `caller`: the function, and what it
-    takes beside paths: "noyau.load takes"."""
+    """The argument of a public function as a path. InputError where it is none; `caller`: as "noyau.load takes"."""
     if isinstance(argument, str | os.PathLike):
         return Path(argument)
     kind = type(argument).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -62,9 +63,8 @@ def describe(argument: object) -> str:
     if isinstance(argument, np.ma.MaskedArray):
         return "a masked array"
     if isinstance(argument, np.ndarray | np.generic):
-        dtype = from_numpy(argument.dtype)
         own = argument.dtype.name if argument.dtype.isnative else argument.dtype.str
-        name = own if dtype in (None, DType.OTHER) else dtype_of(np.asarray(argument)).value
+        name = own if from_numpy(argument.dtype) in (None, DType.OTHER) else dtype_of(np.asarray(argument)).value
         return f"{name}{list(argument.shape)}" if isinstance(argument, np.ndarray) else name
     return repr(argument) if type(argument) in _WEAK else kind_of(argument)
 
@@ -103,9 +103,7 @@ def bindings_of_arrays(terms: Sequence[Term], arrays: Sequence[Array]) -> list[s
 
 def _admitted(terms: Sequence[Term], arguments: Sequence[object]) -> tuple[Array, ...]:
     """The arguments as arrays, each of its term's dtype and rank."""
-    families: dict[Family, DType] = {}
-    axes: dict[str, tuple[Dim, ...]] = {}
-    fitting: list[tuple[Term, Array]] = []
+    families, axes, fitting = dict[Family, DType](), dict[str, tuple[Dim, ...]](), list[tuple[Term, Array]]()
     pairs = list(zip(terms, arguments, strict=True))
     for term, value in [pair for pair in pairs if not _is_weak(*pair)]:
         array = _array(value)
@@ -222,10 +220,8 @@ def _solved(signature: Signature, instance: Instance, arrays: Sequence[Array]) -
 
 
 def _fits(shape: Sequence[Dim], extents: Sequence[int], sizes: Mapping[str, int]) -> bool:
-    for dim, extent in zip(shape, extents, strict=True):
-        try:
-            if min((sizes[name] for name in dim.names), default=0) < 0 or dim.evaluate(sizes) != extent:
-                return False
-        except ZeroDivisionError:
-            return False
-    return True
+    if any(sizes.get(name, 0) < 0 for dim in shape for name in dim.names):
+        return False
+    with suppress(ZeroDivisionError):
+        return all(dim.evaluate(sizes) == extent for dim, extent in zip(shape, extents, strict=True))
+    return False

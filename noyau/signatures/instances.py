@@ -12,7 +12,7 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import SignatureError
 from noyau.ir.dims import Dim, Shape, product
-from noyau.ir.sizes import Binding, plan
+from noyau.ir.sizes import Binding, listing_of, plan
 from noyau.signatures.types import ELLIPSIS, Family, Instance, Rest, Signature, Term, Value, brief, spell_dim
 
 Known = tuple[tuple[str, int], ...]
@@ -52,8 +52,7 @@ def instance_of(signature: Signature, dtypes: tuple[DType, ...], ranks: tuple[in
     """The instance for inputs of these dtypes and ranks; `known` are sizes as numbers.
 
     SignatureError for the first input that does not fit."""
-    families: dict[Family, DType] = {}
-    axes: dict[str, Shape] = {}
+    families, axes = dict[Family, DType](), dict[str, Shape]()
     for term, dtype, rank in zip(signature.inputs, dtypes, ranks, strict=True):
         fault = dtype_fault(term, dtype, families) or rank_fault(term, rank, axes)
         if fault:
@@ -119,8 +118,8 @@ def _value(term: Term, families: Families, axes: Mapping[str, Shape], numbers: S
 def _replaced(dim: Dim, numbers: Mapping[str, int]) -> Dim:
     replaced = dim.replace(numbers)
     if replaced.constant is not None and replaced.constant < 0:
-        listing = ", ".join(f"{name}={numbers[name]}" for name in sorted(dim.names & numbers.keys()))
-        raise SignatureError(f"the extent {brief(dim)} is {replaced} where {listing}")
+        own = {name: numbers[name] for name in sorted(dim.names & numbers.keys())}
+        raise SignatureError(f"the extent {brief(dim)} is {replaced} where {listing_of(own)}")
     return replaced
 
 
@@ -139,8 +138,8 @@ def shapes_of(values: Sequence[Value], sizes: Mapping[str, int]) -> list[tuple[i
         except ZeroDivisionError:
             shape = (-1,)
         if min(shape, default=0) < 0:
-            listing = ", ".join(f"{name}={size}" for name, size in sizes.items())
-            raise SignatureError(f"{value.name}: {brief(value)} has no such shape where {listing}; give larger inputs")
+            where = f"where {listing_of(sizes)}; give larger inputs"
+            raise SignatureError(f"{value.name}: {brief(value)} has no such shape {where}")
         shapes.append(shape)
     return shapes
 
@@ -252,8 +251,7 @@ def _array(value: Value, shape: Sequence[int], integers: Mapping[str, int], rng:
 
 
 def maker_text(signature: Signature) -> str:
-    """Suggest an argument that makes inputs: `inputs=lambda rng, n=64: (rng.standard_normal(n).astype("float32"),)`,
-    to be changed as it must."""
+    """Suggest, to be changed, `inputs=lambda rng, n=64: (rng.standard_normal(n).astype("float32"),)`."""
     sizes = ", ".join(f"{name}=64" for name in signature.sizes)
     values = ", ".join(term.name if term.name in signature.sizes else _drawn_text(term) for term in signature.inputs)
     return f"inputs=lambda rng{', ' * bool(sizes)}{sizes}: ({values},)"

@@ -320,8 +320,7 @@ class _Parser:
         while sign := self.take("*", "//"):
             place, right = self.next, self.atom()
             if sign.text == "//" and right.constant is not None and right.constant < 1:
-                divisor = "what is not positive" if right.constant else "0"
-                raise self.fault(f"a dim is divided by {divisor}", place)
+                raise self.fault(f"a dim is divided by {'what is not positive' if right.constant else '0'}", place)
             result = result * right if sign.text == "*" else result // right
         return result
 

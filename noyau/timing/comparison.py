@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import operator
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,27 +14,27 @@ from typing import Any
 import numpy as np
 
 from noyau.timing.rounds import LONG, SAMPLE_S, Enough, Rounds, Series
-from noyau.timing.sides import Clock, Function, SelfTimed, self_timed
+from noyau.timing.sides import Clock, SelfTimed, Side, self_timed
 from noyau.timing.verdict import FEWEST_PAIRS, Comparison
 from noyau.toolchain.garbage_collection import without_collections
+from noyau.workers.tamper_detection import seconds
 
 NARROW: Enough = operator.attrgetter("is_narrow")
 DECIDED: Enough = operator.attrgetter("is_decided")
 
 
 def compare(
-    before: Function | SelfTimed,
-    after: Function | SelfTimed,
+    before: Side,
+    after: Side,
     *,
     budget_s: float = 1.0,
     seed: int = 0,
     fewest: int = FEWEST_PAIRS,
     enough: Enough = NARROW,
     warmed_s: tuple[float, float] = (0.0, 0.0),
-    clock: Clock = time.perf_counter,
+    clock: Clock = seconds,
 ) -> Comparison:
-    """Time two callables, or two that time themselves, against each other until there is `enough`, by default a narrow
-    interval, or `budget_s` is spent.
+    """Time two callables, or two that time themselves, until there is `enough`, or `budget_s` is spent.
 
     The budget holds the warm-up, of at most a quarter; slow callables overrun it, since `fewest` pairs are always
     measured. `warmed_s`: what a call of each took just before; where the warm-up would be one more of each and no
@@ -51,12 +50,7 @@ def compare(
 
 
 def compare_all(
-    sides: Sequence[Function | SelfTimed],
-    *,
-    budget_s: float = 1.0,
-    seed: int = 0,
-    sample_s: float = SAMPLE_S,
-    clock: Clock = time.perf_counter,
+    sides: Sequence[Side], *, budget_s: float = 1.0, seed: int = 0, sample_s: float = SAMPLE_S, clock: Clock = seconds
 ) -> Series:
     """As `compare`, of any number of sides, in rounds. A sample of each side has as many calls as fill `sample_s`; 0 is
     for sides that measure single calls.
@@ -73,11 +67,7 @@ def compare_all(
 
 
 def compare_swapped(
-    places: Callable[[bool], tuple[SelfTimed, SelfTimed]],
-    *,
-    budget_s: float = 1.0,
-    seed: int = 0,
-    clock: Clock = time.perf_counter,
+    places: Callable[[bool], Sequence[SelfTimed]], *, budget_s: float = 1.0, seed: int = 0, clock: Clock = seconds
 ) -> Comparison:
     """As `compare`, for sides that are each in a place of their own: a process, whose memory and code lie so that all
     in it runs some percent slower or faster. `places(False)` gives both sides, `places(True)` both in each other's

@@ -103,8 +103,7 @@ _THREADS = "/proc/self/task"
 
 
 def others_rest(longest_s: float = LONGEST_S) -> bool:
-    """Wait until no other thread of this process runs; whether that is so, or one still does after `longest_s`. Where
-    the system does not say, they are taken to rest.
+    """Wait until no other thread of this process runs, for `longest_s` at most; whether none does, where that is known.
 
     Threads may work while nobody called them: OpenMP's spin for 5 to 10 ms after each parallel loop, and whoever is
     timed meanwhile has a core less. The clock waits at work itself: a core that sleeps is slow to come back. Linux says

@@ -12,8 +12,7 @@ _ROUNDS = 4  # in which a floor is measured anew before anybody is accused
 
 
 def floor_s(read_bytes: int, written_bytes: int, threads: int) -> float:
-    """The least seconds in which this machine moves so many bytes: as much of both at the rate of copies, what is read
-    besides at the rate of reads."""
+    """The least seconds for so many bytes here: as much of both at the rate of copies, the rest at that of reads."""
     moved, alone = read_bytes + written_bytes, abs(read_bytes - written_bytes)
     rate = rates.read_rate if read_bytes > written_bytes else rates.copy_rate
     return (moved - alone) / rates.copy_rate(moved, threads) + (alone / rate(moved, threads) if alone else 0.0)

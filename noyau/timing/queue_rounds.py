@@ -14,9 +14,8 @@ WARM_CALLS = 3
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The times of one call, in the order in which they were measured; the overhead of an empty pair of events is taken
-    off. `host_s`: what Python took each time to put it on the queue. `unblocked`: how many had begun before that was
-    done, and may hold some of it."""
+    """The times of one call, as they were measured, without the overhead of an empty pair of events. `host_s`: what
+    Python took each time to put it on the queue. `unblocked`: how many may hold some of that, for they had begun."""
 
     samples_s: tuple[float, ...]
     host_s: tuple[float, ...]

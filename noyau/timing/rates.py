@@ -34,29 +34,24 @@ _SIGNATURE = r"^NOYAU_INLINE (\w+) {}\(([^)]*)\)"
 C_TYPES = {"float": "f4", "double": "f8", "uint32_t": "u4", "uint16_t": "u2", "uint8_t": "u1"}
 
 
-@dataclass(frozen=True, slots=True)
-class Loops:
-    """The built loops. BuildError where there is no compiler."""
-
-    library: ctypes.CDLL
-
-    def call(self, name: str) -> Callable[..., None]:
-        function = getattr(self.library, name)
-        function.restype, function.argtypes = None, None
-        return lambda *numbers: function(*(ctypes.c_int64(each) for each in numbers))
+def loop_of(library: ctypes.CDLL, name: str) -> Callable[..., None]:
+    """A loop of those that were built, as a function of integers."""
+    function = getattr(library, name)
+    function.restype, function.argtypes = None, None
+    return lambda *numbers: function(*(ctypes.c_int64(each) for each in numbers))
 
 
-def loops(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Loops:
-    """The loops for this machine, from the cache or built."""
+def loops(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> ctypes.CDLL:
+    """The loops for this machine, from the cache or built. BuildError where there is no compiler."""
     texts = [_memory_text(), *_scalar_texts()]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda text: c_compiler.compile_object(text, replace(options, export=True)), texts))
-    return Loops(ctypes.CDLL(str(c_compiler.compile_library(texts, options))))
+    return ctypes.CDLL(str(c_compiler.compile_library(texts, options)))
 
 
-def memory_loops(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Loops:
+def memory_loops(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> ctypes.CDLL:
     """The loops that copy and read; they are built at once. BuildError where there is no compiler."""
-    return Loops(ctypes.CDLL(str(c_compiler.compile_library([_memory_text()], options))))
+    return ctypes.CDLL(str(c_compiler.compile_library([_memory_text()], options)))
 
 
 def _memory_text() -> str:
@@ -103,13 +98,13 @@ _SAMPLES = 4
 _MOST_REPEATS = 1 << 22
 
 
-def curve(loops: Loops, names: Iterable[str], threads: int, clock: Clock = seconds) -> dict[int, float]:
-    """The bytes per second that so many threads move together, by how many bytes one round moves: the best of some
-    loops. A copy moves what it reads and what it writes."""
+def curve(loops: ctypes.CDLL, names: Iterable[str], threads: int, clock: Clock = seconds) -> dict[int, float]:
+    """The bytes per second that threads move together, by the bytes of a round, read and written: the best of loops."""
     rates = dict.fromkeys(SIZES, 0.0)
     for name in names:
+        loop = loop_of(loops, name)
         for size_bytes in SIZES:
-            rates[size_bytes] = max(rates[size_bytes], memory_rate(loops.call(name), name, size_bytes, threads, clock))
+            rates[size_bytes] = max(rates[size_bytes], memory_rate(loop, name, size_bytes, threads, clock))
     return rates
 
 
@@ -161,14 +156,14 @@ def _enough(call: Callable[[int], object], clock: Clock) -> int:
         rounds = min(rounds * max(2, min(64, int(_SAMPLE_S / max(took_s, 1e-7)))), _MOST_REPEATS)
 
 
-def scalar_rate(loops: Loops, name: str, threads: int = 1, clock: Clock = seconds) -> float:
+def scalar_rate(loops: ctypes.CDLL, name: str, threads: int = 1, clock: Clock = seconds) -> float:
     """Values per second of one scalar function: of numbers between 0.1 and 0.9, where all of them are defined."""
     result, operands = signature(name)
     argument_sets = [
         [*(_values(kind, number + k) for k, kind in enumerate(operands)), np.zeros(VALUES, C_TYPES[result])]
         for number in range(threads)
     ]
-    loop = loops.call(f"{name}_loop")
+    loop = loop_of(loops, f"{name}_loop")
     calls = [partial(loop, *(array.ctypes.data for array in arrays), VALUES) for arrays in argument_sets]
     return VALUES * threads * repeat(calls, clock)
 
@@ -316,8 +311,7 @@ def copy_rate(moved_bytes: int, threads: int) -> float:
 
 
 def read_rate(read_bytes: int, threads: int) -> float:
-    """As `copy_rate`, of memory that is only read. BuildError where `noyau machine` has kept nothing and there is no
-    compiler to measure it with."""
+    """As `copy_rate`, of memory that is only read. BuildError where nothing was kept, and no compiler is there."""
     return _rate("read", read_bytes, threads)
 
 
@@ -353,17 +347,16 @@ def measure_copy(moved_bytes: int, threads: int, clock: Clock = time.perf_counte
 
 
 def measure_nontemporal(moved_bytes: int, threads: int) -> float:
-    """As `measure_copy`, of a copy whose stores go around the caches, as those of kernels do where much is written; 0
-    where there is no compiler to build it with."""
+    """As `measure_copy`, of stores around the caches, as kernels have where much is written; 0 without a compiler."""
     try:
-        return memory_rate(memory_loops().call("noyau_copy_around"), "noyau_copy_around", moved_bytes, threads)
+        return memory_rate(loop_of(memory_loops(), "noyau_copy_around"), "noyau_copy_around", moved_bytes, threads)
     except BuildError:
         return 0.0
 
 
 def measure_read(read_bytes: int, threads: int) -> float:
     """As read_rate, but measured now, with nothing rounded or kept. BuildError where there is no compiler."""
-    return memory_rate(memory_loops().call("noyau_read"), "noyau_read", read_bytes, threads)
+    return memory_rate(loop_of(memory_loops(), "noyau_read"), "noyau_read", read_bytes, threads)
 
 
 def _pair(size_bytes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -44,7 +44,10 @@ class _TimedCallable:
         return clock() - start_s
 
 
-def self_timed(side: Function | SelfTimed, clock: Clock) -> SelfTimed:
+Side = Function | SelfTimed
+
+
+def self_timed(side: Side, clock: Clock) -> SelfTimed:
     return _TimedCallable(side, clock) if callable(side) else side
 
 
@@ -101,8 +104,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """A candidate's first calls, which are not timed against anything: the first is what compiles. `peak_bytes` is what
-    one call allocates through Python and NumPy, at the peak."""
+    """A candidate's first calls: the first compiles; of the next, `peak_bytes` are what Python and NumPy allocate."""
 
     first_s: float
     peak_bytes: int
@@ -127,9 +129,8 @@ def call_once(candidate: Contender, inputs: Sequence[np.ndarray], out: Sequence[
     """Call a candidate once on copies. One that wants outputs and is given none is asked what it returns without."""
     copies = tuple(array.copy() for array in inputs)
     try:
-        arguments = candidate.takes(copies)
         into = {"out": candidate.takes_out(tuple(out))} if candidate.into and len(out) else {}
-        result = candidate.gives(candidate.run(*arguments, **into))
+        result = candidate.gives(candidate.run(*candidate.takes(copies), **into))
     except NoyauError:
         raise
     except Exception as error:
@@ -174,8 +175,7 @@ class RotatingSide(SelfTimed):
         self.taken_out = [self.candidate.takes_out(arrays) for arrays in self.into] if self.candidate.into else []
 
     def lasts(self, calls: int) -> float:
-        """Seconds of so many calls, on inputs that are made new between turns of the rotation, while no clock runs, and
-        once the threads of whoever was timed before rest."""
+        """Seconds of so many calls, once other threads rest, on inputs that are made new while no clock runs."""
         others_rest()
         chosen, calls_before, took_s = int(self.rng.integers(calls)), 0, 0.0
         self.samples += 1  # of n samples, each is kept as likely as any other

@@ -192,9 +192,8 @@ class Comparison:
         return f"{cause}, [{self.low:.2f}, {self.high:.2f}]: end other work on this machine, or give it more time"
 
     def __str__(self) -> str:
-        times = " -> ".join(map(spell_s, self.medians_s))
         ratio = f"{self.verdict.value} {self.speedup:.2f}x [{self.low:.2f}, {self.high:.2f}]"
-        return f"{ratio}, {times} ({self.pairs} pairs of {self.calls} calls)"
+        return f"{ratio}, {' -> '.join(map(spell_s, self.medians_s))} ({self.pairs} pairs of {self.calls} calls)"
 
 
 def spell_s(time_s: float) -> str:

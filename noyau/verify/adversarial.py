@@ -19,9 +19,8 @@ from noyau.verify.failures import Case
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The bounds of a search: at most `most` cases, and none once `total` cells were tried in `fewest` of them. Where
-    `few` is given, it is what is tried of many rows that nothing connects: few different ones of them
-    (noyau.verify.repeated_rows)."""
+    """The bounds of a search: at most `most` cases, and none once `total` cells were tried in `fewest` of them. `few`:
+    those of few different rows in the place of many that nothing connects (noyau.verify.repeated_rows)."""
 
     fewest: int = 3
     most: int = 30
@@ -104,8 +103,7 @@ def covering(
 ) -> list[dict[str, int]]:
     """For each launch that runs where a graph is called with some sizes, or for each at all, and at none of those that
     are `earlier` anyway, the sizes of fewest cells at which it does, each two, a number that it is compared with, or
-    the next one, or multiple of 16; or one, where the launch takes more than `most` cells otherwise. None for one that
-    takes as many however that is."""
+    the next one, or multiple of 16; or one, where it takes more than `most` cells otherwise; none if it always does."""
     usual, covered = usual_sizes(graph, {}), list[dict[str, int]]()
     for when in chain.from_iterable(map(conditions_of, kernels)):
         is_wanted = sizes_of_call is None or runs(when, sizes_of_call)

@@ -21,8 +21,7 @@ OTHERS, TRIES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 16, 33, 64, 130, 260), 2
 
 
 def usual_sizes(graph: Graph, hint: Sizes) -> dict[str, int]:
-    """The hinted sizes, or small primes, made small enough to be tried with every pattern; where the graph does not
-    hold for these, the first of some others that it holds for."""
+    """The hinted sizes, or small primes, small enough for every pattern; or the first others that the graph takes."""
     names = [binding.size for binding in plan([node.shape for node in graph.inputs])]
     usual = {name: hint.get(name, PRIMES[at % len(PRIMES)]) for at, name in enumerate(names)}
     small = shrunk(graph, usual, CELLS // 4)
@@ -32,8 +31,7 @@ def usual_sizes(graph: Graph, hint: Sizes) -> dict[str, int]:
 
 
 def fitting(graph: Graph, every: Iterable[Sizes]) -> Iterator[dict[str, int]]:
-    """Those sizes that a graph holds for; in the place of others, once, what becomes of them where its demands are met
-    one by one, if it holds for that."""
+    """Sizes that a graph holds for; of others, once, what meeting its demands makes of them, if it holds for that."""
     yielded: list[dict[str, int]] = []
     for sizes in every:
         sizes_met = dict(sizes)
@@ -46,8 +44,7 @@ def fitting(graph: Graph, every: Iterable[Sizes]) -> Iterator[dict[str, int]]:
 
 
 def _met(graph: Graph, sizes: Sizes) -> dict[str, int]:
-    """The sizes, of which one is changed for each demand that does not hold: to where its two ends are equal, the first
-    one with which no value is large."""
+    """The sizes, one of them changed for each demand that fails: the first that makes its ends equal in few cells."""
     sizes_met = dict(sizes)
     for demand in graph.demands:
         names = sorted((demand.left.names | demand.right.names) & sizes_met.keys())

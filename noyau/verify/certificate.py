@@ -37,13 +37,9 @@ class Errors:
         return cls(worst_ulp, float(ulps.sum()), worst_relative, float(relative.sum()), ulps.size)
 
     def __add__(self, other: Errors) -> Errors:
-        return Errors(
-            max(self.worst_ulp, other.worst_ulp),
-            self.total_ulp + other.total_ulp,
-            max(self.worst_relative, other.worst_relative),
-            self.total_relative + other.total_relative,
-            self.cells + other.cells,
-        )
+        worst_ulp, worst_relative = max(self.worst_ulp, other.worst_ulp), max(self.worst_relative, other.worst_relative)
+        total_ulp, total_relative = self.total_ulp + other.total_ulp, self.total_relative + other.total_relative
+        return Errors(worst_ulp, total_ulp, worst_relative, total_relative, self.cells + other.cells)
 
     @property
     def mean_ulp(self) -> float:
@@ -140,9 +136,8 @@ class Certificate:
     @property
     def failures(self) -> tuple[Failure, ...]:
         """The first failures, worst kinds first; empty where `ok` and no cell is beyond."""
-        broken = [failure for outcome in self.outcomes if outcome.broken for failure in outcome.failures]
-        beyond = [failure for outcome in self.outcomes if not outcome.broken for failure in outcome.failures]
-        return tuple(broken + beyond)[:8]
+        outcomes = sorted(self.outcomes, key=lambda outcome: not outcome.broken)
+        return tuple(failure for outcome in outcomes for failure in outcome.failures)[:8]
 
     @property
     def where(self) -> str:
@@ -173,13 +168,9 @@ class Certificate:
         return "not tried on any case" if not self.outcomes else "wrong: its bits depend on how its work is cut"
 
     def to_json(self) -> dict[str, Any]:
+        names = ("name", "ok", "captured", "made_up", "order_independent", "cells")
         return {
-            "name": self.name,
-            "ok": self.ok,
-            "captured": self.captured,
-            "made_up": self.made_up,
-            "order_independent": self.order_independent,
-            "cells": self.cells,
+            **{name: getattr(self, name) for name in names},
             "cells_beyond": self.beyond,
             "worst_ratio": json_number(self.worst_ratio),
             "kernel": self.kernel.to_json(),

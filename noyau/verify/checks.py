@@ -74,8 +74,7 @@ LIMITS = (
 @dataclass(frozen=True, slots=True)
 class KernelCheck:
     """The check of one kernel: its certificate, or why there is none (`skipped`); the `shapes` tried; `notes` on what
-    was not seen; `accesses` to memory that were watched, None where none was, and what was `seen` of them; `coverage`:
-    the sizes and the lines that ran.
+    was not seen; watched `accesses` to memory, or None, and what was `seen` of them; `coverage`: sizes, lines that ran.
 
     `unverified`: what of a kernel by hand was not checked, and why. It is then neither wrong nor right."""
 
@@ -131,10 +130,7 @@ class KernelCheck:
         return {
             "op": op,
             "kernel": self.name,
-            "language": self.language,
-            "ok": self.ok,
-            "skipped": self.skipped,
-            "unverified": self.unverified,
+            **{name: getattr(self, name) for name in ("language", "ok", "skipped", "unverified")},
             "coverage": None if self.coverage is None else self.coverage.to_json(),
             "notes": [*self.notes, *self.seen],
             "certificate": None if self.certificate is None else self.certificate.to_json(),
@@ -143,8 +139,7 @@ class KernelCheck:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OpCheck(Report):
-    """A check of all kernels of an op. `ok` where no kernel is wrong. `tolerance`: what a user allowed, else None.
-    `note`: why some kernels are not among them."""
+    """A check of all kernels of an op. `tolerance`: what a user allowed, or None; `note`: why some are missing."""
 
     op: str
     place: str
@@ -192,19 +187,17 @@ class OpCheck(Report):
 
 def report_text(checks: Sequence[OpCheck], *, everything: bool = False) -> str:
     """The report on ops: first what is wrong with any of their kernels, then what was tried and seen of each."""
-    groups = [group for each in checks for group in each.groups]
     verdicts = [line for each in checks for line in each.verdicts(everything=everything)]
-    return text_of(groups, verdicts, everything=everything)
+    return text_of([group for each in checks for group in each.groups], verdicts, everything=everything)
 
 
 def report_json(checks: Sequence[OpCheck]) -> dict[str, Any]:
     """The record of the ops of a file, as JSON has it."""
     kernels = [(check.op, kernel) for check in checks for kernel in check.kernels]
-    tolerances = {check.op: check.tolerance for check in checks if check.tolerance is not None}
     return {
         "schema_version": SCHEMA_VERSION,
         "ok": all(check.ok for check in checks),
-        "tolerance": tolerances or None,
+        "tolerance": {check.op: check.tolerance for check in checks if check.tolerance is not None} or None,
         "limits": list(LIMITS),
         "ops": [{"op": check.op, "place": check.place, "note": check.note} for check in checks],
         "findings": [finding.to_json() for check in checks for finding in check.findings],

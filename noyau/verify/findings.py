@@ -62,24 +62,15 @@ class Finding:
     def to_json(self) -> dict[str, Any]:
         file, _, line = self.place.rpartition(":")
         has_line, other = line.isdigit(), self.other_place.rpartition(":")[2]
-        witnesses = {"witnesses": list(self.witnesses)} if self.witnesses else {}
         return {
-            "id": self.id,
-            "op": self.op,
-            "kernel": self.kernel,
-            "language": self.language,
-            "kind": self.kind,
-            "severity": self.severity,
+            **{name: getattr(self, name) for name in ("id", "op", "kernel", "language", "kind", "severity")},
             "file": file if has_line else self.place,
             "line": int(line) if has_line else None,
             "other_line": int(other) if other.isdigit() else None,
             "owners": list(self.owners),
             "cell": None if self.cell is None else list(self.cell),
-            "size": self.size,
-            "message": self.message,
-            "remedy": self.remedy,
-            "change": self.change,
-            **witnesses,
+            **{name: getattr(self, name) for name in ("size", "message", "remedy", "change")},
+            **({"witnesses": list(self.witnesses)} if self.witnesses else {}),
         }
 
 
@@ -94,8 +85,7 @@ def lines_of(finding: Finding) -> list[str]:
 
 
 def finding_lines(groups: Iterable[tuple[str, Sequence[Finding]]], *, everything: bool = False) -> list[str]:
-    """Groups of findings, each with the name of what it is of: all errors, then all warnings; of a kind in a group the
-    first few, unless everything is asked for."""
+    """Lines on groups of findings, by name: errors, then warnings; the first few of each kind, or `everything`."""
     return [line for name, findings in errors_first(groups) for line in _few_lines(name, findings, everything)]
 
 

@@ -87,8 +87,7 @@ def shifted(array: np.ndarray, steps: np.ndarray | np.int8) -> np.ndarray:
     bits = array.view(np.dtype(f"i{array.dtype.itemsize}"))
     top, most = np.iinfo(bits.dtype).max, np.abs(steps).max(initial=1)
     magnitude = bits & top
-    infinity = np.array(np.inf, array.dtype).view(bits.dtype)
-    steady = (magnitude <= most) | (magnitude >= infinity - most)
+    steady = (magnitude <= most) | (magnitude >= np.array(np.inf, array.dtype).view(bits.dtype) - most)
     result = bits + np.where(steady, np.int8(0), steps).astype(bits.dtype)
     return np.asarray(result).view(array.dtype).reshape(array.shape)
 
@@ -98,5 +97,4 @@ def shifted_run(run: Array, own: Array, truth: Array) -> Array:
     if run.dtype.kind in "biu":
         return np.where(own == truth, run, truth)
     run, own, truth = widen(run), widen(own), widen(truth)
-    near = np.where(np.isfinite(truth), run - own + truth, run)
-    return np.where(kind(own) == kind(truth), near, truth)
+    return np.where(kind(own) == kind(truth), np.where(np.isfinite(truth), run - own + truth, run), truth)

@@ -134,6 +134,4 @@ def _misfit(node: Node, array: np.ndarray) -> str | None:
         return None
     if array.dtype != node.dtype.numpy:
         return f"{name} is {array.dtype}, not {node.dtype.numpy}"
-    if array.ndim != len(node.shape):
-        return f"{name} has rank {array.ndim}, not {len(node.shape)}"
-    return None
+    return f"{name} has rank {array.ndim}, not {len(node.shape)}" if array.ndim != len(node.shape) else None

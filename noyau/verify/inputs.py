@@ -29,18 +29,16 @@ class Inputs:
 def make_inputs(graph: Graph, sizes: Sizes, rng: np.random.Generator, *, without: Collection[str] = ()) -> Inputs:
     """Arrays for the inputs of a graph, of the shapes that `sizes` gives them.
 
-    What an input is follows from its uses, never from its name. Floats are standard normal (their absolute values
-    where a root or a logarithm is taken); an integer that indexes tables is drawn below their extents; one that
-    becomes an angle counts along its last axis; one that is compared with other numbers than 0 and 1 is drawn from
-    these; small integers that are no mask fill their range; every other integer and bool, masks among them, is one.
-    Inputs named in `without` are left out: they have their values.
-    Raises InputError where a size is missing or negative, an array would not fit in memory, or an input is of a
-    type that noyau does not have."""
+    What an input is follows from its uses, never from its name. Floats are standard normal (their absolute values where
+    a root or a logarithm is taken); an integer that indexes tables is drawn below their extents; one that becomes an
+    angle counts along its last axis; one that is compared with other numbers than 0 and 1 is drawn from these; small
+    integers that are no mask fill their range; every other integer and bool, masks among them, is one. Inputs named in
+    `without` are left out: they have their values. Raises InputError where a size is missing or negative, an array
+    would not fit in memory, or an input is of a type that noyau does not have."""
     maker = Maker(graph, sizes, rng, frozenset(without))
     nodes = [node for node in graph.inputs if node.output not in without]
     maker.require(nodes)
-    arrays: dict[str, np.ndarray] = {}
-    notes: dict[str, str] = {}
+    arrays, notes = dict[str, np.ndarray](), dict[str, str]()
     # What indexes a table comes last: its range may depend on the other inputs.
     for node in sorted(nodes, key=lambda node: bool(tables_of(maker.uses, node))):
         arrays[node.output], how = maker.make(node, arrays)
@@ -66,8 +64,7 @@ class Maker:
             raise InputError(f"the sizes {', '.join(map(printable, missing))} are not known: give {options}")
         for node in nodes:
             if min(self.shape(node), default=0) < 0:
-                shape = f"{printable(node.output)} would have the shape {self.shape(node)}"
-                raise InputError(f"{shape}: give larger sizes")
+                raise InputError(f"{printable(node.output)} would have the shape {self.shape(node)}: give larger sizes")
         require_memory(sum(math.prod(self.shape(node)) * node.dtype.bytes for node in nodes), "the inputs")
 
     def shape(self, node: Node) -> list[int]:

@@ -205,13 +205,8 @@ def _judged(case: Case, inputs: str, judges: Sequence[Judge], runs: Iterable[Seq
 
 def combine_outcomes(case: Case, parts: Sequence[Outcome]) -> Outcome:
     """The outcome of a case, from those of its outputs."""
-    return Outcome(
-        case.label,
-        case.captured,
-        sum(part.cells for part in parts),
-        sum(part.beyond for part in parts),
-        max((part.worst_ratio for part in parts), default=0.0),
-        sum((part.kernel for part in parts), Errors()),
-        sum((part.unfused for part in parts), Errors()),
-        tuple(failure for part in parts for failure in part.failures),
-    )
+    cells, beyond = sum(part.cells for part in parts), sum(part.beyond for part in parts)
+    worst = max((part.worst_ratio for part in parts), default=0.0)
+    errors = sum((part.kernel for part in parts), Errors()), sum((part.unfused for part in parts), Errors())
+    failures = tuple(failure for part in parts for failure in part.failures)
+    return Outcome(case.label, case.captured, cells, beyond, worst, *errors, failures)

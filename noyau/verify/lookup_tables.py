@@ -47,8 +47,7 @@ def _looked_up(uses: Uses, use: Use) -> Iterator[LookupTable]:
 
 
 def is_searched(graph: Graph, table: Node) -> bool:
-    """Whether comparisons with cells of an input say where to look into it next, as a binary search does: such a vector
-    has to ascend."""
+    """Whether comparisons with cells of an input say where to look next, as in a binary search: it has to ascend."""
     same, read, decided = {table.output}, set[str](), set[str]()
     for node in graph.nodes if len(table.shape) == 1 else ():
         if isinstance(node.kind, Gather) and node.inputs[0] in same:

@@ -103,8 +103,7 @@ def masked(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
     left = rng.integers(1, extent + 1, rows)
     if rows > 1:
         left[:2] = extent, 0
-    hidden = np.arange(extent) >= left[rng.permutation(rows), None]
-    return np.where(hidden.reshape(numbers.shape), -np.inf, numbers)
+    return np.where((np.arange(extent) >= left[rng.permutation(rows), None]).reshape(numbers.shape), -np.inf, numbers)
 
 
 def _spoilt(values: Array, rng: np.random.Generator, numbers: tuple[float, ...]) -> Array:

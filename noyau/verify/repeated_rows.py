@@ -154,9 +154,8 @@ def few_rows(graph: nodes.Graph) -> FewRows | None:
 
 
 def _with(graph: nodes.Graph, axes: dict[str, Axis], count: int, rows: int) -> FewRows:
-    shapes = (
-        tuple(Dim.of(count) if at == axes[n.output] else dim for at, dim in enumerate(n.shape)) for n in graph.nodes
-    )
+    few = Dim.of(count)
+    shapes = (tuple(few if at == axes[n.output] else dim for at, dim in enumerate(n.shape)) for n in graph.nodes)
     fewer = tuple(replace(node, shape=shape) for node, shape in zip(graph.nodes, shapes, strict=True))
     inputs, outputs = tuple(axes[node.output] for node in graph.inputs), tuple(axes[name] for name in graph.outputs)
     return FewRows(replace(graph, nodes=fewer), count, rows, inputs, outputs)

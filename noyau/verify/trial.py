@@ -108,9 +108,8 @@ class KernelTrial:
             return
         with suppress(InputError):
             own = evaluate(self.traced, inputs, wide=True)
-            moved = moved_runs(self.traced, inputs, seed, count)
             longer = longer_runs(self.traced, inputs, seed, [*DIRECTIONS, *[None] * count])
-            for run in chain(runs_at_jumps(self.traced, inputs), moved, longer):
+            for run in chain(runs_at_jumps(self.traced, inputs), moved_runs(self.traced, inputs, seed, count), longer):
                 yield {name: shifted_run(run[name], own[name], truth[name]) for name in self.graph.outputs}
 
     def more_runs(self, inputs: Arrays, truth: Arrays, seed: int) -> Iterator[Arrays]:

@@ -64,8 +64,7 @@ class Uses:
         )
 
     def compared_to(self, node: Node) -> np.ndarray:
-        """The integers that the graph compares it with, i64[n], where one of them is neither 0 nor 1: those are masks'.
-        Of a range of integers, all."""
+        """The integers that it is compared with, i64[n], all of a range, unless they are 0 and 1, as masks' are."""
         numbers = [self._known_operands(use) for use in self.reached(node, self._wraps) if _is_comparison(use)]
         distinct = np.unique(np.concatenate(numbers)) if numbers else np.empty(0, np.int64)
         return distinct if distinct.size and not 0 <= distinct.min() <= distinct.max() <= 1 else distinct[:0]

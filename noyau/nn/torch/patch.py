@@ -85,8 +85,7 @@ def patch(model: Module) -> PatchRecord:
 
     The record says what was swapped, and what was not and why. InputError for what is no torch.nn.Module."""
     _require_module(model, "patch")
-    swapped: list[PatchedModule] = []
-    left: list[UnpatchedModule] = []
+    swapped, left = list[PatchedModule](), list[UnpatchedModule]()
     inside: set[Module] = set()  # what a swapped module no longer calls
     for name, module in model.named_modules():
         original = type(module)
@@ -238,9 +237,8 @@ def _loss(module: Module) -> Replacement | str | None:
     if not _calls(function, LOSS):
         return None
     loss, logits, labels = function.__globals__[LOSS], _numbers(4, 7), torch.tensor([0, 6, -100, 3])
-    third = plain.cross_entropy(logits, labels, reduction="sum") / 3
     is_mean = _alike(loss(logits, labels), plain.cross_entropy(logits, labels))
-    if not is_mean or not _alike(loss(logits, labels, 3), third):
+    if not is_mean or not _alike(loss(logits, labels, 3), plain.cross_entropy(logits, labels, reduction="sum") / 3):
         return f"its {LOSS} computes something else"
     CROSSED.setdefault(function, _crossed(function))
     return Replacement("cross_entropy")
