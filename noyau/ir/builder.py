@@ -217,7 +217,6 @@ class GraphBuilder:
             for left, right in zip(shape, piece.shape, strict=True):
                 self.demand_equal(left, right)
             aligned.append(piece if piece.shape == shape else self.view(piece, shape, indices(len(shape))))
-
         shape = (*first.shape[:axis], end, *first.shape[axis + 1 :])
         return self.emit(dag.Select(axis, tuple(starts)), aligned, first.dtype, shape)
 

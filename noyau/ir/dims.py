@@ -2,8 +2,7 @@
 
 A `Dim` is in normal form from the moment it is made, so `==` is equality of normal forms. Shapes are
 tuples of Dims; so are index maps, whose names begin with `#` (`#0` is the index along axis 0), a sign
-that no size may bear. Sizes are never negative.
-"""
+that no size may bear. Sizes are never negative."""
 
 from __future__ import annotations
 
@@ -41,12 +40,12 @@ class Dim:
     terms: tuple[tuple[Monomial, int], ...]
 
     @staticmethod
-    def of(value: DimLike) -> Dim:
-        """The Dim of an integer, a name or a Dim."""
+    def of(value: DimLike | DimOp) -> Dim:
+        """The Dim of an integer, a name, an operation or a Dim."""
         match value:
             case Dim():
                 return value
-            case str():
+            case str() | DimOp():
                 return Dim((((value,), 1),))
             case _:
                 return Dim((((), int(value)),) if int(value) else ())
@@ -158,7 +157,7 @@ def maximum(left: DimLike, right: DimLike) -> Dim:
     if never_negative(right - left):
         return right
     left, right = sorted((left, right), key=str)
-    return _atom(DimOp("max", left, right))
+    return Dim.of(DimOp("max", left, right))
 
 
 def product(dims: Iterable[DimLike]) -> Dim:
@@ -197,10 +196,6 @@ def _spell(monomial: Monomial, factor: int) -> str:
     return "*".join([*([str(factor)] if factor != 1 or not atoms else []), *atoms])
 
 
-def _atom(atom: Atom) -> Dim:
-    return Dim((((atom,), 1),))
-
-
 def _collect(factors: dict[Monomial, int]) -> Dim:
     nonzero = [(monomial, factor) for monomial, factor in factors.items() if factor]
     return Dim(tuple(sorted(nonzero, key=lambda term: (-len(term[0]), [str(atom) for atom in term[0]]))))
@@ -225,7 +220,7 @@ def _rejoin(dim: Dim) -> Dim:
         for at, atom in enumerate(monomial):
             if isinstance(atom, DimOp) and atom.kind == "mod":
                 whole = Dim(((monomial[:at] + monomial[at + 1 :], factor),))
-                quotient = _atom(DimOp("floordiv", atom.left, atom.right))
+                quotient = Dim.of(DimOp("floordiv", atom.left, atom.right))
                 partner = _raw_multiply(whole, _raw_multiply(quotient, atom.right))
                 if all(factors.get(m) == f for m, f in partner.terms):
                     return dim - partner - Dim(((monomial, factor),)) + whole * atom.left
@@ -251,8 +246,8 @@ def _divide(left: Dim, right: Dim) -> tuple[Dim, Dim]:
     if not rest.terms:
         return quotient, rest
     if right.constant is not None and (inner := _nested(rest)) is not None:
-        return quotient + inner.left // (inner.right * right), _atom(DimOp("mod", rest, right))
-    return quotient + _atom(DimOp("floordiv", rest, right)), _atom(DimOp("mod", rest, right))
+        return quotient + inner.left // (inner.right * right), Dim.of(DimOp("mod", rest, right))
+    return quotient + Dim.of(DimOp("floordiv", rest, right)), Dim.of(DimOp("mod", rest, right))
 
 
 def _nested(dim: Dim) -> DimOp | None:

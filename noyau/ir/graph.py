@@ -1,7 +1,6 @@
 """The graph IR: a flat tuple of named values in order, one value a node; pure, and nothing is implicit.
 
-It never promotes, broadcasts or guesses: operands of a Map have one shape, and dtypes are made equal by casts.
-"""
+It never promotes, broadcasts or guesses: operands of a Map have one shape, and dtypes are made equal by casts."""
 
 from __future__ import annotations
 

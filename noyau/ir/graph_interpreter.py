@@ -41,8 +41,7 @@ def evaluate(
 def rearrange(value: Array, index: Sequence[Dim], shape: tuple[int, ...]) -> Array | None:
     """A view that puts axes into another order, repeats along others, and reads along one at a fixed place; None for
     any other, and where an axis is not as long as it is read."""
-    places: list[Any] = []
-    read: list[int] = []
+    places, read = list[Any](), list[int]()
     for dim, extent in zip(index, value.shape, strict=True):
         axis, at = AXES.get(dim), dim.constant
         if axis is not None and axis not in read and shape[axis] == extent:
@@ -141,13 +140,11 @@ class Evaluator:
         if (spread := rearrange(value, index, shape)) is not None:
             return spread
         axes = self.axes(node.shape)
-        where = tuple(np.broadcast_to(dim.evaluate(axes), shape) for dim in index)
         try:
-            return value[where]
+            return value[tuple(np.broadcast_to(dim.evaluate(axes), shape) for dim in index)]
         except IndexError as fault:
-            shapes = f"{list(value.shape)} as {list(shape)}"
-            reading = f"{node.inputs[0]} cannot be read by {node.output}"
-            raise InputError(f"{reading}: {shapes}: the inputs do not fit") from fault
+            reading = f"{node.inputs[0]} cannot be read by {node.output}: {list(value.shape)} as {list(shape)}"
+            raise InputError(f"{reading}: the inputs do not fit") from fault
 
     def widened(self, value: Array) -> Array:
         """float16 and bfloat16 compute in float32."""
@@ -192,17 +189,13 @@ class Evaluator:
         moved = np.moveaxis(self.widened(value), axes, tuple(range(-len(axes), 0)))
         shape = moved.shape[: moved.ndim - len(axes)]
         rows = np.ascontiguousarray(moved).reshape(*shape, math.prod(moved.shape[len(shape) :]))
-        result = self.numpy_reduce(monoid, rows)
-        if result is None:
+        if not monoid.function or (monoid.chooses and (not rows.shape[-1] or rows.dtype == bool)):
             merged = self.in_order if monoid.ordered else self.merged
             result = monoid.finish(self.algebra, merged(monoid, np.moveaxis(rows, -1, 0)))
+        else:
+            ufunc: Any = OPERATORS[monoid.function].evaluate
+            result = ufunc.reduce(rows, -1, dtype=rows.dtype)
         return np.asarray(result).astype(self.dtype(node.dtype), copy=False)
-
-    def numpy_reduce(self, monoid: Monoid, rows: Array) -> Any:
-        if not monoid.function or (monoid.chooses and (not rows.shape[-1] or rows.dtype == bool)):
-            return None
-        ufunc: Any = OPERATORS[monoid.function].evaluate
-        return ufunc.reduce(rows, -1, dtype=rows.dtype)
 
     def merged(self, monoid: Monoid, flat: Array) -> State:
         """The state of all rows of `flat`, merged two neighbours at a time."""

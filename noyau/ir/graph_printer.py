@@ -1,7 +1,6 @@
 """Printer of the graph IR, for readers: a line is `name: dtype[shape] = kind(inputs)`, and none is parsed again.
 
-Names of a model are escaped where they hold control characters.
-"""
+Names of a model are escaped where they hold control characters."""
 
 from __future__ import annotations
 

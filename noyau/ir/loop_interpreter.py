@@ -1,8 +1,7 @@
 """The interpreter of the loop IR: its executable definition, in plain Python, one cell at a time.
 
 It runs scheduled kernels too: loops bound to THREADS and LANES in shuffled order, memory unset at first. Two threads or
-lanes that meet in a cell, a cell that is read too early, or an index outside its buffer is an error here.
-"""
+lanes that meet in a cell, a cell that is read too early, or an index outside its buffer is an error here."""
 
 from __future__ import annotations
 
@@ -89,8 +88,7 @@ class RaceDetector:
         self.writers[self.meet(who, memory, index, self.readers, self.writers, self.mergers)] = who
 
     def merges(self, who: int, is_atomic: bool, memory: CheckedArray, *index: int) -> None:
-        """Threads may merge into one cell; lanes do it side by side, and all but one would be lost unless each merge is
-        atomic."""
+        """Threads may merge into one cell; lanes do it side by side: all but one are lost unless merges are atomic."""
         others = (self.mergers,) if self.lanes and not is_atomic else ()
         key = self.meet(who, memory, index, self.readers, self.writers, *others)
         self.mergers[key] = who if self.mergers.get(key, who) == who else -1
@@ -131,8 +129,7 @@ def translate_kernel(kernel: Kernel) -> tuple[Any, tuple[Any, ...]]:
 
 
 def bind_sizes(kernel: Kernel, inputs: Sequence[Array], numbers: Mapping[str, int]) -> dict[str, int]:
-    """The sizes, as the kernel's own binding says; InputError where an input has another dtype or shape, or where the
-    sizes do not obey a guard."""
+    """The sizes, by the kernel's own binding; InputError where an input has another dtype or shape or a guard fails."""
     buffers, sizes = kernel.of(Role.INPUT), dict(numbers)
     if len(buffers) != len(inputs):
         raise InputError(f"{kernel.name} takes {len(buffers)} inputs, not {len(inputs)}")

@@ -1,8 +1,7 @@
 """The rules of the loop IR, of which names, dtypes and indices are checked as a kernel is written in plain Python, the
 text that `run` executes. Tests run this after every schedule function.
 
-Every name in the text is made here (`v0`, `v1`...), so that no name of a model reaches it.
-"""
+Every name in the text is made here (`v0`, `v1`...), so that no name of a model reaches it."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ def check(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel itself; GraphError says which rule it breaks.
 
     Names, dtypes and indices are what `Translator` makes sure of. Beyond that: no name means two things at one place;
-    loops on threads stand outermost, each alone at the end of its block; what is merged are states of its monoid;
-    every output is stored."""
+    loops on threads stand outermost, each last in its block; what is merged are states; every output is stored."""
     if reason := next(_faults(kernel), None):
         raise GraphError(f"{kernel.name}: {reason}")
     return kernel
@@ -125,8 +123,7 @@ def _store_faults(statement: ir.Statement) -> Iterator[str]:
 class Translator:
     """One kernel in the making: its lines, the names that are in scope, the objects that the text refers to.
 
-    The text defines `launches`, a list of functions, over `R`, the `KernelRun` of one run, and `K`, the objects of the
-    kernel."""
+    The text defines `launches`, a list of functions, over `R`, the `KernelRun` of one run, and `K`, its objects."""
 
     def __init__(self, kernel: ir.Kernel) -> None:
         self.kernel, self.lines, self.depth, self.count = kernel, list[str](), 0, 0
@@ -256,10 +253,9 @@ class Translator:
             if not in_order:
                 raise self.fault(f"the loop over {var} has steps, but no order")
             count = f"{self.dim(loop.start)}, {count}, {loop.step}"
-        head = f"for {name} in {'range' if in_order else 'R.shuffle'}({count}):"
         if not in_order:
             self.loops.append((self.let(f"R.race_detector({axis is ir.Axis.LANES})"), name))
-        with self.block(head):
+        with self.block(f"for {name} in {'range' if in_order else 'R.shuffle'}({count}):"):
             self.indices[var] = name
             if axis is ir.Axis.THREADS:
                 self.own_memories(body)
@@ -359,8 +355,7 @@ class Translator:
         return self.memories[name]
 
     def place(self, name: str, index: Shape) -> tuple[str, str]:
-        """A cell: its memory, and its index there; one index into another rank is an offset in elements, which only
-        packed memory has."""
+        """A cell: its memory, and its index there; one index into another rank is an offset into packed memory."""
         text, memory, _ = self.memory(name)
         flat = not isinstance(memory, ir.Buffer) or memory.strides is None
         if len(index) != len(memory.shape) and not (flat and len(index) == 1):

@@ -4,8 +4,7 @@ An index is a `Dim` over sizes and names that begin with `#`: loop variables and
 float16 and bfloat16 are types of buffers only: a Load of one gives float32, and a Store rounds once.
 
 The sizes of a kernel choose between its launches, for short and for long rows: a condition is a bool where a schedule
-can decide it, else an expression that the launch evaluates.
-"""
+can decide it, else an expression that the launch evaluates."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ class TilePolicy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Cells that a program of a grid holds side by side. Whoever launches it may choose their number, which is a size
-    that no input binds.
+    """Cells that a program of a grid holds side by side: a size that no input binds, and a launch may choose.
 
     `warps` of a program; of a GROWING or KEPT tile the cells that each has; 0 for as many as suit the cells of a
     program, or `warp_factor` times as many. Where rows begin at no multiples of 16 bytes, the cells of FIXED and
@@ -197,8 +195,7 @@ class InWholeLines:
 @dataclass(frozen=True, slots=True)
 class UntilAligned:
     """The cells from a place to the next one at which a vector of so many cells, a power of two, may begin: at a
-    multiple of its size; at most `length`. Where memory lies, nobody knows before the kernel runs. The place may lie
-    outside."""
+    multiple of its size; at most `length`. Only a run tells where memory lies. The place may lie outside."""
 
     cells: int
     buffer: str
@@ -271,8 +268,7 @@ class Alloc:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """A hint that so many lines of memory, from the one around a cell on, are read soon; they may lie outside of the
-    buffer."""
+    """A hint that so many lines of memory, from a cell's own on, are read soon; they may lie outside of the buffer."""
 
     buffer: str
     index: Shape
@@ -299,8 +295,7 @@ class Zero:
 
 @dataclass(frozen=True, slots=True)
 class MergeLanes:
-    """Merges the states in the first `lanes` cells, a power of two, into cell 0: the upper half into the lower one,
-    again and again."""
+    """Merges the states in the first `lanes` cells, a power of two, into cell 0: upper halves into lower ones."""
 
     monoid: str
     buffers: tuple[str, ...]
@@ -402,8 +397,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One callable: buffers in the order inputs, outputs, scratch; launches in order; `binding` gives the sizes, which
-    must obey `guards`."""
+    """One callable: inputs, outputs and scratch in that order; launches in order; `binding` of sizes under `guards`."""
 
     name: str
     buffers: tuple[Buffer, ...]

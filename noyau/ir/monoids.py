@@ -1,8 +1,7 @@
 """The table of monoids: Reduce, Scan, Scatter, and the merges of lanes, threads and chunks share these.
 
 A monoid's functions are written once over an `Algebra`: arrays (the interpreters) or expressions (the printers). One of
-a user's own need not be associative: it takes in values from left to right, and its states are never merged.
-"""
+a user's own need not be associative: it takes in values from left to right, and its states are never merged."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 `evaluate` is the meaning: on float64 arrays it is the truth. docs/semantics.md is generated from this table.
 
 Derivatives are formulas over an algebra (arrays, expressions, nodes of a graph or texts), written with the functions of
-the table, so that they can be emitted as nodes, fused, and derived again.
-"""
+the table, so that they can be emitted as nodes, fused, and derived again."""
 
 from __future__ import annotations
 
@@ -96,7 +95,6 @@ def inverse_square_length(a: Formula, b: Formula) -> Formula:
 
 def shared_by_ties(beaten: str) -> tuple[Rule, Rule]:
     """Derive maximum or minimum: nothing goes to the operand that is beaten, half to each of a tie, as in torch."""
-
     return (
         lambda a, b, y, g: where(a.call(beaten, b), 0.0, where(a.call("equal", b), g * 0.5, g)),
         lambda a, b, y, g: where(b.call(beaten, a), 0.0, where(a.call("equal", b), g * 0.5, g)),

@@ -53,7 +53,7 @@ def _simplify_op(op: DimOp, extents: Extents) -> Dim:
     quotient, rest = left // right, left % right
     match rest.terms:
         case (((DimOp(kind="mod") as inner,), 1),) if within(inner.left, inner.right, extents, positive):
-            quotient, rest = quotient - Dim((((DimOp("floordiv", inner.left, inner.right),), 1),)), inner.left
+            quotient, rest = quotient - Dim.of(DimOp("floordiv", inner.left, inner.right)), inner.left
         case _:
             pass
     return quotient if op.kind == "floordiv" else rest
@@ -91,8 +91,7 @@ def at_least_one(extent: Dim) -> frozenset[str]:
     less = [monomial for monomial, factor in extent.terms if factor < 0]
     if not more or not all(never_negative(Dim(((monomial, 1),))) for monomial in less):
         return frozenset()
-    shared = [{atom for atom in monomial if isinstance(atom, str)} for monomial in more]
-    return frozenset(set.intersection(*shared))
+    return frozenset(set.intersection(*({atom for atom in monomial if isinstance(atom, str)} for monomial in more)))
 
 
 def _positive(dim: Dim, extents: Extents) -> frozenset[str]:

@@ -33,8 +33,7 @@ class Binding:
 class Demand:
     """Relation of two extents that a computation needs to mean anything, and that does not follow from its shapes.
 
-    `relation`: "equal"; "broadcast", equal or one of them 1 and the other not 0; "at most", the left one not above the
-    right one."""
+    `relation`: "equal"; "broadcast", equal or one of them 1 and the other not 0; "at most", left not above right."""
 
     left: Dim
     right: Dim
@@ -105,9 +104,8 @@ def _solve(position: int, axis: int, dim: Dim, bound: Collection[str]) -> Bindin
         return None
     factor = dict(dim.terms).get((unknown[0],), 0)
     offset = dim - Dim.of(unknown[0]) * factor
-    if factor <= 0 or unknown[0] in offset.names:
-        return None
-    return Binding(unknown[0], position, axis, offset, factor)
+    is_linear = factor > 0 and unknown[0] not in offset.names
+    return Binding(unknown[0], position, axis, offset, factor) if is_linear else None
 
 
 def bind(shapes: Sequence[Shape], actual: Sequence[Sequence[int]], names: Sequence[str]) -> dict[str, int]:

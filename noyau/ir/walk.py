@@ -211,8 +211,7 @@ def rewrite_all(
     of_statement: Callable[[ir.Statement], ir.Statement],
     of_expression: Callable[[ir.Expr], ir.Expr],
 ) -> tuple[ir.Statement, ...]:
-    """The statements with changes applied to each of them and to every expression; in loops, conditions and folds, to
-    what is in them."""
+    """The statements with each and every expression changed; of loops, conditions and folds, what is in them."""
 
     def change(statement: ir.Statement) -> ir.Statement:
         if isinstance(statement, ir.Loop | ir.If):

@@ -4,8 +4,7 @@ The forward graph saves values for the backward one: fewest bytes, little recomp
 anyway, so that they are nearly free. Maps, views and lookups are computed again from what is saved, but for chains of
 maps of more than 100 flops a cell; reductions, running results, merges, matrix products and what noyau does not look
 into are not. Between these it is a minimum cut, weighed in bytes: of what the backward graph reads, the cheapest values
-that all of it can be computed from. Of cuts that weigh the same it is the last, from which least is computed again.
-"""
+that all of it can be computed from. Of cuts that weigh the same it is the last, from which least is computed again."""
 
 from __future__ import annotations
 
@@ -259,8 +258,7 @@ class Adjoints:
                 self.back(node, self.total(node))
         outputs = [self.result(name) for name in self.wanted]
         inputs = [*self.graph.inputs, *gradients]
-        names = {node.output for node in inputs}
-        rest = [node for node in self.builder.nodes if node.output not in names]
+        rest = (node for node in self.builder.nodes if not isinstance(node.kind, Input))
         return Graph((*inputs, *rest), tuple(outputs), self.graph.demands)
 
     def output_gradient(self, name: str) -> Node:
@@ -303,9 +301,12 @@ class Adjoints:
     def back(self, node: Node, gradient: Gradient) -> None:
         """Give a value's gradient back to what it was made of."""
         function = node.kind.function if isinstance(node.kind, Map) else ""
-        if not function or has(function, Fact.CHOOSES):
+        chooses = bool(function) and has(function, Fact.CHOOSES)
+        if not function or chooses:
             gradient = self.without_doubt(gradient)
-        masked, doubt = _keeps_mask(node, gradient.masked), gradient.doubt
+        # Whether a 0 that is given back says that nobody chose what it was made of
+        keeps_mask = isinstance(node.kind, Map | View | Select | Reduce | Gather | Scatter)
+        masked, doubt = keeps_mask and (gradient.masked or chooses), gradient.doubt
         if function and gradient.masked and not has(function, Fact.CHOOSES | Fact.LINEAR):
             doubt = doubt or gradient.value
         operands = [self.graph[name] for name in node.inputs]
@@ -317,8 +318,7 @@ class Adjoints:
 
 
 def carriers(graph: Graph, starts: Sequence[str]) -> frozenset[str]:
-    """List the float values through which `starts` reach the outputs; integers, steps and invariant values carry
-    nothing."""
+    """List the float values by which `starts` reach the outputs; integers, steps and invariant values carry nothing."""
     carriers, constant = set(starts), invariant_values(graph)
     for node in graph.nodes:
         flat = node.kind == Map("cast") and not node.dtype.is_float
@@ -327,17 +327,6 @@ def carriers(graph: Graph, starts: Sequence[str]) -> frozenset[str]:
         if moves and not flat and node.output not in constant and any(name in carriers for name in node.inputs):
             carriers.add(node.output)
     return frozenset(carriers)
-
-
-def _keeps_mask(node: Node, masked: bool) -> bool:
-    """Whether a 0 that a value gives back says that nobody chose what it was made of."""
-    match node.kind:
-        case Map(function):
-            return masked or has(function, Fact.CHOOSES)
-        case View() | Select() | Reduce() | Gather() | Scatter():
-            return masked
-        case _:
-            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,8 +349,7 @@ class Derived:
 def derive(graph: Graph, inputs: Sequence[str]) -> Derived:
     """Derive a graph's float outputs by some inputs in reverse mode.
 
-    A gradient that nothing reaches is 0. UnsupportedError names a value on the way that has no derivative, or an input
-    that is no float."""
+    A gradient that nothing reaches is 0. UnsupportedError names what on the way has none, or an input of no floats."""
     graph = without_copies(graph)
     gradient = gradient_of(graph, inputs)
     forward, saved, backward = split(graph, gradient)
@@ -381,8 +369,7 @@ def gradient_of(graph: Graph, inputs: Sequence[str]) -> Graph:
 
 
 def with_free_gradients(graph: Graph) -> Graph:
-    """The graph whose outputs are called so that the names of their gradients are free: a gradient's own gradient may
-    have taken them."""
+    """The graph with outputs so called that the names of their gradients are free: a gradient's own may have them."""
     occupied, names = set(graph.by_name), dict[str, str]()
     for name in graph.outputs:
         if gradient_name(name) in occupied and not isinstance(graph[name].kind, Input):

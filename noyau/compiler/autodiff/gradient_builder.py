@@ -1,7 +1,6 @@
 """The builder of a gradient's graph: values that are one number everywhere are calculated at once.
 
-The derivatives of scalar functions are the rules of `ir/operators.py`, emitted as nodes.
-"""
+The derivatives of scalar functions are the rules of `ir/operators.py`, emitted as nodes."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
 """Derivatives of running results and of folds by a function of the user: the gradient of each cell that was taken in.
 
-A scan in reverse is one forwards of flipped cells, and an exclusive one is an inclusive one whose results are one place
-further on: so each monoid has one rule.
+A reverse scan is one of flipped cells, an exclusive one an inclusive one that is one place on: a monoid has one rule.
 
 With s_k the state of a fold before cell k, the cell's gradient is that of the result, times df/dx at (s_k, x_k), times
-df/ds of every later step: a running result of the fold, and a running product from behind.
-"""
+df/ds of every later step: a running result of the fold, and a running product from behind."""
 
 from __future__ import annotations
 
@@ -33,10 +31,9 @@ def scan_back(builder: GradientBuilder, node: Node, kind: Scan, operand: Node, g
         wide, above = builder.flip(wide, axis), builder.flip(above, axis)
     if kind.exclusive:
         # Each cell the one behind it, and 0 the last
-        longer = builder.pad(above, axis, Dim.of(0), above.shape[axis] + 1)
         index = list(indices(len(above.shape)))
         index[axis] = index[axis] + 1
-        above = builder.view(longer, above.shape, index)
+        above = builder.view(builder.pad(above, axis, Dim.of(0), above.shape[axis] + 1), above.shape, index)
     below = _RULES[kind.monoid](builder, kind.monoid, wide, above, axis)
     return builder.flip(below, axis) if kind.reverse else below
 
@@ -60,10 +57,9 @@ def _product(builder: GradientBuilder, monoid: str, operand: Node, gradient: Nod
 
 def _extreme(builder: GradientBuilder, monoid: str, operand: Node, gradient: Node, axis: int) -> Node:
     """To the cell that was the largest, or the least, so far."""
-    where = builder.scan(Scan(f"arg{monoid}", axis), operand)
     own = indices(len(operand.shape))
     index = tuple(Lookup(1, own) if at == axis else dim for at, dim in enumerate(own))
-    return scatter_to_zeros(builder, index, operand.shape, gradient, where)
+    return scatter_to_zeros(builder, index, operand.shape, gradient, builder.scan(Scan(f"arg{monoid}", axis), operand))
 
 
 def _logsumexp(builder: GradientBuilder, monoid: str, operand: Node, gradient: Node, axis: int) -> Node:
@@ -81,8 +77,7 @@ _RULES = {"prod": _product, "max": _extreme, "min": _extreme, "logsumexp": _logs
 
 
 def fold_back(builder: GradientBuilder, kind: Reduce, operand: Node, gradient: Node) -> Node:
-    """The gradient of what a fold took in, in the dtype that it computes in. UnsupportedError where a function of the
-    step has no derivative."""
+    """The gradient of what a fold took in, in the dtype it computes in. UnsupportedError where its step has none."""
     cells = builder.cast(operand, operand.dtype.compute)
     if len(kind.axes) == 1:
         return _along(builder, kind.monoid, cells, gradient, kind.axes[0])

@@ -3,8 +3,7 @@
 The maximum that softmax subtracts is such a value: were another number in its place, exp(x - m) would be scaled, its
 sum too, and the quotient would be the same. So no gradient need go through it. Of each value that is computed with one
 it is asked how it changes when each cell c of that one grows by d(c): not at all, by a multiple k d(c), or by a factor
-exp(k d(c)), where the index map tells which c. What changes otherwise ends the search.
-"""
+exp(k d(c)), where the index map tells which c. What changes otherwise ends the search."""
 
 from __future__ import annotations
 

@@ -15,8 +15,7 @@ from noyau.ir.graph import Graph, Map, Node, Reduce, View, downstream
 
 
 def simplify_gradient(graph: Graph, protected: Collection[str] = (), results: Collection[str] = ()) -> Graph:
-    """Apply the passes in turn, until nothing changes. `protected`: the gradients among the inputs; `results`: the
-    outputs of the graph that is derived."""
+    """Apply the passes until nothing changes. `protected`: gradients among the inputs; `results`: outputs to derive."""
     # Results are read before those are dropped that nothing reads.
     reading = partial(read_results, protected=protected, results=results)
     rounding, sharing = partial(drop_rounding, protected=results), partial(share_divisors, protected=protected)

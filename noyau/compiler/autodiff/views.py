@@ -2,8 +2,7 @@
 
 Source and result axes hang together where an index entry names them; each such group is inverted by itself: a slice is
 padded, a flip flipped, a strided slice spread out, a split or a merge of axes undone, a diagonal set into zeros, and
-axes that nothing names are summed. What is none of these (windows that overlap, borders that repeat) is a Scatter.
-"""
+axes that nothing names are summed. What is none of these (windows that overlap, borders that repeat) is a Scatter."""
 
 from __future__ import annotations
 
@@ -198,9 +197,8 @@ def unmerge(work: GradientAxes, part: AxisGroup) -> None:
 
 def view_back(builder: GradientBuilder, index: Shape, source: Shape, gradient: Node) -> Node:
     """The gradient of what a view of that index map shows, of that shape."""
-    exact = tuple(simplify(dim, gradient.extents) for dim in index)
     try:
-        return _regular(builder, exact, source, gradient)
+        return _regular(builder, tuple(simplify(dim, gradient.extents) for dim in index), source, gradient)
     except Irregular:
         return scatter_to_zeros(builder, index, source, gradient)
 

@@ -62,8 +62,7 @@ def layout_of(array: np.ndarray) -> Layout | None:
 
 
 def laid_out(graph: Graph, layouts: Sequence[Layout]) -> Graph:
-    """The graph whose inputs, in order, have these layouts: a permuted one is an input with its axes in the order of
-    memory, `x_in_memory`, and a transpose of it."""
+    """The graph with inputs of these layouts: a permuted one is an input in the order of memory, and its transpose."""
     by_name = {node.output: layout for node, layout in zip(graph.inputs, layouts, strict=True)}
     nodes: list[Node] = []
     for node in graph.nodes:

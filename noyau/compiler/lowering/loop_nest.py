@@ -1,7 +1,6 @@
 """The loops of a group: those of its largest output, and how the other outputs lie in them.
 
-An output may lie in the loops of another with its axes merged, as a reshape does, or in another order.
-"""
+An output may lie in the loops of another with its axes merged, as a reshape does, or in another order."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ NestAxis = tuple[Dim, Dim]  # of the nest: its index, and its extent
 
 def merge_axes(shape: Shape, axes: Sequence[NestAxis]) -> Shape | None:
     """The index of a value in a nest of these axes, where each axis of it is one of them or several neighbours as one;
-    None where that is not so, or where the nest's innermost axis is not the value's: its cells would be stored one far
-    from the other."""
+    None where that is not so, or where the nest's innermost axis is not the value's: it would be stored far apart."""
     left, index, innermost = list(axes), list[Dim](), False
     for extent in shape:
         run = [] if extent == ONE else _run(extent, left)

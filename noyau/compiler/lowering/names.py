@@ -15,8 +15,7 @@ _WORDS = frozenset(
 
 
 class Names:
-    """Hands out one identifier for each name, never the same twice. None has a dot: schedules name memory `x.turned`,
-    which an input may not be called."""
+    """Hands out one identifier for each name, never the same twice, and none with a dot, as memory of schedules has."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()

@@ -1,8 +1,7 @@
 """Choose the loops of a group, and lower its outputs into them: one nest, whatever views lie between.
 
 The largest output gives the loops. Loops that reductions depend on come first, so that each reduction is done once
-a row; the other outputs are stored in the same loops, or in the outer ones.
-"""
+a row; the other outputs are stored in the same loops, or in the outer ones."""
 
 from __future__ import annotations
 
@@ -78,8 +77,7 @@ def lower_scatter(graph: Graph, names: Names, buffers: Sequence[Buffer]) -> tupl
     *inputs, output = buffers
     copied = lower_outputs(replace(graph, outputs=(data,)), names, [*inputs, replace(output, source=data)])
     target = [*inputs, replace(output, source=updates)]
-    merged = lower_outputs(replace(graph, outputs=(updates,)), names, target, partial(Scattering, node))
-    return copied, merged
+    return copied, lower_outputs(replace(graph, outputs=(updates,)), names, target, partial(Scattering, node))
 
 
 def lower_outputs(

@@ -4,8 +4,7 @@ So reductions leave the loops that they do not depend on, and a value that is us
 Arrays that are known now are expressions of their index: a kernel has no memory for constants. A scan is a state in
 memory, which the loop over the scanned axis carries from one index to the next. Where at most one update of a scatter
 can meet a cell, and its place but for what is looked up is that of the cell, a cell asks whether it is the one; else
-updates are merged in memory, one after the other.
-"""
+updates are merged in memory, one after the other."""
 
 from __future__ import annotations
 
@@ -66,8 +65,7 @@ class LoopScope:
 
 
 class CutNeeded(Exception):
-    """The loop over `variable` must be cut at `point`, for a piece of a Select ends there. `by_cells`: at each of its
-    cells, for each is a piece."""
+    """The loop over `variable` must be cut at `point`, where a piece of a Select ends; `by_cells`: each cell is one."""
 
     def __init__(self, variable: str, point: Dim, *, by_cells: bool) -> None:
         self.variable, self.point, self.by_cells = variable, point, by_cells
@@ -165,8 +163,7 @@ class Lowering:
         return [each for each in left_out if not sure or each in looked_up or each.names & (set(reads) - positive)]
 
     def guard_of(self, index: Shape, shape: Shape, depth: int, reads: Iterable[str] = ()) -> ir.Expr | None:
-        """Give the condition under which a cell may be read: that of its use, and that the loops run that it left where
-        there are doubts."""
+        """Give the condition under which a cell may be read: that of its use, and that the loops in doubt run."""
         doubtful = self.doubts(index, shape, depth, reads)
         self.lifted |= bool(doubtful)
         runs = [ir.Call("less", (ir.Index(Dim.of(0)), ir.Index(extent)), DType.BOOL) for extent in doubtful]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from noyau.ir.dims import Dim, maximum, product
 from noyau.ir.graph import Node
-from noyau.ir.loops import Buffer, Expr, Fold, If, Kernel, Let, Load, Loop, Require, Role, Statement
+from noyau.ir.loops import Expr, Fold, If, Kernel, Let, Load, Loop, Require, Role, Statement
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.walk import every_statement, expressions, flops_of, operands
 
@@ -52,16 +52,13 @@ def _work(statements: Iterable[Statement]) -> Dim:
 
 
 def bytes_moved(kernel: Kernel) -> Dim:
-    """The bytes that must move: each input and output once; of a table that indices look into, no more cells than the
-    loops around its longest reading take."""
-    gathered = _gathered(kernel)
-    moved = [buffer for buffer in kernel.buffers if buffer.role is not Role.SCRATCH]
-    return sum((_cells_moved(buffer, gathered) * buffer.dtype.bytes for buffer in moved), Dim.of(0))
-
-
-def _cells_moved(buffer: Buffer, gathered: Mapping[str, Dim]) -> Dim:
-    whole = product(buffer.shape)
-    return -maximum(-whole, -gathered[buffer.name]) if buffer.name in gathered else whole
+    """The bytes that must move: inputs and outputs once, of a looked-up table what its longest reading takes."""
+    gathered, total = _gathered(kernel), Dim.of(0)
+    for buffer in (*kernel.of(Role.INPUT), *kernel.of(Role.OUTPUT)):
+        whole = product(buffer.shape)
+        moved = -maximum(-whole, -gathered[buffer.name]) if buffer.name in gathered else whole
+        total = total + moved * buffer.dtype.bytes
+    return total
 
 
 def _gathered(kernel: Kernel) -> dict[str, Dim]:

@@ -1,8 +1,7 @@
 """Cut a graph into groups that become one kernel each, and keep in words why each cut is where it is.
 
 Groups are found by index maps and dependence: two are joined when what they compute together lowers into one nest,
-nothing dear is computed again, and no path leaves and comes back. Names of operators play no part.
-"""
+nothing dear is computed again, and no path leaves and comes back. Names of operators play no part."""
 
 from __future__ import annotations
 
@@ -37,8 +36,7 @@ class Group:
     """Operators that become one kernel: what they compute as it was spelt, and in normal form, which the kernel is
     lowered from; both have their outputs in the order of the kernel's.
 
-    `stand_ins`: values of which others read the shape alone, and outputs of the group that have the same shape;
-    `by_hand`: the kernel that somebody wrote for it."""
+    `stand_ins`: outputs of the shape of values of which others read no more; `by_hand`: the kernel of a user."""
 
     positions: tuple[int, ...]
     original: Graph
@@ -48,8 +46,7 @@ class Group:
 
     @cached_property
     def kernel(self) -> Kernel:
-        """The kernel, lowered when it is first asked for: most groups of a deep model are like others. UnsupportedError
-        where there is none."""
+        """The kernel, lowered when first asked for: most groups are like others. UnsupportedError without one."""
         return self.by_hand or lower(self.graph, "kernel")
 
     def at(self, positions: Iterable[int], names: Mapping[str, str], like: Graph) -> Group | None:
@@ -111,8 +108,7 @@ def group_of(model: Model, positions: Iterable[int], def_use: DefUse | None = No
 class _Partitioning:
     """`member` has the name of each operator's group, `sets` the operators of each group. `alone` says why an operator
     cannot be a kernel by itself; such a one may still join others, which know its sizes or make what it reads. `lonely`
-    are those that could be one and are not worth it. `reason_by_key` and `group_by_key` are what is known of
-    sets by what they are, whichever layer they are in."""
+    could be one and are not worth it. `reason_by_key`, `group_by_key`: what is known of sets by their structure."""
 
     model: Model
     def_use: DefUse
@@ -238,8 +234,7 @@ class _Partitioning:
         return None
 
     def refusal(self, positions: Positions, *, fresh: bool = False) -> str | None:
-        """Why operators cannot be one kernel by themselves, or None. Groups that are alike are judged once; `fresh`
-        judges again, so that the words name this group's own values."""
+        """Why operators cannot be one kernel, or None. Groups alike are judged once, unless `fresh`: in own names."""
         try:
             key = self.structural_keys.key_of(positions)
             if key is not None and key.key in self.reason_by_key and not (fresh and self.reason_by_key[key.key]):
@@ -339,8 +334,7 @@ def worth(positions: frozenset[int], graph: Graph) -> bool:
 
 
 def columns_of(graph: Graph) -> tuple[tuple[int, ...], Shape] | None:
-    """The axes over which a graph reduces, and the shape of what it does, where it does nothing else, and the last axis
-    stays; or None."""
+    """The axes and the shape of what a graph reduces, where it does nothing else and the last axis stays; or None."""
     reduced = [node for node in graph.nodes if isinstance(node.kind, Reduce)]
     over = {(node.kind.axes, graph[node.inputs[0]].shape) for node in reduced if isinstance(node.kind, Reduce)}
     if len(over) != 1 or any(isinstance(node.kind, Scan | Scatter) for node in graph.nodes):

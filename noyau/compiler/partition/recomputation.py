@@ -42,8 +42,7 @@ class Repeat:
 
 def check_depth(graph: Graph) -> None:
     """UnsupportedError where too many reductions, or too many steps, need each other in turn."""
-    steps: dict[str, int] = {}
-    passes: dict[str, int] = {}
+    steps, passes = dict[str, int](), dict[str, int]()
     for node in graph.nodes:
         steps[node.output] = max((steps[name] for name in node.inputs), default=0) + 1
         passes[node.output] = max((passes[name] for name in node.inputs), default=0) + isinstance(node.kind, Reduce)
@@ -81,8 +80,8 @@ def repeats(graph: Graph, kernel: Kernel) -> list[Repeat]:
     trips: dict[tuple[str, int], float] = defaultdict(float)
     costs: dict[str, tuple[float, bool]] = {}
     for launch in kernel.launches:
-        for value, inside, times, flops, is_fold in _computed(launch.body, 1.0):
-            trips[value, inside] += times
+        for value, place, times, flops, is_fold in _computed(launch.body, 1.0):
+            trips[value, place] += times
             costs[value] = (flops, is_fold)
     most = defaultdict[str, float](float)
     for (value, _), times in trips.items():
@@ -95,23 +94,21 @@ def repeats(graph: Graph, kernel: Kernel) -> list[Repeat]:
     return sorted(repeated, key=lambda repeat: -repeat.flops)
 
 
-def _computed(
-    body: Iterable[Statement], times: float, inside: int = 0
-) -> Iterator[tuple[str, int, float, float, bool]]:
+def _computed(body: Iterable[Statement], times: float, place: int = 0) -> Iterator[tuple[str, int, float, float, bool]]:
     """Each value, a number of the folds around it, how often it is computed, its flops, and whether it is a fold."""
     for statement in body:
         match statement:
             case Loop(_, extent, _, inner):
-                yield from _computed(inner, times * usual(extent), inside)
+                yield from _computed(inner, times * usual(extent), place)
             case If(_, inner):
-                yield from _computed(inner, times, inside)
+                yield from _computed(inner, times, place)
             case Let(name, Fold() as fold, origin):
                 length = usual(product(extent for _, extent in fold.loops))
                 if origin:
-                    yield origin[0], inside, times, length, True
-                yield from _computed(fold.body, times * length, inside + hash(name) % (1 << 32) + 1)
+                    yield origin[0], place, times, length, True
+                yield from _computed(fold.body, times * length, place + hash(name) % (1 << 32) + 1)
             case Let(_, value, origin) if origin:
-                yield origin[0], inside, times, flops_within(value), False
+                yield origin[0], place, times, flops_within(value), False
             case _:
                 pass
 

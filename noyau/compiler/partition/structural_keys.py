@@ -2,8 +2,7 @@
 
 Sets that are isomorphic, as the layers of a model are, have one key, which takes no graph to find: it holds the
 computation of each operator, the reads within the set, and the values that cross its border. Sets of equal keys have
-graphs that differ in the names of values alone, sizes named alike: a result for one holds for the other.
-"""
+graphs that differ in the names of values alone, sizes named alike: a result for one holds for the other."""
 
 from __future__ import annotations
 
@@ -97,8 +96,7 @@ def _what(node: Node, inputs: tuple[int, ...]) -> Hashable:
 
 
 def with_names(graph: Graph, names: Mapping[str, str], like: Graph) -> Graph | None:
-    """A graph whose values have other names, those that passes derived of them too, and the sources of `like`, which
-    has the new ones; None where it has a name that is not known."""
+    """A graph with other names, also for what passes derived, and the sources of `like`; None for a name not known."""
     names_of, nodes = dict[str, str](), list[Node]()
     for node in graph.nodes:
         stem, tilde, rest = node.output.partition("~")

@@ -1,8 +1,7 @@
 """Memory traffic of a graph at some sizes, before anything is compiled.
 
 The bytes that a group must move are what it reads of each input, at least, and what it writes; less than all of an
-input where a view or a gather looks at a part of it: the floor of a kernel is of these bytes.
-"""
+input where a view or a gather looks at a part of it: the floor of a kernel is of these bytes."""
 
 from __future__ import annotations
 
@@ -116,8 +115,7 @@ def is_scalar(node: Node) -> bool:
 
 
 def require_bound_sizes(graph: Graph) -> Graph:
-    """The graph itself; UnsupportedError where one of its operators demands something of a size that no input tells:
-    the operator would look, and the kernel could not."""
+    """The graph itself; UnsupportedError where a demand is of a size that no input tells: a kernel could not look."""
     bound = bound_sizes(graph.inputs)
     if loose := [demand for demand in graph.demands if not demand.left.names | demand.right.names <= bound]:
         raise UnsupportedError(f"whether {loose[0]} does not follow from the shapes of the inputs")

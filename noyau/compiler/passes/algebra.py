@@ -8,8 +8,7 @@ order, because another one rounds, overflows and underflows otherwise.
 x / sqrt(v), x * reciprocal(sqrt(v)) and x * rsqrt(v) are x * rsqrt(v); so is x * v ** -0.5, where v is never below 0
 (`is_natural`). x / 8 is x * 0.125, and x * -1 is -x. x * reciprocal(v) is x / v, which is finite where reciprocal(v)
 overflows and the truth does not; y / (1 + exp(-x)) is y * sigmoid(x), which is not 0 yet where exp(-x) overflows;
-(x / 2) * (2 * y) is x * y, which rounds once. Of logic, a > b is b < a, and a choice by `not c` is one by c.
-"""
+(x / 2) * (2 * y) is x * y, which rounds once. Of logic, a > b is b < a, and a choice by `not c` is one by c."""
 
 from __future__ import annotations
 
@@ -119,18 +118,15 @@ def power(node: Node, rebuilder: Rebuilder) -> Change:
         case 3:
             square = replace(node, output=rebuilder.fresh(node.output), kind=Map("multiply"), inputs=(base, base))
             return (square, replace(node, kind=Map("multiply"), inputs=(square.output, base)))
-        case -1 | 0.5 | -0.5 as exponent if node.dtype.is_float and (
-            exponent == -1 or is_natural(rebuilder.nodes, base)
-        ):
-            return (replace(node, kind=Map(_POWERS[exponent]), inputs=(base,)),)
+        case -1 | 0.5 | -0.5 as number if node.dtype.is_float and (number == -1 or is_natural(rebuilder.nodes, base)):
+            return (replace(node, kind=Map(_POWERS[number]), inputs=(base,)),)
         case _:
             return (node,)
 
 
 # Of -0 and of -inf x ** 0.5 and sqrt(x) differ; a sum of squares with an epsilon added is neither.
 def is_natural(nodes: Mapping[str, Node], name: str) -> bool:
-    """Whether each cell of a value is surely 0 or above, infinite, or NaN; never -0. Integers may wrap: only those that
-    have no sign are natural."""
+    """Whether each cell of a value is surely 0 or above, infinite, or NaN; never -0. Integers with a sign may wrap."""
     natural: dict[str, bool] = {}
     waiting = [name]
     while waiting:

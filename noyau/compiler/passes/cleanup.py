@@ -1,6 +1,5 @@
 """Passes that tidy: equal values once, operands in one order, constants folded, views composed, the unneeded gone; and
-a judge of outputs that are but reshapes of each other: the same memory would be written twice.
-"""
+a judge of outputs that are but reshapes of each other: the same memory would be written twice."""
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ def _scalar(rebuilder: Rebuilder, name: str) -> np.ndarray | None:
 
 
 def judge_copies(graph: Graph) -> None:
-    """UnsupportedError where an output has the cells of another in the same order: a reshape of it, which costs a
-    runtime nothing."""
+    """UnsupportedError where an output has the cells of another in the same order: a reshape, free in a runtime."""
     for one, other in combinations(graph.outputs, 2):
         if graph[one].shape != graph[other].shape and _is_reshape(graph, one, other):
             raise UnsupportedError(f"{other} would be written twice: it has the cells of {one}, in the same order")

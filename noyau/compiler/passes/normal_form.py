@@ -22,8 +22,7 @@ from noyau.ir.sizes import Demand, plan
 
 
 def order_operands(graph: Graph) -> Graph:
-    """Commutative operands in the order of what they are made of, then of what is made of them, whatever they are
-    called and however they were spelt."""
+    """Commutative operands in the order of what they are made of, then of their uses, whatever they are called."""
     keys = structure(graph)
     uses, roles = contexts(graph, keys), roles_of_sizes(graph)
 
@@ -41,8 +40,7 @@ def order_operands(graph: Graph) -> Graph:
 
 
 def structure(graph: Graph) -> dict[str, str]:
-    """For each value a digest of how it is computed, down to the dtypes and extents of inputs; neither names, of values
-    or of sizes, nor the views on the way matter."""
+    """For each value a digest of how it is computed, down to dtypes and extents of inputs, without names and views."""
     keys, roles = dict[str, str](), roles_of_sizes(graph)
     for node in graph.nodes:
         operands = [keys[name] for name in node.inputs]
@@ -138,8 +136,7 @@ def _is_plain(value: float) -> bool:
 
 
 def order_ends(graph: Graph) -> Graph:
-    """Outputs in the order of their structure, and nodes as a walk from the outputs down meets them: order of names and
-    of the model does not matter."""
+    """Outputs in the order of their structure, nodes as a walk down from these meets them, whatever order they had."""
     keys, nodes = structure(graph), dict[str, Node]()
     outputs = tuple(sorted(graph.outputs, key=lambda name: (keys[name], graph.outputs.index(name))))
     waiting = [(name, False) for name in reversed(outputs)]
@@ -161,14 +158,12 @@ Swap = tuple[Monomial, Dim]
 
 def own_sizes(graph: Graph, facts: Sequence[Demand] = ()) -> Graph:
     """The graph with each extent of an input that no shape of an input determines as one size, named by its formula;
-    wherever else the formula stands, there the size stands too. Sizes that must be equal are one. `facts` are demands
-    that others have seen to."""
+    wherever else that stands, the size stands too. Sizes that must be equal are one. `facts`: demands met elsewhere."""
     for find in (_one_of_two, _extent):
         while (swap := find(graph, facts)) is not None:
             change = partial(_swapped, unit=swap[0], value=swap[1])
             nodes = tuple(with_dims(node, change) for node in graph.nodes)
-            facts, demands = _changed(facts, change), _changed(graph.demands, change)
-            graph = replace(graph, nodes=nodes, demands=demands)
+            facts, graph = _changed(facts, change), replace(graph, nodes=nodes, demands=_changed(graph.demands, change))
     return graph
 
 

@@ -19,10 +19,6 @@ class Rebuilder:
         self.renamed: dict[str, str] = {}
         self.taken = {node.output for node in graph.nodes}
 
-    def now(self, name: str) -> str:
-        """The value that stands for `name`."""
-        return self.renamed.get(name, name)
-
     def add(self, node: Node) -> str:
         self.nodes[node.output] = node
         return node.output
@@ -39,12 +35,11 @@ class Rebuilder:
 def rebuild(graph: Graph, change: Callable[[Node, Rebuilder], Change]) -> Graph:
     """The graph with each node changed: into nodes, of which the last takes its place, or into another value's name.
 
-    `change` sees a node with its inputs already renamed. An output of the graph keeps its name: where another value
-    stands for it, an identity View names it again."""
+    `change` sees a node with its inputs renamed. An output that becomes another value keeps its name, as a View."""
     rebuilder = Rebuilder(graph)
     for node in graph.nodes:
         if rebuilder.renamed:
-            node = replace(node, inputs=tuple(map(rebuilder.now, node.inputs)))
+            node = replace(node, inputs=tuple(rebuilder.renamed.get(name, name) for name in node.inputs))
         result = change(node, rebuilder)
         if isinstance(result, str):
             rebuilder.renamed[node.output] = result
@@ -99,8 +94,7 @@ def _with_dims(kind: Kind, change: Callable[[Dim], Dim]) -> Kind:
 
 
 def nameless(graph: Graph) -> Graph:
-    """The graph with numbers for the names of values and sizes, in the order in which they come, and no sources: the
-    same for graphs that differ in names alone."""
+    """The graph with numbers, in order, for names of values and sizes, and no sources: equal if names alone differ."""
     values = {node.output: f"v{number}" for number, node in enumerate(graph.nodes)}
     sizes = {name: Dim.of(f"s{number}") for number, name in enumerate(sizes_in_order(graph))}
 

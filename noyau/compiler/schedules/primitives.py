@@ -1,7 +1,6 @@
 """The schedule functions. Each takes statements (or a kernel) and gives others that compute the same.
 
-In a lowered nest every loop may run in any order: each cell is stored once, and only folds carry a state.
-"""
+In a lowered nest every loop may run in any order: each cell is stored once, and only folds carry a state."""
 
 from __future__ import annotations
 
@@ -90,21 +89,19 @@ def _coalesce_fold(expr: ir.Expr) -> ir.Expr:
     if not isinstance(expr, ir.Fold):
         return expr
     body, loops = coalesce(expr.body), list(expr.loops)
-    at = len(loops) - 2
-    while at >= 0:
+    for at in reversed(range(len(loops) - 1)):
         (outer, count), (inner, extent) = loops[at], loops[at + 1]
         one = _in_one(outer, inner, extent, (*body, ir.Let("#value", expr.value)))
         if one is not None and isinstance(last := one[-1], ir.Let):
             body, expr = one[:-1], replace(expr, value=last.value)
             loops[at : at + 2] = [(inner, count * extent)]
-        at -= 1
     return replace(expr, loops=tuple(loops), body=body)
 
 
 def divides(dim: Dim, variable: str) -> bool:
     """Whether a division or modulo of the variable is left in an index."""
     atoms = [atom for monomial, _ in dim.terms for atom in monomial]
-    return any(isinstance(atom, DimOp) and variable in Dim((((atom,), 1),)).names for atom in atoms)
+    return any(isinstance(atom, DimOp) and variable in Dim.of(atom).names for atom in atoms)
 
 
 def sink(statements: Statements) -> Statements:
@@ -247,8 +244,7 @@ def drop_unused(statements: Statements) -> Statements:
 
 
 def change_each(body: Iterable[ir.Statement], change: Callable[[ir.Statement], Statements | None]) -> Statements:
-    """The statements of a block, and of the loops and conditions in it, each as what `change` makes of it; as it is
-    where that is None."""
+    """The statements of a block, of loops and conditions in it too, as what `change` makes of each that it changes."""
     result: list[ir.Statement] = []
     for statement in body:
         if (changed := change(statement)) is not None:
@@ -269,9 +265,8 @@ def sizes_outside(body: Statements) -> Statements:
             sizes = [s for s in statement.body if lanes and isinstance(s, ir.Let) and _is_size(s.value)]
             result += [s for s in sizes if s.name not in names]
             names.update(s.name for s in sizes)
-            result.append(replace(statement, body=sizes_outside(tuple(s for s in statement.body if s not in sizes))))
-        else:
-            result.append(statement)
+            statement = replace(statement, body=sizes_outside(tuple(s for s in statement.body if s not in sizes)))
+        result.append(statement)
     return tuple(result)
 
 

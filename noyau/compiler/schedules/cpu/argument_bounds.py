@@ -2,8 +2,7 @@
 
 Of such an argument e^x needs no care for what overflows, which is a fifth of its instructions. And what is summed of
 all such e^x of a row is 1 at least, for m is one of the x: the share of one of them in the sum is a product with the
-inverse of the sum, and what that leaves over another one; nothing overflows, and there are no zeros with signs.
-"""
+inverse of the sum, and what that leaves over another one; nothing overflows, and there are no zeros with signs."""
 
 from __future__ import annotations
 
@@ -38,8 +37,7 @@ class _Scope:
 
 
 def note_signs(kernel: Kernel) -> Kernel:
-    """The kernel, before its folds are loops, with each e^x marked whose argument is never above 0, and each
-    quotient that is the share of one of them in their sum."""
+    """The kernel, with folds, in which each e^x with x never above 0 is marked, and each share of one in a sum."""
     return with_bodies(kernel, lambda body: _noted(body, _Scope()))
 
 
@@ -85,11 +83,8 @@ def _largest(expr: Expr, scope: _Scope) -> Expr | None:
 def _takes_in(fold: Fold, let: Let, scope: _Scope) -> bool:
     """Whether a fold is over a value of the graph, and takes in the cell of it that a Let is."""
     own = [s.origin for s in fold.body if isinstance(s, Let) and s.origin and fold.value == Var(s.name, s.value.dtype)]
-    return let.origin is not None and any(
-        value == let.origin[0] and tuple(dim.replace(there) for dim in index) == let.origin[1]
-        for value, index in own
-        for there in _places(fold, scope)
-    )
+    pairs = product(own, _places(fold, scope))
+    return any((value, tuple(dim.replace(there) for dim in index)) == let.origin for (value, index), there in pairs)
 
 
 def _is_share(part: Expr, whole: Expr, scope: _Scope) -> bool:
@@ -131,8 +126,7 @@ def _kept(body: Iterable[Statement], own: frozenset[str] | None) -> Statements:
             case _:
                 return expr
 
-    result: list[Statement] = []
-    lengths: dict[str, int] = {}
+    result, lengths = list[Statement](), dict[str, int]()
     for statement in body:
         match statement:
             case Loop(extent=extent):

@@ -36,8 +36,7 @@ def rows_before(kernel: ir.Kernel) -> tuple[ir.Kernel, list[Statements]] | None:
 
 def full(kernel: ir.Kernel, *, lanes: int = 32, block: int = BLOCK, rests: bool = True) -> tuple[ir.Kernel, Statements]:
     """The first fold at the root, over blocks on threads, then their states merged in order. What follows is done at
-    once where it is a few scalars; else it is given back, to be scheduled, and finds the result in scratch. `rests` is
-    as in `expand_folds`."""
+    once where it is a few scalars, else given back, and finds the result in scratch. `rests`: as in `expand_folds`."""
     kernel = primitives.with_bodies(kernel, primitives.coalesce)
     let = folds.first_fold(kernel.launches[0].body)
     kernel, before, after, rest = primitives.around_fold(kernel, kernel.launches[0].body, let)
@@ -50,8 +49,7 @@ def full(kernel: ir.Kernel, *, lanes: int = 32, block: int = BLOCK, rests: bool 
 
 @dataclass(frozen=True, slots=True)
 class Two:
-    """A block of statements in two: `first` runs in the empty loop `block` and leaves a state of the fold in `scratch`
-    for each round; `second` merges them in order and goes on."""
+    """A block in two: `first`, in the loop `block`, leaves a state a round in `scratch`; `second` merges these."""
 
     block: ir.Loop
     first: Statements
@@ -65,8 +63,7 @@ def in_two(
     """The first fold of a block, `around` which loops stand, in blocks of about `size` values; with `every`, all of
     them, which are alike (`folds.are_alike`), in one pass, where sums of float32 stay in float32.
 
-    The cells of scratch lie in the order of the loops, the blocks outside the innermost one. `rests` is as in
-    `expand_folds`."""
+    The cells of scratch lie in the order of the loops, blocks outside the innermost. `rests`: see `expand_folds`."""
     let, zero = folds.first_fold(body), Dim.of(0)
     at = body.index(let)
     parts = folds.parted(body) if every else folds.Parted(body[:at], (let,), body[at + 1 :])

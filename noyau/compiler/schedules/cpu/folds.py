@@ -2,8 +2,7 @@
 
 So the result never depends on the number of threads, and the loops vectorise without flags that change arithmetic. A
 sum of floats goes through float64 from block to block, so that its error does not grow with its length. Folds that
-stand side by side and run over the same loops go in one pass: what they read is read once.
-"""
+stand side by side and run over the same loops go in one pass: what they read is read once."""
 
 from __future__ import annotations
 
@@ -95,8 +94,7 @@ def expand_folds(statements: Statements, lanes: int, *, wide: bool = True, rests
 def total_of(
     fold: ir.Fold, name: str, lanes: int, *, wide: bool = True, rests: bool = True
 ) -> tuple[Statements, State]:
-    """The loops of a fold, and the state that they leave in cell 0; with 0 lanes as many as suit its length. `wide` and
-    `rests` are as in `expand_folds`."""
+    """The loops of a fold, and their state in cell 0; 0 lanes: as many as suit its length. The rest: `expand_folds`."""
     lanes = lanes or (MANY if MONOIDS[fold.monoid].wants_lanes or _known(fold.loops[-1][1]) >= LONG else FEW)
     lanes = 1 if is_ordered(fold) else min(lanes, _known(fold.loops[-1][1]) or lanes)
     apart = rests or _is_short(fold) or MONOIDS[fold.monoid].wants_lanes or is_costly(fold.body)
@@ -138,8 +136,7 @@ def _is_short(fold: ir.Fold) -> bool:
 
 
 def in_blocks(fold: ir.Fold, size: int, variable: str) -> tuple[Dim, Statements, ir.Fold]:
-    """A fold cut in blocks of about `size` values: their number, the length of the block `variable` where it has to be
-    computed, and the fold over that block."""
+    """A fold in blocks of about `size` values: their number, the length of block `variable` if not known, the fold."""
     extent, step = fold.loops[0][1], _step(fold, size)
     begin = Dim.of(variable) * step
     length, known = f"{variable}_length", extent % step == Dim.of(0)
@@ -184,10 +181,8 @@ def lanes_of(fold: ir.Fold, state: State, lanes: int, name: str, *, rests: bool)
     """The loops of a fold over lanes, up to the merged state in cell 0; `rests` is as in `expand_folds`."""
     lane, (variable, extent) = f"#lane_{name}", fold.loops[-1]
     steps = step(fold, state, Dim.of(lane) if lanes > 1 else Dim.of(0))
-    loops: list[ir.Statement] = []
-    if lanes == 1:
-        loops = [ir.Loop(variable, extent, ir.Axis.SERIAL, steps)]
-    else:
+    loops: list[ir.Statement] = [ir.Loop(variable, extent, ir.Axis.SERIAL, steps)]
+    if lanes > 1:
         whole, tail, begin = extent // lanes, extent % lanes, Dim.of(variable) * lanes
         strip = walk.substitute(steps, {variable: begin + Dim.of(lane)})
         if tail == Dim.of(0) or rests:
@@ -246,8 +241,7 @@ class Parted:
 
 
 def parted(body: Statements) -> Parted:
-    """A block with its folds side by side. Nothing that it stores is read in it, so that stores may wait; what an index
-    has to obey stays before what is loaded there."""
+    """A block with its folds side by side. Stores, which it does not read, may wait; what an index obeys does not."""
     lets = lets_of_folds(body)
     waits = {let.name for let in lets}
     before, after = list[ir.Statement](), list[ir.Statement]()
@@ -319,11 +313,10 @@ def expand_together(body: Statements) -> Statements:
 
 def in_one_pass(parts: Sequence[Statements]) -> Statements:
     """Blocks that end in a serial loop each, these of the same extents: what stands before them, then one loop."""
-    heads = tuple(s for part in parts for s in part[:-1])
     loops = [part[-1] for part in parts]
     if len(parts) == 1 or not all(isinstance(s, ir.Loop) for s in loops):
         return tuple(s for part in parts for s in part)
-    return (*heads, _joined([s for s in loops if isinstance(s, ir.Loop)]))
+    return (*(s for part in parts for s in part[:-1]), _joined([s for s in loops if isinstance(s, ir.Loop)]))
 
 
 def _joined(loops: Sequence[ir.Loop]) -> ir.Loop:
@@ -339,8 +332,7 @@ def _joined(loops: Sequence[ir.Loop]) -> ir.Loop:
 
 def merged(bodies: Sequence[Statements]) -> Statements:
     """Blocks as one, in which each value stands once, and each name is of one value."""
-    once: list[ir.Statement] = []
-    names: dict[ir.Expr, str] = {}
+    once, names = list[ir.Statement](), dict[ir.Expr, str]()
     for body in bodies:
         waiting = list(body)
         while waiting:

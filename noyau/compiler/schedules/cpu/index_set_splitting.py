@@ -4,8 +4,7 @@ A cell that is read only where a condition holds is a load with a mask, and what
 cells. Up to the place where the condition changes, and from there on, each cell does the same, without any condition.
 (Rotary of 32 heads of 1024 x 128 cells took 1.75 times as long.) Where it is certain that such a place is within the
 loop, lowering has cut it; here it may be before the first cell, or behind the last one, as the half of a row of unknown
-length may be in each of its tiles.
-"""
+length may be in each of its tiles."""
 
 from __future__ import annotations
 
@@ -111,8 +110,7 @@ def _simpler(expr: ir.Expr) -> ir.Expr:
 
 def split_by_steps(body: Statements) -> Statements:
     """Each loop in lanes whose reads stand still or go on by what sizes tell, as one where they go on, and the loop
-    itself: where two branches of a model meet, either may be broadcast, and no vector is loaded with a step that only
-    a call tells."""
+    itself: where two branches of a model meet, either may be broadcast; no vector has a step that only a call tells."""
     return change_each(body, _split)
 
 
@@ -121,15 +119,14 @@ def _split(loop: ir.Statement) -> Statements | None:
         return None
     stops = dict.fromkeys(stop for dim in all_dims(loop.body) for stop in _stops(dim, loop.var))
     zero, going = Dim.of(0), with_dims(loop.body, partial(_without, stops))
-    none = (ir.Call("equal", (ir.Index(_one(stop)), ir.Index(zero)), DType.BOOL) for stop in stops)
+    none = (ir.Call("equal", (ir.Index(Dim.of(stop)), ir.Index(zero)), DType.BOOL) for stop in stops)
     condition = ir.when(ir.all_of(none))
     whole = _in_steps(replace(loop, body=going))
     return whole if condition is None else either(condition, whole, (loop,))
 
 
 def _in_steps(loop: ir.Loop) -> Statements:
-    """A loop whose cells come in twos, or in a few, that read one cell, as an enlarged image has them: a round for each
-    such cell, and a loop over what is left."""
+    """A loop whose cells come in a few that read one, as an enlarged image's do: a round for each, and what is left."""
     divided = (op for op in divisions(loop.body) if op.kind == "floordiv" and loop.var in op.left.names)
     count = max((op.right.constant or 0 for op in divided), default=0)
     if not _is_straight(loop) or not 1 < count <= FEW:
@@ -146,7 +143,7 @@ def _stops(dim: Dim, variable: str) -> Iterator[DimOp]:
     """The sizes, 0 where a step is as it is without them, that a variable is multiplied by."""
     for monomial, _ in dim.terms:
         ops = [atom for atom in monomial if isinstance(atom, DimOp)]
-        yield from (op for op in ops if variable in monomial and op.kind == "max" and "#" not in str(_one(op)))
+        yield from (op for op in ops if variable in monomial and op.kind == "max" and "#" not in str(op))
         yield from (stop for op in ops for stop in _stops(op.left, variable))
 
 
@@ -160,7 +157,3 @@ def _without(stops: Collection[DimOp], dim: Dim) -> Dim:
             part = part * (again(atom, *sides) if isinstance(atom, DimOp) else atom)
         total = total + part
     return total
-
-
-def _one(op: DimOp) -> Dim:
-    return Dim((((op,), 1),))

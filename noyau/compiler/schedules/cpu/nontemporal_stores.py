@@ -2,8 +2,7 @@
 
 A store to memory that is not in a cache first reads its line, which the kernel then overwrites. Stores that go around
 the caches do not, which saves a third of the traffic of a map; but what comes next has to read them from far away. So
-they pay where an output is larger than what the caches would keep, and are decided as the kernel runs. (What glibc's
-memcpy does for large copies.)
+they pay where an output is larger than what the caches would keep, as the kernel finds when it runs (as in memcpy).
 
 Where a tile begins with a line, its cells need not go through memory of the thread, for the compiler keeps so many in
 registers. Tiles beside which something is fetched stay whole: there memory is read and written in turns, in long runs
@@ -11,8 +10,7 @@ registers. Tiles beside which something is fetched stay whole: there memory is r
 
 A vector of floats has room for half as many cells as one of bfloat16, so a compiler spreads and packs cells, which
 takes longer than what is computed of them. Two neighbours are one word of 32 bits, of which each half is a float but
-for a shift or a mask. So loops whose cells all are of bfloat16 do an even and an odd one in each round.
-"""
+for a shift or a mask. So loops whose cells all are of bfloat16 do an even and an odd one in each round."""
 
 from __future__ import annotations
 
@@ -36,8 +34,7 @@ LEAST_CELLS = 64  # of a run whose length varies
 
 @dataclass(frozen=True, slots=True)
 class LargeOutputs:
-    """The outputs that are written around the caches, the rows that are read next, the most that a length with a name
-    is, and the dtypes of memory of the thread."""
+    """The outputs that go around the caches, the next rows, the most of each named length, and dtypes of own memory."""
 
     outputs: Mapping[str, ir.Buffer]
     least_bytes: int
@@ -47,8 +44,7 @@ class LargeOutputs:
 
 
 def lengths_of(body: Statements) -> dict[str, int]:
-    """The lengths of tiles, min(a number, what is left), by name: that number. A name that stands twice, in scopes of
-    their own, is left out where the numbers differ."""
+    """The numbers in lengths of tiles, min(a number, what is left), by name; of a name that stands twice, if alike."""
     numbers: dict[str, set[int]] = {}
     for let in every_statement(body):
         if isinstance(let, ir.Let):
@@ -57,8 +53,7 @@ def lengths_of(body: Statements) -> dict[str, int]:
 
 
 def bytes_of(loop: ir.Loop, change: LargeOutputs) -> Dim | None:
-    """The size of the first output that a loop stores, if it stores runs of neighbouring cells of outputs and does
-    nothing else."""
+    """The size of the first output that a loop stores, if all it does is to store runs of neighbouring cells."""
     straight = all(isinstance(s, ir.Let | ir.Store) for s in loop.body)
     if loop.axis is ir.Axis.SERIAL or not straight or primitives.is_costly(loop.body):
         return None
@@ -90,8 +85,7 @@ def stores_of(loop: ir.Loop) -> list[ir.Store]:
 
 
 def write_nontemporal(kernel: ir.Kernel, least_bytes: int) -> ir.Kernel:
-    """Innermost loops that store runs of neighbouring cells of outputs, each output of `least_bytes` or more: tiles of
-    cells, then their stores around the caches."""
+    """Innermost loops that store runs of cells of outputs of `least_bytes`: in tiles, then around the caches."""
     outputs = {buffer.name: buffer for buffer in kernel.of(ir.Role.OUTPUT)}
     inputs = {buffer.name: buffer for buffer in kernel.of(ir.Role.INPUT)}
     launches = []
@@ -109,9 +103,10 @@ def in_whole_tiles(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def _in_tiles(body: Statements) -> Statements:
-    *before, last = body
-    is_item = isinstance(last, ir.Loop) and all(isinstance(s, ir.Let | ir.Store) for s in last.body)
-    if not isinstance(last, ir.Loop) or last.axis is not ir.Axis.THREADS or not is_item:
+    *before, last = body or (None,)
+    if not isinstance(last, ir.Loop) or last.axis is not ir.Axis.THREADS:
+        return body
+    if not all(isinstance(s, ir.Let | ir.Store) for s in last.body):
         return body
     tiles, length, tile = _tiled(last)
     return (*before, replace(tiles, body=(*length, tile)))
@@ -224,8 +219,7 @@ class StagedTile:
 
 
 def in_lines(kernel: ir.Kernel) -> ir.Kernel:
-    """The kernel with tiles of words that go around the caches written a few lines at a time, where they begin with
-    one."""
+    """The kernel with tiles of words that go around the caches, where they begin with a line, in a few lines each."""
     return with_bodies(kernel, _lined)
 
 
@@ -271,11 +265,8 @@ def _lines(staged: StagedTile) -> ir.Loop:
         if isinstance(statement, ir.Store):
             statement = replace(statement, buffers=tuple(map(_lines_of, statement.buffers)), index=(Dim.of(tile.var),))
         body.append(statement)
-    copies: list[ir.Statement] = []
-    for copy in staged.copies:
-        *outer, last = copy.index
-        place = (*outer, last + start)
-        copies.append(replace(copy, index=place, memory=_lines_of(copy.memory), extent=count, lines=True))
+    moved = (replace(copy, index=(*copy.index[:-1], copy.index[-1] + start)) for copy in staged.copies)
+    copies = [replace(copy, memory=_lines_of(copy.memory), extent=count, lines=True) for copy in moved]
     inner: Statements = (*memory, replace(tile, extent=count, body=tuple(body)), *copies)
     return ir.Loop(at, Dim.of(staged.cells // LINED), ir.Axis.SERIAL, inner)
 
@@ -289,8 +280,7 @@ PAIRED = 16  # cells of a loop of known length that is worth it
 
 
 def in_pairs(kernel: ir.Kernel) -> ir.Kernel:
-    """The loops in lanes over neighbouring cells of bfloat16, which load and store nothing else that differs from cell
-    to cell, two cells a round."""
+    """The loops in lanes of which all that moves from cell to cell are neighbours in bfloat16, two cells a round."""
     buffers = {buffer.name: buffer.dtype for buffer in kernel.buffers if buffer.layout != "strided"}
 
     def in_body(body: Statements) -> Statements:
@@ -326,9 +316,8 @@ def _is_half(access: ir.Load | ir.Store, variable: str, memory: Mapping[str, DTy
 def _paired(loop: ir.Loop) -> Statements:
     """The loop over pairs, and one over the last cell where their number is odd."""
     half, first = f"{loop.var}h", Dim.of(f"{loop.var}h") * 2
-    even = substitute(loop.body, {loop.var: first})
     odd = _renamed(substitute(loop.body, {loop.var: first + 1}))
-    pairs = ir.Loop(half, loop.extent // 2, ir.Axis.LANES, (*even, *odd))
+    pairs = ir.Loop(half, loop.extent // 2, ir.Axis.LANES, (*substitute(loop.body, {loop.var: first}), *odd))
     if loop.extent % 2 == Dim.of(0):
         return (pairs,)
     last = substitute(loop.body, {loop.var: loop.extent // 2 * 2 + Dim.of(loop.var)})

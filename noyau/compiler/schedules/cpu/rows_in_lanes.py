@@ -6,9 +6,7 @@ turned in memory of the thread; where there are few, the values of the outer fol
 tile of them before one is taken in.
 
 What is done once a short row costs more than its cells. So several rows run side by side; or, where a map does nothing
-once a row, rows are one run of cells, for which what all rows have alike is repeated in memory first. The sizes tell as
-the kernel runs which way it is.
-"""
+once a row, rows are one run of cells, for which what all rows have alike is repeated in memory. Sizes say which way."""
 
 from __future__ import annotations
 
@@ -70,8 +68,7 @@ class _Pass:
 
 def _passes(body: Statements) -> list[ir.Statement | _Pass]:
     """The statements of a block, with its folds in passes, as few as may be."""
-    parts: list[ir.Statement | _Pass] = []
-    waiting: list[ir.Let] = []
+    parts, waiting = list[ir.Statement | _Pass](), list[ir.Let]()
     for statement in cpu_folds.levelled(body):
         if waiting and not (is_fold(statement) and cpu_folds.are_alike((*waiting, statement))):
             parts.append(_pass(waiting))
@@ -233,8 +230,7 @@ def short_rows(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
 
 
 def rows_across(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
-    """As `short_rows`, of rows of any length where not their cells but neighbouring rows lie side by side in memory, as
-    of a norm over a middle axis."""
+    """As `short_rows`, of any length, where neighbouring rows lie side by side, as of a norm over a middle axis."""
     (launch,) = kernel.launches
     rows, inner = primitives.chain(primitives.sink(primitives.coalesce(launch.body)))
     if not rows or not runs_across(inner, rows[-1].var) or any(isinstance(s, ir.Loop) and has_loops(s) for s in inner):

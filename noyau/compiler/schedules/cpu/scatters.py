@@ -1,8 +1,7 @@
 """The strategy scatter: updates are merged at places that are looked up, each cell's in the order of the updates.
 
 Threads share the cells, never the updates: each walks all updates and merges those parts that fall in its own cells. So
-bits never depend on the number of threads, and no cell is met by two.
-"""
+bits never depend on the number of threads, and no cell is met by two."""
 
 from __future__ import annotations
 
@@ -55,9 +54,7 @@ def _shared(body: Statements, apart: frozenset[str], tile: int) -> Statements:
 def _last_loop(loop: ir.Loop) -> ir.Loop | None:
     """The loop that stores, within another one, if it is alone there."""
     inner = [s for s in loop.body if isinstance(s, ir.Loop)]
-    if len(inner) != 1:
-        return None
-    return _last_loop(inner[0]) or inner[0]
+    return (_last_loop(inner[0]) or inner[0]) if len(inner) == 1 else None
 
 
 def cells_apart(body: Statements) -> frozenset[str]:

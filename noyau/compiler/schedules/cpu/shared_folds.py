@@ -2,8 +2,7 @@
 
 A pass over a row computes anew what it needs; where that is a fold of its own, each of its values would be computed
 once a pass. A launch of its own leaves the results in scratch, by all threads, and the passes find them there. That
-takes less memory than the array that was folded; folds over what no array holds, as of distances, are done again.
-"""
+takes less memory than the array that was folded; folds over what no array holds, as of distances, are done again."""
 
 from __future__ import annotations
 

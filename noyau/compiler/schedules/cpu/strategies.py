@@ -1,14 +1,12 @@
 """The strategies columns, row and scan, for processors.
 
 Columns: reductions over a leading axis. Tiles of neighbouring cells are reduced side by side; many rows in two
-launches. A tile is as wide as its states fit into the nearest cache: long pieces of rows are read, and few pages are
-touched at a time.
+launches. A tile is as wide as its states fit into the nearest cache: reads are long, and few pages are touched.
 
 Row: reductions along a row. Rows on threads; a row is passed over once a reduction, and once to write. Streamed, each
 pass computes anew what it needs; kept, what is dear stays in memory of the thread.
 
-Scan: a state is carried along an axis, whose loop stays serial; the loops around it go to threads.
-"""
+Scan: a state is carried along an axis, whose loop stays serial; the loops around it go to threads."""
 
 from __future__ import annotations
 
@@ -63,8 +61,7 @@ def _launch(body: Statements) -> ir.Launch:
 
 
 def row(kernel: ir.Kernel, *, lanes: int = 32, kept: bool = True, rests: bool = True) -> ir.Kernel:
-    """Outer loops on threads, folds over `lanes` partial states, other innermost loops in lanes. `rests` is as in
-    `expand_folds`."""
+    """Outer loops on threads, folds over `lanes` states, other inner loops in lanes. `rests`: see `expand_folds`."""
 
     def scheduled(body: Statements) -> Statements:
         body = primitives.bind_all(sink(coalesce(body)))
@@ -98,20 +95,16 @@ def _in_row(body: Statements, let: ir.Let, extent: Dim) -> Statements:
 
 
 def scan(kernel: ir.Kernel, *, lanes: int = 32, width: int = 16) -> ir.Kernel:
-    """Outer loops on threads; where the cells of the innermost one can run side by side through the scan, they do, in
-    tiles of `width`."""
+    """Outer loops on threads; cells of the innermost one side by side through the scan, in tiles, where they can."""
 
     def scheduled(body: Statements) -> Statements:
-        return primitives.widen(expand_folds(primitives.bind_all(_tiled_scan(sink(coalesce(body)), width)), lanes))
+        body = sink(coalesce(body))
+        loops, _ = primitives.chain(body)
+        with suppress(UnsupportedError):
+            body = primitives.nested(loops[:-1], (side_by_side(loops[-1], width),)) if loops else body
+        return primitives.widen(expand_folds(primitives.bind_all(body), lanes))
 
     return primitives.with_bodies(kernel, scheduled)
-
-
-def _tiled_scan(body: Statements, width: int) -> Statements:
-    loops, _ = primitives.chain(body)
-    with suppress(UnsupportedError):
-        return primitives.nested(loops[:-1], (side_by_side(loops[-1], width),)) if loops else body
-    return body
 
 
 def map_(kernel: ir.Kernel) -> ir.Kernel:

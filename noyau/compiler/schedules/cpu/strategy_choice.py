@@ -35,11 +35,11 @@ def is_columns(body: primitives.Statements) -> bool:
 
 
 def reads_along(body: primitives.Statements, outer: tuple[str, ...] = ()) -> tuple[str, str] | None:
-    """The loop, not the innermost one, that loads run along with stride 1 while the innermost one strides, and that
-    innermost one; or None."""
+    """The loop that loads run along with stride 1 while the innermost one strides, and that innermost one; or None."""
     for loop in (s for s in body if isinstance(s, Loop)):
         is_outer = any(isinstance(s, Loop) for s in loop.body)
-        if ways := reads_along(loop.body, (*outer, loop.var)) if is_outer else _along(loop, outer):
+        ways = reads_along(loop.body, (*outer, loop.var)) if is_outer else _along(loop, outer)
+        if ways is not None:
             return ways
     return None
 

@@ -37,8 +37,7 @@ def _spread(
     body: Statements, cells: ir.Loop, width: int, memory: frozenset[str], lets: frozenset[str], outside: Statements
 ) -> Statements:
     """The statements of a block, each for all cells before the next; `outside` are Lets that they may need."""
-    spread: list[ir.Statement] = []
-    group: list[ir.Statement] = []
+    spread, group = list[ir.Statement](), list[ir.Statement]()
     for statement in body:
         match statement:
             case ir.Alloc(shape=(cells_of_one,)):

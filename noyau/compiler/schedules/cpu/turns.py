@@ -8,8 +8,7 @@ again and again. So each line of it is read once, whole, into memory of the thre
 written are whole lines too, which can go around the caches. Tiles go in blocks, and all of a block is turned before it
 is written: a line of each of its rows becomes lines side by side. What is read some blocks later is fetched meanwhile,
 for no processor sees so many rows at once (4096 x 2048 cells took twice as long without). Blocks of fewer rows are
-0.8 to 1.25 times as fast: the more so, the longer the rows; but where what is written begins at no line, they lose.
-"""
+0.8 to 1.25 times as fast: the more so, the longer the rows; but where what is written begins at no line, they lose."""
 
 from __future__ import annotations
 
