@@ -189,15 +189,17 @@ def certify_native(
     name: str,
     made_up: bool = False,
     traced: LazyGraph | None = None,
+    is_deterministic: bool = True,
 ) -> Certificate:
     """The certificate of a kernel that was built for a group's graph.
 
     Each case runs twice between guard zones, on poisoned outputs: whole, and in three pieces, the last first. A kernel
-    that touches what it may not, or leaves a cell unwritten, is wrong; so is one of which the two runs differ in a bit.
-    `made_up`: the captured cases come from made-up inputs; `traced` as in `certify`."""
+    that touches what it may not, or leaves a cell unwritten, is wrong; so is one of which the two runs differ in a bit,
+    but where it is not `is_deterministic`. `made_up`: the captured cases come from made-up inputs; `traced` as in
+    `certify`."""
     runs = PieceRuns(native)
     certificate = certify(graph, runs, cases, name=name, made_up=made_up, traced=traced)
-    return replace(certificate, order_independent=runs.is_deterministic)
+    return replace(certificate, order_independent=runs.is_deterministic if is_deterministic else None)
 
 
 @dataclass(slots=True)

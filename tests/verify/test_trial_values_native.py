@@ -49,10 +49,10 @@ def graph():
     return g.graph(g.nodes[-2].output)
 
 
-def certificate(fault: str = ""):
+def certificate(fault: str = "", **how):
     native = Native(c_compiler.compile_library([HEADER + KERNEL.replace("FAULT", fault)]), "sums_kernel")
     trials = cases(graph(), {"rows": 9, "n": 20}, np.random.default_rng(0))
-    return certify_native(graph(), native, trials, name="sums[c]", made_up=True)
+    return certify_native(graph(), native, trials, name="sums[c]", made_up=True, **how)
 
 
 def test_a_right_kernel_is_certified_as_independent_of_its_pieces():
@@ -94,6 +94,14 @@ def test_bits_that_depend_on_where_a_piece_begins_are_refused():
     assert not found.ok
     assert found.worst_ratio < 4  # its values alone would pass
     assert "its bits depend on how its work is cut" in found.summary()
+
+
+def test_bits_may_differ_where_threads_merge_in_any_order():
+    found = certificate("if (r == begin && r > 0) out[r] *= 1.0f + 1.2e-7f;", is_deterministic=False)
+    assert found.ok
+    assert found.order_independent is None
+    wrong = certificate("if (r == begin && r > 0) out[r] *= 1.1f; else out[r] *= 1.01f;", is_deterministic=False)
+    assert not wrong.ok
 
 
 def test_a_kernel_runs_whole_and_in_pieces_from_the_last():

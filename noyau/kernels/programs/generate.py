@@ -21,9 +21,10 @@ from noyau.codegen.language import GENERATIONS, LANGUAGES, Schedule, generated_o
 from noyau.compiler.lowering.input_layouts import PACKED, Layout, laid_out, layout_of, strided_names
 from noyau.compiler.lowering.names import identifier
 from noyau.compiler.schedules.gpu.rows_and_columns import joined
+from noyau.compiler.schedules.gpu.scatters import merges_in_any_order
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.frontends.numpy.trace import follow, holds
-from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, Scatter, View, constant
+from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, View, constant
 from noyau.ir.loops import Kernel, Role, conditions_of, runs
 from noyau.kernels.programs import libraries
 from noyau.kernels.programs.program import KernelStep, LibraryStep, Program, program, schedule_kernel
@@ -103,8 +104,8 @@ class GeneratedProgram:
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether its results have the same bits in every run: where nothing is merged, or it was asked for."""
-        return self.wanted.is_deterministic or not any(isinstance(node.kind, Scatter) for node in self.graph.nodes)
+        """Whether its results have the same bits in every run: where threads merge no floats in whatever order."""
+        return not any(map(merges_in_any_order, self.program.kernels))
 
     def launches(self, sizes: Mapping[str, int]) -> tuple[bool, ...]:
         """Tell for each launch that depends on sizes whether it runs at these."""

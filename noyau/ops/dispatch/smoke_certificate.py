@@ -7,6 +7,7 @@ import inspect
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice, permutations
 from types import MappingProxyType
 
@@ -51,7 +52,8 @@ def smoke(description: Description, program: BuiltProgram, seed: int = 0) -> Cer
         longer = _of_launches(description, generated, seed, sizes_missed(generated, tried))
         inputs = chain(longer, first, islice(_until(ENOUGH_S, small), MOST - 1))
         cases = (Case(label, tuple(map(lie, arrays, wanted.layouts))) for label, arrays in inputs)
-        return certify_native(judged_by, program, cases, name=generated.called, traced=lambda: generated.graph)
+        how = partial(certify_native, traced=lambda: generated.graph, is_deterministic=generated.is_deterministic)
+        return how(judged_by, program, cases, name=generated.called)
 
 
 def _until(limit_s: float, inputs: Iterator[Inputs]) -> Iterator[Inputs]:

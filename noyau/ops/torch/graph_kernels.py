@@ -183,7 +183,8 @@ def certify(program: generate.BuiltProgram, draw: Draw) -> generate.BuiltProgram
         return program
     with np.errstate(all="ignore"):
         cases = _cases(generated, draw, MOST if device == generate.CPU else FEW)
-        certificate = certify_native(generated.graph, program, cases, name=generated.called)
+        same_bits, graph = generated.is_deterministic, generated.graph
+        certificate = certify_native(graph, program, cases, name=generated.called, is_deterministic=same_bits)
     if not certificate.ok:
         raise CheckError(f"{generated.called}: its smoke certificate failed: {certificate.summary()}")
     with contextlib.suppress(OutputError):

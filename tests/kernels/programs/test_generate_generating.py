@@ -113,6 +113,17 @@ def test_a_scatter_that_is_the_result_is_one_kernel():
     assert summed.generated("cuda").is_deterministic
 
 
+def test_whole_numbers_have_the_same_bits_in_whatever_order_they_are_merged():
+    @noyau.op("i64[n] -> i64[64]")
+    def counts(at):
+        out = np.zeros(64, np.int64)
+        np.add.at(out, at, 1)
+        return out
+
+    assert counts.generated("cuda").is_deterministic
+    assert "noyau_atomic_add(" in counts.generated("cuda").text
+
+
 def test_on_a_gpu_what_no_schedule_takes_is_cut():
     graph = nn.cross_entropy_mean.generated("c").graph
     saving = derive(graph, [graph.inputs[0].output]).forward

@@ -126,6 +126,13 @@ def ways_in(kernel: ir.Kernel) -> list[Way]:
     return list(dict.fromkeys(ways))
 
 
+def merges_in_any_order(kernel: ir.Kernel) -> bool:
+    """Whether threads merge floats as they come, at some sizes: then the last bits may differ from run to run."""
+    stores = (s for launch in kernel.launches for s in walk.every_statement(launch.body) if isinstance(s, ir.Store))
+    merged = ((s.values[0].dtype, str(s.merge)) for s in stores if s.is_atomic)
+    return any(dtype.is_float and not MONOIDS[monoid].exact for dtype, monoid in merged)
+
+
 def updates_of(kernel: ir.Kernel, body: Statements) -> Updates:
     """Read the updates off a nest that merges them. UnsupportedError where it is none, or folds."""
     loops, before, statements = list[ir.Loop](), list[Statements](), primitives.coalesce(body)
