@@ -17,8 +17,8 @@ from noyau.frontends.numpy.creation import linspace
 from noyau.frontends.numpy.elementwise import where
 from noyau.frontends.numpy.reductions import array_of
 from noyau.frontends.numpy.scopes import Within
-from noyau.frontends.numpy.setitem import setitem
-from noyau.frontends.numpy.shapes import diagonal, extents_of, offsets
+from noyau.frontends.numpy.setitem import fit, setitem
+from noyau.frontends.numpy.shapes import diagonal, extents_of, offsets, shape_of
 from noyau.frontends.numpy.traced_array import ATTRIBUTES, FUNCTIONS, METHODS, UFUNCS, TracedArray, call, enter, tape_of
 from noyau.frontends.numpy.ufuncs import as_traced
 from noyau.ir.dims import Dim, indices
@@ -230,6 +230,20 @@ def _histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, w
     return counts, edges
 
 
+def _bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> TracedArray:
+    """np.bincount of whole numbers below `minlength`: of larger ones NumPy's result is longer, and a kernel ends."""
+    if isinstance(minlength, int | np.integer) and minlength < 1:
+        raise UnsupportedError("np.bincount is traced with minlength=, below which all numbers are")
+    tape = tape_of([x, weights, minlength])
+    x = as_traced(tape, x)
+    one = as_traced(tape, 1, DType.I64) if weights is None else as_traced(tape, weights, DType.F64)
+    if x.ndim != 1 or x.dtype.kind not in "iub":
+        raise UnsupportedError(f"np.bincount takes a vector of whole numbers, not {x.ndim} axes of {x.dtype}")
+    counts, updates = tape.full(0, one.node.dtype, shape_of(minlength)), fit(tape, one.node, x.node.shape)
+    operands = [counts, tape.cast(x.node, DType.I64), updates]
+    return TracedArray(tape, tape.scatter((Lookup(1, indices(1)),), "sum", operands))
+
+
 def _edges(a: TracedArray, bins: Any, limits: Any) -> Any:
     """Edges of bins of one width."""
     if limits is None and not a.tape.at_most(1, a.node.shape[0], usual=True):
@@ -244,7 +258,7 @@ def _edges(a: TracedArray, bins: Any, limits: Any) -> Any:
 
 
 enter(FUNCTIONS, _diag, _fill_diagonal, _piecewise, _put, _put_along_axis, _ravel_multi_index, _unravel_index)
-enter(FUNCTIONS, searchsorted, _digitize, _interp, _isin, _histogram)
+enter(FUNCTIONS, searchsorted, _digitize, _interp, _isin, _histogram, _bincount)
 FUNCTIONS.update({name: from_source(name) for name in DEFINED})
 FUNCTIONS["flat"] = lambda a: TracedArray(a.tape, call("ravel", a).node)
 FUNCTIONS["imag"] = lambda val: call("zeros_like", array_of(val))

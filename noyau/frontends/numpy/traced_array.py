@@ -36,7 +36,7 @@ REFUSED: dict[str, str] = {  # names of functions, methods and modules, and why 
     **dict.fromkeys("quantile nanpercentile nanquantile sort_complex".split(), _SORTS),
     **dict.fromkeys("unique nonzero argwhere flatnonzero union1d intersect1d setdiff1d setxor1d".split(), _COUNTS),
     **dict.fromkeys("compress trim_zeros unique_values unique_counts unique_all unique_inverse".split(), _COUNTS),
-    **dict.fromkeys("histogram2d histogramdd histogram_bin_edges bincount".split(), _COUNTED),
+    **dict.fromkeys("histogram2d histogramdd histogram_bin_edges".split(), _COUNTED),
     **dict.fromkeys("place vectorize".split(), "it goes cell by cell; write it for whole arrays"),
     **dict.fromkeys("strides flags data ctypes base may_share_memory shares_memory".split(), _LIES),
     "view": "it reads the bits of an array as another dtype; use .astype",

@@ -82,6 +82,13 @@ def test_histogram(dtype, said):
     found(lambda a: np.histogram(a, **said), x(7, 5, dtype=dtype))
 
 
+@pytest.mark.parametrize("dtype", ["i8", "u1", "?"])
+def test_bincount(dtype):
+    numbers = np.abs(x(50) * 3).astype(dtype)
+    found(lambda k: np.bincount(k, minlength=40), numbers)
+    found(lambda k, w: np.bincount(k, w, minlength=len(w)), numbers, x(50))
+
+
 def test_a_histogram_of_equal_cells_and_of_weights():
     found(lambda a: np.histogram(a, 3), np.full(5, 2.5, np.float32))
     found(lambda a, w: np.histogram(a, 3, weights=w), x(9), x(9, seed=2))
@@ -94,6 +101,8 @@ def test_a_histogram_of_equal_cells_and_of_weights():
         (lambda a: np.digitize(a, [0, 1, 0]), "np.digitize takes bins that grow or fall"),
         (lambda a: np.interp(a, a, a, period=3), "np.interp is traced without period="),
         (lambda a: np.isin(a, a), "np.isin is traced for elements that are known"),
+        (lambda a: np.bincount(a.astype(int)), "np.bincount is traced with minlength=, below which all numbers are"),
+        (lambda a: np.bincount(a, minlength=3), "np.bincount takes a vector of whole numbers, not 1 axes of float32"),
         (lambda a: np.histogram(a, "auto")[0], "np.histogram is traced for a number of bins, or their edges"),
         (lambda a: np.searchsorted(a[None], a), "np.searchsorted looks into a vector"),
     ],
