@@ -147,7 +147,9 @@ _ALL = (
         packages=("numba",),
         decorators=r"numba\.(.*\.)?cuda\.",
         grid=Grid.THREADS,
-        generation=Generation(numba_cuda_printer.together, in_threads, numba_spellings.RESERVED, has_float8=False),
+        generation=Generation(
+            numba_cuda_printer.together, in_threads, numba_spellings.RESERVED, False, partial(in_threads, way=Way.OWNER)
+        ),
     ),
     Language("python", is_threaded=False),
 )

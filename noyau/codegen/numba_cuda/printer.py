@@ -227,6 +227,15 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
             case _:
                 return super().first(left)
 
+    def store(self, store: ir.Store, *, last: bool) -> Iterator[str]:
+        """As of language numba; a sum that others add to as well is a call."""
+        if not store.is_atomic:
+            yield from super().store(store, last=last)
+            return
+        said, (name,) = self.expressions, store.buffers
+        array, _, index = said.cell(name, store.index).removesuffix("]").partition("[")
+        yield f"cuda.atomic.add({array}, ({index}), {said.stored_as(said.memory[name].dtype, store.values[0])})"
+
     def merged(self, merge: ir.MergeLanes) -> Iterator[str]:
         names = ", ".join(map(self.names.value, merge.buffers))
         yield f"{names} = {self.merge(merge)}({names})"

@@ -94,6 +94,59 @@ __device__ __forceinline__ float noyau_near_exp(float x)
 extern "C" __global__ void __launch_bounds__(256) concatenated_0(const float *__restrict__ x, const float *__restrict__ y, float *__restrict__ v3, int64_t n, int64_t a, int64_t b)
 {
     const int lane = threadIdx.x;
+    for (int64_t i0 = (int64_t)blockIdx.x * 8 + threadIdx.y; i0 < n; i0 += (int64_t)gridDim.x * 8) {
+        const int length = a;
+        const int until_i1 = noyau_until_aligned<4>(&x[a * i0], length);
+        const int until1_i1 = noyau_until_aligned<4>(&v3[a * i0 + b * i0], length);
+        const int vectors_i1 = until_i1 == until1_i1 ? (((until_i1 * 3 + length) / 4) - until_i1) : 0;
+        {
+            #pragma unroll 4
+            for (int i1 = lane; i1 < vectors_i1; i1 += 32) {
+                const noyau_vector<float, 4> x_cells = noyau_load<float, 4>(&x[a * i0 + i1 * 4 + until_i1]);
+                noyau_vector<float, 4> v3_cells;
+                #pragma unroll
+                for (int cell = 0; cell < 4; ++cell) {
+                    const float x_i = x_cells.at[cell];
+                    v3_cells.at[cell] = expf(x_i);
+                }
+                noyau_store<float, 4>(&v3[a * i0 + b * i0 + i1 * 4 + until_i1], v3_cells);
+            }
+            #pragma unroll 4
+            for (int i1_rest = lane; i1_rest < length - vectors_i1 * 4; i1_rest += 32) {
+                const int i1_at = i1_rest < until_i1 ? i1_rest : (vectors_i1 * 4 + i1_rest);
+                const float x_i = x[a * i0 + i1_at];
+                v3[a * i0 + b * i0 + i1_at] = expf(x_i);
+            }
+        }
+        const int length_2 = b;
+        const int until_i1_2 = noyau_until_aligned<4>(&y[b * i0], length_2);
+        const int until1_i1_2 = noyau_until_aligned<4>(&v3[(i0 + 1) * a + b * i0], length_2);
+        const int vectors_i1_2 = until_i1_2 == until1_i1_2 ? (((until_i1_2 * 3 + length_2) / 4) - until_i1_2) : 0;
+        {
+            #pragma unroll 4
+            for (int i1 = lane; i1 < vectors_i1_2; i1 += 32) {
+                const noyau_vector<float, 4> y_cells = noyau_load<float, 4>(&y[b * i0 + i1 * 4 + until_i1_2]);
+                noyau_vector<float, 4> v3_cells;
+                #pragma unroll
+                for (int cell = 0; cell < 4; ++cell) {
+                    const float y_i = y_cells.at[cell];
+                    v3_cells.at[cell] = expf(y_i);
+                }
+                noyau_store<float, 4>(&v3[(i0 + 1) * a + b * i0 + i1 * 4 + until_i1_2], v3_cells);
+            }
+            #pragma unroll 4
+            for (int i1_rest = lane; i1_rest < length_2 - vectors_i1_2 * 4; i1_rest += 32) {
+                const int i1_at = i1_rest < until_i1_2 ? i1_rest : (vectors_i1_2 * 4 + i1_rest);
+                const float y_i = y[b * i0 + i1_at];
+                v3[(i0 + 1) * a + b * i0 + i1_at] = expf(y_i);
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) concatenated_1(const float *__restrict__ x, const float *__restrict__ y, float *__restrict__ v3, int64_t n, int64_t a, int64_t b)
+{
+    const int lane = threadIdx.x;
     for (int64_t i0 = blockIdx.x; i0 < n; i0 += gridDim.x) {
         const int64_t length = a;
         const int64_t until_i1 = noyau_until_aligned<4>(&x[a * i0], length);
@@ -148,7 +201,8 @@ extern "C" __global__ void __launch_bounds__(256) concatenated_0(const float *__
 /* Launches the kernels on a stream, with arrays of the device. */
 extern "C" cudaError_t concatenated(const float *__restrict__ x, const float *__restrict__ y, float *__restrict__ v3, int64_t n, int64_t a, int64_t b, cudaStream_t stream)
 {
-    if (n > 0) concatenated_0<<<noyau_blocks(n, 1), 256, 0, stream>>>(x, y, v3, n, a, b);
+    if (((a <= 1024) & (b <= 1024)) && n > 0) concatenated_0<<<noyau_blocks(n, 8), dim3(32, 8), 0, stream>>>(x, y, v3, n, a, b);
+    if ((!((a <= 1024) & (b <= 1024))) && n > 0) concatenated_1<<<noyau_blocks(n, 1), 256, 0, stream>>>(x, y, v3, n, a, b);
     return cudaGetLastError();
 }
 #endif

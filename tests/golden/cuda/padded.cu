@@ -94,6 +94,74 @@ __device__ __forceinline__ float noyau_near_exp(float x)
 extern "C" __global__ void __launch_bounds__(256) padded_0(const float *__restrict__ x, float *__restrict__ v6, int64_t rows, int64_t n)
 {
     const int lane = threadIdx.x;
+    for (int64_t i0 = (int64_t)blockIdx.x * 8 + threadIdx.y; i0 < rows; i0 += (int64_t)gridDim.x * 8) {
+        const int length = 2;
+        const int until_i1 = noyau_until_aligned<4>(&v6[i0 * n + i0 * 4], length);
+        const int vectors_i1 = ((until_i1 * 3 + length) / 4) - until_i1;
+        {
+            #pragma unroll 4
+            for (int i1 = lane; i1 < vectors_i1; i1 += 32) {
+                noyau_vector<float, 4> v6_cells;
+                #pragma unroll
+                for (int cell = 0; cell < 4; ++cell) {
+                    v6_cells.at[cell] = 7.0f * 7.0f;
+                }
+                noyau_store<float, 4>(&v6[i0 * n + i0 * 4 + i1 * 4 + until_i1], v6_cells);
+            }
+            #pragma unroll 4
+            for (int i1_rest = lane; i1_rest < length - vectors_i1 * 4; i1_rest += 32) {
+                const int i1_at = i1_rest < until_i1 ? i1_rest : (vectors_i1 * 4 + i1_rest);
+                v6[i0 * n + i0 * 4 + i1_at] = 7.0f * 7.0f;
+            }
+        }
+        const int length_2 = n;
+        const int until_i1_2 = noyau_until_aligned<4>(&x[i0 * n], length_2);
+        const int until1_i1_2 = noyau_until_aligned<4>(&v6[i0 * n + i0 * 4 + 2], length_2);
+        const int vectors_i1_2 = until_i1_2 == until1_i1_2 ? (((until_i1_2 * 3 + length_2) / 4) - until_i1_2) : 0;
+        {
+            #pragma unroll 4
+            for (int i1 = lane; i1 < vectors_i1_2; i1 += 32) {
+                const noyau_vector<float, 4> x_cells = noyau_load<float, 4>(&x[i0 * n + i1 * 4 + until_i1_2]);
+                noyau_vector<float, 4> v6_cells;
+                #pragma unroll
+                for (int cell = 0; cell < 4; ++cell) {
+                    const float x_i = x_cells.at[cell];
+                    v6_cells.at[cell] = x_i * x_i;
+                }
+                noyau_store<float, 4>(&v6[i0 * n + i0 * 4 + i1 * 4 + until_i1_2 + 2], v6_cells);
+            }
+            #pragma unroll 4
+            for (int i1_rest = lane; i1_rest < length_2 - vectors_i1_2 * 4; i1_rest += 32) {
+                const int i1_at = i1_rest < until_i1_2 ? i1_rest : (vectors_i1_2 * 4 + i1_rest);
+                const float x_i = x[i0 * n + i1_at];
+                v6[i0 * n + i0 * 4 + i1_at + 2] = x_i * x_i;
+            }
+        }
+        const int length_3 = 2;
+        const int until_i1_3 = noyau_until_aligned<4>(&v6[(i0 + 1) * n + i0 * 4 + 2], length_3);
+        const int vectors_i1_3 = ((until_i1_3 * 3 + length_3) / 4) - until_i1_3;
+        {
+            #pragma unroll 4
+            for (int i1 = lane; i1 < vectors_i1_3; i1 += 32) {
+                noyau_vector<float, 4> v6_cells;
+                #pragma unroll
+                for (int cell = 0; cell < 4; ++cell) {
+                    v6_cells.at[cell] = (-7.0f) * (-7.0f);
+                }
+                noyau_store<float, 4>(&v6[(i0 + 1) * n + i0 * 4 + i1 * 4 + until_i1_3 + 2], v6_cells);
+            }
+            #pragma unroll 4
+            for (int i1_rest = lane; i1_rest < length_3 - vectors_i1_3 * 4; i1_rest += 32) {
+                const int i1_at = i1_rest < until_i1_3 ? i1_rest : (vectors_i1_3 * 4 + i1_rest);
+                v6[(i0 + 1) * n + i0 * 4 + i1_at + 2] = (-7.0f) * (-7.0f);
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) padded_1(const float *__restrict__ x, float *__restrict__ v6, int64_t rows, int64_t n)
+{
+    const int lane = threadIdx.x;
     for (int64_t i0 = blockIdx.x; i0 < rows; i0 += gridDim.x) {
         const int64_t length = 2;
         const int64_t until_i1 = noyau_until_aligned<4>(&v6[i0 * n + i0 * 4], length);
@@ -163,7 +231,8 @@ extern "C" __global__ void __launch_bounds__(256) padded_0(const float *__restri
 /* Launches the kernels on a stream, with arrays of the device. */
 extern "C" cudaError_t padded(const float *__restrict__ x, float *__restrict__ v6, int64_t rows, int64_t n, cudaStream_t stream)
 {
-    if (rows > 0) padded_0<<<noyau_blocks(rows, 1), 256, 0, stream>>>(x, v6, rows, n);
+    if ((n <= 1024) && rows > 0) padded_0<<<noyau_blocks(rows, 8), dim3(32, 8), 0, stream>>>(x, v6, rows, n);
+    if ((!(n <= 1024)) && rows > 0) padded_1<<<noyau_blocks(rows, 1), 256, 0, stream>>>(x, v6, rows, n);
     return cudaGetLastError();
 }
 #endif

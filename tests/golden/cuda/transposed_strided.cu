@@ -113,6 +113,37 @@ NOYAU_BOTH int64_t noyau_minimum_i64(int64_t a, int64_t b)
 extern "C" __global__ void __launch_bounds__(256) transposed_strided_0(const float *__restrict__ x, float *__restrict__ v2, int64_t a, int64_t b, int64_t c, int64_t x_stride0, int64_t x_stride1, int64_t x_stride2)
 {
     const int lane = threadIdx.x;
+    const int64_t items = a * ((c + 31) / 32) * ((b + 31) / 32);
+    for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
+        const int64_t i0 = item / (((c + 31) / 32) * ((b + 31) / 32));
+        const int64_t i1b = item / (((b + 31) / 32)) % ((c + 31) / 32);
+        const int64_t i2b = item % ((b + 31) / 32);
+        __shared__ float tile[1056];
+        {
+            #pragma unroll 4
+            for (int64_t turn = 0; turn < 4; ++turn) {
+                if (((i1b * 32 + (lane % 32)) < c) & ((i2b * 32 + turn * 8 + (lane / 32)) < b)) {
+                    const float x_i = x[(i2b * 32 + turn * 8 + (lane / 32)) * x_stride1 + (i1b * 32 + (lane % 32)) * x_stride2 + i0 * x_stride0];
+                    tile[turn * 264 + (lane / 32) * 33 + (lane % 32)] = -x_i;
+                }
+            }
+        }
+        __syncthreads();
+        {
+            #pragma unroll 4
+            for (int64_t turn = 0; turn < 4; ++turn) {
+                if (((i1b * 32 + turn * 8 + (lane / 32)) < c) & ((i2b * 32 + (lane % 32)) < b)) {
+                    v2[(c * i0 + i1b * 32 + turn * 8 + (lane / 32)) * b + i2b * 32 + (lane % 32)] = tile[(lane % 32) * 33 + turn * 8 + (lane / 32)];
+                }
+            }
+        }
+        __syncthreads();
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) transposed_strided_1(const float *__restrict__ x, float *__restrict__ v2, int64_t a, int64_t b, int64_t c, int64_t x_stride0, int64_t x_stride1, int64_t x_stride2)
+{
+    const int lane = threadIdx.x;
     const int64_t items = a * c * ((b + 2047) / 2048);
     for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
         const int64_t i0 = item / (c * ((b + 2047) / 2048));
@@ -143,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(256) transposed_strided_0(const flo
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) transposed_strided_1(const float *__restrict__ x, float *__restrict__ v2, int64_t a, int64_t b, int64_t c, int64_t x_stride0, int64_t x_stride1, int64_t x_stride2)
+extern "C" __global__ void __launch_bounds__(256) transposed_strided_2(const float *__restrict__ x, float *__restrict__ v2, int64_t a, int64_t b, int64_t c, int64_t x_stride0, int64_t x_stride1, int64_t x_stride2)
 {
     const int lane = threadIdx.x;
     for (int64_t itemb = blockIdx.x; itemb < (a * b * c + 2047) / 2048; itemb += gridDim.x) {
@@ -162,8 +193,9 @@ extern "C" __global__ void __launch_bounds__(256) transposed_strided_1(const flo
 /* Launches the kernels on a stream, with arrays of the device. */
 extern "C" cudaError_t transposed_strided(const float *__restrict__ x, float *__restrict__ v2, int64_t a, int64_t b, int64_t c, int64_t x_stride0, int64_t x_stride1, int64_t x_stride2, cudaStream_t stream)
 {
-    if ((!(b <= 128)) && a * c * ((b + 2047) / 2048) > 0) transposed_strided_0<<<noyau_blocks(a * c * ((b + 2047) / 2048), 1), 256, 0, stream>>>(x, v2, a, b, c, x_stride0, x_stride1, x_stride2);
-    if ((b <= 128) && (a * b * c + 2047) / 2048 > 0) transposed_strided_1<<<noyau_blocks((a * b * c + 2047) / 2048, 1), 256, 0, stream>>>(x, v2, a, b, c, x_stride0, x_stride1, x_stride2);
+    if (((32 <= c) & (32 <= b)) && a * ((b + 31) / 32) * ((c + 31) / 32) > 0) transposed_strided_0<<<noyau_blocks(a * ((b + 31) / 32) * ((c + 31) / 32), 1), 256, 0, stream>>>(x, v2, a, b, c, x_stride0, x_stride1, x_stride2);
+    if (((!((32 <= c) & (32 <= b))) & (!(b <= 128))) && a * c * ((b + 2047) / 2048) > 0) transposed_strided_1<<<noyau_blocks(a * c * ((b + 2047) / 2048), 1), 256, 0, stream>>>(x, v2, a, b, c, x_stride0, x_stride1, x_stride2);
+    if (((!((32 <= c) & (32 <= b))) & (b <= 128)) && (a * b * c + 2047) / 2048 > 0) transposed_strided_2<<<noyau_blocks((a * b * c + 2047) / 2048, 1), 256, 0, stream>>>(x, v2, a, b, c, x_stride0, x_stride1, x_stride2);
     return cudaGetLastError();
 }
 #endif

@@ -16,12 +16,12 @@ from noyau.compiler.schedules.cpu import folds
 from noyau.compiler.schedules.cpu.blocked_folds import in_two, rows_before
 from noyau.compiler.schedules.cpu.scatters import merges
 from noyau.compiler.schedules.cpu.strategies import columns
-from noyau.compiler.schedules.cpu.strategy_choice import is_columns
+from noyau.compiler.schedules.cpu.strategy_choice import is_columns, reads_along
 from noyau.compiler.schedules.gpu.block_rows import BLOCK, WARP, KeptRow, RowSchedule, Share
-from noyau.compiler.schedules.gpu.scatters import Way, scatter
+from noyau.compiler.schedules.gpu.scatters import NUMBER, Way, scatter, updates_of, ways_of
 from noyau.compiler.schedules.gpu.strategies import is_loose
-from noyau.compiler.schedules.gpu.vectors import Place, Steps
-from noyau.compiler.schedules.primitives import Statements
+from noyau.compiler.schedules.gpu.vectors import Place, Steps, is_straight
+from noyau.compiler.schedules.primitives import Statements, compare
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir import walk
@@ -34,6 +34,7 @@ TILE = 2 * BLOCK  # vectors of a map that one block computes: a thread loads sev
 KEPT = (Share(1, WARP, 64), Share(1, 256, 64), Share(2, 256, 128), Share(4, 256, 128), Share(8, 256, 128))
 CHUNK = 1 << 15  # values of a whole array that one block takes in
 ROWS = 256  # of a column that one thread adds up
+SIDE = 32  # cells of a tile that is turned
 WIDE = 128  # cells of an innermost loop that are worth blocks of their own
 
 
@@ -43,11 +44,11 @@ def in_blocks(kernel: ir.Kernel, way: Way | None = None) -> ir.Kernel:
     return BlockSchedule(BLOCK, way).schedule(kernel)
 
 
-def in_threads(kernel: ir.Kernel) -> ir.Kernel:
-    """The kernel, flat, as grids of threads and of blocks.
+def in_threads(kernel: ir.Kernel, way: Way = Way.ATOMIC) -> ir.Kernel:
+    """The kernel, flat, as grids of threads and of blocks; `way`: of scatters, which has to be the usual one.
 
-    UnsupportedError where a launch merges into an output, stores at an index that is looked up, or carries a state."""
-    return ThreadSchedule(BLOCK).schedule(kernel)
+    UnsupportedError where a launch scatters otherwise than by sums, or carries a state."""
+    return ThreadSchedule(BLOCK, way).schedule(kernel)
 
 
 class BlockSchedule:
@@ -95,7 +96,10 @@ class BlockSchedule:
         if is_columns(body):
             return columns(replace(kernel, launches=(ir.Launch(body),)), width=BLOCK)
         is_cells = all(primitives.is_small(s, FEW) for s in primitives.chain(body)[1])
-        return replace(kernel, launches=(_cells if is_cells else _rows)(kernel, body))
+        launches = (_cells if is_cells else _rows)(kernel, body)
+        if (turned := _turned(kernel, body)) is not None:
+            launches = (turned, *primitives.where(ir.opposite(turned.when or True), launches))
+        return replace(kernel, launches=launches)
 
     def full(self, kernel: ir.Kernel) -> ir.Kernel:
         """Schedule the first fold at the root in two launches, over chunks and then over their states; what needs more
@@ -138,7 +142,17 @@ class ThreadSchedule(BlockSchedule):
     chunk = "#chunks"
 
     def scatter(self, kernel: ir.Kernel) -> ir.Kernel:
-        return primitives.each(kernel, [launch.body for launch in kernel.launches], self.one)
+        """Schedule a kernel that copies and adds, each update at once where it goes."""
+        copy, merge = kernel.launches
+        updates = updates_of(kernel, merge.body)
+        if updates.store.merge != "sum" or Way.ATOMIC not in ways_of(updates, self.way):
+            raise UnsupportedError(f"{kernel.name}: no strategy for threads of a GPU scatters but sums, as they come")
+        loops = [ir.Loop(NUMBER, updates.count, ir.Axis.SERIAL, ())]
+        loops += [ir.Loop(updates.column, updates.width, ir.Axis.SERIAL, ())] if updates.column else []
+        merged = (*updates.lets, *updates.steps, replace(updates.store, is_atomic=True))
+        copied = self.one(replace(kernel, launches=(copy,))).launches
+        added = ir.Launch(primitives.bind_all(primitives.nested(loops, merged)))
+        return replace(kernel, launches=(*copied, added))
 
     def nest(self, kernel: ir.Kernel, body: Statements) -> ir.Kernel:
         loops, inner = primitives.chain(body)
@@ -160,7 +174,7 @@ def _rows(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
     is_short = ir.all_of(ir.at_most(extent, Dim.of(SHORT)) for extent in extents if not _is_inner(extent))
     kept = [KeptRow(kernel, loops, inner, share) for share in KEPT]
     ways: list[tuple[RowSchedule, ir.Asked]] = [(way, way.fits()) for way in kept]
-    has_warps = walk.folds_in(inner) and not any(can for _, can in ways)
+    has_warps = not any(can for _, can in ways)
     ways += [(RowSchedule(kernel, loops, inner, Share(1, WARP)), is_short if has_warps else False)]
     ways += [(RowSchedule(kernel, loops, inner, Share(1, BLOCK)), True)]
     launches, others = list[ir.Launch](), list[ir.Asked]()
@@ -190,6 +204,38 @@ def _cells(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
     along, whole = _tiled(kernel, loops, body), _tiled(kernel, *primitives.as_one(loops, body))
     along_launch, whole_launch = (ir.Launch(each, hints=hints, threads=BLOCK) for each in (along, whole))
     return (*primitives.where(ir.opposite(is_narrow), [along_launch]), *primitives.where(is_narrow, [whole_launch]))
+
+
+def _turned(kernel: ir.Kernel, body: Statements) -> ir.Launch | None:
+    """Tiles in shared memory, where neighbouring cells are loaded along another loop than they are stored along."""
+    (loops, inner), ways = primitives.chain(body), reads_along(body)
+    tiled = [loop for loop in loops if loop.var in (ways or ())]
+    fits = ir.all_of(ir.at_most(Dim.of(SIDE), loop.extent) for loop in tiled)
+    *lets, store = inner
+    if not isinstance(store, ir.Store) or store.merge or not is_straight(inner) or not ways or fits is False:
+        return None
+    variables = {name for dim in store.index for name in dim.names if name.startswith("#")}
+    if variables != {loop.var for loop in loops} or any(isinstance(s, ir.Require) for s in lets):
+        return None  # a place that is looked up is not known once more
+    lane, turn, rows, row = Dim.of("#lane"), Dim.of("#turn"), BLOCK // SIDE, SIDE + 1  # so that columns have all banks
+    right, down = lane % SIDE, turn * rows + lane // SIDE
+    tile = ir.Alloc("tile", store.values[0].dtype, (Dim.of(SIDE * row),), ir.Space.BLOCK)
+    kept = replace(store, buffers=(tile.name,), index=(down * row + right,))
+    moved = replace(store, values=(ir.Load(tile.name, (right * row + down,), tile.dtype),))
+
+    def pass_over(each: Statements, *at: Dim) -> ir.Loop:
+        own = {name: Dim.of(f"{name}b") * SIDE + place for name, place in zip(ways, at, strict=True)}
+        inside = ir.all_of(compare("less", own[loop.var], loop.extent) for loop in tiled)
+        assert not isinstance(inside, bool)
+        one = ir.If(inside, walk.substitute(each, {**own}))
+        turns = ir.Loop(str(turn), Dim.of(SIDE // rows), ir.Axis.SERIAL, (one,))
+        return ir.Loop(str(lane), Dim.of(BLOCK), ir.Axis.LANES, (turns,))
+
+    tiles = {loop.var: (loop.extent + (SIDE - 1)) // SIDE for loop in tiled}
+    grid = [replace(o, var=f"{o.var}b", extent=tiles[o.var]) if o.var in tiles else o for o in loops]
+    passes = (tile, pass_over((*lets, kept), right, down), pass_over((moved,), down, right))
+    hints = ir.Hints(is_loose=is_loose(kernel, ir.Launch(body)), is_narrow=True)
+    return ir.Launch(primitives.bind_all(primitives.nested(grid, passes)), ir.when(fits), hints=hints, threads=BLOCK)
 
 
 def _tiled(kernel: ir.Kernel, loops: Sequence[ir.Loop], body: Statements) -> Statements:

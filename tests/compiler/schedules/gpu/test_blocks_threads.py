@@ -9,6 +9,8 @@ from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.gpu import blocks
 from noyau.compiler.schedules.gpu.blocks import in_threads
+from noyau.compiler.schedules.gpu.scatters import Way
+from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
@@ -17,7 +19,7 @@ from noyau.ir.walk import every_statement, on_threads
 from noyau.sanitizer.numba_cuda.generated import SimulatedCall
 from noyau.toolchain.numba.kernel import load
 from tests.codegen.kernels import GOLDEN
-from tests.compiler.schedules.groups import reduced, scanned, scattered
+from tests.compiler.schedules.groups import assert_keeps, reduced, scattered, scattered_cells
 from tests.trying import attempt
 
 SMALL = {"BLOCK": 8, "FEW": 2, "ROWS": 4, "CHUNK": 16}
@@ -70,10 +72,13 @@ def test_a_whole_array_and_long_columns_are_folded_in_two_launches(sizes, axes):
     assert [bool(lanes(launch)) for launch in kernel.launches] == [len(sizes) == 1] * 2
 
 
-@pytest.mark.parametrize(
-    ("graph", "lacks"),
-    [(scattered(), "scatters"), (scanned("sum", "rows", "n", axis=1), "carries a state along an axis")],
-)
-def test_what_meets_in_cells_is_refused(graph, lacks):
-    with pytest.raises(UnsupportedError, match=f"^kernel: no strategy for threads of a GPU {lacks} yet$"):
-        scheduled(graph)
+@pytest.mark.parametrize("graph", [scattered(), scattered_cells(1, dtype=DType.I32)], ids=["rows", "cells"])
+def test_sums_are_added_as_they_come(graph):
+    sizes = {"a": 7, "n": 30, "b": 3, "words": 3, "rows": 4}
+    assert_keeps(normalise(graph), scheduled(graph), sizes)
+
+
+@pytest.mark.parametrize(("graph", "way"), [(scattered_cells(0, "max"), Way.ATOMIC), (scattered(), Way.OWNER)])
+def test_what_is_no_sum_or_has_an_order_is_refused(graph, way):
+    with pytest.raises(UnsupportedError, match=r"^kernel: no strategy for threads of a GPU scatters but sums"):
+        in_threads(lower(normalise(graph), "kernel"), way)
