@@ -7,7 +7,7 @@ import pytest
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.gpu import scatters
-from noyau.compiler.schedules.gpu.blocks import in_blocks, in_threads
+from noyau.compiler.schedules.gpu.blocks import in_blocks
 from noyau.compiler.schedules.gpu.scatters import Way, ways_in
 from noyau.dtypes import DType
 from noyau.errors import OutsideError, UnsupportedError
@@ -98,8 +98,3 @@ def test_what_is_no_plain_update_is_refused():
     )
     with pytest.raises(UnsupportedError, match="scatters what is no plain update yet"):
         in_blocks(lowered(group.graph()))
-
-
-def test_threads_alone_have_no_way_yet():
-    with pytest.raises(UnsupportedError, match="no strategy for threads of a GPU scatters yet"):
-        in_threads(lowered(scattered()))
