@@ -232,6 +232,17 @@ PAGES = {
         "histogram[truncated]: wrong-value: wrong at out[0]",
         "np.histogram",
     ),
+    "scatter_nd": (
+        "scatter_nd[by_atomics]: agreed on",
+        "order-dependent: floats are merged by atomics in any order",
+        "scatter_nd[by_owners]: no race found on",
+        "scatter_nd[numba_cuda]: agreed on",
+        "scatter_nd[numba_cuda]: no race found on",
+        "scatter_nd[racy]: race: ",
+        "scatter_nd[from_the_begin]: wrong-value: wrong at out[",
+        "numba_cuda: cuda.atomic.add(out, ",
+        "cuda: noyau_atomic_add(&out[",
+    ),
     "vector_sum_ladder": (
         "total[modulo]: agreed on",
         "total[sequential]: agreed on",
