@@ -8,7 +8,7 @@ from itertools import chain
 
 import onnx
 from onnx import inliner, version_converter
-from onnx.helper import make_attribute, make_node
+from onnx.helper import make_attribute
 from onnx.numpy_helper import to_array
 
 from noyau.errors import ModelError
@@ -27,7 +27,7 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
 
     ModelError where onnx cannot convert it."""
     opset = opset_of(model)
-    if "SequenceMap" in _kinds(model):
+    if any(node.op_type == "SequenceMap" for node in _nodes(model.graph)):
         with suppress(TypeError):  # releases of onnx that cannot write it out
             model = inliner.inline_selected_functions(model, [("", "SequenceMap")], inline_schema_functions=True)
     if model.ir_version >= _IR_OF_CONSTANTS and opset >= OLDEST_OPSET and not any(_unset(model)):
@@ -52,15 +52,11 @@ def opset_of(model: onnx.ModelProto) -> int:
     return int(opsets_of(list(model.opset_import)).get("", OLDEST_OPSET))
 
 
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph, and those inside it."""
-    yield graph
-    for inner in chain.from_iterable(map(subgraphs, graph.node)):
-        yield from _graphs(inner)
-
-
-def _kinds(model: onnx.ModelProto) -> set[str]:
-    return {node.op_type for graph in _graphs(model.graph) for node in graph.node}
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph, and of those inside it."""
+    for node in graph.node:
+        yield node
+        yield from chain.from_iterable(map(_nodes, subgraphs(node)))
 
 
 def _unset(model: onnx.ModelProto) -> list[onnx.TensorShapeProto.Dimension]:
@@ -80,47 +76,32 @@ def _drop_listed(model: onnx.ModelProto) -> None:
 
 
 def _converted(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """The model in the oldest opset that noyau reads, by onnx, and with what onnx leaves out."""
-    graphs = list(_graphs(model.graph))
-    names = {name for graph in graphs for node in graph.node for name in (*node.input, *node.output)}
-    for graph in graphs:
-        nodes = [each for node in graph.node for each in _of_matrix(node, names)]
-        del graph.node[:]
-        graph.node.extend(nodes)
+    """The model in the oldest opset that noyau reads, by onnx, and with what onnx leaves out: like a Softmax, a Hardmax
+    reads its operand as a matrix before opset 13."""
+    nodes = list(_nodes(model.graph))
+    hardmax, may_shrink = unused("hardmax", {node.name for node in nodes}), "Resize" in {node.op_type for node in nodes}
+    for node in nodes:
+        if node.op_type == "Hardmax":
+            node.op_type, node.name = "Softmax", hardmax
     try:
         result = version_converter.convert_version(model, OLDEST_OPSET)
         if opset < _OPSET_OF_POSITIONS:
-            _position(result, may_shrink="Resize" in _kinds(model))
-        return result
+            _position(result, may_shrink)
     except Exception as error:  # of its own, of protobuf and of C++
         reason = printable(" ".join(str(error).split())[:200])
         raise ModelError(
             f"the model has opset {opset}, and onnx does not convert it to {OLDEST_OPSET}, the oldest that noyau "
             f"reads: {reason}; export it with a newer opset"
         ) from error
-
-
-def _of_matrix(node: onnx.NodeProto, names: set[str]) -> list[onnx.NodeProto]:
-    """The node itself; in place of a Hardmax, which reads its operand as a matrix before opset 13, one of a matrix."""
-    axis = next((each.i for each in node.attribute if each.name == "axis"), 1)
-    if node.op_type != "Hardmax" or axis == -1:
-        return [node]
-    shape, matrix, hot = (unused(f"{node.output[0]}_{part}", names) for part in ("shape", "matrix", "hot"))
-    names.update((shape, matrix, hot))
-    return [
-        make_node("Shape", node.input, [shape]),
-        make_node("Flatten", node.input, [matrix], axis=axis),
-        make_node("Hardmax", [matrix], [hot], axis=1),
-        make_node("Reshape", [hot, shape], node.output),
-    ]
+    for node in _nodes(result.graph):
+        node.op_type = "Hardmax" if node.name == hardmax else node.op_type
+    return result
 
 
 def _position(model: onnx.ModelProto, may_shrink: bool) -> None:
     """Write into each Resize what opsets before 11 mean: positions from the corner of an image, and the nearest cell
     is the one before, or the one behind where the image shrinks, which an Upsample never does."""
-    graphs = list(_graphs(model.graph))
-    nodes = [node for graph in graphs for node in graph.node]
-    tensors = {each.name: each for graph in graphs for each in graph.initializer}
+    nodes, tensors = list(_nodes(model.graph)), {each.name: each for each in model.graph.initializer}
     tensors |= {node.output[0]: node.attribute[0].t for node in nodes if node.op_type == "Constant"}
     for node in (each for each in nodes if each.op_type == "Resize"):
         in_doubt = may_shrink and all(each.s != b"linear" for each in node.attribute)
@@ -128,6 +109,5 @@ def _position(model: onnx.ModelProto, may_shrink: bool) -> None:
         least, largest = (1.0, 1.0) if tensor is None else (to_array(tensor).min(), to_array(tensor).max())
         if in_doubt and (tensor is None or least < 1 < largest):
             raise ValueError("a Resize that is not known to grow, or to shrink, has no spelling from opset 11 on")
-        nearest = "ceil" if least < 1 else "floor"
-        modes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": nearest}
+        modes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "ceil" if least < 1 else "floor"}
         node.attribute.extend(make_attribute(key, value) for key, value in modes.items())

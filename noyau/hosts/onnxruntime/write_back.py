@@ -276,8 +276,8 @@ def drop_unread(graph: GraphProto, before: GraphProto) -> None:
 
 
 def _write_types(graph: GraphProto, fused: Sequence[FusedNode]) -> None:
-    """Write dtypes and ranks; no extents: told of more than in the model as it came, onnxruntime fuses bodies otherwise,
-    into what is slower (SkipLayerNormalization, Split), and kernels tell it what they know."""
+    """Write dtypes and ranks. Kernels tell the extents: those of bodies lead onnxruntime to fusions that it did not
+    find before, of which some are slower (SkipLayerNormalization, Split)."""
     typed = {value.name for value in (*graph.output, *graph.value_info) if value.HasField("type")}
     for part in fused:
         for name, kind in zip(part.outputs, part.output_types, strict=False):
