@@ -63,7 +63,7 @@ to float64, casts among floats are dropped, casts to integers and to float8 are 
 
 _RULES = (
     "float16 and bfloat16 are stored so and computed in float32. Between the operators of one kernel values stay in "
-    "float32; what is written is rounded once, to nearest, ties to even.",
+    "float32; what is written, and what the program casts to one of them, is rounded, to nearest, ties to even.",
     "A float8 is moved, and cast from and to float32, to nearest, ties to even, whatever stands around the cast. What "
     "lies beyond its range becomes infinity in f8e5m2, and NaN in the others, as ml_dtypes has it (torch differs for "
     "f8e4m3fn); clip what is to become the largest number.",

@@ -415,7 +415,7 @@ class Expressions(ABC):
         return f"{name}({', '.join(map(self.top, operands))})"
 
     def cast(self, operand: ir.Expr, dtype: DType) -> str:
-        if not (dtype.is_float8 or operand.dtype.is_float8) or dtype is operand.dtype:
+        if dtype is operand.dtype or not any(each.is_float8 or each.is_half for each in (dtype, operand.dtype)):
             return self.converted(operand, dtype)
         if DType.F32 not in (operand.dtype, dtype):  # by way of it
             return self.cast(ir.Call("cast", (operand,), DType.F32), dtype)

@@ -198,7 +198,7 @@ class KernelRun:
             raise OutsideError(f"{self.kernel.name}: index out of bounds: {index} is not in [0, {extent})")
 
     def cast(self, value: Any, dtype: DType) -> Any:
-        return value != 0 if dtype is DType.BOOL else value.astype(dtype.compute.numpy)
+        return value != 0 if dtype is DType.BOOL else value.astype(dtype.numpy)
 
     def call(self, name: str, *operands: Any) -> Any:
         return np.asarray(OPERATORS[name].evaluate(*operands))[()]

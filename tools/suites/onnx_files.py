@@ -1,7 +1,8 @@
 """Model files of other people through `noyau optimize`: `python -m tools.suites.onnx_files FOLDER`.
 
 Each file is optimised in a process of its own and judged in another one (tools/suites/onnx_judgement.py). A line is
-printed for each, and put into a log, where later runs find it: what is in the log is not run again."""
+printed for each, and put into a log, where later runs find it: what is in the log is not run again. With `--unjudged`
+files are optimised alone, and a later run judges them: on a core that does nothing else."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def line_of(name: str, row: Mapping[str, Any]) -> str:
     """A file's line: seconds, kernels, errors, and ratios with the library and without."""
     text = f"{name}: {row['clock_s']} s ({row['cpu_s']} of the processor)"
     if "right" not in row:
-        return f"{text}, exit {row['status']}, not judged: {row['fault']}"
+        return f"{text}, exit {row['status']}, not judged: {row.get('fault', 'later')}"
     errors = " ".join(f"{key} {error:.0e}" for key, error in row["errors"].items())
     ratios = [f"{at}: {each['ms']} ms {each.get('with', '-')} {each['without']}" for at, each in row["speed"].items()]
     judgement = f"{'right' if row['right'] else 'WRONG'} {row['doubt']} ({errors}); {'; '.join(ratios)}"
@@ -72,6 +73,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--results", type=Path, help="folder of the results and the log (default: FOLDER/fused)")
     parser.add_argument("--only", default="", help="files whose names have one of these words: a,b")
+    parser.add_argument("--unjudged", action="store_true", help="leave the judgement to a later run")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no file after so many")
     parser.add_argument("--time", type=float, default=600.0, help="seconds for each file (default: 600)")
     parser.add_argument("rest", nargs="*", help="words for `noyau optimize`, behind --")
     wishes = parser.parse_args(words)
@@ -85,19 +88,23 @@ def main(words: Sequence[str] | None = None) -> int:
         for path in sorted(wishes.folder.glob("*.onnx"), key=lambda each: each.stat().st_size)
         if any(w in path.name for w in wishes.only.split(","))
     ]
+    begin = time.monotonic()
     for path in paths:
-        if path.name not in rows:
-            result = results / path.name
-            row = optimize(path, result, wishes.rest, wishes.time)
-            if "kernels" in row:
+        result, row = results / path.name, rows.get(path.name)
+        if row is None or ("kernels" in row and not {"right", "fault"} & row.keys() and not wishes.unjudged):
+            if time.monotonic() - begin > wishes.seconds:
+                continue
+            row = row or optimize(path, result, wishes.rest, wishes.time)
+            if "kernels" in row and not wishes.unjudged:
                 command = [sys.executable, "-m", "tools.suites.onnx_judgement", str(path), str(result)]
                 done = subprocess.run([*command, json.dumps(row["sizes"])], capture_output=True, text=True, check=False)
                 row |= json.loads(done.stdout) if not done.returncode else {"fault": done.stderr.strip()[-300:]}
             rows[path.name] = row
             with log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"file": path.name, **row}) + "\n")
-        print(line_of(path.name, rows[path.name]), flush=True)
-    print(summary({path.name: rows[path.name] for path in paths}))
+        print(line_of(path.name, row), flush=True)
+    rows = {path.name: rows[path.name] for path in paths if path.name in rows}
+    print(summary(rows))
     return int(any(not row.get("right", True) for row in rows.values()))
 
 

@@ -11,6 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,12 @@ from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.ir.graph_interpreter import evaluate
 
 Arrays = Mapping[str, np.ndarray]
-SEEDS, MOST_ERRORS, FLOOR = 3, 10.0, 2e-7  # the least error that is allowed for: a few roundings of float32
+SEEDS, OPENINGS, MOST_ERRORS, FLOOR = (
+    3,
+    3,
+    10.0,
+    2e-7,
+)  # the least error that is allowed for: a few roundings of float32
 
 
 def distance(truth: Arrays, arrays: Arrays) -> float:
@@ -87,22 +93,34 @@ def judge(path: Path, result: Path, sizes: Sequence[Mapping[str, int]]) -> dict[
             allowed &= all(one <= most for one in apart.values())
             errors = {key: max(errors[key], one) for key, one in apart.items()}
         if number < 2:
-            times[" ".join(f"{k}={v}" for k, v in each.items()) or "as it is"] = speed(sessions, arrays)
+            opened = partial(open_session, threads=1)
+            made = {
+                "original": partial(opened, path),
+                "again": partial(opened, path),
+                "without": partial(opened, result),
+            }
+            made |= {"with": partial(opened, result, library.absolute())} if library else {}
+            times[" ".join(f"{k}={v}" for k, v in each.items()) or "as it is"] = speed(made, arrays)
     return {"right": allowed, "errors": errors, "speed": times, "doubt": doubt}
 
 
-def speed(sessions: Mapping[str, Any], arrays: Arrays, budget_s: float = 4.0) -> dict[str, float]:
-    """The medians of the quotients of times: the original over each other one, all in turn."""
-    calls: dict[str, Callable[[], Any]] = {key: lambda s=s: s.run(None, dict(arrays)) for key, s in sessions.items()}  # type: ignore[misc]
-    once = max(seconds(calls["original"], 3), 1e-7)
-    count = max(1, round(4e-3 / once))
-    rounds = max(5, min(200, round(budget_s / (once * count * len(calls)))))
-    rows = [{key: seconds(call, count) for key, call in calls.items()} for _ in range(rounds)]
-    return {"ms": round(1e3 * once, 3)} | {
-        key: round(statistics.median(row["original"] / row[key] for row in rows), 3)
-        for key in calls
-        if key != "original"
-    }
+def speed(made: Mapping[str, Callable[[], Any]], arrays: Arrays, budget_s: float = 3.0) -> dict[str, float]:
+    """The medians of the quotients of times, the original over each other one, in an order that changes; the median of
+    three openings of all, as one session may lie better in memory than another: "again" is the original once more."""
+    ratios: dict[str, list[float]] = {key: [] for key in made if key != "original"}
+    for number in range(OPENINGS):
+        chance = np.random.default_rng(number)
+        sessions = {key: made[key]() for key in chance.permutation(list(made))}
+        calls = {key: partial(session.run, None, dict(arrays)) for key, session in sessions.items()}
+        for call in calls.values():
+            call()
+        once = max(seconds(calls["original"], 3), 1e-7)
+        count = max(1, round(1e-3 / once))
+        rounds = max(3, min(100, round(budget_s / OPENINGS / (once * count * len(calls)))))
+        rows = [{key: seconds(calls[key], count) for key in chance.permutation(list(made))} for _ in range(rounds)]
+        for key, own in ratios.items():
+            own.append(statistics.median(row["original"] / row[key] for row in rows))
+    return {"ms": round(1e3 * once, 3)} | {key: round(statistics.median(own), 3) for key, own in ratios.items()}
 
 
 def seconds(call: Callable[[], Any], count: int) -> float:

@@ -18,7 +18,8 @@ def simplify_gradient(graph: Graph, protected: Collection[str] = (), results: Co
     """Apply the passes until nothing changes. `protected`: gradients among the inputs; `results`: outputs to derive."""
     # Results are read before those are dropped that nothing reads.
     reading = partial(read_results, protected=protected, results=results)
-    rounding, sharing = partial(drop_rounding, protected=results), partial(share_divisors, protected=protected)
+    rounding = partial(drop_rounding, gradients=protected, results=results)
+    sharing = partial(share_divisors, protected=protected)
     changes = (reading, drop_unused, compose_views, simplify_algebra, rounding, sharing)
     while True:
         simpler = graph
@@ -29,16 +30,17 @@ def simplify_gradient(graph: Graph, protected: Collection[str] = (), results: Co
         graph = simpler
 
 
-def drop_rounding(graph: Graph, protected: Collection[str] = ()) -> Graph:
-    """Remove casts to a half type and back where nothing else reads the value between: kernels would not round either,
-    and an evaluation step by step is the more exact for it. `protected` values stay."""
+def drop_rounding(graph: Graph, gradients: Collection[str], results: Collection[str] = ()) -> Graph:
+    """Remove casts of gradients to a half type and back where nothing else reads the value between: the program has
+    not asked for them, and an evaluation step by step is the more exact for it. `results` stay."""
+    back = downstream(graph, gradients)
     readers = Counter([name for node in graph.nodes for name in node.inputs] + list(graph.outputs))
 
     def change(node: Node, rebuilder: Rebuilder) -> Change:
         if node.kind != Map("cast"):
             return (node,)
         inner = rebuilder.nodes[node.inputs[0]]
-        alone = readers[inner.output] == 1 and inner.output not in protected
+        alone = inner.output in back and readers[inner.output] == 1 and inner.output not in results
         if inner.kind != Map("cast") or not alone or inner.dtype.compute is inner.dtype:
             return (node,)
         whole = rebuilder.nodes[inner.inputs[0]]

@@ -77,6 +77,7 @@ class Lowering:
     def __init__(self, graph: nodes.Graph, names: Names, buffers: Mapping[str, str]) -> None:
         self.graph, self.names, self.buffers = graph, names, buffers
         self.dependence = dependence(graph)
+        self.read = {name for node in graph.nodes for name in node.inputs}
         self.scopes = [LoopScope()]
         self.extents: dict[str, Dim] = {}
         self.offsets: dict[str, Dim] = {}  # of the loops of the nest: where the open segment starts
@@ -183,7 +184,9 @@ class Lowering:
                 return position if node.dtype is DType.I64 else ir.Call("cast", (position,), node.dtype.compute)
             case nodes.Map(function):
                 operands = tuple(self.value(operand, index) for operand in node.inputs)
-                if function == "identity" or (function == "cast" and operands[0].dtype is node.dtype.compute):
+                if function == "cast" and node.dtype.is_half and node.output in self.read:
+                    operands = (ir.Call("cast", operands, node.dtype),)  # what is written alone is rounded there
+                elif function == "identity" or (function == "cast" and operands[0].dtype is node.dtype.compute):
                     return operands[0]
                 return ir.Call(function, operands, node.dtype.compute)
             case nodes.View(index=source):

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
 
 import onnx
 from onnx import inliner, version_converter
+from onnx.helper import make_attribute
+from onnx.numpy_helper import to_array
 
 from noyau.errors import ModelError
 from noyau.frontends.onnx.boundaries import subgraphs
 from noyau.frontends.onnx.function_bodies import opsets_of
-from noyau.text import printable
+from noyau.text import printable, unused
 
 OLDEST_OPSET = 13
+_OPSET_OF_POSITIONS = 11  # from here on, a Resize says which position and which cell it means
 _IR_OF_CONSTANTS = 4  # from here on, an initializer that is listed as an input may be overridden; before, none may
 
 
@@ -23,7 +27,7 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
 
     ModelError where onnx cannot convert it."""
     opset = opset_of(model)
-    if _has_sequence_map(model.graph):
+    if any(node.op_type == "SequenceMap" for node in _nodes(model.graph)):
         with suppress(TypeError):  # releases of onnx that cannot write it out
             model = inliner.inline_selected_functions(model, [("", "SequenceMap")], inline_schema_functions=True)
     if model.ir_version >= _IR_OF_CONSTANTS and opset >= OLDEST_OPSET and not any(_unset(model)):
@@ -48,9 +52,11 @@ def opset_of(model: onnx.ModelProto) -> int:
     return int(opsets_of(list(model.opset_import)).get("", OLDEST_OPSET))
 
 
-def _has_sequence_map(graph: onnx.GraphProto) -> bool:
-    """Whether a graph has such a node, or a graph inside it."""
-    return any(node.op_type == "SequenceMap" or any(map(_has_sequence_map, subgraphs(node))) for node in graph.node)
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph, and of those inside it."""
+    for node in graph.node:
+        yield node
+        yield from chain.from_iterable(map(_nodes, subgraphs(node)))
 
 
 def _unset(model: onnx.ModelProto) -> list[onnx.TensorShapeProto.Dimension]:
@@ -70,11 +76,38 @@ def _drop_listed(model: onnx.ModelProto) -> None:
 
 
 def _converted(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """The model in the oldest opset that noyau reads, by onnx, and with what onnx leaves out: like a Softmax, a Hardmax
+    reads its operand as a matrix before opset 13."""
+    nodes = list(_nodes(model.graph))
+    hardmax, may_shrink = unused("hardmax", {node.name for node in nodes}), "Resize" in {node.op_type for node in nodes}
+    for node in nodes:
+        if node.op_type == "Hardmax":
+            node.op_type, node.name = "Softmax", hardmax
     try:
-        return version_converter.convert_version(model, OLDEST_OPSET)
+        result = version_converter.convert_version(model, OLDEST_OPSET)
+        if opset < _OPSET_OF_POSITIONS:
+            _position(result, may_shrink)
     except Exception as error:  # of its own, of protobuf and of C++
         reason = printable(" ".join(str(error).split())[:200])
         raise ModelError(
             f"the model has opset {opset}, and onnx does not convert it to {OLDEST_OPSET}, the oldest that noyau "
             f"reads: {reason}; export it with a newer opset"
         ) from error
+    for node in _nodes(result.graph):
+        node.op_type = "Hardmax" if node.name == hardmax else node.op_type
+    return result
+
+
+def _position(model: onnx.ModelProto, may_shrink: bool) -> None:
+    """Write into each Resize what opsets before 11 mean: positions from the corner of an image, and the nearest cell
+    is the one before, or the one behind where the image shrinks, which an Upsample never does."""
+    nodes, tensors = list(_nodes(model.graph)), {each.name: each for each in model.graph.initializer}
+    tensors |= {node.output[0]: node.attribute[0].t for node in nodes if node.op_type == "Constant"}
+    for node in (each for each in nodes if each.op_type == "Resize"):
+        in_doubt = may_shrink and all(each.s != b"linear" for each in node.attribute)
+        tensor = tensors.get(node.input[2]) if in_doubt else None
+        least, largest = (1.0, 1.0) if tensor is None else (to_array(tensor).min(), to_array(tensor).max())
+        if in_doubt and (tensor is None or least < 1 < largest):
+            raise ValueError("a Resize that is not known to grow, or to shrink, has no spelling from opset 11 on")
+        modes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "ceil" if least < 1 else "floor"}
+        node.attribute.extend(make_attribute(key, value) for key, value in modes.items())

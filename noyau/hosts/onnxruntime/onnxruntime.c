@@ -259,13 +259,29 @@ static int known_shape(OrtShapeInferContext *context, size_t input, size_t rank,
     return known; /* `info` stays the context's own */
 }
 
+/* Sizes that are tried where they are not known: an extent that is alike for all of them, from the least size on,
+   hangs on none. The last is above what models compare sizes with. */
+enum { TRIALS = 5 };
+static const int64_t trial_sizes[TRIALS] = {0, 1, 2, 3, INT32_MAX};
+
+static atomic_uint open_extents; /* a name for each extent that is not told: alike ones would be taken for equal */
+
+/* Tells the extents of an output that are alike for each of `count` arrays of sizes, which follow one another. */
 static OrtStatus *tell_shape(OrtShapeInferContext *context, const noyau_kernel *kernel, const int64_t *sizes,
-                             int32_t output) {
+                             int32_t count, int32_t output) {
     const size_t rank = (size_t)kernel->ranks[kernel->inputs + output];
-    int64_t dims[rank + 1];
+    int64_t dims[rank + 1], others[rank + 1];
     const char *names[rank + 1];
-    for (size_t i = 0; i < rank; i++) names[i] = "";
+    char open[rank + 1][32];
     kernel->shape(sizes, output, dims);
+    for (int32_t trial = 1; trial < count; trial++) {
+        kernel->shape(sizes + trial * (kernel->sizes + 1), output, others);
+        for (size_t i = 0; i < rank; i++) dims[i] = dims[i] == others[i] ? dims[i] : -1;
+    }
+    for (size_t i = 0; i < rank; i++) {
+        if (dims[i] < 0) snprintf(open[i], sizeof open[i], "noyau_%u", atomic_fetch_add(&open_extents, 1));
+        names[i] = dims[i] < 0 ? open[i] : "";
+    }
     OrtShapeInfo *info = NULL;
     OrtStatus *failure = shared_api->CreateTensorTypeAndShapeInfo(&info);
     if (failure) return failure;
@@ -277,21 +293,24 @@ static OrtStatus *tell_shape(OrtShapeInferContext *context, const noyau_kernel *
     return failure;
 }
 
-/* Gives the outputs' shapes where all the inputs' are known; a misfit is left for the run to report. */
+/* Gives the outputs' shapes where all the inputs' are known, else the extents that are the same whatever they are; a
+   misfit is left for the run to report. */
 static OrtStatus *infer_shapes(const OrtCustomOp *op, OrtShapeInferContext *context) {
     const noyau_kernel *kernel = kernel_of(op);
     int32_t total = 0;
     for (int32_t i = 0; i < kernel->inputs; i++) total += kernel->ranks[i];
-    int64_t dims[total + 1], sizes[kernel->sizes + 1], *next = dims;
+    int64_t dims[total + 1], sizes[TRIALS * (kernel->sizes + 1)], *next = dims;
     const int64_t *shapes[kernel->inputs + 1];
-    for (int32_t i = 0; i < kernel->inputs; i++) {
-        if (!known_shape(context, (size_t)i, (size_t)kernel->ranks[i], next)) return NULL;
+    int known = 1;
+    for (int32_t i = 0; known && i < kernel->inputs; i++) {
+        known = known_shape(context, (size_t)i, (size_t)kernel->ranks[i], next);
         shapes[i] = next;
         next += kernel->ranks[i];
     }
-    if (kernel->bind(shapes, sizes)) return NULL;
+    if (known && kernel->bind(shapes, sizes)) return NULL;
+    for (int32_t i = 0; !known && i < TRIALS * (kernel->sizes + 1); i++) sizes[i] = trial_sizes[i / (kernel->sizes + 1)];
     for (int32_t i = 0; i < kernel->outputs; i++) {
-        OrtStatus *failure = tell_shape(context, kernel, sizes, i);
+        OrtStatus *failure = tell_shape(context, kernel, sizes, known ? 1 : TRIALS, i);
         if (failure) return failure;
     }
     return NULL;

@@ -276,11 +276,13 @@ def drop_unread(graph: GraphProto, before: GraphProto) -> None:
 
 
 def _write_types(graph: GraphProto, fused: Sequence[FusedNode]) -> None:
+    """Write dtypes and ranks. Kernels tell the extents: those of bodies lead onnxruntime to fusions that it did not
+    find before, of which some are slower (SkipLayerNormalization, Split)."""
     typed = {value.name for value in (*graph.output, *graph.value_info) if value.HasField("type")}
     for part in fused:
         for name, kind in zip(part.outputs, part.output_types, strict=False):
             if name not in typed and kind.dtype is not DType.OTHER:
-                graph.value_info.append(value_info(graph, name, kind))
+                graph.value_info.append(value_info(graph, name, replace(kind, shape=(None,) * len(kind.shape))))
 
 
 def value_info(graph: GraphProto, name: str, kind: function_bodies.ValueType) -> ValueInfoProto:

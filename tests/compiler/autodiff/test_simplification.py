@@ -70,9 +70,13 @@ def rounding(between: DType, *outputs: str) -> Graph:
 
 
 def test_casts_to_a_half_type_and_back_go_where_nothing_else_reads_the_half():
-    assert functions(simplify_gradient(rounding(DType.BF16, "y"))) == ["negative"]
-    assert functions(simplify_gradient(rounding(DType.BF16, "y", "there"))) == ["cast", "cast", "negative"]
-    assert functions(simplify_gradient(rounding(DType.I32, "y"))) == ["cast", "cast", "negative"]
+    assert functions(simplify_gradient(rounding(DType.BF16, "y"), ["x"])) == ["negative"]
+    assert functions(simplify_gradient(rounding(DType.BF16, "y", "there"), ["x"])) == ["cast", "cast", "negative"]
+    assert functions(simplify_gradient(rounding(DType.I32, "y"), ["x"])) == ["cast", "cast", "negative"]
+
+
+def test_casts_of_what_is_no_gradient_round():
+    assert functions(simplify_gradient(rounding(DType.BF16, "y"))) == ["cast", "cast", "negative"]
 
 
 def test_outputs_keep_their_names_and_values():

@@ -96,6 +96,16 @@ def test_casts_to_what_is_computed_in_vanish():
     assert [expr.function for expr in found(made, Call)].count("cast") == 1
 
 
+@pytest.mark.parametrize("half", [F16, BF16])
+def test_what_the_program_casts_to_a_half_type_is_rounded(half):
+    casts = value("h", Map("cast"), "x", half, "n"), value("c", Map("cast"), "h", F32, "n")
+    made = graph("y", given("x", F32, "n"), *casts, value("y", Map("negative"), "c", F32, "n"))
+    numbers = np.append(np.random.default_rng(0).normal(size=40), [np.inf, np.nan, 65520, 1e-8]).astype(np.float32)
+    assert agrees(made, x=numbers)
+    written = graph("h", given("x", F32, "n"), casts[0])
+    assert not found(written, Call) and agrees(written, x=numbers[:40])
+
+
 @pytest.mark.parametrize("dtype", [F16, BF16, F64, I32, BOOL])
 def test_loads_give_the_type_that_is_computed_in(dtype):
     made = graph("y", given("x", dtype, "n"), value("y", Map("identity"), "x", dtype, "n"))

@@ -24,13 +24,15 @@ SPELLINGS = {
     "clip": (9, "(float[a, b, c] x) => (float[a, b, c] y) { y = Clip <min=0.0, max=0.5> (x) }"),
     "pad": (9, "(float[a, b, c] x) => (float[a, b, d] y) { y = Pad <pads=[0, 0, 1, 0, 0, 1]> (x) }"),
     "slice": (9, "(float[a, b, c] x) => (float[a, d, c] y) { y = Slice <axes=[1], starts=[0], ends=[2]> (x) }"),
+    "hardmax": (11, "(float[a, b, c] x) => (float[a, b, c] y) { y = Hardmax (x) }"),
+    "hardmax of rows": (11, "(float[a, b, c] x) => (float[a, b, c] y) { y = Hardmax <axis=-1> (x) }"),
     "batch": (7, "(float[a, 3, c] x) => (float[a, 3, c] y) { y = Dropout <ratio=0.5> (x) }"),
 }
 
 
-def run(proto: onnx.ModelProto) -> np.ndarray:
+def run(proto: onnx.ModelProto, x: np.ndarray = X) -> np.ndarray:
     session = onnxruntime.InferenceSession(proto.SerializeToString())
-    return session.run(None, {session.get_inputs()[0].name: X})[0]
+    return session.run(None, {session.get_inputs()[0].name: x})[0]
 
 
 def listed(ir_version: int = 3, opset: int = 13) -> onnx.ModelProto:
@@ -52,6 +54,31 @@ def test_a_model_of_an_old_opset_gives_what_it_gave(name, tmp_path):
     np.testing.assert_array_equal(run(new), run(old))
     assert conversion(old) == f"the model has opset {opset}: it is read as onnx converts it to opset 13"
     assert conversion(new) == ""
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize(
+    ("operator", "opset", "scale"), [("Upsample", 9, 1.3), ("Resize", 10, 1.3), ("Resize", 10, 0.6)]
+)
+def test_positions_in_an_image_are_those_of_its_opset(operator, opset, scale, mode):
+    text = f"(float[1, a, b, c] x, float[4] s) => (float[1, d, e, f] y) {{ y = {operator} <mode='{mode}'> (x, s) }}"
+    old = model(text.replace("'", '"'), opset)
+    old.graph.initializer.append(numpy_helper.from_array(np.array([1, 1, scale, scale], np.float32), "s"))
+    old.ir_version = 3  # an initializer that is listed cannot be overridden
+    new = upgrade(old)
+    old.ir_version = 4
+    del old.graph.input[1]
+    np.testing.assert_array_equal(run(new, X[None]), run(old, X[None]))
+
+
+def test_a_resize_that_may_grow_or_shrink_has_no_new_spelling():
+    old = model("(float[1, a, b, c] x, float[4] s) => (float[1, d, e, f] y) { y = Resize (x, s) }", 10)
+    with pytest.raises(
+        ModelError, match="a Resize that is not known to grow, or to shrink, has no spelling from opset"
+    ):
+        upgrade(old)
+    old.graph.node[0].attribute.add(name="mode", s=b"linear", type=onnx.AttributeProto.STRING)
+    assert [each.s for each in upgrade(old).graph.node[-1].attribute][1:] == [b"asymmetric", b"floor"]
 
 
 @pytest.mark.parametrize("opset", [7, 13])

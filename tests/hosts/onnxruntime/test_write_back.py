@@ -359,11 +359,12 @@ def test_a_fused_node_without_a_body_is_refused() -> None:
         write_back(once, [FusedNode("more_2e", (0, 1), ("x", "w"), ("t",))])
 
 
-def test_types_of_outputs_are_written() -> None:
+def test_dtypes_and_ranks_of_outputs_are_written() -> None:
+    """More would make onnxruntime fuse the bodies otherwise than what was there before."""
     kinds = (ValueType(DType.F32, ("n", 8)),)
     model = two_norms()
     found = write_back(model, [FusedNode("norm_1f", tuple(range(6)), ("x", "w"), ("y",), kinds)])
-    assert list(found.graph.value_info) == [floats("y", "n", 8)]
+    assert list(found.graph.value_info) == [floats("y", None, None)]
     model.graph.value_info.append(floats("y", "rows", 8))
     found = write_back(model, [FusedNode("norm_1f", tuple(range(6)), ("x", "w"), ("y",), kinds)])
     assert list(found.graph.value_info) == [floats("y", "rows", 8)]

@@ -40,6 +40,12 @@ def test_the_library_has_the_kernels_and_lies_in_the_cache(tmp_path, empty_cache
     wanted = runs.run(sessions.open_session(tmp_path / "model.onnx"), feeds)["y"]
     found = runs.run(sessions.open_session(fused.SerializeToString(), built), feeds)["y"]
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    output = fused.graph.output[0].type.tensor_type  # of which the kernel knows what hangs on no size
+    extents = [each.dim_value for each in output.shape.dim]
+    output.ClearField("shape")
+    del fused.functions[:]
+    told = sessions.open_session(fused.SerializeToString(), built).get_outputs()[0].shape
+    assert [isinstance(one, int) and one for one in told] == extents and not all(extents)
 
 
 def test_two_fused_models_run_with_one_set_of_options(tmp_path, empty_cache):

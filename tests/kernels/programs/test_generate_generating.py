@@ -7,6 +7,7 @@ import pytest
 
 import noyau
 from noyau import nn
+from noyau.codegen.language import GENERATIONS
 from noyau.compiler.autodiff.adjoints import derive
 from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.dtypes import DType
@@ -29,6 +30,16 @@ def test_a_kernel_has_no_name_that_its_text_uses(name, language):
     op = noyau.op("f32[n] -> f32[n]", name=name)(lambda x: np.minimum(x, 0))
     assert f"def v_{name}(" in op.source(language)
     assert op.description.name == name
+
+
+@pytest.mark.parametrize("language", GENERATIONS)
+def test_what_the_program_casts_to_a_half_type_is_rounded_in_every_language(language):
+    @noyau.op("f32[n] -> f32[n]", name="rounds")
+    def rounds(x):
+        return (x * 3).astype(DType.BF16.numpy).astype(np.float32) * x
+
+    texts = {"triton": ".to(tl.bfloat16)).to(tl.float32)"}
+    assert texts.get(language, "= noyau_bf16_to_f32(noyau_f32_to_bf16(") in rounds.source(language)
 
 
 def test_the_same_op_gives_the_same_bytes():
