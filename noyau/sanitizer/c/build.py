@@ -7,6 +7,7 @@ whose schedule nobody names is dealt as a plan says, so that neighbouring iterat
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -213,6 +214,8 @@ _OWN_SHAPES = {
     name: re.compile(rf"\b(?:dim3|auto|int|unsigned)\b(?:[^;{{}}()]|\([^;{{}}]*\))*?\b{name}\b\s*[({{=;,)]")
     for name in ("gridDim", "blockDim")
 }
+_OWN_HEADER = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"[^\n]*', re.MULTILINE)
+_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once", re.MULTILINE)
 _MEMBER = re.compile(r"(\.|->)(gridDim|blockDim)\b")
 _NAME = r"&?\s*((?:\w+::)*\w+(?:\s*<[^<>();]*>)?)"
 _KERNEL_ADDRESS = re.compile(
@@ -230,6 +233,30 @@ def rewrite(text: str, language: str, kernel: str) -> str:
     text = _ALIGNED.sub(r"\2 \1", text)  # attributes of C++ stand first
     text = _NOT_INLINE.sub("__attribute__((__noinline__))", text)  # no macro: headers of C++ have it as an attribute
     return with_kernel_addresses(with_launch_calls(with_dynamic_pointers(text), kernel))
+
+
+def with_headers(text: str, language: str, file: str, folders: Sequence[Path], seen: set[Path]) -> str:
+    """A text as `rewrite` gives it, with the headers of the author's in their places that have launches or dynamic
+    memory. `file`: how its lines are named; `folders`: of headers; `seen`: headers that stand there already."""
+
+    def stated(include: re.Match[str]) -> str:
+        path = next((each for each in (folder / include[1] for folder in folders) if each.is_file()), None)
+        if path is None or not LANGUAGES[language].on_gpu:
+            return include[0]
+        path = path.resolve()
+        header, is_new = path.read_text("utf-8", "replace"), path not in seen
+        seen.add(path)
+        name, beside = json.dumps(str(path), ensure_ascii=False), [path.parent, *folders]
+        own = with_headers(rewrite(header, language, path.name), language, str(path), beside, seen) if is_new else ""
+        if not is_new and _ONCE.search(header):
+            return ""
+        if "noyau_grid(" not in own and "noyau_dynamic_shared(" not in own:
+            seen.discard(path)
+            return f"#include {name}"
+        line = text.count("\n", 0, include.end()) + 2
+        return f"#line 1 {name}\n{own}\n#line {line} {json.dumps(file, ensure_ascii=False)}"
+
+    return _OWN_HEADER.sub(stated, text)
 
 
 def with_own_shapes(text: str) -> str:

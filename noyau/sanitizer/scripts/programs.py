@@ -16,7 +16,7 @@ from noyau.codegen.language import BY_SUFFIX, LANGUAGES
 from noyau.errors import BuildError, CheckError, FindingKind, InputError, UnsupportedError
 from noyau.kernels.c.syntax import blanked, syntax
 from noyau.kernels.user_kernel import GPU, LaunchConfig, three
-from noyau.sanitizer.c.build import OWN, InstrumentedProgram, Source, build_program, rewrite
+from noyau.sanitizer.c.build import OWN, InstrumentedProgram, Source, build_program, rewrite, with_headers
 from noyau.sanitizer.c.debug_info import LineTable
 from noyau.sanitizer.c.kernel import plans_for
 from noyau.sanitizer.c.reports import ReportContext, findings_of_runs, launched_name, maps_of, site_of, source_of
@@ -112,7 +112,8 @@ def _language(path: Path, flags: tuple[str, ...]) -> str:
 def _source(path: Path, text: str, flags: tuple[str, ...], file: str, language: str) -> Source:
     """A file of a program; `file`: how its lines are named."""
     try:
-        rewritten = rewrite(text, language, path.name)
+        folders = [path.parent, *(Path(word[2:]) for word in flags if word.startswith("-I"))]
+        rewritten = with_headers(rewrite(text, language, path.name), language, file, folders, set())
     except UnsupportedError as error:
         raise error.reworded(str(error).removeprefix(f"{path.name}: ") if file == OWN else str(error)) from None
     text_with_line = f"#line 1 {json.dumps(file, ensure_ascii=False)}\n{rewritten}"

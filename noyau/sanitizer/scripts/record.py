@@ -64,8 +64,9 @@ class KernelSeen:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ScriptCheck(Report):
-    """A run of a script or a notebook. `fault`: how it ended where it did not end well; `notes`: what was left out;
-    `advice`: warnings on the script's own lines; `maps`: of a small launch of each kernel, where they are wanted."""
+    """A run of a script or a notebook. `fault`: how it ended where it did not end well; `unseen`: why not all of it
+    counts as seen; `notes`: what was left out; `advice`: warnings on the script's own lines; `maps`: of a small launch
+    of each kernel, where they are wanted."""
 
     script: str
     kernels: tuple[KernelSeen, ...]
@@ -73,6 +74,7 @@ class ScriptCheck(Report):
     notes: tuple[str, ...] = ()
     advice: tuple[Finding, ...] = ()
     maps: tuple[AccessMap, ...] = ()
+    unseen: str = ""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -91,7 +93,7 @@ class ScriptCheck(Report):
     def is_verified(self) -> bool:
         """Whether it is `ok`, and some kernel ran, each seen in all of its calls, with an access at least."""
         seen = (not kernel.unseen and (kernel.accesses or kernel.notes) for kernel in self.kernels)
-        return self.ok and bool(self.kernels) and all(seen)
+        return self.ok and not self.unseen and bool(self.kernels) and all(seen)
 
     @property
     def groups(self) -> Groups:
@@ -102,10 +104,12 @@ class ScriptCheck(Report):
         """Lines on what was seen of each kernel, and on how the script ended."""
         del everything
         lines = [line for kernel in self.kernels for line in kernel.verdict()]
-        if not self.kernels and not self.fault and self.script.endswith((".py", ".ipynb")):
+        if not (self.kernels or self.fault or self.unseen) and self.script.endswith((".py", ".ipynb")):
             nothing = "no parallel loop of Numba ran in it, and no kernel was launched"
             lines.append(f"{self.script}: not verified: {nothing}")
         lines += [f"{self.script}: {note}" for note in self.notes]
+        if self.unseen:
+            lines.append(f"{self.script}: not verified: {self.unseen}")
         if self.fault:
             early = "" if self.kernels else ", before any launch or parallel loop was over"
             lines.append(f"{self.script}: {self.fault}{early}")
@@ -124,6 +128,7 @@ class ScriptCheck(Report):
             "ok": self.ok,
             "script": self.script,
             "fault": self.fault,
+            "unseen": self.unseen,
             "notes": list(self.notes),
             "limits": list(LIMITS[:1]),
             "findings": [finding.to_json() for finding in self.findings],
@@ -143,6 +148,7 @@ class ScriptSession:
     advice: dict[str, Finding] = field(default_factory=dict)  # on calls that are not watched, by what they are
     is_partial: bool = False  # a launch did not run, so that nothing is known of what the script does afterwards
     lacks: dict[str, str] = field(default_factory=dict)  # why kernels are not checked, by the error of an import
+    unseen: str = ""  # why nothing that was seen counts
 
     def traced(self, name: str, place: str) -> TracingShadow | None:
         """A shadow that remembers the writes of a call that is to be drawn: the first of a kernel that is small
@@ -195,7 +201,7 @@ class ScriptSession:
         """The record."""
         maps = tuple((self.maps or {}).values())
         kernels, advice = tuple(self.kernels.values()), tuple(self.advice.values())
-        return ScriptCheck(self.script, kernels, fault, tuple(self.notes), advice, maps=maps)
+        return ScriptCheck(self.script, kernels, fault, tuple(self.notes), advice, maps, self.unseen)
 
 
 def place_of(function: Any) -> str:

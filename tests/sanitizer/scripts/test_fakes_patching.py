@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from noyau.sanitizer.scripts.fakes import patch
+from noyau.sanitizer.scripts.fakes import patch, replaced_functions, watching_functions
 
 
 def test_what_was_there_comes_back_and_what_was_not_goes():
@@ -18,3 +18,13 @@ def test_what_was_there_comes_back_and_what_was_not_goes():
         assert (Child.own, Child.name) == (2, "child")
     assert (Child.own, Child.name) == (1, "parent")
     assert "name" not in vars(Child)
+
+
+def test_functions_that_were_replaced_are_named(monkeypatch):
+    before = watching_functions()
+    assert replaced_functions(before) == []
+    monkeypatch.setattr("noyau.text.several", lambda *each: "")
+    monkeypatch.setattr("noyau.sanitizer.engine.Shadow.touch_many", lambda *each: 0)
+    monkeypatch.setattr("numpy.flatnonzero", len)
+    names = replaced_functions(before)
+    assert {"numpy.flatnonzero", "Shadow.touch_many", "noyau.text.several"} <= set(names)
