@@ -24,7 +24,7 @@ from typing import Any
 
 from noyau.errors import InputError
 from noyau.sanitizer.records import WatchedRun
-from noyau.sanitizer.scripts.fakes import replaced_functions, watching_functions
+from noyau.sanitizer.scripts.fakes import watching_functions
 from noyau.sanitizer.scripts.lint import lint_script
 from noyau.sanitizer.scripts.notebooks import cells_of, remembered, run_cells
 from noyau.sanitizer.scripts.record import OBSERVERS, ScriptCheck, ScriptSession
@@ -137,10 +137,10 @@ def check_script(
         if record.exists():
             check = pickle.loads(record.read_bytes())  # noqa: S301  from a process of our own
     place = re.search(r" \((?:.*, )?line \d+\)$", check.fault) if cut else None
-    fault, unseen = f"{cut}{place[0] if place else ''}" or check.fault or end, check.unseen
+    fault = f"{cut}{place[0] if place else ''}" or check.fault or end
     if cut not in ("", INTERRUPTED):
-        fault, unseen = "", f"{fault}, which is its limit; give it longer with --time"
-    return replace(check, fault=fault, unseen=unseen, advice=(*check.advice, *lint_script(path)))
+        check, fault = replace(check, unseen=f"{fault}, which is its limit; give it longer with --time"), ""
+    return replace(check, fault=fault, advice=(*check.advice, *lint_script(path)))
 
 
 def _ended(wish: str, time_s: float) -> tuple[str, str]:
@@ -164,9 +164,9 @@ def main() -> int:
     del sys.path[0]
     launch = wish["launch"] and tuple(tuple(each) if isinstance(each, list) else each for each in wish["launch"])
     fault, status = "", 0
-    finished, write, replaced = session.finished, _write, replaced_functions  # a script may change the globals
+    finished, write, functions = session.finished, _write, watching_functions  # which the script may change
     with import_path(path.resolve()), hooks_of_script(session, launch or None, _text(path)):
-        before = watching_functions()
+        before = functions()
         try:
             _run(path, session)
         except SystemExit as end:
@@ -184,9 +184,10 @@ def main() -> int:
             if session.is_partial and fault:
                 session.note(f"not checked from there on: {fault}, after a launch that could not run here")
                 fault = ""
-        names = replaced(before)
-    session.unseen = f"it put functions of its own in place of {', '.join(names)}" if names else ""
-    write(finished(fault), Path(wish["record"]))
+        after = functions()
+    changed = [place for place, function in before.items() if after.get(place) is not function]
+    names = ", ".join(f"{holder.__name__}.{name}" for holder, name in changed)
+    write(finished(fault, names and f"it put functions of its own in place of {names}"), Path(wish["record"]))
     return status
 
 

@@ -215,7 +215,6 @@ _OWN_SHAPES = {
     for name in ("gridDim", "blockDim")
 }
 _OWN_HEADER = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"[^\n]*', re.MULTILINE)
-_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once", re.MULTILINE)
 _MEMBER = re.compile(r"(\.|->)(gridDim|blockDim)\b")
 _NAME = r"&?\s*((?:\w+::)*\w+(?:\s*<[^<>();]*>)?)"
 _KERNEL_ADDRESS = re.compile(
@@ -235,28 +234,24 @@ def rewrite(text: str, language: str, kernel: str) -> str:
     return with_kernel_addresses(with_launch_calls(with_dynamic_pointers(text), kernel))
 
 
-def with_headers(text: str, language: str, file: str, folders: Sequence[Path], seen: set[Path]) -> str:
+def with_headers(text: str, language: str, file: str, folders: Sequence[Path], above: Sequence[Path] = ()) -> str:
     """A text as `rewrite` gives it, with the headers of the author's in their places that have launches or dynamic
-    memory. `file`: how its lines are named; `folders`: of headers; `seen`: headers that stand there already."""
+    memory. `file`: how its lines are named; `folders`: of headers; `above`: those that it stands in."""
 
     def stated(include: re.Match[str]) -> str:
-        path = next((each for each in (folder / include[1] for folder in folders) if each.is_file()), None)
-        if path is None or not LANGUAGES[language].on_gpu:
+        path = next((each.resolve() for each in (folder / include[1] for folder in folders) if each.is_file()), None)
+        if path is None or path in above:
             return include[0]
-        path = path.resolve()
-        header, is_new = path.read_text("utf-8", "replace"), path not in seen
-        seen.add(path)
-        name, beside = json.dumps(str(path), ensure_ascii=False), [path.parent, *folders]
-        own = with_headers(rewrite(header, language, path.name), language, str(path), beside, seen) if is_new else ""
-        if not is_new and _ONCE.search(header):
-            return ""
+        name, beside, stack = json.dumps(str(path), ensure_ascii=False), [path.parent, *folders], (*above, path)
+        header = rewrite(path.read_text("utf-8", "replace"), language, path.name)
+        own = with_headers(header, language, str(path), beside, stack)
         if "noyau_grid(" not in own and "noyau_dynamic_shared(" not in own:
-            seen.discard(path)
             return f"#include {name}"
-        line = text.count("\n", 0, include.end()) + 2
-        return f"#line 1 {name}\n{own}\n#line {line} {json.dumps(file, ensure_ascii=False)}"
+        once = f"NOYAU_{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+        after = f"#line {text.count(chr(10), 0, include.end()) + 2} {json.dumps(file, ensure_ascii=False)}"
+        return f"#ifndef {once}\n#define {once}\n#line 1 {name}\n{own}\n#endif\n{after}"
 
-    return _OWN_HEADER.sub(stated, text)
+    return _OWN_HEADER.sub(stated, text) if LANGUAGES[language].on_gpu else text
 
 
 def with_own_shapes(text: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -21,16 +20,10 @@ def patch(undone: ExitStack, holder: Any, name: str, value: Any) -> None:
     setattr(holder, name, value)
 
 
-def watching_functions() -> dict[tuple[str, str], Any]:
-    """The functions and methods of noyau and of NumPy that are loaded, by the name of their holder and their own."""
+def watching_functions() -> dict[tuple[Any, str], Any]:
+    """The functions and methods of noyau and of NumPy that are loaded, by their module or class and their name: what is
+    seen through others that a script puts there does not count."""
     modules = [each for name, each in list(sys.modules.items()) if name.partition(".")[0] in _WATCHING]
     classes = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
-    own = [each for each in classes if str(each.__module__).partition(".")[0] in _WATCHING]
-    members = [(holder.__name__, *pair) for holder in (*modules, *own) for pair in list(vars(holder).items())]
-    return {(holder, name): value for holder, name, value in members if callable(value) or isinstance(value, property)}
-
-
-def replaced_functions(before: Mapping[tuple[str, str], Any], now: Callable[[], Any] = watching_functions) -> list[str]:
-    """The names of those that are others now: what is seen through them does not count."""
-    after = now()
-    return [".".join(place) for place, value in before.items() if after.get(place) is not value]
+    holders = [*modules, *(each for each in classes if str(each.__module__).partition(".")[0] in _WATCHING)]
+    return {(each, name): value for each in holders for name, value in list(vars(each).items()) if callable(value)}

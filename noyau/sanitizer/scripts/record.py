@@ -34,10 +34,6 @@ class KernelSeen:
     notes: tuple[str, ...] = ()
     unseen: str = ""
 
-    @property
-    def errors(self) -> tuple[Finding, ...]:
-        return tuple(finding for finding in self.findings if finding.severity == "error")
-
     def verdict(self) -> list[str]:
         """The accesses that were watched, and what was not seen."""
         if self.unseen and not self.accesses and not self.findings:
@@ -104,12 +100,11 @@ class ScriptCheck(Report):
         """Lines on what was seen of each kernel, and on how the script ended."""
         del everything
         lines = [line for kernel in self.kernels for line in kernel.verdict()]
-        if not (self.kernels or self.fault or self.unseen) and self.script.endswith((".py", ".ipynb")):
-            nothing = "no parallel loop of Numba ran in it, and no kernel was launched"
-            lines.append(f"{self.script}: not verified: {nothing}")
+        unseen = self.unseen
+        if not (self.kernels or self.fault or unseen) and self.script.endswith((".py", ".ipynb")):
+            unseen = "no parallel loop of Numba ran in it, and no kernel was launched"
+        lines += [f"{self.script}: not verified: {unseen}"] if unseen else []
         lines += [f"{self.script}: {note}" for note in self.notes]
-        if self.unseen:
-            lines.append(f"{self.script}: not verified: {self.unseen}")
         if self.fault:
             early = "" if self.kernels else ", before any launch or parallel loop was over"
             lines.append(f"{self.script}: {self.fault}{early}")
@@ -148,7 +143,6 @@ class ScriptSession:
     advice: dict[str, Finding] = field(default_factory=dict)  # on calls that are not watched, by what they are
     is_partial: bool = False  # a launch did not run, so that nothing is known of what the script does afterwards
     lacks: dict[str, str] = field(default_factory=dict)  # why kernels are not checked, by the error of an import
-    unseen: str = ""  # why nothing that was seen counts
 
     def traced(self, name: str, place: str) -> TracingShadow | None:
         """A shadow that remembers the writes of a call that is to be drawn: the first of a kernel that is small
@@ -197,11 +191,11 @@ class ScriptSession:
             if self.keep is not None:
                 self.keep()
 
-    def finished(self, fault: str = "") -> ScriptCheck:
-        """The record."""
+    def finished(self, fault: str = "", unseen: str = "") -> ScriptCheck:
+        """The record; `unseen`: why what was seen does not count."""
         maps = tuple((self.maps or {}).values())
         kernels, advice = tuple(self.kernels.values()), tuple(self.advice.values())
-        return ScriptCheck(self.script, kernels, fault, tuple(self.notes), advice, maps, self.unseen)
+        return ScriptCheck(self.script, kernels, fault, tuple(self.notes), advice, maps, unseen)
 
 
 def place_of(function: Any) -> str:
