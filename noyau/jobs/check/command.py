@@ -277,16 +277,17 @@ COMMAND = Command("what is wrong with a model, an op's kernels, a script or prog
 
 
 def is_script(target: str) -> bool:
-    """Whether a target is run as it is: a program in C, C++ or CUDA C++, a notebook, or Python without an op."""
+    """Whether a target is run as it is: a program in C, C++ or CUDA C++, a notebook, or Python without an op.
+    InputError for a text that Python does not read."""
     path = Path(target)
     if path.suffix == ".ipynb" or is_program(target):
         return True
     if path.suffix != ".py" or not path.is_file():
         return False
     try:
-        tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):
-        return False  # loading it says what is wrong
+        tree = ast.parse(path.read_bytes(), path.name)
+    except (SyntaxError, ValueError) as fault:
+        raise InputError(f"{path} fails with {type(fault).__name__}: {fault}") from None
     return not any(_makes_an_op(node) for node in ast.walk(tree))
 
 

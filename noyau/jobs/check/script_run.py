@@ -24,13 +24,14 @@ from typing import Any
 
 from noyau.errors import InputError
 from noyau.sanitizer.records import WatchedRun
+from noyau.sanitizer.scripts.fakes import watching_functions
 from noyau.sanitizer.scripts.lint import lint_script
 from noyau.sanitizer.scripts.notebooks import cells_of, remembered, run_cells
 from noyau.sanitizer.scripts.record import OBSERVERS, ScriptCheck, ScriptSession
 from noyau.timing.comparison import briefly
 from noyau.verify.checks import KernelCheck
 from noyau.workers.import_path import import_path, when_imported
-from noyau.workers.signals import wait_or_end
+from noyau.workers.signals import INTERRUPTED, wait_or_end
 
 _COMPILES = "Triton was imported before and compiles: its launches are not watched; set TRITON_INTERPRET=1 and restart"
 TIME_S = 600.0  # after which a script is ended
@@ -122,8 +123,8 @@ def check_script(
 
     There need be no GPU. `launch`: (grid, block) for every launch, in place of the script's own; `time_s`: after which
     the run is ended; `maps`: draw who writes what in a small launch of each kernel. How it ends badly (an exception, a
-    crash, no end) is the `fault` of the record, which has what was seen until then. InputError where there is no such
-    file, or it is no notebook."""
+    crash) is the `fault` of the record, and that its time was over is `unseen` in it; it has what was seen until then.
+    InputError where there is no such file, or it is no notebook."""
     if not path.is_file():
         raise InputError(f"there is no file {str(path)!r}; give SCRIPT.py or BOOK.ipynb")
     if path.suffix == NOTEBOOK:
@@ -137,6 +138,8 @@ def check_script(
             check = pickle.loads(record.read_bytes())  # noqa: S301  from a process of our own
     place = re.search(r" \((?:.*, )?line \d+\)$", check.fault) if cut else None
     fault = f"{cut}{place[0] if place else ''}" or check.fault or end
+    if cut not in ("", INTERRUPTED):
+        check, fault = replace(check, unseen=f"{fault}, which is its limit; give it longer with --time"), ""
     return replace(check, fault=fault, advice=(*check.advice, *lint_script(path)))
 
 
@@ -161,7 +164,9 @@ def main() -> int:
     del sys.path[0]
     launch = wish["launch"] and tuple(tuple(each) if isinstance(each, list) else each for each in wish["launch"])
     fault, status = "", 0
+    finished, write, functions = session.finished, _write, watching_functions  # which the script may change
     with import_path(path.resolve()), hooks_of_script(session, launch or None, _text(path)):
+        before = functions()
         try:
             _run(path, session)
         except SystemExit as end:
@@ -170,7 +175,8 @@ def main() -> int:
                 sys.stderr.write(f"{end.code}\n")
                 fault = f"it ended with sys.exit: {end.code}"
         except BaseException as error:  # noqa: BLE001  also Ctrl-C: what was seen until then is told
-            _print_traceback(error)
+            if not isinstance(error, KeyboardInterrupt):
+                _print_traceback(error)
             if isinstance(error, ImportError) and str(error) in session.lacks:
                 session.add("numba.cuda", "numba_cuda", str(path), "", None, session.lacks[str(error)])
             else:
@@ -178,7 +184,10 @@ def main() -> int:
             if session.is_partial and fault:
                 session.note(f"not checked from there on: {fault}, after a launch that could not run here")
                 fault = ""
-    _write(session.finished(fault), Path(wish["record"]))
+        after = functions()
+    changed = [place for place, function in before.items() if after.get(place) is not function]
+    names = ", ".join(f"{holder.__name__}.{name}" for holder, name in changed)
+    write(finished(fault, names and f"it put functions of its own in place of {names}"), Path(wish["record"]))
     return status
 
 

@@ -7,6 +7,7 @@ whose schedule nobody names is dealt as a plan says, so that neighbouring iterat
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -213,6 +214,7 @@ _OWN_SHAPES = {
     name: re.compile(rf"\b(?:dim3|auto|int|unsigned)\b(?:[^;{{}}()]|\([^;{{}}]*\))*?\b{name}\b\s*[({{=;,)]")
     for name in ("gridDim", "blockDim")
 }
+_OWN_HEADER = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"[^\n]*', re.MULTILINE)
 _MEMBER = re.compile(r"(\.|->)(gridDim|blockDim)\b")
 _NAME = r"&?\s*((?:\w+::)*\w+(?:\s*<[^<>();]*>)?)"
 _KERNEL_ADDRESS = re.compile(
@@ -230,6 +232,26 @@ def rewrite(text: str, language: str, kernel: str) -> str:
     text = _ALIGNED.sub(r"\2 \1", text)  # attributes of C++ stand first
     text = _NOT_INLINE.sub("__attribute__((__noinline__))", text)  # no macro: headers of C++ have it as an attribute
     return with_kernel_addresses(with_launch_calls(with_dynamic_pointers(text), kernel))
+
+
+def with_headers(text: str, language: str, file: str, folders: Sequence[Path], above: Sequence[Path] = ()) -> str:
+    """A text as `rewrite` gives it, with the headers of the author's in their places that have launches or dynamic
+    memory. `file`: how its lines are named; `folders`: of headers; `above`: those that it stands in."""
+
+    def stated(include: re.Match[str]) -> str:
+        path = next((each.resolve() for each in (folder / include[1] for folder in folders) if each.is_file()), None)
+        if path is None or path in above:
+            return include[0]
+        name, beside, stack = json.dumps(str(path), ensure_ascii=False), [path.parent, *folders], (*above, path)
+        header = rewrite(path.read_text("utf-8", "replace"), language, path.name)
+        own = with_headers(header, language, str(path), beside, stack)
+        if "noyau_grid(" not in own and "noyau_dynamic_shared(" not in own:
+            return f"#include {name}"
+        once = f"NOYAU_{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+        after = f"#line {text.count(chr(10), 0, include.end()) + 2} {json.dumps(file, ensure_ascii=False)}"
+        return f"#ifndef {once}\n#define {once}\n#line 1 {name}\n{own}\n#endif\n{after}"
+
+    return _OWN_HEADER.sub(stated, text) if LANGUAGES[language].on_gpu else text
 
 
 def with_own_shapes(text: str) -> str:

@@ -16,7 +16,7 @@ from noyau.codegen.language import BY_SUFFIX, LANGUAGES
 from noyau.errors import BuildError, CheckError, FindingKind, InputError, UnsupportedError
 from noyau.kernels.c.syntax import blanked, syntax
 from noyau.kernels.user_kernel import GPU, LaunchConfig, three
-from noyau.sanitizer.c.build import OWN, InstrumentedProgram, Source, build_program, rewrite
+from noyau.sanitizer.c.build import OWN, InstrumentedProgram, Source, build_program, rewrite, with_headers
 from noyau.sanitizer.c.debug_info import LineTable
 from noyau.sanitizer.c.kernel import plans_for
 from noyau.sanitizer.c.reports import ReportContext, findings_of_runs, launched_name, maps_of, site_of, source_of
@@ -112,7 +112,8 @@ def _language(path: Path, flags: tuple[str, ...]) -> str:
 def _source(path: Path, text: str, flags: tuple[str, ...], file: str, language: str) -> Source:
     """A file of a program; `file`: how its lines are named."""
     try:
-        rewritten = rewrite(text, language, path.name)
+        folders = [path.parent, *(Path(word[2:]) for word in flags if word.startswith("-I"))]
+        rewritten = with_headers(rewrite(text, language, path.name), language, file, folders)
     except UnsupportedError as error:
         raise error.reworded(str(error).removeprefix(f"{path.name}: ") if file == OWN else str(error)) from None
     text_with_line = f"#line 1 {json.dumps(file, ensure_ascii=False)}\n{rewritten}"
@@ -175,16 +176,11 @@ def _check_of(
         place = context.entry_site.place
         accesses = 0 if seen and not findings else accesses  # of the host, which says nothing of grids
         seen.append(KernelSeen(path.stem, language, place, len(runs), (), accesses, findings, notes, unseen))
-    maps, notes = maps_of(runs[0], lines, context), _idle_note(runs, lines, context)
-    return ScriptCheck(path.name, tuple(seen), fault, notes, advice=_clocks(path, text, language), maps=maps)
-
-
-def _idle_note(runs: Sequence[RunResult], lines: LineTable, context: ReportContext) -> tuple[str, ...]:
-    """A note on lines of the program's own file that never ran, in functions that did."""
     sites = (site_of(lines.at(address), context) for each in runs for address in each.accessed_at)
-    seen = {site.line for site in sites if site is not None and site.file == context.place}
-    idle = idle_lines_of_functions(context.text, context.language, seen)
-    return (f"{spell_lines(idle)} never ran",) if idle else ()
+    ran = {site.line for site in sites if site is not None and site.file == context.place}
+    idle, maps = idle_lines_of_functions(text, language, ran), maps_of(runs[0], lines, context)
+    left = (f"{spell_lines(idle)} never ran",) if idle else ()
+    return ScriptCheck(path.name, tuple(seen), fault, left, advice=_clocks(path, text, language), maps=maps)
 
 
 def launches_by_kernel(ran: RunResult, lines: LineTable, context: ReportContext) -> dict[str, tuple[int, ...]]:

@@ -34,10 +34,6 @@ class KernelSeen:
     notes: tuple[str, ...] = ()
     unseen: str = ""
 
-    @property
-    def errors(self) -> tuple[Finding, ...]:
-        return tuple(finding for finding in self.findings if finding.severity == "error")
-
     def verdict(self) -> list[str]:
         """The accesses that were watched, and what was not seen."""
         if self.unseen and not self.accesses and not self.findings:
@@ -64,8 +60,9 @@ class KernelSeen:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ScriptCheck(Report):
-    """A run of a script or a notebook. `fault`: how it ended where it did not end well; `notes`: what was left out;
-    `advice`: warnings on the script's own lines; `maps`: of a small launch of each kernel, where they are wanted."""
+    """A run of a script or a notebook. `fault`: how it ended where it did not end well; `unseen`: why not all of it
+    counts as seen; `notes`: what was left out; `advice`: warnings on the script's own lines; `maps`: of a small launch
+    of each kernel, where they are wanted."""
 
     script: str
     kernels: tuple[KernelSeen, ...]
@@ -73,6 +70,7 @@ class ScriptCheck(Report):
     notes: tuple[str, ...] = ()
     advice: tuple[Finding, ...] = ()
     maps: tuple[AccessMap, ...] = ()
+    unseen: str = ""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -91,7 +89,7 @@ class ScriptCheck(Report):
     def is_verified(self) -> bool:
         """Whether it is `ok`, and some kernel ran, each seen in all of its calls, with an access at least."""
         seen = (not kernel.unseen and (kernel.accesses or kernel.notes) for kernel in self.kernels)
-        return self.ok and bool(self.kernels) and all(seen)
+        return self.ok and not self.unseen and bool(self.kernels) and all(seen)
 
     @property
     def groups(self) -> Groups:
@@ -102,9 +100,10 @@ class ScriptCheck(Report):
         """Lines on what was seen of each kernel, and on how the script ended."""
         del everything
         lines = [line for kernel in self.kernels for line in kernel.verdict()]
-        if not self.kernels and not self.fault and self.script.endswith((".py", ".ipynb")):
-            nothing = "no parallel loop of Numba ran in it, and no kernel was launched"
-            lines.append(f"{self.script}: not verified: {nothing}")
+        unseen = self.unseen
+        if not (self.kernels or self.fault or unseen) and self.script.endswith((".py", ".ipynb")):
+            unseen = "no parallel loop of Numba ran in it, and no kernel was launched"
+        lines += [f"{self.script}: not verified: {unseen}"] if unseen else []
         lines += [f"{self.script}: {note}" for note in self.notes]
         if self.fault:
             early = "" if self.kernels else ", before any launch or parallel loop was over"
@@ -124,6 +123,7 @@ class ScriptCheck(Report):
             "ok": self.ok,
             "script": self.script,
             "fault": self.fault,
+            "unseen": self.unseen,
             "notes": list(self.notes),
             "limits": list(LIMITS[:1]),
             "findings": [finding.to_json() for finding in self.findings],
@@ -191,11 +191,11 @@ class ScriptSession:
             if self.keep is not None:
                 self.keep()
 
-    def finished(self, fault: str = "") -> ScriptCheck:
-        """The record."""
+    def finished(self, fault: str = "", unseen: str = "") -> ScriptCheck:
+        """The record; `unseen`: why what was seen does not count."""
         maps = tuple((self.maps or {}).values())
         kernels, advice = tuple(self.kernels.values()), tuple(self.advice.values())
-        return ScriptCheck(self.script, kernels, fault, tuple(self.notes), advice, maps=maps)
+        return ScriptCheck(self.script, kernels, fault, tuple(self.notes), advice, maps, unseen)
 
 
 def place_of(function: Any) -> str:

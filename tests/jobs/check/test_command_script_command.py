@@ -20,13 +20,20 @@ from noyau.sanitizer.scripts.record import ScriptCheck
         ("from noyau import op\n\n@op\ndef f(x):\n    return x\n", False),
         ("import noyau\nnoyau.optimize('m.onnx')\n", True),
         ("import noyau\nadd = noyau.zip(lambda a, b: a + b)\n", False),
-        ("def broken(:\n", False),
     ],
 )
 def test_a_script_makes_no_op(tmp_path, text, script):
     path = tmp_path / "file.py"
     path.write_text(text, encoding="utf-8")
     assert is_script(str(path)) is script
+
+
+def test_a_syntax_error_is_told_whatever_the_options_are(tmp_path, capsys):
+    path = tmp_path / "broken.py"
+    path.write_text("x = 1\ndef broken(:\n", encoding="utf-8")
+    for options in ([], ["--time", "5"]):
+        assert main(["check", str(path), *options]) == 2
+        assert "broken.py fails with SyntaxError: invalid syntax (broken.py, line 2)" in capsys.readouterr().err
 
 
 def test_models_and_missing_files_are_no_scripts(tmp_path):

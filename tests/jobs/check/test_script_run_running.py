@@ -115,13 +115,33 @@ def test_another_launch_and_an_exception(tmp_path):
         found.raise_if_bad()
 
 
+def test_a_script_that_changes_what_watches_it_is_not_verified(tmp_path):
+    """It hides its own race, so that nothing else would speak against it."""
+    text = """
+        import numba, numpy as np
+        from noyau.sanitizer.scripts.record import ScriptSession
+        ScriptSession.add = lambda *each: None
+        np.asarray = np.array
+
+        @numba.njit(parallel=True)
+        def total(x, out):
+            for i in numba.prange(len(x)):
+                out[0] += x[i]
+
+        total(np.ones(9), np.zeros(1))
+    """
+    found = check_script(written(tmp_path, text))
+    assert found.unseen == "it put functions of its own in place of numpy.asarray, ScriptSession.add"
+    assert found.ok and not found.is_verified
+
+
 def test_a_script_that_crashes_or_never_ends(tmp_path):
     crash = written(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     assert check_script(crash).fault == "it crashed (signal 11)"
-    assert (
-        check_script(written(tmp_path, "import time\ntime.sleep(60)\n"), time_s=3).fault
-        == "it did not end within 3 s (line 2)"
-    )
+    endless = check_script(written(tmp_path, "import time\ntime.sleep(60)\n"), time_s=5)
+    limit = "it did not end within 5 s (line 2), which is its limit; give it longer with --time"
+    assert (endless.fault, endless.unseen, endless.ok, endless.is_verified) == ("", limit, True, False)
+    assert endless.verdicts(everything=False) == [f"{endless.script}: not verified: {limit}"]
     assert check_script(written(tmp_path, "raise SystemExit(3)\n")).fault == "it ended with status 3"
     assert (
         check_script(written(tmp_path, "import sys\nsys.exit('no data')\n")).fault == "it ended with sys.exit: no data"

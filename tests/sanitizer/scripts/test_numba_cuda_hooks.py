@@ -157,7 +157,7 @@ def test_a_long_launch_keeps_what_was_seen_and_goes_on(monkeypatch):
     monkeypatch.setattr("noyau.sanitizer.scripts.numba_cuda_hooks.MOST", 10_000)
     x, c = np.ones(50_000, np.float32), np.zeros(1, np.int32)
     kernels, _ = kernels_of(lambda: count[2, 64](x, c))
-    assert [each.kind for each in kernels["count"].errors] == ["race"]
+    assert [each.kind for each in kernels["count"].findings] == ["race"]
     assert "after 10000 accesses of a launch" in kernels["count"].unseen
     assert c[0] == 50_000  # the script's values are right
 
@@ -217,7 +217,7 @@ def test_findings_in_numbas_own_text_are_warnings():
 
     kernels, _ = kernels_of(total)
     (kernel,) = kernels.values()
-    assert not kernel.errors
+    assert {each.severity for each in kernel.findings} == {"warning"}
     assert all(each.message.startswith("in Numba's own text: ") for each in kernel.findings)
 
 

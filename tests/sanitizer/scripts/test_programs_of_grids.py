@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from noyau.sanitizer.scripts.programs import check_program
 
 RIGHT = r"""
@@ -249,3 +251,44 @@ def test_each_finding_names_its_kernel_and_what_is_wrong(tmp_path, capfd):
     assert "the grid touches memory of the host at of_malloc" in said["of_host"][1]
     remedies = {each.kernel: each.remedy for each in found.errors}
     assert remedies["prog"] == "wait for the grid before the host touches it: cudaDeviceSynchronize()"
+
+
+HEADERS = {
+    "sums.cuh": r"""#pragma once
+#include "parts/wait.h"
+__global__ void sums(const int *x, int *out) {
+    extern __shared__ int s[];
+    s[threadIdx.x] = x[threadIdx.x];
+    WAIT
+    if (threadIdx.x == 0) out[0] = s[blockDim.x - 1];
+}
+inline void launch(const int *x, int *out) { sums<<<1, 64, 64 * sizeof(int)>>>(x, out); }
+""",
+    "parts/wait.h": '#ifndef PARTS\n#define PARTS\n#include "more.h"\n#endif\n',
+    "parts/more.h": "#ifndef WAIT\n#define WAIT __syncthreads();\n#endif\n",
+}
+WITH_HEADER = r"""%s
+#include "sums.cuh"
+#include "sums.cuh"
+int main() {
+    int *x, *out, last = 0;
+    cudaMalloc(&x, 256), cudaMalloc(&out, 4);
+    cudaMemset(x, 0, 256);
+    launch(x, out);
+    cudaMemcpy(&last, out, 4, cudaMemcpyDeviceToHost);
+    return last + x[99];
+}
+"""
+
+
+def test_launches_and_dynamic_memory_in_headers_of_the_author(tmp_path):
+    for name, text in HEADERS.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    path = tmp_path / "main.cu"
+    path.write_text((WITH_HEADER % "").replace(" + x[99]", ""), encoding="utf-8")
+    found = check_program(path)
+    assert found.is_verified and found.kernels[0].name == "sums"
+    path.write_text(WITH_HEADER % "#define WAIT", encoding="utf-8")
+    places = {(each.kind.value, Path(each.place).name) for each in check_program(path).errors}
+    assert {("race", "sums.cuh:5"), ("out-of-bounds", "main.cu:10")} <= places
