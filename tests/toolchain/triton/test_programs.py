@@ -86,7 +86,7 @@ def test_programs_of_a_batch_go_apart_where_their_values_differ():
 
     Programs((40, 1, 1), lambda place: here.__setitem__(slice(None), np.atleast_1d(place[0])), run, settle)()
     assert sorted(each for way in ways for each in way) == list(range(40))
-    assert sum(stored) == 40
+    assert len(stored) == len(ways) < 12
     assert all(len({each % 4 < 3 for each in way}) == 1 for way in ways)
     assert not any(len(way) > 1 and len(way).bit_count() == 1 for way in ways)
     assert max(map(len, ways)) == 23
