@@ -89,7 +89,7 @@ def test_programs_of_a_batch_go_apart_where_their_values_differ():
     assert len(stored) == len(ways) < 12
     assert all(len({each % 4 < 3 for each in way}) == 1 for way in ways)
     assert not any(len(way) > 1 and len(way).bit_count() == 1 for way in ways)
-    assert max(map(len, ways)) == 23
+    assert max(map(len, ways)) == 24
 
 
 def test_whoever_raises_in_a_batch_raises_by_itself():
