@@ -23,6 +23,7 @@ from noyau.sanitizer.recording_array import TooManyError
 from noyau.sanitizer.records import Access, Site, WatchedMemory
 from noyau.sanitizer.scripts.fakes import patch
 from noyau.toolchain.triton import interpreter as own_interpreter
+from noyau.toolchain.triton.programs import BATCH
 
 try:
     import triton
@@ -31,6 +32,7 @@ except ImportError as error:
     raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 Array = np.ndarray
+Cells = np.ndarray | None
 Plain = Callable[..., Any]  # the builder's own method
 _FOLDERS = tuple(f"{Path(file).parent}{os.sep}" for file in (triton.__file__, __file__, own_interpreter.__file__))
 _NEEDED = ("set_grid_dim", "set_grid_idx", "create_masked_load", "create_masked_store", "create_atomic_rmw")
@@ -62,6 +64,7 @@ class Hooks:
         hooks: dict[str, Callable[..., Any]] = {
             "set_grid_dim": self.grid_dim,
             "set_grid_idx": self.grid_idx,
+            "settle": self.settle,
             "create_masked_load": self.load,
             "create_masked_store": self.store,
             "create_atomic_rmw": self.merge,
@@ -83,10 +86,17 @@ class Hooks:
         self.grid = (int(x), int(y), int(z))
         return plain(x, y, z)
 
-    def grid_idx(self, plain: Plain, x: int, y: int, z: int) -> Any:
+    def grid_idx(self, plain: Plain, x: Any, y: Any, z: Any) -> Any:
         owner = (x * self.grid[1] + y) * self.grid[2] + z
-        self.shadow.enter(owner, block=owner)
+        if BATCH.size:
+            self.extents.owners = owner.tolist()
+        else:
+            self.shadow.enter(owner, block=owner)
         return plain(x, y, z)
+
+    def settle(self, plain: Plain, is_whole: bool) -> Any:
+        self.extents.settle(is_whole)
+        return plain(is_whole)
 
     def load(self, plain: Plain, pointers: Any, mask: Any, *rest: Any, **options: Any) -> Any:
         inside = self.noted(pointers, _lanes(mask), Access.READ)
@@ -136,8 +146,9 @@ class Hooks:
 
     def fence(self, pointers: Any, rest: Sequence[Any]) -> None:
         """An atomic of one cell that is not relaxed orders what its program did before: locks and tickets."""
-        if pointers.data.size == 1 and not any("relaxed" in str(each).lower() for each in rest):
-            self.shadow.fence()
+        is_one = pointers.data.ndim == 1 if BATCH.size else pointers.data.size == 1
+        if is_one and not any("relaxed" in str(each).lower() for each in rest):
+            self.extents.has_fence = True
 
     def noted(self, pointers: Any, mask: Array, access: Access, values: Array | None = None) -> Array:
         """The lanes of an access that lie inside an argument, once all of it is noted."""
@@ -151,17 +162,19 @@ class Hooks:
         addresses, values = pointers.data, values if access is Access.WRITE else None
         lanes = mask if mask.dtype == bool else mask.astype(bool)
         shape = np.broadcast_shapes(addresses.shape, lanes.shape)
+        is_same = shape[0] == 1 < BATCH.size and access is not Access.ATOMIC  # for all programs of a batch
+        shape = (BATCH.size, *shape[1:]) if BATCH.size else shape
         if not addresses.shape == lanes.shape == (shape if values is None else values.shape):
             addresses, lanes = np.broadcast_to(addresses, shape), np.broadcast_to(lanes, shape)
             values = None if values is None else np.broadcast_to(values, shape)
-        if lanes.all():
-            flat_values = None if values is None else values.reshape(-1)
-            return self.extents.touch(addresses.reshape(-1), size, access, self.site(), flat_values).reshape(shape)
+        counts = np.count_nonzero(lanes.reshape(BATCH.size or 1, -1), axis=1)
+        programs = np.repeat(np.arange(BATCH.size), counts) if BATCH.size else None
         flat_values, inside = None if values is None else values[lanes], lanes.copy()
-        inside[lanes] = self.extents.touch(addresses[lanes], size, access, self.site(), flat_values)
-        if not np.array_equal(inside, lanes):
-            self.masks.setdefault(self.site(), _forgotten(lanes, inside))
-        return inside
+        inside[lanes] = self.extents.touch(addresses[lanes], size, access, self.site(), flat_values, programs)
+        if not lanes.all() and not np.array_equal(inside, lanes):
+            wrong = np.argwhere(inside != lanes)[0][: BATCH.axes]
+            self.masks.setdefault(self.site(), _forgotten(lanes[*wrong], inside[*wrong]))
+        return inside[:1] if is_same else inside
 
     def site(self) -> int:
         """The number of the line of the kernel that runs."""
@@ -233,6 +246,10 @@ class MemoryExtents:
     def __init__(self, shadow: Shadow) -> None:
         self.shadow = shadow
         self.is_blind = False  # no access is noted any more
+        self.has_fence = False  # before the next access
+        self.owners: list[int] = []  # of a batch of programs
+        # Of a batch: whether a fence comes before an access, where each program's cells begin, and the access.
+        self.pending: list[tuple[bool, Sequence[int], tuple[Any, ...]]] = []
         self.memories: dict[int, WatchedMemory] = {}
         self._extents: list[Extent] = []
         self._borders = np.zeros(0, np.int64)  # halfway between an argument and the next
@@ -250,11 +267,33 @@ class MemoryExtents:
         self._borders = np.array([(one.end + other.start) // 2 for one, other in ends], np.int64)
         return memory
 
+    def note(self, programs: Cells, *access: Any) -> None:
+        """Note an access of many cells, as `Shadow.touch_many` takes it, or keep it until the batch has run."""
+        if programs is not None:
+            starts = np.searchsorted(programs, range(len(self.owners) + 1)).tolist()
+            self.pending.append((self.has_fence, starts, access))
+        else:
+            if self.has_fence:
+                self.shadow.fence()
+            self.shadow.touch_many(*access)
+        self.has_fence = False
+
+    def settle(self, is_whole: bool) -> None:
+        """Note what each program of a batch did, statement by statement; nothing where the batch is taken back."""
+        for has_fence, starts, (memory, cells, access, site, changed) in self.pending if is_whole else ():
+            for owner, start, end in zip(self.owners, starts, starts[1:], strict=False):
+                self.shadow.enter(owner, block=owner)
+                if has_fence:
+                    self.shadow.fence()
+                marks = None if changed is None else changed[start:end]
+                self.shadow.touch_many(memory, cells[start:end], access, site, marks)
+        self.pending.clear()
+
     def touch(
-        self, addresses: np.ndarray, size: int, access: Access, site: int, values: np.ndarray | None = None
-    ) -> np.ndarray:
+        self, addresses: Array, size: int, access: Access, site: int, values: Cells = None, programs: Cells = None
+    ) -> Array:
         """Note one access of `size` bytes at each address; which of them lie inside an argument. `values`: what a
-        write puts there, as many."""
+        write puts there, as many; `programs`: of a batch, the number of each one's program."""
         inside = np.zeros(addresses.size, bool)
         places = addresses.view(np.int64) if addresses.dtype.itemsize == 8 else addresses.astype(np.int64)
         if not places.size or not self._extents:
@@ -263,13 +302,13 @@ class MemoryExtents:
         low, high = int(places.min()), int(places.max()) + size
         for extent in self._extents:
             if extent.start <= low and high <= extent.end:
-                return self._touched(extent, places, size, access, site, bits)
+                return self._touched(extent, places, size, access, site, bits, programs)
         nearest = self._counting(places)
         for number in np.unique(nearest):
             chosen = nearest == number
             extent = self._extents[number]
-            own = None if bits is None else bits[chosen]
-            inside[chosen] = self._touched(extent, places[chosen], size, access, site, own)
+            own, whose = (None if each is None else each[chosen] for each in (bits, programs))
+            inside[chosen] = self._touched(extent, places[chosen], size, access, site, own, whose)
         return inside
 
     def _counting(self, places: np.ndarray) -> np.ndarray:
@@ -284,8 +323,8 @@ class MemoryExtents:
         return nearest
 
     def _touched(
-        self, extent: Extent, places: np.ndarray, size: int, access: Access, site: int, values: np.ndarray | None
-    ) -> np.ndarray:
+        self, extent: Extent, places: Array, size: int, access: Access, site: int, values: Cells, programs: Cells
+    ) -> Array:
         """Accesses that count for one argument."""
         offsets = places - extent.start
         inside: np.ndarray = (offsets >= 0) & (places <= extent.end - size)
@@ -298,13 +337,21 @@ class MemoryExtents:
         widest = 1 if is_one else int((ends - cells).max()) + 1
         changed = None
         if values is not None and widest == 1 and size == extent.item:
-            if inside.all():
-                changed = extent.bits[cells] != values
-            else:
-                changed = np.ones(cells.size, bool)
-                changed[inside] = extent.bits[cells[inside]] != values[inside]
-        self.shadow.touch_many(extent.memory, cells, access, site, changed)
+            changed = np.ones(cells.size, bool)
+            changed[inside] = _changes(extent.bits, cells[inside], values[inside], is_batch=programs is not None)
+        self.note(programs, extent.memory, cells, access, site, changed)
         for more in range(1, widest):
-            wide = cells + more
-            self.shadow.touch_many(extent.memory, wide[wide <= ends], access, site)
+            reaches = cells + more <= ends
+            whose = None if programs is None else programs[reaches]
+            self.note(whose, extent.memory, cells[reaches] + more, access, site, None)
         return inside
+
+
+def _changes(bits: Array, cells: Array, values: Array, *, is_batch: bool) -> Array:
+    """Whether each write changes what its cell holds, to which an earlier program of a batch may have written."""
+    changed: Array = bits[cells] != values
+    if is_batch:
+        order = np.argsort(cells, kind="stable")
+        again = np.flatnonzero(np.diff(cells[order]) == 0)
+        changed[order[again + 1]] = values[order[again + 1]] != values[order[again]]
+    return changed

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.toolchain.triton.builder import DTYPES, interpreter, is_tensor, number_of, tensor_of, tl
+from noyau.toolchain.triton.builder import DTYPES, alone, interpreter, is_tensor, number_of, tensor_of, tl
 
 
 @dataclass(frozen=True)
@@ -85,5 +85,5 @@ def words_of(plain: Callable[[Any], Callable[..., Any]]) -> Mapping[str, Any]:
     """The words of the language that take block pointers, if this release has none. `plain`: builtins as functions."""
     if hasattr(interpreter.InterpreterBuilder, "create_make_block_ptr"):
         return {}
-    words = {"make_block_ptr": _make, "advance": BlockPointer.advance}
+    words = {"make_block_ptr": alone(_make), "advance": BlockPointer.advance}
     return {**words, "load": _loading(plain(tl.load)), "store": _storing(plain(tl.store))}

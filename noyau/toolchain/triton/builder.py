@@ -3,7 +3,7 @@ in dtypes of NumPy, and types of blocks and tensors, which take most of its time
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 
 from noyau.errors import MissingExtraError, UnsupportedError
 from noyau.ir.operators import OPERATORS
+from noyau.toolchain.triton.programs import BATCH
 
 try:
     import triton.language
@@ -40,9 +41,20 @@ def is_tensor(value: Any) -> bool:
 
 
 def tensor_of(data: np.ndarray, dtype: Any, is_block: bool = True) -> Any:
-    if not is_block or not data.shape:
+    if not is_block or data.ndim == BATCH.axes:
         return tl.core.tensor(Handle(np.atleast_1d(data), dtype), dtype)
-    return tl.core.tensor(Handle(data, dtype), tl.core.block_type(dtype, list(data.shape)))
+    return tl.core.tensor(Handle(data, dtype), tl.core.block_type(dtype, list(data.shape[BATCH.axes :])))
+
+
+def shaped(data: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """The cells of a block in another shape."""
+    return data.reshape(-1, *shape) if BATCH.size else data.reshape(shape)
+
+
+def spread(data: np.ndarray, own: Sequence[int], shape: Sequence[int]) -> np.ndarray:
+    """The cells of a block of its `own` shape, repeated along the axes of another one."""
+    cells = shaped(data, (*(1,) * (len(shape) - len(own)), *own))
+    return np.broadcast_to(cells, (*cells.shape[: BATCH.axes], *shape))
 
 
 @cache
@@ -53,6 +65,8 @@ def patch_builder() -> None:
     interpreter._get_np_dtype = _numpy_dtype
     for name, function in _BUILDER.items():
         setattr(kind, name, function)
+    for name in (f"create_{each}" for each in _ALONE if hasattr(kind, f"create_{each}")):
+        setattr(kind, name, alone(getattr(kind, name)))
     if getattr(one.options, "sanitize_overflow", False):
         one.options = replace(one.options, sanitize_overflow=False)
     semantic = interpreter.interpreter_semantic
@@ -72,7 +86,39 @@ def _cast(self: Any, source: Any, target: Any, *rest: Any, **options: Any) -> An
 
 
 def _splat(self: Any, kind: Any, value: Any) -> Any:
-    return Handle(np.broadcast_to(value.data.reshape(()), kind.shape), kind.scalar)
+    return Handle(spread(value.data, (), kind.shape), kind.scalar)
+
+
+def _moved(change: Callable[..., np.ndarray]) -> Callable[..., Any]:
+    """A method that gives the cells of a block in another shape or order."""
+    return lambda self, value, *rest: Handle(change(value.data, *rest), value.dtype.scalar)
+
+
+def alone(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is of one program at a time."""
+
+    def call(*args: Any, **options: Any) -> Any:
+        if BATCH.size:
+            raise UnsupportedError(_NO_BATCH)
+        return plain(*args, **options)
+
+    return call
+
+
+def _program(self: Any, axis: int) -> Any:
+    return Handle(np.atleast_1d(np.asarray(self.grid_idx[axis], np.int32)), tl.int32)
+
+
+def _enter(self: Any, *place: Any) -> None:
+    self.grid_idx = place
+
+
+def _settle(self: Any, is_whole: bool) -> None:
+    """End a batch of programs: what they stored stays, or is put back."""
+    while BATCH.undo:
+        restore = BATCH.undo.pop()
+        if not is_whole:
+            restore()
 
 
 def _dot(self: Any, left: Any, right: Any, into: Any, *rest: Any, **options: Any) -> Any:
@@ -90,8 +136,15 @@ def _erf(self: Any, value: Any) -> Any:
 def _loaded(self: Any, pointers: Any, mask: Any, other: Any, *rest: Any, **options: Any) -> Any:
     dtype = pointers.get_element_ty()
     cell = _numpy_dtype(dtype)
-    bits = _bits(np.zeros(pointers.data.shape, cell) if other is None else other.data)
-    return Handle(interpreter._interpreter.load(pointers.data, _lanes(mask), bits, bits.dtype).view(cell), dtype)
+    other_cells = np.zeros(pointers.data.shape, cell) if other is None else other.data
+    addresses, lanes, cells = _together(pointers.data, _lanes(mask), other_cells)
+    bits = _bits(cells)
+    return Handle(interpreter._interpreter.load(addresses, lanes, bits, bits.dtype).view(cell), dtype)
+
+
+def _together(*arrays: np.ndarray) -> Sequence[np.ndarray]:
+    """Arrays of one shape: those of a batch differ in their first axis."""
+    return np.broadcast_arrays(*arrays) if BATCH.size else arrays
 
 
 def _lanes(mask: Any) -> np.ndarray:
@@ -105,11 +158,25 @@ def _bits(array: np.ndarray) -> np.ndarray:
 
 
 def _stored(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
-    return interpreter._interpreter.store(pointers.data, _bits(value.data), _lanes(mask))
+    addresses, lanes, cells = _together(pointers.data, _lanes(mask), value.data)
+    _remember(addresses, lanes, _bits(cells).dtype)
+    return interpreter._interpreter.store(addresses, _bits(cells), lanes)
+
+
+def _remember(addresses: np.ndarray, lanes: np.ndarray, dtype: Any) -> None:
+    """Keep what lies there, where programs that are run as one may have to go apart."""
+    if BATCH.size:
+        before = interpreter._interpreter.load(addresses, lanes, np.zeros(addresses.shape, dtype), dtype)
+        BATCH.undo.append(partial(interpreter._interpreter.store, addresses, before, lanes))
 
 
 def _merged(self: Any, how: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
     """An atomic in a dtype that NumPy does not have: lane after lane."""
+    if BATCH.size:
+        handles = (pointers, value, mask)
+        every = (np.broadcast_to(each.data, (BATCH.size, *each.data.shape[1:])) for each in handles)
+        pointers, value, mask = (Handle(data, each.dtype) for data, each in zip(every, handles, strict=True))
+        _remember(pointers.data, mask.data, _bits(value.data).dtype)
     if value.data.dtype.isbuiltin == 1:
         return _PLAIN_MERGE(self, how, *map(_packed, (pointers, value, mask)), *rest, **options)
     result, merge = value.data.copy(), _MERGES.get(str(how).rpartition(".")[2])
@@ -162,6 +229,10 @@ def _recalled_tensor(plain: Callable[..., None]) -> Callable[..., None]:
         if not fields:
             plain(self, handle, kind)
             fields.update(vars(self))
+        if BATCH.size and (data := getattr(handle, "data", None)) is not None:
+            shape = tuple(map(number_of, kind.shape)) if isinstance(kind, tl.core.block_type) else ()
+            if data.shape[1:] != shape or len(data) not in (1, BATCH.size):
+                raise UnsupportedError(_NO_BATCH)
         vars(self).update(fields)
         self.handle, self.type = handle, kind
 
@@ -178,14 +249,29 @@ def _broadcast(plain: Callable[..., Any], left: Any, right: Any) -> Any:
     except ValueError:
         return plain(left, right)
     return tuple(
-        each if own == shape else tensor_of(np.broadcast_to(each.handle.data.reshape(own), shape), each.dtype)
+        each if own == shape else tensor_of(spread(each.handle.data, own, shape), each.dtype)
         for each, own in zip((left, right), shapes, strict=True)
     )
 
 
 _FIELDS = "_noyau_fields"
+_NO_BATCH = "it is of one program at a time"
+# The others that know nothing of batches give values of another shape.
+_ALONE = "atomic_cas atomic_poll gather print descriptor_store descriptor_scatter".split()
 _BUILDER: Mapping[str, Any] = {
     "create_splat": _splat,
+    "create_broadcast": _moved(lambda cells, shape: spread(cells, cells.shape[BATCH.axes :], shape)),
+    "create_reshape": _moved(lambda cells, shape, *rest: shaped(cells, shape)),
+    "create_expand_dims": _moved(lambda cells, axis: np.expand_dims(cells, BATCH.axes + axis)),
+    "create_trans": _moved(
+        lambda cells, order: np.transpose(cells, (*range(BATCH.axes), *(BATCH.axes + axis for axis in order)))
+    ),
+    "create_make_range": lambda self, kind, start, end: Handle(
+        shaped(np.arange(start, end, dtype=np.int32), (end - start,)), tl.int32
+    ),
+    "create_get_program_id": _program,
+    "set_grid_idx": _enter,
+    "settle": _settle,
     "create_dot": _dot,
     "create_erf": _erf,
     "create_masked_load": _loaded,

@@ -20,7 +20,7 @@ from noyau.toolchain.libdevice import function_of
 from noyau.toolchain.triton import builder
 from noyau.toolchain.triton.block_pointers import words_of
 from noyau.toolchain.triton.builder import DTYPES, Handle, interpreter, is_tensor, number_of, tensor_of, tl
-from noyau.toolchain.triton.programs import Programs
+from noyau.toolchain.triton.programs import BATCH, Programs
 from noyau.toolchain.triton.reductions import WORDS
 from noyau.toolchain.triton.rewrite import rewritten
 
@@ -73,7 +73,7 @@ def interpret(function: Any, args: Sequence[Any], named: Mapping[str, Any], grid
         values = {name: _converted(each, signature.parameters[name].annotation) for name, each in bound.items()}
         grids = interpreter.interpreter_builder
         grids.set_grid_dim(*extents)
-        programs = Programs(extents, lambda place: grids.set_grid_idx(*place), partial(body, **values))
+        programs = Programs(extents, lambda at: grids.set_grid_idx(*at), partial(body, **values), grids.settle)
         before, _MEANINGS.turn = _MEANINGS.turn, programs.turn
         try:
             programs()
@@ -185,7 +185,15 @@ def _words() -> list[tuple[Any, str, Any, Any]]:
     else:
         for holder, name, earlier, _ in words:
             _restore(holder, name, earlier)
-    own: list[tuple[Any, str, Any]] = [(tl.core.tensor, "__index__", lambda each: int(each.handle.data.item()))]
+    own: list[tuple[Any, str, Any]] = [
+        (tl.core.tensor, "__index__", lambda each: int(BATCH.one_value(each.handle.data))),
+        (
+            tl.core.tensor,
+            "__bool__",
+            lambda each: bool(number_of(each.numel) != 1 or BATCH.one_value(each.handle.data)),
+        ),
+        (tl.core.tensor, "T", property(tl.trans)),
+    ]
     own += [(tl.core, "extern_elementwise", _extern)]  # of functions that a file imports by their names
     own += [(holder, name, value) for holder in (tl, tl.core) for name, value in _language_words().items()]
     for module in _libdevices():

@@ -1,4 +1,5 @@
-"""The programs of a grid, one after the other; one that waits for another in a loop lets others go on meanwhile.
+"""The programs of a grid: many are run as one while they take the same way, else one after the other; one that waits
+for another in a loop lets others go on meanwhile.
 
 A program runs in the thread of its caller until it waits; then another takes over the rest. One always runs."""
 
@@ -7,26 +8,66 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from itertools import product
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, product
+from math import prod
+from typing import Any
+
+import numpy as np
 
 from noyau.errors import UnansweredError, UnsupportedError
 
 Place = tuple[int, int, int]
 PATIENCE = 1000  # rounds of loops after which a program lets others go on
+_BATCH = 31  # programs that are run as one
+_FEWEST = 8  # programs of a grid that is run so
 _MOST_WAITING = 64  # programs at once
 _TURNS = 100  # of each waiting program in which nothing ends
 _SPINNING = "programs wait for one another, and none of them gets on"
 _ELSEWHERE = f"; check it where there is a GPU, with --sanitizer, or with at most {_MOST_WAITING} programs"
 
 
-class Programs:
-    """The programs of a grid. `enter`: called before a program begins or goes on; `run`: a program."""
+class ApartError(Exception):
+    """Programs of a batch take several ways. `parts`: for each way the numbers of its programs in the batch."""
 
-    def __init__(self, grid: Place, enter: Callable[[Place], object], run: Callable[[], object]) -> None:
-        self.enter, self.run = enter, run
+    def __init__(self, parts: Sequence[Sequence[int]]) -> None:
+        self.parts = parts
+
+
+class Batch:
+    """Programs that are run as one. The cells of a block then have an axis before its own, as long as there are
+    programs, or of 1 where all hold the same; no extent of a block is as long, so that none is taken for it.
+
+    `size`: how many there are, 0 while programs are run one by one; `axes`: 1 or 0; `undo`: puts back what they
+    stored."""
+
+    def __init__(self) -> None:
+        self.size = self.axes = 0
+        self.undo: list[Callable[[], object]] = []
+
+    def one_value(self, cells: np.ndarray) -> Any:
+        """The value of a tensor of one cell. ApartError where programs of the batch have several."""
+        if cells.size > 1 and (cells != cells.flat[0]).any():
+            values, first = np.unique(cells, return_index=True)
+            raise ApartError([np.flatnonzero(cells == value).tolist() for value in values[np.argsort(first)]])
+        return cells.flat[0].item()
+
+
+BATCH = Batch()
+
+
+class Programs:
+    """The programs of a grid. `enter`: called before a program begins or goes on, or a batch, with the places of its
+    programs along each axis; `run`: a program, or a batch; `settle`: ends a batch, which stays or is taken back."""
+
+    def __init__(
+        self, grid: Place, enter: Callable[[Any], object], run: Callable[[], object], settle: Any = None
+    ) -> None:
+        self.enter, self.run, self.settle = enter, run, settle
         x, y, z = map(range, grid)
         self.places: Iterator[Place] = product(x, y, z)
+        self.width = _BATCH if settle is not None and prod(grid) >= _FEWEST else 1
+        self.groups: list[list[Place]] = []  # of programs that were taken from the places, and come next
         self.waiting: deque[tuple[Place, threading.Semaphore]] = deque()
         self.rounds = self.idle = 0
         self.has_more, self.place = True, (0, 0, 0)
@@ -44,16 +85,42 @@ class Programs:
     def go_on(self) -> None:
         """The programs that have not begun, then those that wait."""
         try:
-            for place in self.places:
-                self.begin(place)
-                self.run()
+            while self.fault is None and (group := self.next_group()):
+                if len(group) > 1:
+                    self.run_batch(group)
+                else:
+                    self.begin(group[0])
+                    self.run()
                 self.idle = 0
-                if self.fault is not None:
-                    break
             self.has_more = False
         except BaseException as fault:  # noqa: BLE001  it is raised in the thread of the caller
             self.fault = self.fault or fault
         self.hand_over()
+
+    def next_group(self) -> list[Place]:
+        """The programs that are run next: one, or as many as no extent of a block is."""
+        group = self.groups.pop() if self.groups else list(islice(self.places, self.width))
+        if len(group) > 1 and len(group).bit_count() == 1:
+            self.groups.append([group.pop()])
+        return group
+
+    def run_batch(self, group: list[Place]) -> None:
+        """Run programs as one; where that cannot be, what they stored is put back, and they come again in parts."""
+        parts: Sequence[Sequence[int]] = [[number] for number in range(len(group))]
+        BATCH.size, BATCH.axes, self.rounds = len(group), 1, 0
+        try:
+            axes = np.array(group, np.int32).T
+            self.enter([axis[:1] if (axis == axis[0]).all() else axis for axis in axes])
+            self.run()
+            parts = []
+        except ApartError as apart:
+            parts = apart.parts
+        except Exception:  # noqa: BLE001, S110  the program that it is of raises it again
+            pass
+        finally:
+            self.settle(not parts)
+            BATCH.size = BATCH.axes = 0
+        self.groups += [[group[number] for number in part] for part in reversed(parts)]
 
     def begin(self, place: Place) -> None:
         self.place, self.rounds = place, 0
@@ -71,6 +138,8 @@ class Programs:
         self.rounds += 1
         if self.rounds < PATIENCE:
             return
+        if BATCH.size:
+            raise UnsupportedError(_SPINNING)
         self.rounds, place, own = 0, self.place, threading.Semaphore(0)
         self.idle += 1
         if self.idle > _TURNS * (len(self.waiting) + 1) and (self.waiting or self.has_more or self.idle > 10 * _TURNS):

@@ -7,22 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from noyau.toolchain.triton.builder import DTYPES, is_tensor, number_of, tensor_of, tl
+from noyau.toolchain.triton.builder import DTYPES, is_tensor, number_of, shaped, tensor_of, tl
+from noyau.toolchain.triton.programs import BATCH
 
 
 def _reduce(values: Any, axis: Any, combine: Any, keep_dims: bool = False, **options: Any) -> Any:
     """tl.reduce: halves of an axis are combined, neighbour with neighbour, until one slice is left."""
     parts = values if isinstance(values, tuple | tl.core.tuple) else (values,)
-    axis, keep_dims, rank = number_of(axis), bool(number_of(keep_dims)), len(parts[0].handle.data.shape)
-    place = 0 if axis is None else int(axis) % rank
-    arrays = [each.handle.data.reshape(-1) if axis is None else each.handle.data for each in parts]
+    axis, keep_dims, lead = number_of(axis), bool(number_of(keep_dims)), BATCH.axes
+    rank = parts[0].handle.data.ndim - lead
+    place = lead + (0 if axis is None else int(axis) % rank)
+    arrays = [
+        shaped(each.handle.data, (number_of(each.numel),)) if axis is None else each.handle.data for each in parts
+    ]
     known = _KNOWN.get(_name(combine)) if len(parts) == 1 else None
     slices = [known(arrays[0], place)] if known else _folded(combine, parts, arrays, place)
-    shape = (1,) * rank if axis is None else slices[0].shape
+    shape = (1,) * rank if axis is None else slices[0].shape[lead:]
     if not keep_dims:
-        shape = () if axis is None else (*shape[:place], *shape[place + 1 :])
+        shape = () if axis is None else (*shape[: place - lead], *shape[place - lead + 1 :])
     results = tuple(
-        tensor_of(each.reshape(shape).astype(DTYPES[part.dtype.name], copy=False), part.dtype, bool(shape))
+        tensor_of(shaped(each, shape).astype(DTYPES[part.dtype.name], copy=False), part.dtype, bool(shape))
         for each, part in zip(slices, parts, strict=True)
     )
     return results if isinstance(values, tuple | tl.core.tuple) else results[0]
@@ -38,7 +42,7 @@ def _folded(combine: Any, parts: Sequence[Any], arrays: list[np.ndarray], axis: 
 def _scan(values: Any, axis: Any, combine: Any, reverse: bool = False, **options: Any) -> Any:
     """tl.associative_scan: what lies 1, 2, 4, ... cells before is combined with each."""
     parts = values if isinstance(values, tuple | tl.core.tuple) else (values,)
-    axis, reverse = int(number_of(axis)) % len(parts[0].handle.data.shape), bool(number_of(reverse))
+    axis, reverse = int(number_of(axis)) % len(parts[0].shape) + BATCH.axes, bool(number_of(reverse))
     back = _cut(axis, slice(None, None, -1)) if reverse else ()
     arrays = [each.handle.data[back].copy() for each in parts]
     step, known = 1, _KNOWN_SCANS.get(_name(combine)) if len(parts) == 1 else None

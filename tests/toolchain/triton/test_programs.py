@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from noyau.errors import UnansweredError, UnsupportedError
-from noyau.toolchain.triton.programs import Programs
+from noyau.toolchain.triton.programs import BATCH, Programs
 
 
 def grid_of(count, body):
@@ -64,3 +65,40 @@ def test_what_never_comes_is_said_and_what_a_program_raises_is_raised():
 
     with pytest.raises(AssertionError, match="the third"):
         grid_of(3, third)
+
+
+def test_programs_of_a_batch_go_apart_where_their_values_differ():
+    """What a batch that goes apart stored is put back; programs of one way come again as one, no batch of 2^n."""
+    here, stored, ways = [], [], []
+
+    def run():
+        stored.append(len(here))
+        if BATCH.size:
+            BATCH.undo.append(stored.pop)
+            BATCH.one_value(np.asarray(here) % 4 < 3)
+        ways.append(list(here))
+
+    def settle(is_whole):
+        while BATCH.undo:
+            restore = BATCH.undo.pop()
+            if not is_whole:
+                restore()
+
+    Programs((40, 1, 1), lambda place: here.__setitem__(slice(None), np.atleast_1d(place[0])), run, settle)()
+    assert sorted(each for way in ways for each in way) == list(range(40))
+    assert len(stored) == len(ways) < 12
+    assert all(len({each % 4 < 3 for each in way}) == 1 for way in ways)
+    assert not any(len(way) > 1 and len(way).bit_count() == 1 for way in ways)
+    assert max(map(len, ways)) == 24
+
+
+def test_whoever_raises_in_a_batch_raises_by_itself():
+    def run():
+        assert not BATCH.size and here[0] < 20, "the twentieth"
+
+    here = []
+    with pytest.raises(AssertionError, match="the twentieth"):
+        Programs(
+            (40, 1, 1), lambda place: here.__setitem__(slice(None), np.atleast_1d(place[0])), run, lambda _: None
+        )()
+    assert (here[0], BATCH.size) == (20, 0)
