@@ -26,7 +26,7 @@ from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, Shape, product
 from noyau.ir.monoids import MONOIDS
-from noyau.ir.walk import every_statement, merge_of, on_threads
+from noyau.ir.walk import every_statement, merge_of, on_threads, touched
 
 THREADS = BLOCK
 TILE = (32, 8)  # threads of a block of two axes
@@ -206,6 +206,7 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
         yield f'"""Items: {extents}, a {each} for each."""' if loops else f'"""One {each}."""'
         heads = [(loops, "cuda.grid(1)", "cuda.gridsize(1)")] if loops else []
         if self.alone:
+            self.names.blocks[-1]["index", "#thread"] = "thread"
             yield "thread = cuda.threadIdx.x"
             heads = [(loops, "cuda.blockIdx.x", "cuda.gridDim.x")] if loops else []
         elif len(loops) > 1:
@@ -243,6 +244,11 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
     def alloc(self, alloc: ir.Alloc) -> Iterator[str]:
         if is_variable(alloc):
             return super().alloc(alloc)
+        if alloc.space is ir.Space.BLOCK:
+            self.expressions.memory[alloc.name], kind = alloc, TYPES[alloc.dtype]
+            with self.names.of(f"{kind} array of a block"):
+                name = self.names.bind(alloc.name)
+            return iter([f"{name} = cuda.shared.array({product(alloc.shape)}, {kind})"])
         if not self.alone or product(alloc.shape) != Dim.of(THREADS) or self.expressions.lane:
             raise UnsupportedError(f"numba_cuda has no memory for {alloc.name} but a cell of each thread of a block")
         self.expressions.memory[alloc.name] = alloc
@@ -252,17 +258,24 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
         return iter(())  # the first store is its beginning
 
     def rounds(self, loop: ir.Loop) -> Iterator[str]:
-        """A loop in lanes is one round of each thread of a block."""
+        """A loop in lanes is one round of each thread of a block, or as many as it takes; where they have memory in
+        common they wait for each other then."""
         if loop.axis is not ir.Axis.LANES:
             yield from super().rounds(loop)
             return
         said, outside = self.expressions, dict(self.expressions.extents)
-        if said.lane or loop.extent != Dim.of(THREADS):
+        memory, is_whole = touched(loop.body), loop.extent == Dim.of(THREADS)
+        if said.lane or (not is_whole and memory & said.lanes):
             raise UnsupportedError(f"numba_cuda: a block has {THREADS} threads, and {loop.var} asks for {loop.extent}")
-        self.names.blocks[-1]["index", loop.var] = "thread"
         said.lane, said.extents[loop.var] = loop.var, loop.extent
-        yield from list(self.block(loop.body))
+        if is_whole:
+            self.names.blocks[-1]["index", loop.var] = "thread"
+            yield from list(self.block(loop.body))
+        else:
+            yield from super().rounds(replace(loop, axis=ir.Axis.SERIAL, start=Dim.of("#thread"), step=THREADS))
         said.lane, said.extents = "", outside
+        spaces = (getattr(said.memory.get(name), "space", None) for name in memory)
+        yield from ["cuda.syncthreads()"] * (ir.Space.BLOCK in spaces)
 
     def span(self, loop: ir.Loop) -> str:
         """As of language numba; of some loops each thread has every so many-th round."""

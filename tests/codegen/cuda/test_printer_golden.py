@@ -19,7 +19,6 @@ from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.gpu.blocks import in_blocks
 from noyau.compiler.schedules.gpu.scatters import Way
 from noyau.dtypes import DType
-from noyau.errors import UnsupportedError
 from noyau.ir.loops import Role
 from tests.codegen.kernels import GOLDEN, LAYOUTS
 from tests.compiler.schedules.groups import inputs_of, scattered, scattered_cells
@@ -32,8 +31,6 @@ WAYS = {  # of scatters, beside those that the schedule chooses
     "scattered_counts": (scattered_cells(1, dtype=DType.I32), Way.PRIVATE),
 }
 GRAPHS = {name: graph for name, (graph, _) in {**GOLDEN, **WAYS}.items()}
-REFUSED = ("running_sum",)
-KEPT = [name for name in GRAPHS if name not in REFUSED]
 WATCHED = (
     "log_softmax_kept",
     "full_sum",
@@ -44,10 +41,11 @@ WATCHED = (
     "rotary",
     "log_softmax_streamed",
 )
-WATCHED_LONG = ("scattered_rows", "scattered_cells", *WAYS)
+WATCHED_LONG = ("running_sum", "scattered_rows", "scattered_cells", *WAYS)
 LONG = {  # rows that a block has, and two blocks; those of others a warp
     "log_softmax_kept": {"rows": 3, "n": 1100},
     "log_softmax_streamed": {"rows": 2, "n": 4200},
+    "running_sum": {"rows": 1, "n": 3900},
 }
 EXTENT = 37
 
@@ -56,15 +54,9 @@ def kernel_of(name):
     return in_blocks(lower(normalise(GRAPHS[name]), name, LAYOUTS.get(name)), way=WAYS.get(name, (None, None))[1])
 
 
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", GRAPHS)
 def test_the_text_is_that_committed(name, golden):
     golden(f"cuda/{name}.cu", cuda_printer.together([kernel_of(name)], f"the kernel {name}"))
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_has_no_strategy_is_refused(name):
-    with pytest.raises(UnsupportedError, match="no strategy for threads of a GPU"):
-        kernel_of(name)
 
 
 def called_from_host(kernel):
@@ -125,7 +117,7 @@ def test_run_as_a_gpu_would_they_are_right_and_have_no_race(names, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not here")
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", GRAPHS)
 def test_nvcc_compiles_the_text_alone(name, tmp_path):
     file = tmp_path / f"{name}.cu"
     file.write_text(cuda_printer.together([kernel_of(name)]), "ascii")

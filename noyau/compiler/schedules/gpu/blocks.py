@@ -18,6 +18,7 @@ from noyau.compiler.schedules.cpu.scatters import merges
 from noyau.compiler.schedules.cpu.strategies import columns
 from noyau.compiler.schedules.cpu.strategy_choice import is_columns, reads_along
 from noyau.compiler.schedules.gpu.block_rows import BLOCK, WARP, KeptRow, RowSchedule, Share
+from noyau.compiler.schedules.gpu.scans import running_result, scan
 from noyau.compiler.schedules.gpu.scatters import NUMBER, Way, scatter, updates_of, ways_of
 from noyau.compiler.schedules.gpu.strategies import is_loose
 from noyau.compiler.schedules.gpu.vectors import Place, Steps, is_straight
@@ -74,7 +75,10 @@ class BlockSchedule:
 
     def one(self, kernel: ir.Kernel) -> ir.Kernel:
         """Schedule a kernel of one launch."""
-        body = kernel.launches[0].body
+        body = primitives.coalesce(kernel.launches[0].body)
+        loops, inner = primitives.chain(body)
+        if (running := running_result(inner)) is not None:
+            return scan(kernel, loops, running, self.row)
         ordered = any(map(folds.is_ordered, walk.folds_in(body)))
         carries = ordered or any(isinstance(s, ir.Loop) and primitives.carries(s) for s in walk.every_statement(body))
         if carries or merges(body):

@@ -17,7 +17,7 @@ from noyau.ir.loop_verifier import check
 from noyau.ir.loops import Alloc, Space, runs
 from noyau.ir.walk import every_statement
 from tests.codegen.kernels import GOLDEN
-from tests.compiler.schedules.groups import assert_keeps, concatenated, reduced, scanned, transposed
+from tests.compiler.schedules.groups import assert_keeps, concatenated, reduced, transposed
 from tests.trying import attempt
 
 SMALL = {"BLOCK": 8, "SHORT": 4, "FEW": 2, "CHUNK": 16, "TILE": 16, "WIDE": 4, "SIDE": 4}
@@ -95,13 +95,6 @@ def test_a_transpose_goes_through_tiles_of_shared_memory():
     assert [(each.space, each.shape[0].constant) for each in memory] == [(Space.BLOCK, 32 * 33)]
     assert not any(isinstance(s, Alloc) for launch in narrow for s in every_statement(launch.body))
     assert_keeps(normalise(graph), kernel, {"a": 45, "b": 40}, {"a": 3, "b": 200}, {"a": 0, "b": 5})
-
-
-def test_what_carries_a_state_is_refused():
-    with pytest.raises(
-        UnsupportedError, match=r"^kernel: no strategy for threads of a GPU carries a state along an axis yet$"
-    ):
-        scheduled(scanned("sum", "rows", "n", axis=1))
 
 
 def test_short_rows_of_several_pieces_have_a_warp_each():

@@ -1,0 +1,84 @@
+"""Scans on a GPU: in rounds of a block, in chunks of several, by threads side by side; each as the graph says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import noyau
+from noyau.compiler.lowering.nest import lower
+from noyau.compiler.passes.normal_form import normalise
+from noyau.compiler.schedules.gpu import scans
+from noyau.compiler.schedules.gpu.blocks import in_blocks, in_threads
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.ir.loops import runs
+from noyau.ir.walk import extent_of
+from tests.compiler.schedules.groups import assert_keeps, scanned
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Blocks of 32 threads with rounds of 96 floats, and of few rows three."""
+    monkeypatch.setattr(scans, "BLOCK", 32)
+    monkeypatch.setattr(scans, "GROUP", 8)
+    monkeypatch.setattr(scans, "OWN", 3)
+    monkeypatch.setattr(scans, "ROUNDS", 1)
+    monkeypatch.setattr(scans, "FEW_ROWS", 3)
+
+
+def scheduled(graph):
+    return in_blocks(lower(normalise(graph), "kernel"))
+
+
+def launched(kernel, sizes):
+    """The extents of the grids of the launches that run at some sizes."""
+    each = [launch for launch in kernel.launches if launch.when is None or runs(launch.when, sizes)]
+    return [int(extent_of(launch).evaluate(sizes)) for launch in each]
+
+
+@pytest.mark.parametrize(
+    ("monoid", "dtype", "exclusive", "reverse"),
+    [
+        ("sum", DType.F32, False, False),
+        ("max", DType.F64, True, False),
+        ("prod", DType.I32, False, True),
+        ("sum", DType.BF16, True, True),
+    ],
+)
+def test_rows(monoid, dtype, exclusive, reverse):
+    graph = scanned(monoid, "rows", "n", axis=1, exclusive=exclusive, reverse=reverse, dtype=dtype)
+    kernel = scheduled(graph)
+    assert_keeps(normalise(graph), kernel, {"rows": 2, "n": 230}, {"rows": 4, "n": 110}, {"rows": 1, "n": 0})
+
+
+def test_long_rows_of_few_go_to_several_blocks():
+    kernel = scheduled(scanned("sum", "rows", "n", axis=1))
+    assert launched(kernel, {"rows": 2, "n": 230}) == [6, 6]
+    assert launched(kernel, {"rows": 2, "n": 96}) == [2]
+    assert launched(kernel, {"rows": 4, "n": 230}) == [4]
+
+
+def test_rows_that_lie_side_by_side_have_a_thread_each():
+    graph = scanned("sum", "n", "columns", axis=0)
+    kernel = scheduled(graph)
+    assert launched(kernel, {"n": 230, "columns": 40}) == [2]
+    assert_keeps(normalise(graph), kernel, {"n": 30, "columns": 40}, {"n": 5, "columns": 3})
+
+
+def test_for_people_who_read_the_launches_are_the_same():
+    graph = scanned("sum", "rows", "n", axis=1)
+    kernel = in_threads(lower(normalise(graph), "kernel"))
+    assert len(kernel.launches) == 3
+    assert_keeps(normalise(graph), kernel, {"rows": 2, "n": 230})
+
+
+def test_two_running_results_are_no_row_of_one():
+    @noyau.op("f32[n] -> f32[n]")
+    def twice(x):
+        return np.cumsum(np.maximum.accumulate(x))
+
+    (step,) = twice.generated("c").program.steps
+    with pytest.raises(UnsupportedError, match="no strategy for threads of a GPU carries a state along an axis yet"):
+        in_blocks(step.lowered)
+    assert len(twice.generated("cuda").program.steps) == 2
