@@ -18,6 +18,7 @@ import json
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
@@ -77,7 +78,7 @@ class Subject:
             "fused_nodes": sum(is_own(node.domain) for node in made.graph.node),
             "kernels": sum(is_own(function.domain) for function in made.functions),
             "optimised_s": self.optimised_s,
-            **({"weights": self.weights} if self.weights else {}),
+            **({"weights": {k: each for k, each in self.weights.items() if k != "entry"}} if self.weights else {}),
         }
 
 
@@ -92,8 +93,12 @@ def optimised(path: Path, folder: Path, wishes: OptimizeOptions, entry: str = ""
     found = made.report.weights
     weights = found and {
         "entry": entry,
-        **{name: as_json(getattr(found, name)) for name in WEIGHT_FACTS},
-        "products": [[each.name, each.variant, each.reason] for each in found.products],
+        **{
+            name: as_json(value)
+            for name in WEIGHT_FACTS
+            if (value := getattr(found, name)) or name in ("error", "flips")
+        },
+        "products": dict(Counter(each.variant or each.reason for each in found.products)),
     }
     return Subject(open_model(path), folder / "fused.onnx", round(time.perf_counter() - start_s, 1), weights)
 
@@ -126,8 +131,8 @@ def rows(subject: Subject, dims: Mapping[str, list[int]], threads: int, budget_s
     found = timed(subject, asked, threads, budget_s)
     wishes = ProfileOptions(dims, threads=threads, budget_s=budget_s)
     profile = profile_run.profile(subject.original.path, wishes, lambda step: None)
-    meanwhile = {"before": as_json(start), "after": as_json(conditions())}
-    for sizes, (comparison, told), at in zip(asked, found, profile.at, strict=True):
+    load = [each.load for each in (start, conditions())]
+    for sizes, (comparison, _), at in zip(asked, found, profile.at, strict=True):
         yield {
             "sizes": dict(sizes),
             "threads": threads,
@@ -136,13 +141,9 @@ def rows(subject: Subject, dims: Mapping[str, list[int]], threads: int, budget_s
             "ceiling": None if at.ceiling is None else round(at.ceiling, 4),
             "before_s": comparison.before_median_s,
             "after_s": comparison.after_median_s,
-            "paths_s": at.paths_s,
             "pairs": comparison.pairs,
-            "calls": comparison.calls,
-            "verified_runs": sum(each["verified"] for each in told),
-            "peak_bytes": [max(each["peak_bytes"] or 0 for each in told[side::2]) for side in (0, 1)],
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "machine": meanwhile,
+            "load": load,
         }
 
 
@@ -164,9 +165,9 @@ def merged(path: Path, header: Mapping[str, Any], found: Sequence[Mapping[str, A
         models = old["models"] if old["machine"] == machine else []
         others = [each for each in models if each["model"] != head["model"]]
         file = (head["model"], head["library_sha256"])  # files of other weights may share a library
-        for same in (each for each in models if (each["model"], each["library_sha256"]) == file):
+        for same in (each for each in models if (each["model"], each.get("library_sha256")) == file):
             kept = [row for row in same["rows"] if _place(row) not in set(map(_place, found))]
-            head["optimised_s"] = head["optimised_s"] or same["optimised_s"]
+            head["optimised_s"] = head["optimised_s"] or same.get("optimised_s")
     made = {**head, "rows": sorted([*kept, *found], key=_place)}
     return {"machine": machine, "models": sorted([*others, made], key=lambda each: str(each["model"]))}
 
