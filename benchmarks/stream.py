@@ -1,7 +1,9 @@
 """Group sums of a CSV and of Parquet files of four times the memory: exact, within the budget, at which rate.
 
-`python benchmarks/stream.py --json benchmarks/results/stream.json` (3 minutes; `--memory 64M --rounds 3`: one) writes
-files of half a gigabyte, runs each reader in processes of their own, one after the other in turns, and prints the
+`python benchmarks/stream.py --json benchmarks/results/stream.json` (4 minutes; `--memory 64M --rounds 1`: one) writes
+a CSV and three Parquet files of one gigabyte of values each, `plain` without a code, `coded` as pyarrow writes by
+default (dictionaries, snappy), `wide` of four more columns and row groups of another size, which only the
+record has seen; runs each reader in processes of their own, one after the other in turns, and prints the
 median rate, by the clock and by the processors' time, and the largest memory of each: noyau.stream, pyarrow alone,
 which sums nothing, by its datasets and by the fastest of its ways, DuckDB and Polars where they are installed.
 Packages are imported before; kernels are built in the first round and found in the others. Files are in the page cache.
@@ -27,28 +29,38 @@ from record import write as write_record
 
 from noyau.timing.machine import this_machine
 
-GROUPS, ROUNDS, ROWS = 100, 5, 1 << 20  # rows of a part as it is written
+GROUPS, ROUNDS, ROWS = 100, 3, 1 << 19  # rows of a part as it is written
+COLUMNS = ["key", "amount"]
 READERS = ("noyau", "pyarrow", "pyarrow_fastest", "duckdb", "polars")
 
 
+FILES = ("plain.parquet", "coded.parquet", "wide.parquet", "t.csv")
+PLAIN = {"compression": "none", "use_dictionary": False}
+
+
 def write(folder: Path, size: int) -> None:
-    """A Parquet file and a CSV of at least so many bytes of values each; amounts in quarters add exactly."""
+    """Files of at least so many bytes of values each; amounts in quarters add exactly."""
     import pyarrow as pa
     from pyarrow import csv, parquet
 
     noise = np.random.default_rng(0)
     schema = pa.schema([("key", pa.int64()), ("amount", pa.float64())])
+    more = [(f"other_{at}", pa.float32() if at % 2 else pa.int32()) for at in range(4)]
+    others = [noise.integers(0, 10**6, ROWS).astype(kind.to_pandas_dtype()) for _, kind in more]
     rows = 0
-    plain = {"compression": "none", "use_dictionary": False}
     with (
-        parquet.ParquetWriter(folder / "t.parquet", schema, **plain) as whole,
+        parquet.ParquetWriter(folder / "plain.parquet", schema, **PLAIN) as plain,
+        parquet.ParquetWriter(folder / "coded.parquet", schema) as coded,
+        parquet.ParquetWriter(folder / "wide.parquet", pa.schema([*more, *schema]), compression="snappy") as wide,
         csv.CSVWriter(folder / "t.csv", schema) as text,
     ):
-        while min((folder / name).stat().st_size for name in ("t.csv", "t.parquet")) < size:
+        while min((folder / name).stat().st_size for name in ("t.csv", "plain.parquet")) < size:
             columns = noise.integers(0, GROUPS, ROWS), noise.integers(0, 4_000_000, ROWS) / 4
             table = pa.table(dict(zip(schema.names, columns, strict=True)))
-            whole.write_table(table)
-            text.write_table(table)
+            for file in (plain, coded, text):
+                file.write_table(table)
+            names = [name for name, _ in more]
+            wide.write_table(pa.table([*others, *columns], [*names, *schema.names]), row_group_size=200_000)
             rows += ROWS
     (folder / "rows").write_text(str(rows))
 
@@ -69,7 +81,7 @@ def run(reader: str, path: str, memory: str) -> list[float]:
         case "pyarrow":
             import pyarrow.dataset as ds
 
-            batches = ds.dataset(path, format=Path(path).suffix[1:]).to_batches()
+            batches = ds.dataset(path, format=Path(path).suffix[1:]).to_batches(columns=COLUMNS)
             return [float(sum(batch.num_rows for batch in batches))]
         case "pyarrow_fastest" if path.endswith("csv"):
             from pyarrow import csv
@@ -80,7 +92,8 @@ def run(reader: str, path: str, memory: str) -> list[float]:
             from pyarrow import parquet
 
             with parquet.ParquetFile(path, memory_map=True) as file:  # nothing is copied but what is decoded
-                return [float(sum(file.read_row_group(at).num_rows for at in range(file.num_row_groups)))]
+                groups = range(file.num_row_groups)
+                return [float(sum(file.read_row_group(at, COLUMNS).num_rows for at in groups))]
         case "duckdb":
             import duckdb
 
@@ -97,7 +110,7 @@ def run(reader: str, path: str, memory: str) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--memory", default="128M")
+    parser.add_argument("--memory", default="256M")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--json", type=Path, help="where the medians go, with the machine")
     parser.add_argument("--one", nargs=2, metavar=("READER", "PATH"), help="what each process does")
@@ -120,7 +133,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write(folder, 4 * bytes_of(arguments.memory))
-        for file in ("t.parquet", "t.csv"):
+        for file in FILES:
             record["readers"][file] = compare(folder, file, readers, arguments)
     if arguments.json:
         write_record(record, arguments.json)

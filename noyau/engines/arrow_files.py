@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import csv, parquet
+from pyarrow.fs import LocalFileSystem
 
 from noyau.engines.reading import Chunk, Reading, require_columns
 from noyau.errors import InputError, NoyauError, OutputError
@@ -69,14 +70,18 @@ class ArrowFile:
 
     def batches(self, reading: Reading, handler: Handler | None) -> Iterator[Any]:
         """The wanted columns, some rows at a time. Of a Parquet file without a condition pages are decoded as they are
-        read; scanners of datasets hold a row group, and take twice as long."""
+        read, those of a row group that memory holds at once; scanners of datasets take twice as long."""
         names = list(reading.columns)
         if self.format == "parquet" and reading.where is None:
-            with self.filesystem.open_input_file(self.path) as stream:
-                file = parquet.ParquetFile(stream, metadata=self.footer, buffer_size=_BUFFER, pre_buffer=False)
+            rows, size = self._extent(names)
+            is_mapped = isinstance(self.filesystem, LocalFileSystem) and size <= reading.mapped
+            filesystem, buffer = (LocalFileSystem(use_mmap=True), 0) if is_mapped else (self.filesystem, _BUFFER)
+            with filesystem.open_input_file(self.path) as stream:
+                file = parquet.ParquetFile(stream, metadata=self.footer, buffer_size=buffer, pre_buffer=False)
                 if all(file.schema_arrow.field(name).type == self.schema.field(name).type for name in names):
                     groups = None if self.group is None else [self.group]
-                    yield from file.iter_batches(reading.rows, groups, names, use_threads=reading.threads)
+                    rows = rows if rows <= reading.whole else reading.rows
+                    yield from file.iter_batches(rows, groups, names, use_threads=reading.threads)
                     return
         wishes = {"columns": names, "batch_size": reading.rows, "use_threads": reading.threads, "filter": reading.where}
         if self.span is not None:
@@ -85,6 +90,14 @@ class ArrowFile:
             return
         fragment = self.fragment(reading.block, handler)
         yield from fragment.scanner(schema=self.schema, batch_readahead=4, **wishes).to_batches()
+
+    def _extent(self, names: Sequence[str]) -> tuple[int, int]:
+        """The rows of a Parquet file, or of its row group, and the bytes that these columns have there."""
+        numbers = range(self.footer.num_row_groups) if self.group is None else [self.group]
+        groups = [self.footer.row_group(at) for at in numbers]
+        parts = (group.column(at) for group in groups for at in range(group.num_columns))
+        wanted = (part for part in parts if part.path_in_schema.partition(".")[0] in names)
+        return max(1, sum(group.num_rows for group in groups)), sum(part.total_compressed_size for part in wanted)
 
     def _lines(self, file: Any, block: int, handler: Handler | None) -> Any:
         """A reader of the lines that begin in the range. InputError where a value goes on beyond it: the quotes in
@@ -244,8 +257,11 @@ def open_files(location: str) -> ArrowFiles:
 def chunks_of(value: Any, reading: Reading, label: str) -> Iterator[Chunk]:
     """The columns of what speaks Arrow's interface, batch by batch, nulls as the reading has them. InputError for a
     null that it refuses, and for a column that is neither numbers, texts nor times."""
-    is_many = hasattr(value, "__arrow_c_stream__") and not isinstance(value, pa.RecordBatch)
-    for batch in pa.RecordBatchReader.from_stream(value) if is_many else [pa.record_batch(value)]:
+    batches = [value]  # as they are: to go through Arrow's interface takes longer than all that follows
+    if not isinstance(value, pa.RecordBatch):
+        is_many = hasattr(value, "__arrow_c_stream__")
+        batches = pa.RecordBatchReader.from_stream(value) if is_many else [pa.record_batch(value)]
+    for batch in batches:
         require_columns(batch.schema.names, reading.columns, label)
         batch = batch.select(list(reading.columns))
         nulls = {name: batch.column(name).null_count for name in reading.columns}

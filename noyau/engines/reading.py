@@ -20,8 +20,9 @@ Chunk = Mapping[str, np.ndarray]
 class Reading:
     """The wishes of a reading. `columns`: the ones to yield; `rows`: of a chunk, the last of a part apart; `where`: an
     expression of pyarrow's; `nulls`: "refuse", "skip" the rows with one, or "nan"; `bad_lines`: the folder for lines
-    that are no rows, None where one is an error; `block`: bytes of text at once; `threads`: whether Arrow's own decode,
-    False where each part has one. `counts`: what was left out."""
+    that are no rows, None where one is an error; `block`: bytes of text at once; `whole`: rows of the largest row group
+    that is one chunk; `threads`: whether Arrow's own decode, False where each part has one; `mapped`: bytes of a part
+    of a file that may lie in memory. `counts`: what was left out."""
 
     columns: tuple[str, ...]
     rows: int
@@ -29,7 +30,9 @@ class Reading:
     nulls: str = "refuse"
     bad_lines: Path | None = None
     block: int = 1 << 20
+    whole: int = 0
     threads: bool = field(default=True, repr=False)
+    mapped: int = field(default=0, repr=False)
     counts: Counter[str] = field(default_factory=Counter, repr=False)
 
 

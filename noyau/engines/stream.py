@@ -29,6 +29,7 @@ from noyau.engines.work import Work
 from noyau.errors import InputError, MissingExtraError, SignatureError
 from noyau.ops.op import Op
 from noyau.text import Printed
+from noyau.workers.resources import processors
 
 _IN_FLIGHT = 24  # chunks that exist at once, with the copies that their columns have on the way
 _TEXT_BYTES = 96  # of a text as an object
@@ -97,6 +98,7 @@ def stream(
     origin = runner.open(source, every)
     budget = (bytes_of(memory) // _IN_FLIGHT, CHUNKS.get(runner.name, CHUNK))
     reading = _reading(origin, every, where, budget, nulls, bad_lines)
+    reading.mapped = bytes_of(memory) // (3 * (workers or processors()))  # beside two thirds, the chunks of 16 threads
     work = Work(value, bound, dict(arguments or {}), tuple(keep), reading, origin.sample(every), runner.name)
     size, total, answers = origin.size if where is None else None, 0, list[Answer]()
     with closing(_sink(work, sink, origin.identity, resume)) as target:
@@ -133,9 +135,10 @@ def _reading(
         usage = "of files, a text or an expression of pyarrow's, and of databases, a text"
         raise InputError(f"where= is {usage}: of others choose the rows before")
     arrays = origin.sample(columns).values()
-    sizes = [_TEXT_BYTES if x.dtype.hasobject else x.itemsize * math.prod(x.shape[1:]) for x in arrays]
-    rows, block = max(256, min(budget) // max(1, sum(sizes))), max(1 << 16, min(1 << 21, budget[0] // 4))
-    return Reading(columns, rows, where, nulls, None if bad_lines is None else Path(bad_lines), block)
+    size = sum(_TEXT_BYTES if x.dtype.hasobject else x.itemsize * math.prod(x.shape[1:]) for x in arrays) or 1
+    rows, whole = (max(256, each // size) for each in (min(budget), budget[0]))
+    block = max(1 << 16, min(1 << 21, budget[0] // 4))
+    return Reading(columns, rows, where, nulls, None if bad_lines is None else Path(bad_lines), block, whole)
 
 
 def _value(op: Any, parameters: Any, in_order: bool) -> Op[..., Any] | Reduction:

@@ -4,10 +4,11 @@ import gzip
 
 import numpy as np
 import pytest
-from pyarrow import csv
+from pyarrow import csv, parquet
 
 import noyau
 from noyau.engines import arrow_files
+from noyau.engines.reading import Reading
 from noyau.errors import InputError
 from tests.engines.engine_cases import COLUMNS, ROWS, TABLE, WANT, group_sums
 
@@ -64,10 +65,19 @@ def test_bad_lines_of_each_range_are_set_aside(folder, monkeypatch):
 
 def test_parquet_by_threads_is_what_processes_give(folder):
     """To the bit, for each part is folded from zero: whatever the trial chooses."""
-    from pyarrow import parquet
-
     parquet.write_table(TABLE, "t.parquet", row_group_size=100)
     roots = noyau.op("f64[n] -> f64", name="roots")(lambda x: np.sqrt(np.abs(x)).sum())
     values = {noyau.stream(roots, "t.parquet", workers=each, engine="threads").value for each in (1, 2, 5, 40)}
     assert values == {noyau.stream(roots, "t.parquet", workers=1, engine="processes").value}
     assert values == {noyau.stream(roots, "t.parquet", memory="1G").value} and COLUMNS["x"].any()
+
+
+def test_a_row_group_that_memory_holds_is_one_chunk_mapped_or_not(folder):
+    parquet.write_table(TABLE, "t.parquet", row_group_size=700)
+    part = next(arrow_files.open_files("t.parquet").parts(("key", "x")))
+    assert part._extent(["x"])[1] < part._extent(["key", "x"])[1]
+    for whole, rows in ((700, [700]), (699, [300, 300, 100])):
+        for mapped in (0, 1 << 30):
+            chunks = list(part.chunks(Reading(("key", "x"), 300, whole=whole, mapped=mapped)))
+            assert [len(chunk["x"]) for chunk in chunks] == rows
+            assert np.concatenate([chunk["x"] for chunk in chunks]).tolist() == COLUMNS["x"][:700].tolist()

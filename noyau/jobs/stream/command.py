@@ -79,7 +79,8 @@ def _run(arguments: argparse.Namespace) -> int:
     same: dict[str, Any] = {each: getattr(arguments, each) for each in names}
     looks = (TextColumn("{task.completed:.3g} rows"), BarColumn(), TextColumn("{task.fields[rate]}"))
     console = Console(stderr=True, quiet=arguments.quiet)
-    with Progress(*looks, TimeRemainingColumn(), console=console, transient=True) as progress:
+    is_shown = console.is_terminal
+    with Progress(*looks, TimeRemainingColumn(), console=console, transient=True, disable=not is_shown) as progress:
         task = progress.add_task("", total=None, rate="")
 
         def tell(rows: int, total: int | None) -> None:
