@@ -41,7 +41,7 @@ def _run(arguments: argparse.Namespace) -> int:
     command_line.require_record_places(path, arguments.json, arguments.html, arguments.trace)
     if path.suffix == ".json":
         raise InputError(f"{path} is no model and no script; a timeline, of noyau or another tool, opens in Perfetto")
-    if path.suffix == ".py" and not module:
+    if path.suffix in (".py", ".sqlite", ".csv") and not module:
         return _run_script(arguments, path)
     if arguments.arguments or arguments.time or arguments.native:
         raise InputError(f"{place} is no script: it takes no arguments, no --time and no --native")
@@ -90,9 +90,11 @@ def _run_script(arguments: argparse.Namespace, path: Path) -> int:
     time_s = math.inf if arguments.time is None else arguments.time
     if arguments.time == math.inf or not time_s > 0:
         raise InputError(f"--time {arguments.time:g} is no limit: give a number of seconds above 0")
-    from noyau.jobs.profile.script import profile_script
+    from noyau.jobs.profile.script import profile_report, profile_script
 
-    result = profile_script(path, arguments.arguments, arguments.top, time_s=time_s, native=arguments.native)
+    how = {"time_s": time_s, "native": arguments.native, "timeline": arguments.trace is not None}
+    is_report, top = path.suffix != ".py", arguments.top
+    result = profile_report(path, top) if is_report else profile_script(path, arguments.arguments, top, **how)
     if arguments.json is not None:
         result.write(arguments.json)
     return _finish(arguments, result, result.status)
