@@ -68,9 +68,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except SystemExit as stop:  # argparse has printed its message, or the help
         return int(stop.code or 0)
     try:
-        if arguments.color in _COLORS:
-            for name, value in _COLORS[arguments.color].items():
-                os.environ[name] = value  # which rich reads, and compilers that run
+        os.environ.update(_COLORS.get(arguments.color) or _clicolor())  # which rich reads, and compilers that run
         status = COMMANDS[arguments.command].run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader went away (`noyau show | head`)
@@ -83,6 +81,16 @@ def _run(argv: Sequence[str] | None) -> int:
     return status
 
 
+def _clicolor() -> dict[str, str]:
+    """What CLICOLOR and CLICOLOR_FORCE ask for, in the words of NO_COLOR and FORCE_COLOR, where these say nothing."""
+    words = os.environ
+    if words.get("NO_COLOR") or words.get("FORCE_COLOR"):
+        return {}
+    if words.get("CLICOLOR_FORCE", "0") not in ("", "0"):
+        return _COLORS["always"]
+    return _COLORS["never"] if words.get("CLICOLOR") == "0" else {}
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="noyau",
@@ -92,10 +100,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"noyau {__version__}")
     parser.set_defaults(parser=parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_CommandParser)
+    colours = "whether to print in colour (default: auto, on a terminal, as NO_COLOR, FORCE_COLOR and CLICOLOR say)"
     for name, command in COMMANDS.items():
         own = commands.add_parser(name, help=command.summary, description=command.summary)
         command.declare(own)
-        own.add_argument("--color", choices=("auto", *_COLORS), default="auto", help="as NO_COLOR and FORCE_COLOR say")
+        own.add_argument("--color", choices=("auto", *_COLORS), default="auto", help=colours)
     return parser
 
 
