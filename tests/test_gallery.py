@@ -317,7 +317,7 @@ PAGES = {
         "by products, right: False",
         "R of chunks is R of all: True",
         "LeastSquares[laws]: its laws hold on 12 rounds",
-        "MeanOfFits[laws]: wrong-value: it hangs on where a chunk ends",
+        "MeanOfFits[laws]: wrong-value: it depends on where a chunk ends",
     ),
     "health_spending": (
         "rows: 40000",
@@ -325,7 +325,7 @@ PAGES = {
         "the column PRS_DEP_MNT has",
         "left out: True",
         "dask: True",
-        "SumsByText[laws]: wrong-value: it hangs on where a chunk ends",
+        "SumsByText[laws]: wrong-value: it depends on where a chunk ends",
     ),
     "processes_threads": (
         "in_a_kernel by processes, equal: True",

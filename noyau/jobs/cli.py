@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from noyau.errors import NoyauError, OutputError
@@ -26,6 +26,7 @@ from noyau.jobs.stream import command as stream_command
 from noyau.version import __version__
 from noyau.workers.signals import Termination, raise_on_signals
 
+_COLORED = "print in colour (default: auto, on a terminal, as NO_COLOR, FORCE_COLOR and CLICOLOR say)"
 _COLORS = {"always": {"FORCE_COLOR": "1", "NO_COLOR": ""}, "never": {"FORCE_COLOR": "", "NO_COLOR": "1"}}
 
 
@@ -68,7 +69,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except SystemExit as stop:  # argparse has printed its message, or the help
         return int(stop.code or 0)
     try:
-        os.environ.update(_COLORS.get(arguments.color) or _clicolor())  # which rich reads, and compilers that run
+        os.environ.update(_colors(arguments.color))  # which rich reads, and compilers that run
         status = COMMANDS[arguments.command].run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader went away (`noyau show | head`)
@@ -81,14 +82,13 @@ def _run(argv: Sequence[str] | None) -> int:
     return status
 
 
-def _clicolor() -> dict[str, str]:
-    """What CLICOLOR and CLICOLOR_FORCE ask for, in the words of NO_COLOR and FORCE_COLOR, where these say nothing."""
-    words = os.environ
-    if words.get("NO_COLOR") or words.get("FORCE_COLOR"):
-        return {}
-    if words.get("CLICOLOR_FORCE", "0") not in ("", "0"):
-        return _COLORS["always"]
-    return _COLORS["never"] if words.get("CLICOLOR") == "0" else {}
+def _colors(choice: str) -> Mapping[str, str]:
+    """The words of a choice; CLICOLOR and CLICOLOR_FORCE choose where NO_COLOR and FORCE_COLOR say nothing."""
+    says = os.environ.get
+    if choice == "auto" and not says("NO_COLOR") and not says("FORCE_COLOR"):
+        is_forced = says("CLICOLOR_FORCE", "0") not in ("", "0")
+        choice = "always" if is_forced else "never" if says("CLICOLOR") == "0" else choice
+    return _COLORS.get(choice, {})
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -100,11 +100,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"noyau {__version__}")
     parser.set_defaults(parser=parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_CommandParser)
-    colours = "whether to print in colour (default: auto, on a terminal, as NO_COLOR, FORCE_COLOR and CLICOLOR say)"
     for name, command in COMMANDS.items():
         own = commands.add_parser(name, help=command.summary, description=command.summary)
         command.declare(own)
-        own.add_argument("--color", choices=("auto", *_COLORS), default="auto", help=colours)
+        own.add_argument("--color", choices=("auto", *_COLORS), default="auto", help=_COLORED)
     return parser
 
 

@@ -44,15 +44,13 @@ library = Loader("tensors", _build)
 def marked() -> Iterator[None]:
     """Let calls of kernels in C be events of torch's profiler, `noyau::` and the name of the op or the kernel."""
     opens, result = torch.ops.profiler._record_function_enter_new, library()
-    mark = None if result is None else result.code.noyau_tensor_fast_call_mark
-    if mark is not None:
-        mark.argtypes = (_POINTER,)
-        mark(id(opens))
+    if result is not None:
+        result.code.noyau_tensor_fast_call_mark(ctypes.py_object(opens))
     try:
         yield
     finally:
-        if mark is not None:
-            mark(None)
+        if result is not None:
+            result.code.noyau_tensor_fast_call_mark(None)
 
 
 def reads_tensors() -> int:

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import pstats
-import re
 import runpy
 import shutil
 import signal
@@ -16,10 +15,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +25,7 @@ from rich.text import Text
 
 from noyau.errors import InputError, MissingExtraError, OutputError
 from noyau.jobs.profile.record import CallTime, call_table
-from noyau.jobs.profile.timeline import device_rows, nsight_events, stack_events
+from noyau.jobs.profile.timeline import stack_events
 from noyau.jobs.report.text import Record, hanging, show_of
 from noyau.text import fields_json, from_json
 from noyau.timing.floors import gain_text
@@ -38,7 +35,6 @@ from noyau.workers.import_path import import_path
 from noyau.workers.resources import peak_bytes
 from noyau.workers.signals import INTERRUPTED, TimeIsUp, time_limit, wait_or_end
 
-_TORCH = re.compile(r"(?m)^\s*(import|from) torch\b(?!.*profiler)")  # torch runs one profiler at a time
 _START_S = 10.0  # for Python to start, and for what stands in C to end
 
 
@@ -75,33 +71,27 @@ class ScriptProfile(Record):
         inside = [each for each in whose if Path(each.file).resolve().is_relative_to(own)]
         if hottest := max(inside, key=lambda each: each.python_s, default=None):
             gain = gain_text(self.wall_s, hottest.python_s)
-            text = f"The hottest of your own is {hottest.name}: fused into one @noyau.op, {gain}."
+            text = f"The hottest function of your own is {hottest.name}: fused into one @noyau.op, {gain}."
             yield from hanging(show(text), width, rest="  ")
 
 
 def profile_script(
-    path: Path,
-    arguments: Sequence[str],
-    top: int,
-    *,
-    time_s: float = math.inf,
-    native: bool | None = None,
-    timeline: bool = False,
+    path: Path, arguments: Sequence[str], top: int, *, time_s: float = math.inf, native: bool | None = None
 ) -> ScriptProfile:
     """Run a script as Python would, in a process of its own, and profile it: by py-spy, which sees native functions and
     all threads, where it is there, unless `native` says no; else the main thread by cProfile. `time_s`: end it after so
-    long; `timeline`: see what it does on a GPU by torch, too. InputError where there is no script, MissingExtraError where `native` asks for a py-spy that is not there,
+    long. InputError where there is no script, MissingExtraError where `native` asks for a py-spy that is not there,
     OutputError where nothing is left of the run."""
     if not path.is_file():
         raise InputError(f"there is no script {path}")
     places = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     spy = None if native is False else shutil.which("py-spy", path=places)
     if native and spy is None:
-        raise MissingExtraError("--native needs py-spy, which is not there; run: pip install py-spy")
+        raise MissingExtraError("--native needs py-spy, which is not installed; run: pip install py-spy")
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
         trace, record, said = (Path(folder) / name for name in ("trace.json", "run.json", "said.txt"))
         ends = os.dup(1), os.dup(2)  # of the script: on its own py-spy says what it does
-        line = [sys.executable, "-m", __name__, str(record), "" if spy else "1", str(time_s), "1" if timeline else "", *map(str, ends)]
+        line = [sys.executable, "-m", __name__, str(record), "" if spy else "1", str(time_s), *map(str, ends)]
         line += [str(path), *arguments]
         if spy is not None:
             options = ["--native", "--idle", "--function", "--full-filenames", "--format", "chrometrace"]
@@ -130,31 +120,17 @@ def _with_samples(ran: ScriptProfile, samples: Sequence[Mapping[str, Any]]) -> S
     """The run with the functions of its samples; both begin at the same moment, but for a sample."""
     events, functions = stack_events(samples, ran.script)
     begin_us = min((each["ts"] for each in events), default=0.0) - (ran.events[0]["ts"] if ran.events else 0.0)
-    moved = ({**each, "ts": each["ts"] + begin_us} if "ts" in each else each for each in ran.events)
-    return replace(ran, events=(*moved, *events), functions=(*ran.functions, *functions))
-
-
-def profile_report(path: Path, top: int) -> ScriptProfile:
-    """The profile of what a report of Nsight has seen. InputError for a file that is none."""
-    events = tuple(nsight_events(path))
-    rows, spans = tuple(device_rows(events)), [(each["ts"], each["ts"] + each["dur"]) for each in events]
-    wall_s = 1e-6 * (max(spans, key=itemgetter(1))[1] - min(spans)[0]) if spans else 0.0
-    return ScriptProfile(str(path), wall_s, "", 0, None, events, rows, top)
+    moved = ({**each, "ts": each["ts"] + begin_us} for each in ran.events)
+    return replace(ran, events=(*moved, *events), functions=tuple(functions))
 
 
 def run_script(
-    path: Path, arguments: Sequence[str], limit_s: float, profiler: cProfile.Profile | None, *, timeline: bool = False
+    path: Path, arguments: Sequence[str], limit_s: float, profiler: cProfile.Profile | None
 ) -> ScriptProfile:
-    """Run a script in this process, however it ends, for so long at most; under a profiler, if there is one, and with
-    the `timeline` of a GPU, where its text imports torch."""
+    """Run a script in this process, however it ends, for so long at most; under a profiler, if there is one."""
     end, status, run = "", 0, partial(runpy.run_path, str(path), run_name="__main__")
     sys.argv = [str(path), *arguments]
-    on_gpu: AbstractContextManager[list[Event]] = nullcontext([])
-    if timeline and _TORCH.search(path.read_text("utf-8", "replace")):
-        from noyau.jobs.profile.torch_wall import device_events
-
-        on_gpu = device_events()
-    with recorded() as events, on_gpu as device, import_path(path):
+    with recorded() as events, import_path(path):
         start_s = time.perf_counter()
         try:
             with time_limit(limit_s):
@@ -168,20 +144,18 @@ def run_script(
         except Exception as fault:  # noqa: BLE001  whatever a script raises
             end, status = f"{type(fault).__name__}: {fault}", 1
         end_s = time.perf_counter()
-    spans = (event(path.name, start_s, end_s), *events, *device)
+    spans = (event(path.name, start_s, end_s), *events)
     stats = {} if profiler is None else vars(pstats.Stats(profiler))["stats"]
     functions = tuple(
         CallTime(name if file == "~" else f"{name} ({Path(file).name}:{line})", file, calls, self_s, total_s)
         for (file, line, name), (_, calls, self_s, total_s, _) in stats.items()
     )
-    every = (*functions, *device_rows(device))
-    return ScriptProfile(str(path), end_s - start_s, end, status, peak_bytes(), spans, every)
+    return ScriptProfile(str(path), end_s - start_s, end, status, peak_bytes(), spans, functions)
 
 
 if __name__ == "__main__":
-    place, is_profiled, limit_s, wanted, out, err, script, *words = sys.argv[1:]
+    place, is_profiled, limit_s, out, err, script, *words = sys.argv[1:]
     os.dup2(int(out), 1)
     os.dup2(int(err), 2)
-    own = cProfile.Profile() if is_profiled else None
-    ended = run_script(Path(script), words, float(limit_s), own, timeline=bool(wanted))
+    ended = run_script(Path(script), words, float(limit_s), cProfile.Profile() if is_profiled else None)
     Path(place).write_text(json.dumps(fields_json(ended, without=("schema_version",))), encoding="utf-8")

@@ -1,17 +1,13 @@
 """Timelines in Chrome's trace format, which Perfetto opens: events of nodes, samples of stacks, gaps in which the host
-does something else, reports of Nsight. Times are in microseconds."""
+does something else. Times are in microseconds."""
 
 from __future__ import annotations
 
-import csv
-import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from noyau.errors import InputError
 from noyau.jobs.profile.record import CallTime
 from noyau.jobs.report.text import write_json
 from noyau.timing.ranges import Event
@@ -22,17 +18,6 @@ if TYPE_CHECKING:
 NODES, GAPS = 1, 2  # the threads of the timeline of a model
 _MOST_RUNS = 5  # of a model, in a timeline
 _Frame = tuple[str, str]
-ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
-# Of a category: name, begin, end in ns, process or device, thread or stream; by what `nsys export --type sqlite` writes.
-_NSIGHT = {
-    "kernel": "SELECT value, start, end, deviceId, streamId FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds "
-    "ON StringIds.id = shortName",
-    "gpu_memcpy": "SELECT 'copy of kind ' || copyKind, start, end, deviceId, streamId FROM CUPTI_ACTIVITY_KIND_MEMCPY",
-    "gpu_memset": "SELECT 'memset', start, end, deviceId, streamId FROM CUPTI_ACTIVITY_KIND_MEMSET",
-    "range": "SELECT coalesce(text, value), start, end, (globalTid >> 24) & 0xffffff, globalTid & 0xffffff "
-    "FROM NVTX_EVENTS LEFT JOIN StringIds ON StringIds.id = textId WHERE end IS NOT NULL",
-}
-_UNITS_US = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 
 
 def write_trace(events: Iterable[Event], path: Path) -> None:
@@ -111,41 +96,3 @@ def _frame(sample: Mapping[str, Any]) -> _Frame:
         return f"{name} ({Path(file).name}:{line})", file
     library = Path(file).name.partition(".")[0]
     return f"({library})" if name.startswith("0x") else f"{name} ({library})", file
-
-
-def device_rows(events: Iterable[Event]) -> list[CallTime]:
-    """What a GPU did, by name."""
-    spans_us = defaultdict[str, list[float]](list)
-    for each in events:
-        if each.get("cat") in ON_GPU:
-            spans_us[each["name"]].append(each["dur"])
-    return [CallTime(k, "", len(v), 1e-6 * sum(v), 1e-6 * sum(v), None, "gpu") for k, v in spans_us.items()]
-
-
-def nsight_events(path: Path) -> list[Event]:
-    """Kernels, copies and ranges of a report: of Nsight Systems as SQLite, or of Nsight Compute as CSV, whose kernels
-    have no begin, and stand one after the other. InputError for a file that is neither."""
-    try:
-        return list(_compute_events(path) if path.suffix == ".csv" else _systems_events(path))
-    except (OSError, ValueError, KeyError, sqlite3.Error) as error:
-        exports = "nsys export --type sqlite REPORT, or ncu --import REPORT --csv, writes one"
-        raise InputError(f"{path} is not an export of Nsight ({type(error).__name__}: {error}); {exports}") from error
-
-
-def _systems_events(path: Path) -> Iterator[Event]:
-    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
-        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")} | {"StringIds"}
-        for category, query in _NSIGHT.items():
-            if query.partition("FROM ")[2].split()[0] in tables:  # those without rows are not there
-                for name, begin, end, pid, tid in database.execute(query):
-                    yield span(str(name), 1e-3 * begin, 1e-3 * end, pid, tid, category)
-
-
-def _compute_events(path: Path) -> Iterator[Event]:
-    with path.open(encoding="utf-8", newline="") as lines:
-        until_us = 0.0
-        for row in csv.DictReader(line for line in lines if line.startswith('"')):
-            if row["Metric Name"] in ("Duration", "gpu__time_duration.sum"):
-                begin_us = until_us
-                until_us += float(row["Metric Value"].replace(",", "")) * _UNITS_US[row["Metric Unit"]]
-                yield span(row["Kernel Name"], begin_us, until_us, int(row["Device"]), int(row["Stream"]), "kernel")

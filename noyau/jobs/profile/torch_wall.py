@@ -11,8 +11,7 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -24,7 +23,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from noyau.hosts.torch.fast_calls import marked
 from noyau.jobs.profile.record import CallTime, Wall
-from noyau.jobs.profile.timeline import ON_GPU, gaps, label
+from noyau.jobs.profile.timeline import gaps, label
 from noyau.timing.ranges import Event
 
 CALLS, MOST_S = 5, 2.0  # timed without the profiler, which takes time of its own; no more after so many seconds
@@ -73,29 +72,14 @@ def _usual(times: Sequence[float]) -> list[float]:
     return [each for each in times if each < _COMPILES * min(times)]
 
 
-@contextmanager
-def device_events() -> Iterator[list[Event]]:
-    """Yield the list of what a GPU does until the end, on the clock of `noyau.range`; it stays empty without a GPU."""
-    events = list[Event]()
-    if not torch.cuda.is_available():
-        yield events
-        return
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
-        yield events
-    events += timeline_of(seen, 1e6 * (time.time() - time.perf_counter()))
-
-
-def timeline_of(seen: profile, clock_us: float | None = None) -> list[Event]:
+def timeline_of(seen: profile) -> list[Event]:
     """Events that torch's profiler has seen, in Chrome's trace format, and on a thread of its own the gaps: between
-    kernels of a GPU, where there are any, else between operators. `clock_us`: the begin of times, since 1970."""
+    kernels of a GPU, where there are any, else between operators."""
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
         path = Path(folder) / "trace.json"
         seen.export_chrome_trace(str(path))
-        document = json.loads(path.read_text("utf-8"))
-    events: list[Event] = document["traceEvents"]
-    for each in events if clock_us is not None else ():
-        each["ts"] = each.get("ts", 0.0) + (1e-3 * document["baseTimeNanoseconds"] - clock_us)
-    on_gpu = [each for each in events if each.get("cat") in ON_GPU]
+        events: list[Event] = json.loads(path.read_text("utf-8"))["traceEvents"]
+    on_gpu = [each for each in events if each.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     busy = on_gpu or [each for each in events if each.get("cat") == "cpu_op"]
     if busy:
         place = busy[0]["pid"], 1 << 20
@@ -162,7 +146,7 @@ def _hottest(kernels: Iterable[Any], busy_s: float) -> tuple[tuple[str, ...], fl
 
 def _short(name: str) -> str:
     """The name of a kernel without its namespaces and types, with the function that it computes, where C++ says so."""
-    if "<" not in name and "(" not in name or name.startswith("Mem"):
+    if ("<" not in name and "(" not in name) or name.startswith("Mem"):
         return name
     functions = re.findall(r"\w*(?:Functor\w*|KernelImpl|_kernel_cuda)\b", name)
     short = re.split(r"[<(]", name.replace("(anonymous namespace)::", ""))[0].rpartition("::")[2].removeprefix("void ")

@@ -16,7 +16,7 @@ Place = tuple[int, int, int]
 PATIENCE = 1000  # rounds of loops after which a program lets others go on
 _MOST_WAITING = 64  # programs at once
 _TURNS = 100  # of each waiting program in which nothing ends
-_SPINNING = "programs wait for one another, and none of them gets on"
+_SPINNING = "programs wait for one another, and none makes progress"
 _ELSEWHERE = f"; check it where there is a GPU, with --sanitizer, or with at most {_MOST_WAITING} programs"
 
 

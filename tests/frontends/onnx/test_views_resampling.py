@@ -130,7 +130,7 @@ def test_nothing_to_resize():
             'coordinate_transformation_mode = "pytorch_half_pixel"',
             {"sizes": [1, 2, 1, 6]},
             None,
-            "Resize to 1 cells may be to one, of which frameworks think differently",
+            "Resize to 1 cells may be to one, where frameworks disagree",
         ),
     ],
 )

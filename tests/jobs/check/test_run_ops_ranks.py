@@ -151,7 +151,7 @@ def test_a_reference_that_is_of_another_dtype_than_signed_is_told_though_no_kern
             out[i] = x[i]
         return out
 
-    with pytest.raises(SignatureError, match="gives out as f64, and it is signed f32; cast it there, or sign it so"):
+    with pytest.raises(SignatureError, match="gives out as f64, and it is signed f32; cast it there, or declare it so"):
         noyau.check(first)
 
 

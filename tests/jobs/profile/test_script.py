@@ -114,7 +114,7 @@ def test_a_script_that_never_ends_is_ended_and_one_that_crashes_is_said_to(scrip
 def test_native_functions_need_py_spy(script, monkeypatch, capsys):
     monkeypatch.setattr("shutil.which", lambda name, path=None: None)
     assert main(["profile", "--native", "work.py"]) == 2
-    assert "--native needs py-spy, which is not there; run: pip install py-spy" in capsys.readouterr().err
+    assert "--native needs py-spy, which is not installed; run: pip install py-spy" in capsys.readouterr().err
 
 
 SPY = """#!{python}

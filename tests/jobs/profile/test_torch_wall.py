@@ -59,7 +59,9 @@ def test_kernels_that_run_beside_each_other_are_counted_once():
 
 
 def test_ranges_are_no_kernels_and_names_of_cpp_are_short():
-    add = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >"
+    add = (
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >"
+    )
     norm = "void at::native::(anonymous namespace)::layer_norm_kernel<float>(int, float)"
     events = [
         event("Memcpy HtoD (Pinned -> Device)", 0, 20),
