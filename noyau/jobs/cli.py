@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from noyau.errors import NoyauError, OutputError
@@ -25,9 +25,6 @@ from noyau.jobs.show import command as show_command
 from noyau.jobs.stream import command as stream_command
 from noyau.version import __version__
 from noyau.workers.signals import Termination, raise_on_signals
-
-_COLORED = "print in colour (default: auto, on a terminal, as NO_COLOR, FORCE_COLOR and CLICOLOR say)"
-_COLORS = {"always": {"FORCE_COLOR": "1", "NO_COLOR": ""}, "never": {"FORCE_COLOR": "", "NO_COLOR": "1"}}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,7 +66,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except SystemExit as stop:  # argparse has printed its message, or the help
         return int(stop.code or 0)
     try:
-        os.environ.update(_colors(arguments.color))  # which rich reads, and compilers that run
+        os.environ.update(command_line.color_words(arguments.color))  # which rich reads, and compilers that run
         status = COMMANDS[arguments.command].run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader went away (`noyau show | head`)
@@ -80,15 +77,6 @@ def _run(argv: Sequence[str] | None) -> int:
         _drop_stdout()
         raise OutputError(f"what is printed cannot be written: {error.strerror}") from error
     return status
-
-
-def _colors(choice: str) -> Mapping[str, str]:
-    """The words of a choice; CLICOLOR and CLICOLOR_FORCE choose where NO_COLOR and FORCE_COLOR say nothing."""
-    says = os.environ.get
-    if choice == "auto" and not says("NO_COLOR") and not says("FORCE_COLOR"):
-        is_forced = says("CLICOLOR_FORCE", "0") not in ("", "0")
-        choice = "always" if is_forced else "never" if says("CLICOLOR") == "0" else choice
-    return _COLORS.get(choice, {})
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -103,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, command in COMMANDS.items():
         own = commands.add_parser(name, help=command.summary, description=command.summary)
         command.declare(own)
-        own.add_argument("--color", choices=("auto", *_COLORS), default="auto", help=_COLORED)
+        command_line.declare_color(own)
     return parser
 
 

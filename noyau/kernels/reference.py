@@ -118,7 +118,7 @@ class Reference:
         parts = list(returned) if isinstance(returned, tuple | list) and len(instance.outputs) > 1 else [returned]
         if len(parts) != len(instance.outputs):
             count = "one result" if len(parts) == 1 else f"{len(parts)} results"
-            raise SignatureError(f"the reference {self.name} returns {count}, and it declares {len(instance.outputs)}")
+            raise SignatureError(f"the reference {self.name} returns {count}, and {len(instance.outputs)} are declared")
         return [_result(*each, self.name) for each in zip(parts, instance.outputs, shapes, strict=True)]
 
     @property

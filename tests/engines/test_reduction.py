@@ -82,7 +82,7 @@ def test_a_broken_law_is_named(law, methods):
 
 def test_laws_that_hold_are_told():
     check = check_laws(Extent())
-    assert check.ok and check.is_verified and "its laws hold on 12 rounds" in str(check)
+    assert check.ok and check.is_verified and "its laws hold in 12 rounds" in str(check)
     assert check_laws(variant(sequential=True, merge=None)()).ok
     with pytest.raises(SignatureError, match="makes no column x"):
         check_laws(variant(inputs=lambda self, rng, n: {})())

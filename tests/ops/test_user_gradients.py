@@ -90,7 +90,7 @@ def test_integers_have_no_gradient_to_give():
             "returns 1 gradients, and there are 2 float inputs: x, w; None stands for",
         ),
         (lambda x, w, grad: (grad, grad, w), SignatureError, "returns 3 gradients, and there are 2"),
-        (lambda x, w, grad: (grad, grad), UnsupportedError, r"grad_w is f64\[.*\], and signed f64 of 1 axes"),
+        (lambda x, w, grad: (grad, grad), UnsupportedError, r"grad_w is f64\[.*\], and f64 of 1 axes by the signature"),
         (
             lambda x, w, grad: (grad.astype(np.float32), w),
             UnsupportedError,
