@@ -82,6 +82,18 @@ def test_a_script_that_ends_early_has_a_profile_and_its_own_status(script, capfd
     assert message in out and "smooth" in out
 
 
+def test_a_notebook_is_profiled_cell_by_cell(script, capfd):
+    cells = [{"cell_type": "code", "source": SCRIPT.partition("print(")[0]}, {"cell_type": "markdown", "source": "x"}]
+    cells.append({"cell_type": "code", "source": ["%time smooth(np.ones(20_000))\n", "np.ones(3).sum()"]})
+    Path("book.ipynb").write_text(json.dumps({"cells": cells}))
+    assert main(["profile", "--no-native", "book.ipynb"]) == 0
+    out = capfd.readouterr().out
+    assert "(3.0)\nbook.ipynb ran for" in out.replace("\n3.0", "\n(3.0)") and "smooth (" in out
+    Path("book.ipynb").write_text("{}")
+    assert main(["profile", "book.ipynb"]) == 2
+    assert "book.ipynb is no notebook of Jupyter" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
