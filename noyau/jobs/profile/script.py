@@ -79,10 +79,9 @@ class ScriptProfile(Record):
 def profile_script(
     path: Path, arguments: Sequence[str], top: int, *, time_s: float = math.inf, native: bool | None = None
 ) -> ScriptProfile:
-    """Run a script as Python would, or a notebook, in a process of its own, and profile it: by py-spy, where it is
-    there, which sees native functions and all threads, unless `native` says no; else the main thread by cProfile.
-    `time_s`: end it after so long. InputError where there is none, MissingExtraError where `native` asks for a py-spy
-    that is not there, OutputError where nothing is left of the run."""
+    """Profile a script or notebook in a process of its own: by py-spy, which sees native functions and all threads, where
+    it is there, unless `native` says no; else the main thread by cProfile. `time_s`: end it after so long. InputError
+    without the script, MissingExtraError without a py-spy that `native` asks for, OutputError where nothing is left."""
     if not path.is_file():
         raise InputError(f"there is no script {path}")
     if path.suffix == ".ipynb":
