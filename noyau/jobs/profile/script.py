@@ -79,7 +79,7 @@ class ScriptProfile(Record):
 def profile_script(
     path: Path, arguments: Sequence[str], top: int, *, time_s: float = math.inf, native: bool | None = None
 ) -> ScriptProfile:
-    """Profile a script or notebook in a process of its own: by py-spy, which sees native functions and all threads, where
+    """Profile a script or notebook in a process of its own: by py-spy, which sees native functions and threads, where
     it is there, unless `native` says no; else the main thread by cProfile. `time_s`: end it after so long. InputError
     without the script, MissingExtraError without a py-spy that `native` asks for, OutputError where nothing is left."""
     if not path.is_file():
