@@ -94,7 +94,7 @@ def test_integers_have_no_gradient_to_give():
         (
             lambda x, w, grad: (grad.astype(np.float32), w),
             UnsupportedError,
-            "grad_x is f32.*signed f64 of 2 axes; cast",
+            "grad_x is f32.*f64 of 2 axes by the signature; cast",
         ),
         (lambda x, w, grad: (grad.tolist(), w), UnsupportedError, "cannot be traced at line"),
         (lambda x, w, grad: (None, None), UnsupportedError, "it returns nothing"),
