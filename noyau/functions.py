@@ -118,5 +118,5 @@ def _evaluated(kind: Kind, x: Array, dtype: DType) -> Array:
 def _dtype(x: Array) -> DType:
     dtype = from_numpy(np.asarray(x).dtype)
     if dtype is None or dtype is DType.OTHER:
-        raise InputError(f"an array of {np.asarray(x).dtype} is of none of noyau's dtypes")
+        raise InputError(f"an array of {np.asarray(x).dtype} has a dtype that noyau does not have")
     return dtype

@@ -31,7 +31,7 @@ def test_a_cast_goes_to_the_dtype_and_where_the_truth_is_asked_for_to_float64():
 def test_what_is_no_dtype_is_refused():
     with pytest.raises(InputError, match="there is no dtype 'f8'; the dtypes are: bool, i8,"):
         functions.cast(1, "f8")
-    with pytest.raises(InputError, match="an array of complex128 is of none of noyau's dtypes"):
+    with pytest.raises(InputError, match="an array of complex128 has a dtype that noyau does not have"):
         functions.sigmoid(np.ones(2, complex))
 
 

@@ -310,7 +310,7 @@ PAGES = {
     ),
     "stream": (
         "exact: True",
-        "Mean[laws]: its laws hold on 12 rounds",
+        "Mean[laws]: its laws hold in 12 rounds",
         "mean: 12.386495 NumPy's: 12.386495",
         "MeanOfMeans[laws]: wrong-value: merge is not associative",
         "MeanOfMeans is no monoid",
@@ -318,7 +318,7 @@ PAGES = {
     "distinct_count": (
         "within 5 %: True True",
         "ten parts are one pass: True",
-        "DistinctSample[laws]: its laws hold on 12 rounds",
+        "DistinctSample[laws]: its laws hold in 12 rounds",
         "mean place of a sample, of 1: 0.5 of 10000 rows",
         "MixedLevels[laws]: wrong-value: merged chunks are not one pass",
         "HalfOfEach[laws]: wrong-value: merge is not associative",
@@ -327,8 +327,8 @@ PAGES = {
         "by R: [ 2. 3. -1.] right: True",
         "by products, right: False",
         "R of chunks is R of all: True",
-        "LeastSquares[laws]: its laws hold on 12 rounds",
-        "MeanOfFits[laws]: wrong-value: it hangs on where a chunk ends",
+        "LeastSquares[laws]: its laws hold in 12 rounds",
+        "MeanOfFits[laws]: wrong-value: it depends on where a chunk ends",
     ),
     "health_spending": (
         "rows: 40000",
@@ -336,7 +336,7 @@ PAGES = {
         "the column PRS_DEP_MNT has",
         "left out: True",
         "dask: True",
-        "SumsByText[laws]: wrong-value: it hangs on where a chunk ends",
+        "SumsByText[laws]: wrong-value: it depends on where a chunk ends",
     ),
     "processes_threads": (
         "in_a_kernel by processes, equal: True",

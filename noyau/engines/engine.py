@@ -49,7 +49,7 @@ class Engine:
         if hasattr(origin, "cut_parts") or isinstance(origin, Arrays):
             return origin
         remedy = "name files or arrays, or say engine='local'"
-        raise InputError(f"{self.name}: what comes one after the other cannot go to other processes; {remedy}")
+        raise InputError(f"{self.name}: chunks that come one after the other cannot go to other processes; {remedy}")
 
     def settled(self, work: Work, origin: Any, size: int | None, sink: Any, workers: int | None) -> Engine:
         """Threads or processes in the place of "local", as a trial has it. `size`: the rows, where they are known."""

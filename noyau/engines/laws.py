@@ -38,7 +38,7 @@ def check_laws(reduction: Reduction, seed: int = 0) -> LawCheck:
     place = f"{code.co_filename}:{code.co_firstlineno}"
     mend = "mend it, or let the rows go through it in order: @noyau.reduction(sequential=True)"
     finding = Finding(reduction.name, "laws", "python", FindingKind.WRONG_VALUE, place, "", fault, mend=mend)
-    note = f"its laws hold on {ROUNDS} rounds of random states"
+    note = f"its laws hold in {ROUNDS} rounds of random states"
     laws = KernelCheck("laws", "python", None, (finding,) if fault else (), notes=() if fault else (note,))
     return LawCheck(reduction.name, place, (laws,))
 
@@ -76,7 +76,7 @@ def _laws(one: Reduction, a: Columns, b: Columns, c: Columns) -> Sequence[tuple[
 
     bytes_law = ("a state is not what its bytes give back", lambda: one.unpack(one.pack(of(a))), lambda: of(a))
     both = tuple(np.concatenate(pair) for pair in zip(a, b, strict=True))
-    chunk_law = ("it hangs on where a chunk ends", lambda: of(both), lambda: of(a, b))
+    chunk_law = ("it depends on where a chunk ends", lambda: of(both), lambda: of(a, b))
     if one.sequential:
         return [bytes_law, chunk_law]
     in_turn: Bare = lambda: one.merge(of(a), of(b))  # noqa: E731

@@ -53,8 +53,8 @@ def cast_column(array: np.ndarray, dtype: np.dtype | None, place: str) -> np.nda
     if dtype is None or array.dtype == dtype:
         return array
     if not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise InputError(f"{place} is signed {dtype}, and its column is {array.dtype}: cast it, or sign it so")
+        raise InputError(f"{place} is declared {dtype}, and its column is {array.dtype}: cast it, or declare that")
     converted = array.astype(dtype)
     if dtype.kind in "iu" and not np.array_equal(converted, array):
-        raise InputError(f"{place} is signed {dtype}, and a value of its column overflows that: sign it wider")
+        raise InputError(f"{place} is declared {dtype}, and a value of its column overflows that")
     return converted

@@ -36,7 +36,7 @@ class RowPlan:
         spread = [axis for axis, dim in enumerate(node.shape) if self.size in dim.names]
         is_late = not self.late.isdisjoint(node.inputs)
         if is_late and (rows or spread):
-            raise self.refusal(node, "reads, beside the rows, what all of them give: that takes two passes")
+            raise self.refusal(node, "reads the rows and also a result of all of them, which takes two passes")
         if is_late or (not rows and not spread and any(self.size in dim.names for dim in dims_of(node))):
             self.late.add(node.output)
         elif rows:
@@ -62,7 +62,7 @@ class RowPlan:
             self.late.add(node.output)
             return None
         if len(axes) != 1 or None in axes:
-            raise self.refusal(node, "moves rows, or joins one with others")
+            raise self.refusal(node, "moves rows, or combines a row with others")
         return axes.pop()
 
     def _axis(self, node: Node, name: str, axis: int) -> int | None:

@@ -81,7 +81,7 @@ class Progress:
 
 
 class Fold:
-    """The state of a reduction: each part is folded from zero, then merged, in their order, so that it hangs on no
+    """The state of a reduction: each part is folded from zero, then merged, in their order, so that it depends on no
     engine; with `progress`, written down now and then."""
 
     def __init__(self, reduction: Reduction, progress: Progress | None) -> None:

@@ -26,8 +26,6 @@ from noyau.jobs.stream import command as stream_command
 from noyau.version import __version__
 from noyau.workers.signals import Termination, raise_on_signals
 
-_COLORS = {"always": {"FORCE_COLOR": "1", "NO_COLOR": ""}, "never": {"FORCE_COLOR": "", "NO_COLOR": "1"}}
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the result is the exit status. Errors of noyau are one line on stderr."""
@@ -68,9 +66,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except SystemExit as stop:  # argparse has printed its message, or the help
         return int(stop.code or 0)
     try:
-        if arguments.color in _COLORS:
-            for name, value in _COLORS[arguments.color].items():
-                os.environ[name] = value  # which rich reads, and compilers that run
+        os.environ.update(command_line.color_words(arguments.color))  # which rich reads, and compilers that run
         status = COMMANDS[arguments.command].run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader went away (`noyau show | head`)
@@ -95,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, command in COMMANDS.items():
         own = commands.add_parser(name, help=command.summary, description=command.summary)
         command.declare(own)
-        own.add_argument("--color", choices=("auto", *_COLORS), default="auto", help="as NO_COLOR and FORCE_COLOR say")
+        command_line.declare_color(own)
     return parser
 
 

@@ -6,12 +6,14 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from noyau.errors import OutputError
 from noyau.text import printable
+
+COLORS = {"always": {"FORCE_COLOR": "1", "NO_COLOR": ""}, "never": {"FORCE_COLOR": "", "NO_COLOR": "1"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,20 @@ def target_of(text: str) -> str:
     place, mark, name = text.partition("::")
     own = Path(__file__).parent.parent / "engines" / "reductions" / "__init__.py"
     return f"{own}{mark}{name}" if place == "noyau.reductions" else text
+
+
+def declare_color(parser: argparse.ArgumentParser) -> None:
+    text = "colour what is printed (default: auto, on a terminal, as NO_COLOR, FORCE_COLOR and CLICOLOR say)"
+    parser.add_argument("--color", choices=("auto", *COLORS), default="auto", help=text)
+
+
+def color_words(choice: str) -> Mapping[str, str]:
+    """The words for a choice of --color; CLICOLOR and CLICOLOR_FORCE choose where NO_COLOR and FORCE_COLOR do not."""
+    says = os.environ.get
+    if choice == "auto" and not says("NO_COLOR") and not says("FORCE_COLOR"):
+        is_forced = says("CLICOLOR_FORCE", "0") not in ("", "0")
+        choice = "always" if is_forced else "never" if says("CLICOLOR") == "0" else choice
+    return COLORS.get(choice, {})
 
 
 def declare_inputs(parser: argparse.ArgumentParser, doing: str, sizes: str) -> None:

@@ -118,7 +118,7 @@ class Reference:
         parts = list(returned) if isinstance(returned, tuple | list) and len(instance.outputs) > 1 else [returned]
         if len(parts) != len(instance.outputs):
             count = "one result" if len(parts) == 1 else f"{len(parts)} results"
-            raise SignatureError(f"the reference {self.name} returns {count}, and {len(instance.outputs)} are signed")
+            raise SignatureError(f"the reference {self.name} returns {count}, and {len(instance.outputs)} are declared")
         return [_result(*each, self.name) for each in zip(parts, instance.outputs, shapes, strict=True)]
 
     @property
@@ -213,8 +213,8 @@ def as_signed(result: Array, value: Value, name: str) -> Array:
     if result.dtype != value.dtype.numpy:
         dtype = from_numpy(result.dtype)
         actual = dtype.value if dtype else str(result.dtype)
-        message = f"gives {value.name} as {actual}, and it is signed {value.dtype.value}"
-        raise SignatureError(f"the reference {name} {message}; cast it there, or sign it so")
+        message = f"gives {value.name} as {actual}, and it is declared {value.dtype.value}"
+        raise SignatureError(f"the reference {name} {message}; cast it there, or declare it so")
     return result
 
 
@@ -224,12 +224,12 @@ def _result(returned: Any, value: Value, shape: tuple[int, ...], name: str) -> A
     dtype = None if returned is None else from_numpy(array.dtype)
     if dtype is None or dtype is DType.OTHER:
         message = "None" if returned is None else f"a {type(returned).__name__} ({array.dtype})"
-        raise SignatureError(f"the reference {name} returns {message} as {value.name}, which is signed {brief(value)}")
+        raise SignatureError(f"the reference {name} returns {message} as {value.name}, declared as {brief(value)}")
     alike = dtype.is_float and value.dtype.is_float
     if array.shape != shape or not (alike or dtype is value.dtype):
         actual = f"{dtype.value}{list(array.shape)}"
-        expected = f"{brief(value)}, here {value.dtype.value}{list(shape)}; sign it {actual} if it always is that"
-        raise SignatureError(f"the reference {name} returns {actual} as {value.name}, which is signed {expected}")
+        expected = f"{brief(value)}, here {value.dtype.value}{list(shape)}; declare it {actual} if it always is that"
+        raise SignatureError(f"the reference {name} returns {actual} as {value.name}, declared as {expected}")
     return array
 
 

@@ -122,7 +122,7 @@ def _unchecked(kernel: UserKernel, reference: Reference, instance: Instance) -> 
     if not missing or not missing[0]:
         return "it has not been checked yet as it is: noyau.check(op) does that, or attach it with trust=True"
     message = " and ".join(missing)
-    return f"noyau.check has not found it right with {message}: it says why, or wants more time, as budget_s="
+    return f"noyau.check has not found it right with {message}: it says why, or needs more time (budget_s=)"
 
 
 def _is_known(kernel: UserKernel, reference: Reference, fact: str) -> bool:

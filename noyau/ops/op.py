@@ -244,7 +244,7 @@ class Op(OnTensors, Generic[P, R]):
             elif name in names and name not in inputs_by_name:
                 inputs_by_name[name] = value
             else:
-                raise SignatureError(f"{self.name}: there is no {name} to give; it takes {', '.join(names)}")
+                raise SignatureError(f"{self.name}: it has no parameter {name}; it takes {', '.join(names)}")
         every = {**reference.defaults, **inputs_by_name}
         if len(args) > len(names) or any(name not in every for name in names):
             count, inputs = len(args) + len(kwargs), "input" if len(names) == 1 else "inputs"

@@ -171,7 +171,7 @@ def _cast(term: Term, value: Array | np.generic, families: Mapping[Family, DType
         return [_OTHERS.get(value.dtype.kind, "what may be given are bools, integers and floats")]
     element = term.element
     if dtype.is_float8 and isinstance(element, Family):
-        return [f"no family has float8: sign it as {dtype.value}"]
+        return [f"no family has float8: declare it as {dtype.value}"]
     target = families.get(element, _USUAL.get(element)) if isinstance(element, Family) else element
     if target is None or not dtype_fault(term, dtype, families):
         return []

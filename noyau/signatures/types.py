@@ -364,7 +364,7 @@ def _require_distinct(signature: Signature, text: str) -> None:
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
         named = [kind for kind, names in kinds.items() for name in names if name == twice[0]]
-        missing = "a result without a name is out; name it"
+        missing = "a result without a name is called out; name it"
         fault = missing if twice[0] == OUT else f"{' and '.join(named)}; each needs a name of its own"
         raise SignatureError(f'the signature "{brief(text)}" has two things named {twice[0]}: {fault}')
 

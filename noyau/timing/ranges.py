@@ -25,14 +25,13 @@ class range:  # noqa: A001  as users call it
     __slots__ = ("mark", "name", "nvtx", "start_s")
 
     def __init__(self, name: str) -> None:
-        self.name, self.start_s = name, 0.0
-        self.nvtx: Any = None
+        self.name = name
         self.mark: Any = None
 
     def __enter__(self) -> None:
         torch = sys.modules.get("torch")
         cuda = getattr(torch, "cuda", None)
-        self.nvtx = cuda.nvtx if cuda is not None and cuda.is_initialized() else None
+        self.nvtx: Any = cuda.nvtx if cuda is not None and cuda.is_initialized() else None
         if self.nvtx is not None:
             self.nvtx.range_push(self.name)
         if torch is not None and torch.autograd._profiler_enabled():

@@ -25,12 +25,14 @@ MOST = 16  # samples that are taken
 _SCRIPT = "a function that yields dicts of arrays, by the names of the model's inputs"
 
 
-def load_samples(path: Path, graph: Graph, *, without: Collection[str] = ()) -> list[Inputs]:
+def load_samples(path: Path, graph: Graph, without: Collection[str] = (), dims: Collection[str] = ()) -> list[Inputs]:
     """Samples of the inputs of a graph: one of an .npz file of an array each, by name, never of pickled objects; or
     those that the function `inputs` of a .py file yields: at most 16, and the next as a sign that there are more.
 
-    Raises InputError that names every array that is missing, unknown, or of another dtype or rank; and where the file
-    cannot be read, the script fails or yields nothing, or the shapes of a sample disagree."""
+    Raises InputError that names every array that is missing, unknown, or of another dtype or rank; where `dims` are
+    given too, the file cannot be read, the script fails or yields nothing, or the shapes of a sample disagree."""
+    if dims:
+        raise InputError(f"{path} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
     if path.suffix != ".py":
         return [_fitted(_read(path), graph, without, str(path), path.name)]
     samples = []
@@ -51,9 +53,9 @@ def note_of(samples: Collection[Inputs], path: Path) -> tuple[str, ...]:
     return (f"{count} of {printable(path.name)}: each is checked, and of each sizes the first is timed{more}",)
 
 
-def first_sample(path: Path, graph: Graph, *, without: Collection[str] = ()) -> Inputs:
+def first_sample(path: Path, graph: Graph, without: Collection[str] = (), dims: Collection[str] = ()) -> Inputs:
     """The first of them, for what runs with one alone; its notes say so where there are others."""
-    first, *others = load_samples(path, graph, without=without)
+    first, *others = load_samples(path, graph, without=without, dims=dims)
     more = (f"the first sample of {printable(path.name)}: others are not looked at",) if others else ()
     return replace(first, notes=(*first.notes, *more))
 

@@ -37,7 +37,7 @@ def test_other_axes_are_whole():
         (InputError, "are not one number of rows", lambda: group_sums(KEY, X[:100])),
         (InputError, "by has no rows, and is an array of Dask", lambda: scaled(X, da.ones(()))),
         (SignatureError, "takes neither constants nor out=", lambda: scaled(X, 2.0, out=np.empty(3000))),
-        (UnsupportedError, "that takes two passes", lambda: noyau.op("f64[n] -> f64[n]")(lambda x: x - x.mean())(X)),
+        (UnsupportedError, "which takes two passes", lambda: noyau.op("f64[n] -> f64[n]")(lambda x: x - x.mean())(X)),
     ],
 )
 def test_what_does_not_fit_is_one_error(kind, message, run):

@@ -77,7 +77,7 @@ def test_a_derived_reduction_keeps_the_laws():
     [
         (lambda x: x - x.mean(), "takes two passes"),
         (lambda x: x[::-1], "moves rows"),
-        (lambda x: np.cumsum(x), "joins one with others"),
+        (lambda x: np.cumsum(x), "combines a row with others"),
         (lambda x: x * np.arange(len(x)), "reads the number of a row"),
     ],
 )
@@ -93,7 +93,7 @@ def test_what_has_no_rows_is_refused():
     with pytest.raises(UnsupportedError, match="make two ops"):
         derive(both, {"x": np.zeros(0)})
     begun = noyau.op("i64[n] -> f64[5]", name="begun")(counted_from_one)
-    with pytest.raises(UnsupportedError, match="joins one with others"):
+    with pytest.raises(UnsupportedError, match="combines a row with others"):
         derive(begun, {"key": np.zeros(0, int)})
 
 

@@ -19,7 +19,7 @@ def test_an_engine_that_is_not_installed_names_its_extra(monkeypatch):
 def test_what_an_engine_does_not_take_is_refused(tmp_path, capsys):
     with pytest.raises(InputError, match="no engine 'ray': say local, threads, processes, cuda, dask, spark"):
         noyau.stream(Extent, COLUMNS, engine="ray")
-    with pytest.raises(InputError, match="what comes one after the other cannot go"):
+    with pytest.raises(InputError, match="chunks that come one after the other cannot go"):
         noyau.stream(Extent, iter([COLUMNS]), engine="processes")
     with pytest.raises(CheckError, match=r"dask: Extent takes its rows in order, .*; say engine='local'"):
         noyau.stream(Extent, COLUMNS, engine="dask", in_order=True)

@@ -66,7 +66,7 @@ def test_what_is_no_reduction_is_refused():
             "merge is not commutative",
             {"step": lambda self, state, x: (0.0, x[-1]), "merge": lambda self, a, b: b if b[1] > -9 else a},
         ),
-        ("it hangs on where a chunk ends", {"step": lambda self, s, x: (min(s[0], x.mean()), max(s[1], x.mean()))}),
+        ("it depends on where a chunk ends", {"step": lambda self, s, x: (min(s[0], x.mean()), max(s[1], x.mean()))}),
         ("a state is not what its bytes give back", {"unpack": lambda self, content: (0.0, 1.0)}),
         ("ZeroDivisionError", {"finish": lambda self, state: 1 / 0}),
     ],
@@ -82,7 +82,7 @@ def test_a_broken_law_is_named(law, methods):
 
 def test_laws_that_hold_are_told():
     check = check_laws(Extent())
-    assert check.ok and check.is_verified and "its laws hold on 12 rounds" in str(check)
+    assert check.ok and check.is_verified and "its laws hold in 12 rounds" in str(check)
     assert check_laws(variant(sequential=True, merge=None)()).ok
     with pytest.raises(SignatureError, match="makes no column x"):
         check_laws(variant(inputs=lambda self, rng, n: {})())

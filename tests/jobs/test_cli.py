@@ -143,12 +143,24 @@ sys.exit(cli.main(["try"]))
 
 
 @pytest.mark.parametrize(
-    ("choice", "no_color", "force"), [("never", "1", ""), ("always", "", "1"), ("auto", None, None)]
+    ("choice", "words", "no_color", "force"),
+    [
+        ("never", {}, "1", ""),
+        ("always", {"NO_COLOR": "1"}, "", "1"),
+        ("auto", {}, None, None),
+        ("auto", {"CLICOLOR": "0"}, "1", ""),
+        ("auto", {"CLICOLOR": "1", "CLICOLOR_FORCE": "1"}, "", "1"),
+        ("auto", {"CLICOLOR_FORCE": "0"}, None, None),
+        ("auto", {"CLICOLOR_FORCE": "1", "NO_COLOR": "1"}, "1", None),
+        ("auto", {"CLICOLOR": "0", "FORCE_COLOR": "1"}, None, "1"),
+    ],
 )
-def test_color_is_as_no_color_has_it_and_an_option_decides(choice, no_color, force, monkeypatch, capsys):
-    for name in ("NO_COLOR", "FORCE_COLOR"):
+def test_color_is_as_no_color_has_it_and_an_option_decides(choice, words, no_color, force, monkeypatch, capsys):
+    for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE"):
         monkeypatch.setenv(name, "x")  # so that what the command sets is put back
         monkeypatch.delenv(name)
+    for name, value in words.items():
+        monkeypatch.setenv(name, value)
     assert cli.main(["cache", "--color", choice]) == 0
     assert (os.environ.get("NO_COLOR"), os.environ.get("FORCE_COLOR")) == (no_color, force)
 

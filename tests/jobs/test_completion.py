@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 
@@ -35,6 +36,19 @@ def test_bash_completes_commands_options_choices_and_files(capsys, tmp_path):
         check=False,
     )
     assert done.stdout.splitlines() == ["optimize", "--fix-dim", "not-slower", "model.onnx"], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("shell", "words", "answer"),
+    [("zsh", ["-n", "/dev/stdin"], ""), ("fish", ["-c", "source; complete -C 'noyau profile --tr'"], "--trace\t")],
+)
+def test_zsh_and_fish_read_their_scripts(shell, words, answer, capsys):
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell}")
+    assert cli.main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    done = subprocess.run([shell, *words], input=script, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.startswith(answer) and not done.stderr
 
 
 def test_without_shtab_the_extra_is_named(monkeypatch, capsys):

@@ -53,12 +53,12 @@ def test_inputs_are_copies():
 @pytest.mark.parametrize(
     ("function", "text", "told"),
     [
-        (lambda x: x[:2], "f32[n] -> f32[n]", r"returns f32\[2\] as out, which is signed f32\[n\], here f32\[5\]"),
-        (lambda x: None, "f32[n] -> f32[n]", "returns None as out, which is signed"),
+        (lambda x: x[:2], "f32[n] -> f32[n]", r"returns f32\[2\] as out, declared as f32\[n\], here f32\[5\]"),
+        (lambda x: None, "f32[n] -> f32[n]", "returns None as out, declared as"),
         (lambda x: "text", "f32[n] -> f32[n]", r"returns a str \(<U4\) as out"),
         (lambda x: x > 1, "f32[n] -> f32[n]", r"returns bool\[5\] as out"),
-        (lambda x: x, "f32[n] -> low: f32[n], high: f32[n]", "returns one result, and 2 are signed"),
-        (lambda x: (x, x, x), "f32[n] -> low: f32[n], high: f32[n]", "returns 3 results, and 2 are signed"),
+        (lambda x: x, "f32[n] -> low: f32[n], high: f32[n]", "returns one result, and 2 are declared"),
+        (lambda x: (x, x, x), "f32[n] -> low: f32[n], high: f32[n]", "returns 3 results, and 2 are declared"),
         (lambda x, out: None, "f32[n] -> f32[n]", "returns None and fills nothing of out"),
         (lambda x, out: x, "f32[n] -> f32[n]", "fills nothing of out"),
     ],

@@ -135,7 +135,7 @@ def test_a_signed_method_takes_what_an_op_takes():
         ("looked_up", "self.seen is a set, of which an op sees no changes"),
         ("compared", "it compares self.layers[0]"),
         ("asked", "it asks whether self.box is true"),
-        ("typed", "it gives something else by what it reads of the object"),
+        ("typed", "its result from what it reads of the object is not"),
     ],
 )
 def test_what_may_change_unseen_runs_as_it_is_written_with_one_warning(name, reason):

@@ -83,7 +83,7 @@ def test_arguments_are_checked_at_the_fast_call():
         softmax_op()(np.float32(1))
     with pytest.raises(SignatureError, match=r"scale takes 2 inputs \(x, by\), and 1 is given"):
         scale_op()(x(3))
-    with pytest.raises(SignatureError, match="scale: there is no z to give; it takes x, by"):
+    with pytest.raises(SignatureError, match="scale: it has no parameter z; it takes x, by"):
         scale_op()(x(3), z=1)
     with pytest.raises(SignatureError, match="scale takes 2 inputs"):
         scale_op()(x(3), 1.0, 2.0)
@@ -184,7 +184,7 @@ def test_what_a_reference_may_not_return():
 
     with (
         noyau.reference(),
-        pytest.raises(SignatureError, match="gives out as f64, and it is signed f32; cast it there"),
+        pytest.raises(SignatureError, match="gives out as f64, and it is declared f32; cast it there"),
     ):
         halved(x(3))
 

@@ -90,11 +90,11 @@ def test_integers_have_no_gradient_to_give():
             "returns 1 gradients, and there are 2 float inputs: x, w; None stands for",
         ),
         (lambda x, w, grad: (grad, grad, w), SignatureError, "returns 3 gradients, and there are 2"),
-        (lambda x, w, grad: (grad, grad), UnsupportedError, r"grad_w is f64\[.*\], and signed f64 of 1 axes"),
+        (lambda x, w, grad: (grad, grad), UnsupportedError, r"grad_w is f64\[.*\], and f64 of 1 axes by the signature"),
         (
             lambda x, w, grad: (grad.astype(np.float32), w),
             UnsupportedError,
-            "grad_x is f32.*signed f64 of 2 axes; cast",
+            "grad_x is f32.*f64 of 2 axes by the signature; cast",
         ),
         (lambda x, w, grad: (grad.tolist(), w), UnsupportedError, "cannot be traced at line"),
         (lambda x, w, grad: (None, None), UnsupportedError, "it returns nothing"),

@@ -86,7 +86,7 @@ def test_the_message_shows_what_the_others_bind():
         (
             "any[n] -> any[n]",
             (np.zeros(3, DType.F8E5M2.numpy),),
-            "x0: f8e5m2[3] does not fit any[n]; no family has float8: sign it as f8e5m2",
+            "x0: f8e5m2[3] does not fit any[n]; no family has float8: declare it as f8e5m2",
         ),
         (
             "f32[n] -> f32[n]",

@@ -90,7 +90,7 @@ def test_a_parameter_named_like_a_dim_needs_no_term():
         (f"f32[{'(' * 40}n{')' * 40}] -> f32", "too many parentheses"),
         ("f32[n] -> float[n]", "no input says which dtype the float of out is; give a dtype such as f32"),
         ("f32[n] -> f32[*batch]", r"no input has the \*batch of out"),
-        ("f32[n] -> f32[n], f32[n]", "two things named out: a result without a name is out; name it"),
+        ("f32[n] -> f32[n], f32[n]", "two things named out: a result without a name is called out; name it"),
         ("f32[n] -> n: f32[n]", "two things named n: a result and a dim; each needs a name of its own"),
         ("f32[n, *n] -> f32[n]", "two things named n: a dim and several dims"),
     ],

@@ -89,7 +89,7 @@ class Reads:
         """The value at a path, as the function sees it."""
         if path not in self.kinds:
             if self.plain is None:
-                raise UnsupportedError(f"it reads {spell(path)} now and then; read it each time")
+                raise UnsupportedError(f"it reads {spell(path)} in some calls and not in others; read it in each")
             value = _getter(self.kinds, path)(self.values[path[:-1]])
             self.kinds[path] = kind_of(value, path)
             self.values[path] = self.plain(value) if self.kinds[path][0] == "array" else value
@@ -183,7 +183,7 @@ def recorded(
     except Exception as fault:
         raise UnsupportedError(f"it fails with {type(fault).__name__}: {fault}") from fault
     if not values or not is_same:
-        raise UnsupportedError("it gives something else by what it reads of the object than by the object itself")
+        raise UnsupportedError("its result from what it reads of the object is not that from the object itself")
     return reads
 
 

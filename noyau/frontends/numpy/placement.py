@@ -169,11 +169,11 @@ def _is_less(a: Any, b: Any) -> Any:
 def _digitize(x: Any, bins: Any, right: bool = False) -> Any:
     """np.digitize into bins that are known."""
     if isinstance(bins, TracedArray):
-        raise UnsupportedError("np.digitize is traced for bins that are known; np.searchsorted is for any that grow")
+        raise UnsupportedError("np.digitize is traced for known bins; np.searchsorted is traced for any that increase")
     edges = np.asarray(bins)
     if edges.size and (np.diff(edges) < 0).any():
         if (np.diff(edges) > 0).any():
-            raise UnsupportedError("np.digitize takes bins that grow or fall")
+            raise UnsupportedError("np.digitize takes bins that increase or decrease")
         return edges.size - searchsorted(edges[::-1], x, side="right" if not right else "left")
     return searchsorted(edges, x, side="left" if right else "right")
 

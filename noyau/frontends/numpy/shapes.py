@@ -48,7 +48,7 @@ def _reshape(a: Any, *shape: Any, order: str = "C", copy: Any = None, **options:
     free = [k for k, each in enumerate(extents) if isinstance(each, int) and each == -1]
     dims = [Dim.of(1) if k in free else dim_of(each) for k, each in enumerate(extents)]
     if len(free) > 1:
-        raise UnsupportedError("np.reshape can leave one extent open")
+        raise UnsupportedError("np.reshape can infer one extent only")
     if free:
         for each in dims:
             a.tape.demand_at_most(1, each)  # beside none any extent would do, which NumPy refuses
@@ -59,7 +59,7 @@ def _reshape(a: Any, *shape: Any, order: str = "C", copy: Any = None, **options:
 def _is_fortran(name: str, order: str, a: TracedArray) -> bool:
     """Whether an order is Fortran's. UnsupportedError where it is that in which the cells lie, which is not known."""
     if order not in ("C", "F") and a.gaps() != []:
-        raise UnsupportedError(f"np.{name} is traced in the orders C and F, not {order!r}, which is as the memory lies")
+        raise UnsupportedError(f"np.{name} is traced in the orders C and F, not {order!r}, as the memory lies")
     return order == "F"
 
 
@@ -92,7 +92,7 @@ def _moveaxis(a: Any, source: Any, destination: Any) -> Any:
     a = array_of(a)
     sources, goals = axes_of(source, a.ndim), axes_of(destination, a.ndim)
     if len(sources) != len(goals):
-        raise UnsupportedError("np.moveaxis moves as many axes as it is given places")
+        raise UnsupportedError("np.moveaxis needs a destination for each axis that it moves")
     order = [axis for axis in range(a.ndim) if axis not in sources]
     for goal, axis in sorted(zip(goals, sources, strict=True)):
         order.insert(goal, axis)
@@ -117,7 +117,7 @@ def _expand_dims(a: Any, axis: Any) -> TracedArray:
 def _broadcast_to(array: Any, shape: Any, subok: bool = False) -> TracedArray:
     array, dims = array_of(array), shape_of(shape)
     if len(dims) < array.ndim:
-        raise UnsupportedError(f"np.broadcast_to of {array.ndim} axes gives no fewer")
+        raise UnsupportedError(f"np.broadcast_to of {array.ndim} axes cannot give fewer axes")
     for have, want in zip(array.node.shape[::-1], dims[::-1], strict=False):
         if have != Dim.of(1):
             array.tape.demand_equal(have, want)

@@ -183,7 +183,7 @@ def _parts(returned: Any, results: Sequence[Node] | None) -> tuple[list[Any], bo
     if not parts or any(part is None for part in parts):
         raise UnsupportedError("it returns nothing; let it return its results")
     if results is not None and len(parts) != len(results):
-        raise UnsupportedError(f"it returns {len(parts)} results, and {len(results)} are signed")
+        raise UnsupportedError(f"it returns {len(parts)} results, and its signature has {len(results)}")
     return parts, several
 
 
@@ -265,7 +265,7 @@ def _result(tape: Tape, value: Any, wanted: Node) -> Node:
     if node.dtype is not wanted.dtype or len(node.shape) != len(wanted.shape):
         actual = f"{node.dtype.value}[{', '.join(map(str, node.shape))}]"
         signed = f"{wanted.dtype.value} of {len(wanted.shape)} axes"
-        raise UnsupportedError(f"{wanted.output} is {actual}, and signed {signed}; cast or reshape it")
+        raise UnsupportedError(f"{wanted.output} is {actual}, and {signed} by the signature; cast or reshape it")
     shaped = tape.assume_shape(node, wanted.shape)
     return tape.add(Node(wanted.output, Map("identity"), (shaped.output,), shaped.dtype, wanted.shape))
 

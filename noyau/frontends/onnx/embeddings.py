@@ -43,7 +43,7 @@ def _mask_index(site: OnnxSite, ids: Node) -> Node:
         return site.full(0, DType.I32, ids.shape[:1])
     mask = site.input(7)
     if site.attribute("mask_index_type", 0):
-        raise UnsupportedError(f"{site.op} gives a mask of another kind")
+        raise UnsupportedError(f"{site.op} has a mask_index_type that is not 0")
     return site.reduce("sum", site.cast(site.call("equal", mask, site.like(1, mask)), DType.I32), [1])
 
 
@@ -51,7 +51,7 @@ def rotary_embedding(site: OnnxSite) -> Node:
     """Pairs of cells turned by the angle of their position: (a, b) becomes (a cos - b sin, a sin + b cos)."""
     value, tables = site.input(0), [site.input(2), site.input(3)]
     if site.attribute("scale", 1.0) != 1 or site.attribute("is_packed_batching", 0):
-        raise UnsupportedError(f"{site.op} is scaled or packed")
+        raise UnsupportedError(f"{site.op} has a scale or packed batches")
     if len(value.shape) not in (3, 4) or any(len(table.shape) != 2 for table in tables):
         raise UnsupportedError(f"{site.op} needs a value of rank 3 or 4, and tables of rank 2")
     heads = _heads(site, value, tables[0].shape[1] * 2)
@@ -136,7 +136,7 @@ def _add_skip(site: OnnxSite, bias: int) -> tuple[Node, Node]:
     value = site.input(0)
     total = site.call("add", *(site.cast(site.input(k), value.dtype.compute) for k in (0, 1)))
     if total.shape != value.shape:
-        raise UnsupportedError(f"{site.op} is given a skip of another shape")
+        raise UnsupportedError(f"{site.op} is given a skip whose shape is not that of its input")
     if site.has(bias):
         total = site.call("add", total, site.cast(site.input(bias), total.dtype))
     return total, site.cast(total, value.dtype)
@@ -155,7 +155,7 @@ def _skip_simplified(site: OnnxSite) -> list[Node]:
     total, summed = _add_skip(site, 3)
     result, inverse = root_mean_square(site, total, (site.rank() - 1,), epsilon_of(site))
     if len(site.outputs) > 1 and site.outputs[1]:
-        raise UnsupportedError(f"{site.op} gives no mean")
+        raise UnsupportedError(f"{site.op} has a mean as its second output, which noyau does not make")
     result = rescale(site, site.cast(result, summed.dtype), 2)
     return [result, inverse, inverse, site.call("identity", summed)]
 

@@ -70,7 +70,7 @@ def _axes(site: OnnxSite, value: Node) -> dict[int, ResizeAxis]:
         scales = site.array(2, "the scale").ravel().tolist()
         changes = [_scale_axis(extent, scale) for extent, scale in zip(extents, scales, strict=False)]
     if len(changes) != len(set(axes)):
-        raise UnsupportedError(f"Resize is told of {len(changes)} axes, and has {len(axes)}")
+        raise UnsupportedError(f"Resize is given {len(changes)} sizes or scales for {len(axes)} axes")
     return dict(zip(axes, changes, strict=True))
 
 
@@ -94,7 +94,7 @@ def _scale_axis(before: Dim, scale: float) -> ResizeAxis:
         return ResizeAxis(before, after, exact)
     extents = {int(before.constant * np.float32(scale)), int(before.constant * float(np.float32(scale)))}
     if extents != {after.constant}:
-        raise UnsupportedError(f"Resize of {before} by {scale} has an extent that floats round to and fro")
+        raise UnsupportedError(f"Resize of {before} by {scale} has an extent that floats round in two ways")
     return ResizeAxis(before, after, exact)
 
 
@@ -110,7 +110,7 @@ def _place(site: OnnxSite, axis: ResizeAxis) -> SourcePlace:
         case "align_corners" if axis.before.constant and axis.after.constant:
             return SourcePlace(axis.before.constant - 1, 0, max(1, axis.after.constant - 1))
         case "pytorch_half_pixel" if (axis.after.constant or 1) == 1 and axis.after.constant != 0:
-            raise UnsupportedError(f"Resize to {axis.after} cells may be to one, of which frameworks think differently")
+            raise UnsupportedError(f"Resize to {axis.after} cells may be to one, where frameworks disagree")
         case "half_pixel" | "half_pixel_symmetric" | "pytorch_half_pixel":
             return SourcePlace(2 * scale.denominator, scale.denominator - scale.numerator, 2 * scale.numerator)
         case _:
@@ -152,7 +152,7 @@ def _require_agreement(site: OnnxSite, axis: ResizeAxis, chosen: Dim, rounding: 
     for dtype in (np.float32, np.float64):
         rounded = _ROUNDINGS[rounding][1](_source_positions(_how(site), i.astype(dtype), axis, dtype))
         if (np.maximum(rounded, 0) != np.maximum(exact, 0)).any():
-            raise UnsupportedError(f"Resize by {axis.scale} chooses cells that floats may round to and fro")
+            raise UnsupportedError(f"Resize by {axis.scale} chooses cells that floats may round in two ways")
 
 
 def _source_positions(how: str, i: np.ndarray, axis: ResizeAxis, dtype: type) -> np.ndarray:
@@ -291,7 +291,7 @@ def reshape_target(shape: Shape, target: Sequence[Dim], *, keep_zero: bool) -> S
             extents[axis] = shape[axis]
     free = [axis for axis, dim in enumerate(extents) if dim == Dim.of(-1)]
     if len(free) > 1 or any((dim.constant or 0) < -1 for dim in extents):
-        raise UnsupportedError("Reshape is given a shape that is none")
+        raise UnsupportedError("Reshape is given a shape that is not valid")
     if free:
         others = product(dim for axis, dim in enumerate(extents) if axis != free[0])
         if others == Dim.of(0):

@@ -98,7 +98,7 @@ def _scatter_reduce(site: AtenSite) -> Made:
     """scatter_reduce, over what is there."""
     kind = site.number(4, "reduce", None)
     if kind not in _MONOIDS or not site.argument(5, "include_self", True):
-        raise UnsupportedError(f"scatter_reduce by {kind!r} without what is there is left to torch")
+        raise UnsupportedError(f"scatter_reduce by {kind!r} with include_self=False is left to torch")
     return _scatter(_MONOIDS[kind])(site)
 
 

@@ -209,7 +209,7 @@ class _GraphImporter:
             if each.op == "placeholder":
                 self.values[each] = self.values[next(arguments)]
             elif each.op == "call_function" and "val" not in each.meta:
-                raise UnsupportedError(f"the body of {node.target} has {each.target}, of which torch tells nothing")
+                raise UnsupportedError(f"the body of {node.target} has {each.target}, of unknown shape to torch")
             elif each.op == "call_function":
                 gives_tensors = isinstance(each.meta["val"], torch.Tensor | tuple | list)  # as far as torch tells
                 is_lowered = gives_tensors and each.target is not operator.getitem

@@ -74,7 +74,7 @@ def _put(*, slices: bool, backward: bool) -> Handler:
     def handle(site: AtenSite) -> Node:
         axis = site.axis(site.argument(2, "dim", 0), len(site.shape))
         if slices and int(site.number(5, "step", 1)) != 1:
-            raise UnsupportedError(f"{site.node.target} of every n-th cell is left to torch")
+            raise UnsupportedError(f"{site.node.target} with a step is left to torch")
         piece = site.value(0) if backward else site.operand(site.argument(1), site.dtype)
         piece = piece if slices else site.builder.restore_axes(piece, (axis,))
         whole = site.builder.full(0, site.dtype, site.shape) if backward else site.value(0)

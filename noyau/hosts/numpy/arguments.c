@@ -70,7 +70,8 @@ typedef struct {
     int64_t dims, most_dims, made_apart;
 } fast_call;
 
-enum { FAST_CALL, MISS, EMPTY, INTO, FAILURES }; /* what `self` of a fast call holds, in order */
+/* What `self` of a fast call holds, in order; the last two, one for tensors alone. */
+enum { FAST_CALL, MISS, EMPTY, INTO, FAILURES, LARGE, NAME };
 
 static py *type_of(py *object) { return *(py **)((char *)object + python.head - sizeof(py *)); }
 static void *inside(py *object) { return (char *)object + python.head; }

@@ -107,6 +107,17 @@ static int32_t run_kernel(const noyau_kernel *kernel, void **buffers, const int6
     return status;
 }
 
+static py *marker; /* while a profiler records: what opens a span of time, which ends when it is dropped */
+
+static int32_t run_marked(py *self, const noyau_kernel *kernel, void **buffers, const int64_t *sizes) {
+    if (!marker) return run_kernel(kernel, buffers, sizes);
+    py *span = python.call(marker, python.tuple_item(self, NAME), NULL);
+    if (!span) python.error_clear();
+    const int32_t status = run_kernel(kernel, buffers, sizes);
+    if (span) python.drop(span);
+    return status;
+}
+
 /* The results as the caller gets them: one, or a tuple; takes them over. */
 static py *packed(const fast_call *call, py **results) {
     const int32_t count = call->kernel->outputs;
@@ -142,7 +153,7 @@ static py *into_new(py *self, const fast_call *call, maker *make, void **buffers
         results[made] = make(self, call, &call->results[made], kernel->ranks[at], dims, &buffers[at]);
         if (!results[made]) break;
     }
-    const int32_t status = made == kernel->outputs ? run_kernel(kernel, buffers, sizes) : NOYAU_OK;
+    const int32_t status = made == kernel->outputs ? run_marked(self, kernel, buffers, sizes) : NOYAU_OK;
     if (made == kernel->outputs && status == NOYAU_OK) return packed(call, results);
     for (int32_t k = 0; k < made; k++) python.drop(results[k]);
     return status == NOYAU_OK ? NULL : failure(self, status);

@@ -122,7 +122,7 @@ def bindings(imported: ImportedModel, dims: Dims) -> list[dict[str, int]]:
     Sizes move where they would not fit together. InputError for a size that the model has not, or over 16 bindings."""
     combinations = [dict(zip(dims, values, strict=True)) for values in product(*map(_numbers, dims.values()))]
     if not combinations:
-        raise InputError("a size is asked for, and no number of it: give one or more")
+        raise InputError("a size is given without a number: give one or more")
     if (count := len(combinations)) > MOST_ASKED:
         raise InputError(f"{count} bindings of sizes are asked for, and {MOST_ASKED} are the most: give fewer")
     fixed = graph_names(imported, dims)
@@ -229,10 +229,8 @@ def model_inputs(
     Initializers keep their values; without kernels nothing is needed. InputError for a size that the model does not
     have, for arrays that do not fit, or where both sizes and arrays are given."""
     names = frozenset(imported.initializers)
-    if file is not None and dims:
-        raise InputError(f"{file} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
     if file is not None:
-        samples = load_samples(Path(file), imported.graph, without=names)
+        samples = load_samples(Path(file), imported.graph, without=names, dims=dims)
         first, *others = samples[:MOST]
         notes = (*first.notes, *note_of(samples, Path(file)))
         return ModelInputs(first, first, made_up=False, others=tuple(others), notes=notes)

@@ -19,7 +19,6 @@ static struct {
 } torch;
 
 enum { ON_THE_CPU = 1, MOST_RANK = 64 };
-enum { LARGE = FAILURES + 1 }; /* what `self` of a fast call for tensors holds besides */
 enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6 };
 
 /* DLPack's code and bits of ONNX's element types, as code << 8 | bits. */
@@ -92,6 +91,10 @@ void noyau_tensor_fast_call_open(int (*read)(py *, tensor_view *), py *tensor, p
     torch.tensor = tensor;
     torch.parameter = parameter;
 }
+
+/* What opens a span of a profiler that records now, with a name in a tuple; NULL: none records. */
+NOYAU_EXPORT void noyau_tensor_fast_call_mark(py *opens);
+void noyau_tensor_fast_call_mark(py *opens) { marker = opens; }
 
 /* Launches are shared with the team of an OpenMP that is loaded already: its GOMP_parallel and omp_get_max_threads. */
 NOYAU_EXPORT void noyau_team_open(void (*run)(void (*)(void *), void *, unsigned, unsigned), int (*most)(void));

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -37,6 +38,19 @@ def _build() -> Library | None:
 
 
 library = Loader("tensors", _build)
+
+
+@contextmanager
+def marked() -> Iterator[None]:
+    """Let calls of kernels in C be events of torch's profiler, `noyau::` and the name of the op or the kernel."""
+    opens, result = torch.ops.profiler._record_function_enter_new, library()
+    if result is not None:
+        result.code.noyau_tensor_fast_call_mark(ctypes.py_object(opens))
+    try:
+        yield
+    finally:
+        if result is not None:
+            result.code.noyau_tensor_fast_call_mark(None)
 
 
 def reads_tensors() -> int:
@@ -114,7 +128,8 @@ def in_c(fast_call: TensorFastCall, library: Library) -> Callable[[tuple[Any, ..
     results = [ResultEnd(id(each), dtype.bytes, 0) for each, dtype in zip(said, fast_call.results, strict=True)]
     result, kept = ends_of(fast_call.path, fast_call.symbol, fast_call.native, fast_call.arguments, results)
     address, errors = ctypes.addressof(result), failures(fast_call.called)
-    held = (address, MISS, torch.empty, None, errors, fast_call.large, [*kept, said])
+    name = (f"noyau::{fast_call.called}",)
+    held = (address, MISS, torch.empty, None, errors, fast_call.large, name, [*kept, said])
     return library.fast_call(held, "noyau_tensor_fast_call")
 
 

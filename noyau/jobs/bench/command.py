@@ -34,7 +34,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     add("--save", default="", metavar="NAME", help="keep the source texts in .noyau/bench/NAME.json (or a path)")
     saved = "run the saved text beside the present one, in turns; it is a program: name a baseline you trust"
     add("--compare", default="", metavar="NAME", help=saved)
-    limit = "with --compare: status 1 where a candidate takes surely longer, by more than this (default: 5%%)"
+    limit = "with --compare: exit with status 1 where a candidate is certainly slower by more than this (default: 5%%)"
     add("--fail-if-slower", default="5%", metavar="P%%", help=limit)
     for kind, what in (("markdown", "a summary for a pull request"), ("junit", "JUnit's XML"), ("csv", "all timings")):
         add(f"--{kind}", type=Path, metavar="F", help=f"write {what} here")

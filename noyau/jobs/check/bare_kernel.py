@@ -195,7 +195,7 @@ def check_bare(
     if reference is not None:
         certificate, wrong = one.compared(evaluate_reference(one, reference, arrays, returned), tolerance)
     findings = tuple(explain_findings(wrong, runs))
-    unverified = "it made too many accesses, and was ended; check smaller arrays" * watched.is_cut
+    unverified = "it made too many accesses and was stopped; check smaller arrays" * watched.is_cut
     parts = name, one.language, certificate, findings, (one.size,)
     kernel_check = KernelCheck(*parts, accesses=runs.accesses, seen=runs.lines, unverified=unverified)
     for tell in OBSERVERS:

@@ -48,16 +48,14 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         "threads and launches watched (a program with threads runs twice, and does twice what else it does)"
     )
     add("target", type=command_line.target_of, metavar=targets, help=target)
-    add(
-        "arguments", nargs="*", default=[], metavar="ARGS", help="of a script or a program; its options stand behind --"
-    )
+    add("arguments", nargs="*", default=[], metavar="ARGS", help="of a script or a program; its options go after --")
     add("--launch", metavar="GRID,BLOCK", help="of a script or a program: launch each kernel so (8,64 or 4x4,16x16)")
     add("--flags", metavar="F", help="of a program: for the compiler, run here: --flags='-DN=100 part.c'")
-    seconds = "end a script or a program after S seconds, and tell what was seen; of a submission: for each kernel"
+    seconds = "end a script or a program after S seconds, and report what was seen; of a submission: for each kernel"
     add("--time", type=float, metavar="S", help=f"{seconds} (default: 10)")
     add("--map", metavar="F.svg", help="tell who writes which cell in a small launch or call, and draw it (-: no)")
     add("--against", type=Path, metavar="B.onnx", help="the model to judge: at each output, and at each common value")
-    sizes = "or with several in turn (default: small ones, then all at 1); check an op at it; can be repeated"
+    sizes = "or with several in turn (default: small ones, then all at 1); for an op, check it there; can be repeated"
     declare_inputs(parser, "run both models", sizes)
     meant = "of an op: sizes that it is meant for; its launches and its index arithmetic are looked at there"
     add("--sizes", **many, metavar="NAME=N", help=f"{meant}, and nothing is run; can be repeated")

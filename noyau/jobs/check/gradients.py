@@ -126,7 +126,7 @@ def values_of(subject: GradientSubject, derived: Derived, case: GradientCase) ->
 def _in_order(graph: Graph, values: Mapping[str, Array]) -> tuple[Array, ...]:
     missing = next((node.output for node in graph.inputs if node.output not in values), None)
     if missing is not None:
-        raise InputError(f"the gradient reads {missing}, which nothing gives")
+        raise InputError(f"the gradient reads {missing}, and nothing provides it")
     return tuple(np.asarray(values[node.output]) for node in graph.inputs)
 
 

@@ -250,9 +250,7 @@ def feeds(
 ) -> Iterator[tuple[Arrays, Mapping[str, int], tuple[str, ...]]]:
     """Inputs, their sizes, and where they come from: at each size that is asked for, else small ones and all at 1."""
     if file is not None:
-        if dims:
-            raise InputError(f"{file} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
-        for sample in load_samples(Path(file), imported.graph, without=frozenset(imported.initializers)):
+        for sample in load_samples(Path(file), imported.graph, without=frozenset(imported.initializers), dims=dims):
             yield sample.arrays, sample.sizes, sample.notes
         return
     bindings_of_runs = bindings(imported, dims) if dims else [_small(imported), dict.fromkeys(_small(imported), 1)]

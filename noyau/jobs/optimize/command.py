@@ -42,7 +42,7 @@ def declare_options(parser: argparse.ArgumentParser) -> None:
     command_line.declare_inputs(parser, "check and time", sizes)
     fixed = "write the model with this size alone, as a number: onnxruntime folds what follows from it; can be repeated"
     add("--fix-dim", action="append", default=[], metavar="NAME=SIZE", help=fixed)
-    kept = "which of the right kernels stay: those that are surely faster (default), not surely slower, or all"
+    kept = "which of the correct kernels to keep: those surely faster (default), those not surely slower, or all"
     add("--keep", choices=("faster", "not-slower", "all"), default="faster", help=kept)
     command_line.declare_between(parser)
     own = "put this op's own kernel in the place that its file names, if it is right and wins; can be repeated"
@@ -58,8 +58,8 @@ def declare_options(parser: argparse.ArgumentParser) -> None:
     add("--weights", choices=WEIGHTS, help="try weights of products in few bits, onnxruntime's own (default: none)")
     add("--budget", metavar="1e-2", help="how far such weights may move the outputs (default: same-tokens)")
     add("--calibration", type=Path, metavar="F.npz|F.py", help="hold them against the outputs on these arrays")
-    add("--within", metavar="SECONDS", help="end after so long: what is not timed by then is not kept")
-    add("--require", metavar="1.1x", help="exit with status 1 where the whole model is not so much faster")
+    add("--within", metavar="SECONDS", help="end after S seconds: what is not timed by then is not kept")
+    add("--require", metavar="1.1x", help="exit with status 1 where the whole model is not that much faster")
     command_line.declare_record(parser, page=True)
 
 

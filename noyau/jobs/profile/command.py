@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    others = "a torch module, whose inputs the file names `inputs`; or a script, which runs as it is"
+    others = "a torch module, whose inputs the file names `inputs`; or a script or notebook, which runs as it is"
     what = f"the model, which runs in onnxruntime, nothing compiled; {others}"
-    add("model", metavar="MODEL.onnx|FILE.py::MODULE|SCRIPT.py", help=what)
-    add("arguments", nargs="*", default=[], metavar="ARGS", help="of a script; its own options stand behind --")
+    add("model", metavar="MODEL.onnx|FILE.py::MODULE|SCRIPT.py|BOOK.ipynb", help=what)
+    add("arguments", nargs="*", default=[], metavar="ARGS", help="arguments of a script; its own options go after --")
     add("--trace", type=Path, metavar="F.json", help="write a timeline here, which Perfetto opens (ui.perfetto.dev)")
     sizes = "or with several in turn: sequence=1,128,1024 (default: a usual one); can be repeated"
     command_line.declare_inputs(parser, "run", sizes)
     add("--between", metavar="A,B:C", help="look at the path from the values A and B to C alone")
-    add("--threads", type=int, default=1, metavar="N", help="threads of onnxruntime (default: 1; 0: as it likes)")
+    add("--threads", type=int, default=1, metavar="N", help="threads of onnxruntime (default: 1; 0: its choice)")
     add("--top", type=int, default=12, metavar="N", help="rows of a table (default: 12)")
-    add("--time", type=float, metavar="S", help="of a script: end it after S seconds, and tell what was seen")
+    add("--time", type=float, metavar="S", help="of a script: end it after S seconds, and report what was seen")
     native = "of a script: sample it with py-spy, native functions and all threads (default: where py-spy is there)"
     add("--native", action=argparse.BooleanOptionalAction, default=None, help=native)
     command_line.declare_record(parser, "node by node", page=True)
@@ -41,7 +41,7 @@ def _run(arguments: argparse.Namespace) -> int:
     command_line.require_record_places(path, arguments.json, arguments.html, arguments.trace)
     if path.suffix == ".json":
         raise InputError(f"{path} is no model and no script; a timeline, of noyau or another tool, opens in Perfetto")
-    if path.suffix == ".py" and not module:
+    if path.suffix in (".py", ".ipynb") and not module:
         return _run_script(arguments, path)
     if arguments.arguments or arguments.time or arguments.native:
         raise InputError(f"{place} is no script: it takes no arguments, no --time and no --native")

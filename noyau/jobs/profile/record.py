@@ -24,9 +24,9 @@ _WORTH = 0.02  # share of the wall from which on a path is worth a word
 _MANY = 0.3  # share of the wall from which on something is what would help
 HELP = {
     "gaps": "launches recorded as one CUDA graph (the option graphs), or fewer kernels",
-    "synchronisation": "no value of the device read by the host in the midst of a step",
-    "others": "kernels that are no products fused with their neighbours",
-    "products": "faster products: fewer and larger ones, or weights in fewer bits",
+    "synchronisation": "a step in which the host waits for no value of the device",
+    "others": "fusing what is not a matrix product with its neighbours",
+    "products": "faster matrix products: fewer and larger ones, or weights in fewer bits",
 }
 
 

@@ -56,7 +56,7 @@ def header(profile: Profile, width: int, show: Show) -> Iterator[Text]:
     counts = f": {profile.nodes} nodes in the file, {ran} run by onnxruntime"
     yield from hanging(Text.assemble((show(profile.model), "bold"), counts), width, rest="  ")
     machine = profile.machine
-    threads = {0: "threads as it likes", 1: "1 thread"}.get(profile.threads, f"{profile.threads} threads")
+    threads = {0: "as many threads as it chooses", 1: "1 thread"}.get(profile.threads, f"{profile.threads} threads")
     runtime = f"onnxruntime {machine.versions.get('onnxruntime', '')}, {threads}"
     yield from hanging(show(f"{machine.text}; {runtime}"), width, rest="  ", style="dim")
 
@@ -65,7 +65,7 @@ def run_text(at: ProfiledSize, show: Show) -> str:
     sizes = f" with {show(spell(at.sizes))}" if at.sizes else ""
     spread = f"[{spell_s(at.low_s)}, {spell_s(at.high_s)}]"
     share = at.between_s / at.run_s if at.run_s else 0.0
-    text = f"A run{sizes} takes {spell_s(at.run_s)} {spread}, {share:.0%} of it in no node. "
+    text = f"A run{sizes} takes {spell_s(at.run_s)} {spread}, {share:.0%} of it outside of all nodes. "
     text += f"With the profiler on it takes {spell_s(at.traced_s)}; what that adds is taken off below."
     return text + (f" All is scaled by {at.scaled:.2f}, to add up to a run." if abs(at.scaled - 1) > _DRIFT else "")
 

@@ -100,9 +100,7 @@ def inputs_for(original: SourceModel, dims: Mapping[str, int], wishes: ProfileOp
     if wishes.inputs is None:
         sizes = sizes_for(imported, dims)
         return make_inputs(imported.graph, sizes, np.random.default_rng(wishes.seed), without=names)
-    if dims:
-        raise InputError(f"{wishes.inputs} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
-    return first_sample(Path(wishes.inputs), imported.graph, without=names)
+    return first_sample(Path(wishes.inputs), imported.graph, without=names, dims=dims)
 
 
 _USUAL = ProfileOptions()
@@ -188,7 +186,7 @@ def remarks(original: SourceModel, nodes: Sequence[NodeTime], unrun: int, doubt:
         yield "noyau has fused this model: it is profiled as it was before, and as it runs without its library"
     if lost := [printable(node.operator) for node in nodes if not node.stands_for]:
         kinds = ", ".join(dict.fromkeys(lost))
-        yield f"{len(lost)} nodes that onnxruntime's optimizer made stand for none of the file that is known: {kinds}"
+        yield f"{len(lost)} nodes that onnxruntime's optimizer made cannot be traced to nodes of the file: {kinds}"
     if unrun:
         yield f"{unrun} nodes of the file do not run: onnxruntime computed them beforehand, or left them out"
     if doubt:

@@ -27,6 +27,7 @@ from noyau.errors import InputError, MissingExtraError, OutputError
 from noyau.jobs.profile.record import CallTime, call_table
 from noyau.jobs.profile.timeline import stack_events
 from noyau.jobs.report.text import Record, hanging, show_of
+from noyau.sanitizer.scripts.notebooks import cells_of, run_cells
 from noyau.text import fields_json, from_json
 from noyau.timing.floors import gain_text
 from noyau.timing.ranges import Event, event, recorded
@@ -71,23 +72,24 @@ class ScriptProfile(Record):
         inside = [each for each in whose if Path(each.file).resolve().is_relative_to(own)]
         if hottest := max(inside, key=lambda each: each.python_s, default=None):
             gain = gain_text(self.wall_s, hottest.python_s)
-            text = f"The hottest of your own is {hottest.name}: fused into one @noyau.op, {gain}."
+            text = f"The hottest function of your own is {hottest.name}: fused into one @noyau.op, {gain}."
             yield from hanging(show(text), width, rest="  ")
 
 
 def profile_script(
     path: Path, arguments: Sequence[str], top: int, *, time_s: float = math.inf, native: bool | None = None
 ) -> ScriptProfile:
-    """Run a script as Python would, in a process of its own, and profile it: by py-spy, which sees native functions and
-    all threads, where it is there, unless `native` says no; else the main thread by cProfile. `time_s`: end it after so
-    long. InputError where there is no script, MissingExtraError where `native` asks for a py-spy that is not there,
-    OutputError where nothing is left of the run."""
+    """Profile a script or notebook in a process of its own: by py-spy, which sees native functions and threads, where
+    it is there, unless `native` says no; else the main thread by cProfile. `time_s`: end it after so long. InputError
+    without the script, MissingExtraError without a py-spy that `native` asks for, OutputError where nothing is left."""
     if not path.is_file():
         raise InputError(f"there is no script {path}")
+    if path.suffix == ".ipynb":
+        cells_of(path)  # an error of a file that is no notebook
     places = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     spy = None if native is False else shutil.which("py-spy", path=places)
     if native and spy is None:
-        raise MissingExtraError("--native needs py-spy, which is not there; run: pip install py-spy")
+        raise MissingExtraError("--native needs py-spy, which is not installed; run: pip install py-spy")
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
         trace, record, said = (Path(folder) / name for name in ("trace.json", "run.json", "said.txt"))
         ends = os.dup(1), os.dup(2)  # of the script: on its own py-spy says what it does
@@ -128,7 +130,8 @@ def run_script(
     path: Path, arguments: Sequence[str], limit_s: float, profiler: cProfile.Profile | None
 ) -> ScriptProfile:
     """Run a script in this process, however it ends, for so long at most; under a profiler, if there is one."""
-    end, status, run = "", 0, partial(runpy.run_path, str(path), run_name="__main__")
+    end, status, script = "", 0, partial(runpy.run_path, str(path), run_name="__main__")
+    run = partial(run_cells, cells_of(path), path.name) if path.suffix == ".ipynb" else script
     sys.argv = [str(path), *arguments]
     with recorded() as events, import_path(path):
         start_s = time.perf_counter()

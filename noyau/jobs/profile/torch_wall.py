@@ -11,7 +11,7 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -21,16 +21,19 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, schedule
 
+from noyau.hosts.torch.fast_calls import marked
 from noyau.jobs.profile.record import CallTime, Wall
 from noyau.jobs.profile.timeline import gaps, label
 from noyau.timing.ranges import Event
 
-CALLS, MOST_S = 5, 2.0  # that are timed without the profiler, which takes time of its own, and when no more are
+CALLS, MOST_S = 5, 2.0  # timed without the profiler, which takes time of its own; no more after so many seconds
 _PRODUCTS = re.compile(
     "(?i)gemm|cutlass|nvjet|xmma|cublas|fmha|flash|attention|conv|winograd|splitK"
     "|aten::(linear|matmul|addmm|mm|bmm|baddbmm|_scaled_dot)"
 )
+_UNFUSED = re.compile(f"{_PRODUCTS.pattern}|^Mem(cpy|set) ")  # by no kernel with its neighbours
 _WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
+_COMPILES = 4.0  # times as long as the shortest call takes one that compiles
 _MOST = 12  # kernels that are named
 
 
@@ -41,7 +44,7 @@ def measure_wall(call: Callable[[], Any], active: int = 1, *, timeline: bool = F
     wait = torch.cuda.synchronize if with_gpu else lambda: None
     call()
     times = list[float]()
-    while len(times) < CALLS and sum(times) < MOST_S:
+    while len(usual := _usual(times)) < 2 or (len(usual) < CALLS and sum(usual) < MOST_S):
         wait()
         start_s = time.perf_counter()
         call()
@@ -55,12 +58,18 @@ def measure_wall(call: Callable[[], Any], active: int = 1, *, timeline: bool = F
         events.extend(seen.events() or ())
         trace.extend(timeline_of(seen) if timeline else ())
 
-    with profile(activities=activities, schedule=steps, on_trace_ready=ready, profile_memory=timeline) as seen:
+    how: dict[str, Any] = {"activities": activities, "schedule": steps, "profile_memory": timeline, "acc_events": True}
+    with marked(), profile(on_trace_ready=ready, **how) as seen:
         for _ in range(2 + active):
             call()
             wait()
             seen.step()
-    return replace(split(statistics.median(times), events, active), events=tuple(trace))
+    return replace(split(statistics.median(usual), events, active), events=tuple(trace))
+
+
+def _usual(times: Sequence[float]) -> list[float]:
+    """The times but for those of calls that compile, whichever these are."""
+    return [each for each in times if each < _COMPILES * min(times)]
 
 
 def timeline_of(seen: profile) -> list[Event]:
@@ -82,8 +91,8 @@ def timeline_of(seen: profile) -> list[Event]:
 
 def split(wall_s: float, events: Iterable[Any], calls: int = 1) -> Wall:
     """The wall time of a call by the events of a profiler, of so many calls."""
-    events, scale_s = list(events), 1e-6 / calls
-    kernels = [each for each in events if each.device_type == DeviceType.CUDA and not _is_mark(each)]
+    events, scale_s = [each for each in events if not _is_mark(each)], 1e-6 / calls
+    kernels = [each for each in events if each.device_type == DeviceType.CUDA]
     waits_us = sum(each.self_cpu_time_total for each in events if each.name in _WAITS) if kernels else 0.0
     if kernels:
         own = {id(each): _lasted_us(each) for each in kernels}
@@ -107,7 +116,7 @@ def _rows(events: Iterable[Any], own: Mapping[int, float], scale_s: float, calls
         if id(each) in own or "::" in each.name:
             where = "gpu" if each.device_type == DeviceType.CUDA else "host"
             times = own.get(id(each), float(each.self_cpu_time_total)), _lasted_us(each)
-            by_kernel[each.name, where].append((*times, max(getattr(each, "self_cpu_memory_usage", 0), 0)))
+            by_kernel[_short(each.name), where].append((*times, max(getattr(each, "self_cpu_memory_usage", 0), 0)))
     rows = []
     for (name, where), those in by_kernel.items():
         self_us, total_us, taken = map(sum, zip(*those, strict=True))
@@ -121,23 +130,35 @@ def _lasted_us(event: Any) -> float:
 
 
 def _hottest(kernels: Iterable[Any], busy_s: float) -> tuple[tuple[str, ...], float]:
-    """The neighbours in time, without a product among them and within no other operator, that take most together, and
-    their share of the `busy_s` of one call."""
+    """The neighbours in time, without a product or a copy among them and within no other operator, that take most
+    together, and their share of the `busy_s` of one call."""
     paths: dict[tuple[str, ...], float] = defaultdict(float)
     whole = [each for each in kernels if "::" not in str(getattr(getattr(each, "cpu_parent", None), "name", ""))]
     running = sorted(filter(_lasted_us, whole), key=lambda each: each.time_range.start)
-    for is_product, those in groupby(running, key=lambda each: bool(_PRODUCTS.search(each.name))):
+    for is_product, those in groupby(running, key=lambda each: bool(_UNFUSED.search(each.name))):
         if not is_product:
-            names, spent_us = zip(*((each.name, _lasted_us(each)) for each in those), strict=True)
+            names, spent_us = zip(*((_short(each.name), _lasted_us(each)) for each in those), strict=True)
             paths[names] += sum(spent_us)
     hottest, most_us = max(paths.items(), key=lambda item: item[1], default=((), 0.0))
     every_us = sum(map(_lasted_us, running))
     return hottest, busy_s * most_us / every_us if every_us else 0.0
 
 
+def _short(name: str) -> str:
+    """The name of a kernel without its namespaces and types, with the function that it computes, where C++ says so."""
+    if ("<" not in name and "(" not in name) or name.startswith("Mem"):
+        return name
+    functions = re.findall(r"\w*(?:Functor\w*|KernelImpl|_kernel_cuda)\b", name)
+    short = re.split(r"[<(]", name.replace("(anonymous namespace)::", ""))[0].rpartition("::")[2].removeprefix("void ")
+    return f"{short} ({functions[-1]})" if functions else short
+
+
 def _is_mark(event: Any) -> bool:
-    """Whether an event of the device is a note of torch's over kernels, and none itself."""
-    return ("::" in event.name and "<" not in event.name) or event.name.startswith(("ProfilerStep", "Torch-Compiled"))
+    """Whether an event is a user's range, or a note of torch's over kernels, and no kernel or operator itself."""
+    if event.name.startswith("noyau::") and event.device_type != DeviceType.CUDA:
+        return False
+    noted = event.device_type == DeviceType.CUDA and "::" in event.name and "<" not in event.name
+    return noted or event.is_user_annotation or event.name.startswith(("ProfilerStep", "Torch-Compiled"))
 
 
 def _covered(intervals: Iterable[tuple[float, float]]) -> float:

@@ -32,7 +32,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     add("--engine", metavar="NAME", help=engines)
     threads = "threads that compute, or processes; of dask and spark, threads of a task"
     add("--workers", type=int, metavar="N", help=threads)
-    add("--nulls", choices=("refuse", "skip", "nan"), default="refuse", help="what becomes of rows with nulls")
+    add("--nulls", choices=("refuse", "skip", "nan"), default="refuse", help="what to do with rows that have nulls")
     add("--bad-lines", type=Path, metavar="DIR", help="put lines that are no rows here, instead of refusing them")
     add("--in-order", action="store_true", help="run a reduction that is no monoid chunk by chunk")
     add("--restart", action="store_true", help="begin anew where work on SINK was ended")

@@ -298,7 +298,7 @@ class UnsignedCalls:
             array = as_given(each, name)
             if not isinstance(array, np.ndarray | np.generic) or isinstance(array, np.ma.MaskedArray):
                 message = f"{name} is {kind_of(each)}, and without a signature it has no dtype"
-                remedy = "sign it: @noyau.op('f32[n], f32 -> f32[n]'), or let it be a constant"
+                remedy = "give it a signature: @noyau.op('f32[n], f32 -> f32[n]'), or let it be a constant"
                 raise UnsupportedError(f"{message}; {remedy}: a keyword-only parameter with a default")
             result[name] = np.asarray(array)
         return result

@@ -117,7 +117,7 @@ def state_dtype(dtype: np.dtype, label: str) -> DType:
     """The DType of a state. SignatureError where noyau has none."""
     result = from_numpy(dtype)
     if result is None or result is DType.OTHER:
-        raise SignatureError(f"{label}: a state of {dtype} is none of noyau's dtypes")
+        raise SignatureError(f"{label}: noyau has no dtype for a state of {dtype}")
     return result
 
 

@@ -184,7 +184,7 @@ class DeviceFastCall:
         """The results, or an error that says why there are none."""
         tensors = self.read(arguments)
         if tensors is None:
-            raise InputError(f"{self.called}: these tensors are not as its kernel was made for them")
+            raise InputError(f"{self.called}: these tensors do not fit the kernel that was made for the call")
         results = self.run(*tensors)
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -253,7 +253,7 @@ class HandFastCall(DeviceFastCall):
     def insist(self, arguments: tuple[Any, ...]) -> Any:
         inputs = self.read(arguments)
         if inputs is None:
-            raise InputError(f"{self.called}: these tensors are not as its kernel takes them")
+            raise InputError(f"{self.called}: these tensors do not fit its kernel")
         return self.launched(inputs)
 
     def launched(self, arguments: Sequence[Any]) -> Any:

@@ -156,7 +156,7 @@ def _unsupported_name(error: BuildError, language: str) -> BuildError | Unsuppor
     if name:
         return UnsupportedError(f"{where} uses {name[1]}, which cannot be watched; check a kernel without it")
     if _OF_CUDA.search(words) or "/sanitizer/c/include/" in file:
-        return UnsupportedError(f"{where} uses what of CUDA cannot be watched: {words}")
+        return UnsupportedError(f"{where} uses parts of CUDA that cannot be watched: {words}")
     return error
 
 

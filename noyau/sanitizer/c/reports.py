@@ -246,7 +246,7 @@ def _message(fault: Fault, site: Site | None, other: Site | None, memory: Watche
         case FindingKind.OUT_OF_BOUNDS if fault.words == "freed":
             return f"{who} touches {fault.name} after it was freed"
         case FindingKind.OUT_OF_BOUNDS if fault.words == "unseen":
-            return f"it wrote outside {fault.name}, at {fault.offset // unit}, by a way that is not watched"
+            return f"it wrote outside {fault.name}, at {fault.offset // unit}, in a way that is not watched"
     return ""
 
 

@@ -145,7 +145,7 @@ def run(
                 timeout=10 * patience_s, env={"PATH": os.environ.get("PATH", "")}, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise CheckError("it waits, and does not end") from None
+            raise CheckError("it waits and never ends") from None
         if not (folder / "found").is_file():
             lines = process.stderr.decode("utf-8", "replace").strip().splitlines()
             last = lines[-1] if lines else "it says nothing"

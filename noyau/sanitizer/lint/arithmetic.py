@@ -165,7 +165,7 @@ def _overflow_diagnostic(
 def _least(
     text: KernelBody, situation: Situation, line: int, again: Callable[[Mapping[str, int]], Situation | None]
 ) -> str:
-    """From which size on the line overflows, the others as they are: the largest of those that it hangs on."""
+    """From which size on the line overflows, the others as they are: the largest of those that it depends on."""
 
     def is_lost(name: str, size: int) -> bool:
         smaller = again({**situation.sizes, name: size})

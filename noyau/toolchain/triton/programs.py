@@ -23,7 +23,7 @@ _BATCH = 31  # programs that are run as one
 _FEWEST = 8  # programs of a grid that is run so
 _MOST_WAITING = 64  # programs at once
 _TURNS = 100  # of each waiting program in which nothing ends
-_SPINNING = "programs wait for one another, and none of them gets on"
+_SPINNING = "programs wait for one another, and none makes progress"
 _ELSEWHERE = f"; check it where there is a GPU, with --sanitizer, or with at most {_MOST_WAITING} programs"
 
 

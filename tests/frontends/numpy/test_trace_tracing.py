@@ -81,8 +81,8 @@ def test_several_results_and_known_ones():
 @pytest.mark.parametrize(
     ("function", "told"),
     [
-        (lambda x, w: x.sum(-1), r"out is f32\[rows\], and signed f32 of 2 axes; cast or reshape it"),
-        (lambda x, w: x.astype(np.float64), r"out is f64\[rows, n\], and signed f32 of 2 axes"),
+        (lambda x, w: x.sum(-1), r"out is f32\[rows\], and f32 of 2 axes by the signature; cast or reshape it"),
+        (lambda x, w: x.astype(np.float64), r"out is f64\[rows, n\], and f32 of 2 axes by the signature"),
         (lambda x, w: None, "it returns nothing; let it return its results"),
         (lambda x, w: 1 / 0, "division by zero"),
     ],

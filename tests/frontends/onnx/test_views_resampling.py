@@ -36,7 +36,7 @@ def test_nearest_cells(how, rounding):
         if not found.opaque:
             agree(resize(options, {"sizes": sizes}), {"x": cells(1, 2, 4, 6)})
         else:
-            assert "floats may round to and fro" in next(iter(found.opaque.values()))
+            assert "floats may round in two ways" in next(iter(found.opaque.values()))
 
 
 @pytest.mark.parametrize("how", ["asymmetric", "half_pixel"])
@@ -98,7 +98,7 @@ def test_nothing_to_resize():
             "Resize with keep_aspect_ratio_policy has no meaning here",
         ),
         ('nearest_mode = "up"', {"sizes": [1, 2, 8, 6]}, None, "Resize has no rounding 'up'"),
-        ("", {"scales": [1.0, 2.0]}, None, "Resize is told of 2 axes, and has 4"),
+        ("", {"scales": [1.0, 2.0]}, None, "Resize is given 2 sizes or scales for 4 axes"),
         ("", {"scales": [1.0, 1.0, 1.2345678, 1.0]}, None, "Resize by 1.2345677614212036 is by no fraction of numbers"),
         ("", {"scales": [1.0, 1.0, 0.0, 1.0]}, None, "Resize by 0.0 is by no fraction of numbers up to 64"),
         (
@@ -130,7 +130,7 @@ def test_nothing_to_resize():
             'coordinate_transformation_mode = "pytorch_half_pixel"',
             {"sizes": [1, 2, 1, 6]},
             None,
-            "Resize to 1 cells may be to one, of which frameworks think differently",
+            "Resize to 1 cells may be to one, where frameworks disagree",
         ),
     ],
 )

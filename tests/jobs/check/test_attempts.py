@@ -221,7 +221,7 @@ def test_a_wrong_signature_is_told_at_the_first_sizes_without_ones():
     def turned(x):
         return x + 1
 
-    with pytest.raises(SignatureError, match="which is signed f32"):
+    with pytest.raises(SignatureError, match="declared as f32"):
         noyau.check(turned, budget_s=0.3)
 
 

@@ -75,7 +75,7 @@ WRONG = {
         "many equal numbers",
     ),
     "none at all": (logsumexp, lambda x, grad: None, r"got 0, want \S+ \(it gives None\)|returns"),
-    "the shape": (logsumexp, lambda x, grad: grad, r"grad_x is f64\[n\], and signed f64 of 2 axes"),
+    "the shape": (logsumexp, lambda x, grad: grad, r"grad_x is f64\[n\], and f64 of 2 axes by the signature"),
     "a parameter": (logsumexp, lambda x, slope: x, "slope"),
     "the number of gradients": (logsumexp, lambda x, grad: (x, x), "2 gradients"),
 }

@@ -57,7 +57,7 @@ def test_kernels_that_do_not_look_at_strides_are_found(monkeypatch):
 def test_a_gradient_that_one_dtype_alone_takes():
     half = lambda x, grad: 2 * x * grad[:, None].astype(np.float64)  # noqa: E731
     (finding,) = checked(op_of("float[n, m] -> float[n]", half)).errors
-    assert finding.kind == "gradient" and "is f64[n, m], and signed f32 of 2 axes" in finding.message
+    assert finding.kind == "gradient" and "is f64[n, m], and f32 of 2 axes by the signature" in finding.message
 
 
 def test_what_has_no_kernel_is_told(monkeypatch):

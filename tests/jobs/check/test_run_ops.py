@@ -274,7 +274,7 @@ def test_a_reference_that_is_not_as_it_is_signed():
         return x * np.float64(0.5)
 
     halved.kernel(lambda x, out: None, name="k")
-    with pytest.raises(SignatureError, match="gives out as f64, and it is signed f32"):
+    with pytest.raises(SignatureError, match="gives out as f64, and it is declared f32"):
         check(halved)
 
 

@@ -151,7 +151,9 @@ def test_a_reference_that_is_of_another_dtype_than_signed_is_told_though_no_kern
             out[i] = x[i]
         return out
 
-    with pytest.raises(SignatureError, match="gives out as f64, and it is signed f32; cast it there, or sign it so"):
+    with pytest.raises(
+        SignatureError, match="gives out as f64, and it is declared f32; cast it there, or declare it so"
+    ):
         noyau.check(first)
 
 
@@ -182,7 +184,7 @@ def test_a_reference_of_a_fixed_shape_says_how_to_sign_it():
         return out
 
     with pytest.raises(
-        SignatureError, match=r"which is signed f32\[k\], here f32\[\d+\]; sign it f32\[3\] if it always"
+        SignatureError, match=r"declared as f32\[k\], here f32\[\d+\]; declare it f32\[3\] if it always"
     ):
         noyau.check(sums)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,7 +53,7 @@ def test_a_script_is_profiled_with_its_arguments(script, capfd):
     assert profile("--json", "p.json", "--trace", "t.json", "--", "3", "--quick") == 0
     out = capfd.readouterr().out
     assert "['3', '--quick'] __main__" in out and "work.py ran for " in out and "smooth (work.py:6)" in out
-    assert "The hottest of your own is smooth (work.py:6): fused into one @noyau.op" in " ".join(out.split())
+    assert "The hottest function of your own is smooth (work.py:6): fused into one @noyau.op" in " ".join(out.split())
     assert sys.argv is before
     record = json.loads(Path("p.json").read_text())
     smooth = next(each for each in record["functions"] if each["name"] == "smooth (work.py:6)")
@@ -79,6 +80,18 @@ def test_a_script_that_ends_early_has_a_profile_and_its_own_status(script, capfd
     assert profile() == status
     out = " ".join(capfd.readouterr().out.split())
     assert message in out and "smooth" in out
+
+
+def test_a_notebook_is_profiled_cell_by_cell(script, capfd):
+    cells = [{"cell_type": "code", "source": SCRIPT.partition("print(")[0]}, {"cell_type": "markdown", "source": "x"}]
+    cells.append({"cell_type": "code", "source": ["%time smooth(np.ones(20_000))\n", "np.ones(3).sum()"]})
+    Path("book.ipynb").write_text(json.dumps({"cells": cells}))
+    assert main(["profile", "--no-native", "book.ipynb"]) == 0
+    out = capfd.readouterr().out
+    assert "(3.0)\nbook.ipynb ran for" in out.replace("\n3.0", "\n(3.0)") and "smooth (" in out
+    Path("book.ipynb").write_text("{}")
+    assert main(["profile", "book.ipynb"]) == 2
+    assert "book.ipynb is no notebook of Jupyter" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -114,7 +127,7 @@ def test_a_script_that_never_ends_is_ended_and_one_that_crashes_is_said_to(scrip
 def test_native_functions_need_py_spy(script, monkeypatch, capsys):
     monkeypatch.setattr("shutil.which", lambda name, path=None: None)
     assert main(["profile", "--native", "work.py"]) == 2
-    assert "--native needs py-spy, which is not there; run: pip install py-spy" in capsys.readouterr().err
+    assert "--native needs py-spy, which is not installed; run: pip install py-spy" in capsys.readouterr().err
 
 
 SPY = """#!{python}
@@ -174,13 +187,15 @@ def test_a_script_that_never_ends_is_interrupted_and_its_self_times_add_up_to_th
 def test_perfetto_reads_the_timeline(script):
     perfetto = pytest.importorskip("perfetto.trace_processor", reason="pip install perfetto")
     assert profile("--trace", "t.json") == 0
+    program = os.environ.get("TRACE_PROCESSOR") or shutil.which("trace_processor_shell")  # None: it is downloaded
     try:
-        processor = perfetto.TraceProcessor(trace="t.json")
+        processor = perfetto.TraceProcessor("t.json", config=perfetto.TraceProcessorConfig(bin_path=program))
     except subprocess.CalledProcessError:  # of curl
         pytest.skip("Perfetto's trace processor is downloaded when it is first used, and cannot be")
     with processor as trace:
         names = [row.name for row in trace.query("select name from slice order by ts")]
-    assert names == ["work.py", *["<b>smooth"] * 4]
+        faults = [row.name for row in trace.query("select name from stats where severity = 'error' and value > 0")]
+    assert names == ["work.py", *["<b>smooth"] * 4] and not faults
 
 
 def test_a_record_without_a_page_is_text_in_a_notebook():

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections import Counter
 from types import SimpleNamespace
 
@@ -24,9 +26,9 @@ class Net(torch.nn.Module):
 
     def forward(self, x):
         with noyau.range("first"):
-            return torch.nn.functional.gelu(self.one(x)) * 2
+            return op(torch.nn.functional.gelu(self.one(x)) * 2)
 
-@noyau.op("f32[n] -> f32[n]")
+@noyau.op("f32[m, n] -> f32[m, n]")
 def op(x):
     return x + 1
 
@@ -35,9 +37,10 @@ inputs = torch.ones(4, 16)
 """
 
 
-def event(name, start, end, device=DeviceType.CUDA):
+def event(name, start, end, device=DeviceType.CUDA, *, is_range=False):
     spans = SimpleNamespace(start=start, end=end)
-    return SimpleNamespace(name=name, time_range=spans, device_type=device, self_cpu_time_total=end - start)
+    facts = {"self_cpu_time_total": end - start, "is_user_annotation": is_range}
+    return SimpleNamespace(name=name, time_range=spans, device_type=device, **facts)
 
 
 def test_kernels_that_run_beside_each_other_are_counted_once():
@@ -52,7 +55,27 @@ def test_kernels_that_run_beside_each_other_are_counted_once():
     assert (wall.kernels, wall.products, wall.synchronisation) == pytest.approx((0.5, 0.4, 0.3))
     assert wall.next == HELP["products"]
     assert (wall.longest[0].name, wall.longest[0].where) == ("nvjet_tst_128x256", "gpu")
-    assert wall.hottest == (("void at::native::elementwise<int>",), pytest.approx(5e-5 / 3))
+    assert wall.hottest == (("elementwise",), pytest.approx(5e-5 / 3))
+
+
+def test_ranges_are_no_kernels_and_names_of_cpp_are_short():
+    add = (
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >"
+    )
+    norm = "void at::native::(anonymous namespace)::layer_norm_kernel<float>(int, float)"
+    events = [
+        event("Memcpy HtoD (Pinned -> Device)", 0, 20),
+        event(f"{add}(int, at::native::CUDAFunctor_add<float>)", 20, 40),
+        event(norm, 40, 60),
+        event("a::range", 0, 60, is_range=True),
+        event("a::range", 0, 90, DeviceType.CPU, is_range=True),
+        event("noyau::op", 0, 10, DeviceType.CPU, is_range=True),
+    ]
+    wall = split(1e-4, events)
+    assert (wall.kernels, wall.launches) == (pytest.approx(0.6), 3)
+    short = "vectorized_elementwise_kernel (CUDAFunctor_add)", "layer_norm_kernel"
+    assert [each.name for each in wall.longest] == ["Memcpy HtoD (Pinned -> Device)", *short, "noyau::op"]
+    assert wall.hottest == (short, pytest.approx(4e-5))
 
 
 def test_gaps_are_what_would_help_where_they_are_large():
@@ -69,6 +92,12 @@ def test_without_a_gpu_operators_are_kernels():
     assert "would help next" in str(wall)
 
 
+def test_calls_that_compile_are_no_part_of_the_wall_time():
+    pauses = iter([0.3, 0.001, 0.2])
+    wall = measure_wall(lambda: time.sleep(next(pauses, 0.001)))
+    assert wall.wall_s < 0.1
+
+
 def test_a_timeline_of_a_module_has_its_operators_ranges_and_gaps(tmp_path, capsys):
     file = tmp_path / "net.py"
     file.write_text(NET)
@@ -77,10 +106,12 @@ def test_a_timeline_of_a_module_has_its_operators_ranges_and_gaps(tmp_path, caps
     out = " ".join(capsys.readouterr().out.split())
     assert "aten::addmm" in out and f"Wrote {trace}: open it at https://ui.perfetto.dev" in out
     assert "The hottest path that could be fused is aten::gelu, aten::mul" in out
+    assert re.search(r"noyau::op [\d.]+ us", out), "a kernel of noyau's is a row"
     document = json.loads(trace.read_text())
     jsonschema.validate(document, TRACE)
     kinds = Counter((each.get("cat"), each["name"]) for each in document["traceEvents"])
     assert kinds["cpu_op", "aten::addmm"] == kinds["user_annotation", "first"] == 3
+    assert kinds["user_annotation", "noyau::op"] == 3
     assert any(kind == "gap" for kind, _ in kinds)
     assert json.loads(record.read_text())["wall_s"] > 0
     assert main(["profile", f"{file}::sum"]) == 2

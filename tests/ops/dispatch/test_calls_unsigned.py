@@ -103,7 +103,9 @@ def test_a_number_has_no_dtype():
     def scaled(x, by):
         return x * by
 
-    with pytest.warns(noyau.ReferenceWarning, match="by is a float, and without a signature it has no dtype; sign it"):
+    with pytest.warns(
+        noyau.ReferenceWarning, match="by is a float, and without a signature it has no dtype; give it a signature"
+    ):
         assert np.array_equal(scaled(numbers(3), 2.0), numbers(3) * 2)
     scaled(numbers(3), 2.0)
     told = scaled.explain(numbers(3), 2.0)

@@ -45,5 +45,5 @@ def test_what_is_of_another_key_is_missed():
     assert made((x.double(), 3.0)) is MISS
     assert made((x.reshape(1, 5), 3.0)) is MISS
     assert made((x,)) is MISS
-    with pytest.raises(InputError, match="these tensors are not as its kernel takes them"):
+    with pytest.raises(InputError, match="these tensors do not fit its kernel"):
         made.insist((x.double(), 3.0))

@@ -61,7 +61,10 @@ def test_only_names_of_cuda_are_said_not_to_be_watched():
     own = "noyau_own_text.c:3:5: "
     for text, words in (
         ("fatal error: cublas_v2.h: No such file or directory", "line 3 includes cublas_v2.h, which is not found"),
-        ("error: 'tma' is not a member of 'cuda::device'", "line 3 uses what of CUDA cannot be watched: 'tma' is not"),
+        (
+            "error: 'tma' is not a member of 'cuda::device'",
+            "line 3 uses parts of CUDA that cannot be watched: 'tma' is not",
+        ),
     ):
         refusal = build._unsupported_name(BuildError(own + text + "; the text is in x.c"), "cuda")
         assert isinstance(refusal, UnsupportedError)

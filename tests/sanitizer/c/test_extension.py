@@ -231,7 +231,11 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(scaled, run);
             UnsupportedError,
             "f.cu: line 2 uses asm volatile: PTX cannot",
         ),
-        ("void f(torch::Tensor x) { x.cholesky(); }", UnsupportedError, "line 2 of f.cu uses what of CUDA cannot be"),
+        (
+            "void f(torch::Tensor x) { x.cholesky(); }",
+            UnsupportedError,
+            "line 2 of f.cu uses parts of CUDA that cannot be",
+        ),
         (
             "void f() { AT_DISPATCH_ALL(1, [&] { scalar_t x; }); }",
             UnsupportedError,

@@ -37,7 +37,7 @@ def test_arrays_and_numbers_go_in_and_arrays_come_out(program):
 
 
 def test_one_that_waits_is_ended(program):
-    with pytest.raises(CheckError, match="it waits, and does not end"):
+    with pytest.raises(CheckError, match="it waits and never ends"):
         run(program, [OUT, 1, 0.5], WorkSharing(), patience_s=0.1)
 
 

@@ -172,7 +172,7 @@ class GraphReplay:
         elif self.calls <= WARM:
             return False
         if self.tries >= MOST_TRIES:
-            self.drop("its arguments lie elsewhere too often")
+            self.drop("its arguments lie at new addresses too often")
         elif self.calls and self.clock.waits_for_the_gpu():
             self.drop("the GPU takes longer than its launches")
         return self.calls > WARM and not self.is_over and self.clock.is_decided()
@@ -259,7 +259,7 @@ class GraphRecording:
                 at = owners[storage.data_ptr()]
                 begins = each.storage_offset() - inputs[at].storage_offset()
                 if each.dtype != inputs[at].dtype:
-                    raise RuntimeError("what it gives shows an argument in another dtype")
+                    raise RuntimeError("a result is a view of an argument in another dtype")
                 self.shown[number] = at, (tuple(each.shape), tuple(each.stride()), begins)
             else:
                 memory.setdefault(storage.data_ptr(), storage)
@@ -361,10 +361,10 @@ def room_of(tensor: Tensor) -> Tensor:
     cells = 1
     for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if extent > 1 and stride < cells:
-            raise RuntimeError("cells of an argument that moves lie upon each other")
+            raise RuntimeError("cells of an argument whose address changes overlap")
         cells += max(extent - 1, 0) * stride
     if cells * tensor.element_size() > MOST_COPIED:
-        raise RuntimeError("cells of an argument that moves lie far apart")
+        raise RuntimeError("cells of an argument whose address changes lie far apart")
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
@@ -372,9 +372,9 @@ def require_apart(results: Sequence[Tensor], own: set[int]) -> None:
     """RuntimeError where copies of results would be others: of shared memory, or of cells that are not side by side."""
     taken = [each.untyped_storage().data_ptr() for each in results]
     if own & set(taken) or len(set(taken)) < len(taken):
-        raise RuntimeError("what it gives shares memory with its arguments, or with other results")
+        raise RuntimeError("a result shares memory with an argument or another result")
     if any(torch.empty_like(each, device="meta").stride() != each.stride() for each in results):
-        raise RuntimeError("the cells of what it gives are not side by side")
+        raise RuntimeError("the cells of a result are not side by side in memory")
 
 
 def capture_graph(graph: Any, known: Known, inputs: list[Any], device: torch.device) -> Any:

@@ -26,7 +26,7 @@ def cut(source: TracedGraph, speller: Speller | None = None, *, reasons: bool = 
     groups, cuts, laying = list[Group](), list(result.cuts), _Laying(source, DefUse(source.model))
     for group in result.groups:
         positions = trimmed(source, frozenset(group.positions), laying.def_use)
-        reason = "torch shows a value in another way, which is free"
+        reason = "torch makes a view of it, which costs nothing"
         if positions:
             try:
                 whole = laying.group(positions, group)

@@ -154,7 +154,7 @@ def _behind(nodes: Iterable[object]) -> set[fx.Node]:
 
 
 def _sources(node: fx.Node, forward: set[fx.Node]) -> set[fx.Node]:
-    """Values of forward that backward makes a value of, through views; nothing where it hangs on gradients."""
+    """Values of forward that backward makes a value of, through views; nothing where it depends on gradients."""
     waiting, results = [node], set[fx.Node]()
     while waiting:
         each = waiting.pop()

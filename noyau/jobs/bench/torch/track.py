@@ -98,7 +98,7 @@ class CudaTrack:
         runner.host_s = statistics.median(sample.host_s for sample in side.samples)
         if side.unblocked > (1 - _FEW) * len(side.samples):
             message = f"{side.unblocked} of {len(side.samples)} calls began before all of them was launched"
-            runner.notes.append(f"{message}: its times may hold what Python takes; it may wait for the GPU")
+            runner.notes.append(f"{message}: its times may include Python's own, or waits for the GPU")
 
     def check(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> str:
         return self.task.check(self.on.arrays(inputs), outputs)

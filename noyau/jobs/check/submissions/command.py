@@ -29,7 +29,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add("--memory", type=float, metavar="GIB", help="for each kernel (default: 2 GiB); --time S is 10 by default")
     add("--jsonl", type=Path, metavar="F", help="write each finding here, a line of JSON each")
     add("--trace", type=Path, metavar="F", help="write a trace for each workload here, in the schema of SOL-ExecBench")
-    add("--gate", action="store_true", help="print yes or no: yes where the status is 0 (1 is wrong, 3 not verified)")
+    add("--gate", action="store_true", help="print yes where the status is 0, else no (1: wrong, 3: not verified)")
 
 
 def is_submission(arguments: argparse.Namespace) -> bool:

@@ -103,7 +103,7 @@ class Deadline:
     @property
     def fault(self) -> str:
         """The words for why work ends, or nothing."""
-        return f"no time is left of the {self.within_s:g} s that were given" if self.passed else ""
+        return f"the {self.within_s:g} s that were given are over" if self.passed else ""
 
 
 def choose_places(plan: Plan, only: Sequence[str], drop: Sequence[str]) -> Plan:

@@ -17,12 +17,14 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-function whenVisible(element, draw) {  // once; printing draws all
+const whenIdle = window.requestIdleCallback || (act => setTimeout(act, 500));
+function whenVisible(element, draw) {  // once; printing draws all, and so does leisure, for pictures of the whole page
   let done = false;
   const once = () => { if (!done) { done = true; watcher.disconnect(); draw(); } };
   const watcher = new IntersectionObserver(entries => entries.some(each => each.isIntersecting) && once(), {rootMargin: "200px"});
   watcher.observe(element);
   window.addEventListener("beforeprint", once);
+  window.addEventListener("load", () => whenIdle(once));
 }
 
 const PREFIXES = [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3], ["", 1], ["m", 1e-3], ["u", 1e-6], ["n", 1e-9]];

@@ -229,7 +229,7 @@ def test_results_that_copies_would_not_be():
     for wrong in ([one, one[1:]], [one[:, :1].expand(4, 3)], [one[:, ::2]]):
         with pytest.raises(RuntimeError, match=r"shares memory|not side by side"):
             require_apart(wrong, set())
-    with pytest.raises(RuntimeError, match="shares memory with its arguments"):
+    with pytest.raises(RuntimeError, match="shares memory with an argument"):
         require_apart([one], {one.untyped_storage().data_ptr()})
 
 
@@ -275,7 +275,7 @@ def test_rooms_lie_as_arguments_do():
         assert room.stride() == x.stride()
         assert torch.equal(room, x)
     for wrong in (torch.zeros(3, 1).expand(3, 4), torch.zeros(9).as_strided((3, 3), (2, 1))):
-        with pytest.raises(RuntimeError, match="upon each other"):
+        with pytest.raises(RuntimeError, match="overlap"):
             room_of(wrong)
     with pytest.raises(RuntimeError, match="far apart"):
         room_of(torch.zeros(2, MOST_COPIED)[:, :1])
