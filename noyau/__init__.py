@@ -154,15 +154,14 @@ def optimize(model: str | Path | onnx.ModelProto | Callable[..., Any], inputs: A
     path = Path() if is_proto else path_of(model, "noyau.optimize takes a torch.nn.Module, an onnx.ModelProto or")
     if inputs is not None:
         options["inputs"] = inputs
-    if options.get("device") is not None:
+    if options.get("device") is not None and options.pop("runtime", "torch") == "torch":
         if is_proto:
             raise InputError(f"with device={options['device']!r} noyau.optimize takes the path of a model: save it")
         return _of_torch("onnx_model").optimize_model(path, **options)
     from noyau.jobs.optimize.onnx import options as onnx_options
     from noyau.jobs.optimize.onnx import run as onnx_run
 
-    options.pop("device", None)
-    wishes = onnx_options.OptimizeOptions(**options)
+    wishes = onnx_options.OptimizeOptions(**options | {"device": options.get("device") or "cpu"})
     return onnx_run.optimize_proto(model, wishes) if is_proto else onnx_run.optimize(path, wishes)
 
 

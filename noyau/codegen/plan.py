@@ -28,9 +28,19 @@ COSTLY = 4  # flops from which a function says what a kernel is about
 
 
 @dataclass(frozen=True, slots=True)
+class GridTwin:
+    """A planned kernel for a GPU: scheduled for one, and its text in language `cuda`. `architectures`: those that its
+    code is for, ("sm_90", "compute_90"), the last one as PTX."""
+
+    kernel: Kernel
+    text: str
+    architectures: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """A kernel and the groups that it computes; `operator` is its name in a runtime, `text` its source in `language`;
-    `by_hand`: it is an op's own kernel, of which noyau knows the ends alone."""
+    `by_hand`: it is an op's own kernel, of which noyau knows the ends alone; `twin`: the same for a GPU, beside it."""
 
     operator: str
     kernel: Kernel
@@ -40,9 +50,18 @@ class Planned:
     text: str
     by_hand: bool = False
     language: str = "c"
+    twin: GridTwin | None = None
+
+    @property
+    def both_texts(self) -> str:
+        """The text, and that for a GPU behind it."""
+        return self.text + (self.twin.text if self.twin else "")
 
     def explained(self, certificate: str = "") -> str:
-        """The text, opened by a comment: the nodes it replaces, bytes and flops, its certificate."""
+        """The text, that for a GPU where there is one, opened by a comment: the nodes it replaces, bytes and flops, its
+        certificate."""
+        if self.twin is not None:
+            return GENERATIONS["cuda"].printer([self.twin.kernel], describe(self, certificate))
         if self.by_hand:
             return f"{comment_text(describe(self, certificate))}\n\n{self.text}"
         return GENERATIONS[self.language].printer([self.kernel], describe(self, certificate))
@@ -111,6 +130,21 @@ def plan_by(
         graph, replaces = graph_of(alike[0]), tuple(operators[position] for position in alike[0].positions)
         kernels.append(Planned(kernel.name, kernel, graph, tuple(alike), replaces, text, language=language))
     return Plan(tuple(kernels), tuple(refused))
+
+
+def with_twins(plan: Plan, architectures: tuple[str, ...], require: Callable[[Kernel], object]) -> Plan:
+    """The plan of which each kernel has a twin for a GPU; those that language `cuda` cannot spell, or that `require`
+    raises UnsupportedError for, are among the refused."""
+    generation, kernels, refused = GENERATIONS["cuda"], [], list[tuple[Group, str]]()
+    for kernel in plan.kernels:
+        try:
+            assert callable(generation.schedule)
+            grid = replace(generation.schedule(kernel.groups[0].kernel), name=kernel.operator)
+            require(grid)
+            kernels.append(replace(kernel, twin=GridTwin(grid, generation.printer([grid]), architectures)))
+        except UnsupportedError as error:
+            refused += [(group, str(error)) for group in kernel.groups]
+    return Plan(tuple(kernels), (*plan.refused, *refused))
 
 
 def without(plan: Plan, refused: Sequence[tuple[Group, str]]) -> Plan:

@@ -32,7 +32,7 @@ _RUNS = FEWEST_PAIRS + 2  # of each side, at the least: those measured, and in e
 class Job:
     """A session to be timed: a model's bytes, the library of its kernels, where its external data lies, its inputs.
 
-    `cold`: calls go round copies of the ends that take twice the last-level cache, else round two to four of them, for
+    `device`: "cpu" or "cuda"; `cold`: calls go round copies of the ends that take twice the last-level cache, else round two to four of them, for
     places in memory differ by some percent."""
 
     content: bytes
@@ -42,6 +42,7 @@ class Job:
     threads: int = 1
     prepacked: bool = True
     cold: bool = False
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,4 +138,5 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             (folder / "model.onnx").write_bytes(job.content)
             paths = {"library": job.library and job.library.absolute(), "folder": job.folder and job.folder.absolute()}
             options = {"threads": job.threads, "prepacked": job.prepacked, "cold": job.cold}
+            options["device"] = job.device
             yield {"model": folder / "model.onnx", "inputs": inputs, **paths, **options}

@@ -13,12 +13,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from noyau.errors import BuildError, MissingExtraError, ModelError, OutputError
+from noyau.errors import BuildError, DeviceError, MissingExtraError, ModelError, OutputError
 
 if TYPE_CHECKING:
     import onnxruntime
 
 OPTIMIZED, WEIGHTS = "optimized.onnx", "weights.bin"
+_PROVIDERS = {"cpu": ["CPUExecutionProvider"], "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"]}
 _MARK = b"location"  # the key under which a tensor names its file
 
 
@@ -50,8 +51,10 @@ def open_session(
     folder: Path | None = None,
     prepacked: bool = True,
     trace: Path | None = None,
+    device: str = "cpu",
 ) -> onnxruntime.InferenceSession:
-    """A CPU session of a model file, or of a model's bytes, with a library's operators where one is given.
+    """A session of a model file, or of a model's bytes, with a library's operators where one is given; on the CPU, or
+    for `device` "cuda" on the first GPU.
 
     `folder` is where the external data of a model's bytes lies. `prepacked` False leaves weights as they are in the
     file: opening is quick and takes no memory, running is slower. `trace` is a folder: what onnxruntime made of the
@@ -59,8 +62,12 @@ def open_session(
     a file there on when each node ran.
 
     `threads` 0 leaves the number to onnxruntime. Idle threads sleep: sessions in one process would slow each other.
-    ModelError where onnxruntime refuses the model, BuildError where the library."""
+    ModelError where onnxruntime refuses the model, BuildError where the library, DeviceError without the provider."""
     runtime = load_onnxruntime()
+    if lacks := missing_provider(device):
+        raise DeviceError(lacks)
+    if device != "cpu" and hasattr(runtime, "preload_dlls"):  # its provider finds the libraries of NVIDIA's wheels so
+        runtime.preload_dlls(directory="")
     options = _options(threads, optimized, folder, prepacked)
     if trace is not None:
         options.enable_profiling, options.profile_file_prefix = True, str(trace.absolute() / "trace")
@@ -75,10 +82,13 @@ def open_session(
     with _with_data(model, folder, runtime.__version__) as content:
         try:
             source = content if isinstance(content, bytes) else str(content)
-            return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+            session = runtime.InferenceSession(source, options, providers=list(_PROVIDERS[device]))
         except Exception as error:
             title = "the model" if isinstance(model, bytes) else repr(str(model))
             raise ModelError(f"onnxruntime does not open {title}: {one_line(error)}") from error
+    if not set(_PROVIDERS[device]) <= {*session.get_providers()}:
+        raise DeviceError("onnxruntime's CUDA provider does not start: its libraries (cuDNN, cuBLAS) or a GPU are missing")
+    return session
 
 
 def _with_data(model: Path | bytes, folder: Path | None, release: str) -> AbstractContextManager[Path | bytes]:
@@ -109,6 +119,14 @@ def _options(threads: int, optimized: bool, folder: Path | None, prepacked: bool
 def version() -> str:
     """The version of the onnxruntime that is installed; MissingExtraError where there is none."""
     return str(load_onnxruntime().__version__)
+
+
+def missing_provider(device: str) -> str:
+    """Why onnxruntime has no provider of a device, or nothing."""
+    runtime = load_onnxruntime()
+    if {*_PROVIDERS[device]} <= {*runtime.get_available_providers()}:
+        return ""
+    return f"onnxruntime {runtime.__version__} has no CUDA provider: install onnxruntime-gpu in its place"
 
 
 def load_onnxruntime() -> Any:
