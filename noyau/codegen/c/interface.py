@@ -163,7 +163,9 @@ class KernelTable:
         ends = [buffer for buffer in self.kernel.buffers if buffer.role is not ir.Role.SCRATCH]
         dtypes, ranks = ", ".join(str(each.dtype.onnx) for each in ends), ", ".join(str(len(e.shape)) for e in ends)
         name = self.kernel.name
-        return f"static const int32_t {name}_dtypes[] = {{{dtypes}}};\nstatic const int32_t {name}_ranks[] = {{{ranks}}};"
+        return (
+            f"static const int32_t {name}_dtypes[] = {{{dtypes}}};\nstatic const int32_t {name}_ranks[] = {{{ranks}}};"
+        )
 
     def entries(self, *rest: str) -> str:
         """The entries of a `noyau_kernel`; `rest`: those behind its extents."""

@@ -1,5 +1,5 @@
-"""The table of a kernel of language `cuda` for a runtime in C (noyau_grid.h), with its code: that of a text that compiles
-where no CUDA is."""
+"""The table of a kernel of language `cuda` for a runtime in C (noyau_grid.h), its code in it: a text in C, which needs
+nothing of CUDA to compile."""
 
 from __future__ import annotations
 

@@ -32,7 +32,9 @@ _RUNS = FEWEST_PAIRS + 2  # of each side, at the least: those measured, and in e
 class Job:
     """A session to be timed: a model's bytes, the library of its kernels, where its external data lies, its inputs.
 
-    `device`: "cpu" or "cuda"; `cold`: calls go round copies of the ends that take twice the last-level cache, else round two to four of them, for
+    `device`: "cpu" or "cuda".
+
+    `cold`: calls go round copies of the ends that take twice the last-level cache, else round two to four of them, for
     places in memory differ by some percent."""
 
     content: bytes
@@ -137,6 +139,5 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         with self.written(job.arrays) as (folder, inputs):
             (folder / "model.onnx").write_bytes(job.content)
             paths = {"library": job.library and job.library.absolute(), "folder": job.folder and job.folder.absolute()}
-            options = {"threads": job.threads, "prepacked": job.prepacked, "cold": job.cold}
-            options["device"] = job.device
+            options = {"threads": job.threads, "prepacked": job.prepacked, "cold": job.cold, "device": job.device}
             yield {"model": folder / "model.onnx", "inputs": inputs, **paths, **options}

@@ -9,7 +9,7 @@ import re
 import secrets
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,16 +64,7 @@ def open_session(
     `threads` 0 leaves the number to onnxruntime. Idle threads sleep: sessions in one process would slow each other.
     ModelError where onnxruntime refuses the model, BuildError where the library, DeviceError without the provider."""
     runtime = load_onnxruntime()
-    if lacks := missing_provider(device):
-        raise DeviceError(lacks)
-    if device != "cpu" and hasattr(runtime, "preload_dlls"):  # its provider finds the libraries of NVIDIA's wheels so
-        runtime.preload_dlls(directory="")
-    options = _options(threads, optimized, folder, prepacked)
-    if trace is not None:
-        options.enable_profiling, options.profile_file_prefix = True, str(trace.absolute() / "trace")
-        options.optimized_model_filepath = str(trace.absolute() / OPTIMIZED)
-        for key, entry in (("file_name", WEIGHTS), ("min_size_in_bytes", "1024")):
-            options.add_session_config_entry(f"session.optimized_model_external_initializers_{key}", entry)
+    providers, options = _providers_of(device), _options(threads, optimized, folder, prepacked, trace)
     if library is not None:
         try:
             options.register_custom_ops_library(str(library.absolute()))
@@ -82,13 +73,31 @@ def open_session(
     with _with_data(model, folder, runtime.__version__) as content:
         try:
             source = content if isinstance(content, bytes) else str(content)
-            session = runtime.InferenceSession(source, options, providers=list(_PROVIDERS[device]))
+            return _on_device(runtime.InferenceSession(source, options, providers=providers), device)
+        except DeviceError:
+            raise
         except Exception as error:
             title = "the model" if isinstance(model, bytes) else repr(str(model))
             raise ModelError(f"onnxruntime does not open {title}: {one_line(error)}") from error
-    if not set(_PROVIDERS[device]) <= {*session.get_providers()}:
-        raise DeviceError("onnxruntime's CUDA provider does not start: its libraries (cuDNN, cuBLAS) or a GPU are missing")
-    return session
+
+
+def _providers_of(device: str) -> list[str]:
+    """The providers of a session on a device. DeviceError where onnxruntime has not the first one."""
+    runtime = load_onnxruntime()
+    if lacks := missing_provider(device):
+        raise DeviceError(lacks)
+    if device != "cpu" and hasattr(runtime, "preload_dlls"):  # cuDNN and cuBLAS in NVIDIA's wheels, which none finds
+        with redirect_stdout(None):
+            runtime.preload_dlls(directory="")
+    return list(_PROVIDERS[device])
+
+
+def _on_device(session: onnxruntime.InferenceSession, device: str) -> onnxruntime.InferenceSession:
+    """The session. DeviceError where it runs on the CPU in the place of the device, of which onnxruntime only warns."""
+    if {*_PROVIDERS[device]} <= {*session.get_providers()}:
+        return session
+    remedy = "it needs a GPU, its driver, cuBLAS and cuDNN; onnxruntime.preload_dlls() says which of these do not load"
+    raise DeviceError(f"onnxruntime's CUDA provider does not start: {remedy}")
 
 
 def _with_data(model: Path | bytes, folder: Path | None, release: str) -> AbstractContextManager[Path | bytes]:
@@ -99,7 +108,7 @@ def _with_data(model: Path | bytes, folder: Path | None, release: str) -> Abstra
     return nullcontext(model)
 
 
-def _options(threads: int, optimized: bool, folder: Path | None, prepacked: bool) -> Any:
+def _options(threads: int, optimized: bool, folder: Path | None, prepacked: bool, trace: Path | None) -> Any:
     """The options of `open_session` as onnxruntime takes them."""
     runtime = load_onnxruntime()
     options = runtime.SessionOptions()
@@ -113,6 +122,11 @@ def _options(threads: int, optimized: bool, folder: Path | None, prepacked: bool
         options.add_session_config_entry("session.disable_prepacking", "1")
     levels = runtime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
+    if trace is not None:
+        options.enable_profiling, options.profile_file_prefix = True, str(trace.absolute() / "trace")
+        options.optimized_model_filepath = str(trace.absolute() / OPTIMIZED)
+        for key, entry in (("file_name", WEIGHTS), ("min_size_in_bytes", "1024")):
+            options.add_session_config_entry(f"session.optimized_model_external_initializers_{key}", entry)
     return options
 
 

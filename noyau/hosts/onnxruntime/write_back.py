@@ -376,7 +376,10 @@ def shim_text(operators: Sequence[str], domain: str = DOMAIN, *, on_gpu: bool = 
     headers = ["codegen/c/noyau.h", "hosts/shares.h", f"{own}/onnxruntime.h", f"{own}/cpu_check.h"]
     if on_gpu:
         headers += ["codegen/cuda/noyau_grid.h", f"{own}/grids.h"]
-        table += ["};", *(f'extern __attribute__((visibility("hidden"))) const noyau_grid {n}_grid;' for n in operators)]
+        table += [
+            "};",
+            *(f'extern __attribute__((visibility("hidden"))) const noyau_grid {n}_grid;' for n in operators),
+        ]
         table += ["static const noyau_grid *const noyau_grids[] = {", *(f"    &{name}_grid," for name in operators)]
     return "\n".join([*map(_text, headers), *table, "};", "", _text(f"{own}/onnxruntime.c")])
 

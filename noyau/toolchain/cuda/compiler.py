@@ -56,7 +56,8 @@ def cubin_of(text: str, architecture: str, flags: tuple[str, ...] = ()) -> bytes
     """The machine code of a text, or its PTX for "compute_90" and the like, from the cache or built. BuildError as
     `load`."""
     key = digest("cubin", architecture, *flags, text)
-    return cached(key, f".{_kind(architecture)}", lambda at: at.write_bytes(_compiled(text, architecture, flags))).read_bytes()
+    suffix = f".{_kind(architecture)}"
+    return cached(key, suffix, lambda at: at.write_bytes(_compiled(text, architecture, flags))).read_bytes()
 
 
 def _kind(architecture: str) -> str:

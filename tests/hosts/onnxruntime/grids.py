@@ -104,9 +104,5 @@ def run(
         own["LD_LIBRARY_PATH"] = str(stands_in)
     ran = subprocess.run(words, capture_output=True, text=True, env=own, timeout=60, check=False)
     memory, *shapes = [tuple(map(int, line.split())) for line in ran.stdout.splitlines()] or [()]
-    outputs = [
-        np.fromfile(folder / f"out.{number}", np.float32).reshape(shape) for number, shape in enumerate(shapes)
-    ]
+    outputs = [np.fromfile(folder / f"out.{number}", np.float32).reshape(shape) for number, shape in enumerate(shapes)]
     return Run(ran.returncode, ran.stderr.strip(), memory, tuple(outputs), tuple(notes.read_text().splitlines()))
-
-

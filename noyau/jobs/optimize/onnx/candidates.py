@@ -7,24 +7,30 @@ from concurrent.futures import ThreadPoolExecutor
 
 from noyau.codegen.plan import Planned
 from noyau.hosts.onnxruntime.activations import Activations, end_places
-from noyau.ir.graph import names_of
 from noyau.hosts.onnxruntime.write_back import grid_of
+from noyau.ir.graph import names_of
 from noyau.jobs.optimize.candidate import Candidate, attempt, certify
 from noyau.jobs.optimize.onnx.cuda_kernels import twin_certificate
 from noyau.kernels.certificates import CertificateTask, judge
 from noyau.toolchain.c import compiler as c_compiler
+from noyau.toolchain.cuda import compiler as cuda_compiler
 from noyau.verify.awkward_sizes import cells
 from noyau.verify.certificate import Certificate
 from noyau.verify.failures import Case
 from noyau.workers.resources import processors
 
+_NOTHING = 'extern "C" __global__ void nothing() {}\n'
 MOST_CELLS = 1 << 22  # of captured values that a certificate takes in: each goes through the interpreter ten times
 
 
 def compile_kernels(kernels: Sequence[Planned], options: c_compiler.CompilerOptions) -> list[Candidate]:
-    """Each kernel, with the reason where it does not build. BuildError where there is no compiler at all."""
+    """Each kernel, with the reason where it does not build. BuildError where there is no compiler at all, or none for
+    an architecture that is asked for."""
     if kernels:
         c_compiler.find_compiler(options.compiler)
+    for twin in [kernel.twin for kernel in kernels[:1] if kernel.twin is not None]:
+        for architecture in twin.architectures:
+            cuda_compiler.cubin_of(_NOTHING, architecture)
     pool = ThreadPoolExecutor(processors())
     try:
         return list(pool.map(lambda kernel: _compile(kernel, options), kernels))

@@ -9,18 +9,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from noyau.codegen.plan import GridTwin
-from noyau.errors import InputError, MissingExtraError
+from noyau.errors import InputError, MissingExtraError, UnsupportedError
 from noyau.ir import loop_interpreter
 from noyau.ir.loops import Kernel
 from noyau.kernels.certificates import CertificateTask, OriginalInputs, certificate_key, recall_certificate
 from noyau.text import printable
 from noyau.toolchain.guard_zones import Order
-from noyau.verify.adversarial import FULL, Effort, cases
+from noyau.verify.adversarial import Effort, cases
 from noyau.verify.certificate import Certificate
+from noyau.verify.failures import Case
 from noyau.verify.trial import GuardedKernel, certify_native
 
 USUAL = ("sm_90",)  # where no GPU is, and none is named
 INTERPRETED = Effort(2, most=6, total=1 << 11)  # each cell is a step of Python
+FEW, MOST_CELLS = 5, 1 << 14  # of a size, and of the inputs of a case, which the interpreter is given
 NOTE = "checked without a GPU: its launches by noyau's interpreter, on small inputs"
 
 
@@ -32,7 +34,9 @@ def split_target(target: str) -> tuple[str, tuple[str, ...]]:
     levels = [word for word in words if word not in named] or ["native"]
     wrong = [word for word in named if not re.fullmatch(r"sm_[1-9]\d{1,2}", word)] + levels[1:]
     if wrong:
-        raise InputError(f"--target has {printable(wrong[0])}: it takes one level of a CPU and architectures like sm_90")
+        raise InputError(
+            f"--target has {printable(wrong[0])}: it takes one level of a CPU and architectures like sm_90"
+        )
     return levels[0], tuple(named)
 
 
@@ -77,16 +81,26 @@ def twin_certificate(task: CertificateTask, twin: GridTwin) -> tuple[Certificate
     the interpreter on fewer; and a note on that."""
     lacks, name = missing_gpu(), f"{task.operator}[cuda]"
     where = "interpreted" if lacks else _own_architecture()
-    captured, effort = ((), INTERPRETED) if lacks else (task.captured, FULL)
+    captured = () if lacks else task.captured
     key = certificate_key(f"{twin.text} {where} {task.key}", task.original, captured, task.made_up, task.seed)
 
     def made() -> Certificate:
-        kernel: GuardedKernel = InterpretedKernel(twin.kernel) if lacks else _launched(twin)
-        tried = cases(task.original, task.sizes, np.random.default_rng(task.seed), effort)
-        own = OriginalInputs(kernel, task.original, task.graph)
+        draws = np.random.default_rng(task.seed)
+        tried = _small_cases(task, draws, lacks) if lacks else cases(task.original, task.sizes, draws)
+        own = OriginalInputs(InterpretedKernel(twin.kernel) if lacks else _launched(twin), task.original, task.graph)
         return certify_native(task.original, own, [*captured, *tried], name=name, made_up=task.made_up)
 
     return recall_certificate(key, name, made), NOTE if lacks else ""
+
+
+def _small_cases(task: CertificateTask, draws: np.random.Generator, lacks: str) -> list[Case]:
+    """Cases for the interpreter. UnsupportedError where none is small enough for it."""
+    sizes = {name: min(size, FEW) for name, size in task.sizes.items()}
+    drawn = cases(task.original, sizes, draws, INTERPRETED)
+    small = [case for case in drawn if sum(array.size for array in case.inputs) <= MOST_CELLS]
+    if not small:
+        raise UnsupportedError(f"its rows are too long for noyau's interpreter, and {lacks}")
+    return small
 
 
 def _launched(twin: GridTwin) -> GuardedKernel:

@@ -92,13 +92,10 @@ def check_options(wishes: OptimizeOptions) -> None:
     version()
     if wishes.device not in DEVICES:
         raise InputError(f"device={printable(wishes.device)} is none of onnxruntime's: {', '.join(DEVICES)}")
-    for option in ("ops", "tune") if wishes.device != DEVICES[0] else ():
-        if getattr(wishes, option):
-            raise InputError(f"{option}= is for kernels of the CPU: leave it, or the device, out")
-    if wishes.device != DEVICES[0] and wishes.weights != "none":
-        raise InputError("weights= is for models on the CPU: leave it, or the device, out")
+    if wishes.device != DEVICES[0] and (wishes.ops or wishes.tune or wishes.weights != "none"):
+        raise InputError("ops=, tune= and weights= are for kernels of the CPU: leave them, or the device, out")
     if wishes.keep != "all" and (lacks := missing_provider(wishes.device)):
-        raise InputError(f"{lacks}; or keep all kernels that are right (--keep all), which are then not timed")
+        raise InputError(f"{lacks}, or keep all kernels that are right (--keep all), which are then not timed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,8 @@ def twin_distance(bench: OnnxBench, arrays: Arrays) -> float | None:
     original, models = bench.original, (bench.original.before, bench.fused)
     contents = [model.SerializeToString() for model in models]
     values = (part for name, array in sorted(arrays.items()) for part in (name, array.tobytes()))
-    key = timing_key(("apart", bench.device, *contents, *stamps(original.model, original.folder), *values), arrays, bench.threads)
+    parts = ("apart", bench.device, *contents, *stamps(original.model, original.folder), *values)
+    key = timing_key(parts, arrays, bench.threads)
     known = cache.recall(key)
     if isinstance(known, dict) and "apart" in known:
         return known["apart"]  # type: ignore[no-any-return]
