@@ -11,12 +11,15 @@ from threading import Lock
 
 from noyau.codegen.c import printer as c_printer
 from noyau.codegen.c.spellings import comment_text
+from noyau.codegen.cuda import printer as cuda_printer
+from noyau.codegen.cuda.grid_table import require_architectures
 from noyau.codegen.language import GENERATIONS
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.partition.costs import bytes_moved, flops
 from noyau.compiler.partition.cut import Group
 from noyau.compiler.passes.rewrite import nameless
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options, schedule
+from noyau.compiler.schedules.gpu.blocks import in_blocks
 from noyau.errors import InputError, UnsupportedError
 from noyau.ir.graph import Gather, Graph, Kind, Map, Reduce
 from noyau.ir.loops import Buffer, Kernel, Role
@@ -61,7 +64,7 @@ class Planned:
         """The text, that for a GPU where there is one, opened by a comment: the nodes it replaces, bytes and flops, its
         certificate."""
         if self.twin is not None:
-            return GENERATIONS["cuda"].printer([self.twin.kernel], describe(self, certificate))
+            return cuda_printer.together([self.twin.kernel], describe(self, certificate))
         if self.by_hand:
             return f"{comment_text(describe(self, certificate))}\n\n{self.text}"
         return GENERATIONS[self.language].printer([self.kernel], describe(self, certificate))
@@ -132,16 +135,15 @@ def plan_by(
     return Plan(tuple(kernels), tuple(refused))
 
 
-def with_twins(plan: Plan, architectures: tuple[str, ...], require: Callable[[Kernel], object]) -> Plan:
-    """The plan of which each kernel has a twin for a GPU; those that language `cuda` cannot spell, or that `require`
-    raises UnsupportedError for, are among the refused."""
-    generation, kernels, refused = GENERATIONS["cuda"], [], list[tuple[Group, str]]()
+def with_twins(plan: Plan, architectures: tuple[str, ...]) -> Plan:
+    """The plan of which each kernel has a twin for GPUs; those that language `cuda` cannot spell, or that do not run on
+    each architecture, are among the refused."""
+    kernels, refused = [], list[tuple[Group, str]]()
     for kernel in plan.kernels:
         try:
-            assert callable(generation.schedule)
-            grid = replace(generation.schedule(kernel.groups[0].kernel), name=kernel.operator)
-            require(grid)
-            kernels.append(replace(kernel, twin=GridTwin(grid, generation.printer([grid]), architectures)))
+            grid = replace(in_blocks(kernel.groups[0].kernel), name=kernel.operator)
+            require_architectures(grid, architectures)
+            kernels.append(replace(kernel, twin=GridTwin(grid, cuda_printer.together([grid]), architectures)))
         except UnsupportedError as error:
             refused += [(group, str(error)) for group in kernel.groups]
     return Plan(tuple(kernels), (*plan.refused, *refused))

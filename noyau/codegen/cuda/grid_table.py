@@ -3,7 +3,7 @@ nothing of CUDA to compile."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 
 from noyau.codegen.c.interface import KernelTable
@@ -34,16 +34,17 @@ def grid_text(kernel: Kernel, codes: Mapping[str, bytes]) -> str:
     return text_of([printer])
 
 
-def require_architecture(kernel: Kernel, architecture: int) -> None:
-    """UnsupportedError where an architecture (80 is sm_80) lacks what a scheduled kernel runs on."""
-    if architecture < _WIDE and any(block_of(launch).blocks > 1 for launch in kernel.launches):
-        raise UnsupportedError(f"it runs on clusters of blocks, which sm_{architecture} has not; --target sm_90 has")
+def require_architectures(kernel: Kernel, architectures: Sequence[str]) -> None:
+    """UnsupportedError where one of some architectures lacks what a scheduled kernel runs on."""
+    lesser = [each for each in architectures if int(each.partition("_")[2]) < _WIDE]
+    if lesser and any(block_of(launch).blocks > 1 for launch in kernel.launches):
+        raise UnsupportedError(f"it runs on clusters of blocks, which {lesser[0]} has not; --target sm_90 has")
 
 
 def _codes(codes: Mapping[str, bytes]) -> Iterator[str]:
     for architecture, code in codes.items():
         kind, _, number = architecture.partition("_")
-        yield f"        {{{number.rstrip('af')}, {int(kind == 'compute')},"
+        yield f"        {{{number}, {int(kind == 'compute')},"
         for at in range(0, len(code), _LINE):  # three digits each, so that no digit behind is taken for one of them
             digits = "\\".join(f"{byte:03o}" for byte in code[at : at + _LINE])
             yield f'         "\\{digits}"'

@@ -73,12 +73,11 @@ def open_session(
     with _with_data(model, folder, runtime.__version__) as content:
         try:
             source = content if isinstance(content, bytes) else str(content)
-            return _on_device(runtime.InferenceSession(source, options, providers=providers), device)
-        except DeviceError:
-            raise
+            session = runtime.InferenceSession(source, options, providers=providers)
         except Exception as error:
             title = "the model" if isinstance(model, bytes) else repr(str(model))
             raise ModelError(f"onnxruntime does not open {title}: {one_line(error)}") from error
+    return _on_device(session, device)
 
 
 def _providers_of(device: str) -> list[str]:

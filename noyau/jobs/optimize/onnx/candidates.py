@@ -28,9 +28,8 @@ def compile_kernels(kernels: Sequence[Planned], options: c_compiler.CompilerOpti
     an architecture that is asked for."""
     if kernels:
         c_compiler.find_compiler(options.compiler)
-    for twin in [kernel.twin for kernel in kernels[:1] if kernel.twin is not None]:
-        for architecture in twin.architectures:
-            cuda_compiler.cubin_of(_NOTHING, architecture)
+    for architecture in kernels[0].twin.architectures if kernels and kernels[0].twin else ():
+        cuda_compiler.cubin_of(_NOTHING, architecture)
     pool = ThreadPoolExecutor(processors())
     try:
         return list(pool.map(lambda kernel: _compile(kernel, options), kernels))

@@ -20,7 +20,7 @@ from noyau.verify.certificate import Certificate
 from noyau.verify.failures import Case
 from noyau.verify.trial import GuardedKernel, certify_native
 
-USUAL = ("sm_90",)  # where no GPU is, and none is named
+USUAL = "sm_90"  # where no GPU is, and none is named
 INTERPRETED = Effort(2, most=6, total=1 << 11)  # each cell is a step of Python
 FEW, MOST_CELLS = 5, 1 << 14  # of a size, and of the inputs of a case, which the interpreter is given
 NOTE = "checked without a GPU: its launches by noyau's interpreter, on small inputs"
@@ -43,9 +43,7 @@ def split_target(target: str) -> tuple[str, tuple[str, ...]]:
 def with_ptx(named: Sequence[str]) -> tuple[str, ...]:
     """The architectures to build for: those that are named, or that of the GPU here; and PTX of the newest, which newer
     devices translate."""
-    names = list(named)
-    if not names:
-        names = list(USUAL) if missing_gpu() else [_own_architecture()]
+    names = tuple(named) or (USUAL if missing_gpu() else _own_architecture(),)
     return (*names, names[-1].replace("sm_", "compute_"))
 
 

@@ -10,11 +10,9 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from noyau.codegen import plan as codegen_plan
-from noyau.codegen.cuda.grid_table import require_architecture
 from noyau.codegen.plan import Plan, Planned
 from noyau.compiler.partition.cut import Partition
 from noyau.errors import InputError, ModelError
@@ -74,8 +72,7 @@ class OnnxHost:
         cut = cut_of(original, wishes.between, replaced)
         plan = codegen_plan.plan(cut.groups, original.operators, target)
         if self.architectures:
-            least = min(int(each.partition("_")[2]) for each in self.architectures)
-            plan = codegen_plan.with_twins(plan, self.architectures, partial(require_architecture, architecture=least))
+            plan = codegen_plan.with_twins(plan, self.architectures)
         plan = replace(plan, kernels=(*own, *plan.kernels))
         return cut, choose_places(installable(plan, original.model, original.folder), wishes.only, wishes.drop)
 
