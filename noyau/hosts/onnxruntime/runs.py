@@ -154,7 +154,7 @@ def bound_run(session: onnxruntime.InferenceSession, arrays: Arrays, like: Array
     that. The outputs are poisoned. InputError where it refuses the arrays, UnsupportedError where an input is strings,
     or an output no tensor or not as its model declares. For timing, open the session with a number of threads."""
     like = first_outputs(session, arrays) if like is None else like
-    binding, held, on_gpu = session.io_binding(), [], {}
+    binding, held = session.io_binding(), []
     device = "cuda" if session.get_providers()[0] == "CUDAExecutionProvider" else "cpu"
     for name, array in arrays.items():
         copy = _aligned(array.shape, array.dtype)
@@ -174,8 +174,7 @@ def bound_run(session: onnxruntime.InferenceSession, arrays: Arrays, like: Array
         outputs[name] = _aligned(array.shape, array.dtype)
         held.append(ort_value(outputs[name], device))
         binding.bind_ortvalue_output(name, held[-1])
-        if device != "cpu":
-            on_gpu[name] = held[-1]
+    on_gpu = {} if device == "cpu" else dict(zip(outputs, held[len(arrays) :], strict=True))
     bound = BoundRun(session, binding, outputs, tuple(held), on_gpu)
     bound.poison()
     return bound

@@ -30,9 +30,8 @@ _RUNS = FEWEST_PAIRS + 2  # of each side, at the least: those measured, and in e
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A session to be timed: a model's bytes, the library of its kernels, where its external data lies, its inputs.
-
-    `device`: "cpu" or "cuda".
+    """A session to be timed: a model's bytes, the library of its kernels, where its external data lies, its inputs; on
+    a device, "cpu" or "cuda".
 
     `cold`: calls go round copies of the ends that take twice the last-level cache, else round two to four of them, for
     places in memory differ by some percent."""

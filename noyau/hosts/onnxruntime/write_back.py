@@ -369,17 +369,14 @@ def shim_text(operators: Sequence[str], domain: str = DOMAIN, *, on_gpu: bool = 
             raise GraphError(f"{name!r} cannot name an operator: letters, digits and _ alone make a C name")
     if not operators or len(set(operators)) < len(operators):
         raise GraphError("a library needs one operator or more, each once")
-    table = [f'#define NOYAU_DOMAIN "{domain}"']
-    table += [f'extern __attribute__((visibility("hidden"))) const noyau_kernel {name}_kernel;' for name in operators]
+    hidden = 'extern __attribute__((visibility("hidden"))) const'
+    table = [f'#define NOYAU_DOMAIN "{domain}"', *(f"{hidden} noyau_kernel {name}_kernel;" for name in operators)]
     table += ["static const noyau_kernel *const noyau_kernels[] = {", *(f"    &{name}_kernel," for name in operators)]
     own = "hosts/onnxruntime"
     headers = ["codegen/c/noyau.h", "hosts/shares.h", f"{own}/onnxruntime.h", f"{own}/cpu_check.h"]
     if on_gpu:
         headers += ["codegen/cuda/noyau_grid.h", f"{own}/grids.h"]
-        table += [
-            "};",
-            *(f'extern __attribute__((visibility("hidden"))) const noyau_grid {n}_grid;' for n in operators),
-        ]
+        table += ["};", *(f"{hidden} noyau_grid {name}_grid;" for name in operators)]
         table += ["static const noyau_grid *const noyau_grids[] = {", *(f"    &{name}_grid," for name in operators)]
     return "\n".join([*map(_text, headers), *table, "};", "", _text(f"{own}/onnxruntime.c")])
 

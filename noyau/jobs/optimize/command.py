@@ -34,9 +34,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     hosted = "OUT (default: MODEL.noyau) is then a file that noyau.load reads, for inputs of these sizes"
     host = f"let torch host the model on this device, with kernels in Triton; {hosted}"
     add("--device", metavar="cuda", help=host)
-    runtime = (
-        "with --device: torch (default), or onnxruntime, of which OUT.so then has kernels of its CUDA provider too"
-    )
+    runtime = "with --device: torch (default), or onnxruntime: OUT.so then has kernels of its CUDA provider too"
     add("--runtime", choices=RUNTIMES, default=RUNTIMES[0], help=runtime)
     declare_options(parser)
 

@@ -34,9 +34,7 @@ def split_target(target: str) -> tuple[str, tuple[str, ...]]:
     levels = [word for word in words if word not in named] or ["native"]
     wrong = [word for word in named if not re.fullmatch(r"sm_[1-9]\d{1,2}", word)] + levels[1:]
     if wrong:
-        raise InputError(
-            f"--target has {printable(wrong[0])}: it takes one level of a CPU and architectures like sm_90"
-        )
+        raise InputError(f"--target has {printable(wrong[0])}: it takes a level of a CPU, and architectures like sm_90")
     return levels[0], tuple(named)
 
 
@@ -78,8 +76,7 @@ def twin_certificate(task: CertificateTask, twin: GridTwin) -> tuple[Certificate
     """The certificate of a kernel's twin on the cases of its `task`, where it runs: on the GPU here, or without one by
     the interpreter on fewer; and a note on that."""
     lacks, name = missing_gpu(), f"{task.operator}[cuda]"
-    where = "interpreted" if lacks else _own_architecture()
-    captured = () if lacks else task.captured
+    where, captured = ("interpreted", ()) if lacks else (_own_architecture(), task.captured)
     key = certificate_key(f"{twin.text} {where} {task.key}", task.original, captured, task.made_up, task.seed)
 
     def made() -> Certificate:

@@ -45,10 +45,9 @@ ROUNDS_S, MOST_RUN_S = 35.0, 4.0
 
 @dataclass(slots=True)
 class OnnxHost:
-    """An ONNX model in onnxruntime. `architectures`: of GPUs, which its kernels are built for too.
-
-    `schedule`, `start` and `base` are known once its kernels are certified: the sizes
-    to time at, the machine before any timing, and the bench of the model with every right kernel."""
+    """An ONNX model in onnxruntime, on the CPU or on GPUs of some `architectures`. `schedule`, `start` and `base` are
+    known once its kernels are certified: the sizes to time at, the machine before any timing, and the bench of the
+    model with every right kernel."""
 
     original: SourceModel
     wishes: OptimizeOptions

@@ -77,8 +77,7 @@ def twin_distance(bench: OnnxBench, arrays: Arrays) -> float | None:
         for name, content in zip(("before", "after"), contents, strict=True):
             (folder / name).write_bytes(content)
         options: dict[str, Any] = {"folder": original.folder.absolute(), "prepacked": original.prepacked}
-        options |= {"threads": bench.threads, "library": bench.library, "inputs": inputs}
-        options |= {"device": bench.device}
+        options |= {"threads": bench.threads, "library": bench.library, "inputs": inputs, "device": bench.device}
         distance = bench.workers.workers[0].ask(models_apart, folder / "before", folder / "after", **options)
     cache.keep(key, {"apart": distance})
     return distance
