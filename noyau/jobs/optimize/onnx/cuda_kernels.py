@@ -79,13 +79,13 @@ def twin_certificate(task: CertificateTask, twin: GridTwin) -> tuple[Certificate
     where, captured = ("interpreted", ()) if lacks else (_own_architecture(), task.captured)
     key = certificate_key(f"{twin.text} {where} {task.key}", task.original, captured, task.made_up, task.seed)
 
-    def made() -> Certificate:
+    def judged() -> Certificate:
         draws = np.random.default_rng(task.seed)
         tried = _small_cases(task, draws, lacks) if lacks else cases(task.original, task.sizes, draws)
         own = OriginalInputs(InterpretedKernel(twin.kernel) if lacks else _launched(twin), task.original, task.graph)
         return certify_native(task.original, own, [*captured, *tried], name=name, made_up=task.made_up)
 
-    return recall_certificate(key, name, made), NOTE if lacks else ""
+    return recall_certificate(key, name, judged), NOTE if lacks else ""
 
 
 def _small_cases(task: CertificateTask, draws: np.random.Generator, lacks: str) -> list[Case]:
