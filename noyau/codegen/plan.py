@@ -42,8 +42,8 @@ class GridTwin:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A kernel and the groups that it computes; `operator` is its name in a runtime, `text` its source in `language`;
-    `by_hand`: it is an op's own kernel, of which noyau knows the ends alone; `twin`: the same for a GPU, beside it."""
+    """A kernel and the groups that it computes; `operator` is its name in a runtime, `text` its source in `language`, or
+    in C beside a `twin` for GPUs; `by_hand`: it is an op's own kernel, of which noyau knows the ends alone."""
 
     operator: str
     kernel: Kernel
@@ -61,13 +61,11 @@ class Planned:
         return self.text + (self.twin.text if self.twin else "")
 
     def explained(self, certificate: str = "") -> str:
-        """The text, that for a GPU where there is one, opened by a comment: the nodes it replaces, bytes and flops, its
-        certificate."""
-        if self.twin is not None:
-            return cuda_printer.together([self.twin.kernel], describe(self, certificate))
+        """The text, opened by a comment: the nodes it replaces, bytes and flops, its certificate."""
         if self.by_hand:
             return f"{comment_text(describe(self, certificate))}\n\n{self.text}"
-        return GENERATIONS[self.language].printer([self.kernel], describe(self, certificate))
+        kernel = self.kernel if self.twin is None else self.twin.kernel
+        return GENERATIONS[self.language].printer([kernel], describe(self, certificate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +141,8 @@ def with_twins(plan: Plan, architectures: tuple[str, ...]) -> Plan:
         try:
             grid = replace(in_blocks(kernel.groups[0].kernel), name=kernel.operator)
             require_architectures(grid, architectures)
-            kernels.append(replace(kernel, twin=GridTwin(grid, cuda_printer.together([grid]), architectures)))
+            twin = GridTwin(grid, cuda_printer.together([grid]), architectures)
+            kernels.append(replace(kernel, twin=twin, language="cuda"))
         except UnsupportedError as error:
             refused += [(group, str(error)) for group in kernel.groups]
     return Plan(tuple(kernels), (*plan.refused, *refused))

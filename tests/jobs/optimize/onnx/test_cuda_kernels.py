@@ -63,7 +63,7 @@ def test_a_model_gets_kernels_of_both_providers(name, tmp_path):
     optimized = noyau.optimize(written(model, tmp_path), target="sm_90", **ON_GPU)
     (one,) = optimized.candidates
     assert (one.kept, one.certificate.ok, one.certificate.name) == (True, True, f"{one.planned.operator}[cuda]")
-    assert one.note == NOTE
+    assert (one.note, optimized.report.kernels[0].language) == (NOTE, "cuda")
     assert "has no CUDA provider" in one.reason
     assert "__global__" in optimized.source(one.planned.operator)
     optimized.save(tmp_path / "out.onnx")
