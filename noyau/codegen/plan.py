@@ -42,8 +42,8 @@ class GridTwin:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A kernel and the groups that it computes; `operator` is its name in a runtime, `text` its source in `language`, or
-    in C beside a `twin` for GPUs; `by_hand`: it is an op's own kernel, of which noyau knows the ends alone."""
+    """A kernel and the groups that it computes; `operator` is its name in a runtime, `text` its source in `language`,
+    or in C beside a `twin` for GPUs; `by_hand`: it is an op's own kernel, of which noyau knows the ends alone."""
 
     operator: str
     kernel: Kernel
