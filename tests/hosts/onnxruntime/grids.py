@@ -23,7 +23,7 @@ GPU = "CUDAExecutionProvider"
 
 
 @noyau.op("f32[rows, n], f32[n] -> f32[rows, n]")
-def norm(x, w):
+def rms(x, w):
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(1e-5)) * w
 
 
@@ -37,7 +37,7 @@ def whole(x):
     return np.sum(x * x)
 
 
-OPS = (norm, total, whole)
+OPS = (rms, total, whole)
 
 
 def library(codes: Mapping[str, bytes] | None = None) -> Path:

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 import noyau
 from noyau.hosts.onnxruntime.runs import run as run_session
 from noyau.hosts.onnxruntime.sessions import missing_provider, open_session
-from tests.hosts.onnxruntime.grids import library, norm, run, total, whole
+from tests.hosts.onnxruntime.grids import library, rms, run, total, whole
 
 pytestmark = pytest.mark.gpu
 
@@ -24,10 +24,10 @@ def own():
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (0, 8), (70, 1025), (2, 40000)])
-@pytest.mark.parametrize("op", [norm, total, whole], ids=lambda op: op.name)
+@pytest.mark.parametrize("op", [rms, total, whole], ids=lambda op: op.name)
 def test_its_numbers_are_right(op, shape, own, tmp_path):
     x = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
-    arrays = {"norm": [x, x[0] if len(x) else np.ones(8, np.float32)], "total": [x], "whole": [x.ravel()]}[op.name]
+    arrays = {"rms": [x, x[0] if len(x) else np.ones(8, np.float32)], "total": [x], "whole": [x.ravel()]}[op.name]
     got = run(own, op.name, arrays, tmp_path)
     assert got.failure == ""
     wanted = op.reference(*(each.astype("f8") for each in arrays))
