@@ -77,7 +77,10 @@ def open_session(
         except Exception as error:
             title = "the model" if isinstance(model, bytes) else repr(str(model))
             raise ModelError(f"onnxruntime does not open {title}: {one_line(error)}") from error
-    return _on_device(session, device)
+    if {*_PROVIDERS[device]} <= {*session.get_providers()}:  # else it is on the CPU, of which onnxruntime only warns
+        return session
+    remedy = "it needs a GPU, its driver, cuBLAS and cuDNN; onnxruntime.preload_dlls() says which of these do not load"
+    raise DeviceError(f"onnxruntime's CUDA provider does not start: {remedy}")
 
 
 def _providers_of(device: str) -> list[str]:
@@ -89,14 +92,6 @@ def _providers_of(device: str) -> list[str]:
         with redirect_stdout(None):
             runtime.preload_dlls(directory="")
     return list(_PROVIDERS[device])
-
-
-def _on_device(session: onnxruntime.InferenceSession, device: str) -> onnxruntime.InferenceSession:
-    """The session. DeviceError where it runs on the CPU in the place of the device, of which onnxruntime only warns."""
-    if {*_PROVIDERS[device]} <= {*session.get_providers()}:
-        return session
-    remedy = "it needs a GPU, its driver, cuBLAS and cuDNN; onnxruntime.preload_dlls() says which of these do not load"
-    raise DeviceError(f"onnxruntime's CUDA provider does not start: {remedy}")
 
 
 def _with_data(model: Path | bytes, folder: Path | None, release: str) -> AbstractContextManager[Path | bytes]:

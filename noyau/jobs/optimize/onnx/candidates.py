@@ -24,8 +24,7 @@ MOST_CELLS = 1 << 22  # of captured values that a certificate takes in: each goe
 
 
 def compile_kernels(kernels: Sequence[Planned], options: c_compiler.CompilerOptions) -> list[Candidate]:
-    """Each kernel, with the reason where it does not build. BuildError where there is no compiler at all, or none for
-    an architecture that is asked for."""
+    """Each kernel, with the reason where it does not build. BuildError where a compiler is missing."""
     if kernels:
         c_compiler.find_compiler(options.compiler)
     for architecture in kernels[0].twin.architectures if kernels and kernels[0].twin else ():

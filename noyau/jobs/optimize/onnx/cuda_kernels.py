@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from noyau.codegen.plan import GridTwin
 from noyau.errors import InputError, MissingExtraError, UnsupportedError
 from noyau.ir import loop_interpreter
+from noyau.ir.graph import Constant, Input
 from noyau.ir.loops import Kernel
 from noyau.kernels.certificates import CertificateTask, OriginalInputs, certificate_key, recall_certificate
 from noyau.text import printable
 from noyau.toolchain.guard_zones import Order
 from noyau.verify.adversarial import Effort, cases
+from noyau.verify.awkward_sizes import cells
 from noyau.verify.certificate import Certificate
 from noyau.verify.failures import Case
 from noyau.verify.trial import GuardedKernel, certify_native
 
 USUAL = "sm_90"  # where no GPU is, and none is named
 INTERPRETED = Effort(2, most=6, total=1 << 11)  # each cell is a step of Python
-FEW, MOST_CELLS = 5, 1 << 14  # of a size, and of the inputs of a case, which the interpreter is given
+FEW, MOST_CELLS = 5, 1 << 16  # of a size, and of a value of a case, which the interpreter is given
 NOTE = "checked without a GPU: its launches by noyau's interpreter, on small inputs"
 
 
@@ -90,9 +92,13 @@ def twin_certificate(task: CertificateTask, twin: GridTwin) -> tuple[Certificate
 
 def _small_cases(task: CertificateTask, draws: np.random.Generator, lacks: str) -> list[Case]:
     """Cases for the interpreter. UnsupportedError where none is small enough for it."""
-    sizes = {name: min(size, FEW) for name, size in task.sizes.items()}
-    drawn = cases(task.original, sizes, draws, INTERPRETED)
-    small = [case for case in drawn if sum(array.size for array in case.inputs) <= MOST_CELLS]
+    graph, sizes = task.original, {name: min(size, FEW) for name, size in task.sizes.items()}
+    computed = replace(graph, nodes=tuple(node for node in graph.nodes if not isinstance(node.kind, Input | Constant)))
+
+    def is_small(case: Case) -> bool:
+        return cells(computed, graph.bind([array.shape for array in case.inputs])) <= MOST_CELLS
+
+    small = list(filter(is_small, cases(graph, sizes, draws, INTERPRETED)))
     if not small:
         raise UnsupportedError(f"its rows are too long for noyau's interpreter, and {lacks}")
     return small

@@ -54,8 +54,7 @@ def output_distance(before: BoundRun | PlainRun, after: BoundRun | PlainRun) -> 
     before()
     after()
     first = {name: array.copy() for name, array in before.results().items()}
-    others = after.results()
-    largest = max((distance(first[name], others[name]) for name in first), default=None)
+    largest = max((distance(first[name], array) for name, array in after.results().items()), default=None)
     if largest is None or largest < _ROUNDING:
         return largest
     before()  # a model that draws random numbers is apart from itself
