@@ -21,7 +21,7 @@ def test_keywords_are_the_fields_of_options(keywords, options):
 
 
 def test_an_unknown_runtime_is_named(tmp_path):
-    with pytest.raises(InputError, match="^runtime='tensorrt' is none of torch, onnxruntime$"):
+    with pytest.raises(InputError, match=r"^runtime='tensorrt' is none of torch, onnxruntime$"):
         noyau.optimize(tmp_path / "model.onnx", device="cuda", runtime="tensorrt")
 
 
